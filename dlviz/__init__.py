@@ -1,0 +1,69 @@
+"""dlviz: see distributed training happen.
+
+A worker runs on real ranks, or a schedule is simulated; either leaves a `Trace`; metrics turn a
+Trace into numbers, views into figures. `import dlviz` itself is light: torch, plotly, pandas and
+ipywidgets load when a name that needs them is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlviz import (
+        cluster,
+        collectives,
+        datasets,
+        machine,
+        metrics,
+        models,
+        parallel,
+        patterns,
+        sim,
+        trace,
+        viz,
+    )
+    from dlviz.cluster import Comm, DeadlockError, RankError, Run, RunError, RunTimeout, launch
+    from dlviz.trace import Trace
+
+__version__ = "0.1.0"
+
+_HOME = {  # public name -> the module it lives in
+    **dict.fromkeys(
+        ("launch", "Run", "RunError", "RankError", "DeadlockError", "RunTimeout", "Comm"),
+        "dlviz.cluster",
+    ),
+    "Trace": "dlviz.trace",
+}
+_SUBMODULES = (
+    "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
+    "sim", "trace", "viz",
+)  # fmt: skip
+
+__all__ = [
+    "Comm", "DeadlockError", "RankError", "Run", "RunError", "RunTimeout", "Trace", "launch",
+    "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
+    "sim", "trace", "viz",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    if name in _SUBMODULES:
+        return import_module(f"dlviz.{name}")
+    raise AttributeError(f"module 'dlviz' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Bring the cell magic `%%ranks N` to a notebook: `%load_ext dlviz`."""
+    from dlviz.magic import load_ipython_extension as load
+
+    load(ipython)
