@@ -1,0 +1,63 @@
+"""Cutting a dataset: into seeded batches over time, into shards over ranks.
+
+batch   | image 0 ............................ image N-1 |
+shards  | rank 0       | rank 1        | rank 2          |   lengths differ by at most one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+
+def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
+    """Rank `rank`'s part of the N rows of `tensor`: rows rank*N//size to (rank+1)*N//size, a view.
+
+    Shards are contiguous, disjoint and together the whole; where `size` does not divide N their
+    lengths differ by one, and with N < size some are empty.
+    Raises ValueError where there is no such rank.
+    """
+    if not 0 <= rank < size:
+        raise ValueError(
+            f"rank={rank} has no shard among size={size}: ranks count from 0 to size-1."
+        )
+    length = len(tensor)
+    return tensor[rank * length // size : (rank + 1) * length // size]
+
+
+def batches(
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    batch: int,
+    seed: int = 0,
+    steps: int | None = None,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield `steps` batches (images, labels) of `batch` rows, by default those of one pass.
+
+    Each pass takes every row once, in an order that follows from `seed` and the pass alone, not
+    from torch's global generator; its last batch is shorter where `batch` does not divide N.
+    Raises ValueError where batch < 1, steps < 0, the lengths differ or there are no rows.
+    """
+    if batch < 1:
+        raise ValueError(f"batch={batch} holds no image: use a batch of at least 1.")
+    if steps is not None and steps < 0:
+        raise ValueError(f"steps={steps} cannot be taken: use 0 or more, or None for one pass.")
+    if len(images) != len(labels) or len(labels) == 0:
+        raise ValueError(
+            f"{len(images)} images and {len(labels)} labels make no batches: "
+            "give one label to each of at least one image."
+        )
+    return _batches(images, labels, batch, seed, steps)
+
+
+def _batches(
+    images: torch.Tensor, labels: torch.Tensor, batch: int, seed: int, steps: int | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    left = -(-len(labels) // batch) if steps is None else steps
+    while left:
+        order = torch.randperm(len(labels), generator=generator)
+        for rows in order.split(batch)[:left]:
+            left -= 1
+            yield images[rows], labels[rows]

@@ -1,0 +1,38 @@
+"""Where the data lies, and the check that it is what it was.
+
+In a checkout it lies in `data/` beside the package, in an installed wheel in `dlviz/data/`. Each
+folder holds a `SHA256SUMS` as sha256sum writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parents[1]
+ROOT = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parent / "data"
+
+
+def read(name: str, root: Path = ROOT) -> bytes:
+    """The bytes of the file `name`, such as "digits/digits.csv.gz", once its checksum is right.
+
+    Raises FileNotFoundError where it is missing and ValueError where its SHA-256 is not the one
+    that the `SHA256SUMS` beside it states.
+    """
+    path = root / name
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing: get it back with `git checkout data`, or install dlviz again."
+        )
+    content = path.read_bytes()
+    sums = dict(
+        reversed(line.split()) for line in (path.parent / "SHA256SUMS").read_text().splitlines()
+    )
+    found = hashlib.sha256(content).hexdigest()
+    if found != sums[path.name]:
+        raise ValueError(
+            f"{path} has the SHA-256 {found[:12]}... but SHA256SUMS states "
+            f"{sums[path.name][:12]}...: the file was changed or damaged, get it back with "
+            "`git checkout data`, or install dlviz again."
+        )
+    return content

@@ -1,0 +1,12 @@
+"""The small models that the labs train, their seeding by layer, and training in one process.
+
+Each model is a plain `nn.Sequential`, so that `model[:4]` is a stage of it. There are no batch
+statistics: the gradient of a batch is the mean of its shards' gradients, which makes a parallel run
+comparable with one process.
+"""
+
+from dlviz.models.nets import MLP, ConvNet
+from dlviz.models.seeding import seed_layers
+from dlviz.models.train import accuracy, train
+
+__all__ = ["MLP", "ConvNet", "accuracy", "seed_layers", "train"]
