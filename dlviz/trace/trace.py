@@ -1,0 +1,291 @@
+"""The Trace: everything a run, real or simulated, leaves behind, and all that a picture may use.
+
+    spans      what each rank did when: one row for each forward, send, wait, ...
+    messages   every message between two ranks; a span's `flow` is the row of its message
+    memory     how many bytes of what a rank held from a time on
+    buffers    snapshots of the tensors that a worker watched
+    meta       which clock the times bear, how many ranks, how it ended, on what machine
+
+Times are seconds from the run's start. `start`, `end`, `sent`, `arrived` and `received` are device
+times: what the machine of a paced run, or the cost model, takes; the wall columns are what this
+machine took. A span names the lane (the thread) of the rank on which it ran: on one lane spans nest
+(`depth`) or follow each other, they never overlap in part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlviz.trace import chrome
+from dlviz.trace.table import MEMORY, MESSAGES, SPANS, Table, TraceError, tabulate
+
+CLOCKS = ("wall", "paced", "simulated")
+OUTCOMES = ("completed", "failed", "unreceived")
+TOLERANCE = 1e-9  # seconds: times closer than this count as equal
+_SNAPSHOT = {
+    "rank": -1,
+    "name": "buffer",
+    "time": float("nan"),
+    "wall": float("nan"),
+    "index": 0,
+    "where": "",
+    "step": -1,
+}
+
+
+class Trace:
+    """Spans, messages, memory, buffers and meta of one run.
+
+    `spans`, `messages` and `memory` are each a Table, a dict of columns or a list of dicts; columns
+    left out are filled with missing values. `buffers` are dicts with the keys rank, name, time,
+    wall, index, where, step and array (the watched tensor's contents, made flat). `meta` states
+    clock ("wall", "paced" or "simulated"), ranks, outcome ("completed", "failed" or "unreceived"),
+    machine, warning, and whatever else the maker knows; what it leaves out is filled in.
+    Raises TraceError (a ValueError) for an unknown column or a value of another type.
+    """
+
+    def __init__(
+        self,
+        spans: Any = None,
+        messages: Any = None,
+        memory: Any = None,
+        buffers: Iterable[Mapping[str, Any]] = (),
+        meta: Mapping[str, Any] | None = None,
+    ):
+        self.spans = tabulate("spans", SPANS, spans)
+        self.messages = tabulate("messages", MESSAGES, messages)
+        self.memory = tabulate("memory rows", MEMORY, memory)
+        self.buffers = [_snapshot(buffer) for buffer in buffers]
+        highest = max(
+            self.spans.rank.max(initial=-1),
+            self.messages.src.max(initial=-1),
+            self.messages.dst.max(initial=-1),
+            self.memory.rank.max(initial=-1),
+        )
+        self.meta: dict[str, Any] = {
+            "clock": "simulated" if np.isnan(self.spans.wall_start).all() else "wall",
+            "ranks": int(highest) + 1,
+            "outcome": "completed",
+            "machine": "",
+            "warning": "",
+            **(meta or {}),
+        }
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks this trace tells of: all of the run's, or those that `only` chose."""
+        return list(self.meta.get("only", range(self.meta["ranks"])))
+
+    def only(self, rank: Any = None, kind: Any = None, lane: Any = None, step: Any = None) -> Trace:
+        """The trace of the chosen ranks, kinds, lanes and steps, each a value or a collection.
+
+        A message stays where its sender or its receiver is among the ranks and its step among the
+        steps. Ranks keep their numbers, and `flow` stays the row of its message.
+        """
+        ranks, kinds, lanes, steps = _chosen(rank), _chosen(kind), _chosen(lane), _chosen(step)
+        spans, messages, memory = self.spans, self.messages, self.memory
+        kept = (
+            _among(spans.rank, ranks)
+            & _among(spans.kind, kinds)
+            & _among(spans.lane, lanes)
+            & _among(spans.step, steps)
+        )
+        carried = _among(messages.src, ranks) | _among(messages.dst, ranks)
+        carried &= _among(messages.step, steps)
+
+        spans, row = spans[kept], np.append(np.where(carried, np.cumsum(carried) - 1, -1), -1)
+        spans.flow[:] = row[spans.flow]  # -1, no message, is the last entry and stays -1
+        return Trace(
+            spans,
+            messages[carried],
+            memory[_among(memory.rank, ranks)],
+            [
+                buffer
+                for buffer in self.buffers
+                if (ranks is None or buffer["rank"] in ranks)
+                and (steps is None or buffer["step"] in steps)
+            ],
+            {**self.meta, **({} if ranks is None else {"only": sorted(ranks & {*self.ranks})})},
+        )
+
+    def validate(self) -> None:
+        """Raises TraceError, one sentence with row, rank and values, where this cannot have been.
+
+        Spans end no earlier than they start, and on one lane nest or follow each other, by the
+        device clock and by the wall clock; messages are received after they arrived after they were
+        sent; ranks and flows exist; in a completed run every message was received.
+        """
+        _check_meta(self.meta)
+        ranks, spans, messages = self.meta["ranks"], self.spans, self.messages
+        for what, table, column in (
+            ("span", spans, "rank"),
+            ("message", messages, "src"),
+            ("message", messages, "dst"),
+            ("memory row", self.memory, "rank"),
+        ):
+            _check_range(what, column, table[column], 0, ranks, f"the run has {ranks} ranks")
+        _check_range("span", "peer", spans.peer, -1, ranks, f"the run has {ranks} ranks")
+        _check_range("span", "flow", spans.flow, -1, len(messages), f"of {len(messages)} messages")
+        _check_spans(spans, "start", "end", required=True)
+        _check_spans(spans, "wall_start", "wall_end", required=False)
+        for row in np.flatnonzero(~np.isfinite(self.memory.time))[:1]:
+            raise TraceError(f"memory row {row} (rank {self.memory.rank[row]}) has no time.")
+        _check_messages(messages, completed=self.meta["outcome"] == "completed")
+        for i, buffer in enumerate(self.buffers):
+            if not 0 <= buffer["rank"] < ranks:
+                raise TraceError(f"buffer {i} has rank {buffer['rank']}: the run has {ranks} ranks")
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the trace as Chrome Trace Event JSON, which Perfetto opens as it is.
+
+        `path` ends in .json or .json.gz. Times are kept to the picosecond. Raises ValueError for
+        another ending, TraceError for a trace that `validate` refuses.
+        """
+        path = Path(path)
+        if not path.name.endswith((".json", ".json.gz")):
+            raise ValueError(f"{path} cannot be a trace file: end its name in .json or .json.gz.")
+        self.validate()
+        data = chrome.encode(self)
+        path.write_bytes(chrome.compress(data) if path.name.endswith(".gz") else data)
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """The trace that `save` wrote to `path`; runs no code that the file may hold.
+
+        Raises TraceError, one sentence with the file's name, for a file that is cut short, is no
+        JSON, is no trace of dlviz, or tells of what cannot have been.
+        """
+        try:
+            trace = cls(**chrome.decode(Path(path).read_bytes()))
+            trace.validate()
+        except TraceError as error:
+            raise TraceError(f"{path} cannot be read as a trace: {error}") from None
+        return trace
+
+    def __repr__(self) -> str:
+        meta = self.meta
+        return (
+            f"Trace({meta['ranks']} ranks, {len(self.spans)} spans, {len(self.messages)} messages, "
+            f"{meta['clock']} clock, {meta['outcome']})"
+        )
+
+
+def _snapshot(buffer: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = set(buffer) - {*_SNAPSHOT, "array"}
+    if unknown or "array" not in buffer:
+        raise TraceError(
+            f"a buffer has the keys {', '.join(_SNAPSHOT)} and array, not {', '.join(buffer)}."
+        )
+    array = np.array(buffer["array"]).reshape(-1)
+    if array.dtype.kind not in "biuf":
+        raise TraceError(f"a buffer's array holds numbers, not {array.dtype}.")
+    return {**_SNAPSHOT, **buffer, "array": array}
+
+
+def _chosen(values: Any) -> set[Any] | None:
+    if values is None:
+        return None
+    if isinstance(values, Collection | range | np.ndarray) and not isinstance(values, str):
+        return set(values)
+    return {values}
+
+
+def _among(column: np.ndarray, values: set[Any] | None) -> np.ndarray:
+    if values is None:
+        return np.ones(len(column), dtype=bool)
+    return np.fromiter((value in values for value in column.tolist()), bool, len(column))
+
+
+def _check_meta(meta: Mapping[str, Any]) -> None:
+    for key, known in (("clock", CLOCKS), ("outcome", OUTCOMES)):
+        if meta[key] not in known:
+            raise TraceError(f"meta[{key!r}] is {meta[key]!r}: use {', '.join(map(repr, known))}.")
+    ranks = meta["ranks"]
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 0:
+        raise TraceError(f"meta['ranks'] is {ranks!r}: a run has a whole number of ranks.")
+
+
+def _check_range(what: str, column: str, values: np.ndarray, low: int, high: int, law: str) -> None:
+    for row in np.flatnonzero((values < low) | (values >= high))[:1]:
+        raise TraceError(f"{what} {row} has {column} {values[row]}: {law}.")
+
+
+def _check_spans(spans: Table, first: str, last: str, required: bool) -> None:
+    start, end = spans[first], spans[last]
+    timed = np.isfinite(start) & np.isfinite(end)
+    untimed = ~timed if required else ~(timed | (np.isnan(start) & np.isnan(end)))
+    for row in np.flatnonzero(untimed)[:1]:
+        raise TraceError(f"{_span(spans, row)} has {first} {start[row]} and {last} {end[row]}.")
+    for row in np.flatnonzero(end < start)[:1]:
+        raise TraceError(
+            f"{_span(spans, row)} ends before it starts: {first} {start[row]:.9g} s, "
+            f"{last} {end[row]:.9g} s."
+        )
+    rows = np.flatnonzero(timed)
+    lanes: dict[tuple[int, str], int] = {}
+    keys = zip(spans.rank[rows].tolist(), spans.lane[rows].tolist(), strict=True)
+    lane = np.fromiter((lanes.setdefault(key, len(lanes)) for key in keys), np.int64, len(rows))
+    order = np.lexsort((-end[rows], start[rows], lane))
+    clash = _clash(lane[order].tolist(), start[rows[order]].tolist(), end[rows[order]].tolist())
+    if clash:
+        a, b = (int(rows[order[i]]) for i in clash)
+        raise TraceError(
+            f"{_span(spans, a)} and {_span(spans, b)} overlap in part: {first} to {last} "
+            f"{start[a]:.9g} to {end[a]:.9g} s and {start[b]:.9g} to {end[b]:.9g} s; on one lane "
+            "spans nest or follow each other."
+        )
+
+
+def _clash(lane: list[int], start: list[float], end: list[float]) -> tuple[int, int] | None:
+    """Two spans that overlap in part, if any, among spans sorted by lane, start and -end."""
+    open_spans: list[int] = []  # those that hold this moment, outermost first
+    current = -1
+    for i, begin in enumerate(start):
+        if lane[i] != current:
+            current, open_spans = lane[i], []
+        while open_spans and end[open_spans[-1]] <= begin + TOLERANCE:
+            open_spans.pop()
+        at = len(open_spans)
+        while at and end[i] > end[open_spans[at - 1]] + TOLERANCE:
+            if begin > start[open_spans[at - 1]] + TOLERANCE:
+                return open_spans[at - 1], i
+            at -= 1  # they start together, so this one holds that one
+        open_spans.insert(at, i)
+    return None
+
+
+def _span(spans: Table, row: int) -> str:
+    kind, rank, lane = spans.kind[row], spans.rank[row], spans.lane[row]
+    return f"span {row} ({kind[:40]} on rank {rank}, lane {lane[:40]!r})"
+
+
+def _check_messages(messages: Table, completed: bool) -> None:
+    for row in np.flatnonzero(~np.isfinite(messages.sent))[:1]:
+        raise TraceError(f"{_message(messages, row)} has sent {messages.sent[row]}.")
+    for earlier, later in (
+        ("sent", "arrived"),
+        ("sent", "received"),
+        ("arrived", "received"),
+        ("wall_sent", "wall_received"),
+    ):
+        a, b = messages[earlier], messages[later]
+        for row in np.flatnonzero(b < a - TOLERANCE)[:1]:
+            raise TraceError(
+                f"{_message(messages, row)} has {later} {b[row]:.9g} s before {earlier} "
+                f"{a[row]:.9g} s."
+            )
+    for row in np.flatnonzero(np.isnan(messages.received) & completed)[:1]:
+        raise TraceError(
+            f"{_message(messages, row)} was never received, yet the run completed: "
+            "its outcome is 'unreceived' or 'failed'."
+        )
+
+
+def _message(messages: Table, row: int) -> str:
+    return f"message {row} (rank {messages.src[row]} to rank {messages.dst[row]})"
