@@ -1,0 +1,169 @@
+"""How ranks are joined: the links between them, and what a message from one to another crosses.
+
+    switch   every rank on one switch               ring    each rank joined to the next
+    racks    nodes of ranks, fast inside,           tree    switches of switches: `radix` ranks
+             one slower link out of each                    or switches under each
+
+A message of n bytes takes latency + n / bandwidth (the alpha-beta model). Every rank has a port, full
+duplex. A link that several pairs of ranks share, such as the one out of a node, carries one message
+at a time in each direction; `Path.shared` names those that a message crosses.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a message takes: latency + nbytes / bandwidth (s, bytes/s; bandwidth may be inf)."""
+
+    latency: float
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        require("Link", "latency", self.latency, zero=True, infinite=False)
+        require("Link", "bandwidth", self.bandwidth, zero=False, infinite=True)
+
+
+@dataclass(frozen=True)
+class Path:
+    """From one rank's port to another's: its latency (s), its bandwidth (bytes/s), and the links
+    on the way that other pairs of ranks use as well, each as (link id, Link)."""
+
+    latency: float
+    bandwidth: float
+    shared: tuple[tuple[int, Link], ...] = ()
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Made by `switch`, `ring`, `racks` or `tree`; ranks are numbered from 0.
+
+    A hierarchy: `sizes[0]` ranks make a group, `sizes[1]` groups a larger one and so on, and two
+    ranks whose smallest common group is of level k reach each other over `levels[k]`.
+    """
+
+    kind: str
+    ranks: int
+    sizes: tuple[int, ...]
+    levels: tuple[Link, ...]
+
+    @staticmethod
+    def switch(ranks: int, link: Link) -> Topology:
+        """Every rank reaches every other over `link`; no two pairs share anything but ports."""
+        ranks = count("Topology.switch", "ranks", ranks)
+        return Topology("switch", ranks, (ranks,), (link,))
+
+    @staticmethod
+    def ring(ranks: int, link: Link) -> Topology:
+        """Rank r is joined to r+1 and r-1 by `link`; messages take the shorter way round, each hop
+        adding a latency, and rank r+1's way where both are as long."""
+        ranks = count("Topology.ring", "ranks", ranks)
+        return Topology("ring", ranks, (ranks,), (link,))
+
+    @staticmethod
+    def racks(nodes: int, ranks_per_node: int, inside: Link, between: Link) -> Topology:
+        """Two ranks of a node reach each other over `inside`, ranks of two nodes over `between`,
+        which all ranks of a node share: one link out of each node and one into it."""
+        nodes = count("Topology.racks", "nodes", nodes)
+        size = count("Topology.racks", "ranks_per_node", ranks_per_node)
+        return Topology("racks", nodes * size, (size, nodes), (inside, between))
+
+    @staticmethod
+    def tree(ranks: int, radix: int, *levels: Link) -> Topology:
+        """`radix` ranks under a switch, `radix` switches under the next and so on: ranks that meet
+        at level k reach each other over `levels[k]`, which also is the link of every level-k-1
+        switch to its parent, one up and one down. Raises ValueError where the ranks do not fit."""
+        ranks = count("Topology.tree", "ranks", ranks)
+        radix = count("Topology.tree", "radix", radix)
+        if radix ** len(levels) < ranks:
+            raise ValueError(
+                f"Topology.tree: {ranks} ranks do not fit under {len(levels)} levels of radix "
+                f"{radix}, which hold {radix ** len(levels)}: give a link for each level."
+            )
+        return Topology("tree", ranks, (radix,) * len(levels), levels)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Every link that pairs of ranks share, one for each direction; a link's id is its place.
+
+        Ring: first each rank's to the next, then each rank's to the one before. Racks and trees:
+        of each group its way out, then its way in, level by level.
+        """
+        if self.kind == "ring":
+            ways = {1: 0, 2: 2}.get(self.ranks, 2 * self.ranks)
+            return self.levels * ways
+        return tuple(
+            link
+            for level, link in enumerate(self.levels[1:])
+            for _ in range(2 * self._groups(level))
+        )
+
+    def path(self, src: int, dst: int) -> Path:
+        """What a message from `src` to `dst` crosses; to itself: nothing. Raises ValueError for a
+        rank that is not there."""
+        src, dst = self._rank(src), self._rank(dst)
+        if src == dst:
+            return Path(0.0, math.inf)
+        if self.kind == "ring":
+            return self._round(src, dst)
+        top, shared, first = 0, [], 0
+        while src // self._size(top) != dst // self._size(top):
+            up, down = (2 * (rank // self._size(top)) for rank in (src, dst))
+            top += 1
+            link = self.levels[top]
+            shared += [(first + up, link), (first + down + 1, link)]
+            first += 2 * self._groups(top - 1)
+        bandwidth = min(link.bandwidth for link in self.levels[: top + 1])
+        return Path(self.levels[top].latency, bandwidth, tuple(shared))
+
+    def node(self, rank: int) -> int:
+        """The number of the rank's node (racks) or lowest switch (tree); 0 where there is one."""
+        rank = self._rank(rank)
+        return 0 if self.kind == "ring" else rank // self.sizes[0]
+
+    def _round(self, src: int, dst: int) -> Path:
+        link, ahead = self.levels[0], (dst - src) % self.ranks
+        if 2 * ahead <= self.ranks:
+            ids = [(src + hop) % self.ranks for hop in range(ahead)]
+        else:
+            hops = range(self.ranks - ahead)
+            ids = [self.ranks + (src - hop) % self.ranks for hop in hops]
+        return Path(link.latency * len(ids), link.bandwidth, tuple((i, link) for i in ids))
+
+    def _size(self, level: int) -> int:
+        return math.prod(self.sizes[: level + 1])
+
+    def _groups(self, level: int) -> int:
+        return -(-self.ranks // self._size(level))
+
+    def _rank(self, rank: int) -> int:
+        if not 0 <= rank < self.ranks:
+            raise ValueError(
+                f"rank {rank} is not in this topology: it has ranks 0 to {self.ranks - 1}."
+            )
+        return rank
+
+
+def count(whose: str, name: str, value: Any) -> int:
+    """`value` as an int of at least 1. Raises ValueError in `whose` name."""
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{whose}: {name}={value!r} has to be a whole number, 1 or more.")
+    return number
+
+
+def require(whose: str, name: str, value: Any, zero: bool, infinite: bool) -> None:
+    """Raises ValueError unless `value` is a number above 0 (or 0, or infinite, where allowed)."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and (value > 0 or (zero and value == 0)) and (infinite or value < math.inf):
+        return
+    law = ("0 or more" if zero else "above 0") + ("" if infinite else " and finite")
+    raise ValueError(f"{whose}: {name}={value!r} has to be a number, {law}.")
