@@ -1,4 +1,4 @@
-"""The machine that a paced or simulated run is held to: one kind of device, and how ranks are joined.
+"""What a paced or simulated run is held to: one kind of device, and how the ranks are joined.
 
 A machine says how long a rank computes (a backward takes twice its forward) and what its messages
 cross. `classroom` is the one the labs use: its steps last milliseconds, so that eight ranks on two

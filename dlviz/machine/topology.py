@@ -4,9 +4,9 @@
     racks    nodes of ranks, fast inside,           tree    switches of switches: `radix` ranks
              one slower link out of each                    or switches under each
 
-A message of n bytes takes latency + n / bandwidth (the alpha-beta model). Every rank has a port, full
-duplex. A link that several pairs of ranks share, such as the one out of a node, carries one message
-at a time in each direction; `Path.shared` names those that a message crosses.
+A message of n bytes takes latency + n / bandwidth (the alpha-beta model). Every rank has a port,
+full duplex. A link that several pairs of ranks share, such as the one out of a node, carries one
+message at a time in each direction; `Path.shared` names those that a message crosses.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Topology:
     @staticmethod
     def ring(ranks: int, link: Link) -> Topology:
         """Rank r is joined to r+1 and r-1 by `link`; messages take the shorter way round, each hop
-        adding a latency, and rank r+1's way where both are as long."""
+        adding a latency, and the one by rank r+1 where both are as long."""
         ranks = count("Topology.ring", "ranks", ranks)
         return Topology("ring", ranks, (ranks,), (link,))
 
@@ -74,12 +74,13 @@ class Topology:
         return Topology("racks", nodes * size, (size, nodes), (inside, between))
 
     @staticmethod
-    def tree(ranks: int, radix: int, *levels: Link) -> Topology:
+    def tree(ranks: int, radix: int, link: Link, *levels: Link) -> Topology:
         """`radix` ranks under a switch, `radix` switches under the next and so on: ranks that meet
-        at level k reach each other over `levels[k]`, which also is the link of every level-k-1
-        switch to its parent, one up and one down. Raises ValueError where the ranks do not fit."""
+        at level 0 reach each other over `link`, at level k over `levels[k-1]`, of which every
+        switch of level k-1 has one up and one down. Raises ValueError where ranks do not fit."""
         ranks = count("Topology.tree", "ranks", ranks)
         radix = count("Topology.tree", "radix", radix)
+        levels = (link, *levels)
         if radix ** len(levels) < ranks:
             raise ValueError(
                 f"Topology.tree: {ranks} ranks do not fit under {len(levels)} levels of radix "
