@@ -25,14 +25,13 @@ def read(name: str, root: Path = ROOT) -> bytes:
             f"{path} is missing: get it back with `git checkout data`, or install dlviz again."
         )
     content = path.read_bytes()
-    sums = dict(
-        reversed(line.split()) for line in (path.parent / "SHA256SUMS").read_text().splitlines()
-    )
+    sums = (line.split() for line in (path.parent / "SHA256SUMS").read_text().splitlines())
+    stated = {file: digest for digest, file in sums}[path.name]
     found = hashlib.sha256(content).hexdigest()
-    if found != sums[path.name]:
+    if found != stated:
         raise ValueError(
-            f"{path} has the SHA-256 {found[:12]}... but SHA256SUMS states "
-            f"{sums[path.name][:12]}...: the file was changed or damaged, get it back with "
-            "`git checkout data`, or install dlviz again."
+            f"{path} has the SHA-256 {found[:12]}..., not the {stated[:12]}... that SHA256SUMS "
+            "states: the file was damaged, get it back with `git checkout data`, or install dlviz "
+            "again."
         )
     return content

@@ -10,13 +10,15 @@ a rank that builds only layers 2 and 3 would start from others. The idea is Shal
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from torch import nn
 
+Net = TypeVar("Net", bound=nn.Module)
 
-def seed_layers(module: nn.Module, seed: int, first: int = 0) -> nn.Module:
+
+def seed_layers(module: Net, seed: int, first: int = 0) -> Net:
     """Draw the weights of `module` anew, in place, each layer from a generator of its own.
 
     A layer is a submodule that has parameters itself; layers are numbered from `first` in the order
@@ -44,5 +46,5 @@ def _draw(layer: nn.Module) -> None:
         cast(Callable[[], None], reset)()
         return
     for parameter in layer.parameters(recurse=False):
-        bound = max(parameter.size(-1) if parameter.dim() else 1, 1) ** -0.5
+        bound = (parameter.size(-1) if parameter.dim() else 1) ** -0.5
         nn.init.uniform_(parameter, -bound, bound)

@@ -1,0 +1,58 @@
+# `make lab` and `make test` do all their set-up: they need Python 3.11 to 3.13, git and make.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+READY := .venv/.installed
+JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
+  $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
+
+.PHONY: help lab test check labs bench clean
+
+help:
+	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
+	@echo "make test   everything that CI checks (the same set-up)"
+	@echo "make check  ruff, pyright and the fast tests"
+	@echo "make labs   run every lab again and store its outputs"
+	@echo "make bench  measure dlviz beside its peers"
+	@echo "make clean  remove the environment and what tools left"
+
+$(READY): pyproject.toml setup.py constraints.txt
+	@if [ ! -x $(BIN)/python ]; then \
+	  for python in python3.11 python3.12 python3.13; do \
+	    if $$python -c "import ensurepip, venv" 2>/dev/null; then break; fi; python=; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo "No Python 3.11, 3.12 or 3.13 with venv was found: install one, such as python3-venv." >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Making .venv with $$python"; \
+	  $$python -m venv .venv; \
+	fi
+	@echo "Installing dlviz and what it needs into .venv; the first time this takes some minutes"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+lab: $(READY)
+	@cd labs && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(JUPYTER) \
+	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax labs/*.ipynb
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests
+
+labs: $(READY)
+	$(BIN)/python labs/build.py
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,63 @@
+"""Run labs again and store their outputs: `make labs`, or `python labs/build.py NOTEBOOK...`.
+
+A committed lab shows its results on a page that has no kernel: each interactive figure has a PNG
+beside it. It holds no widget state and no timing metadata, and stays under 1 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+LABS = Path(__file__).resolve().parent
+LIMIT = 1_000_000  # bytes
+SECONDS_PER_CELL = 600
+
+
+def build(path: Path) -> None:
+    """Run the notebook at `path` in its folder and write it back with its outputs.
+
+    Raises nbclient's CellExecutionError where a cell fails, ValueError where the result would be
+    over LIMIT; the file is then left as it was.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        kernel_name="python3",
+        store_widget_state=False,
+        record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    ).execute()
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+    text = nbformat.writes(notebook).replace(f"{LABS.parent}/", "")  # as the reader's own paths
+    if len(text.encode()) > LIMIT:
+        raise ValueError(
+            f"{path.name} would hold {len(text.encode()):,} bytes, over the limit of {LIMIT:,}: "
+            "draw fewer or smaller figures, or split the lab."
+        )
+    path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    # what the kernels' figures hold: plotly's own JSON and a picture of it
+    os.environ["PLOTLY_RENDERER"] = "plotly_mimetype+png"
+    for path in map(Path, names) if names else sorted(LABS.glob("*.ipynb")):
+        start = time.perf_counter()
+        build(path)
+        seconds = time.perf_counter() - start
+        print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB, {seconds:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

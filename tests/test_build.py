@@ -1,0 +1,80 @@
+"""labs/build.py stores a lab's outputs; each committed lab is as it leaves them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import v4
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "labs" / "build.py"
+LABS = sorted((ROOT / "labs").glob("*.ipynb"))
+
+
+def build(path: Path, *cells: str) -> subprocess.CompletedProcess[str]:
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
+    nbformat.write(notebook, path)
+    run = [sys.executable, BUILD, path]
+    return subprocess.run(run, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(tmp_path):
+    path = tmp_path / "lab.ipynb"
+    done = build(
+        path,
+        f"from pathlib import Path\nprint(Path('.').resolve() == Path({str(tmp_path)!r}))",
+        "import dlviz\nprint(dlviz.__file__)",
+        "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 3, 2]))",
+        "import ipywidgets\nipywidgets.IntSlider()",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("lab.ipynb: ")
+    where, file, figure, _ = nbformat.read(path, as_version=4).cells
+    assert where.outputs[0].text == "True\n", "a lab runs in its own folder"
+    assert file.outputs[0].text == "dlviz/__init__.py\n"
+    data = figure.outputs[0].data
+    assert data["application/vnd.plotly.v1+json"]["data"][0]["type"] == "scatter"
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert as_committed(path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [("1 / 0", "ZeroDivisionError"), ("print('a' * 1_100_000)", "over the limit of 1,000,000")],
+)
+def test_a_lab_that_fails_or_grows_too_large_is_refused_and_left_alone(tmp_path, cell, message):
+    path = tmp_path / "lab.ipynb"
+    done = build(path, cell)
+    assert done.returncode != 0 and message in done.stderr
+    assert nbformat.read(path, as_version=4).cells[0].outputs == []
+
+
+@pytest.mark.parametrize("path", LABS, ids=lambda path: path.name)
+def test_a_committed_lab_is_fit_to_be_read(path):
+    assert as_committed(path) == []
+
+
+def as_committed(path: Path) -> list[str]:
+    """What is wrong with the lab at `path` as a file."""
+    text = path.read_text()
+    lab = json.loads(text)
+    code = [cell for cell in lab["cells"] if cell["cell_type"] == "code"]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    figures = [o["data"] for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
+    faults = {
+        "holds 1 MB or more": len(text.encode()) >= 1_000_000,
+        "holds widget state": "widgets" in lab["metadata"],
+        "holds timing metadata": any("execution" in cell["metadata"] for cell in code),
+        "was not run": any(cell["execution_count"] is None for cell in code if cell["source"]),
+        "has a figure without a PNG": not all("image/png" in data for data in figures),
+        "names a path of the machine that ran it": f"{ROOT}/" in text,
+    }
+    return [fault for fault, found in faults.items() if found]

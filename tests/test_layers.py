@@ -1,0 +1,173 @@
+"""The house: a layer imports only what its row of the table names, and importing dlviz is light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "dlviz"
+EVERYTHING = {"*"}
+
+# layer: (the layers of dlviz that it imports, the packages from elsewhere)
+TABLE: dict[str, tuple[set[str], set[str]]] = {
+    "__init__": (set(), set()),
+    "trace": (set(), {"numpy"}),
+    "schedules": (set(), set()),
+    "patterns": (set(), set()),
+    "machine": (set(), set()),
+    "metrics": ({"trace"}, {"numpy"}),
+    "sim": ({"trace", "schedules", "patterns", "machine"}, {"numpy"}),
+    "cluster": ({"trace", "machine", "sim"}, {"torch", "numpy", "cloudpickle", "tqdm"}),
+    "collectives": ({"cluster", "sim"}, {"torch", "numpy"}),
+    "compression": (set(), {"torch", "numpy"}),
+    "parallel": (
+        {"cluster", "collectives", "schedules", "compression"},
+        {"torch", "numpy"},
+    ),
+    "federated": ({"cluster", "collectives"}, {"torch", "numpy"}),
+    "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages
+    "datasets": (set(), {"torch", "numpy"}),
+    "viz": ({"trace", "metrics"}, {"numpy", "plotly", "matplotlib"}),
+    "widgets": (
+        {"viz", "sim", "metrics", "schedules", "patterns", "machine", "trace"},
+        {"numpy", "plotly", "anywidget", "ipywidgets", "traitlets"},
+    ),
+    "grading": (EVERYTHING, EVERYTHING),
+    "cli": (EVERYTHING, EVERYTHING),
+    "__main__": (EVERYTHING, EVERYTHING),
+    "magic": (EVERYTHING, EVERYTHING),
+    "doctor": (EVERYTHING, EVERYTHING),
+}
+TORCH_FREE = ("trace", "schedules", "patterns", "machine", "metrics", "sim", "viz", "widgets")
+HEAVY = {"torch", "plotly", "matplotlib", "pandas", "ipywidgets", "anywidget", "IPython"}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def module_level(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that run when the module is imported: none in a function or for types alone."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            yield from module_level(node.orelse)
+        else:
+            for name in ("body", "orelse", "finalbody"):
+                yield from module_level(getattr(node, name, []))
+            for part in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+                yield from module_level(part.body)
+
+
+def imports(source: str, package: tuple[str, ...]) -> set[str]:
+    """Dotted names that the module imports; `from a import b` is "a.b", relative ones resolved."""
+    found = set()
+    for node in module_level(ast.parse(source).body):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        else:
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            base += tuple(node.module.split(".")) if node.module else ()
+            found |= {".".join((*base, alias.name)) for alias in node.names}
+    return found
+
+
+def offences(name: str, imported: set[str]) -> list[str]:
+    """What a module of layer `name` imports and may not."""
+    ours, theirs = TABLE[name]
+    found = []
+    for dotted in sorted(imported):
+        top, *rest = dotted.split(".")
+        if top == "dlviz":
+            target = rest[0] if rest else "dlviz as a whole"
+            if ours is not EVERYTHING and target not in {*ours, name, "__version__"}:
+                found.append(dotted)
+        elif top not in sys.stdlib_module_names and theirs is not EVERYTHING and top not in theirs:
+            found.append(dotted)
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_module_imports_only_what_its_layer_may(file):
+    package = file.relative_to(ROOT).parent.parts
+    assert offences(layer(file), imports(file.read_text(), package)) == []
+
+
+def test_the_table_names_every_layer_there_is():
+    assert {layer(file) for file in FILES} <= TABLE.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "found"),
+    [
+        ("machine", "import json, numpy as np", ["numpy"]),
+        ("trace", "try:\n    import pandas\nexcept ImportError:\n    pass", ["pandas"]),
+        ("trace", "def frame():\n    import pandas", []),
+        ("trace", "if TYPE_CHECKING:\n    import torch\nelse:\n    import plotly", ["plotly"]),
+        ("sim", "from torch.nn import functional", ["torch.nn.functional"]),
+        ("collectives", "from dlviz.patterns import ring", ["dlviz.patterns.ring"]),
+        ("collectives", "from dlviz import patterns", ["dlviz.patterns"]),
+        ("collectives", "from ..patterns import ring", ["dlviz.patterns.ring"]),
+        ("collectives", "from . import ring\nfrom .ring import all_reduce", []),
+        ("viz", "import dlviz", ["dlviz"]),
+        ("viz", "class A:\n    with b:\n        import dlviz.cluster", ["dlviz.cluster"]),
+        ("cli", "import dlviz, tqdm, dlviz.viz", []),
+    ],
+)
+def test_the_check_sees_an_import_that_breaks_the_table(name, source, found):
+    assert offences(name, imports(source, ("dlviz", name))) == found
+
+
+def loaded(code: str) -> set[str]:
+    """The top-level packages that a fresh Python holds after `code`."""
+    report = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    run = [sys.executable, "-c", f"{code}\n{report}"]
+    return set(subprocess.run(run, check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_importing_dlviz_loads_nothing_heavy():
+    found = loaded("import dlviz; dlviz.__version__; dir(dlviz)")
+    assert "dlviz" in found and not found & (HEAVY | {"numpy"})
+
+
+def test_views_simulator_and_explorers_never_load_torch():
+    there = [name for name in TORCH_FREE if {PACKAGE / name, PACKAGE / f"{name}.py"} & present()]
+    found = loaded("\n".join(f"import dlviz.{name}" for name in there))
+    assert "torch" not in found
+
+
+def test_leaves_load_no_package_at_all():
+    there = [name for name in ("schedules", "patterns", "machine") if PACKAGE / name in present()]
+    assert not loaded("\n".join(f"import dlviz.{name}" for name in there)) & (HEAVY | {"numpy"})
+
+
+def present() -> set[Path]:
+    return {PACKAGE / layer(file) for file in FILES} | set(FILES)
+
+
+def test_public_names_are_those_of_their_modules():
+    code = (
+        "import dlviz, dlviz.cluster, dlviz.trace\n"
+        "assert dlviz.launch is dlviz.cluster.launch and dlviz.Trace is dlviz.trace.Trace\n"
+        "missing = [name for name in dlviz.__all__ if not hasattr(dlviz, name)]\n"
+        "assert not missing, missing"
+    )
+    loaded(code)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    import dlviz
+
+    with pytest.raises(AttributeError, match="module 'dlviz' has no attribute 'lunch'"):
+        _ = dlviz.lunch

@@ -1,0 +1,139 @@
+"""dlviz.models: weights follow from seed and layer alone; the one-process trainer learns."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dlviz.datasets import batches, digits
+from dlviz.models import MLP, ConvNet, accuracy, seed_layers, train
+
+
+def equal(a: nn.Module, b: nn.Module) -> bool:
+    ours, theirs = a.state_dict(), b.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+@pytest.mark.parametrize("build", [MLP, ConvNet])
+def test_weights_follow_from_the_seed_whatever_was_built_before(build):
+    first = build(seed=3)
+    torch.manual_seed(99)
+    nn.Linear(7, 7)
+    assert equal(first, build(seed=3))
+    assert not equal(first, build(seed=4))
+
+
+def test_layers_of_equal_shape_start_from_different_weights():
+    model = MLP((8, 8, 8))
+    assert not torch.equal(model[1].weight, model[3].weight)
+
+
+@pytest.mark.parametrize("build", [MLP, ConvNet])
+def test_a_stage_seeded_alone_has_the_weights_of_the_whole(build):
+    whole = build(seed=5)
+    cut = 3  # both have their layer 0 before this module, and their layers 1 and 2 after it
+    for stage, first in ((whole[:cut], 0), (whole[cut:], 1)):
+        alone = copy.deepcopy(stage)
+        for parameter in alone.parameters():
+            nn.init.zeros_(parameter)
+        seed_layers(alone, 5, first=first)
+        assert equal(alone, stage)
+
+
+def test_a_layer_keeps_its_weights_when_another_layer_grows():
+    assert torch.equal(MLP((4, 5, 6))[3].weight, MLP((40, 5, 6))[3].weight)
+
+
+class Stranger(nn.Module):
+    """What the package has never seen: bare parameters, attention, normalisation, a tied weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(3, 16))
+        self.bias = nn.Parameter(torch.empty(()))
+        self.attention = nn.MultiheadAttention(16, 2)
+        self.norm = nn.BatchNorm1d(16)
+        self.table = nn.Embedding(5, 16)
+        self.head = nn.Linear(16, 5)
+        self.head.weight = self.table.weight
+
+
+def test_any_module_is_seeded_and_all_its_parameters_drawn():
+    one, other = Stranger(), Stranger()
+    with torch.no_grad():
+        for parameter in one.parameters():
+            parameter.fill_(float("nan"))
+    assert seed_layers(one, 7) is one
+    seed_layers(other, 7)
+    assert equal(one, other)
+    assert one.head.weight is one.table.weight
+    assert one.scale.abs().max() <= 0.25 and one.scale.std() > 0.05
+    assert torch.equal(one.norm.weight, torch.ones(16)), "a layer is drawn as torch draws it"
+
+
+def test_seeding_leaves_the_global_generator_alone():
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    model = MLP()
+    torch.manual_seed(1)
+    seed_layers(model, 0)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_float64_weights_are_the_float32_weights():
+    single, double = MLP(seed=2), MLP(seed=2, dtype=torch.float64)
+    for a, b in zip(single.parameters(), double.parameters(), strict=True):
+        assert b.dtype == torch.float64 and torch.equal(a.double(), b)
+
+
+@pytest.mark.parametrize("widths", [(64, 10), (64, 5, 3, 10)])
+def test_mlp_has_the_widths_it_was_given(widths):
+    model = MLP(widths)
+    sizes = [m.in_features for m in model if isinstance(m, nn.Linear)]
+    assert (*sizes, 10) == widths
+    assert isinstance(model[-1], nn.Linear)
+    assert model(torch.zeros(6, 1, 8, 8)).shape == (6, 10)
+
+
+def test_mlp_of_one_width_is_refused():
+    with pytest.raises(ValueError, match=r"^widths=\(64,\) makes no layer"):
+        MLP((64,))
+
+
+@pytest.mark.parametrize(("build", "lr"), [(MLP, 0.5), (ConvNet, 0.5)])
+def test_training_reads_over_90_percent_of_unseen_digits(build, lr):
+    model = build(seed=0)
+    losses = train(model, digits("train"), steps=200, lr=lr, batch=64, seed=0)
+    assert len(losses) == 200
+    assert sum(losses[-20:]) / 20 < losses[0] / 4
+    assert accuracy(model, *digits("test")) > 0.9
+
+
+def test_a_step_of_training_is_one_step_against_the_gradient():
+    images, labels = digits("train")
+    model = MLP((64, 10), dtype=torch.float64)
+    (x, y), *_ = batches(images.double(), labels, batch=8, seed=4)
+    weight = model[1].weight.detach().clone()
+    loss = functional.cross_entropy(x.flatten(1) @ weight.mT + model[1].bias, y)
+    probabilities = (x.flatten(1) @ weight.mT + model[1].bias).softmax(1)
+    gradient = (probabilities - functional.one_hot(y, 10)).mT @ x.flatten(1) / 8
+    losses = train(model, (images.double(), labels), steps=1, lr=0.1, batch=8, seed=4)
+    assert losses == [pytest.approx(loss.item(), rel=1e-12)]
+    torch.testing.assert_close(model[1].weight.detach(), weight - 0.1 * gradient)
+
+
+def test_training_takes_any_loss_and_target():
+    inputs = torch.linspace(-1, 1, 32).view(-1, 1)
+    model = MLP((1, 1))
+    train(model, (inputs, 3 * inputs - 1), steps=300, lr=0.1, batch=8, loss=functional.mse_loss)
+    assert model[1].weight.item() == pytest.approx(3, abs=0.01)
+    assert model[1].bias.item() == pytest.approx(-1, abs=0.01)
+
+
+def test_accuracy_is_the_fraction_that_is_right():
+    logits = torch.tensor([[2.0, 1.0], [0.0, 1.0], [5.0, 1.0], [0.0, 3.0]])
+    assert accuracy(nn.Identity(), logits, torch.tensor([0, 1, 1, 1])) == 0.75
