@@ -62,7 +62,8 @@ def exposed_communication(trace: Trace, clock: str = "device") -> np.ndarray:
     any. Communication inside a compute span of the same lane therefore counts as hidden.
     """
     work = COMPUTE + UPDATE
-    return _open(trace, work + COMMUNICATION, clock) - _open(trace, work, clock)
+    exposed = _open(trace, work + COMMUNICATION, clock) - _open(trace, work, clock)
+    return np.maximum(exposed, 0.0)  # the difference of two sums may be -1e-16
 
 
 def overlap(trace: Trace, clock: str = "device") -> float:
@@ -90,8 +91,8 @@ def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
     ):
         kinds += more
         until = _open(trace, kinds, clock)
-        rows[name], before = until - before, until
-    return {**rows, "idle": makespan(trace, clock) - before}
+        rows[name], before = np.maximum(until - before, 0.0), until
+    return {**rows, "idle": np.maximum(makespan(trace, clock) - before, 0.0)}
 
 
 def bytes_sent(trace: Trace) -> np.ndarray:
