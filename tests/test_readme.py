@@ -1,0 +1,110 @@
+"""What the README names is there, and what it tells the reader to run runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES += sorted((ROOT / "data").rglob("README.md"))
+
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.S)
+COMMANDS = [  # the indented lines, without their comments
+    line.partition("#")[0].split() for line in re.findall(r"^    (\S.*)$", README, re.M)
+]
+COMMANDS = [words for words in COMMANDS if words[0] in ("make", "dlviz")]
+
+
+def links(page: Path) -> list[str]:
+    found = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    return [link.partition("#")[0] for link in found if "://" not in link and link[0] != "#"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_links_to_is_committed(page):
+    git = ["git", "ls-files", "--error-unmatch"]
+    for link in links(page):
+        assert (page.parent / link).exists(), link
+        if (ROOT / ".git").exists():
+            done = subprocess.run([*git, link], cwd=page.parent, capture_output=True, text=True)
+            assert done.returncode == 0, f"{link} is not committed"
+
+
+def test_the_first_screen_holds_what_it_is_a_picture_and_two_commands():
+    screen = "\n".join(README.splitlines()[:12])
+    assert re.search(r"!\[.+\]\(docs/timeline\.png\)", screen)
+    assert [words for words in COMMANDS if " ".join(words) in screen] == [
+        ["make", "lab"],
+        ["make", "test"],
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: page.name)
+def test_make_targets_that_a_page_names_exist(page):
+    targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
+    named = set(re.findall(r"(?:`|^    )make ([a-z]+)", page.read_text(), re.M))
+    assert {"lab", "test"} & named and named <= targets
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.M)
+    assert phony and set(phony[1].split()) == targets
+
+
+def test_files_that_the_readme_names_exist():
+    names = re.findall(r"`((?:\d\d_)?[a-z_/]+\.(?:ipynb|yml|toml|md|py))`|-f (\S+\.yml)", README)
+    named = [lab or file for lab, file in names]
+    assert named
+    for name in named:
+        assert (ROOT / name).exists() or (ROOT / "labs" / name).exists(), name
+
+
+def test_ci_runs_the_readmes_test_command():
+    script = (ROOT / ".ci" / "run").read_text()
+    assert script.rstrip().splitlines()[-1] == "make test"
+    assert "set -euo pipefail" in script and os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_snippet_prints_what_the_readme_says(snippet, tmp_path):
+    file = tmp_path / "snippet.py"
+    file.write_text(snippet)
+    said = re.findall(r"^print\(.*?\)  # (.*)$", snippet, re.M)
+    done = subprocess.run(
+        [sys.executable, file],
+        env={**os.environ, "PLOTLY_RENDERER": "json"},  # show() opens no browser
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert said and done.stdout.splitlines()[: len(said)] == said
+
+
+@pytest.mark.slow
+def test_the_commands_do_what_the_readme_says(tmp_path):
+    commands = [words for words in COMMANDS if words[0] == "dlviz"]
+    assert [words[1] for words in commands] == ["run", "show", "doctor"]
+    for words in commands:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("dlviz"), *words[1:]],
+            cwd=tmp_path,
+            env={**os.environ, "BROWSER": "true"},  # show() finds a browser that opens nothing
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        assert done.stdout
+    assert (tmp_path / "trace.json.gz").exists()
+
+
+def test_the_machine_that_the_readme_launches_on_exists():
+    import dlviz
+
+    assert "machine=dlviz.machine.classroom(4)" in README
+    assert dlviz.machine.classroom(4).ranks == 4
