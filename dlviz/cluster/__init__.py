@@ -1,0 +1,12 @@
+"""Real ranks: processes with torch.distributed between them, started from a cell and watched while they run."""
+
+from dlviz.cluster.start import warm_up
+
+warm_up()  # before torch is imported here: the fork server imports it at the same time
+
+from dlviz.cluster.comm import Comm  # noqa: E402
+from dlviz.cluster.errors import DeadlockError, RankError, RunError, RunTimeout  # noqa: E402
+from dlviz.cluster.launch import Run, launch  # noqa: E402
+from dlviz.cluster.waits import Wait  # noqa: E402
+
+__all__ = ["Comm", "DeadlockError", "RankError", "Run", "RunError", "RunTimeout", "Wait", "launch"]

@@ -1,0 +1,177 @@
+"""The device clock of a paced run: real math and real messages, modelled durations.
+
+Eight ranks on two cores contend for them, so wall times show the contention and not the algorithm. On a paced run
+each lane of a rank keeps `free`, the device time (seconds from the run's start) at which it is next free:
+
+    a computation of s seconds    free <- free + s                     (its inputs have moved free to their arrival)
+    a message that arrives at t   free <- max(free, t)
+    another lane's work           free <- max(free, its end)
+
+The wall clock follows: a lane that is ahead of it owes *debt*, which is slept off before the next computation or
+receive and at the end of the run, never before a send, so that moving the bytes hides inside the sleep. An operation
+starts where the one before it ended, never at a late wall clock: one late wake-up does not delay the rest.
+
+Ports follow the lectures' (and MPICH's) model: full duplex, busy for latency + nbytes/bandwidth of each message. A
+receiving port takes messages one at a time in the order of their stamps; a link shared by several pairs is busy for
+nbytes/bandwidth.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import heapq
+import itertools
+import sys
+import threading
+import time
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlviz.cluster.board import Board
+    from dlviz.cluster.mail import Letter
+    from dlviz.machine import Machine
+
+
+def sharpen_sleep() -> None:
+    """Let this thread's sleeps end within some 20 µs of their time rather than 75 (Linux)."""
+    if sys.platform == "linux":
+        pr_set_timerslack = 29
+        ctypes.CDLL(None).prctl(pr_set_timerslack, 1, 0, 0, 0)
+
+
+class DeviceClock:
+    """One rank's device: its epoch (perf_counter_ns at device time 0), its ports and its lanes' clocks."""
+
+    def __init__(self, rank: int, machine: Machine, board: Board, ledger: str):
+        self.rank = rank
+        self.machine = machine
+        self.epoch = perf_counter_ns()  # moved to the common start before the worker runs
+        self.lanes: list[LaneClock] = []
+        self._topology = machine.topology
+        self._paths: dict[tuple[int, int], Any] = {}
+        self._board = board
+        self._ledger = open(ledger, "w")  # noqa: SIM115 (held for the rank's life)
+        self._lock = threading.Lock()
+        self._out = 0.0
+        self._in = 0.0
+        self._order = itertools.count()
+        self._inbound: list[
+            tuple[float, int, Letter]
+        ] = []  # by stamp: what the port has yet to take
+
+    def lane(self, name: str) -> LaneClock:
+        clock = LaneClock(self, name)
+        self.lanes.append(clock)
+        return clock
+
+    def path(self, src: int, dst: int) -> Any:
+        found = self._paths.get((src, dst))
+        if found is None:
+            found = self._paths[src, dst] = self._topology.path(src, dst)
+        return found
+
+    def send(self, dst: int, nbytes: int, ready: float) -> tuple[float, float]:
+        """When a message that is ready at `ready` leaves and when it is at `dst`'s port."""
+        path = self.path(self.rank, dst)
+        with self._lock:
+            start = max(ready, self._out)
+            if path.shared:
+                fcntl.lockf(self._ledger, fcntl.LOCK_EX)
+                try:
+                    links = self._board.links
+                    start = max(start, *(links[number] for number, _ in path.shared))
+                    for number, link in path.shared:
+                        links[number] = start + nbytes / link.bandwidth
+                finally:
+                    fcntl.lockf(self._ledger, fcntl.LOCK_UN)
+            stamp = self._out = start + path.latency + nbytes / path.bandwidth
+        return start, stamp
+
+    def expect(self, letter: Letter) -> None:
+        """A header was read: its message will want this rank's port."""
+        with self._lock:
+            heapq.heappush(self._inbound, (letter.mail.stamp, next(self._order), letter))
+
+    def arrival(self, letter: Letter) -> float:
+        """When this rank's port has taken the message. Ask once the wall clock has passed its stamp: every
+        message with a smaller one is then known."""
+        with self._lock:
+            while self._inbound and self._inbound[0][0] <= letter.mail.stamp:
+                stamp, _, taken = heapq.heappop(self._inbound)
+                path = self.path(taken.src, self.rank)
+                self._in = max(stamp, self._in + path.latency + taken.mail.nbytes / path.bandwidth)
+                taken.arrived = self._in
+        return letter.arrived
+
+    def wall(self, seconds: float) -> int:
+        return self.epoch + int(seconds * 1e9)
+
+    def lateness(self) -> dict[str, float]:
+        late = sorted(value for lane in self.lanes for value in lane.late)
+        if not late:
+            return {"worst": 0.0, "median": 0.0}
+        return {"worst": late[-1] * 1e-9, "median": late[len(late) // 2] * 1e-9}
+
+
+class LaneClock:
+    """When one lane of a device is next free, and the span boundaries whose wall time is still to come."""
+
+    def __init__(self, device: DeviceClock, name: str):
+        self.device = device
+        self.name = name
+        self.free = 0.0
+        self.late: list[int] = []  # ns, one for each time the debt was slept off
+        self.overruns = 0
+        self.operations = 0
+        self._begun = False
+        self._pending: list[tuple[list, int]] = []
+        sharpen_sleep()
+
+    def begin(self) -> None:
+        """The lane's first operation starts when the program reaches it; what set it up takes no device time."""
+        if not self._begun:
+            self._begun = True
+            self.free = max(self.free, (perf_counter_ns() - self.device.epoch) * 1e-9)
+
+    def mark(self, row: list, end: int) -> None:
+        """Put the lane's device and wall time into a span row, as its start (0) or its end (1)."""
+        row[4 + end] = self.free
+        now = perf_counter_ns()
+        if now < self.device.wall(self.free):
+            self._pending.append((row, 2 + end))
+        else:
+            self._fill(now)
+            row[2 + end] = now
+
+    def _fill(self, now: int) -> None:
+        for row, cell in self._pending:
+            row[cell] = now
+        self._pending.clear()
+
+    def compute(self, seconds: float, math_ns: int) -> None:
+        """The lane computed for `seconds` of device time; its math took `math_ns` of the wall clock."""
+        self.free += seconds
+        self.operations += 1
+        self.overruns += math_ns > seconds * 1e9
+
+    def wait_until(self, seconds: float) -> None:
+        """The lane can use what it waits for from device time `seconds` on."""
+        self.free = max(self.free, seconds)
+
+    def settle(self) -> None:
+        """Sleep off the debt."""
+        target = self.device.wall(self.free)
+        now = sleep_until(target)
+        self.late.append(now - target)
+        self._fill(now)
+
+
+def sleep_until(target: int) -> int:
+    """Sleep until perf_counter_ns is `target`; returns the clock read afterwards."""
+    now = perf_counter_ns()
+    while now < target:
+        time.sleep((target - now) * 1e-9)
+        now = perf_counter_ns()
+    return now

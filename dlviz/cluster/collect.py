@@ -1,0 +1,130 @@
+"""What the ranks recorded, put together into one Trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlviz.trace import Trace
+
+KNOWN = ("step", "stage", "microbatch", "bucket", "group", "sequence", "nbytes", "peer")
+_COLUMNS = (
+    "rank", "lane", "kind", "name", "start", "end", "wall_start", "wall_end", "depth", *KNOWN, "flow", "where",
+    "fields",
+)  # fmt: skip
+_MESSAGE = (
+    "src", "dst", "nbytes", "offset", "count", "op", "sent", "arrived", "received", "wall_sent", "wall_received",
+    "tag", "group", "step",
+)  # fmt: skip
+NAN = float("nan")
+
+
+def build(reports: list[dict[str, Any]], ranks: int, epoch: int, meta: dict[str, Any]) -> Trace:
+    """A Trace of what `reports` (one per rank that still could tell, see `Process.rows`) say. `epoch` is
+    perf_counter_ns at time 0."""
+    messages, rows_of = _messages(reports, epoch)
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for report in reports:
+        for lane, rows in report["lanes"]:
+            for row in rows:
+                _add_span(columns, report["rank"], lane, row, rows_of, epoch)
+    memory = [
+        {"rank": report["rank"], "time": _time(device, wall, epoch), "what": what, "nbytes": nbytes}
+        for report in reports
+        for what, nbytes, wall, device in report["memory"]
+    ]
+    buffers = [
+        {
+            "rank": report["rank"], "name": name, "time": _time(device, wall, epoch), "wall": (wall - epoch) * 1e-9,
+            "index": index, "where": where, "step": step, "array": array,
+        }
+        for report in reports
+        for name, wall, device, index, where, step, array in report["snapshots"]
+    ]  # fmt: skip
+    if meta["outcome"] == "completed" and any(value != value for value in messages["received"]):
+        meta = {**meta, "outcome": "unreceived"}
+    return Trace(
+        columns, messages, memory, buffers, {**meta, "ranks": ranks, **_pace(reports, meta)}
+    )
+
+
+def _messages(
+    reports: list[dict[str, Any]], epoch: int
+) -> tuple[dict[str, list[Any]], dict[tuple, int]]:
+    """The columns of the messages table, and the row of each message by (src, dst, tag, index)."""
+    received = {row[:4]: row[4:] for report in reports for row in report["receives"]}
+    columns: dict[str, list[Any]] = {name: [] for name in _MESSAGE}
+    rows_of: dict[tuple, int] = {}
+    sends = sorted((row for report in reports for row in report["sends"]), key=lambda row: row[9])
+    for src, dst, tag, index, nbytes, count, offset, sent, stamp, wall_sent, group, step in sends:
+        key = (src, dst, tag, index)
+        rows_of[key] = len(rows_of)
+        op, its_offset, arrived, taken, wall = received.get(key, ("", -1, NAN, NAN, None))
+        wall_sent = (wall_sent - epoch) * 1e-9
+        wall_received = NAN if wall is None else (wall - epoch) * 1e-9
+        paced = sent == sent
+        if not paced:
+            sent, arrived, taken = wall_sent, wall_received, wall_received
+        elif arrived != arrived:
+            arrived = stamp
+        offset = offset if offset >= 0 else its_offset
+        values = (
+            src, dst, nbytes, offset, count, op, sent, arrived, taken, wall_sent, wall_received, tag & 0xFFFFF, group,
+            step,
+        )  # fmt: skip
+        for name, value in zip(_MESSAGE, values, strict=True):
+            columns[name].append(value)
+    return columns, rows_of
+
+
+def _add_span(
+    columns: dict[str, list[Any]],
+    rank: int,
+    lane: str,
+    row: tuple,
+    rows_of: dict[tuple, int],
+    epoch: int,
+) -> None:
+    kind, name, wall_start, wall_end, start, end, depth, context, file, line = row
+    wall_start, wall_end = (wall_start - epoch) * 1e-9, (wall_end - epoch) * 1e-9
+    if start is None:
+        start, end = wall_start, wall_end
+    others = {key: value for key, value in context.items() if key not in KNOWN and key != "message"}
+    values = (
+        rank, lane, kind, name or "", start, end, wall_start, wall_end, depth,
+        *(context.get(key) for key in KNOWN),
+        rows_of.get(context.get("message", ())), f"{file}:{line}", others or None,
+    )  # fmt: skip
+    for key, value in zip(_COLUMNS, values, strict=True):
+        columns[key].append(value)
+
+
+def _time(device: float | None, wall: int, epoch: int) -> float:
+    return (wall - epoch) * 1e-9 if device is None else device
+
+
+def _pace(reports: list[dict[str, Any]], meta: dict[str, Any]) -> dict[str, Any]:
+    """How well a paced run kept its pace: lateness in seconds, and a warning where it could not keep up."""
+    if meta["clock"] != "paced":
+        return {}
+    late = [report["lateness"] for report in reports]
+    worst = max((each["worst"] for each in late), default=0.0)
+    median = sorted(each["median"] for each in late)[len(late) // 2] if late else 0.0
+    operations = sum(report["operations"] for report in reports)
+    overruns = sum(report["overruns"] for report in reports)
+    tolerance = meta["tolerance"]
+    warning = ""
+    if operations and overruns > 0.05 * operations:
+        warning = (
+            f"the run could not keep its pace: the math of {overruns} of {operations} operations took longer than the "
+            "machine says; raise the machine's step or use fewer ranks"
+        )
+    elif worst > tolerance:
+        warning = (
+            f"the run was up to {worst * 1e3:.1f} ms late (tolerance {tolerance * 1e3:.1f} ms): other work disturbed it; "
+            "run it again or raise the machine's step"
+        )
+    return {
+        "lateness": {"worst": worst, "median": median},
+        "overruns": overruns,
+        "warning": warning,
+    }

@@ -1,0 +1,52 @@
+"""What can go wrong in a run, as exceptions that carry all that is known about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class RunError(Exception):
+    """A run that did not complete.
+
+    `rank` is the rank it began with, `traceback` that rank's traceback as text, `exitcode` its exit code (negative:
+    the signal that killed it), `waits` what each rank was waiting for (`Wait`s), `cycle` the ranks that wait
+    for each other in a ring, `output` what each rank printed, `trace` the Trace up to the failure. None where it
+    does not apply.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        traceback: str | None = None,
+        exitcode: int | None = None,
+        waits: list[Any] | None = None,
+        cycle: list[int] | None = None,
+        output: list[str] | None = None,
+        trace: Any = None,
+    ):
+        super().__init__(message)
+        self.rank = rank
+        self.traceback = traceback
+        self.exitcode = exitcode
+        self.waits = waits
+        self.cycle = cycle
+        self.output = output
+        self.trace = trace
+
+    def _render_traceback_(self) -> list[str]:
+        """In a notebook the message alone: it names the line that matters, the parent's own stack does not."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class RankError(RunError):
+    """A rank raised an exception or died."""
+
+
+class DeadlockError(RunError):
+    """No rank of some set can ever go on: each waits for another of them."""
+
+
+class RunTimeout(RunError):
+    """The run took longer than its `timeout`."""

@@ -1,0 +1,96 @@
+"""A lane: a thread of a rank that works through what is submitted to it, beside the rank's own program.
+
+DDP's communication lane is one: while backward goes on, it all-reduces the buckets that are ready, in order.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlviz.cluster.comm import Comm
+
+
+class Handle:
+    """Something submitted to a lane. `wait()` returns its result, or raises what it raised."""
+
+    def __init__(self, comm: Comm, function: Callable[..., Any], args: tuple, ready: float):
+        self._comm = comm
+        self._function = function
+        self._args = args
+        self._ready = ready  # device time at which it was submitted (paced runs)
+        self._end = 0.0
+        self._over = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        clock = self._comm.recorder.lane.clock
+        if clock is not None:
+            clock.wait_until(self._ready)
+        try:
+            self._result = self._function(self._comm, *self._args)
+        except BaseException as error:  # handed to whoever waits
+            self._error = error
+        if clock is not None:
+            self._end = clock.free
+        self._over.set()
+
+    def wait(self, **fields: Any) -> Any:
+        """Wait for the lane to have done it; recorded as a `wait` with `fields` (bucket=3, say)."""
+        process, clock = self._comm.process, self._comm.recorder.lane.clock
+        with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
+            if not self._over.is_set():
+                process.post("lane")
+                self._over.wait()
+                process.unpost()
+            if clock is not None:
+                clock.wait_until(self._end)
+                clock.settle()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Lane:
+    """Made by `comm.lane(name)`. `comm` is the lane's own communicator, for use inside what is submitted."""
+
+    def __init__(self, comm: Comm, name: str):
+        self.comm = comm
+        self._submitted = self._finished = 0
+        self._jobs: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
+        self._name = name
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+        self.ident = self._thread.ident
+        comm.process.lanes.append(self)
+
+    @property
+    def idle(self) -> bool:
+        return self._submitted == self._finished
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Handle:
+        """Run `function(lane.comm, *args)` on the lane after all that was submitted before."""
+        clock = self.comm.recorder.lane.clock
+        handle = Handle(self.comm, function, args, 0.0 if clock is None else clock.free)
+        self._submitted += 1
+        self._jobs.put(handle)
+        return handle
+
+    def close(self) -> None:
+        """Let the thread end once it has done what was submitted."""
+        self._jobs.put(None)
+        self._thread.join()
+        self.comm.process.lanes.remove(self)
+
+    def _work(self) -> None:
+        self.comm.recorder.open_lane(self._name)
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            job.run()
+            self._finished += 1

@@ -1,0 +1,168 @@
+"""Who waits for whom, and whether anybody can still go on.
+
+Each thread of a rank posts the wait it is in. A rank is blocked when every thread of it is in a posted wait that
+nothing has answered yet: a receive whose message was not sent, a send whose receive was not posted, a collective that
+some member has not entered. Some ranks are deadlocked when each of their waits can be answered by nobody but
+another of them, or by a rank that has finished; what the other ranks do does not matter then.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One thread's wait. `peer` is a global rank (None: any source, or a collective); `index` counts the
+    messages of this pair and tag before it; `since` is perf_counter_ns; `where` the caller's line."""
+
+    rank: int
+    lane: str
+    op: str
+    where: str
+    since: int
+    peer: int | None = None
+    tag: int = 0
+    index: int = 0
+    group: str = "world"
+    group_id: int = 0
+    members: tuple[int, ...] = ()
+    sequence: int = -1
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+
+    def describe(self, now: int) -> str:
+        tensor = "" if self.shape is None else f", shape {tuple(self.shape)} {self.dtype}"
+        lane = "" if self.lane == "compute" else f" (lane {self.lane})"
+        tag = f", tag {self.tag & TAGS}" if self.tag & TAGS else ""
+        if self.op in ("send", "isend"):
+            what = f"send number {self.index} to rank {self.peer}"
+        elif self.op in ("recv", "irecv"):
+            source = "any rank" if self.peer is None else f"rank {self.peer}"
+            what = f"receive number {self.index} from {source}"
+        elif self.op == "lane":
+            what = "wait for its own lane"
+        else:
+            what = f"{self.op}, call number {self.sequence} in group {self.group}"
+        return (
+            f"rank {self.rank}{lane} waits in {what}{tag}{tensor}, since {(now - self.since) * 1e-9:.1f} s, "
+            f"at {show_line(self.where)}"
+        )
+
+
+TAG_BITS = 20
+TAGS = (1 << TAG_BITS) - 1
+
+
+def show_line(where: str) -> str:
+    """`file:line` with the text of that line, where this process knows it (a cell, a file)."""
+    file, _, line = where.rpartition(":")
+    text = linecache.getline(file, int(line or 0)).strip()
+    name = f"cell line {line}" if "ipykernel" in file or file.startswith("<ipython") else where
+    return f"{name}: {text}" if text else name
+
+
+@dataclass
+class RankState:
+    """What one rank says of itself when asked. Counts as in `Mailbox`; `calls` are collective calls made, by group id."""
+
+    waits: list[Wait] = field(default_factory=list)
+    busy_threads: int = 0  # threads that are in no posted wait
+    finished: bool = False
+    sent: dict[tuple[int, int], int] = field(default_factory=dict)
+    claimed: dict[tuple[int, int], int] = field(default_factory=dict)
+    calls: dict[int, int] = field(default_factory=dict)
+
+
+def answered(wait: Wait, states: dict[int, RankState]) -> bool:
+    """Whether what `wait` waits for has happened already (so that it is about to end)."""
+    if wait.op in ("recv", "irecv"):
+        if wait.peer is not None:
+            peer = states.get(wait.peer)
+            return peer is not None and peer.sent.get((wait.rank, wait.tag), 0) > wait.index
+        mine = states[wait.rank].claimed
+        return any(
+            state.sent.get((wait.rank, wait.tag), 0) > mine.get((src, wait.tag), 0)
+            for src, state in states.items()
+            if src in wait.members
+        )
+    if wait.op in ("send", "isend"):
+        peer = states.get(wait.peer) if wait.peer is not None else None
+        return peer is not None and peer.claimed.get((wait.rank, wait.tag), 0) > wait.index
+    return not missing(wait, states)
+
+
+def missing(wait: Wait, states: dict[int, RankState]) -> list[int]:
+    """The members of a collective that have not entered it, as far as `states` tells."""
+    return [
+        member
+        for member in wait.members
+        if member in states and states[member].calls.get(wait.group_id, 0) <= wait.sequence
+    ]
+
+
+def helpers(wait: Wait, states: dict[int, RankState]) -> set[int]:
+    """The ranks that could answer `wait`."""
+    if wait.op in ("recv", "irecv", "send", "isend"):
+        return {wait.peer} if wait.peer is not None else set(wait.members) - {wait.rank}
+    unknown = {member for member in wait.members if member not in states}
+    return unknown | set(missing(wait, states))
+
+
+def deadlocked(states: dict[int, RankState]) -> list[int]:
+    """The unfinished ranks of the largest set of which no one can ever go on, [] if there is none.
+
+    `states` may leave out ranks that are known to be computing.
+    """
+    stuck = {
+        rank
+        for rank, state in states.items()
+        if state.finished or (state.waits and not state.busy_threads and not _moving(state, states))
+    }
+    while True:
+        saved = {
+            rank
+            for rank in stuck
+            if not states[rank].finished
+            and any(
+                helpers(wait, states) - stuck for wait in states[rank].waits if wait.op != "lane"
+            )
+        }
+        if not saved:
+            break
+        stuck -= saved
+    return sorted(rank for rank in stuck if not states[rank].finished)
+
+
+def _moving(state: RankState, states: dict[int, RankState]) -> bool:
+    waits = [wait for wait in state.waits if wait.op != "lane"]
+    return not waits or any(answered(wait, states) for wait in waits)
+
+
+def find_cycle(stuck: list[int], states: dict[int, RankState]) -> list[int] | None:
+    """Ranks r0, r1, ... of which each waits for the next and the last for r0; None if there is no such ring."""
+    edges: dict[int, list[int]] = {}
+    for rank in stuck:
+        edges[rank] = []
+        for wait in states[rank].waits:
+            if wait.op != "lane" and not (wait.op in ("recv", "irecv") and wait.peer is None):
+                edges[rank] += sorted(helpers(wait, states) & set(stuck))
+    done: set[int] = set()
+
+    def walk(path: list[int]) -> list[int] | None:
+        for onward in edges[path[-1]]:
+            if onward in path:
+                return path[path.index(onward) :]
+            if onward not in done:
+                found = walk([*path, onward])
+                if found:
+                    return found
+        done.add(path[-1])
+        return None
+
+    for start in stuck:
+        found = walk([start]) if start not in done else None
+        if found:
+            return found
+    return None

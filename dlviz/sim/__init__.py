@@ -1,0 +1,5 @@
+"""Cost models: what an operation would take on a Machine, without running it. No torch here."""
+
+from dlviz.sim.costs import collective_seconds
+
+__all__ = ["collective_seconds"]

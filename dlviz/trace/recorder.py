@@ -1,0 +1,188 @@
+"""The Recorder: what one rank did, appended to lists while it runs and turned into a Trace afterwards.
+
+Recording must not disturb what it records, so the hot path is two clock reads and one append: no lock,
+no string building, no object kept per span. Every thread of a rank writes to a `Lane` of its own (spans
+of one lane nest, spans of two lanes may overlap):
+
+    lane compute   |--forward--||--backward----------||--update--|
+    lane comm                       |-bucket 0-||-bucket 1-|
+
+Fields given to a span (step, microbatch, bucket, ...) hold for everything recorded inside it, messages
+included. On a paced run a boundary has two times, device and wall; the lane's clock fills in both, the
+wall one only after the lane's debt was slept off (see dlviz/cluster/clock.py).
+
+Times here are integers, nanoseconds of `time.perf_counter_ns`; seconds from the run's start appear in the
+Trace alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from time import perf_counter_ns
+from typing import Any
+
+PACKAGE = __file__.rpartition("trace")[0]
+_inside: dict[Any, bool] = {}
+
+
+def caller(depth: int) -> tuple[str, int]:
+    """File and line of the first frame, `depth` calls up or more, that is not dlviz's own.
+
+    A thread that runs dlviz's code alone (a communication lane) answers with where it stands.
+    """
+    frame = first = sys._getframe(depth + 1)
+    while frame is not None:
+        code = frame.f_code
+        inside = _inside.get(code)
+        if inside is None:
+            inside = _inside[code] = code.co_filename.startswith(PACKAGE)
+        if not inside:
+            if code.co_filename.endswith("threading.py"):
+                break
+            return code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return first.f_code.co_filename, first.f_lineno
+
+
+class Lane:
+    """What one thread of a rank does. `rows` are span rows (see `Span`), appended when a span ends.
+
+    `clock` is None on the wall clock, else the device clock of this lane.
+    """
+
+    def __init__(self, name: str, clock: Any = None):
+        self.name = name
+        self.rows: list[Any] = []
+        self.depth = 0
+        self.context: dict[str, Any] = {}
+        self.clock = clock
+
+
+class Span:
+    """One open span; a context manager. Its row: kind, name, wall start and end (ns), device start and end
+    (seconds, None on the wall clock), depth, fields, file, line."""
+
+    __slots__ = ("context", "fields", "file", "kind", "lane", "line", "name", "row", "start")
+
+    def __init__(self, lane: Lane, kind: str, name: str | None, fields: dict, file: str, line: int):
+        self.lane = lane
+        self.kind = kind
+        self.name = name
+        self.fields = fields
+        self.file = file
+        self.line = line
+
+    def __enter__(self) -> Span:
+        lane = self.lane
+        self.context = lane.context
+        if self.fields:
+            lane.context = {**lane.context, **self.fields}
+        if lane.clock is not None:
+            self.row = [
+                self.kind,
+                self.name,
+                0,
+                0,
+                0.0,
+                0.0,
+                lane.depth,
+                lane.context,
+                self.file,
+                self.line,
+            ]
+            lane.clock.mark(self.row, 0)
+        lane.depth += 1
+        self.start = perf_counter_ns()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        end = perf_counter_ns()
+        lane = self.lane
+        lane.depth -= 1
+        if lane.clock is None:
+            lane.rows.append(
+                (
+                    self.kind,
+                    self.name,
+                    self.start,
+                    end,
+                    None,
+                    None,
+                    lane.depth,
+                    lane.context,
+                    self.file,
+                    self.line,
+                )
+            )
+        else:
+            lane.clock.mark(self.row, 1)
+            self.row[1], self.row[7] = self.name, lane.context
+            lane.rows.append(self.row)
+        lane.context = self.context
+
+    def annotate(self, name: str, **fields: Any) -> None:
+        """Name the span and give it fields while it is open."""
+        self.name = name
+        self.lane.context = {**self.lane.context, **fields}
+
+
+class _Nothing:
+    """The span of a Recorder that is off."""
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def annotate(self, name: str, **fields: Any) -> None:
+        pass
+
+
+NOTHING = _Nothing()
+
+
+class Recorder:
+    """All lanes of one rank. `on=False` records nothing (and `span` costs next to nothing).
+
+    The thread that makes the Recorder writes to the lane `compute`; any other thread gets a lane of its
+    own the first time it records, named after the thread.
+    """
+
+    def __init__(self, rank: int, on: bool = True, clock: Any = None):
+        self.rank = rank
+        self.on = on
+        self.lanes: list[Lane] = []
+        self._clock = clock
+        self._mine = threading.local()
+        self.open_lane("compute")
+
+    def open_lane(self, name: str) -> Lane:
+        """Make a lane called `name` and let the calling thread write to it."""
+        taken = {lane.name for lane in self.lanes}
+        unique, number = name, 2
+        while unique in taken:
+            unique, number = f"{name}{number}", number + 1
+        lane = Lane(unique, None if self._clock is None else self._clock(unique))
+        self.lanes.append(lane)
+        self._mine.lane = lane
+        return lane
+
+    @property
+    def lane(self) -> Lane:
+        """The calling thread's lane."""
+        try:
+            return self._mine.lane
+        except AttributeError:
+            return self.open_lane(threading.current_thread().name)
+
+    def span(self, kind: str, name: str | None = None, **fields: Any) -> Any:
+        """Record what runs inside the `with` as one span of `kind`."""
+        if not self.on:
+            return NOTHING
+        frame = sys._getframe(1)
+        code = frame.f_code
+        if _inside.get(code, True):
+            return Span(self.lane, kind, name, fields, *caller(1))
+        return Span(self.lane, kind, name, fields, code.co_filename, frame.f_lineno)
