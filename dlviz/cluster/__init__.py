@@ -1,4 +1,5 @@
-"""Real ranks: processes with torch.distributed between them, started from a cell and watched while they run."""
+"""Real ranks: processes with torch.distributed between them, started from a cell and watched
+while they run."""
 
 from dlviz.cluster.start import warm_up
 

@@ -1,15 +1,17 @@
-"""The board: a file in shared memory on which the ranks of one host and their parent read each other.
+"""The board: a file in shared memory on which the ranks of one host and their parent read each
+other.
 
 It carries no tensor. It holds, as plain 64-bit cells that one side writes and others read,
 
-    state     per rank: how often it changed what it does, threads in a posted wait, progress, start time
-    calls     per rank: its latest collective calls (group, sequence number, operation, dtype, shape)
-    mail      per ordered pair of ranks: a ring of headers of the messages that were sent, and a ring of notes
-              on the receives that were posted before their message came
+    state     per rank: how often it changed what it does, threads in a posted wait, progress
+    calls     per rank: its latest collective calls (group, number, operation, dtype, shape)
+    mail      per ordered pair of ranks: a ring of headers of the messages that were sent, and a
+              ring of notes on the receives that were posted before their message came
     links     when each link that several pairs share is next free (device seconds)
 
-A header is written before its message is sent and a note before its receive is posted, and each side then looks
-for the other's: whoever comes second sees whether message and tensor fit, before any byte moves.
+A header is written before its message is sent and a note before its receive is posted, and each
+side then looks for the other's: whoever comes second sees whether message and tensor fit, before
+any byte moves.
 """
 
 from __future__ import annotations
@@ -27,14 +29,13 @@ ACTIVITY, WAITING, DONE, TOTAL, EPOCH = range(5)  # cells of a rank's state
 CALLS = 128  # collective calls remembered a rank
 CALL = struct.Struct("=16q")  # group, sequence, operation, dtype, root, dims, 8 sizes (2 to spare)
 SLOTS = 256  # headers or notes under way in one direction
-MAIL = struct.Struct(
-    "=7q2d8q"
-)  # tag, index, dtype, nbytes, dims, flags, wall; stamp, sent; 8 sizes
+# tag, index, dtype, nbytes, dims, flags, wall; stamp, sent; 8 sizes
+MAIL = struct.Struct("=7q2d8q")
 MAX_DIMS = 8
 
 DTYPES = [
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
-    torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128,
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128,
 ]  # fmt: skip
 CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 
@@ -135,7 +136,8 @@ class Board:
     def read_call(
         self, rank: int, group: int, sequence: int
     ) -> tuple[int, int, int, tuple[int, ...]] | None:
-        """(operation, dtype, root, shape) of `rank`'s call number `sequence` in `group`, None if it made none."""
+        """(operation, dtype, root, shape) of `rank`'s call number `sequence` in `group`, None if
+        it made none."""
         where = self._calls + (rank * CALLS + (group * 31 + sequence) % CALLS) * CALL.size
         its_group, its_sequence, operation, dtype, root, dims, *sizes = CALL.unpack_from(
             self.memory, where

@@ -1,19 +1,21 @@
 """The device clock of a paced run: real math and real messages, modelled durations.
 
-Eight ranks on two cores contend for them, so wall times show the contention and not the algorithm. On a paced run
-each lane of a rank keeps `free`, the device time (seconds from the run's start) at which it is next free:
+Eight ranks on two cores contend for them, so wall times show the contention and not the
+algorithm. On a paced run each lane of a rank keeps `free`, the device time (seconds from the
+run's start) at which it is next free:
 
-    a computation of s seconds    free <- free + s                     (its inputs have moved free to their arrival)
-    a message that arrives at t   free <- max(free, t)
-    another lane's work           free <- max(free, its end)
+    a computation of s seconds     free <- free + s    (its inputs have moved free to their arrival)
+    a message that arrives at t    free <- max(free, t)
+    another lane's work            free <- max(free, its end)
 
-The wall clock follows: a lane that is ahead of it owes *debt*, which is slept off before the next computation or
-receive and at the end of the run, never before a send, so that moving the bytes hides inside the sleep. An operation
-starts where the one before it ended, never at a late wall clock: one late wake-up does not delay the rest.
+The wall clock follows: a lane that is ahead of it owes *debt*, which is slept off before the next
+computation or receive and at the end of the run, never before a send, so that moving the bytes
+hides inside the sleep. An operation starts where the one before it ended, never at a late wall
+clock: one late wake-up does not delay the rest.
 
-Ports follow the lectures' (and MPICH's) model: full duplex, busy for latency + nbytes/bandwidth of each message. A
-receiving port takes messages one at a time in the order of their stamps; a link shared by several pairs is busy for
-nbytes/bandwidth.
+Ports follow the lectures' (and MPICH's) model: full duplex, busy for latency + nbytes/bandwidth
+of each message. A receiving port takes messages one at a time in the order of their stamps; a
+link shared by several pairs is busy for nbytes/bandwidth.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def sharpen_sleep() -> None:
 
 
 class DeviceClock:
-    """One rank's device: its epoch (perf_counter_ns at device time 0), its ports and its lanes' clocks."""
+    """One rank's device: its epoch (perf_counter_ns at device time 0), its ports and its lanes'
+    clocks."""
 
     def __init__(self, rank: int, machine: Machine, board: Board, ledger: str):
         self.rank = rank
@@ -95,8 +98,8 @@ class DeviceClock:
             heapq.heappush(self._inbound, (letter.mail.stamp, next(self._order), letter))
 
     def arrival(self, letter: Letter) -> float:
-        """When this rank's port has taken the message. Ask once the wall clock has passed its stamp: every
-        message with a smaller one is then known."""
+        """When this rank's port has taken the message. Ask once the wall clock has passed its
+        stamp: every message with a smaller one is then known."""
         with self._lock:
             while self._inbound and self._inbound[0][0] <= letter.mail.stamp:
                 stamp, _, taken = heapq.heappop(self._inbound)
@@ -116,7 +119,8 @@ class DeviceClock:
 
 
 class LaneClock:
-    """When one lane of a device is next free, and the span boundaries whose wall time is still to come."""
+    """When one lane of a device is next free, and the span boundaries whose wall time is still to
+    come."""
 
     def __init__(self, device: DeviceClock, name: str):
         self.device = device
@@ -130,7 +134,8 @@ class LaneClock:
         sharpen_sleep()
 
     def begin(self) -> None:
-        """The lane's first operation starts when the program reaches it; what set it up takes no device time."""
+        """The lane's first operation starts when the program reaches it; what set it up takes no
+        device time."""
         if not self._begun:
             self._begun = True
             self.free = max(self.free, (perf_counter_ns() - self.device.epoch) * 1e-9)
@@ -151,7 +156,8 @@ class LaneClock:
         self._pending.clear()
 
     def compute(self, seconds: float, math_ns: int) -> None:
-        """The lane computed for `seconds` of device time; its math took `math_ns` of the wall clock."""
+        """The lane computed for `seconds` of device time; its math took `math_ns` of the wall
+        clock."""
         self.free += seconds
         self.operations += 1
         self.overruns += math_ns > seconds * 1e9

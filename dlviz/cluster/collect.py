@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlviz.cluster.waits import TAGS
 from dlviz.trace import Trace
 
 KNOWN = ("step", "stage", "microbatch", "bucket", "group", "sequence", "nbytes", "peer")
 _COLUMNS = (
-    "rank", "lane", "kind", "name", "start", "end", "wall_start", "wall_end", "depth", *KNOWN, "flow", "where",
-    "fields",
+    "rank", "lane", "kind", "name", "start", "end", "wall_start", "wall_end", "depth", *KNOWN,
+    "flow", "where", "fields",
 )  # fmt: skip
 _MESSAGE = (
-    "src", "dst", "nbytes", "offset", "count", "op", "sent", "arrived", "received", "wall_sent", "wall_received",
-    "tag", "group", "step",
+    "src", "dst", "nbytes", "offset", "count", "op", "sent", "arrived", "received", "wall_sent",
+    "wall_received", "tag", "group", "step",
 )  # fmt: skip
 NAN = float("nan")
 
 
 def build(reports: list[dict[str, Any]], ranks: int, epoch: int, meta: dict[str, Any]) -> Trace:
-    """A Trace of what `reports` (one per rank that still could tell, see `Process.rows`) say. `epoch` is
-    perf_counter_ns at time 0."""
+    """A Trace of what `reports` (one per rank that still could tell, see `Process.rows`) say.
+    `epoch` is perf_counter_ns at time 0."""
     messages, rows_of = _messages(reports, epoch)
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for report in reports:
@@ -34,8 +35,9 @@ def build(reports: list[dict[str, Any]], ranks: int, epoch: int, meta: dict[str,
     ]
     buffers = [
         {
-            "rank": report["rank"], "name": name, "time": _time(device, wall, epoch), "wall": (wall - epoch) * 1e-9,
-            "index": index, "where": where, "step": step, "array": array,
+            "rank": report["rank"], "name": name, "time": _time(device, wall, epoch),
+            "wall": (wall - epoch) * 1e-9, "index": index, "where": where, "step": step,
+            "array": array,
         }
         for report in reports
         for name, wall, device, index, where, step, array in report["snapshots"]
@@ -68,8 +70,8 @@ def _messages(
             arrived = stamp
         offset = offset if offset >= 0 else its_offset
         values = (
-            src, dst, nbytes, offset, count, op, sent, arrived, taken, wall_sent, wall_received, tag & 0xFFFFF, group,
-            step,
+            src, dst, nbytes, offset, count, op, sent, arrived, taken, wall_sent, wall_received,
+            tag & TAGS, group, step,
         )  # fmt: skip
         for name, value in zip(_MESSAGE, values, strict=True):
             columns[name].append(value)
@@ -103,7 +105,8 @@ def _time(device: float | None, wall: int, epoch: int) -> float:
 
 
 def _pace(reports: list[dict[str, Any]], meta: dict[str, Any]) -> dict[str, Any]:
-    """How well a paced run kept its pace: lateness in seconds, and a warning where it could not keep up."""
+    """How well a paced run kept its pace: lateness in seconds, and a warning where it could not
+    keep up."""
     if meta["clock"] != "paced":
         return {}
     late = [report["lateness"] for report in reports]
@@ -115,12 +118,14 @@ def _pace(reports: list[dict[str, Any]], meta: dict[str, Any]) -> dict[str, Any]
     warning = ""
     if operations and overruns > 0.05 * operations:
         warning = (
-            f"the run could not keep its pace: the math of {overruns} of {operations} operations took longer than the "
+            f"the run could not keep its pace: the math of {overruns} of {operations} operations "
+            "took longer than the "
             "machine says; raise the machine's step or use fewer ranks"
         )
     elif worst > tolerance:
         warning = (
-            f"the run was up to {worst * 1e3:.1f} ms late (tolerance {tolerance * 1e3:.1f} ms): other work disturbed it; "
+            f"the run was up to {worst * 1e3:.1f} ms late (tolerance {tolerance * 1e3:.1f} ms): "
+            "other work disturbed it; "
             "run it again or raise the machine's step"
         )
     return {

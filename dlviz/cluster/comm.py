@@ -1,9 +1,10 @@
 """Comm: what a rank sends, receives and computes, spelled as torch.distributed spells it.
 
-Messages travel over gloo. Beside each goes a header on the board (see board.py): who sends how much of what, and on
-a paced run when it arrives. That is how a receive that does not fit is refused before a byte moves, how a receive
-from any source picks the earliest message, and how the parent knows who waits for whom. Every message, collective and
-wait is recorded; `Comm` is the only place that records messages.
+Messages travel over gloo. Beside each goes a header on the board (see board.py): who sends how
+much of what, and on a paced run when it arrives. That is how a receive that does not fit is
+refused before a byte moves, how a receive from any source picks the earliest message, and how the
+parent knows who waits for whom. Every message, collective and wait is recorded; `Comm` is the
+only place that records messages.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ CALLS = (
 
 
 class Request:
-    """A send or receive under way. `wait()` ends it: the tensor may then be reused, or holds the message."""
+    """A send or receive under way. `wait()` ends it: the tensor may then be reused, or holds the
+    message."""
 
     def __init__(
         self, comm: Comm, peer: int, tag: int, index: int, tensor: torch.Tensor, wire: torch.Tensor
@@ -152,8 +154,8 @@ class ReceiveRequest(Request):
 
 
 class Comm:
-    """A communicator: `size` ranks that exchange tensors. `rank` is this process's number in it, and so are the
-    ranks it sends to and receives from; in a Trace ranks are always global."""
+    """A communicator: `size` ranks that exchange tensors. `rank` is this process's number in it,
+    and so are the ranks it sends to and receives from; in a Trace ranks are always global."""
 
     def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
         self.process = process
@@ -172,14 +174,15 @@ class Comm:
 
     # -- messages ------------------------------------------------------------------------------
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> SendRequest:
-        """Start to send `tensor` to `dst` and return at once; do not write to it before `wait()`."""
+        """Start to send `tensor` to `dst` and return at once; do not write to it before
+        `wait()`."""
         peer, tag, index = self._address(dst, tag)
         with self.span("send", f"to rank {peer}", **self._labels(tensor, peer, tag, index)):
             return self._send(tensor, peer, tag, index, flags=0)
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
-        """Send `tensor` to `dst`; returns when the receiver has taken it (so two ranks that both send first
-        wait for each other for ever)."""
+        """Send `tensor` to `dst`; returns when the receiver has taken it (so two ranks that both
+        send first wait for each other for ever)."""
         peer, tag, index = self._address(dst, tag)
         with self.span("send", f"to rank {peer}", **self._labels(tensor, peer, tag, index)):
             self._send(tensor, peer, tag, index, flags=SYNC).wait_taken()
@@ -187,14 +190,16 @@ class Comm:
     def irecv(
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
     ) -> ReceiveRequest:
-        """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with op="add" the
-        message is added to what the tensor holds. ValueError where shape or dtype cannot take the message."""
+        """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with
+        op="add" the message is added to what the tensor holds. ValueError where shape or dtype
+        cannot take the message."""
         return self._receive(tensor, self._peer(src, "src"), self._tag(tag), op)
 
     def recv(
         self, tensor: torch.Tensor, src: int | None = None, tag: int = 0, op: str = "copy"
     ) -> int:
-        """Receive into `tensor` from `src`, or from whichever message comes first; returns the source."""
+        """Receive into `tensor` from `src`, or from whichever message comes first; returns the
+        source."""
         with self.span("recv") as span:
             tag = self._tag(tag)
             peer = self._first(tensor, tag) if src is None else self._peer(src, "src")
@@ -266,8 +271,8 @@ class Comm:
         request.work = process.gloo.send([request.wire], peer, tag)
         if process.recorder.on:
             process.sends.append(
-                (process.rank, peer, tag, index, nbytes, tensor.numel(), process.locate(tensor), sent, stamp, wall,
-                 self.name, lane.context.get("step", -1))
+                (process.rank, peer, tag, index, nbytes, tensor.numel(), process.locate(tensor),
+                 sent, stamp, wall, self.name, lane.context.get("step", -1))
             )  # fmt: skip
         return request
 
@@ -343,7 +348,8 @@ class Comm:
         _put(tensor, wire)
 
     def reduce(self, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
-        """Reduce `tensor` over all ranks into `tensor` of `root`; the other ranks' holds no result."""
+        """Reduce `tensor` over all ranks into `tensor` of `root`; the other ranks' holds no
+        result."""
         options = dist.ReduceOptions()
         options.rootRank, options.reduceOp = self._root(root), _reduction(op)
         wire = _wire(tensor)
@@ -359,8 +365,8 @@ class Comm:
         _put(tensor, wire)
 
     def all_gather(self, out: torch.Tensor | Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
-        """Gather every rank's `tensor`, in rank order, into `out`: one tensor of size times its elements, or a
-        list of `size` tensors."""
+        """Gather every rank's `tensor`, in rank order, into `out`: one tensor of size times its
+        elements, or a list of `size` tensors."""
         wire, whole = _wire(tensor), self._whole(out, tensor, "out")
         self._collective(
             "all_gather", tensor, lambda group: group._allgather_base(whole, wire), scale=self.size
@@ -370,8 +376,8 @@ class Comm:
     def reduce_scatter(
         self, out: torch.Tensor, tensor: torch.Tensor | Sequence[torch.Tensor], op: str = "sum"
     ) -> None:
-        """Reduce `tensor` (size times the elements of `out`, or a list) over all ranks and leave part r of the
-        result in `out` of rank r."""
+        """Reduce `tensor` (size times the elements of `out`, or a list) over all ranks and leave
+        part r of the result in `out` of rank r."""
         options = dist.ReduceScatterOptions()
         options.reduceOp = _reduction(op)
         wire, whole = _wire(out), self._whole(tensor, out, "tensor")
@@ -384,11 +390,12 @@ class Comm:
         _put(out, wire)
 
     def all_to_all(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
-        """Send part r of `tensor` to rank r and put what rank r sent into part r of `out`; the parts are equal
-        and lie along dim 0."""
+        """Send part r of `tensor` to rank r and put what rank r sent into part r of `out`; the
+        parts are equal and lie along dim 0."""
         if tensor.numel() % self.size or out.numel() != tensor.numel():
             raise ValueError(
-                f"tensor of {tensor.numel()} elements and out of {out.numel()} cannot be exchanged by {self.size} "
+                f"tensor of {tensor.numel()} elements and out of {out.numel()} cannot be "
+                f"exchanged by {self.size} "
                 f"ranks: make both the same multiple of {self.size}."
             )
         wire, whole = _wire(tensor), torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -407,7 +414,8 @@ class Comm:
         )
         if whole.numel() != self.size * part.numel() or whole.dtype != part.dtype:
             raise ValueError(
-                f"{name} holds {whole.numel()} elements of {_name(whole)}: {self.size} ranks with {part.numel()} of "
+                f"{name} holds {whole.numel()} elements of {_name(whole)}: {self.size} ranks "
+                f"with {part.numel()} of "
                 f"{_name(part)} each need {self.size * part.numel()}."
             )
         return whole.flatten()
@@ -433,7 +441,8 @@ class Comm:
         with self.span("collective", op, group=self.name, sequence=sequence, nbytes=nbytes):
             process.post(
                 op, group=self.name, group_id=self.number, members=self.members, sequence=sequence,
-                shape=None if tensor is None else shape, dtype="" if tensor is None else _name(tensor),
+                shape=None if tensor is None else shape,
+                dtype="" if tensor is None else _name(tensor),
             )  # fmt: skip
             try:
                 start = 0.0 if clock is None else self._latest(clock)
@@ -461,8 +470,10 @@ class Comm:
             other = process.board.read_call(member, self.number, sequence)
             if other is not None and other != mine:
                 raise ValueError(
-                    f"collective mismatch: as call number {sequence} in group {self.name}, rank {process.rank} makes "
-                    f"{_call(mine)} and rank {member} makes {_call(other)}; all ranks of a group must make the same "
+                    f"collective mismatch: as call number {sequence} in group {self.name}, rank "
+                    f"{process.rank} makes "
+                    f"{_call(mine)} and rank {member} makes {_call(other)}; all ranks of a group "
+                    "must make the same "
                     "calls in the same order."
                 )
 
@@ -484,8 +495,8 @@ class Comm:
 
     # -- groups --------------------------------------------------------------------------------
     def split(self, color: int | None, key: int | None = None) -> Comm | None:
-        """A Comm of the ranks that gave the same `color`, ordered by `key` (then by rank); None for color None.
-        Every rank of this Comm must call it."""
+        """A Comm of the ranks that gave the same `color`, ordered by `key` (then by rank); None
+        for color None. Every rank of this Comm must call it."""
         mine = torch.tensor(
             [
                 -1 if color is None else color,
@@ -506,14 +517,15 @@ class Comm:
         return Comm(self.process, members, first + colors.index(color), f"{self.name}/{color}")
 
     def mesh(self, **axes: int) -> Mesh:
-        """Arrange the ranks in a grid with named axes, the last one fastest: `comm.mesh(dp=2, pp=4).pp` is this
-        rank's row of four."""
+        """Arrange the ranks in a grid with named axes, the last one fastest: `comm.mesh(dp=2,
+        pp=4).pp` is this rank's row of four."""
         total = 1
         for length in axes.values():
             total *= length
         if total != self.size:
             raise ValueError(
-                f"mesh {axes} has {total} places for the {self.size} ranks of {self.name}: their product must be "
+                f"mesh {axes} has {total} places for the {self.size} ranks of {self.name}: their "
+                "product must be "
                 f"{self.size}."
             )
         found, stride = {}, total
@@ -526,8 +538,9 @@ class Comm:
         return Mesh(**found)
 
     def lane(self, name: str) -> Lane:
-        """A thread of this rank that runs what is submitted to it, in order, beside the caller, with a Comm of its
-        own; its spans lie on lane `name`. Every rank of this Comm must call it."""
+        """A thread of this rank that runs what is submitted to it, in order, beside the caller,
+        with a Comm of its own; its spans lie on lane `name`. Every rank of this Comm must call
+        it."""
         from dlviz.cluster.lanes import Lane
 
         number = torch.tensor([self.process.next_group])
@@ -539,8 +552,8 @@ class Comm:
     def compute(
         self, kind: str, name: str | None = None, seconds: float | None = None, **fields: Any
     ) -> Any:
-        """Record the math inside the `with`. On a paced run it takes `seconds` of device time, by default what
-        the machine says for `kind`."""
+        """Record the math inside the `with`. On a paced run it takes `seconds` of device time, by
+        default what the machine says for `kind`."""
         clock = self.recorder.lane.clock
         if clock is None:
             return self.span(kind, name, **fields)
@@ -556,8 +569,8 @@ class Comm:
             clock.settle()
 
     def watch(self, tensor: torch.Tensor, name: str = "buffer") -> None:
-        """Locate messages in `tensor` (contiguous) by offset and count, and keep a snapshot of it at each
-        communication call of this rank from now on."""
+        """Locate messages in `tensor` (contiguous) by offset and count, and keep a snapshot of it
+        at each communication call of this rank from now on."""
         if not tensor.is_contiguous():
             raise ValueError(
                 f"the tensor {name!r} is not contiguous: watch tensor.contiguous() or its base."
@@ -573,7 +586,8 @@ class Comm:
         )
 
     def progress(self, iterable: Iterable[T], name: str = "") -> Iterator[T]:
-        """Go through `iterable` and show a progress bar beside the cell or command that launched the run."""
+        """Go through `iterable` and show a progress bar beside the cell or command that launched
+        the run."""
         board, rank = self.process.board, self.process.rank
         items = list(iterable)
         board.put(rank, DONE, 0)
@@ -585,7 +599,8 @@ class Comm:
 
 
 class Compute(Span):
-    """An operation of a paced run: it starts when the device is free and takes its modelled seconds."""
+    """An operation of a paced run: it starts when the device is free and takes its modelled
+    seconds."""
 
     __slots__ = ("seconds",)
 
@@ -654,8 +669,10 @@ def _reduction(op: str) -> Any:
 
 def _misfit(src: int, dst: int, sent: Mail, posted: Mail) -> str:
     return (
-        f"message mismatch: message number {sent.index} from rank {src} to rank {dst} has {sent.describe()} "
-        f"({sent.nbytes} bytes) and rank {dst} receives it into {posted.describe()} ({posted.nbytes} bytes); send and "
+        f"message mismatch: message number {sent.index} from rank {src} to rank {dst} has "
+        f"{sent.describe()} "
+        f"({sent.nbytes} bytes) and rank {dst} receives it into {posted.describe()} "
+        f"({posted.nbytes} bytes); send and "
         "receive the same number of elements of the same dtype."
     )
 

@@ -1,6 +1,8 @@
-"""A lane: a thread of a rank that works through what is submitted to it, beside the rank's own program.
+"""A lane: a thread of a rank that works through what is submitted to it, beside the rank's own
+program.
 
-DDP's communication lane is one: while backward goes on, it all-reduces the buckets that are ready, in order.
+DDP's communication lane is one: while backward goes on, it all-reduces the buckets that are
+ready, in order.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Handle:
 
 
 class Lane:
-    """Made by `comm.lane(name)`. `comm` is the lane's own communicator, for use inside what is submitted."""
+    """Made by `comm.lane(name)`. `comm` is the lane's own communicator, for use inside what is
+    submitted."""
 
     def __init__(self, comm: Comm, name: str):
         self.comm = comm

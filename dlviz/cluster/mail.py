@@ -1,4 +1,5 @@
-"""A rank's mail: the headers of the messages sent to it and the notes on the receives its peers have posted."""
+"""A rank's mail: the headers of the messages sent to it and the notes on the receives its peers
+have posted."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from dlviz.cluster.board import TAKEN, Board, Mail, elements
 
 
 class Letter:
-    """A message on its way to this rank: its header, and (paced) when this rank's port has taken it."""
+    """A message on its way to this rank: its header, and (paced) when this rank's port has taken
+    it."""
 
     __slots__ = ("arrived", "mail", "src")
 
@@ -75,7 +77,8 @@ class Mailbox:
         return self._outbox[dst].full()
 
     def notice(self, src: int, mail: Mail) -> bool:
-        """Tell `src` that a receive is posted, or that a message was taken; False where there is no room."""
+        """Tell `src` that a receive is posted, or that a message was taken; False where there is
+        no room."""
         with self._lock:
             room = not self._notices[src].full()
             if room:

@@ -1,4 +1,5 @@
-"""What a rank's process knows and shares between its communicators: board, mail, clock, recorder, posted waits."""
+"""What a rank's process knows and shares between its communicators: board, mail, clock, recorder,
+posted waits."""
 
 from __future__ import annotations
 
@@ -165,7 +166,8 @@ class Process:
         return settled
 
     def take(self, letter: Letter, clock: LaneClock) -> None:
-        """Wait until the message is here by the device clock, and tell a synchronous sender that it was taken."""
+        """Wait until the message is here by the device clock, and tell a synchronous sender that
+        it was taken."""
         sleep_until(clock.device.wall(letter.mail.stamp))
         self.mail.collect()
         clock.wait_until(clock.device.arrival(letter))

@@ -1,9 +1,11 @@
 """Closed-form costs of collectives in the alpha-beta-gamma model.
 
-A message of n bytes takes alpha + n*beta; adding n received bytes takes n*gamma. Symbols: p ranks, n bytes of the whole
-tensor, alpha s, beta s/byte, gamma s/byte. A rank sends and receives at the same time, one message each way.
+A message of n bytes takes alpha + n*beta; adding n received bytes takes n*gamma. Symbols: p
+ranks, n bytes of the whole tensor, alpha s, beta s/byte, gamma s/byte. A rank sends and receives
+at the same time, one message each way.
 
-Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
+Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
+in MPICH", 2005.
 """
 
 from __future__ import annotations
@@ -65,9 +67,10 @@ def collective_seconds(
 ) -> float:
     """Seconds that a collective takes on `ranks` ranks.
 
-    `nbytes` is the size of the whole tensor: of an all_gather what each rank ends with, of a reduce_scatter and an
-    all_to_all what each begins with. `alpha` in s, `beta` and `gamma` in s/byte. ValueError for an algorithm that
-    has no price, for ranks below 1 and for a negative size or cost.
+    `nbytes` is the size of the whole tensor: of an all_gather what each rank ends with, of a
+    reduce_scatter and an all_to_all what each begins with. `alpha` in s, `beta` and `gamma` in
+    s/byte. ValueError for an algorithm that has no price, for ranks below 1 and for a negative
+    size or cost.
     """
     cost = COSTS.get(algorithm)
     if cost is None:

@@ -1,18 +1,19 @@
-"""The Recorder: what one rank did, appended to lists while it runs and turned into a Trace afterwards.
+"""The Recorder: what one rank did, appended to lists while it runs and turned into a Trace
+afterwards.
 
-Recording must not disturb what it records, so the hot path is two clock reads and one append: no lock,
-no string building, no object kept per span. Every thread of a rank writes to a `Lane` of its own (spans
-of one lane nest, spans of two lanes may overlap):
+Recording must not disturb what it records, so the hot path is two clock reads and one append: no
+lock, no string building, no object kept per span. Every thread of a rank writes to a `Lane` of
+its own (spans of one lane nest, spans of two lanes may overlap):
 
     lane compute   |--forward--||--backward----------||--update--|
     lane comm                       |-bucket 0-||-bucket 1-|
 
-Fields given to a span (step, microbatch, bucket, ...) hold for everything recorded inside it, messages
-included. On a paced run a boundary has two times, device and wall; the lane's clock fills in both, the
-wall one only after the lane's debt was slept off (see dlviz/cluster/clock.py).
+Fields given to a span (step, microbatch, bucket, ...) hold for everything recorded inside it,
+messages included. On a paced run a boundary has two times, device and wall; the lane's clock
+fills in both, the wall one only after the lane's debt was slept off (see dlviz/cluster/clock.py).
 
-Times here are integers, nanoseconds of `time.perf_counter_ns`; seconds from the run's start appear in the
-Trace alone.
+Times here are integers, nanoseconds of `time.perf_counter_ns`; seconds from the run's start
+appear in the Trace alone.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Lane:
 
 
 class Span:
-    """One open span; a context manager. Its row: kind, name, wall start and end (ns), device start and end
-    (seconds, None on the wall clock), depth, fields, file, line."""
+    """One open span; a context manager. Its row: kind, name, wall start and end (ns), device
+    start and end (seconds, None on the wall clock), depth, fields, file, line."""
 
     __slots__ = ("context", "fields", "file", "kind", "lane", "line", "name", "row", "start")
 
@@ -146,8 +147,8 @@ NOTHING = _Nothing()
 class Recorder:
     """All lanes of one rank. `on=False` records nothing (and `span` costs next to nothing).
 
-    The thread that makes the Recorder writes to the lane `compute`; any other thread gets a lane of its
-    own the first time it records, named after the thread.
+    The thread that makes the Recorder writes to the lane `compute`; any other thread gets a lane
+    of its own the first time it records, named after the thread.
     """
 
     def __init__(self, rank: int, on: bool = True, clock: Any = None):
