@@ -5,9 +5,9 @@
 
 Perfetto's fields are read back as they are (ts and dur, in microseconds to the picosecond; cat is
 the kind); what they cannot say is in an event's args, or, for messages, buffers and meta, under the
-top-level key "dlviz". A missing value is left out or null. JSON has no NaN: there NaN and the two
-infinities are the strings "NaN", "Infinity" and "-Infinity". Arrows are drawn from the messages and
-not read back.
+top-level key "dlviz". A missing value is left out or null. JSON has no NaN: in buffers, meta and a
+span's fields, NaN and the infinities are the strings "NaN", "Infinity" and "-Infinity", and these
+strings are read as the numbers. Arrows are drawn from the messages and not read back.
 
 Source: "Trace Event Format" (Chromium project, 2016), and Perfetto's importer of it.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlviz.trace.table import MESSAGES, MISSING, SPANS, Table, TraceError
+from dlviz.trace.table import BUFFERS, MESSAGES, MISSING, SPANS, Table, TraceError
 
 if TYPE_CHECKING:
     from dlviz.trace.trace import Trace
@@ -53,10 +53,10 @@ def encode(trace: Trace) -> bytes:
             "format": FORMAT,
             "wall": wall,
             "meta": _plain(trace.meta),
-            "messages": {name: _column(trace.messages, name) for name in MESSAGES},
+            "messages": {name: _column(trace.messages[name]) for name in MESSAGES},
             "buffers": [
                 {
-                    **{key: _plain(value) for key, value in buffer.items()},
+                    **{key: _present(buffer[key]) for key in BUFFERS},
                     "dtype": buffer["array"].dtype.name,
                     "array": _plain(buffer["array"].tolist()),
                 }
@@ -85,7 +85,9 @@ def decode(data: bytes) -> dict[str, Any]:
         }
     except TraceError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except RecursionError:
+        raise TraceError("its JSON is nested too deeply to be a trace.") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise TraceError(f"an entry of it is not as dlviz writes it ({reason:.80}).") from None
 
@@ -208,7 +210,7 @@ def _counters(memory: Table) -> list[dict[str, Any]]:
         memory.rank.tolist(),
         _microseconds(memory.time).tolist(),
         memory.what.tolist(),
-        _column(memory, "nbytes"),
+        _column(memory.nbytes),
     )
     return [
         {"ph": "C", "pid": rank, "tid": 0, "ts": ts, "name": "memory", "args": {what: nbytes}}
@@ -216,14 +218,15 @@ def _counters(memory: Table) -> list[dict[str, Any]]:
     ]
 
 
-def _column(table: Table, name: str) -> list[Any]:
-    values = table[name]
+def _column(values: np.ndarray) -> list[Any]:
     if values.dtype == np.float64:
         values = np.round(values, 12)
-    elif values.dtype == object:
-        return values.tolist()
-    missing = np.isnan(values) if values.dtype == np.float64 else values == -1
-    return [None if m else v for v, m in zip(values.tolist(), missing.tolist(), strict=True)]
+    return [_present(value) for value in values.tolist()]
+
+
+def _present(value: Any) -> Any:
+    """None for a number or a time that is missing."""
+    return None if value != value or (type(value) is int and value == -1) else value
 
 
 def _plain(value: Any) -> Any:
@@ -253,16 +256,19 @@ def _unpacked(data: bytes) -> str:
 
 def _json(text: str) -> Any:
     def refuse(constant: str) -> None:
-        raise TraceError(f"it holds a bare {constant}, which is not JSON; write null instead.")
+        raise TraceError(f"it holds a bare {constant}, which is not JSON: write null instead.")
 
     try:
         return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
+        whole = text.rstrip().endswith("}") and error.pos < len(text.rstrip())
+        what = "is not JSON" if whole or not text.lstrip().startswith("{") else "is cut short"
         place = f"line {error.lineno}, column {error.colno}"
-        short = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
-        raise TraceError(
-            f"its JSON is cut short at {place}." if short else f"it is not JSON at {place}."
-        ) from None
+        raise TraceError(f"it {what} ({place}: {error.msg}).") from None
+    except TraceError:
+        raise
+    except ValueError:
+        raise TraceError("it holds a number of too many digits.") from None
     except RecursionError:
         raise TraceError("its JSON is nested too deeply to be a trace.") from None
 
@@ -320,8 +326,7 @@ def _buffer(buffer: dict[str, Any]) -> dict[str, Any]:
     dtype = np.dtype(buffer.pop("dtype"))
     if dtype.kind not in "biuf":
         raise TraceError(f"a buffer holds numbers, not {dtype}.")
-    array = np.array(_numbers(buffer.pop("array")), dtype=dtype)
-    return {**{key: _numbers(value) for key, value in buffer.items()}, "array": array}
+    return {**buffer, "array": np.array(_numbers(buffer["array"]), dtype=dtype)}
 
 
 def _numbers(value: Any) -> Any:

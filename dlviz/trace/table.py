@@ -58,6 +58,15 @@ MESSAGES = {
     "step": int,
 }
 MEMORY = {"rank": int, "time": float, "what": str, "nbytes": int}
+BUFFERS = {
+    "rank": int,
+    "name": str,
+    "time": float,
+    "wall": float,
+    "index": int,
+    "where": str,
+    "step": int,
+}
 
 MISSING = {int: -1, float: float("nan"), str: "", dict: None}
 _DTYPE = {int: np.int64, float: np.float64, str: object, dict: object}

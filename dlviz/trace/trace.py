@@ -22,20 +22,11 @@ from typing import Any
 import numpy as np
 
 from dlviz.trace import chrome
-from dlviz.trace.table import MEMORY, MESSAGES, SPANS, Table, TraceError, tabulate
+from dlviz.trace.table import BUFFERS, MEMORY, MESSAGES, SPANS, Table, TraceError, tabulate
 
 CLOCKS = ("wall", "paced", "simulated")
 OUTCOMES = ("completed", "failed", "unreceived")
 TOLERANCE = 1e-9  # seconds: times closer than this count as equal
-_SNAPSHOT = {
-    "rank": -1,
-    "name": "buffer",
-    "time": float("nan"),
-    "wall": float("nan"),
-    "index": 0,
-    "where": "",
-    "step": -1,
-}
 
 
 class Trace:
@@ -60,12 +51,13 @@ class Trace:
         self.spans = tabulate("spans", SPANS, spans)
         self.messages = tabulate("messages", MESSAGES, messages)
         self.memory = tabulate("memory rows", MEMORY, memory)
-        self.buffers = [_snapshot(buffer) for buffer in buffers]
+        self.buffers = _snapshots(buffers)
         highest = max(
             self.spans.rank.max(initial=-1),
             self.messages.src.max(initial=-1),
             self.messages.dst.max(initial=-1),
             self.memory.rank.max(initial=-1),
+            *(buffer["rank"] for buffer in self.buffers),
         )
         self.meta: dict[str, Any] = {
             "clock": "simulated" if np.isnan(self.spans.wall_start).all() else "wall",
@@ -176,16 +168,22 @@ class Trace:
         )
 
 
-def _snapshot(buffer: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = set(buffer) - {*_SNAPSHOT, "array"}
-    if unknown or "array" not in buffer:
-        raise TraceError(
-            f"a buffer has the keys {', '.join(_SNAPSHOT)} and array, not {', '.join(buffer)}."
-        )
-    array = np.array(buffer["array"]).reshape(-1)
-    if array.dtype.kind not in "biuf":
-        raise TraceError(f"a buffer's array holds numbers, not {array.dtype}.")
-    return {**_SNAPSHOT, **buffer, "array": array}
+def _snapshots(buffers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    arrays, labels = [], []
+    for buffer in buffers:
+        if "array" not in buffer:
+            raise TraceError(f"a buffer needs an array besides {', '.join(buffer)}.")
+        array = np.array(buffer["array"]).reshape(-1)
+        if array.dtype.kind not in "biuf":
+            raise TraceError(f"a buffer's array holds numbers, not {array.dtype}.")
+        arrays.append(array)
+        labels.append({key: value for key, value in buffer.items() if key != "array"})
+    table = tabulate("buffers", BUFFERS, labels)
+    rows = zip(*(table[name].tolist() for name in BUFFERS), strict=True)
+    return [
+        {**dict(zip(BUFFERS, row, strict=True)), "array": array}
+        for row, array in zip(rows, arrays, strict=True)
+    ]
 
 
 def _chosen(values: Any) -> set[Any] | None:
@@ -209,6 +207,9 @@ def _check_meta(meta: Mapping[str, Any]) -> None:
     ranks = meta["ranks"]
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 0:
         raise TraceError(f"meta['ranks'] is {ranks!r}: a run has a whole number of ranks.")
+    chosen = meta.get("only", [])
+    if not isinstance(chosen, list) or any(rank not in range(ranks) for rank in chosen):
+        raise TraceError(f"meta['only'] is {chosen!r}: list ranks of the run, 0 to {ranks - 1}.")
 
 
 def _check_range(what: str, column: str, values: np.ndarray, low: int, high: int, law: str) -> None:
@@ -266,8 +267,11 @@ def _span(spans: Table, row: int) -> str:
 
 
 def _check_messages(messages: Table, completed: bool) -> None:
-    for row in np.flatnonzero(~np.isfinite(messages.sent))[:1]:
-        raise TraceError(f"{_message(messages, row)} has sent {messages.sent[row]}.")
+    for row in np.flatnonzero(np.isnan(messages.sent))[:1]:
+        raise TraceError(f"{_message(messages, row)} has no time at which it was sent.")
+    for name in ("sent", "arrived", "received", "wall_sent", "wall_received"):
+        for row in np.flatnonzero(np.isinf(messages[name]))[:1]:
+            raise TraceError(f"{_message(messages, row)} has {name} {messages[name][row]}.")
     for earlier, later in (
         ("sent", "arrived"),
         ("sent", "received"),
