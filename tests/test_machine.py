@@ -1,0 +1,238 @@
+"""Machines: links, topologies and what a message crosses."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+
+import pytest
+
+from dlviz.machine import Device, Link, Machine, Path, Topology, classroom
+from dlviz.machine.hardware import DEVICES, LINKS
+
+FAST = Link(1e-6, 1e11)
+SLOW = Link(1e-5, 1e9)
+BACKBONE = Link(1e-4, 1e8)
+NO_RANKS = [0, -1, 2.5, 4.0, True, False, "4", None, math.nan]
+
+
+# ---------------------------------------------------------------- links and devices
+
+
+@pytest.mark.parametrize("latency", [-1e-9, math.nan, math.inf, "0", None, True])
+def test_a_latency_is_finite_and_not_negative(latency):
+    with pytest.raises(
+        ValueError, match=r"^Link: latency=.* has to be a number, 0 or more and finite.$"
+    ):
+        Link(latency, 1e9)
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1.0, math.nan, "1e9", None, True])
+def test_a_bandwidth_is_above_zero(bandwidth):
+    with pytest.raises(ValueError, match=r"^Link: bandwidth=.* has to be a number, above 0.$"):
+        Link(0.0, bandwidth)
+
+
+def test_a_link_may_be_free():
+    assert Link(0, math.inf) == Link(0.0, math.inf)
+
+
+@pytest.mark.parametrize("name", ["flops", "memory", "memory_bandwidth"])
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+def test_a_device_has_speeds_above_zero(name, value):
+    figures = {"flops": 1e9, "memory": 1e9, "memory_bandwidth": 1e9, name: value}
+    with pytest.raises(ValueError, match=f"^Device 'toy': {name}=.* above 0 and finite.$"):
+        Device("toy", **figures)
+
+
+def test_reducing_takes_no_negative_time():
+    with pytest.raises(ValueError, match="^Device 'toy': gamma=-1 has to be a number, 0 or more"):
+        Device("toy", 1, 1, 1, gamma=-1)
+
+
+# ---------------------------------------------------------------- topologies
+
+MAKERS = {
+    "classroom": classroom,
+    "Topology.switch": lambda ranks: Topology.switch(ranks, FAST),
+    "Topology.ring": lambda ranks: Topology.ring(ranks, FAST),
+    "Topology.racks": lambda ranks: Topology.racks(ranks, 2, FAST, SLOW),
+    "Topology.tree": lambda ranks: Topology.tree(ranks, 2, FAST, SLOW),
+}
+
+
+@pytest.mark.parametrize("ranks", NO_RANKS)
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_machine_needs_a_whole_number_of_ranks(maker, ranks):
+    with pytest.raises(ValueError, match=f"^{maker}: (ranks|nodes)=.* a whole number, 1 or more.$"):
+        MAKERS[maker](ranks)
+
+
+def test_racks_and_trees_say_which_number_is_wrong():
+    with pytest.raises(ValueError, match=r"^Topology.racks: ranks_per_node=0 has to be"):
+        Topology.racks(2, 0, FAST, SLOW)
+    with pytest.raises(ValueError, match=r"^Topology.tree: radix=1.5 has to be"):
+        Topology.tree(4, 1.5, FAST)
+    with pytest.raises(
+        ValueError, match="9 ranks do not fit under 3 levels of radix 2, which hold 8: give a link"
+    ):
+        Topology.tree(9, 2, FAST, SLOW, BACKBONE)
+
+
+TOPOLOGIES = [
+    *(Topology.switch(n, FAST) for n in (1, 2, 5)),
+    *(Topology.ring(n, FAST) for n in (1, 2, 3, 4, 7)),
+    *(Topology.racks(n, k, FAST, SLOW) for n, k in ((1, 4), (2, 1), (3, 2), (2, 5))),
+    *(Topology.tree(n, k, FAST, SLOW, BACKBONE) for n, k in ((1, 2), (5, 2), (8, 2), (7, 3))),
+]
+
+
+def name(topology: Topology) -> str:
+    return f"{topology.kind}-{topology.ranks}"
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=name)
+def test_shared_links_are_numbered_and_are_those_that_some_path_crosses(topology):
+    used = set()
+    for src, dst in permutations(range(topology.ranks), 2):
+        path = topology.path(src, dst)
+        assert len({number for number, _ in path.shared}) == len(path.shared)
+        for number, link in path.shared:
+            assert topology.links[number] == link
+            used.add(number)
+    if topology.kind == "ring" or (topology.kind == "racks" and topology.sizes[1] > 1):
+        assert used == set(range(len(topology.links)))
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=name)
+def test_there_and_back_cross_no_link_in_the_same_direction(topology):
+    for src, dst in permutations(range(topology.ranks), 2):
+        there, back = topology.path(src, dst), topology.path(dst, src)
+        assert (there.latency, there.bandwidth) == (back.latency, back.bandwidth)
+        if not (topology.kind == "ring" and 2 * ((dst - src) % topology.ranks) == topology.ranks):
+            assert not set(there.shared) & set(back.shared)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=name)
+def test_a_message_to_itself_crosses_nothing(topology):
+    assert topology.path(0, 0) == Path(0.0, math.inf, ())
+
+
+@pytest.mark.parametrize("rank", [-1, 4])
+def test_a_rank_that_is_not_there_is_refused(rank):
+    for topology in (Topology.switch(4, FAST), Topology.ring(4, FAST)):
+        for call in (topology.node, lambda r: topology.path(r, 0), lambda r: topology.path(0, r)):  # noqa: B023
+            with pytest.raises(ValueError, match=f"^rank {rank} is not .*: it has ranks 0 to 3.$"):
+                call(rank)
+
+
+def test_on_a_switch_pairs_share_nothing():
+    topology = Topology.switch(4, FAST)
+    assert topology.links == ()
+    assert topology.path(3, 1) == Path(FAST.latency, FAST.bandwidth, ())
+    assert {topology.node(rank) for rank in range(4)} == {0}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "src", "dst", "hops"),
+    [
+        (5, 0, 1, [0]),
+        (5, 4, 0, [4]),
+        (5, 4, 1, [4, 0]),
+        (5, 1, 0, [5 + 1]),
+        (5, 0, 4, [5 + 0]),
+        (5, 0, 3, [5 + 0, 5 + 4]),
+        (4, 0, 2, [0, 1]),
+        (4, 2, 0, [2, 3]),
+        (2, 0, 1, [0]),
+        (2, 1, 0, [1]),
+    ],
+)
+def test_a_ring_goes_the_shorter_way_and_each_hop_adds_a_latency(ranks, src, dst, hops):
+    path = Topology.ring(ranks, SLOW).path(src, dst)
+    assert [number for number, _ in path.shared] == hops
+    assert path.latency == len(hops) * SLOW.latency
+    assert path.bandwidth == SLOW.bandwidth
+
+
+def test_all_ranks_of_a_node_share_one_link_out_and_one_in():
+    topology = Topology.racks(3, 4, FAST, SLOW)
+    assert topology.ranks == 12
+    assert [topology.node(rank) for rank in range(12)] == [0] * 4 + [1] * 4 + [2] * 4
+    assert topology.links == (SLOW,) * 6
+    assert topology.path(0, 3) == Path(FAST.latency, FAST.bandwidth, ())
+    assert topology.path(1, 6) == Path(SLOW.latency, SLOW.bandwidth, ((0, SLOW), (3, SLOW)))
+    assert topology.path(3, 11).shared == ((0, SLOW), (5, SLOW))
+    assert topology.path(11, 3).shared == ((4, SLOW), (1, SLOW))
+
+
+def test_racks_are_no_faster_between_than_inside():
+    between = Topology.racks(2, 2, SLOW, FAST).path(0, 2)
+    assert (between.latency, between.bandwidth) == (FAST.latency, SLOW.bandwidth)
+
+
+def test_a_message_climbs_a_tree_to_where_its_ranks_meet():
+    topology = Topology.tree(7, 2, FAST, SLOW, BACKBONE)
+    assert [topology.node(rank) for rank in range(7)] == [0, 0, 1, 1, 2, 2, 3]
+    assert topology.links == (SLOW,) * 8 + (BACKBONE,) * 4
+    assert topology.path(0, 1).shared == ()
+    assert topology.path(0, 3) == Path(SLOW.latency, SLOW.bandwidth, ((0, SLOW), (3, SLOW)))
+    top = topology.path(2, 6)
+    assert top.shared == ((2, SLOW), (7, SLOW), (8, BACKBONE), (11, BACKBONE))
+    assert (top.latency, top.bandwidth) == (BACKBONE.latency, BACKBONE.bandwidth)
+
+
+def test_racks_are_a_tree_of_two_levels():
+    racks, tree = Topology.racks(3, 3, FAST, SLOW), Topology.tree(9, 3, FAST, SLOW)
+    assert racks.links == tree.links
+    for src, dst in permutations(range(9), 2):
+        assert racks.path(src, dst) == tree.path(src, dst)
+
+
+# ---------------------------------------------------------------- machines
+
+
+def test_a_backward_takes_twice_its_forward():
+    machine = Machine(Device("toy", 1, 1, 1), Topology.switch(3, FAST), step=0.01)
+    assert machine.ranks == 3
+    kinds = ("forward", "backward", "backward_input", "backward_weight", "update")
+    assert [machine.seconds(kind) for kind in kinds] == [0.01, 0.02, 0.01, 0.01, 0.01]
+    for kind in ("send", "wait", "Forward", ""):
+        with pytest.raises(ValueError, match=f"no time for kind='{kind}': give seconds="):
+            machine.seconds(kind)
+
+
+@pytest.mark.parametrize("step", [0, -0.005, math.nan, math.inf, "5ms"])
+def test_a_step_takes_time(step):
+    with pytest.raises(ValueError, match="^Machine: step=.* has to be a number, above 0"):
+        Machine(Device("toy", 1, 1, 1), Topology.switch(2, FAST), step=step)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 7, 64])
+def test_the_classroom_takes_5_ms_a_step_and_half_a_millisecond_a_message(ranks):
+    machine = classroom(ranks)
+    assert machine.ranks == ranks
+    assert machine.seconds("forward") == 0.005
+    if ranks > 1:
+        path = machine.topology.path(0, ranks - 1)
+        assert path.latency == 0.5e-3
+        assert 1000 / path.bandwidth == 1e-6
+        assert path.shared == ()
+
+
+def test_every_figure_of_real_hardware_has_a_source():
+    assert len(DEVICES) >= 4 and len(LINKS) >= 9
+    for label, known in DEVICES.items():
+        assert known.device.name == label
+        assert len(known.source) > 20
+    for known in LINKS.values():
+        assert "NCCL" in known.source and len(known.source) > 20
+
+
+def test_real_links_carry_what_their_lanes_carry():
+    assert LINKS["NVLink 4"].link.bandwidth == 18 * 25e9
+    assert LINKS["PCIe 4.0 x16"].link.bandwidth == pytest.approx(31.5e9, rel=1e-3)
+    assert LINKS["PCIe 5.0 x16"].link.bandwidth == pytest.approx(63.0e9, rel=1e-3)
+    assert LINKS["InfiniBand NDR"].link.bandwidth == 50e9
+    assert LINKS["10 Gb Ethernet"].link.bandwidth == 1.25e9
+    assert DEVICES["laptop core"].device.flops == 3e9 * 2 * 8 * 2
