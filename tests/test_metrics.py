@@ -1,0 +1,372 @@
+"""Metrics against closed forms, on traces built by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlviz import metrics
+from dlviz.trace import Trace
+
+GRID = [(1, 1), (1, 4), (2, 1), (2, 3), (3, 3), (3, 7), (4, 2), (4, 8), (5, 6), (7, 21)]
+
+
+def gpipe(p: int, m: int) -> list[list[tuple[str, int]]]:
+    order = [("forward", i) for i in range(m)] + [("backward", i) for i in range(m)]
+    return [order for _ in range(p)]
+
+
+def one_f_one_b(p: int, m: int) -> list[list[tuple[str, int]]]:
+    orders = []
+    for rank in range(p):
+        ahead = min(m, p - rank - 1)
+        order = [("forward", i) for i in range(ahead)]
+        for i in range(m):
+            order += [("forward", ahead + i)] if ahead + i < m else []
+            order += [("backward", i)]
+        orders.append(order)
+    return orders
+
+
+def run(orders, seconds: dict[str, float], start: float = 0.0, step: int = -1) -> list[dict]:
+    """Spans of a pipeline in which rank r holds stage r, each action as early as it may be."""
+    p, ends, free = len(orders), {}, [start] * len(orders)
+    ahead, spans = [list(order) for order in orders], []
+    while any(ahead):
+        for rank in range(p):
+            while ahead[rank]:
+                kind, i = ahead[rank][0]
+                needs = [("forward", rank - 1, i)] if kind == "forward" and rank else []
+                if kind == "backward":
+                    needs = [("backward", rank + 1, i)] if rank < p - 1 else [("forward", rank, i)]
+                if any(need not in ends for need in needs):
+                    break
+                begin = max([free[rank], *(ends[need] for need in needs)])
+                free[rank] = ends[kind, rank, i] = begin + seconds[kind]
+                spans.append(
+                    dict(rank=rank, lane="compute", kind=kind, start=begin, end=free[rank])
+                    | dict(stage=rank, microbatch=i, step=step)
+                )
+                ahead[rank].pop(0)
+    return spans
+
+
+def on_wall(spans: list[dict], stretch: float) -> list[dict]:
+    """The spans on the wall clock: each starts when it did and lasts `stretch` times as long."""
+    return [
+        span
+        | dict(
+            wall_start=span["start"],
+            wall_end=span["start"] + (span["end"] - span["start"]) * stretch,
+        )
+        for span in spans
+    ]
+
+
+def span(rank, kind, start, end, lane="compute", **more):
+    return dict(rank=rank, kind=kind, start=start, end=end, lane=lane, **more)
+
+
+# ---------------------------------------------------------------- the bubble
+
+
+@pytest.mark.parametrize(("p", "m"), GRID)
+@pytest.mark.parametrize("schedule", [gpipe, one_f_one_b])
+@pytest.mark.parametrize("backward", [1.0, 2.0, 0.7])
+def test_the_bubble_of_gpipe_and_1f1b_is_p_minus_1_over_m(schedule, p, m, backward):
+    trace = Trace(run(schedule(p, m), {"forward": 1.0, "backward": backward}))
+    trace.validate()
+    assert metrics.bubble_ratio(trace) == pytest.approx((p - 1) / m, abs=1e-12)
+    assert metrics.bubble_fraction(trace) == pytest.approx((p - 1) / (m + p - 1), abs=1e-12)
+    assert metrics.busy(trace) == pytest.approx(np.full(p, m * (1 + backward)))
+    assert metrics.makespan(trace) == pytest.approx((m + p - 1) * (1 + backward))
+
+
+def test_a_bubble_is_the_same_in_any_unit_and_wherever_it_starts():
+    for scale, start in ((1e-6, 0.0), (5e-3, 17.0), (3600.0, 1e5)):
+        spans = run(gpipe(4, 8), {"forward": scale, "backward": 2 * scale}, start)
+        assert metrics.bubble_ratio(Trace(spans)) == pytest.approx(3 / 8, rel=1e-6)
+
+
+def test_the_wall_clock_measures_what_the_wall_columns_say():
+    spans = on_wall(run(gpipe(4, 8), {"forward": 1.0, "backward": 1.0}), stretch=0.5)
+    trace = Trace(spans)
+    assert metrics.bubble_ratio(trace) == pytest.approx(3 / 8)
+    window = 2 * (8 + 3) - 0.5
+    assert metrics.bubble_ratio(trace, clock="wall") == pytest.approx(window / 8 - 1)
+    assert metrics.bubble_fraction(trace, clock="wall") == pytest.approx(1 - 8 / window)
+    assert metrics.busy(trace, clock="wall") == pytest.approx(np.full(4, 8.0))
+    assert metrics.makespan(trace, clock="wall") == pytest.approx(window)
+
+
+def test_one_late_operation_moves_the_bubble():
+    spans = run(one_f_one_b(4, 8), {"forward": 1.0, "backward": 2.0})
+    spans[-1]["end"] += 3.0
+    late = Trace(spans)
+    total = 4 * (33.0 + 3.0)
+    busy = 4 * 24.0 + 3.0
+    assert metrics.bubble_ratio(late) == pytest.approx(total / busy - 1)
+
+
+def test_of_several_steps_the_bubble_is_the_median():
+    steps = []
+    for step, m in enumerate((1, 4, 8)):  # ratios 3, 3/4, 3/8
+        steps += run(gpipe(4, m), {"forward": 1.0, "backward": 1.0}, start=100.0 * step, step=step)
+    trace = Trace(steps)
+    assert metrics.bubble_ratio(trace) == pytest.approx(3 / 4)
+    assert metrics.bubble_fraction(trace) == pytest.approx(3 / 7)
+    assert metrics.bubble_ratio(trace.only(step=[1, 2])) == pytest.approx((3 / 4 + 3 / 8) / 2)
+    assert metrics.bubble_ratio(trace.only(step=2)) == pytest.approx(3 / 8)
+
+
+def test_the_window_of_the_bubble_is_compute_alone():
+    spans = run(gpipe(3, 3), {"forward": 1.0, "backward": 1.0})
+    around = [
+        span(0, "data", -5.0, 0.0),
+        span(0, "update", 50.0, 60.0),
+        span(1, "collective", 40.0, 70.0),
+        span(2, "step", -9.0, 99.0, lane="step"),
+    ]
+    assert metrics.bubble_ratio(Trace(spans + around)) == pytest.approx(2 / 3)
+    assert metrics.makespan(Trace(spans + around)) == 108.0
+
+
+def test_busy_is_the_union_over_lanes_and_nesting():
+    trace = Trace(
+        [
+            span(0, "forward", 0.0, 4.0),
+            span(0, "forward", 1.0, 2.0, depth=1),  # a layer of it
+            span(0, "backward", 2.0, 6.0, lane="compute2"),  # overlaps the forward
+            span(0, "backward_input", 8.0, 9.0),
+            span(0, "backward_weight", 9.0, 10.0),
+            span(0, "update", 10.0, 20.0),
+            span(1, "forward", 0.0, 0.0),
+        ]
+    )
+    trace.validate()
+    assert metrics.busy(trace).tolist() == [8.0, 0.0]
+
+
+def test_an_idle_rank_counts_and_a_rank_that_was_not_chosen_does_not():
+    trace = Trace([span(0, "forward", 0.0, 1.0), span(0, "backward", 1.0, 3.0)], meta={"ranks": 3})
+    assert metrics.bubble_fraction(trace) == pytest.approx(2 / 3)
+    assert metrics.bubble_ratio(trace) == pytest.approx(2.0)
+    assert metrics.bubble_fraction(trace.only(rank=0)) == 0.0
+    assert metrics.busy(trace.only(rank=0)).tolist() == [3.0, 0.0, 0.0]
+
+
+# ---------------------------------------------------------------- communication
+
+
+def test_exposed_communication_is_what_no_compute_hides():
+    trace = Trace(
+        [
+            span(0, "backward", 0.0, 10.0),
+            span(0, "collective", 4.0, 13.0, lane="comm"),  # 3 exposed
+            span(0, "wait", 10.0, 13.0),  # the same 3
+            span(0, "update", 13.0, 15.0),
+            span(0, "send", 14.0, 16.0, lane="comm"),  # 1 behind the update, 1 exposed
+            span(1, "recv", 0.0, 2.0),
+            span(1, "recv", 0.5, 1.0, depth=1),
+            span(1, "forward", 2.0, 3.0),
+            span(2, "idle", 0.0, 5.0),
+        ]
+    )
+    trace.validate()
+    assert metrics.exposed_communication(trace) == pytest.approx([4.0, 2.0, 0.0])
+    assert metrics.overlap(trace) == pytest.approx(1 - 6.0 / (9.0 + 2.0 + 2.0))
+    parts = metrics.breakdown(trace)
+    assert list(parts) == ["compute", "update", "communication", "other", "idle"]
+    assert parts["compute"] == pytest.approx([10.0, 1.0, 0.0])
+    assert parts["update"] == pytest.approx([2.0, 0.0, 0.0])
+    assert parts["communication"] == pytest.approx([4.0, 2.0, 0.0])
+    assert parts["other"] == pytest.approx([0.0, 0.0, 0.0])
+    assert parts["idle"] == pytest.approx([0.0, 13.0, 16.0])
+
+
+def test_communication_fully_hidden_overlaps_fully_and_without_compute_not_at_all():
+    hidden = [span(0, "backward", 0.0, 9.0), span(0, "collective", 1.0, 8.0, lane="comm")]
+    assert metrics.overlap(Trace(hidden)) == 1.0
+    assert metrics.exposed_communication(Trace(hidden)).tolist() == [0.0]
+    assert metrics.overlap(Trace(hidden[1:])) == 0.0
+    assert np.isnan(metrics.overlap(Trace(hidden[:1])))
+
+
+def test_a_breakdown_adds_up_to_the_makespan_by_either_clock():
+    random = np.random.default_rng(3)
+    kinds = (*metrics.COMPUTE, "update", *metrics.COMMUNICATION, *metrics.OTHER, "idle", "phase")
+    for _ in range(20):
+        spans = [
+            span(
+                int(random.integers(4)),
+                str(random.choice(kinds)),
+                *np.sort(random.uniform(0, 10, 2)),
+                lane=f"lane {i}",
+            )
+            for i in range(30)
+        ]
+        trace = Trace(on_wall(spans, 1.25))
+        for clock in ("device", "wall"):
+            parts = metrics.breakdown(trace, clock=clock)
+            assert sum(parts.values()) == pytest.approx(metrics.makespan(trace, clock))
+            assert all((seconds >= 0).all() for seconds in parts.values())
+            assert parts["compute"] == pytest.approx(metrics.busy(trace, clock))
+            exposed = metrics.exposed_communication(trace, clock)
+            assert parts["communication"] == pytest.approx(exposed)
+
+
+def test_the_union_agrees_with_counting_every_millisecond():
+    random = np.random.default_rng(4)
+    spans, open_at = [], np.zeros((3, 1000), dtype=bool)
+    for i in range(60):
+        rank, (start, end) = int(random.integers(3)), np.sort(random.integers(0, 1001, 2))
+        spans.append(span(rank, "forward", start / 1000, end / 1000, lane=f"lane {i}"))
+        open_at[rank, start:end] = True
+    assert metrics.busy(Trace(spans)) == pytest.approx(open_at.sum(axis=1) / 1000)
+
+
+def test_bytes_sent_are_counted_at_the_sender():
+    messages = [dict(src=s, dst=d, nbytes=n) for s, d, n in ((0, 1, 8), (0, 2, 8), (2, 0, None))]
+    assert metrics.bytes_sent(Trace(messages=messages, meta={"ranks": 4})).tolist() == [16, 0, 0, 0]
+    big = [dict(src=0, dst=1, nbytes=2**53 + 1)]
+    assert metrics.bytes_sent(Trace(messages=big)).tolist() == [2**53 + 1, 0]
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_peak_memory_sums_what_is_held_at_one_time():
+    rows = [
+        (0, 0.0, "weights", 100),
+        (0, 1.0, "activations", 50),
+        (0, 2.0, "activations", 70),  # 170
+        (0, 3.0, "activations", 0),
+        (0, 3.0, "gradients", 60),  # 160: the activations go as the gradients come
+        (1, 0.5, "weights", 100),
+        (3, 9.0, "weights", None),
+    ]
+    names = ("rank", "time", "what", "nbytes")
+    trace = Trace(memory=[dict(zip(names, row, strict=True)) for row in rows])
+    assert metrics.peak_memory(trace).tolist() == [170, 100, 0, 0]
+    backwards = Trace(memory=[dict(zip(names, row, strict=True)) for row in rows[::-1]])
+    assert metrics.peak_memory(backwards).tolist() == [170, 100, 0, 0]
+
+
+@pytest.mark.parametrize(("p", "m"), GRID)
+def test_gpipe_holds_every_microbatch_and_1f1b_at_most_p(p, m):
+    seconds = {"forward": 0.1, "backward": 0.2}
+    assert metrics.peak_in_flight(Trace(run(gpipe(p, m), seconds))).tolist() == [m] * p
+    held = metrics.peak_in_flight(Trace(run(one_f_one_b(p, m), seconds)))
+    assert held.tolist() == [min(m, p - rank) for rank in range(p)]
+
+
+def test_in_flight_is_counted_by_the_clock_that_is_asked():
+    spans = [
+        span(0, "forward", 0.0, 1.0, microbatch=0, wall_start=0.0, wall_end=1.0),
+        span(0, "backward", 1.0, 2.0, microbatch=0, wall_start=5.0, wall_end=6.0),
+        span(0, "forward", 2.0, 3.0, microbatch=1, wall_start=4.0, wall_end=5.0),
+        span(0, "backward", 3.0, 4.0, microbatch=1, wall_start=6.0, wall_end=7.0),
+    ]
+    assert metrics.peak_in_flight(Trace(spans)).tolist() == [1]
+    assert metrics.peak_in_flight(Trace(spans), clock="wall").tolist() == [2]
+
+
+def test_a_split_backward_releases_its_microbatch_with_the_weights():
+    def spans(last: float) -> list[dict]:
+        return [
+            span(0, "forward", 0, 1, stage=0, microbatch=0),
+            span(0, "backward_input", 1, 2, stage=0, microbatch=0),
+            span(0, "backward_weight", last, last + 1, stage=0, microbatch=0),
+            span(0, "forward", 3, 4, stage=0, microbatch=1),
+        ]
+
+    assert metrics.peak_in_flight(Trace(spans(2))).tolist() == [1]
+    assert metrics.peak_in_flight(Trace(spans(4))).tolist() == [2]
+
+
+def test_chunks_of_a_rank_and_layers_of_a_forward_are_told_apart():
+    chunks = [span(0, "forward", i, i + 1, stage=i % 2, microbatch=i // 2) for i in range(4)]
+    assert metrics.peak_in_flight(Trace(chunks)).tolist() == [4]
+    layers = [
+        *(span(0, "forward", i, i + 1, step=s, name=f"layer {i}") for s in (0,) for i in range(3)),
+        *(span(0, "backward", 3 + i, 4 + i, step=0, name=f"layer {i}") for i in range(3)),
+        *(span(0, "forward", 6 + i, 7 + i, step=1, name=f"layer {i}") for i in range(3)),
+    ]
+    assert metrics.peak_in_flight(Trace(layers)).tolist() == [1]
+
+
+# ---------------------------------------------------------------- bandwidth
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+@pytest.mark.parametrize("nbytes", [0, 4, 1e9])
+def test_bus_bandwidth_of_a_perfect_ring_is_that_of_its_links(n, nbytes):
+    link = 25e9
+    for collective, steps in (("all_reduce", 2 * (n - 1)), ("reduce_scatter", n - 1)):
+        seconds = steps * (nbytes / n) / link
+        if seconds:
+            assert metrics.bus_bandwidth(collective, n, nbytes, seconds) == pytest.approx(link)
+    assert metrics.algorithm_bandwidth(nbytes, 2.0) == nbytes / 2
+
+
+def test_bus_bandwidth_uses_the_factors_of_nccl_tests():
+    factors = {
+        "all_reduce": 1.5,
+        "reduce_scatter": 0.75,
+        "all_gather": 0.75,
+        "all_to_all": 0.75,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+    }
+    for collective, factor in factors.items():
+        assert metrics.bus_bandwidth(collective, 4, 8e9, 2.0) == factor * 4e9
+    with pytest.raises(
+        ValueError, match="collective='gossip' has no bus bandwidth here: use all_r"
+    ):
+        metrics.bus_bandwidth("gossip", 4, 1.0, 1.0)
+
+
+# ---------------------------------------------------------------- edges
+
+OF_SPANS = (
+    metrics.makespan,
+    metrics.busy,
+    metrics.bubble_ratio,
+    metrics.bubble_fraction,
+    metrics.exposed_communication,
+    metrics.overlap,
+    metrics.breakdown,
+    metrics.peak_in_flight,
+)
+
+
+def test_an_empty_trace_has_no_bubble_and_nothing_in_it():
+    for trace in (Trace(), Trace(meta={"ranks": 2})):
+        n = trace.meta["ranks"]
+        assert metrics.makespan(trace) == 0.0
+        assert np.isnan(metrics.bubble_ratio(trace)) and np.isnan(metrics.bubble_fraction(trace))
+        assert np.isnan(metrics.overlap(trace))
+        for metric in (metrics.busy, metrics.exposed_communication, metrics.peak_in_flight):
+            assert metric(trace).tolist() == [0] * n
+        assert metrics.bytes_sent(trace).tolist() == metrics.peak_memory(trace).tolist() == [0] * n
+        assert all(seconds.tolist() == [0] * n for seconds in metrics.breakdown(trace).values())
+
+
+def test_one_span_has_no_bubble():
+    trace = Trace([span(0, "forward", 2.0, 5.0, microbatch=0)])
+    assert metrics.makespan(trace) == 3.0
+    assert metrics.bubble_ratio(trace) == metrics.bubble_fraction(trace) == 0.0
+    assert metrics.peak_in_flight(trace).tolist() == [1]
+    assert np.isnan(metrics.bubble_ratio(Trace([span(0, "send", 0.0, 1.0)])))
+    assert np.isnan(metrics.bubble_ratio(Trace([span(0, "forward", 1.0, 1.0)])))
+
+
+@pytest.mark.parametrize("metric", OF_SPANS)
+def test_a_clock_that_the_trace_does_not_bear_is_refused(metric):
+    simulated = Trace([span(0, kind, 0.0, 1.0) for kind in ("forward", "send")])
+    with pytest.raises(
+        ValueError, match="clock='wall': the trace has spans without wall_start and"
+    ):
+        metric(simulated, clock="wall")
+    with pytest.raises(ValueError, match="clock='sundial' is none: use 'device' or 'wall'"):
+        metric(simulated, clock="sundial")
