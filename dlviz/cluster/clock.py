@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from dlviz.machine import Machine
 
 
+# A collective that is a lane's first operation is the run's start line: all ranks leave it together,
+# this many seconds after the last one came, when each of them has long got there.
+START_LINE = 0.02
+OWN_TIME = 100_000  # ns
+
+
 def sharpen_sleep() -> None:
     """Let this thread's sleeps end within some 20 µs of their time rather than 75 (Linux)."""
     if sys.platform == "linux":
@@ -130,29 +136,38 @@ class LaneClock:
         self.overruns = 0
         self.operations = 0
         self._begun = False
+        self._read = 0
         self._pending: list[tuple[list, int]] = []
         sharpen_sleep()
 
-    def begin(self) -> None:
-        """The lane's first operation starts when the program reaches it; what set it up takes no
-        device time."""
+    def begin(self, ahead: float = 0.0) -> None:
+        """The lane's first operation starts when the program reaches it, or `ahead` seconds later;
+        what set it up takes no device time."""
         if not self._begun:
             self._begun = True
-            self.free = max(self.free, (perf_counter_ns() - self.device.epoch) * 1e-9)
+            now = (perf_counter_ns() - self.device.epoch) * 1e-9
+            self.free = max(self.free, now + ahead)
 
     def mark(self, row: list, end: int) -> None:
         """Put the lane's device and wall time into a span row, as its start (0) or its end (1)."""
         row[4 + end] = self.free
-        now = perf_counter_ns()
-        if now < self.device.wall(self.free):
+        if perf_counter_ns() < self.device.wall(self.free):
             self._pending.append((row, 2 + end))
         else:
-            self._fill(now)
-            row[2 + end] = now
+            self._read_clock()
+            row[2 + end] = self._read
 
-    def _fill(self, now: int) -> None:
+    def _read_clock(self) -> None:
+        """Read the wall clock for the device time that the lane has reached.
+
+        What Comm itself does between two operations (some 20 µs) belongs to neither: the end of one
+        and the start of the next are one reading. A longer gap is read afresh, and shows.
+        """
+        now = perf_counter_ns()
+        if self._read < self.device.wall(self.free) or now - self._read > OWN_TIME:
+            self._read = now
         for row, cell in self._pending:
-            row[cell] = now
+            row[cell] = self._read
         self._pending.clear()
 
     def compute(self, seconds: float, math_ns: int) -> None:
@@ -169,15 +184,12 @@ class LaneClock:
     def settle(self) -> None:
         """Sleep off the debt."""
         target = self.device.wall(self.free)
-        now = sleep_until(target)
-        self.late.append(now - target)
-        self._fill(now)
+        sleep_until(target)
+        self._read_clock()
+        self.late.append(self._read - target)
 
 
-def sleep_until(target: int) -> int:
-    """Sleep until perf_counter_ns is `target`; returns the clock read afterwards."""
-    now = perf_counter_ns()
-    while now < target:
-        time.sleep((target - now) * 1e-9)
-        now = perf_counter_ns()
-    return now
+def sleep_until(target: int) -> None:
+    """Sleep until perf_counter_ns is `target`."""
+    while (left := target - perf_counter_ns()) > 0:
+        time.sleep(left * 1e-9)

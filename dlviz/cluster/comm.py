@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from dlviz import sim
 from dlviz.cluster.board import CODES, DONE, SYNC, TOTAL, Mail, describe
-from dlviz.cluster.clock import sleep_until
+from dlviz.cluster.clock import START_LINE, sleep_until
 from dlviz.cluster.mail import fits
 from dlviz.cluster.process import Process, Watched
 from dlviz.cluster.waits import TAG_BITS, TAGS
@@ -133,6 +133,8 @@ class ReceiveRequest(Request):
         clock = process.recorder.lane.clock
         if clock is not None:
             clock.begin()
+            if process.mail.look(self._peer, self._tag, self._index) is None:
+                clock.settle()  # gloo goes on receiving meanwhile
         self._await(name)
         letter = process.mail.open(self._peer, self._tag, self._index)
         if clock is not None:
@@ -479,7 +481,7 @@ class Comm:
 
     def _latest(self, clock: Any) -> float:
         """The latest rank's device time."""
-        clock.begin()
+        clock.begin(START_LINE)
         latest = torch.tensor([clock.free], dtype=torch.float64)
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX
