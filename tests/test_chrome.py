@@ -87,6 +87,7 @@ def test_a_saved_trace_comes_back_equal(tmp_path, name):
 def test_a_gz_file_is_gzip_and_the_same_trace_gives_the_same_bytes(tmp_path):
     one = sample().save(tmp_path / "one.json.gz").read_bytes()
     assert one[:2] == b"\x1f\x8b"
+    assert one[4:8] == bytes(4)  # no time of writing
     assert gzip.decompress(one) == sample().save(tmp_path / "one.json").read_bytes()
     assert sample().save(tmp_path / "two.json.gz").read_bytes() == one
 

@@ -262,6 +262,7 @@ def test_spans_that_nest_or_follow_are_valid(times):
         [(0, 1), (1 - 2e-9, 2)],
         [(0, 10), (0, 3), (2, 5)],
         [(0, 2), (5e-10, 3), (1, 4)],
+        [(0, 0.5), (2e-10, 1), (0.2, 0.7)],
     ],
 )
 def test_spans_of_a_lane_never_overlap_in_part(times):

@@ -232,7 +232,7 @@ def _check_spans(spans: Table, first: str, last: str, required: bool) -> None:
     lanes: dict[tuple[int, str], int] = {}
     keys = zip(spans.rank[rows].tolist(), spans.lane[rows].tolist(), strict=True)
     lane = np.fromiter((lanes.setdefault(key, len(lanes)) for key in keys), np.int64, len(rows))
-    order = np.lexsort((-end[rows], start[rows], lane))
+    order = np.lexsort((start[rows], lane))
     clash = _clash(lane[order].tolist(), start[rows[order]].tolist(), end[rows[order]].tolist())
     if clash:
         a, b = (int(rows[order[i]]) for i in clash)
@@ -244,7 +244,7 @@ def _check_spans(spans: Table, first: str, last: str, required: bool) -> None:
 
 
 def _clash(lane: list[int], start: list[float], end: list[float]) -> tuple[int, int] | None:
-    """Two spans that overlap in part, if any, among spans sorted by lane, start and -end."""
+    """Two spans that overlap in part, if any, among spans sorted by lane and start."""
     open_spans: list[int] = []  # those that hold this moment, outermost first
     current = -1
     for i, begin in enumerate(start):
