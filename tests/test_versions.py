@@ -76,8 +76,10 @@ def test_conda_users_get_the_same_versions():
     assert outside == [f"python{PROJECT['requires-python']}".replace(" ", ""), "pip"]
     options = [line for line in inside["pip"] if line.startswith("-")]
     assert options == ["-c constraints.txt", "-e ."]
-    named = dict(line.split("==") for line in inside["pip"] if line not in options)
-    assert named == {r.name: pins()[canonical(r.name)] for r in declared("dev")}
+    named = [Requirement(line) for line in inside["pip"] if line not in options]
+    assert {(r.name, *r.extras, str(r.specifier)) for r in named} == {
+        (r.name, *r.extras, f"=={pins()[canonical(r.name)]}") for r in declared("dev")
+    }
 
 
 def test_python_311_to_313_are_the_versions_offered():
