@@ -1,6 +1,5 @@
 # `make lab` and `make test` do all their set-up: they need Python 3.11 to 3.13, git and make.
 
-SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.installed
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
@@ -40,7 +39,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax labs/*.ipynb
+	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
 
 check: $(READY)
 	$(BIN)/ruff check .
