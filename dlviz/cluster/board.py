@@ -27,7 +27,7 @@ import torch
 STATE = 16  # cells a rank
 ACTIVITY, WAITING, DONE, TOTAL, EPOCH = range(5)  # cells of a rank's state
 CALLS = 128  # collective calls remembered a rank
-CALL = struct.Struct("=16q")  # group, sequence, operation, dtype, root, dims, 8 sizes (2 to spare)
+CALL = struct.Struct("=16q")  # sequence, group, operation, dtype, root, dims, 8 sizes (2 to spare)
 SLOTS = 256  # headers or notes under way in one direction
 # tag, index, dtype, nbytes, dims, flags, wall; stamp, sent; 8 sizes
 MAIL = struct.Struct("=7q2d8q")
@@ -119,32 +119,31 @@ class Board:
         root: int,
         shape: tuple[int, ...],
     ) -> None:
-        sizes = (*shape[:MAX_DIMS], *[0] * (10 - len(shape[:MAX_DIMS])))
-        where = self._calls + (rank * CALLS + (group * 31 + sequence) % CALLS) * CALL.size
-        CALL.pack_into(
-            self.memory,
-            where,
-            group,
-            sequence + 1,
-            operation,
-            dtype,
-            root,
-            len(shape[:MAX_DIMS]),
-            *sizes,
-        )
+        where = self._call(rank, group, sequence)
+        self.cells[where] = 0  # a reader that looks meanwhile finds no call rather than half of one
+        sizes = shape[:MAX_DIMS]
+        record = (0, group, operation, dtype, root, len(sizes), *sizes, *[0] * (10 - len(sizes)))
+        CALL.pack_into(self.memory, where * 8, *record)
+        self.cells[where] = sequence + 1
 
     def read_call(
         self, rank: int, group: int, sequence: int
     ) -> tuple[int, int, int, tuple[int, ...]] | None:
         """(operation, dtype, root, shape) of `rank`'s call number `sequence` in `group`, None if
         it made none."""
-        where = self._calls + (rank * CALLS + (group * 31 + sequence) % CALLS) * CALL.size
-        its_group, its_sequence, operation, dtype, root, dims, *sizes = CALL.unpack_from(
-            self.memory, where
+        where = self._call(rank, group, sequence)
+        its_sequence = self.cells[where]
+        _, its_group, operation, dtype, root, dims, *sizes = CALL.unpack_from(
+            self.memory, where * 8
         )
-        if its_group != group or its_sequence != sequence + 1:
+        if its_sequence != sequence + 1 or its_group != group or self.cells[where] != its_sequence:
             return None
         return operation, dtype, root, tuple(sizes[:dims])
+
+    def _call(self, rank: int, group: int, sequence: int) -> int:
+        """The first cell of the record of a call."""
+        slot = (group * 31 + sequence) % CALLS
+        return (self._calls + (rank * CALLS + slot) * CALL.size) // 8
 
     # -- mail ----------------------------------------------------------------------------------
     def ring(self, src: int, dst: int, notes: bool = False) -> Ring:

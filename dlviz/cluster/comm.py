@@ -10,7 +10,7 @@ only place that records messages.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from math import nan as NAN
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -591,11 +591,10 @@ class Comm:
         """Go through `iterable` and show a progress bar beside the cell or command that launched
         the run."""
         board, rank = self.process.board, self.process.rank
-        items = list(iterable)
         board.put(rank, DONE, 0)
-        board.put(rank, TOTAL, len(items))
+        board.put(rank, TOTAL, len(iterable) if isinstance(iterable, Sized) else 0)
         self.process.announce(name)
-        for number, item in enumerate(items):
+        for number, item in enumerate(iterable):
             yield item
             board.put(rank, DONE, number + 1)
 

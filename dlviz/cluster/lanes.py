@@ -19,18 +19,22 @@ if TYPE_CHECKING:
 class Handle:
     """Something submitted to a lane. `wait()` returns its result, or raises what it raised."""
 
-    def __init__(self, comm: Comm, function: Callable[..., Any], args: tuple, ready: float):
+    def __init__(self, comm: Comm, function: Callable[..., Any], args: tuple):
+        submitter = comm.recorder.lane
         self._comm = comm
         self._function = function
         self._args = args
-        self._ready = ready  # device time at which it was submitted (paced runs)
+        self._context = submitter.context  # its spans bear the submitter's step
+        # device time at which it was submitted (paced runs)
+        self._ready = 0.0 if submitter.clock is None else submitter.clock.free
         self._end = 0.0
         self._over = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        clock = self._comm.recorder.lane.clock
+        lane = self._comm.recorder.lane
+        lane.context, clock = self._context, lane.clock
         if clock is not None:
             clock.wait_until(self._ready)
         try:
@@ -77,8 +81,7 @@ class Lane:
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Handle:
         """Run `function(lane.comm, *args)` on the lane after all that was submitted before."""
-        clock = self.comm.recorder.lane.clock
-        handle = Handle(self.comm, function, args, 0.0 if clock is None else clock.free)
+        handle = Handle(self.comm, function, args)
         self._submitted += 1
         self._jobs.put(handle)
         return handle

@@ -1,0 +1,5 @@
+"""Strategies for training one network on many ranks, one a file."""
+
+from dlviz.parallel import data
+
+__all__ = ["data"]

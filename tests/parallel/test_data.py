@@ -1,0 +1,195 @@
+"""Data parallelism against one process of plain torch on the whole batch."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import dlviz
+from dlviz.parallel.data import DDP, average_gradients, train
+
+RANKS = [1, 2, 3, 4, 7]
+
+
+class Odd(nn.Module):
+    """What the package has never seen: tied weights, a layer used twice, a parameter that nothing
+    uses, one that only some examples use, a branch, an in-place ReLU, a buffer."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        generator = torch.Generator().manual_seed(5)
+
+        def weights(*shape):
+            return nn.Parameter(torch.randn(*shape, generator=generator, dtype=dtype) / 4)
+
+        self.encode = nn.Linear(6, 10, bias=False, dtype=dtype)
+        self.encode.weight = weights(10, 6)
+        self.middle = nn.Linear(10, 10, dtype=dtype)
+        self.middle.weight, self.middle.bias = weights(10, 10), weights(10)
+        self.again = self.middle
+        self.relu = nn.ReLU(inplace=True)
+        self.unused = weights(3)
+        self.branch = weights(6)
+        self.register_buffer("seen", torch.zeros(1, dtype=dtype))
+
+    def forward(self, x, flags):
+        self.seen += 1
+        hidden = self.relu(self.middle(self.relu(self.encode(x))))
+        hidden = self.relu(self.again(hidden))
+        out = hidden @ self.encode.weight  # tied to the encoder
+        if flags.any():  # only the ranks whose shard holds a flagged example use `branch`
+            out = out + flags[:, None] * self.branch
+        return out
+
+
+def sample(dtype, length=23):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(length, 6, generator=generator, dtype=dtype)
+    target = torch.randn(length, 6, generator=generator, dtype=dtype)
+    flags = torch.zeros(length, dtype=dtype)
+    flags[-1] = 1
+    return x, flags, target
+
+
+def oracle(dtype, steps):
+    """Gradients and parameters of one process on the whole batch."""
+    model, (x, flags, target) = Odd(dtype), sample(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x, flags), target).backward()
+        optimizer.step()
+    return model
+
+
+def worker(comm, way, all_reduce, dtype, steps, bucket_bytes=200):
+    torch.manual_seed(comm.rank)
+    model = Odd(dtype)
+    if comm.rank:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(1)  # rank 0's values must win
+    x, flags, target = (t.tensor_split(comm.size)[comm.rank] for t in sample(dtype))
+    if way == "ddp":
+        net = DDP(model, comm, all_reduce, bucket_bytes)
+    else:
+        model = net = Odd(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        with comm.span("phase", step=step):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(net(x, flags), target).backward()
+            if way == "naive":
+                average_gradients(comm, model, len(x), all_reduce)
+            optimizer.step()
+    grads = {name: p.grad for name, p in model.named_parameters()}
+    return grads, dict(model.named_parameters()), model.seen.item()
+
+
+def assert_equal(found, expected, dtype):
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    for name, value in expected.items():
+        if value is None:
+            assert found[name] is None, name
+        else:
+            assert (found[name] - value).norm() <= tolerance * value.norm(), name
+
+
+@pytest.mark.parametrize("way", ["naive", "ddp"])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_gradients_and_parameters_equal_one_process(ranks, way):
+    for dtype in (torch.float64, torch.float32):
+        expected = oracle(dtype, steps=3)
+        grads = {name: p.grad for name, p in expected.named_parameters()}
+        all_reduce = "ring" if dtype == torch.float64 else "backend"
+        run = dlviz.launch(worker, ranks=ranks, args=(way, all_reduce, dtype, 3))
+        for found, parameters, _ in run.results:
+            assert_equal(found, grads, dtype)
+            assert_equal(parameters, dict(expected.named_parameters()), dtype)
+        run.trace.validate()
+
+
+def test_every_rank_starts_a_forward_from_rank_0s_buffers():
+    run = dlviz.launch(worker, ranks=3, args=("ddp", "ring", torch.float32, 2))
+    assert [seen for _, _, seen in run.results] == [2, 2, 2]
+
+
+def test_a_parameter_without_gradient_anywhere_keeps_none():
+    run = dlviz.launch(worker, ranks=3, args=("ddp", "backend", torch.float64, 1))
+    for grads, _, _ in run.results:
+        assert grads["unused"] is None
+        assert grads["branch"] is not None
+
+
+def steps_of(model, batches):
+    """Losses and state of one process of plain torch."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model.state_dict()
+
+
+@pytest.mark.parametrize("way", ["naive", "ddp"])
+def test_training_on_digits_takes_the_path_of_one_process(way):
+    model = dlviz.models.MLP(seed=3)
+    batches = list(dlviz.datasets.batches(*dlviz.datasets.digits("train"), batch=50, steps=8))
+    losses, state = steps_of(model, batches)
+    run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"way": way})
+    for result in run.results:
+        assert result["losses"] == pytest.approx(losses, rel=1e-4)
+        for name, value in state.items():
+            assert torch.allclose(result["state"][name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_a_rank_without_examples_changes_nothing():
+    model = dlviz.models.MLP((64, 8, 10), seed=3)
+    images, labels = dlviz.datasets.digits("train")
+    batches = [(images[:2], labels[:2])]
+    for way in ("ddp", "naive"):
+        losses, state = steps_of(model, batches)
+        run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"way": way})
+        assert run.results[0]["losses"] == pytest.approx(losses)
+        for name, value in state.items():
+            assert torch.allclose(run.results[2]["state"][name], value, atol=1e-6)
+
+
+def test_buckets_are_all_reduced_on_their_lane_while_backward_goes_on():
+    model = dlviz.models.MLP((64, 32, 32, 10), seed=3)
+    batches = list(dlviz.datasets.batches(*dlviz.datasets.digits("train"), batch=32, steps=2))
+    machine = dlviz.machine.classroom(2)
+    options = {"bucket_bytes": 3000}
+    run = dlviz.launch(train, ranks=2, machine=machine, args=(model, batches), kwargs=options)
+    trace = run.trace
+    trace.validate()
+    for rank in range(2):
+        backward = [s for s in trace.only(rank=rank, kind="backward", step=1).spans.rows()]
+        buckets = [
+            s
+            for s in trace.only(rank=rank, lane="comm", step=1).spans.rows()
+            if s.kind == "collective" and s.name.startswith("bucket")
+        ]
+        assert [s.bucket for s in buckets] == [0, 1, 2]
+        assert len(backward) == 3
+        first = min(backward, key=lambda s: s.start)
+        last = max(backward, key=lambda s: s.end)
+        assert buckets[0].start == pytest.approx(first.end, abs=1e-9)  # as soon as it is full
+        assert buckets[0].start < last.end  # while backward goes on
+        update = next(iter(trace.only(rank=rank, kind="update", step=1).spans.rows()))
+        assert update.start >= buckets[-1].end
+
+
+def test_unknown_all_reduce_and_way_are_refused():
+    def bad(comm):
+        DDP(nn.Linear(2, 2), comm, all_reduce="star")
+
+    with pytest.raises(dlviz.RankError, match="all_reduce='star' is not known"):
+        dlviz.launch(bad, ranks=1)
+    with pytest.raises(dlviz.RankError, match="way='wrong' is no way to train"):
+        dlviz.launch(train, ranks=1, args=(nn.Linear(2, 2), []), kwargs={"way": "wrong"})
