@@ -179,6 +179,7 @@ class LaneClock:
 
     def wait_until(self, seconds: float) -> None:
         """The lane can use what it waits for from device time `seconds` on."""
+        self._begun = True
         self.free = max(self.free, seconds)
 
     def settle(self) -> None:
