@@ -87,7 +87,10 @@ def _add_span(
     epoch: int,
 ) -> None:
     kind, name, wall_start, wall_end, start, end, depth, context, file, line = row
-    wall_start, wall_end = (wall_start - epoch) * 1e-9, (wall_end - epoch) * 1e-9
+    if wall_start and wall_end:
+        wall_start, wall_end = (wall_start - epoch) * 1e-9, (wall_end - epoch) * 1e-9
+    else:  # the rank failed before the wall clock came to it
+        wall_start = wall_end = NAN
     if start is None:
         start, end = wall_start, wall_end
     others = {key: value for key, value in context.items() if key not in KNOWN and key != "message"}

@@ -8,10 +8,10 @@ from typing import Any
 class RunError(Exception):
     """A run that did not complete.
 
-    `rank` is the rank it began with, `traceback` that rank's traceback as text, `exitcode` its exit code (negative:
-    the signal that killed it), `waits` what each rank was waiting for (`Wait`s), `cycle` the ranks that wait
-    for each other in a ring, `output` what each rank printed, `trace` the Trace up to the failure. None where it
-    does not apply.
+    `rank` is the rank it began with, `traceback` that rank's traceback as text, `exitcode` its exit
+    code (negative: the signal that killed it), `waits` what each rank was waiting for (`Wait`s),
+    `cycle` the ranks that wait for each other in a ring, `output` what each rank printed, `trace`
+    the Trace up to the failure. None where it does not apply.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class RunError(Exception):
         self.trace = trace
 
     def _render_traceback_(self) -> list[str]:
-        """In a notebook the message alone: it names the line that matters, the parent's own stack does not."""
+        """What a notebook shows: the message, which names the line that matters."""
         return [f"{type(self).__name__}: {self}"]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
 
 from dlviz.cluster.board import DONE, TOTAL, Board
+from dlviz.cluster.remote import Remote
 
 SHOWN = 100_000  # characters shown live; all is kept
 
@@ -17,51 +19,63 @@ class Output:
 
     def __init__(self, ranks: int):
         self._kept: list[list[bytes]] = [[] for _ in range(ranks)]
-        self._open = [b""] * ranks
-        self._shown = 0
+        self._open = [b""] * ranks  # the line that each has begun
+        self._room = SHOWN
 
     def add(self, rank: int, data: bytes) -> None:
         self._kept[rank].append(data)
-        *lines, self._open[rank] = (self._open[rank] + data).split(b"\n")
-        self._show(rank, lines)
+        if self._room > 0:
+            *lines, self._open[rank] = (self._open[rank] + data).split(b"\n")
+            if len(self._open[rank]) > self._room:  # too much to wait for its end
+                lines.append(self._open[rank])
+            self._show(rank, lines)
 
     def flush(self) -> None:
         """Show the last lines, which nobody ended."""
         for rank, rest in enumerate(self._open):
             if rest:
-                self._show(rank, [rest])
                 self._open[rank] = b""
+                self._show(rank, [rest])
 
     def texts(self) -> list[str]:
         return [b"".join(parts).decode(errors="replace") for parts in self._kept]
 
     def _show(self, rank: int, lines: list[bytes]) -> None:
-        if not lines or self._shown > SHOWN:
+        if not lines or self._room <= 0:
             return
         text = "".join(f"[rank {rank}] {line.decode(errors='replace')}\n" for line in lines)
-        self._shown += len(text)
-        if self._shown > SHOWN:
-            text = text[:SHOWN] + "\n... more was printed: run.output holds all of it\n"
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        if len(text) > self._room:
+            text = text[: self._room] + "\n... more was printed: run.output holds all of it\n"
+        self._room -= len(text)
+        _write(text)
+
+
+def _write(text: str) -> None:
+    stream = sys.stdout
+    if stream is None:  # a program without a console
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, errors="backslashreplace").decode(encoding))
+    stream.flush()
 
 
 class Progress:
-    """One bar for all ranks that call `comm.progress`; shown when the run takes more than half a second."""
+    """One bar for all ranks that call `comm.progress`; shown when the run takes more than half a
+    second."""
 
     def __init__(self) -> None:
         self._bar: Any = None
 
-    def begin(self, name: str) -> None:
-        if self._bar is None:
-            self._bar = tqdm(total=1, desc=name or None, leave=False, delay=0.5, file=sys.stderr)
-
-    def show(self, board: Board, ranks: int) -> None:
-        if self._bar is None:
+    def show(self, board: Board, ranks: Sequence[Remote]) -> None:
+        names = [rank.progress for rank in ranks if rank.progress is not None]
+        if not names:
             return
-        totals = sum(board.get(rank, TOTAL) for rank in range(ranks))
-        self._bar.total = totals
-        self._bar.update(sum(board.get(rank, DONE) for rank in range(ranks)) - self._bar.n)
+        if self._bar is None:
+            self._bar = tqdm(
+                total=1, desc=names[0] or None, leave=False, delay=0.5, file=sys.stderr
+            )
+        self._bar.total = sum(board.get(rank.number, TOTAL) for rank in ranks)
+        self._bar.update(sum(board.get(rank.number, DONE) for rank in ranks) - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:

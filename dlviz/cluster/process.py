@@ -15,7 +15,8 @@ import torch.distributed as dist
 from dlviz.cluster.board import ACTIVITY, SYNC, TAKEN, WAITING, Board
 from dlviz.cluster.clock import DeviceClock, LaneClock, sleep_until
 from dlviz.cluster.mail import Letter, Mailbox
-from dlviz.cluster.waits import RankState, Wait
+from dlviz.cluster.threads import awake
+from dlviz.cluster.waits import TAG_BITS, TAGS, RankState, Wait
 from dlviz.trace.recorder import Recorder, caller
 
 if TYPE_CHECKING:
@@ -99,20 +100,24 @@ class Process:
     def state(self, finished: bool = False) -> RankState:
         with self._lock:
             waits = list(self.posts.items())
-        alive = {thread.ident for thread in threading.enumerate()} - self.own_threads
         idle = {lane.ident for lane in self.lanes if lane.idle}
-        busy = alive - idle - {thread for thread, _ in waits}
+        busy = awake() - self.own_threads - idle - {thread for thread, _ in waits}
         return RankState(
-            [
-                Wait(self.rank, lane, op, f"{file}:{line}", since, **details)
-                for _, (op, lane, file, line, since, details) in waits
-            ],
+            [self._wait(*post) for _, post in waits],
             len(busy),
             finished,
             dict(self.mail.sent),
             dict(self.mail.claimed),
             dict(self.calls),
         )
+
+    def _wait(
+        self, op: str, lane: str, file: str, line: int, since: int, details: dict[str, Any]
+    ) -> Wait:
+        if "tag" in details:  # on the board a tag holds the number of its group, too
+            tag = details["tag"]
+            details = {**details, "tag": tag & TAGS, "group_id": tag >> TAG_BITS}
+        return Wait(self.rank, lane, op, f"{file}:{line}", since, **details)
 
     # -- recording -----------------------------------------------------------------------------
     def locate(self, tensor: torch.Tensor) -> int:

@@ -1,9 +1,13 @@
-"""What runs in a rank's process: join the others, run the worker, report, and stay until all are done."""
+"""What runs in a rank's process: join the others, run the worker, report, stay until the end."""
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
+import fcntl
 import gc
 import linecache
+import multiprocessing
 import os
 import pickle
 import signal
@@ -19,12 +23,16 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
+from dlviz.cluster import start
 from dlviz.cluster.board import EPOCH, Board
 from dlviz.cluster.comm import Comm, PeerLost
 from dlviz.cluster.process import Process
+from dlviz.cluster.threads import join_all
 from dlviz.machine import Machine
 
 WORLD = 1  # the group number of the communicator of all ranks
+PACKAGE = os.path.dirname(__file__) + os.sep
+GLOO_SAYS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,8 @@ class Place:
     links: int
     device: str
     machine: Machine | None
-    stacks: str  # file to which it writes its stacks when it gets SIGUSR1
+    stacks: str  # the file for its stacks: when it crashes, and when it gets SIGUSR1
+    environ: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -47,54 +56,87 @@ class Job:
     worker: Any
     args: tuple
     kwargs: dict[str, Any]
-    environ: dict[str, str]
     cells: dict[str, list[str]]
 
 
+@dataclass(frozen=True)
+class Failure:
+    """An exception that ended a rank's worker, as text; `when` is perf_counter_ns."""
+
+    summary: str  # "ValueError: no such thing"
+    traceback: str
+    lost_peer: bool  # it says that another rank has gone: what happened there is the news
+    when: int
+    exitcode: int | None = None  # of sys.exit
+
+
 def main(place: Place, control: Any, output: Any) -> None:
-    """Entry of a rank's process. `control` is its Connection to the parent, `output` takes what it prints."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    _print_to(output)
-    report = Report(control)
+    """Entry of a rank's process. `control` is its Connection to the parent, `output` takes what it
+    prints. Does not return: the parent ends this process."""
+    _settle(place, output)
     try:
-        job: Job = pickle.loads(control.recv_bytes())
-    except EOFError:
+        parcel = control.recv_bytes()
+    except (EOFError, OSError):
         os._exit(1)
-    except BaseException as error:
-        report.failed(error, None)
-        _stay(control)
-        return
-    os.environ.update(job.environ)
-    for name, lines in job.cells.items():
-        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
-    try:
-        process, comm = join(place)
-    except BaseException as error:
-        report.failed(error, None)
-        _stay(control)
-        return
-    process.announce = lambda name: report.say("progress", name)
-    listener = threading.Thread(
-        target=_listen, args=(control, report, process), name="dlviz", daemon=True
-    )
+    report = Report(control)
+    listener = threading.Thread(target=report.listen, name="dlviz", daemon=True)
     listener.start()
-    process.own_threads.add(listener.ident or 0)
-    run(job, process, comm, report)
-    _flush()
-    report.released.wait()
-    os._exit(0)
+    try:
+        job: Job = pickle.loads(parcel)
+        for name, lines in job.cells.items():
+            linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+        process, comm = join(place)
+        process.announce = lambda name: report.say("progress", name)
+        process.own_threads.add(listener.ident or 0)
+        report.process = process
+        result = run(job, process, comm)
+    except BaseException as error:
+        report.failed(error)
+    else:
+        flush()
+        report.say("done", result, process.rows(), process.state(finished=True))
+    listener.join()
+
+
+def _settle(place: Place, output: Any) -> None:
+    """Make this process a rank's: a group of its own, tied to the parent, its prints kept."""
+    start.inside_rank = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
+    os.setpgid(0, 0)  # they end with it
+    _die_with_parent()
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    output.close()
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    stacks = open(place.stacks, "w")  # noqa: SIM115 (open for the rank's life)
+    faulthandler.enable(stacks)
+    faulthandler.register(signal.SIGUSR1, stacks)
+    os.environ.clear()
+    os.environ.update(place.environ)
+
+
+def _die_with_parent() -> None:
+    """Have the system kill this process and its children when the parent has gone, even while a
+    loop in C holds the interpreter so that no thread can notice (Linux; elsewhere the listener)."""
+    parent = multiprocessing.parent_process()
+    if sys.platform == "linux" and parent is not None:
+        set_signal = 10  # F_SETSIG
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(parent.sentinel, set_signal, signal.SIGKILL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def join(place: Place) -> tuple[Process, Comm]:
     """Connect to the other ranks; returns when all are connected."""
-    if place.stacks:
-        import faulthandler
-
-        faulthandler.register(signal.SIGUSR1, file=open(place.stacks, "w"), all_threads=True)
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.links)
-    store = dist.FileStore(os.path.join(place.folder, "store"), place.ranks)
+    path = os.path.join(place.folder, "store")
+    store = dist.FileStore(path, place.ranks)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group(
         "gloo", store=store, rank=place.rank, world_size=place.ranks, timeout=timedelta(days=1)
     )
@@ -104,7 +146,7 @@ def join(place: Place) -> tuple[Process, Comm]:
         device = torch.device("cuda", place.rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     process = Process(place.rank, place.ranks, board, store, device, place.machine, ledger)
-    process.gloo = dist.group.WORLD._get_backend(torch.device("cpu"))
+    process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
     comm._group = process.gloo
     process.gloo.barrier().wait()
@@ -118,37 +160,30 @@ def join(place: Place) -> tuple[Process, Comm]:
     return process, comm
 
 
-def run(job: Job, process: Process, comm: Comm, report: Report) -> None:
-    """Run the worker and report its result or its failure."""
+def run(job: Job, process: Process, comm: Comm) -> bytes:
+    """Run the worker until it and the threads it started are done; returns its result, pickled."""
+    result = job.worker(comm, *job.args, **job.kwargs)
+    process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
+    for lane in list(process.lanes):
+        lane.close()
+    join_all()
+    comm.hold()
+    if process.recorder.on:
+        process.snapshot()
     try:
-        result = job.worker(comm, *job.args, **job.kwargs)
-        for lane in list(process.lanes):
-            lane.close()
-        comm.hold()
-        if process.recorder.on:
-            process.snapshot()
-    except BaseException as error:
-        report.failed(error, process)
-        return
-    try:
-        packed = cloudpickle.dumps(result)
-    except BaseException as error:
-        report.failed(
-            TypeError(
-                f"rank {process.rank} returned a {type(result).__name__} that cannot be sent back ({error}): return "
-                "tensors, numbers, lists or dicts"
-            ),
-            process,
-        )
-        return
-    report.say("done", packed, process.rows(), process.state(finished=True))
+        return cloudpickle.dumps(result)
+    except Exception as error:
+        raise TypeError(
+            f"rank {process.rank} returned a {type(result).__name__} that cannot be sent back "
+            f"({error}): return tensors, numbers, lists or dicts."
+        ) from None
 
 
 class Report:
     """What a rank tells its parent, from whichever thread."""
 
     def __init__(self, control: Any):
-        self.released = threading.Event()
+        self.process: Process | None = None  # once it has joined the others
         self._control = control
         self._lock = threading.Lock()
 
@@ -157,71 +192,68 @@ class Report:
         with self._lock:
             self._control.send_bytes(packed)
 
-    def failed(self, error: BaseException, process: Process | None) -> None:
-        """Send the exception as text, without dlviz's own frames at either end."""
+    def failed(self, error: BaseException) -> None:
+        """Report the exception that ended the worker."""
         rows = state = None
         try:
-            kind, text = _what(error)
-            lines = _user_traceback(error)
-            if process is not None:
-                rows, state = process.rows(), process.state(finished=True)
-            self.say("failed", kind, text, lines, isinstance(error, PeerLost), rows, state)
+            failure = describe(error)
+            flush()
+            if self.process is not None:
+                rows, state = self.process.rows(), self.process.state(finished=True)
+            self.say("failed", failure, rows, state)
         except MemoryError:
-            self.say("failed", "MemoryError", "out of memory", "", False, None, None)
+            traceback.clear_frames(error.__traceback__)  # lets go of what filled the memory
+            self.say("failed", describe(error), None, None)
+
+    def listen(self) -> None:
+        """Answer the parent's questions; end with it when it has gone."""
+        while True:
+            try:
+                question = self._control.recv_bytes().decode()
+            except (EOFError, OSError):
+                os.killpg(os.getpid(), signal.SIGKILL)
+            if question == "rows":
+                flush()
+            answer = None if self.process is None else getattr(self.process, question)()
+            self.say(question, answer)
 
 
-def _what(error: BaseException) -> tuple[str, str]:
+def describe(error: BaseException) -> Failure:
+    told = traceback.TracebackException.from_exception(error)
+    summary = "".join(told.format_exception_only()).strip()
+    frames = list(told.stack)
+    while frames and frames[0].filename == __file__:
+        del frames[0]
+    if isinstance(error, ValueError | PeerLost):  # meant for the caller: end at the caller's line
+        while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
+            del frames[-1]
+    told.stack = traceback.StackSummary.from_list(frames)
+    exitcode = None
     if isinstance(error, SystemExit):
-        return "SystemExit", f"called sys.exit({error.code!r})"
-    return type(error).__name__, str(error)
-
-
-def _user_traceback(error: BaseException) -> str:
-    trace = traceback.TracebackException.from_exception(error)
-    own = os.path.join("dlviz", "cluster", "rank.py")
-    trace.stack = traceback.StackSummary.from_list(
-        [frame for frame in trace.stack if not frame.filename.endswith(own)]
+        exitcode = error.code if isinstance(error.code, int) else int(error.code is not None)
+    return Failure(
+        summary, "".join(told.format()).rstrip(), _lost_peer(error), perf_counter_ns(), exitcode
     )
-    return "".join(trace.format())
 
 
-def _listen(control: Any, report: Report, process: Process) -> None:
-    """Answer the parent's questions; leave with it when it has gone."""
-    while True:
-        try:
-            question = control.recv_bytes()
-        except (EOFError, OSError):
-            os._exit(1)
-        if question == b"release":
-            report.released.set()
-            return
-        if question == b"state":
-            report.say("state", process.state(finished=report.released.is_set()))
-        elif question == b"rows":
-            report.say("rows", process.rows())
+def _lost_peer(error: BaseException | None) -> bool:
+    """Whether the error, or one that led to it, says that a connection to another rank broke."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, PeerLost):
+            return True
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in GLOO_SAYS):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
-def _stay(control: Any) -> None:
-    """A rank that failed before it joined waits for the parent to end the run."""
-    try:
-        control.recv_bytes()
-    except (EOFError, OSError):
-        pass
-
-
-def _print_to(output: Any) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    for descriptor in (1, 2):
-        os.dup2(output.fileno(), descriptor)
-    output.close()
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)
-
-
-def _flush() -> None:
+def flush() -> None:
+    """Pass on what this process printed, C code included."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
-            pass
+        except Exception:
+            pass  # the worker closed it, or put something else in its place
+    ctypes.CDLL(None).fflush(None)

@@ -1,75 +1,97 @@
-"""Starting ranks: fresh processes from a fork server that has torch loaded already (spawned where there is none).
+"""Starting ranks: fresh processes from a fork server that has torch loaded already (spawned where
+there is none).
 
-A fork server starts four ranks in a tenth of a second where spawning takes seconds, and forking it is safe where
-forking a notebook's kernel, with its threads, is not.
+A fork server starts four ranks in a tenth of a second where spawning takes seconds, and forking it
+is safe where forking a notebook's kernel, with its threads, is not.
 """
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import re
-import secrets
 import shutil
 import sys
 import tempfile
 import threading
 import types
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-context = multiprocessing.get_context(METHOD)
-MARK = "DLVIZ_FORK_SERVER"
+MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
+context: Any = multiprocessing.get_context(METHOD)
+inside_rank = False  # set in a rank's process
 _lock = threading.Lock()
 
 
 def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
-    if METHOD != "forkserver" or MARK in os.environ or multiprocessing.parent_process() is not None:
+    if METHOD != "forkserver":
         return
-    from multiprocessing import forkserver
+    context.set_forkserver_preload(["dlviz.cluster.rank", "torch._dynamo"])  # optimizers import it
+    if MARK not in os.environ and multiprocessing.parent_process() is None:
+        from multiprocessing import forkserver
 
-    context.set_forkserver_preload(["dlviz.cluster.rank"])
-    os.environ[MARK] = (
-        "1"  # tells the server, which imports this package too, that it is the server
-    )
-    try:
-        with without_main():
+        with starting():
             forkserver.ensure_running()
-    finally:
-        del os.environ[MARK]
 
 
 @contextmanager
-def without_main() -> Iterator[None]:
-    """Hide `__main__` while processes start, so that a script without a main guard is not run again in each."""
+def starting() -> Iterator[None]:
+    """Around the start of processes. It hides `__main__`, so that a script without a main guard is
+    not run again in each, and marks the environment for the fork server, should it start now."""
     with _lock:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
+        os.environ[MARK] = "1"
         try:
             yield
         finally:
+            del os.environ[MARK]
             sys.modules["__main__"] = main
 
 
-def run_folder() -> str:
-    """A new folder in shared memory for one run; folders of processes that are gone are removed on the way."""
-    home = (
-        "/dev/shm"
-        if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK)
-        else tempfile.gettempdir()
-    )
+@contextmanager
+def run_folder() -> Iterator[str]:
+    """A folder in shared memory for one run, removed at the end. Those of launching processes that
+    were killed are removed on the way."""
+    home = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    _sweep(home)
+    folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-", dir=home)
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(home: str) -> None:
     for name in os.listdir(home):
-        match = re.fullmatch(r"dlviz-(\d+)-[0-9a-f]+", name)
+        match = re.fullmatch(r"dlviz-(\d+)-\w+", name)
+        folder = os.path.join(home, name)
         if match and not _alive(int(match[1])):
-            shutil.rmtree(os.path.join(home, name), ignore_errors=True)
-    folder = os.path.join(home, f"dlviz-{os.getpid()}-{secrets.token_hex(4)}")
-    os.mkdir(folder, 0o700)
-    return folder
+            try:
+                with _locked(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+            except OSError:
+                pass  # another container's run, or gone already
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the folder, for as long as this process lives at most; OSError where another one does.
+    Containers may share /dev/shm and not know each other's process numbers."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _alive(pid: int) -> bool:

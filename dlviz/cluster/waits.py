@@ -1,9 +1,10 @@
 """Who waits for whom, and whether anybody can still go on.
 
-Each thread of a rank posts the wait it is in. A rank is blocked when every thread of it is in a posted wait that
-nothing has answered yet: a receive whose message was not sent, a send whose receive was not posted, a collective that
-some member has not entered. Some ranks are deadlocked when each of their waits can be answered by nobody but
-another of them, or by a rank that has finished; what the other ranks do does not matter then.
+Each thread of a rank posts the wait it is in. A rank is blocked when every thread of it is in a
+posted wait that nothing has answered yet: a receive whose message was not sent, a send whose
+receive was not posted, a collective that some member has not entered. Some ranks are deadlocked
+when each of their waits can be answered by nobody but another of them, or by a rank that has
+finished; what the other ranks do does not matter then.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from __future__ import annotations
 import linecache
 from dataclasses import dataclass, field
 
+TAG_BITS = 20
+TAGS = (1 << TAG_BITS) - 1  # the highest tag; above it lies the number of the group
+SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
+
 
 @dataclass(frozen=True)
 class Wait:
-    """One thread's wait. `peer` is a global rank (None: any source, or a collective); `index` counts the
-    messages of this pair and tag before it; `since` is perf_counter_ns; `where` the caller's line."""
+    """One thread's wait. `peer` is a global rank (None: any source, or a collective); `index`
+    counts the messages of this pair and tag before it; `members` are the global ranks of its
+    group; `since` is perf_counter_ns; `where` the caller's line, as file:line."""
 
     rank: int
     lane: str
@@ -32,32 +38,35 @@ class Wait:
     shape: tuple[int, ...] | None = None
     dtype: str = ""
 
-    def describe(self, now: int) -> str:
-        tensor = "" if self.shape is None else f", shape {tuple(self.shape)} {self.dtype}"
-        lane = "" if self.lane == "compute" else f" (lane {self.lane})"
-        tag = f", tag {self.tag & TAGS}" if self.tag & TAGS else ""
-        if self.op in ("send", "isend"):
-            what = f"send number {self.index} to rank {self.peer}"
-        elif self.op in ("recv", "irecv"):
-            source = "any rank" if self.peer is None else f"rank {self.peer}"
-            what = f"receive number {self.index} from {source}"
-        elif self.op == "lane":
-            what = "wait for its own lane"
+    def describe(self) -> str:
+        """The rank and what it waits for, as in "rank 0 waits in recv from rank 1 (message 2)"."""
+        details = []
+        if self.op in SENDS:
+            what = f"{self.op} to rank {self.peer}"
+        elif self.op in RECEIVES:
+            what = f"{self.op} from {'any rank' if self.peer is None else f'rank {self.peer}'}"
         else:
-            what = f"{self.op}, call number {self.sequence} in group {self.group}"
-        return (
-            f"rank {self.rank}{lane} waits in {what}{tag}{tensor}, since {(now - self.since) * 1e-9:.1f} s, "
-            f"at {show_line(self.where)}"
-        )
+            what, details = self.op, [f"call {self.sequence} of group {self.group}"]
+        if self.peer is not None:
+            details.append(f"message {self.index}")
+        if self.tag:
+            details.append(f"tag {self.tag}")
+        if self.shape is not None:
+            details.append(f"shape {tuple(self.shape)} {self.dtype}")
+        lane = "" if self.lane == "compute" else f" (lane {self.lane})"
+        told = f" ({', '.join(details)})" if details else ""
+        return f"rank {self.rank}{lane} waits in {what}{told}"
 
-
-TAG_BITS = 20
-TAGS = (1 << TAG_BITS) - 1
+    @property
+    def key(self) -> int:
+        """Group and tag in one number: one pair's messages with the same key are in order."""
+        return self.group_id << TAG_BITS | self.tag
 
 
 def show_line(where: str) -> str:
     """`file:line` with the text of that line, where this process knows it (a cell, a file)."""
     file, _, line = where.rpartition(":")
+    linecache.checkcache(file)  # it may have been edited since the last run
     text = linecache.getline(file, int(line or 0)).strip()
     name = f"cell line {line}" if "ipykernel" in file or file.startswith("<ipython") else where
     return f"{name}: {text}" if text else name
@@ -65,7 +74,8 @@ def show_line(where: str) -> str:
 
 @dataclass
 class RankState:
-    """What one rank says of itself when asked. Counts as in `Mailbox`; `calls` are collective calls made, by group id."""
+    """What one rank says of itself when asked. `sent` and `claimed` count messages sent and
+    receives posted, by peer and `Wait.key`; `calls` are the collective calls made, by group."""
 
     waits: list[Wait] = field(default_factory=list)
     busy_threads: int = 0  # threads that are in no posted wait
@@ -77,19 +87,19 @@ class RankState:
 
 def answered(wait: Wait, states: dict[int, RankState]) -> bool:
     """Whether what `wait` waits for has happened already (so that it is about to end)."""
-    if wait.op in ("recv", "irecv"):
+    if wait.op in RECEIVES:
         if wait.peer is not None:
             peer = states.get(wait.peer)
-            return peer is not None and peer.sent.get((wait.rank, wait.tag), 0) > wait.index
+            return peer is not None and peer.sent.get((wait.rank, wait.key), 0) > wait.index
         mine = states[wait.rank].claimed
         return any(
-            state.sent.get((wait.rank, wait.tag), 0) > mine.get((src, wait.tag), 0)
+            state.sent.get((wait.rank, wait.key), 0) > mine.get((src, wait.key), 0)
             for src, state in states.items()
             if src in wait.members
         )
-    if wait.op in ("send", "isend"):
+    if wait.op in SENDS:
         peer = states.get(wait.peer) if wait.peer is not None else None
-        return peer is not None and peer.claimed.get((wait.rank, wait.tag), 0) > wait.index
+        return peer is not None and peer.claimed.get((wait.rank, wait.key), 0) > wait.index
     return not missing(wait, states)
 
 
@@ -104,7 +114,7 @@ def missing(wait: Wait, states: dict[int, RankState]) -> list[int]:
 
 def helpers(wait: Wait, states: dict[int, RankState]) -> set[int]:
     """The ranks that could answer `wait`."""
-    if wait.op in ("recv", "irecv", "send", "isend"):
+    if wait.op in SENDS + RECEIVES:
         return {wait.peer} if wait.peer is not None else set(wait.members) - {wait.rank}
     unknown = {member for member in wait.members if member not in states}
     return unknown | set(missing(wait, states))
@@ -141,12 +151,13 @@ def _moving(state: RankState, states: dict[int, RankState]) -> bool:
 
 
 def find_cycle(stuck: list[int], states: dict[int, RankState]) -> list[int] | None:
-    """Ranks r0, r1, ... of which each waits for the next and the last for r0; None if there is no such ring."""
+    """Ranks r0, r1, ... of which each waits for the next and the last for r0; None if there is no
+    such ring."""
     edges: dict[int, list[int]] = {}
     for rank in stuck:
         edges[rank] = []
         for wait in states[rank].waits:
-            if wait.op != "lane" and not (wait.op in ("recv", "irecv") and wait.peer is None):
+            if wait.op != "lane" and not (wait.op in RECEIVES and wait.peer is None):
                 edges[rank] += sorted(helpers(wait, states) & set(stuck))
     done: set[int] = set()
 

@@ -1,0 +1,106 @@
+"""Remote: what the launching process knows of one rank, and how it talks to it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from contextlib import suppress
+from typing import Any
+
+from dlviz.cluster.rank import Failure
+from dlviz.cluster.waits import RankState
+
+
+class Remote:
+    """One rank, from outside. `process` runs it, `control` is the Connection to it, `output`
+    carries what it prints, `stacks` is the file that it writes its stacks to."""
+
+    def __init__(self, number: int, process: Any, control: Any, output: Any, stacks: str):
+        self.number = number
+        self.process = process
+        self.control = control
+        self.output = output
+        self.stacks = stacks
+        self.result: bytes | None = None
+        self.failure: Failure | None = None
+        self.state: RankState | None = None
+        self.rows: dict[str, Any] | None = None
+        self.progress: str | None = None  # name of the progress bar that it began last
+        self.ended = False  # its process
+        self.pending: set[str] = set()  # questions that it has not answered yet
+
+    @property
+    def finished(self) -> bool:
+        return self.result is not None or self.failure is not None
+
+    @property
+    def gone(self) -> bool:
+        """Whether it will say no more: its process has ended, or has closed its connection."""
+        return self.control.closed or (self.ended and not self.control.poll())
+
+    @property
+    def exitcode(self) -> int | None:
+        return self.process.exitcode
+
+    def send(self, data: bytes) -> None:
+        with suppress(OSError):  # it has died: whoever reads from it will see that
+            self.control.send_bytes(data)
+
+    def ask(self, question: str) -> None:
+        """Ask for its "state" or its "rows", which are None until it has answered."""
+        if self.finished or self.gone or question in self.pending:
+            return
+        setattr(self, question, None)
+        self.pending.add(question)
+        self.send(question.encode())
+
+    def owes_answer(self) -> bool:
+        return bool(self.pending) and not self.finished and not self.gone
+
+    def hear(self) -> None:
+        """Take in one message."""
+        try:
+            what, *rest = pickle.loads(self.control.recv_bytes())
+        except (EOFError, OSError):
+            self.control.close()
+            return
+        self.pending.discard(what)
+        match what:
+            case "progress":
+                (self.progress,) = rest
+            case "state":
+                (self.state,) = rest
+            case "rows":
+                (self.rows,) = rest
+            case "done":
+                self.result, self.rows, self.state = rest
+            case "failed":
+                self.failure, self.rows, self.state = rest
+
+    def read(self) -> bytes:
+        """Some of what it has printed; b"" when there will be no more."""
+        data = os.read(self.output.fileno(), 1 << 16)
+        if not data:
+            self.output.close()
+        return data
+
+    def tell_stacks(self) -> None:
+        """Have it write its stacks to the file `stacks`."""
+        if not self.ended and os.path.exists(self.stacks):  # or the signal would kill it
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGUSR1)
+
+    def kill(self) -> None:
+        """End the process and those that it started."""
+        if self.process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()  # it may have no group of its own yet
+
+    def close(self) -> None:
+        if self.process.pid is not None:
+            self.process.join()
+            self.process.close()
+        self.control.close()
+        self.output.close()

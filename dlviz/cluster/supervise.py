@@ -1,0 +1,245 @@
+"""Supervisor: starts the ranks of a run, watches over them, and takes in what they leave.
+
+It sits in one loop: it prints what the ranks print, draws their progress, notices a rank that fails
+or dies, and looks at who waits for whom. Whatever happens, no process, descriptor or file is left
+when it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import wait as wait_for
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+from dlviz.cluster import collect, start, verdict
+from dlviz.cluster.board import EPOCH, Board
+from dlviz.cluster.errors import DeadlockError, RankError, RunTimeout
+from dlviz.cluster.output import Output, Progress
+from dlviz.cluster.rank import Failure, Place, main
+from dlviz.cluster.remote import Remote
+from dlviz.cluster.waits import RankState
+from dlviz.cluster.watch import TICK, Watch
+from dlviz.machine import Machine
+from dlviz.trace import Trace
+
+GRACE = 1.0  # s given to the other ranks to tell what they know after one has failed
+
+
+class Supervisor:
+    """One run, seen from the parent. A context manager: leaving it ends every process and removes
+    every file."""
+
+    def __init__(self, ranks: int, machine: Machine | None, device: str, timeout: float):
+        self.machine = machine
+        self.device = device
+        self.timeout = timeout
+        self.started = perf_counter()
+        self.ranks: list[Remote] = []
+        self.output = Output(ranks)
+        self.progress = Progress()
+        self._size = ranks
+        self._left = ExitStack()
+
+    def __enter__(self) -> Supervisor:
+        links = 0 if self.machine is None else len(self.machine.topology.links)
+        try:
+            folder = self._left.enter_context(start.run_folder())
+            self.board = Board(os.path.join(folder, "board"), self._size, links, create=True)
+            self._left.callback(self.board.close)
+            environ = dict(os.environ)
+            with start.starting():
+                for number in range(self._size):
+                    stacks = os.path.join(folder, f"stacks-{number}")
+                    self._start(
+                        Place(
+                            folder,
+                            number,
+                            self._size,
+                            links,
+                            self.device,
+                            self.machine,
+                            stacks,
+                            environ,
+                        )
+                    )
+        except BaseException:
+            self.__exit__()
+            raise
+        self._watch = Watch(self.board, self.ranks)
+        return self
+
+    def _start(self, place: Place) -> None:
+        try:
+            control, its_control = start.context.Pipe()
+            output, its_output = start.context.Pipe(duplex=False)
+            process = start.context.Process(
+                target=main,
+                args=(place, its_control, its_output),
+                name=f"rank {place.rank}",
+                daemon=True,
+            )
+            self.ranks.append(Remote(place.rank, process, control, output, place.stacks))
+            process.start()
+        except (OSError, EOFError) as error:
+            raise RankError(
+                f"rank {place.rank} could not be started ({error}): the system has no room for "
+                "another process; use fewer ranks.",
+                rank=place.rank,
+            ) from None
+        its_control.close()
+        its_output.close()
+
+    def __exit__(self, *error: object) -> None:
+        with _uninterrupted():
+            for rank in self.ranks:
+                rank.kill()
+            for rank in self.ranks:
+                rank.close()
+            self.progress.close()
+            self._left.close()
+
+    # -- the loop ------------------------------------------------------------------------------
+    def run(self, job: bytes) -> tuple[list[Any], list[str], Trace]:
+        """Have every rank do the job; returns results, outputs and Trace, or raises RunError."""
+        for rank in self.ranks:
+            rank.send(job)
+        while not all(rank.result is not None for rank in self.ranks):
+            self._turn(TICK)
+            self._judge()
+        self._drain()
+        results = [self._unpack(rank) for rank in self.ranks]
+        return results, self.output.texts(), self._trace("completed")
+
+    def _turn(self, timeout: float) -> None:
+        """Take in what the ranks say and print, waiting for up to `timeout` seconds."""
+        sources: dict[Any, Callable[[], None]] = {}
+        for rank in self.ranks:
+            if not rank.output.closed:
+                sources[rank.output] = lambda rank=rank: self.output.add(rank.number, rank.read())
+            if not rank.control.closed:
+                sources[rank.control] = rank.hear
+            if not rank.ended:
+                sources[rank.process.sentinel] = lambda rank=rank: setattr(rank, "ended", True)
+        for ready in wait_for(list(sources), timeout):
+            sources[ready]()
+        self.progress.show(self.board, self.ranks)
+
+    def _judge(self) -> None:
+        """Raise if the run cannot complete."""
+        dead = [rank for rank in self.ranks if rank.gone and rank.failure is None]
+        if dead:
+            raise self._death(dead[0])
+        failures = [(rank.failure, rank) for rank in self.ranks if rank.failure is not None]
+        if failures:
+            failure, rank = min(failures, key=lambda pair: (pair[0].lost_peer, pair[0].when))
+            if failure.lost_peer and perf_counter_ns() - failure.when < GRACE * 1e9:
+                return  # somebody must have died: wait for the news
+            raise self._failure(rank, failure)
+        states = self._watch.look()
+        if states is not None:
+            raise self._deadlock(states)
+        if perf_counter() - self.started > self.timeout:
+            raise self._timeout()
+
+    # -- failures ------------------------------------------------------------------------------
+    def _failure(self, rank: Remote, failure: Failure) -> RankError:
+        return RankError(
+            verdict.failure(rank.number, failure),
+            rank=rank.number,
+            traceback=failure.traceback,
+            exitcode=failure.exitcode,
+            **self._gather(),
+        )
+
+    def _death(self, rank: Remote) -> RankError:
+        rank.process.join(GRACE)
+        details = self._gather()
+        return RankError(
+            verdict.death(rank),
+            rank=rank.number,
+            exitcode=rank.exitcode,
+            traceback=verdict.crash(rank) or None,
+            **details,
+        )
+
+    def _deadlock(self, states: dict[int, RankState]) -> DeadlockError:
+        message, waits, cycle = verdict.deadlock(states, self._size)
+        return DeadlockError(message, cycle=cycle, **{**self._gather(), "waits": waits})
+
+    def _timeout(self) -> RunTimeout:
+        for rank in self.ranks:
+            rank.tell_stacks()
+        details = self._gather()
+        message, stacks = verdict.timeout(self.timeout, self.ranks)
+        return RunTimeout(message, traceback=stacks, **details)
+
+    def _gather(self) -> dict[str, Any]:
+        """What every error carries: the waits, the output and the Trace up to the failure."""
+        for rank in self.ranks:
+            rank.ask("state")
+            rank.ask("rows")
+        until = perf_counter() + GRACE
+        while perf_counter() < until and any(rank.owes_answer() for rank in self.ranks):
+            self._turn(TICK)
+        self._drain()
+        waits = [wait for rank in self.ranks if rank.state for wait in rank.state.waits]
+        return {
+            "waits": waits or None,
+            "output": self.output.texts(),
+            "trace": self._trace("failed"),
+        }
+
+    # -- what a run leaves ---------------------------------------------------------------------
+    def _drain(self) -> None:
+        """Take in what has been printed already, and show what no newline ends."""
+        while wait_for([rank.output for rank in self.ranks if not rank.output.closed], 0):
+            self._turn(0)
+        self.output.flush()
+
+    def _unpack(self, rank: Remote) -> Any:
+        try:
+            return pickle.loads(rank.result or b"")
+        except Exception as error:
+            raise RankError(
+                f"rank {rank.number} returned something that cannot be read back here "
+                f"({type(error).__name__}: {error}): return tensors, numbers, lists or dicts.",
+                rank=rank.number,
+                **self._gather(),
+            ) from None
+
+    def _trace(self, outcome: str) -> Trace:
+        reports = [rank.rows for rank in self.ranks if rank.rows is not None]
+        clock, machine, tolerance = "wall", "this machine", 0.0
+        if self.machine is not None:
+            clock, machine, tolerance = "paced", str(self.machine), self.machine.step
+        meta = {
+            "clock": clock,
+            "outcome": outcome,
+            "machine": machine,
+            "tolerance": tolerance,
+            "device": self.device,
+        }
+        return collect.build(reports, self._size, self.board.get(0, EPOCH), meta)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off an interrupt (a second one, as a rule) until the run has been cleared away."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or handler is None:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,132 @@
+"""What is said about a run that did not complete: the text of its error."""
+
+from __future__ import annotations
+
+import os
+import signal
+from time import perf_counter_ns
+
+from dlviz.cluster.rank import Failure
+from dlviz.cluster.remote import Remote
+from dlviz.cluster.waits import RankState, Wait, deadlocked, find_cycle, missing, show_line
+
+PACKAGE = os.path.dirname(__file__) + os.sep
+STARTER = f'"{PACKAGE}rank.py"'
+
+
+def failure(rank: int, failure: Failure) -> str:
+    return f"rank {rank} raised {failure.summary}\n\n{failure.traceback}"
+
+
+def death(rank: Remote) -> str:
+    code = rank.exitcode
+    when = "before its worker returned"
+    if rank.finished:
+        when = "after its worker had returned, while other ranks were at work"
+    if code is None:
+        return f"rank {rank.number} closed its connection to the launching process {when}"
+    if code >= 0:
+        return f"rank {rank.number} exited with code {code} {when}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = {
+        "SIGKILL": "; the system kills a process so when memory runs out",
+        "SIGBUS": "; a process ends so when shared memory (/dev/shm) is full",
+    }.get(name, "")
+    stack = crash(rank)
+    return f"rank {rank.number} was killed by {name} {when}{hint}" + (
+        f"\n\n{stack}" if stack else ""
+    )
+
+
+def deadlock(states: dict[int, RankState], ranks: int) -> tuple[str, list[Wait], list[int] | None]:
+    """The message, the waits of the ranks that are stuck, and the cycle."""
+    stuck = deadlocked(states)
+    cycle = find_cycle(stuck, states)
+    done = [number for number, state in states.items() if state.finished]
+    waits = [wait for number in stuck for wait in states[number].waits]
+    lines = [describe(wait, states) for wait in waits if wait.op != "lane"]
+    if done:
+        lines.append(f"{_ranks(done)} finished and will send no more")
+    if cycle:
+        steps = ", which waits for ".join(f"rank {number}" for number in cycle[1:])
+        lines.append(f"cycle: rank {cycle[0]} waits for {steps}, which waits for rank {cycle[0]}")
+    who = "no rank" if len(stuck) + len(done) == ranks else f"none of {_ranks(stuck)}"
+    return f"deadlock: {who} can go on\n  " + "\n  ".join(lines), waits, cycle
+
+
+def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
+    """The message and the stacks of all ranks."""
+    lines, stacks = [], []
+    for rank in ranks:
+        if rank.finished:
+            lines.append(f"rank {rank.number} finished")
+            continue
+        place, text = stack(rank)
+        waits = [] if rank.state is None else rank.state.waits
+        lines += [describe(wait) for wait in waits if wait.op != "lane"] or [
+            f"rank {rank.number} is {place}"
+        ]
+        stacks.append(f"rank {rank.number}\n{text}")
+    told = "\n\n".join(stacks)
+    summary = f"the run took longer than timeout={seconds:g} s"
+    return f"{summary}\n  " + "\n  ".join(lines) + f"\n\n{told}", told
+
+
+def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
+    """A wait in a sentence; `states` tells who has yet to enter a collective."""
+    seconds = (perf_counter_ns() - wait.since) * 1e-9
+    text = f"{wait.describe()}, since {seconds:.1f} s, at {show_line(wait.where)}"
+    absent = missing(wait, states) if states and wait.members and wait.sequence >= 0 else []
+    return f"{text} ({_ranks(absent)} not in it)" if absent else text
+
+
+def stack(rank: Remote) -> tuple[str, str]:
+    """Where a rank is, in a phrase, and its stacks, innermost frame first."""
+    place, kept = "", []
+    for thread in _read(rank).split("\n\n"):
+        for line in _worker_frames(thread):
+            kept.append(line)
+            where = _where(line)
+            if where:
+                kept.append(f"    {show_line(where).partition(': ')[2]}")
+                if not place and not where.startswith(PACKAGE):
+                    place = f"at {show_line(where)}"
+    return place or "at a place that it could not tell", "\n".join(kept)
+
+
+def _worker_frames(thread: str) -> list[str]:
+    """A thread's lines as faulthandler wrote them, without the frames in which dlviz called it; []
+    for a thread of dlviz's own."""
+    lines = thread.strip().splitlines()
+    start = next((i for i, line in enumerate(lines) if STARTER in line), len(lines))
+    if "in listen" in "".join(lines[start : start + 1]) or not any(map(_where, lines)):
+        return []
+    return lines[:start]
+
+
+def crash(rank: Remote) -> str:
+    """The stacks that a rank wrote while it crashed."""
+    return stack(rank)[1]
+
+
+def _read(rank: Remote) -> str:
+    try:
+        with open(rank.stacks, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _where(line: str) -> str:
+    """`file:line` of a line that faulthandler wrote, "" of another line."""
+    parts = line.strip().split('"')
+    if len(parts) != 3 or parts[0] != "File ":
+        return ""
+    return f"{parts[1]}:{parts[2].split()[2]}"
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}"
