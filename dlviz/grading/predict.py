@@ -1,8 +1,9 @@
 """Predict, then look: a number that its reader commits to before the result opens.
 
-A prediction bears the time at which it was made. `compare` opens the result: from then on the number
-is frozen, and running its cell again with another one changes nothing. How far off it was is stated as
-a factor, max(predicted/measured, measured/predicted): 1 is right, 2 is off by two either way.
+A prediction bears the time at which it was made. `compare` opens the result: from then on the
+number is frozen, and running its cell again with another one changes nothing. How far off it was
+is stated as a factor, max(predicted/measured, measured/predicted): 1 is right, 2 is off by two
+either way.
 """
 
 from __future__ import annotations

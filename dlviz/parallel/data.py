@@ -1,18 +1,20 @@
-"""Data parallelism: every rank holds the whole model and a shard of the batch; gradients are averaged.
+"""Data parallelism: every rank holds the whole model and a shard of the batch; gradients are
+averaged.
 
 The naive way waits for the whole backward pass and then all-reduces one gradient after the other.
-DistributedDataParallel (DDP) puts gradients into buckets, in the reverse order of the parameters, and
-all-reduces a bucket on a lane of its own as soon as backward has filled it:
+DistributedDataParallel (DDP) puts gradients into buckets, in the reverse order of the parameters,
+and all-reduces a bucket on a lane of its own as soon as backward has filled it:
 
     naive  compute |forward|--------backward--------|ar|ar|ar|ar|ar|ar|update|
     DDP    compute |forward|--------backward--------|wait|update|
            comm               |bucket 0|bucket 1|bucket 2|
 
-The gradient of the mean over the whole batch is the mean of the shards' gradients, weighted by how many
-examples n_r each has: g = sum_r n_r g_r / sum_r n_r. It equals that of one process on the whole batch.
+The gradient of the mean over the whole batch is the mean of the shards' gradients, weighted by
+how many examples n_r each has: g = sum_r n_r g_r / sum_r n_r. It equals that of one process on
+the whole batch.
 
-Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
-PyTorch's name for the real thing: torch.nn.parallel.DistributedDataParallel.
+Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
+2020. PyTorch's name for the real thing: torch.nn.parallel.DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ def average_gradients(
 ) -> None:
     """Replace each gradient of `model` by its mean over all ranks, one all-reduce per parameter.
 
-    `examples` is how many examples this rank's loss is the mean of (None: all ranks weigh the same).
-    A parameter that got no gradient on any rank keeps None. Call it after `backward()`.
+    `examples` is how many examples this rank's loss is the mean of (None: all ranks weigh the
+    same). A parameter that got no gradient on any rank keeps None. Call it after `backward()`.
     Cost: for each parameter of n bytes what the all-reduce of n bytes costs, one after the other.
     """
     reduce = _all_reduce(all_reduce)
@@ -56,23 +58,31 @@ def average_gradients(
 
 
 class DDP(nn.Module):
-    """`model`, called as before; its gradients are averaged over all ranks when `backward()` returns.
+    """`model`, called as before; its gradients are averaged over all ranks when `backward()`
+    returns.
 
-    All ranks start from rank 0's parameters and buffers, and each training forward from rank 0's buffers.
-    A rank's weight is the number of its examples: dim 0 of the first tensor that it is called with.
-    `all_reduce` is "ring" (ours) or "backend" (gloo's or NCCL's own). Every rank must call backward
-    once for each training forward; a parameter may get no gradient on some ranks or on all.
+    All ranks start from rank 0's parameters and buffers, and each training forward from rank 0's
+    buffers. A rank's weight is the number of its examples: dim 0 of the first tensor that it is
+    called with. `all_reduce` is "ring" (ours) or "backend" (gloo's or NCCL's own). Every rank
+    must call backward once for each training forward; a parameter may get no gradient on some
+    ranks or on all.
 
-    Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or more,
-    hidden behind the backward pass but for the last bucket.
+    Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or
+    more, hidden behind the backward pass but for the last bucket.
     """
 
     def __init__(
-        self, model: nn.Module, comm: Comm, all_reduce: str = "ring", bucket_bytes: int = BUCKET_BYTES
+        self,
+        model: nn.Module,
+        comm: Comm,
+        all_reduce: str = "ring",
+        bucket_bytes: int = BUCKET_BYTES,
     ):
         super().__init__()
         if not bucket_bytes > 0:
-            raise ValueError(f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes.")
+            raise ValueError(
+                f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes."
+            )
         self.module = model
         self.comm = comm
         self._reduce = _all_reduce(all_reduce)
@@ -103,12 +113,12 @@ class DDP(nn.Module):
             self._in_backward = True
             self._launched = 0
             for bucket in self.buckets:
-                bucket.clear(self._examples)
+                bucket.open(self._examples)
             at_end_of_backward(self._finish_backward)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
-        """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order: all
-        ranks must all-reduce the same bucket at the same time."""
+        """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
+        all ranks must all-reduce the same bucket at the same time."""
         self._begin_backward()
         self._bucket_of[parameter].put(parameter)
         while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
@@ -120,8 +130,9 @@ class DDP(nn.Module):
         self._launched += 1
 
     def _finish_backward(self) -> None:
-        """Launch what backward left unfilled (it holds zeros), wait for all buckets and unpack them."""
+        """Launch the buckets that backward did not fill, wait for all of them and unpack them."""
         while self._launched < len(self.buckets):
+            self.buckets[self._launched].close()
             self._launch()
         for number, bucket in enumerate(self.buckets):
             bucket.handle.wait(bucket=number)
@@ -130,33 +141,41 @@ class DDP(nn.Module):
 
 
 class Bucket:
-    """The gradients of some parameters in one flat tensor, then one flag for each (did any example use
-    it?) and the number of examples, so that a single all-reduce tells all."""
+    """The gradients of some parameters in one flat tensor, then one flag for each (did any
+    example use it?) and the number of examples, so that a single all-reduce tells all."""
 
     def __init__(self, parameters: list[nn.Parameter]):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters]
         dtype = torch.promote_types(parameters[0].dtype, torch.float32)  # counts need 24 bits
-        self.flat = torch.zeros(sum(sizes) + len(sizes) + 1, dtype=dtype, device=parameters[0].device)
+        self.flat = torch.zeros(
+            sum(sizes) + len(sizes) + 1, dtype=dtype, device=parameters[0].device
+        )
         *views, used, self.total = self.flat.split([*sizes, len(sizes), 1])
         self.slots = dict(zip(parameters, zip(views, used, strict=True), strict=True))
         self.missing: set[nn.Parameter] = set()
         self.examples = 0
         self.handle: Any = None
 
-    def clear(self, examples: int) -> None:
-        self.flat.zero_()
+    def open(self, examples: int) -> None:
+        """A backward pass begins; each gradient is the mean over `examples`."""
         self.total.fill_(examples)
         self.examples = examples
         self.missing = set(self.parameters)
 
     def put(self, p: nn.Parameter) -> None:
         """Put a gradient in, times the number of examples that it is the mean over."""
-        self.missing.discard(p)
         if self.examples:
-            mean, used = self.slots[p]
-            torch.mul(p.grad.flatten(), self.examples, out=mean)
+            self.missing.discard(p)
+            sums, used = self.slots[p]
+            torch.mul(p.grad.flatten(), self.examples, out=sums)
             used.fill_(1)
+
+    def close(self) -> None:
+        """The pass is over: a parameter that got no gradient adds nothing."""
+        for p in self.missing:
+            for slot in self.slots[p]:
+                slot.zero_()
 
     def unpack(self) -> None:
         """Give each parameter that some rank used the mean gradient."""
@@ -174,8 +193,8 @@ def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, numb
 
 
 def _fill_buckets(model: nn.Module, bucket_bytes: int) -> list[Bucket]:
-    """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is full
-    or the dtype or device changes."""
+    """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
+    full or the dtype or device changes."""
     groups: list[list[nn.Parameter]] = []
     held = 0
     for p in reversed([p for p in model.parameters() if p.requires_grad]):
@@ -220,11 +239,11 @@ def train(
     all_reduce: str = "ring",
     bucket_bytes: int = BUCKET_BYTES,
 ) -> dict[str, Any]:
-    """Train `model` by SGD, one step for each (inputs, labels) of `batches`, whose rows the ranks share
-    as evenly as they go. A worker for `launch`.
+    """Train `model` by SGD, one step for each (inputs, labels) of `batches`, whose rows the ranks
+    share as evenly as they go. A worker for `launch`.
 
-    `way` is "ddp" or "naive". Returns, on every rank, `losses` (the mean over the whole batch before
-    each step's update) and `state` (the trained parameters and buffers, on the CPU).
+    `way` is "ddp" or "naive". Returns, on every rank, `losses` (the mean over the whole batch
+    before each step's update) and `state` (the trained parameters and buffers, on the CPU).
     """
     if way not in ("ddp", "naive"):
         raise ValueError(f"way={way!r} is no way to train: use 'ddp' or 'naive'.")

@@ -1,9 +1,9 @@
 """Which layer computes when: the forward and the backward of every layer as spans on the timeline.
 
-A layer is a module with parameters of its own and no such module inside. Its forward lies between two
-module hooks. Its backward begins when the gradient of its output is there (a hook on that tensor: a
-module's own backward hooks raise on in-place ReLU) and ends when its parameters have theirs, when
-another layer begins, or when the backward pass is over, whichever comes first:
+A layer is a module with parameters of its own and no such module inside. Its forward lies between
+two module hooks. Its backward begins when the gradient of its output is there (a hook on that
+tensor: a module's own backward hooks raise on in-place ReLU) and ends when its parameters have
+theirs, when another layer begins, or when the backward pass is over, whichever comes first:
 
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
@@ -31,12 +31,14 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
     return {
         name or type(model).__name__: module
         for name, module in model.named_modules()
-        if owns(module) and not any(owns(child) for child in module.modules() if child is not module)
+        if owns(module)
+        and not any(owns(child) for child in module.modules() if child is not module)
     }
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in whatever a module takes or returns: a tensor, or lists, tuples and dicts of them."""
+    """The tensors in whatever a module takes or returns: a tensor, or lists, tuples and dicts of
+    them."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
