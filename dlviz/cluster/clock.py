@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from dlviz.machine import Machine
 
 
-# A collective that is a lane's first operation is the run's start line: all ranks leave it together,
+# A collective that is a lane's first operation is the start line: all ranks leave it together,
 # this many seconds after the last one came, when each of them has long got there.
 START_LINE = 0.02
-OWN_TIME = 100_000  # ns
+OWN_TIME = 100_000  # ns: what Comm itself may take between two operations
 
 
 def sharpen_sleep() -> None:

@@ -22,7 +22,7 @@ from dlviz import sim
 from dlviz.cluster.board import CODES, DONE, SYNC, TOTAL, Mail, describe
 from dlviz.cluster.clock import START_LINE, sleep_until
 from dlviz.cluster.mail import fits
-from dlviz.cluster.process import Process, Watched
+from dlviz.cluster.process import Process, Watched, algorithm_step
 from dlviz.cluster.waits import TAG_BITS, TAGS
 from dlviz.trace.recorder import Recorder, Span, caller
 
@@ -274,7 +274,7 @@ class Comm:
         if process.recorder.on:
             process.sends.append(
                 (process.rank, peer, tag, index, nbytes, tensor.numel(), process.locate(tensor),
-                 sent, stamp, wall, self.name, lane.context.get("step", -1))
+                 sent, stamp, wall, self.name, algorithm_step(lane.context))
             )  # fmt: skip
         return request
 

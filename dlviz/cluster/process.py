@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from dlviz.machine import Machine
 
 
+def algorithm_step(context: dict[str, Any]) -> int:
+    """The step of a message: the round of the collective it belongs to, else the program's step."""
+    return context.get("round", context.get("step", -1))
+
+
 class Watched:
     """A buffer that `comm.watch` follows."""
 
@@ -146,7 +151,7 @@ class Process:
                     device,
                     watched.shots,
                     f"{file}:{line}",
-                    lane.context.get("step", -1),
+                    algorithm_step(lane.context),
                     data.numpy(),
                 )
             )

@@ -117,12 +117,13 @@ class DDP(nn.Module):
             at_end_of_backward(self._finish_backward)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
-        """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
-        all ranks must all-reduce the same bucket at the same time."""
+        """Hook: `parameter` has its gradient. When its layer is done, launch the buckets that are
+        full, always in order: all ranks must all-reduce the same bucket at the same time."""
         self._begin_backward()
         self._bucket_of[parameter].put(parameter)
-        while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
-            self._launch()
+        if not self._spans.in_backward:
+            while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
+                self._launch()
 
     def _launch(self) -> None:
         bucket = self.buckets[self._launched]

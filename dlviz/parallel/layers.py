@@ -72,6 +72,11 @@ class LayerSpans:
                 *(p.register_post_accumulate_grad_hook(self._has_gradient) for p in own),
             ]
 
+    @property
+    def in_backward(self) -> bool:
+        """Whether some layer's backward has begun and not ended."""
+        return self._backward is not None
+
     def remove(self) -> None:
         for hook in self._hooks:
             hook.remove()
