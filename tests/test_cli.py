@@ -1,0 +1,326 @@
+"""The command: what a run prints and keeps, the page that `show` writes, what a bad line gets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dlviz import Trace, cli, metrics
+from dlviz.cli import main
+from dlviz.datasets import digits
+from dlviz.models import MLP, accuracy, train
+from dlviz.parallel import data
+
+RUN = ["run", "ddp", "--ranks", "2", "--steps", "3"]
+
+
+@pytest.fixture
+def trace(tmp_path) -> Path:
+    """A trace file of two ranks: rank 0 computes and sends, rank 1 receives."""
+    span = {"lane": "compute", "wall_start": 0.0, "wall_end": 1.0, "start": 0.0, "end": 1.0}
+    later = {"lane": "compute", "wall_start": 1.0, "wall_end": 1.5, "start": 1.0, "end": 1.5}
+    spans = [
+        {"rank": 0, "kind": "forward", "name": "<b>fc1</b>", **span},
+        {"rank": 0, "kind": "send", "peer": 1, "flow": 0, **later},
+        {"rank": 1, "kind": "recv", "peer": 0, "flow": 0, **later},
+    ]
+    times = {"sent": 1.0, "arrived": 1.4, "received": 1.5, "wall_sent": 1.0, "wall_received": 1.5}
+    messages = [{"src": 0, "dst": 1, "nbytes": 8, "count": 2, "op": "copy", **times}]
+    return Trace(spans, messages, meta={"clock": "wall"}).save(tmp_path / "two <ranks>.json.gz")
+
+
+# -- run -----------------------------------------------------------------------------------------
+def test_a_run_prints_what_it_came_to_and_keeps_its_trace(tmp_path, capsys):
+    out = tmp_path / "trace.json.gz"
+    assert main([*RUN, "--out", str(out)]) == 0
+    printed, _ = capsys.readouterr()
+    trace = Trace.load(out)
+    assert trace.meta["clock"] == "wall" and trace.meta["ranks"] == 2
+    assert {"forward", "backward", "update", "send"} <= set(trace.spans.kind)
+
+    lines = printed.splitlines()
+    assert lines[0].startswith("ddp on 2 ranks, digits, 3 steps of 64 images: ")
+    assert re.split(r" {2,}", lines[2].strip()) == [
+        *("rank", "compute", "exposed communication", "idle", "sent")
+    ]
+    cells = [re.split(r" {2,}", line.strip()) for line in lines[3:5]]
+    shares = metrics.breakdown(trace)
+    for rank, (number, compute, exposed, _, sent) in enumerate(cells):
+        assert int(number) == rank
+        work = shares["compute"][rank] + shares["update"][rank]
+        assert compute == f"{1e3 * work:.1f} ms"
+        assert exposed == f"{1e3 * metrics.exposed_communication(trace)[rank]:.1f} ms"
+        assert sent == f"{metrics.bytes_sent(trace)[rank] / 1e3:.1f} KB"
+
+    model = MLP()
+    losses = train(model, digits("train"), steps=3)
+    assert f"{losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last" in lines[6]
+    assert f"{accuracy(model, *digits('test')):.1%} of the test images" in lines[7]
+    assert lines[8].startswith(f"{out}  {len(trace.spans):,} spans, {len(trace.messages):,} mess")
+
+
+def test_ddp_has_several_buckets_in_flight_and_naive_has_none(tmp_path, capsys):
+    kept = {}
+    for strategy in ("ddp", "naive"):
+        out = tmp_path / f"{strategy}.json"
+        line = ["run", strategy, "--ranks", "2", "--steps", "1", "--paced", "--out", str(out)]
+        assert main(line) == 0
+        assert capsys.readouterr().out.startswith(f"{strategy} on 2 ranks, digits, 1 step of ")
+        kept[strategy] = Trace.load(out)
+    assert {trace.meta["clock"] for trace in kept.values()} == {"paced"}
+    assert set(kept["ddp"].spans.bucket) == {-1, 0, 1, 2}
+    assert "comm" in kept["ddp"].spans.lane and "comm" not in kept["naive"].spans.lane
+    sent = [metrics.bytes_sent(trace) for trace in kept.values()]
+    np.testing.assert_allclose(*sent, rtol=0.01)  # the same gradients, flags and counts apart
+
+
+def test_one_rank_and_no_file_are_fine(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "naive", "--ranks", "1", "--steps", "1"]) == 0
+    assert capsys.readouterr().out.startswith("naive on 1 rank, digits, 1 step of 64 images: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_says_why_and_keeps_the_trace_until_then(tmp_path, capsys, monkeypatch):
+    def breaks(comm, *args, **kwargs):
+        with comm.span("forward"):
+            pass
+        raise ArithmeticError("lost count")
+
+    monkeypatch.setattr(data, "train", breaks)
+    out = tmp_path / "trace.json"
+    assert main([*RUN, "--out", str(out)]) == 1
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert re.match(r"dlviz: RankError: rank [01] raised ArithmeticError: lost count\n", said)
+    assert said.splitlines()[-1] == f"dlviz: the trace until then is in {out}"
+    assert Trace.load(out).meta["outcome"] == "failed"
+    assert main([*RUN]) == 1, "and without a file"
+
+
+def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(capsys, monkeypatch):
+    def slow(comm, *args, **kwargs):
+        with comm.compute("forward", seconds=0.002):
+            torch.randn(900, 900) @ torch.randn(900, 900)
+        return {"losses": [1.0], "state": MLP().state_dict()}
+
+    monkeypatch.setattr(data, "train", slow)
+    assert main([*RUN, "--paced"]) == 0
+    _, said = capsys.readouterr()
+    assert said.startswith("dlviz: ") and "Warning" not in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("fly", "invalid choice: 'fly' (choose from"),
+        ("run", "the following arguments are required: STRATEGY"),
+        ("run gpipe", "argument STRATEGY: invalid choice: 'gpipe'"),
+        ("run ddp --ranks 0", "argument --ranks: '0' is no whole number from 1 up"),
+        ("run ddp --ranks 2.5", "argument --ranks: '2.5' is no whole number from 1 up"),
+        ("run ddp --ranks 99999", "ranks=99999 are more than this machine can hold"),
+        ("run ddp --steps none", "argument --steps: 'none' is no whole number from 1 up"),
+        ("run ddp --data imagenet", "argument --data: invalid choice: 'imagenet'"),
+        ("run ddp --timeout 0", "timeout=0.0 is no time to wait"),
+        ("run ddp --device abacus", "device='abacus' is not known: use 'auto', 'cpu' or 'cuda'."),
+        ("run ddp --out trace.txt", "trace.txt has the wrong ending: use .json.gz or .json."),
+        ("run ddp --out none/t.json", "none/t.json cannot be written: there is no folder none."),
+        ("show", "the following arguments are required: TRACE"),
+        ("show none.json", "none.json cannot be read: No such file or directory."),
+        ("show .", ". cannot be read: Is a directory."),
+        ("doctor now", "unrecognized arguments: now"),
+    ],
+)
+def test_a_bad_line_gets_one_sentence_and_exit_code_2(line, says, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    printed, said = capsys.readouterr()
+    assert printed == "" and said.startswith("dlviz") and says in said
+    assert len(said.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dlviz.cluster.launch", interrupted)
+    monkeypatch.setattr("dlviz.launch", interrupted)
+    assert main(RUN) == 130
+    assert capsys.readouterr().err == "dlviz: interrupted\n"
+
+
+# -- show ----------------------------------------------------------------------------------------
+def test_show_writes_a_page_beside_the_trace_and_opens_it(trace, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: not opened.append(address))
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main(["show", str(trace)]) == 0
+    page = trace.with_name("two <ranks>.html")
+    assert opened == [page.as_uri()] and page.exists()
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1 and said[0].startswith(f"{page}  the timeline of {trace} (3 spans, 1 me")
+
+    other = trace.with_name("page.html")
+    assert main(["show", str(trace), "--out", str(other), "--no-open"]) == 0
+    assert other.exists() and len(opened) == 1
+
+
+def test_show_without_a_display_names_the_page(trace, capsys, monkeypatch):
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("there is no display"))
+    assert main(["show", str(trace)]) == 0
+    assert "There is no display here to open it on" in capsys.readouterr().out
+
+
+def damaged(kind: str, trace: Path) -> bytes:
+    whole = json.loads(gzip.decompress(trace.read_bytes()))
+    events = [event for event in whole["traceEvents"] if event["ph"] == "X"]
+    match kind:
+        case "truncated gzip":
+            return trace.read_bytes()[:-40]
+        case "truncated JSON":
+            return gzip.decompress(trace.read_bytes())[:300]
+        case "no JSON":
+            return b"rank,time\n0,1\n"
+        case "another program's":
+            return b'{"traceEvents": []}'
+        case "a picture":
+            return b"\x89PNG\r\n\x1a\n\x00\xff\xfe"
+        case "empty":
+            return b""
+        case "NaN":
+            events[0]["ts"] = float("nan")
+        case "overlapping":
+            events[1]["ts"] -= 200_000.0
+    return json.dumps(whole).encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("truncated gzip", "its gzip data is cut short or damaged"),
+        ("truncated JSON", "cut short"),
+        ("no JSON", "it is not JSON"),
+        ("another program's", "dlviz did not write it"),
+        ("a picture", "binary data"),
+        ("empty", ""),
+        ("NaN", "NaN"),
+        ("overlapping", "overlap"),
+    ],
+)
+def test_a_bad_trace_gets_one_sentence_and_no_page(kind, says, trace, capsys):
+    bad = trace.with_name("bad.json")
+    bad.write_bytes(damaged(kind, trace))
+    assert main(["show", str(bad)]) == 2
+    printed, said = capsys.readouterr()
+    assert printed == "" and len(said.splitlines()) == 1
+    assert said.startswith(f"dlviz: {bad} cannot be read as a trace: ") and says in said
+    assert not bad.with_name("bad.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_named(trace, capsys, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    page = trace.with_name("page.html")
+    line = ["show", str(trace), "--no-open", "--out"]
+    assert main([*line, "page.pdf"]) == 2
+    assert capsys.readouterr().err == "dlviz: --out page.pdf has the wrong ending: use .html.\n"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        assert main([*line, str(page)]) == 2
+    says = f"dlviz: {page} cannot be written: No space left on device.\n"
+    assert capsys.readouterr().err == says
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert main([*line, str(page)]) == 2
+    says = f"dlviz: {page} cannot be written: choose another file with --out.\n"
+    assert capsys.readouterr().err == says
+
+
+@pytest.mark.slow
+def test_the_page_shows_its_bars_with_no_network(trace, browser, capsys):
+    assert main(["show", str(trace), "--no-open"]) == 0
+    context = browser.new_context(offline=True)
+    asked, said = [], []
+
+    def only_files(route):
+        asked.append(route.request.url)
+        route.continue_() if asked[-1].startswith("file://") else route.abort()
+
+    context.route("**/*", only_files)
+    page = context.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    address = trace.with_name("two <ranks>.html").as_uri()
+    page.goto(address)
+    page.wait_for_selector(".bars .point path", state="attached")
+    bars = page.locator(".bars .point path")
+    widths = bars.evaluate_all("bars => bars.map(bar => bar.getBBox().width)")
+    text = page.locator("body").inner_text()
+    title = page.title()
+    context.close()
+    first, *rest = sorted(widths, reverse=True)
+    assert len(rest) == 2
+    np.testing.assert_allclose([first / width for width in rest], 2, rtol=0.01)  # 1 s, 0.5 s
+    assert "rank 0" in text and "rank 1" in text
+    assert title == "two <ranks>.json.gz - dlviz"
+    assert asked == [address]
+    assert said == []
+
+
+# -- as a process --------------------------------------------------------------------------------
+def test_help_and_show_load_no_torch(trace):
+    report = "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    for line, absent in (
+        (["--help"], {"torch", "numpy", "plotly", "IPython"}),
+        (["show", str(trace), "--no-open"], {"torch", "IPython"}),
+    ):
+        code = f"import sys; from dlviz.cli import main; main({line!r}); {report}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        loaded = set(done.stdout.splitlines()[-1].split())
+        assert done.returncode == 0 and "dlviz" in loaded and not loaded & absent
+
+
+def test_help_names_every_command_and_option(capsys):
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(re.search(rf"^ +{name} +\w", said, re.M) for name in ("run", "show", "doctor"))
+    assert main(["run", "--help"]) == 0
+    said = capsys.readouterr().out
+    for option in ("ranks", "data", "steps", "out", "paced", "device", "timeout"):
+        assert f"--{option}" in said
+    assert all(f"{name} " in said and what in said for name, what in cli.STRATEGIES.items())
+
+
+@pytest.mark.parametrize(
+    "command", [[sys.executable, "-m", "dlviz"], [Path(sys.executable).with_name("dlviz")]]
+)
+def test_module_and_script_are_the_command(command):
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "dlviz 0.1.0\n", "")
+    done = subprocess.run([*command, "show", "none.json"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("dlviz: none.json cannot be read")
+
+
+@pytest.mark.slow
+def test_a_run_in_a_terminal_shows_its_progress(tmp_path):
+    line = ["run", "ddp", "--ranks", "2", "--steps", "20", "--paced", "--out", "trace.json.gz"]
+    run = [sys.executable, "-m", "dlviz", *line]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "training: " in done.stderr and "training" not in done.stdout
+    assert Trace.load(tmp_path / "trace.json.gz").meta["outcome"] == "completed"
