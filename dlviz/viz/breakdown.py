@@ -1,0 +1,87 @@
+"""Where each rank's time went: one stacked bar per rank, from `dlviz.metrics.breakdown`.
+
+    rank 0  |compute        |update|exposed communication |idle   |
+    rank 1  |compute                     |update|exposed  |idle   |
+
+Communication that hides behind compute is not in the bar: only what is exposed costs time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz import metrics
+from dlviz.viz import palette, text
+from dlviz.viz.clocks import clock_of
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+PARTS = {  # row of metrics.breakdown -> what it is called, and the kind whose colour it bears
+    "compute": ("compute", "forward"),
+    "update": ("update", "update"),
+    "communication": ("exposed communication", "collective"),
+    "other": ("data, compression, locks", "data"),
+    "idle": ("idle", "idle"),
+}
+
+
+def breakdown(
+    trace: Trace, *, clock: str | None = None, theme: str = "light", title: str | None = None
+) -> go.Figure:
+    """Draw the seconds of each rank's makespan by what it did, and each part's share of it.
+
+    `clock` chooses the device's or the wall's columns (by default those the Trace bears). Raises
+    ValueError where the Trace has no such clock.
+    """
+    clock = clock_of(trace, clock)
+    ranks = trace.ranks
+    parts = {name: seconds[ranks] for name, seconds in metrics.breakdown(trace, clock).items()}
+    whole = np.sum(list(parts.values()), axis=0)
+    unit, size = text.unit(float(whole.max(initial=0.0)))
+    series = []
+    for name, seconds in parts.items():
+        label, kind = PARTS[name]
+        if name == "other" and not seconds.any():
+            continue
+        share = np.divide(seconds, whole, out=np.zeros(len(whole)), where=whole > 0)
+        style = palette.style(kind)
+        series.append(
+            go.Bar(
+                name=label,
+                orientation="h",
+                y=[f"rank {rank}" for rank in ranks],
+                x=seconds / size,
+                marker=style.marker(theme),
+                text=[f"{part:.0%}" if part >= 0.01 else "" for part in share.tolist()],
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                textfont={"color": style.ink},
+                customdata=[
+                    f"<b>rank {rank}: {label}</b><br>{text.seconds(spent)}, {part:.1%}"
+                    for rank, spent, part in zip(
+                        ranks, seconds.tolist(), share.tolist(), strict=True
+                    )
+                ],
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+        )
+    heading = text.heading(title or "Where the time went", text.provenance(trace, clock))
+    figure = go.Figure(series)
+    figure.update_layout(
+        template=palette.template(theme),
+        title=heading["title"],
+        margin={**heading["margin"], "b": 96},
+        height=heading["margin"]["t"] + 96 + max(len(ranks), 2) * 44,
+        barmode="stack",
+        bargap=0.25,
+        uniformtext={"minsize": 9, "mode": "hide"},
+        legend={**palette.LEGEND_BELOW, "traceorder": "normal"},
+        xaxis={"title": f"{text.TIMES[clock]} ({unit})", "rangemode": "tozero"},
+        yaxis={"autorange": "reversed", "ticks": "", "ticklabelstandoff": 6, "showgrid": False},
+    )
+    return figure

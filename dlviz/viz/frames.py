@@ -1,0 +1,124 @@
+"""A run's messages as frames: which are drawn together, and what every buffer held afterwards.
+
+A frame is a round, or one step of it: a message is in the round after the last of the messages that
+its sender had received when it sent it. So the frames follow what happened, and a program that
+sends in another order than it should shows that order.
+
+Snapshots are ordered against messages by the wall clock where the Trace has one, since a snapshot
+before a receive and one after it may bear the same device time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One picture: its name, its messages, and what the buffers held when these had landed.
+
+    `messages` are rows of `trace.messages`; `snapshots` gives each rank's place in `trace.buffers`.
+    """
+
+    name: str
+    messages: tuple[int, ...]
+    snapshots: dict[int, int]
+
+
+def message_frames(
+    trace: Trace, *, step: int | None = None, buffer: str | None = None
+) -> list[Frame]:
+    """The frames of `messages`: the start, then each message of the Trace (or of `step`) in one.
+
+    `buffer` names the watched buffer; by default the first that was watched. Raises ValueError for
+    one that was not.
+    """
+    kept = watched(trace, buffer)
+    sent, received, taken = _times(trace, [place for places in kept.values() for place in places])
+    rows = np.arange(len(sent)) if step is None else np.flatnonzero(trace.messages.step == step)
+    order = _order(trace, rows, sent, received)
+
+    frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in kept.items()})]
+    for name, group in order:
+        state = dict(frames[-1].snapshots)
+        for rank, places in kept.items():
+            seen = [state[rank]]
+            for row in group:
+                if trace.messages.dst[row] == rank and np.isfinite(received[row]):
+                    landed = (place for place in places if taken[place] >= received[row])
+                    seen.append(next(landed, places[-1]))
+                if trace.messages.src[row] == rank:
+                    seen += [place for place in places if taken[place] <= sent[row]][-1:]
+            state[rank] = max(seen, key=lambda place: trace.buffers[place]["index"])
+        frames.append(Frame(name, group, state))
+    return frames
+
+
+def watched(trace: Trace, buffer: str | None = None) -> dict[int, list[int]]:
+    """For each rank the places in `trace.buffers` of its snapshots of one buffer, in order."""
+    names = list(dict.fromkeys(snapshot["name"] for snapshot in trace.buffers))
+    if buffer is not None and buffer not in names:
+        known = ", ".join(map(repr, names)) or "none"
+        raise ValueError(
+            f"buffer={buffer!r} was not watched in this run (watched: {known}). "
+            "Call comm.watch(tensor, name) before the first message."
+        )
+    name = names[0] if buffer is None and names else buffer
+    kept: dict[int, list[int]] = {}
+    for place, snapshot in enumerate(trace.buffers):
+        if snapshot["name"] == name:
+            kept.setdefault(snapshot["rank"], []).append(place)
+    for places in kept.values():
+        places.sort(key=lambda place: trace.buffers[place]["index"])
+    return dict(sorted(kept.items()))
+
+
+def _times(trace: Trace, places: list[int]) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
+    """When each message was sent and received and each snapshot taken, all on one clock."""
+    table = trace.messages
+    wall = {place: trace.buffers[place]["wall"] for place in places}
+    if np.isfinite(table.wall_sent).all() and np.isfinite(list(wall.values())).all():
+        return table.wall_sent, table.wall_received, wall
+    return table.sent, table.received, {place: trace.buffers[place]["time"] for place in places}
+
+
+def _order(
+    trace: Trace, rows: np.ndarray, sent: np.ndarray, received: np.ndarray
+) -> list[tuple[str, tuple[int, ...]]]:
+    """The messages `rows` in groups, each with its name: by round, in a round by step."""
+    src, dst, step = (trace.messages[name].tolist() for name in ("src", "dst", "step"))
+    events = [(sent[row], 1, row) for row in rows.tolist()]
+    events += [(received[row], 0, row) for row in rows.tolist() if np.isfinite(received[row])]
+    rounds: dict[int, int] = {}
+    reached: dict[int, int] = {}  # rank -> the round of what it sends next
+    for _, sending, row in sorted(events):
+        if sending:
+            rounds[row] = reached.get(src[row], 0)
+        if row in rounds and (not sending or received[row] <= sent[row]):
+            reached[dst[row]] = max(reached.get(dst[row], 0), rounds[row] + 1)
+
+    def key(row: int) -> tuple[int, int]:
+        return rounds[row], step[row]
+
+    keyed = [(at, tuple(group)) for at, group in groupby(sorted(rounds, key=key), key)]
+    steps = [number for (_, number), _ in keyed]
+    told = -1 not in steps and len(set(steps)) == len(steps)  # the steps alone name the groups
+    named = []
+    for (turn, number), group in keyed:
+        name = f"step {number}" if told else f"round {turn + 1}"
+        name += f", step {number}" if number >= 0 and not told else ""
+        named.append((name, tuple(sorted(group, key=lambda row: (src[row], dst[row], row)))))
+    return named
+
+
+def _first(trace: Trace, places: list[int], step: int | None) -> int:
+    """A rank's first snapshot, of the step if its snapshots say which they belong to."""
+    own = (place for place in places if step is not None and trace.buffers[place]["step"] == step)
+    return next(own, places[0])

@@ -1,0 +1,621 @@
+"""The messages of a run, step by step, over the contents of every rank's watched buffer.
+
+    rank 0  |0   |0   |0   |0  3|     a row of cells per rank; in a cell one slot per rank, filled
+    rank 1  |0 1 |1   |1   |1   |     where the cell holds that rank's contribution ("×2": twice);
+                v                     an arrow for each message, the cells it carried outlined
+    rank 2  |2   |  ...
+
+What a cell holds is decoded from what the buffer held (contributions.py); who sent what are the
+Trace's messages, grouped as they happened (frames.py). Nothing here knows an algorithm, so a wrong
+program shows as it is. Each picture is the state after its messages landed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from dlviz.viz import palette, text
+from dlviz.viz.contributions import MAX_RANKS, UNKNOWN, decode, encode
+from dlviz.viz.frames import Frame, message_frames
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+CELLS = 0.62  # height of a rank's cells where rows are 1 apart
+ROW, PANEL, BELOW = 74, 262, 160  # pixels: a rank's row, the words beside, the controls below
+RULED = 64  # cells: in a longer buffer only chunks are told apart
+LISTED = 14  # messages put in words per picture; all of them are drawn
+NOTED = 4  # oddities of the contents put in words
+HOLD = 10**9  # ms: a step button stays where it got to
+
+
+def messages(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    buffer: str | None = None,
+    theme: str = "light",
+    title: str | None = None,
+    max_frames: int = 100,
+) -> go.Figure:
+    """Step through the messages: the cells of all ranks, arrows, a slider, play, a step each way.
+
+    `step` shows the messages of one step of the Trace, `buffer` the watched buffer of that name
+    (by default the first). Of more than `max_frames` pictures the first are shown, and the
+    subtitle says so. Raises ValueError for a buffer that was not watched.
+    """
+    scene = _Scene(trace, step, buffer, theme)
+    shown = scene.frames[:max_frames]
+    heading = text.heading(title or "Messages, step by step", scene.subtitle(len(shown)))
+    inner = max(len(scene.rows), 3) * ROW
+    still = scene.still()
+    figure = go.Figure([*still, *scene.series(shown[0])])
+    moving = list(range(len(still), len(figure.data)))  # pyright: ignore[reportArgumentType]
+    figure.frames = [
+        go.Frame(
+            name=str(i),
+            data=[_changes(series) for series in scene.series(frame)],
+            traces=moving,
+            layout={"annotations": [scene.panel(i)]},
+        )
+        for i, frame in enumerate(shown)
+    ]
+    figure.update_layout(
+        **scene.layout(),
+        title=heading["title"],
+        margin={**heading["margin"], "l": 70, "r": PANEL, "b": BELOW, "autoexpand": False},
+        height=heading["margin"]["t"] + inner + BELOW,
+        legend={"y": -(BELOW - 8) / inner, "yanchor": "bottom", "x": 1.02, "xanchor": "left"},
+        xaxis={**scene.xaxis(), "title": scene.cells_title},
+        yaxis=scene.yaxis(),
+        annotations=[scene.panel(0)],
+        sliders=[_slider(shown, inner, theme)],
+        updatemenus=[_buttons(len(shown), inner)],
+    )
+    return figure
+
+
+def messages_grid(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    buffer: str | None = None,
+    theme: str = "light",
+    title: str | None = None,
+    columns: int = 3,
+    max_frames: int = 24,
+) -> go.Figure:
+    """All pictures of `messages` side by side, for a page on which nothing can move."""
+    scene = _Scene(trace, step, buffer, theme)
+    shown = scene.frames[:max_frames]
+    columns = min(columns, len(shown))
+    lines = -(-len(shown) // columns)
+    inner = lines * (max(len(scene.rows), 3) * 36 + 66)
+    figure = make_subplots(
+        lines,
+        columns,
+        subplot_titles=[scene.summary(frame) for frame in shown],
+        horizontal_spacing=0.07,
+        vertical_spacing=60 / inner if lines > 1 else 0.0,
+    )
+    named: set[str] = set()
+    for i, frame in enumerate(shown):
+        row, col = i // columns + 1, i % columns + 1
+        for series in [*scene.still(), *scene.series(frame)]:
+            new = series.showlegend is not False and len(series.x) > 0 and series.name not in named
+            series.showlegend = new
+            named |= {series.name} if new else set()
+            figure.add_trace(series, row=row, col=col)
+        figure.update_xaxes(scene.xaxis(), row=row, col=col)
+        figure.update_yaxes(scene.yaxis(), row=row, col=col)
+    figure.update_annotations(font={"size": 12})
+    heading = text.heading(title or "Messages, all steps", scene.subtitle(len(shown)))
+    top = heading["margin"]["t"] + 24
+    figure.update_layout(
+        **scene.layout(),
+        title=heading["title"],
+        margin={"t": top, "b": 76},
+        height=top + inner + 76,
+        legend=palette.LEGEND_BELOW,
+    )
+    return figure
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring cells of a rank that hold the same ranks' contributions."""
+
+    rank: int
+    low: int  # the first cell
+    high: int  # the one after the last
+    counts: list[int]  # of each rank's contribution in one cell; -1 where it can't be told
+    contents: np.ndarray
+
+    @property
+    def unknown(self) -> bool:
+        return self.counts[0] == UNKNOWN
+
+    @property
+    def where(self) -> str:
+        return f"rank {self.rank}, {text.cells(self.low, self.high - self.low)}"
+
+    @property
+    def told(self) -> str:
+        """What the cells hold, for hover."""
+        values = ", ".join(f"{value:g}" for value in self.contents[:8].tolist())
+        values += ", …" if len(self.contents) > 8 else ""
+        held = [(source, count) for source, count in enumerate(self.counts) if count > 0]
+        says = ", ".join(f"rank {r}" + (f" ×{count}" if count > 1 else "") for r, count in held)
+        says = "not a sum of contributions" if self.unknown else f"holds {says or 'nothing'}"
+        return f"<b>{self.where}</b><br>{says}<br>contents {values}"
+
+
+class _Line:
+    """Points of a line series, with a gap after each piece; to a piece belongs a message."""
+
+    def __init__(self) -> None:
+        self.x: list[float | None] = []
+        self.y: list[float | None] = []
+        self.told: list[list[Any] | None] = []
+
+    def add(self, x: list[float], y: list[float], row: int = -1, told: str = "") -> None:
+        self.x += [*x, None]
+        self.y += [*y, None]
+        self.told += [[row, told]] * len(x) + [None]
+
+    def box(self, low: int, high: int, middle: float) -> None:
+        """The outline of cells `low` to `high` of a row."""
+        top, bottom = middle - CELLS / 2, middle + CELLS / 2
+        self.add([low, high, high, low, low], [top, top, bottom, bottom, top])
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """What all pictures of one Trace share, and the parts of a picture."""
+
+    trace: Trace
+    step: int | None
+    buffer: str | None
+    theme: str
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        return message_frames(self.trace, step=self.step, buffer=self.buffer)
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """The ranks drawn, from the top."""
+        table = self.trace.messages
+        return sorted({*self.trace.ranks, *table.src.tolist(), *table.dst.tolist()})
+
+    @cached_property
+    def place(self) -> dict[int, int]:
+        return {rank: row for row, rank in enumerate(self.rows)}
+
+    @cached_property
+    def arrays(self) -> dict[int, np.ndarray]:
+        """The contents of every snapshot that a picture shows, by its place in the buffers."""
+        used = {place for frame in self.frames for place in frame.snapshots.values()}
+        return {place: self.trace.buffers[place]["array"] for place in sorted(used)}
+
+    @cached_property
+    def counts(self) -> dict[int, np.ndarray]:
+        """Whose contributions each snapshot's cells hold: (cells, ranks), -1 where it can't say."""
+        ranks = self.trace.meta["ranks"]
+        if ranks > MAX_RANKS:
+            unknown = np.full((1, 1), UNKNOWN)
+            return {place: unknown.repeat(len(a), 0) for place, a in self.arrays.items()}
+        return {place: decode(array, ranks) for place, array in self.arrays.items()}
+
+    @cached_property
+    def length(self) -> int:
+        """Cells from left to right: the longest buffer, or as far as messages reach."""
+        table = self.trace.messages
+        reach = (table.offset + table.count)[table.offset >= 0].max(initial=1)
+        return max(int(reach), *(len(array) for array in self.arrays.values()), 1)
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """Where any message's cells begin or end: cells between two bounds travel together."""
+        table = self.trace.messages
+        placed = table.offset >= 0
+        ends = table.offset[placed] + table.count[placed]
+        return np.unique(np.concatenate([[0], table.offset[placed], ends]))
+
+    @property
+    def elsewhere(self) -> float:
+        """Where messages are drawn whose cells are in no watched buffer."""
+        return 1.06 * self.length
+
+    @cached_property
+    def most(self) -> int:
+        """Messages in the picture that has most of them."""
+        return max(len(frame.messages) for frame in self.frames)
+
+    @cached_property
+    def strays(self) -> bool:
+        return any((self.trace.messages.offset[list(f.messages)] < 0).any() for f in self.frames)
+
+    @property
+    def cells_title(self) -> str:
+        names = [self.trace.buffers[place]["name"] for place in self.arrays]
+        what = f"cells of the watched buffer {text.cut(names[0])!r}" if names else "cells"
+        return what + (" (arrows beyond it: not from or to its cells)" if self.strays else "")
+
+    def subtitle(self, shown: int) -> str:
+        lines = [text.provenance(self.trace, "device")]
+        ranks = self.trace.meta["ranks"]
+        if not self.arrays:
+            lines.append(
+                "No buffer was watched, so only the messages are shown: comm.watch(tensor)"
+            )
+        elif ranks > MAX_RANKS:
+            lines.append(
+                f"Contents cannot be decoded: one number tells at most {MAX_RANKS} ranks apart."
+            )
+        else:
+            odd = [
+                rank for rank, p in self.frames[0].snapshots.items() if not self._is_own(rank, p)
+            ]
+            if odd:
+                named = ", ".join(map(str, odd))
+                lines.append(
+                    f"The buffer of rank {named} did not start as viz.encode fills it: "
+                    "what its contents say of contributions is not to be relied on."
+                )
+        if shown < len(self.frames):
+            lines.append(f"The first {shown} of {len(self.frames)} pictures are shown.")
+        return "<br>".join(lines)
+
+    def _is_own(self, rank: int, place: int) -> bool:
+        """Whether a first snapshot holds what `encode` gives this rank, or nothing yet."""
+        array = self.arrays[place]
+        own = np.array(encode(rank, self.trace.meta["ranks"], len(array)))
+        return bool(((array == own) | (array == 0)).all())
+
+    def layout(self) -> dict[str, Any]:
+        return {
+            "template": palette.template(self.theme),
+            "barmode": "overlay",
+            "bargap": 0,
+            "legend_traceorder": "normal",
+        }
+
+    def xaxis(self) -> dict[str, Any]:
+        right = self.elsewhere + 0.05 * self.length if self.strays else self.length
+        whole = {"tickformat": "d", "nticks": min(self.length, 12)}
+        return {"range": [-0.01 * self.length, 1.01 * right], "showgrid": False, **whole}
+
+    def yaxis(self) -> dict[str, Any]:
+        return {
+            "tickvals": list(range(len(self.rows))),
+            "ticktext": [f"rank {rank}" for rank in self.rows],
+            "range": [len(self.rows) - 0.5, -0.5],
+            "showgrid": False,
+            "ticks": "",
+            "ticklabelstandoff": 6,
+            "fixedrange": True,
+        }
+
+    def still(self) -> list[go.Scatter]:
+        """What no step changes: the empty cells of each rank."""
+        colors = palette.colors(self.theme)
+        lengths = {rank: len(self.arrays[p]) for rank, p in self.frames[0].snapshots.items()}
+        grid = _Line()
+        for rank, length in lengths.items():
+            top, bottom = self.place[rank] - CELLS / 2, self.place[rank] + CELLS / 2
+            marks = self.bounds[self.bounds < length].tolist()
+            for mark in range(length) if length <= RULED else marks:
+                grid.add([mark, mark], [top, bottom])
+            grid.box(0, length, self.place[rank])
+        line = {"color": colors["faint"], "width": 0.7}
+        shown = {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False}
+        return [go.Scatter(x=grid.x, y=grid.y, **shown)]
+
+    def series(self, frame: Frame) -> list[Any]:
+        """The moving parts, in an order that is the same in every picture."""
+        ranks = self.trace.meta["ranks"] if self.arrays else 0
+        runs, slot = self._runs(frame), CELLS / max(ranks, 1)
+        bars = []
+        for source in range(ranks if ranks <= MAX_RANKS else 0):
+            held = [run for run in runs if run.counts[source] > 0]
+            texts = [f"×{run.counts[source]}" if run.counts[source] > 1 else "" for run in held]
+            middle = -CELLS / 2 + (source + 0.5) * slot
+            style = palette.rank_style(source)
+            bars.append(self._bar(f"from rank {source}", held, middle, slot, style, texts))
+        unknown = [run for run in runs if run.unknown]
+        marks = ["?"] * len(unknown)
+        name = "not a sum of contributions"
+        bars.append(self._bar(name, unknown, 0, CELLS, palette.UNDECODED, marks))
+        return [*bars, self._hover(runs), *self._carried(frame)]
+
+    def _runs(self, frame: Frame) -> list[_Run]:
+        runs = []
+        for rank, place in frame.snapshots.items():
+            counts, array = self.counts[place], self.arrays[place]
+            changes = np.flatnonzero((counts[1:] != counts[:-1]).any(axis=1)) + 1
+            edges = np.union1d(changes, self.bounds[self.bounds < len(array)]).tolist()
+            for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
+                runs.append(_Run(rank, low, high, counts[low].tolist(), array[low:high]))
+        return runs
+
+    def _bar(
+        self,
+        name: str,
+        runs: list[_Run],
+        middle: float,
+        width: float,
+        style: palette.Style,
+        texts: list[str],
+    ) -> go.Bar:
+        """Cells of one style, `middle` below the middle of their rank's row."""
+        return go.Bar(
+            name=name,
+            orientation="h",
+            base=[run.low for run in runs],
+            x=[run.high - run.low for run in runs],
+            y=[self.place[run.rank] + middle for run in runs],
+            width=[width] * len(runs),
+            marker=style.marker(self.theme),
+            text=texts,
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            constraintext="none",
+            textfont={"color": style.ink, "size": 12, "weight": "bold"},
+            hoverinfo="skip",
+        )
+
+    def _hover(self, runs: list[_Run]) -> go.Bar:
+        """What is told under the pointer: one clear bar over all the slots of a cell."""
+        return go.Bar(
+            orientation="h",
+            base=[run.low for run in runs],
+            x=[run.high - run.low for run in runs],
+            y=[self.place[run.rank] for run in runs],
+            width=[CELLS] * len(runs),
+            marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
+            customdata=[run.told for run in runs],
+            hovertemplate="%{customdata}<extra></extra>",
+            hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
+            showlegend=False,
+        )
+
+    def _carried(self, frame: Frame) -> list[go.Scatter]:
+        """The messages: the cells they took, the cells they landed in, and arrows.
+
+        One that was never received ends in a cross.
+        """
+        colors = palette.colors(self.theme)
+        table = self.trace.messages
+        left, landed, all_arrows, arrows, crosses = (_Line() for _ in range(5))
+        for row, x in zip(frame.messages, self._across(frame), strict=True):
+            src, dst = self.place[int(table.src[row])], self.place[int(table.dst[row])]
+            got = bool(np.isfinite(table.received[row]))
+            if table.offset[row] >= 0:
+                low, high = int(table.offset[row]), int(table.offset[row] + table.count[row])
+                left.box(low, high, src)
+                if got:
+                    landed.box(low, high, dst)
+            lean = np.sign(dst - src) * CELLS / 2
+            for line in (all_arrows, arrows if got else crosses):
+                line.add([x] * 3, [src + lean, (src + dst) / 2, dst - lean], row, self._told(row))
+        hidden = {"mode": "lines", "hoverinfo": "skip"}
+        ink = {"color": colors["ink"], "width": 2}
+        halo = {"color": colors["paper"], "width": 6}
+        dotted = {**ink, "dash": "dot"}
+        series = [
+            go.Scatter(x=left.x, y=left.y, name="cells sent", line={**ink, "width": 2.6}, **hidden),
+            go.Scatter(x=landed.x, y=landed.y, name="cells received", line=dotted, **hidden),
+            go.Scatter(x=all_arrows.x, y=all_arrows.y, line=halo, showlegend=False, **hidden),
+        ]
+        for name, line, symbol in (
+            ("message", arrows, "arrow"),
+            ("never received", crosses, "x"),
+        ):
+            series.append(
+                go.Scatter(
+                    x=line.x,
+                    y=line.y,
+                    name=name,
+                    mode="lines+markers",
+                    line=ink,
+                    marker={
+                        "color": colors["ink"],
+                        "symbol": symbol,
+                        "size": [0, 0, 13, 0] * self.most,
+                        "opacity": 1,
+                        "angleref": "previous",
+                        "line": {"color": colors["paper"], "width": 1},
+                    },
+                    customdata=line.told,
+                    hovertemplate="%{customdata[1]}<extra></extra>",
+                )
+            )
+        return series
+
+    def _across(self, frame: Frame) -> list[float]:
+        """Where each message's arrow runs: over its cells, side by side with others of the same."""
+        table = self.trace.messages
+        at = [(int(table.offset[row]), int(table.count[row])) for row in frame.messages]
+        many, seen = Counter(at), Counter()
+        places = []
+        for cells in at:
+            seen[cells] += 1
+            share = seen[cells] / (many[cells] + 1)
+            low, width = cells if cells[0] >= 0 else (self.elsewhere, 0.05 * self.length)
+            places.append(low + share * width)
+        return places
+
+    def _told(self, row: int) -> str:
+        """A message in words, for hover."""
+        table = self.trace.messages
+        sent, received = float(table.sent[row]), float(table.received[row])
+        axis = text.unit(np.nanmax([sent, received]))
+        lines = [f"<b>message {row}: {self._sentence(row)}</b>"]
+        if table.nbytes[row] >= 0:
+            lines.append(text.nbytes(int(table.nbytes[row])))
+        lines.append(f"sent at {text.moment(sent, *axis)}")
+        if np.isfinite(received):
+            lines.append(f"received at {text.moment(received, *axis)}")
+        return "<br>".join(lines)
+
+    def _sentence(self, row: int) -> str:
+        table = self.trace.messages
+        words = [f"rank {table.src[row]} → rank {table.dst[row]}"]
+        if table.offset[row] >= 0:
+            words.append(text.cells(int(table.offset[row]), int(table.count[row])))
+        never = not np.isfinite(table.received[row])
+        return ", ".join([*words, "never received" if never else text.done(table.op[row])])
+
+    def summary(self, frame: Frame) -> str:
+        """A picture's name and, in short, its messages."""
+        table, rows = self.trace.messages, list(frame.messages)
+        if not rows:
+            return f"<b>{frame.name}</b>"
+        done = " and ".join(dict.fromkeys(text.done(op) for op in table.op[rows].tolist()))
+        if len(rows) == 1:
+            return f"<b>{frame.name}</b>: {self._sentence(rows[0])}"
+        return f"<b>{frame.name}</b>: {len(rows)} messages, {done}"
+
+    def panel(self, number: int) -> dict[str, Any]:
+        """The picture in words: its messages, then what is amiss in the buffers."""
+        frame = self.frames[number]
+        lines = [f"<b>{frame.name}</b> ({number} of {len(self.frames) - 1})"]
+        lines += [self._sentence(row) for row in frame.messages[:LISTED]]
+        if len(frame.messages) > LISTED:
+            lines.append(f"and {len(frame.messages) - LISTED} more messages")
+        if not frame.messages:
+            lines.append("before the first message")
+        noted = self._noted(number)
+        if noted:
+            lines += ["", "<b>to note</b>", *noted[:NOTED]]
+            lines += [f"and {len(noted) - NOTED} more"] if len(noted) > NOTED else []
+        return {
+            "text": "<br>".join(lines),
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "left",
+            "xshift": 18,
+            "y": 1,
+            "yref": "paper",
+            "yanchor": "top",
+            "align": "left",
+            "showarrow": False,
+        }
+
+    def _noted(self, number: int) -> list[str]:
+        """What in the contents a reader would not expect, a line for each stretch of cells."""
+        frame = self.frames[number]
+        found = []
+        for run in self._runs(frame):
+            if run.unknown:
+                found.append(f"{run.where}: not a sum")
+            twice = (source for source, count in enumerate(run.counts) if count > 1)
+            found += [f"{run.where}: rank {source} ×{run.counts[source]}" for source in twice]
+        for rank, place in frame.snapshots.items() if number else ():
+            changed = self._changed(frame, rank, self.frames[number - 1].snapshots[rank], place)
+            edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
+            for low, high in edges.reshape(-1, 2).tolist():
+                cells = text.cells(low, high - low)
+                found.append(f"rank {rank}, {cells}: changed by no message of this")
+        return found
+
+    def _changed(self, frame: Frame, rank: int, before: int, after: int) -> np.ndarray:
+        """The cells of a rank that changed though no message of the picture went there."""
+        table, old, new = self.trace.messages, self.arrays[before], self.arrays[after]
+        if len(old) != len(new):
+            return np.zeros(0, bool)
+        changed = old != new
+        changed &= ~(np.isnan(old) & np.isnan(new))
+        for row in frame.messages:
+            if table.dst[row] == rank and table.offset[row] >= 0:
+                changed[table.offset[row] : table.offset[row] + table.count[row]] = False
+        return changed
+
+
+def _changes(series: Any) -> dict[str, Any]:
+    """What a picture changes of a series, which keeps its name and looks."""
+    all_of_it = series.to_plotly_json()
+    changing = ("type", "base", "x", "y", "width", "text", "customdata")
+    return {key: all_of_it[key] for key in changing if key in all_of_it}
+
+
+def _jump(duration: int) -> dict[str, Any]:
+    return {
+        "mode": "immediate",
+        "frame": {"duration": duration, "redraw": True},
+        "transition": {"duration": 0},
+    }
+
+
+def _slider(frames: list[Frame], inner: int, theme: str) -> dict[str, Any]:
+    """A slider with one stop for each frame."""
+    colors = palette.colors(theme)
+    return {
+        "bgcolor": colors["faint"],
+        "activebgcolor": colors["ink"],
+        "bordercolor": colors["faint"],
+        "tickcolor": colors["faint"],
+        "active": 0,
+        "x": 0,
+        "len": 1,
+        "y": -60 / inner,
+        "yanchor": "top",
+        "pad": {"t": 0, "b": 0},
+        "currentvalue": {"visible": False},
+        "ticklen": 4,
+        "font": {"size": 11},
+        "steps": [
+            {
+                "label": frame.name.removeprefix("step ") if len(frames) > 9 else frame.name,
+                "method": "animate",
+                "args": [[str(i)], _jump(0)],
+            }
+            for i, frame in enumerate(frames)
+        ],
+    }
+
+
+def _buttons(count: int, inner: int) -> dict[str, Any]:
+    """Step back, play, pause, step on.
+
+    plotly can play from the picture shown (`fromcurrent`), not go one further: a step button plays
+    a list in which each frame but the first stands twice, its first frame for no time and its
+    second for ever. The list starts behind the frame shown, so the second is the next one.
+    The buttons are light in either theme, since plotly turns one under the pointer light.
+    """
+    colors = palette.colors("light")
+    names = [str(i) for i in range(count)]
+    on = names[:1] + [name for name in names[1:] for _ in range(2)]
+    back = names[:1] * 2 + [name for name in reversed(names[1:]) for _ in range(2)] + names[:1]
+    one = {**_jump(HOLD), "fromcurrent": True}
+    one["frame"] = [{"duration": 0, "redraw": True}, {"duration": HOLD, "redraw": True}]
+    one["frame"] += [one["frame"][1]] * (2 * count)
+    play = {**_jump(1200), "fromcurrent": True}
+    return {
+        "type": "buttons",
+        "direction": "right",
+        "showactive": False,
+        "x": 0,
+        "xanchor": "left",
+        "y": -116 / inner,
+        "yanchor": "top",
+        "pad": {"t": 0, "r": 8},
+        "bgcolor": colors["cell"],
+        "bordercolor": colors["faint"],
+        "font": {"color": colors["ink"]},
+        "buttons": [
+            {"label": "◀ step back", "method": "animate", "args": [back, one]},
+            {"label": "▶ play", "method": "animate", "args": [None, play]},
+            {"label": "❚❚ pause", "method": "animate", "args": [[None], _jump(0)]},
+            {"label": "step on ▶", "method": "animate", "args": [on, one]},
+        ],
+    }

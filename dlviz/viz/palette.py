@@ -1,0 +1,163 @@
+"""One look for every figure: how a kind of span, a rank and a line are drawn, on light and dark.
+
+The colours are Okabe and Ito's, which people with any colour vision tell apart, and tints of them.
+Where two colours come near each other under a simulated deficiency, a pattern tells the kinds apart
+(waiting is hatched, always). Labels on a colour are black, but white on the blue #0072B2; the
+yellow is outlined, since it is faint on white.
+
+A figure paints its own background (`template`), so that it reads the same on any page.
+
+Source: Okabe and Ito, "Color Universal Design", 2008, https://jfly.uni-koeln.de/color/.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+
+THEMES = {
+    "light": {
+        "paper": "#FFFFFF",
+        "ink": "#1B1F24",
+        "faint": "#5B6570",
+        "grid": "#E1E5EA",
+        "cell": "#F4F6F8",
+    },
+    "dark": {
+        "paper": "#15191E",
+        "ink": "#E9EDF1",
+        "faint": "#A3AEB9",
+        "grid": "#323A43",
+        "cell": "#222830",
+    },
+}
+FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one kind, or one rank's contribution, is filled: colour and plotly pattern ("": none)."""
+
+    color: str
+    pattern: str = ""
+
+    @property
+    def ink(self) -> str:
+        """The colour of a label on it."""
+        return "#FFFFFF" if self.color == BLUE else BLACK
+
+    def marker(self, theme: str) -> dict[str, Any]:
+        """The marker of a plotly bar series drawn in this style."""
+        return {
+            "color": self.color,
+            "line": {
+                "color": "#3A3F45" if theme == "light" else "#0B0E11",
+                "width": 1.2 if self.color == YELLOW else 0.6,
+            },
+            "pattern": {
+                "shape": self.pattern,
+                "fgcolor": "#858D96",
+                "bgcolor": self.color,
+                "size": 7,
+                "solidity": 0.16,
+            },
+        }
+
+
+KINDS = {
+    "step": Style("#F1F3F5"),
+    "phase": Style("#BFC6CD"),
+    "data": Style("#A9DDCB", "."),
+    "forward": Style(SKY),
+    "backward": Style(ORANGE),
+    "backward_input": Style("#F7D183", "-"),
+    "backward_weight": Style("#C98A00", "/"),
+    "update": Style(GREEN),
+    "compress": Style(YELLOW),
+    "collective": Style(BLUE),
+    "send": Style(VERMILION),
+    "recv": Style(PURPLE),
+    "wait": Style("#CDD2D8", "/"),
+    "idle": Style("#E8EBEE", "\\"),
+    "lock": Style("#EDB590", "x"),
+}
+"""Every kind of span a Trace may hold, in the order of a legend."""
+
+OTHER = Style("#9AA3AD", "+")
+UNDECODED = Style("#D5D9DE", "x")
+
+_RANKS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION)
+_RANK_PATTERNS = ("", "/", ".", "x")
+
+LINES = {
+    "light": (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY),
+    "dark": (SKY, ORANGE, GREEN, PURPLE, VERMILION, YELLOW),
+}
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+LEGEND_BELOW = {
+    "orientation": "h",
+    "yref": "container",
+    "y": 0.01,
+    "yanchor": "bottom",
+    "x": 0,
+    "xanchor": "left",
+}
+
+
+def style(kind: str) -> Style:
+    """The style of a kind of span; kinds of a caller's own share one grey."""
+    return KINDS.get(kind, OTHER)
+
+
+def rank_style(rank: int) -> Style:
+    """The style of what rank `rank` contributed: seven colours, then the same seven with a
+    pattern."""
+    turn, color = divmod(rank, len(_RANKS))
+    return Style(_RANKS[color], _RANK_PATTERNS[turn % len(_RANK_PATTERNS)])
+
+
+def checked(theme: str) -> str:
+    """The theme's own name. Raises ValueError where it is neither of two."""
+    if theme not in THEMES:
+        raise ValueError(f"theme={theme!r} is not a theme of the figures: use 'light' or 'dark'.")
+    return theme
+
+
+def colors(theme: str) -> dict[str, str]:
+    """Paper, ink, faint ink, grid and empty cell of a theme. Raises ValueError."""
+    return THEMES[checked(theme)]
+
+
+def template(theme: str) -> go.layout.Template:
+    """The plotly template of a theme: background, font, axes and hover labels."""
+    c = colors(theme)
+    axis = {
+        "gridcolor": c["grid"],
+        "linecolor": c["faint"],
+        "zeroline": False,
+        "ticks": "outside",
+        "tickcolor": c["grid"],
+        "title": {"font": {"size": 13}},
+        "automargin": True,
+    }
+    label = {"bgcolor": c["cell"], "bordercolor": c["faint"], "align": "left"}
+    return go.layout.Template(
+        layout={
+            "paper_bgcolor": c["paper"],
+            "plot_bgcolor": c["paper"],
+            "font": {"family": FONT, "size": 12, "color": c["ink"]},
+            "title": {"x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 17}},
+            "colorway": LINES[theme],
+            "xaxis": axis,
+            "yaxis": axis,
+            "hovermode": "closest",
+            "hoverlabel": {**label, "font": {"family": FONT, "size": 12, "color": c["ink"]}},
+            "legend": {"title": {"font": {"size": 12}}, "itemsizing": "constant"},
+            "margin": {"l": 20, "r": 20, "t": 60, "b": 20},
+        }
+    )

@@ -1,0 +1,287 @@
+"""What every rank did and when: a row per rank and lane, a bar per span, an arrow per message.
+
+    rank 0          |forward   |backward        |wait    |update|
+    rank 0 · comm         |collective   | |collective    |
+    rank 1          |forward   |backward        ...
+
+A span that holds others is a strip along the top of its row; what runs inside it hangs below the
+strip, so that no bar hides another and every one can be pointed at. One series per kind, not per
+span, keeps a figure of 16,384 spans under a second.
+
+Times are seconds in the Trace and s, ms or µs on the axis, whichever reads best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.clocks import clock_of, message_times, span_times
+from dlviz.viz.labels import hovers_of, labels_of
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+BAR, GAP = 0.84, 0.4  # height of a bar where rows are 1 apart; more room between ranks
+LABELLED = 2000  # spans: with more of them a label is sent only where it fits at first sight
+WIDE = 900  # pixels: how wide a figure is taken to be when labels are chosen
+ARROWS = 500  # messages: with more of them the arrows wait for a click on the legend
+
+
+def timeline(
+    trace: Trace,
+    *,
+    clock: str | None = None,
+    messages: bool = True,
+    theme: str = "light",
+    title: str | None = None,
+    max_spans: int = 20_000,
+) -> go.Figure:
+    """Draw the spans of every rank and lane over time, and an arrow for each message.
+
+    `clock` chooses the device's or the wall's columns (by default those the Trace bears). Of more
+    than `max_spans` spans the longest are drawn, and the subtitle says so. Hover on a wait says
+    whom it waited for and what that rank was doing. Raises ValueError where the Trace has no such
+    clock.
+    """
+    plan = _plan(trace, clock_of(trace, clock))
+    spans = len(trace.spans)
+    subtitle = text.provenance(trace, plan.clock)
+    drawn = np.arange(spans)
+    if spans > max_spans:
+        drawn = np.sort(np.argsort(plan.start - plan.end, kind="stable")[:max_spans])
+        subtitle += f"<br>The longest {max_spans:,} of {spans:,} spans are drawn."
+    figure = go.Figure(_bars(trace, plan, drawn, theme))
+    if messages:
+        figure.add_traces(_arrows(trace, plan, theme))
+    _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
+
+    note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
+    for rank in sorted(set(trace.ranks) - set(trace.spans.rank.tolist())):
+        place = {"x": 0.01, "xref": "paper", "xanchor": "left", "y": plan.y[rank, ""]}
+        figure.add_annotation(text=f"rank {rank} recorded nothing", **place, **note)
+    if not plan.y:
+        figure.add_annotation(text="nothing was recorded", **note)
+    return figure
+
+
+def rows(trace: Trace) -> dict[tuple[int, str], float]:
+    """How far from the top each (rank, lane) is drawn. A rank without spans has a row as well."""
+    used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
+    for rank, lane in zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True):
+        used.setdefault(rank, set()).add(lane)
+    places, at = {}, 0.0
+    for rank in sorted(used):
+        for lane in text.lanes(used[rank]) or [""]:
+            places[rank, lane] = at
+            at += 1
+        at += GAP if len(used[rank]) > 1 else 0
+    return places
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Where everything lies. Times in seconds, heights in rows from the top."""
+
+    clock: str
+    start: np.ndarray
+    end: np.ndarray
+    low: float  # the first moment drawn, and
+    high: float  # the last
+    unit: str  # of the axis, and
+    size: float  # its seconds
+    y: dict[tuple[int, str], float]
+    top: np.ndarray
+    bottom: np.ndarray
+    pixels: float  # between two rows
+
+
+def _plan(trace: Trace, clock: str) -> _Plan:
+    spans = trace.spans
+    start, end = span_times(trace, clock)
+    times = np.concatenate([start, end, *message_times(trace, clock)])
+    times = times[np.isfinite(times)]
+    low, high = (float(times.min()), float(times.max())) if len(times) else (0.0, 1.0)
+    high = max(high, low + 1e-6)
+
+    y = rows(trace)
+    row = np.array([y[at] for at in zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)])
+    depth = spans.depth.copy()
+    for at in np.unique(row):  # in a part of a Trace the outer spans may be left out
+        depth[row == at] -= depth[row == at].min()
+    deepest = int(depth.max(initial=0))
+    pixels = max(min(40 + 19 * deepest, 1000 / max(len(y), 1)), 22)
+    strip = min(19 / pixels, BAR / (deepest + 1))
+    top = row - BAR / 2 + strip * depth
+
+    order = np.lexsort((depth, start, row))  # a span's first child follows it
+    here, following = order[:-1], order[1:]
+    holds = np.zeros(len(spans), bool)
+    holds[here] = (row[here] == row[following]) & (depth[following] > depth[here])
+    bottom = np.where(holds, top + strip, row + BAR / 2)
+    return _Plan(clock, start, end, low, high, *text.unit(high - low), y, top, bottom, pixels)
+
+
+def _bars(trace: Trace, plan: _Plan, drawn: np.ndarray, theme: str) -> list[go.Bar]:
+    """One horizontal bar series for each kind among the spans `drawn`."""
+    labels = np.array(labels_of(trace), object)
+    hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
+    length = plan.end - plan.start
+    pixels = length / (plan.high - plan.low) * WIDE
+    if len(drawn) > LABELLED:
+        labels[pixels < 12 + 6.5 * np.array([len(label) for label in labels])] = ""
+    kinds = trace.spans.kind[drawn]
+    known = [kind for kind in palette.KINDS if (kinds == kind).any()]
+    series = []
+    for kind in known + sorted(set(kinds.tolist()) - set(known)):
+        here = drawn[kinds == kind]
+        style = palette.style(kind)
+        series.append(
+            go.Bar(
+                name=text.cut(kind),
+                legendgroup=text.cut(kind),
+                orientation="h",
+                base=plan.start[here] / plan.size,
+                x=length[here] / plan.size,
+                y=((plan.top + plan.bottom) / 2)[here],
+                width=(plan.bottom - plan.top)[here],
+                marker=style.marker(theme),
+                text=labels[here],
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                textfont={"color": style.ink, "size": 11},
+                customdata=[hovers[span] for span in here.tolist()],
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+        )
+    return series
+
+
+def _lay_out(figure: go.Figure, plan: _Plan, heading: dict[str, Any], theme: str) -> None:
+    lowest = max(plan.y.values(), default=0.0)
+    room = (plan.high - plan.low) * 0.01
+    figure.update_layout(
+        template=palette.template(theme),
+        title=heading["title"],
+        margin={**heading["margin"], "b": 100},
+        height=heading["margin"]["t"] + 100 + (lowest + 1.2) * plan.pixels,
+        bargap=0,
+        barmode="overlay",
+        uniformtext={"minsize": 9, "mode": "hide"},
+        legend=palette.LEGEND_BELOW,
+        xaxis={
+            "title": f"{text.TIMES[plan.clock]} since the run's start ({plan.unit})",
+            "range": [(plan.low - room) / plan.size, (plan.high + room) / plan.size],
+        },
+        yaxis={
+            "tickvals": list(plan.y.values()),
+            "ticktext": [text.row(rank, lane) for rank, lane in plan.y],
+            "range": [lowest + 0.6, -0.6],
+            "showgrid": False,
+            "ticks": "",
+            "ticklabelstandoff": 6,
+            "fixedrange": True,
+        },
+    )
+
+
+def _arrows(trace: Trace, plan: _Plan, theme: str) -> list[go.Scatter]:
+    """The messages as one line series, and as another those never received, which end in a cross.
+
+    A message has four points: its start, its middle (to hover on), its head and a gap. It goes
+    from the span that sent it to the span that received it; one whose other end is not drawn is
+    left out. Under each series lies a halo, so that lines show on bars of their own colour.
+    """
+    colors = palette.colors(theme)
+    sent, received = message_times(trace, plan.clock)
+    got = np.isfinite(received)
+    landed = np.where(got, received, sent)
+    tail, head = _ends(trace, plan.y)
+    lean = np.sign(head - tail) * BAR * 0.36
+    gap = np.full(len(sent), np.nan)
+    x = np.stack([sent, (sent + landed) / 2, landed, gap], axis=1) / plan.size
+    y = np.stack([tail + lean, (tail + head) / 2, head - lean, gap], axis=1)
+    drawn = np.isfinite(tail + head)
+    words = np.array([*_told(trace, plan)], object)
+    series = []
+    for name, chosen, symbol in (
+        ("message", drawn & got, "arrow"),
+        ("never received", drawn & ~got, "x"),
+    ):
+        count = int(chosen.sum())
+        if not count:
+            continue
+        many = count > ARROWS
+        shared = {
+            "x": x[chosen].ravel(),
+            "y": y[chosen].ravel(),
+            "legendgroup": name,
+            "visible": "legendonly" if many else True,
+        }
+        halo = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": 0.7}
+        series.append(go.Scatter(**shared, **halo, line={"color": colors["paper"], "width": 3.2}))
+        series.append(
+            go.Scatter(
+                **shared,
+                name=f"{name} ({count:,}: click)" if many else name,
+                mode="lines+markers",
+                line={"color": colors["ink"], "width": 1.1},
+                marker={
+                    "color": colors["ink"],
+                    "opacity": 1,
+                    "symbol": symbol,
+                    "size": np.tile([0, 0, 9, 0], count),
+                    "angleref": "previous",
+                },
+                customdata=[told for word in words[chosen] for told in (word, word, word, "")],
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+        )
+    return series
+
+
+def _ends(trace: Trace, y: dict[tuple[int, str], float]) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that each message leaves and reaches; NaN for a rank that is not drawn.
+
+    They are those of the spans that carry it as their flow, else the rank's first.
+    """
+    spans, table = trace.spans, trace.messages
+    first: dict[int, float] = {}
+    for (rank, _), at in y.items():
+        first.setdefault(rank, at)
+    tail, head = (
+        np.array([first.get(rank, np.nan) for rank in column.tolist()], float)
+        for column in (table.src, table.dst)
+    )
+    carriers = np.flatnonzero(spans.flow >= 0)
+    for span, flow in zip(carriers.tolist(), spans.flow[carriers].tolist(), strict=True):
+        at = int(spans.rank[span]), spans.lane[span]
+        if table.src[flow] == at[0]:
+            tail[flow] = y[at]
+        if table.dst[flow] == at[0]:
+            head[flow] = y[at]
+    return tail, head
+
+
+def _told(trace: Trace, plan: _Plan) -> Iterator[str]:
+    """Each message in words, for hover."""
+    sent, received = message_times(trace, plan.clock)
+    axis = plan.unit, plan.size
+    for row, left, got in zip(trace.messages.rows(), sent.tolist(), received.tolist(), strict=True):
+        lines = [f"<b>message rank {row.src} → rank {row.dst}</b>"]
+        if row.nbytes is not None:
+            lines.append(text.nbytes(row.nbytes))
+        if row.offset is not None:
+            lines.append(f"{text.cells(row.offset, row.count)}, {text.done(row.op)}")
+        lines.append(f"sent at {text.moment(left, *axis)}")
+        if plan.clock == "device" and row.arrived is not None:
+            lines.append(f"arrived at {text.moment(row.arrived, *axis)}")
+        never = not np.isfinite(got)
+        lines.append("never received" if never else f"received at {text.moment(got, *axis)}")
+        yield "<br>".join(lines)

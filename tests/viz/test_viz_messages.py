@@ -1,0 +1,343 @@
+"""The ring's picture: contents decoded, each message of the Trace drawn once and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from viz_scenes import ring
+
+import dlviz
+from dlviz import viz
+from dlviz.trace import Trace
+
+HALF = 0.31  # of a row: a rank's cells reach this far from its middle
+
+
+def series(frame_or_figure, figure, name):
+    """One moving series of a frame, found by the name it has in the figure."""
+    moving = figure.frames[0].traces
+    at = [figure.data[i].name for i in moving].index(name)
+    return frame_or_figure.data[at]
+
+
+def shown(figure, frame, ranks, length):
+    """What a frame's bars say each cell holds: (rank, cell, contribution), from their geometry."""
+    held = np.zeros((ranks, length, ranks), bool)
+    for source in range(ranks):
+        bars = series(frame, figure, f"from rank {source}")
+        for low, width, y, height in zip(bars.base, bars.x, bars.y, bars.width, strict=True):
+            assert height == pytest.approx(2 * HALF / ranks)
+            rank = round(y)
+            assert y == pytest.approx(rank - HALF + (source + 0.5) * height)
+            assert not held[rank, low : low + width, source].any()
+            held[rank, low : low + width, source] = True
+    return held
+
+
+def arrows(figure, frame, name="message"):
+    """Row of the Trace, and x and y of the ends, of each arrow in a frame."""
+    line = series(frame, figure, name)
+    return [
+        (line.customdata[i][0], line.x[i], line.y[i], line.x[i + 2], line.y[i + 2])
+        for i in range(0, len(line.x), 4)
+    ]
+
+
+def boxes(figure, frame, name):
+    """(rank, first cell, cell after the last) of each outline in a frame."""
+    line = series(frame, figure, name)
+    return sorted(
+        (round(np.mean(line.y[i : i + 4])), line.x[i], line.x[i + 1])
+        for i in range(0, len(line.x), 6)
+    )
+
+
+@pytest.mark.parametrize(("ranks", "length"), [(2, 4), (3, 7), (4, 16), (5, 3), (7, 70), (13, 26)])
+def test_cells_are_the_contents_of_the_buffers_decoded(ranks, length):
+    trace = ring(ranks, length)
+    figure = viz.messages(trace)
+    frames = viz.message_frames(trace)
+    assert len(figure.frames) == len(frames) == 2 * (ranks - 1) + 1
+    for drawn, frame in zip(figure.frames, frames, strict=True):
+        held = shown(figure, drawn, ranks, length)
+        for rank, place in frame.snapshots.items():
+            contents = trace.buffers[place]["array"]
+            np.testing.assert_array_equal(held[rank], viz.decode(contents, ranks) == 1)
+    own = shown(figure, figure.frames[0], ranks, length)
+    np.testing.assert_array_equal(own, np.eye(ranks, dtype=bool)[:, None].repeat(length, 1))
+    assert shown(figure, figure.frames[-1], ranks, length).all()
+
+
+@pytest.mark.parametrize("steps", [True, False])
+@pytest.mark.parametrize(("ranks", "length"), [(2, 4), (4, 16), (5, 3), (6, 40)])
+def test_every_message_of_the_trace_is_drawn_once_and_no_other(ranks, length, steps):
+    trace = ring(ranks, length, steps=steps)
+    table = trace.messages
+    figure, frames = viz.messages(trace), viz.message_frames(trace)
+    drawn = [row for frame in figure.frames for row, *_ in arrows(figure, frame)]
+    assert sorted(drawn) == list(range(len(table)))
+    for picture, frame in zip(figure.frames, frames, strict=True):
+        assert [row for row, *_ in arrows(figure, picture)] == list(frame.messages)
+        for row, x0, y0, x1, y1 in arrows(figure, picture):
+            src, dst = table.src[row], table.dst[row]
+            lean = np.sign(dst - src) * HALF
+            assert (y0, y1) == (pytest.approx(src + lean), pytest.approx(dst - lean))
+            assert x0 == x1 and 0 < x0 - table.offset[row] < table.count[row]
+        cells = [(table.offset[r], table.offset[r] + table.count[r]) for r in frame.messages]
+        sent = sorted((table.src[r], *c) for r, c in zip(frame.messages, cells, strict=True))
+        landed = sorted((table.dst[r], *c) for r, c in zip(frame.messages, cells, strict=True))
+        assert boxes(figure, picture, "cells sent") == sent
+        assert boxes(figure, picture, "cells received") == landed
+
+
+def test_the_first_picture_is_the_start_and_holds_no_message():
+    figure = viz.messages(ring())
+    assert figure.frames[0].name == "0" and not arrows(figure, figure.frames[0])
+    for part, still in zip(figure.frames[0].data, figure.data[1:], strict=True):
+        np.testing.assert_array_equal(part.x, still.x)
+    assert figure.layout.annotations[0].text.startswith("<b>start</b>")
+
+
+def test_the_words_beside_a_step_are_its_messages():
+    figure = viz.messages(ring(4, 16))
+    words = figure.frames[3].layout.annotations[0].text.split("<br>")
+    assert words == [
+        "<b>step 2</b> (3 of 6)",
+        "rank 0 → rank 1, cells 8–11, added",
+        "rank 1 → rank 2, cells 12–15, added",
+        "rank 2 → rank 3, cells 0–3, added",
+        "rank 3 → rank 0, cells 4–7, added",
+    ]
+    assert "copied" in figure.frames[4].layout.annotations[0].text
+    crowd = [{"src": r, "dst": (r + 1) % 16, "sent": 0.0, "received": 1.0} for r in range(16)]
+    many = viz.messages(Trace(messages=crowd)).frames[1].layout.annotations[0].text
+    assert many.count("→") == 14 and "and 2 more messages" in many
+
+
+def test_a_contribution_added_twice_shows_as_two():
+    def again(hop, rank, buffer):
+        if (hop, rank) == (0, 1):  # its own chunk 0 once more
+            buffer[:4] += viz.encode(1, 4, 16)[:4]
+
+    figure = viz.messages(ring(4, 16, sabotage=again))
+    bars = series(figure.frames[1], figure, "from rank 1")
+    assert list(bars.text).count("×2") == 1
+    (at,) = [i for i, word in enumerate(bars.text) if word]
+    assert (bars.base[at], bars.x[at], round(bars.y[at])) == (0, 4, 1)
+    assert "rank 1, cells 0–3: rank 1 ×2" in figure.frames[1].layout.annotations[0].text
+    told = series(figure.frames[1], figure, None).customdata
+    assert any("holds rank 0, rank 1 ×2" in words for words in told)
+    last = series(figure.frames[-1], figure, "from rank 1")
+    assert list(last.text).count("×2") == 4  # it went round to all ranks
+
+
+def test_contents_that_are_no_sum_are_drawn_as_not_known():
+    def spoil(hop, rank, buffer):
+        if (hop, rank) == (2, 3):
+            buffer[9] = 3.14
+
+    figure = viz.messages(ring(4, 16, sabotage=spoil))
+    unknown = [series(frame, figure, "not a sum of contributions") for frame in figure.frames]
+    assert [len(bars.x) for bars in unknown] == [0, 0, 0, 1, 1, 0, 0]  # mended by the all-gather
+    bars = unknown[3]
+    assert (bars.base[0], bars.x[0], bars.y[0], bars.text[0]) == (9, 1, 3, "?")
+    assert not shown(figure, figure.frames[3], 4, 16)[3, 9].any()
+    words = figure.frames[3].layout.annotations[0].text
+    assert "rank 3, cell 9: not a sum" in words
+    assert "rank 3, cell 9: changed by no message of this" in words
+    assert "to note" not in figure.frames[2].layout.annotations[0].text
+
+
+def test_a_chunk_added_to_the_wrong_place_shows_where_it_is():
+    def astray(hop, rank, buffer):
+        if hop == 0 and rank == 2:
+            buffer[0:4] += viz.encode(1, 4, 16)[0:4]
+
+    trace = ring(4, 16, sabotage=astray)
+    held = shown(viz.messages(trace), viz.messages(trace).frames[1], 4, 16)
+    assert held[2, 0:4, 1].all() and not held[2, 8:12, 1].any()
+
+
+def test_a_buffer_that_was_not_encoded_is_said_to_be_unreliable():
+    trace = ring(4, 16)
+    for snapshot in trace.buffers:
+        if snapshot["rank"] == 2:
+            snapshot["array"] = snapshot["array"] + 0.5
+    subtitle = viz.messages(trace).layout.title.subtitle.text.replace("<br>", " ")
+    assert "The buffer of rank 2 did not start as viz.encode fills it" in subtitle
+    assert "did not start" not in viz.messages(ring(4, 16)).layout.title.subtitle.text
+
+
+def test_more_ranks_than_can_be_decoded_are_drawn_as_not_known():
+    trace = ring(13, 13)
+    trace.meta["ranks"] = 14
+    figure = viz.messages(trace)
+    assert "at most 13 ranks" in figure.layout.title.subtitle.text
+    bars = series(figure.frames[0], figure, "not a sum of contributions")
+    assert len(bars.x) == 13 * 13 and "from rank 0" not in [part.name for part in figure.data]
+
+
+def test_a_trace_without_buffers_or_offsets_shows_its_messages():
+    messages = [
+        {"src": 0, "dst": 1, "sent": 0.0, "received": 1.0, "nbytes": 8},
+        {"src": 0, "dst": 2, "sent": 0.0, "received": 1.0, "nbytes": 8},
+        {"src": 2, "dst": 0, "sent": 2.0, "received": 3.0, "nbytes": 8},
+    ]
+    figure = viz.messages(Trace(messages=messages))
+    assert "No buffer was watched" in figure.layout.title.subtitle.text
+    found = [arrows(figure, frame) for frame in figure.frames]
+    assert [len(frame) for frame in found] == [0, 2, 1]
+    assert found[1][0][1] != found[1][1][1] and min(a[1] for a in found[1]) > 1  # beside the cells
+    assert "rank 0 → rank 2, delivered" in figure.frames[1].layout.annotations[0].text
+
+
+def test_a_message_never_received_ends_in_a_cross_and_lands_nowhere():
+    trace = ring(3, 6)
+    trace.messages.received[-1] = trace.messages.wall_received[-1] = np.nan
+    figure, last = viz.messages(trace), len(trace.messages) - 1
+    crosses = [arrows(figure, frame, "never received") for frame in figure.frames]
+    assert [row for frame in crosses for row, *_ in frame] == [last]
+    assert last not in [row for frame in figure.frames for row, *_ in arrows(figure, frame)]
+    assert "never received" in figure.frames[-1].layout.annotations[0].text
+    assert len(boxes(figure, figure.frames[-1], "cells received")) == 2
+
+
+def test_messages_without_steps_are_grouped_into_rounds_by_what_had_been_received():
+    frames = viz.message_frames(ring(4, 16, steps=False))
+    assert [frame.name for frame in frames] == ["start"] + [f"round {i}" for i in range(1, 7)]
+    assert [len(frame.messages) for frame in frames] == [0] + [4] * 6
+
+
+def test_a_step_of_each_message_is_a_picture_of_its_own_in_the_order_received():
+    rows = [(2, 1.0, 3.0, 1), (3, 1.1, 4.0, 2), (1, 1.2, 2.0, 0)]
+    messages = [{"src": s, "dst": 0, "sent": a, "received": b, "step": n} for s, a, b, n in rows]
+    messages.append({"src": 0, "dst": 1, "sent": 5.0, "received": 6.0, "step": 3})
+    frames = viz.message_frames(Trace(messages=messages))
+    assert [(frame.name, frame.messages) for frame in frames[1:]] == [
+        ("step 0", (2,)), ("step 1", (0,)), ("step 2", (1,)), ("step 3", (3,)),
+    ]  # fmt: skip
+
+
+def test_steps_that_come_again_keep_the_order_in_which_they_ran():
+    rows = [(0, 1, 0.0, 0), (1, 0, 2.0, 1), (0, 1, 4.0, 0), (1, 0, 6.0, 1)]
+    messages = [
+        {"src": s, "dst": d, "sent": t, "received": t + 1, "step": n} for s, d, t, n in rows
+    ]
+    frames = viz.message_frames(Trace(messages=messages))
+    assert [frame.messages for frame in frames] == [(), (0,), (1,), (2,), (3,)]
+    assert frames[3].name == "round 3, step 0"
+
+
+def test_one_step_of_a_trace_is_drawn_by_itself():
+    trace = ring(4, 16)
+    figure = viz.messages(trace, step=2)
+    drawn = [row for frame in figure.frames for row, *_ in arrows(figure, frame)]
+    assert sorted(drawn) == np.flatnonzero(trace.messages.step == 2).tolist()
+
+
+def test_snapshots_are_ordered_by_the_wall_clock_where_device_times_tie():
+    trace = ring(4, 16)
+    for snapshot in trace.buffers:
+        snapshot["time"] = 0.0
+    trace.messages.sent[:] = trace.messages.arrived[:] = trace.messages.received[:] = 0.0
+    again = viz.message_frames(trace)
+    assert again == viz.message_frames(ring(4, 16))
+
+
+def test_a_buffer_is_chosen_by_name():
+    trace = ring(2, 4)
+    other = [{**s, "name": "other", "array": np.zeros(3)} for s in trace.buffers]
+    both = Trace(messages=trace.messages, buffers=trace.buffers + other, meta=trace.meta)
+    assert viz.messages(both).frames[0].data[0].x[0] == 2  # a chunk of the first buffer
+    figure = viz.messages(both, buffer="other")
+    assert not shown(figure, figure.frames[0], 2, 3).any()
+    with pytest.raises(ValueError, match="buffer='third' was not watched .*'buffer', 'other'"):
+        viz.messages(both, buffer="third")
+    with pytest.raises(ValueError, match=r"\(watched: none\)"):
+        viz.messages(Trace(), buffer="x")
+
+
+def test_long_buffers_are_drawn_in_chunks():
+    figure = viz.messages(ring(4, 100_000))
+    assert shown(figure, figure.frames[-1], 4, 100_000).all()
+    assert sum(len(part.x) for part in figure.frames[-1].data if part.type == "bar") <= 100
+
+
+def test_an_empty_trace_and_an_empty_buffer_are_figures():
+    empty = viz.messages(Trace())
+    assert len(empty.frames) == 1 and not arrows(empty, empty.frames[0])
+    buffers = [{"rank": 0, "array": np.zeros(0)}]
+    hollow = viz.messages(Trace(buffers=buffers, meta={"ranks": 1}))
+    assert len(hollow.frames) == 1
+    assert len(viz.messages_grid(Trace()).data) > 0
+
+
+def test_slider_and_buttons_name_every_frame():
+    figure = viz.messages(ring(4, 16))
+    names = [frame.name for frame in figure.frames]
+    (slider,), (menu,) = figure.layout.sliders, figure.layout.updatemenus
+    assert [step.args[0][0] for step in slider.steps] == names
+    assert [step.label for step in slider.steps] == ["start"] + [f"step {i}" for i in range(6)]
+    assert [button.label for button in menu.buttons] == [
+        "◀ step back", "▶ play", "❚❚ pause", "step on ▶",
+    ]  # fmt: skip
+    assert set(menu.buttons[0].args[0]) == set(menu.buttons[3].args[0]) == set(names)
+
+
+def test_too_many_pictures_are_cut_and_it_says_so():
+    figure = viz.messages(ring(4, 16), max_frames=3)
+    assert len(figure.frames) == 3 == len(figure.layout.sliders[0].steps)
+    assert "The first 3 of 7 pictures are shown." in figure.layout.title.subtitle.text
+
+
+def test_the_grid_shows_every_picture_with_the_cells_and_arrows_it_has_alone():
+    trace = ring(4, 16)
+    moving, grid = viz.messages(trace), viz.messages_grid(trace)
+    per_panel = len(moving.data)
+    assert len(grid.data) == per_panel * len(moving.frames)
+    for i, frame in enumerate(moving.frames):
+        panel = grid.data[i * per_panel + 1 : (i + 1) * per_panel]
+        axis = "x" if i == 0 else f"x{i + 1}"
+        assert all(part.xaxis == axis for part in panel)
+        for part, alone in zip(panel, frame.data, strict=True):
+            for key in ("x", "y"):
+                np.testing.assert_array_equal(part[key], alone[key])
+    titles = [note.text for note in grid.layout.annotations]
+    assert titles[:2] == ["<b>start</b>", "<b>step 0</b>: 4 messages, added"]
+    legend = [part.name for part in grid.data if part.showlegend]
+    assert sorted(legend) == sorted(set(legend)) and "message" in legend
+
+
+def test_hover_tells_contents_and_messages_in_words():
+    trace = ring(2, 4)
+    figure = viz.messages(trace)
+    told = series(figure.frames[1], figure, None).customdata
+    assert "<b>rank 1, cells 0–1</b><br>holds rank 0, rank 1<br>contents 4, 8" in told
+    line = series(figure.frames[1], figure, "message")
+    assert line.customdata[0][1].startswith("<b>message 0: rank 0 → rank 1, cells 0–1, added</b>")
+    assert "16 bytes" in line.customdata[0][1]
+
+
+def all_reduce(comm, length):
+    import torch
+
+    from dlviz.collectives import ring as algorithm
+    from dlviz.viz import encode
+
+    tensor = torch.tensor(encode(comm.rank, comm.size, length), dtype=torch.float64)
+    comm.watch(tensor, "gradient")
+    algorithm.all_reduce(comm, tensor)
+
+
+@pytest.mark.slow
+def test_a_real_run_shows_every_message_it_sent_and_ends_with_every_contribution():
+    trace = dlviz.launch(all_reduce, ranks=3, args=(7,)).trace
+    figure = viz.messages(trace)
+    drawn = [row for frame in figure.frames for row, *_ in arrows(figure, frame)]
+    assert sorted(drawn) == list(range(len(trace.messages))) and len(drawn) == 12
+    assert [frame.name for frame in viz.message_frames(trace)[1:]] == [
+        f"step {i}" for i in range(4)
+    ]
+    own = shown(figure, figure.frames[0], 3, 7)
+    np.testing.assert_array_equal(own, np.eye(3, dtype=bool)[:, None].repeat(7, 1))
+    assert shown(figure, figure.frames[-1], 3, 7).all()

@@ -1,0 +1,365 @@
+"""The timeline's geometry: every bar a span, every arrow a message, every kind one series."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from viz_scenes import data_parallel
+
+from dlviz import viz
+from dlviz.trace import Trace
+from dlviz.viz.timeline import rows
+
+MS = 1e-3
+
+
+def span(rank=0, kind="forward", start=0.0, end=1.0, **fields):
+    return {"rank": rank, "lane": "compute", "kind": kind, "start": start, "end": end} | fields
+
+
+def bars(figure):
+    return {series.name: series for series in figure.data if series.type == "bar"}
+
+
+def line(figure, name="message"):
+    """Start, middle and head of each arrow: (arrows, 3) x and y, and what hover says."""
+    (series,) = [s for s in figure.data if s.type == "scatter" and (s.name or "").startswith(name)]
+    x, y, told = (np.reshape(v, (-1, 4)) for v in (series.x, series.y, series.customdata))
+    assert np.isnan(x[:, 3]).all() and np.isnan(y[:, 3]).all()
+    return x[:, :3], y[:, :3], told[:, 0]
+
+
+def row_of(figure, heights):
+    """The name of the row that each height lies in."""
+    ticks = np.array(figure.layout.yaxis.tickvals)
+    nearest = np.abs(np.asarray(heights)[:, None] - ticks).argmin(axis=1)
+    return [figure.layout.yaxis.ticktext[i] for i in nearest]
+
+
+@pytest.mark.parametrize("clock", ["device", "wall"])
+def test_every_span_is_a_bar_of_its_kind_from_its_start_to_its_end(clock):
+    trace = data_parallel(ranks=4, steps=2)
+    figure = viz.timeline(trace, clock=clock)
+    start, end = ("start", "end") if clock == "device" else ("wall_start", "wall_end")
+    drawn = bars(figure)
+    assert set(drawn) == set(trace.spans.kind)
+    for kind, series in drawn.items():
+        spans = trace.only(kind=kind).spans
+        np.testing.assert_allclose(series.base.astype(float), spans[start] / MS, rtol=1e-12)
+        np.testing.assert_allclose(series.x, (spans[end] - spans[start]) / MS, atol=1e-12)
+        lanes = zip(spans.rank, spans.lane, strict=True)
+        names = [f"rank {r}" + (" · comm" if lane == "comm" else "") for r, lane in lanes]
+        assert row_of(figure, series.y) == names
+    assert f"{'wall-clock' if clock == 'wall' else clock} time" in figure.layout.xaxis.title.text
+    assert figure.layout.xaxis.title.text.endswith("(ms)")
+
+
+def test_no_bar_hides_another_and_a_child_hangs_below_its_parent():
+    spans = [
+        span(kind="phase", start=0, end=9, depth=0),
+        span(kind="step", start=0, end=9, depth=1),
+        span(kind="phase", start=1, end=5, depth=2),
+        span(kind="forward", start=1, end=2, depth=3),
+        span(kind="forward", start=6, end=8, depth=2),
+    ]
+    figure = viz.timeline(Trace(spans))
+    boxes = []
+    for series in bars(figure).values():
+        for x, w, y, h in zip(series.base, series.x, series.y, series.width, strict=True):
+            boxes.append((x, x + w, y - h / 2, y + h / 2))
+    for i, a in enumerate(boxes):
+        for b in boxes[i + 1 :]:
+            wide, high = min(a[1], b[1]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[2], b[2])
+            assert wide <= 1e-9 or high <= 1e-9, (a, b)
+    tops = sorted((top, left) for left, _, top, _ in boxes)
+    assert [left for _, left in tops] == [0, 0, 1, 6, 1]  # from the top: outer to inner
+    floor = max(bottom for *_, bottom in boxes)
+    assert [b for *_, b in boxes].count(floor) == 2  # both forwards reach the row's floor
+
+
+def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
+    trace = data_parallel(ranks=3)
+    figure = viz.timeline(trace)
+    x, y, told = line(figure)
+    np.testing.assert_allclose(x[:, 0], trace.messages.sent / MS)
+    np.testing.assert_allclose(x[:, 2], trace.messages.received / MS)
+    assert row_of(figure, y[:, 0]) == [f"rank {rank} · comm" for rank in trace.messages.src]
+    assert row_of(figure, y[:, 2]) == [f"rank {rank} · comm" for rank in trace.messages.dst]
+    first = trace.messages[:1]
+    assert "rank 2 → rank 0" in told[0] and "4.0 KiB" in told[0]
+    for what in ("sent", "arrived", "received"):
+        assert f"{what} at {first[what][0] / MS:.3f} ms" in told[0]
+    assert not [s for s in viz.timeline(trace, messages=False).data if s.type == "scatter"]
+
+
+def test_a_message_without_spans_runs_between_the_first_rows_of_its_ranks():
+    messages = {"src": [1], "dst": [0], "sent": [0.2], "arrived": [0.4], "received": [0.5]}
+    figure = viz.timeline(Trace([span(0), span(1)], messages))
+    _, y, _ = line(figure)
+    assert row_of(figure, y[:, 0]) == ["rank 1"] and row_of(figure, y[:, 2]) == ["rank 0"]
+
+
+def test_a_message_that_nobody_received_ends_in_a_cross():
+    messages = {"src": [0, 0], "dst": [1, 1], "sent": [0.2, 0.3], "received": [0.6, np.nan]}
+    trace = Trace([span(0), span(1)], messages, meta={"outcome": "failed"})
+    figure = viz.timeline(trace)
+    assert len(line(figure)[0]) == 1
+    x, _, told = line(figure, "never received")
+    assert x.tolist() == [[300.0] * 3] and "never received" in told[0]
+    cross = next(s for s in figure.data if s.name == "never received")
+    assert cross.marker.symbol == "x"
+    assert "The run failed" in figure.layout.title.subtitle.text
+
+
+def test_a_part_of_a_trace_draws_the_arrows_that_have_both_ends():
+    trace = data_parallel(ranks=3).only(rank=[1, 2])
+    figure = viz.timeline(trace)
+    table = trace.messages
+    inside = np.isin(table.src, [1, 2]) & np.isin(table.dst, [1, 2])
+    assert 0 < inside.sum() < len(table)
+    np.testing.assert_allclose(line(figure)[0][:, 0], table.sent[inside] / MS)
+    assert "rank 0" not in figure.layout.yaxis.ticktext
+    alone = viz.timeline(trace.only(kind="backward", lane="compute"))
+    assert max(bars(alone)["backward"].width) == pytest.approx(0.84 - 19 / 59)
+
+
+def test_rows_are_ranks_and_lanes_a_ranks_own_lane_first():
+    spans = [span(1, lane="comm"), span(1), span(0), span(1, lane="compute2")]
+    assert list(rows(Trace(spans, meta={"ranks": 3}))) == [
+        (0, "compute"), (1, "compute"), (1, "comm"), (1, "compute2"), (2, ""),
+    ]  # fmt: skip
+    figure = viz.timeline(Trace(spans))
+    assert list(figure.layout.yaxis.ticktext) == [
+        "rank 0", "rank 1", "rank 1 · comm", "rank 1 · compute2",
+    ]  # fmt: skip
+    low, high = figure.layout.yaxis.range
+    assert low > max(figure.layout.yaxis.tickvals) and high < 0  # rank 0 on top
+
+
+def test_a_rank_that_recorded_nothing_keeps_its_row_and_says_so():
+    figure = viz.timeline(Trace([span(0), span(2)], meta={"ranks": 3, "outcome": "failed"}))
+    assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1", "rank 2"]
+    (note,) = figure.layout.annotations
+    assert note.text == "rank 1 recorded nothing" and note.y == figure.layout.yaxis.tickvals[1]
+
+
+def test_waits_are_hatched_and_legends_name_every_kind_once():
+    figure = viz.timeline(data_parallel())
+    assert bars(figure)["wait"].marker.pattern.shape
+    assert not bars(figure)["forward"].marker.pattern.shape
+    shown = [s.name for s in figure.data if s.showlegend is not False]
+    assert shown == ["step", "data", "forward", "backward", "update", "collective", "send", "recv",
+                     "wait", "message"]  # fmt: skip
+
+
+def test_a_kind_of_the_programs_own_gets_a_series_too():
+    figure = viz.timeline(Trace([span(kind="<i>mine</i>"), span(kind="forward", start=2, end=3)]))
+    assert list(bars(figure)) == ["forward", "&lt;i&gt;mine&lt;/i&gt;"]
+
+
+@pytest.mark.parametrize(
+    ("length", "unit", "size"), [(90.0, "s", 1.0), (0.02, "ms", 1e-3), (3e-4, "µs", 1e-6)]
+)
+def test_the_axis_bears_a_unit_that_fits(length, unit, size):
+    figure = viz.timeline(Trace([span(start=0.0, end=length)]))
+    assert figure.layout.xaxis.title.text.endswith(f"({unit})")
+    assert figure.data[0].x[0] == pytest.approx(length / size)
+
+
+@pytest.mark.parametrize(
+    ("meta", "says"),
+    [
+        ({"clock": "wall"}, "wall clock: what this machine took"),
+        ({"clock": "simulated"}, "simulated: what the cost model says"),
+        ({"clock": "paced", "lateness": {"worst": 2e-3, "median": 1e-5}},
+         "paced: a real run .* late by 10 µs in the median, 2 ms at worst"),
+        ({"machine": "8 x <A>"}, "8 x &lt;A&gt;"),
+        ({"warning": "rank 3 was late"}, "Warning: rank 3 was late"),
+        ({"outcome": "unreceived"}, "Some messages were never received"),
+    ],
+)  # fmt: skip
+def test_the_subtitle_says_which_clock_on_what_and_what_went_wrong(meta, says):
+    import re
+
+    subtitle = viz.timeline(Trace([span()], meta=meta)).layout.title.subtitle.text
+    assert re.search(says, subtitle.replace("<br>", " "))
+
+
+def test_the_wall_clock_of_a_paced_run_is_named_as_such():
+    trace = data_parallel(2)
+    assert (
+        "wall clock of a paced run" in viz.timeline(trace, clock="wall").layout.title.subtitle.text
+    )
+    assert viz.timeline(trace).data[0].base[0] == 0.0  # device columns by default
+
+
+def test_a_wall_trace_is_drawn_by_its_wall_columns():
+    times = {"wall_start": 1.0, "wall_end": 3.0}
+    figure = viz.timeline(Trace([span(start=0.0, end=0.5, **times)], meta={"clock": "wall"}))
+    assert (figure.data[0].base[0], figure.data[0].x[0]) == (1.0, 2.0)
+
+
+def test_a_clock_that_the_trace_does_not_bear_is_refused():
+    with pytest.raises(ValueError, match="clock='wall' cannot be drawn: this simulated Trace has"):
+        viz.timeline(Trace([span()]), clock="wall")
+    with pytest.raises(ValueError, match="clock='moon' is not a clock of a Trace"):
+        viz.timeline(Trace([span()]), clock="moon")
+
+
+def test_markup_in_names_is_shown_and_long_names_are_cut_in_labels_and_wrapped_on_hover():
+    evil = '<a href="x">%{y}</a> $x$'
+    long = "layer" * 100
+    trace = Trace(
+        [
+            span(name=evil, where="/tmp/<b>.py:3", fields={"<u>": "<s>"}),
+            span(name=long, start=1.0, end=2.0),
+            span(rank=1, lane="<b>lane</b>"),
+        ]
+    )
+    figure = viz.timeline(trace, title="<h1>")
+    series = figure.data[0]
+    assert series.text[0].startswith("&lt;a href") and "&lt;b&gt;.py:3" in series.customdata[0]
+    assert "&lt;u&gt; &lt;s&gt;" in series.customdata[0]
+    assert len(series.text[1]) == 24 and series.text[1].endswith("…")
+    lines = series.customdata[1].split("<br>")
+    assert max(map(len, lines)) <= 70 and "".join(lines).count("layer") == 100
+    assert figure.layout.yaxis.ticktext[1] == "rank 1 · &lt;b&gt;lane&lt;/b&gt;"
+    assert figure.layout.title.text == "<b>&lt;h1&gt;</b>"
+    for raw in ("<a", "<u>", "$x$", "<h1>", "<b>lane"):
+        assert raw not in figure.to_json().replace("\\u003c", "<")
+
+
+def test_labels_say_the_name_else_the_peer_microbatch_step_or_bucket():
+    spans = [
+        span(name="layer 1", microbatch=3, start=0, end=1),
+        span(microbatch=3, start=1, end=2),
+        span(kind="recv", peer=1, microbatch=3, start=2, end=3),
+        span(kind="step", step=7, start=3, end=4),
+        span(kind="collective", bucket=2, start=4, end=5),
+        span(rank=1, kind="update"),
+    ]
+    drawn = bars(viz.timeline(Trace(spans)))
+    assert [list(drawn[kind].text) for kind in ("forward", "recv", "step", "collective")] == [
+        ["layer 1", "forward 3"], ["recv from 1"], ["step 7"], ["collective b2"],
+    ]  # fmt: skip
+    assert list(drawn["update"].text) == ["update"]
+    assert "microbatch 3" in drawn["forward"].customdata[0]
+
+
+def test_hover_says_whom_a_wait_waited_for_and_what_that_one_was_doing():
+    spans = [
+        span(0, "recv", 1.0, 4.1, peer=2, flow=0),
+        span(1, "recv", 3.6, 4.0, peer=2, flow=1),
+        span(2, "backward", 0.0, 3.0, depth=0),
+        span(2, "backward", 0.0, 1.0, depth=1, name="layer 2"),
+        span(2, "backward", 1.0, 3.0, depth=1, name="layer 1"),
+        span(2, "recv", 0.0, 3.0, lane="comm", peer=1),
+    ]
+    messages = {"src": [2, 2], "dst": [0, 1], "sent": [3.0, 3.5], "received": [4.1, 4.0]}
+    trace = Trace(spans, messages)
+    waits = viz.waited_for(trace)
+    assert waits[0] == "waited 3.1 s for rank 2, which was in backward layer 1"
+    assert waits[1] == "waited 400 ms for rank 2, whose message was already on its way"
+    assert waits[5] == "waited 3 s for rank 1, of which the Trace says nothing at that time"
+    assert set(waits) == {0, 1, 5}
+    hover = bars(viz.timeline(trace))["recv"].customdata[0].replace("<br>", " ")
+    assert waits[0] in hover and "recv from rank 2" in hover
+
+
+def test_who_waits_for_one_that_waits_is_told_so():
+    spans = [
+        span(0, "wait", 0.0, 2.0, peer=1),
+        span(1, "recv", 0.0, 2.0, peer=2),
+        span(1, "send", 1.0, 1.0, lane="compute"),
+        span(2, "forward", 0.0, 2.0, microbatch=4),
+    ]
+    waits = viz.waited_for(Trace(spans))
+    assert waits[0] == "waited 2 s for rank 1, which was itself waiting for rank 2"
+    assert waits[1] == "waited 2 s for rank 2, which was in forward 4"
+
+
+def test_the_wait_lookup_agrees_with_a_search_through_all_spans():
+    trace = data_parallel(ranks=5, steps=2)
+    spans, messages = trace.spans, trace.messages
+    checked = 0
+    for i, told in viz.waited_for(trace).items():
+        begin, sent = spans.start[i], messages.sent[spans.flow[i]]
+        if sent <= begin:
+            assert told.endswith("on its way")
+            continue
+        at = (begin + min(sent, spans.end[i])) / 2
+        inside = (spans.rank == spans.peer[i]) & (spans.start <= at) & (at < spans.end)
+        works = [j for j in np.flatnonzero(inside) if spans.kind[j] == "backward"]
+        if works:
+            checked += 1
+            deepest = max(works, key=lambda j: spans.depth[j])
+            assert told.endswith(f"which was in backward {spans.name[deepest]}")
+    assert checked > 5
+
+
+def test_an_empty_trace_and_one_span_are_figures():
+    empty = viz.timeline(Trace())
+    assert len(empty.data) == 0 and empty.layout.annotations[0].text == "nothing was recorded"
+    one = viz.timeline(Trace([span(start=2.0, end=2.0)]))
+    assert one.data[0].base[0] * 1e-6 == pytest.approx(2.0) and one.data[0].x[0] == 0
+    low, high = one.layout.xaxis.range
+    assert low < high
+
+
+def many(count, ranks=8):
+    rank = np.repeat(np.arange(ranks), count // ranks)
+    turn = np.tile(np.arange(count // ranks), ranks)
+    kind = np.array(["forward", "backward", "send", "recv"], object)[turn % 4]
+    peer = np.where(turn % 4 >= 2, (rank + 1) % ranks, -1)
+    spans = {"rank": rank, "kind": kind, "start": turn * MS, "end": turn * MS + 0.9 * MS,
+             "microbatch": turn // 4, "peer": peer}  # fmt: skip
+    sends = turn % 4 == 2
+    sent = turn[sends] * MS
+    messages = {"src": rank[sends], "dst": peer[sends], "sent": sent, "received": sent + MS}
+    return Trace(spans, messages)
+
+
+def test_16384_spans_are_four_series_drawn_in_no_time():
+    trace = many(16_384)
+    begin = time.perf_counter()
+    figure = viz.timeline(trace)
+    assert time.perf_counter() - begin < 3  # takes 0.2 s on two cores
+    assert sorted(bars(figure)) == ["backward", "forward", "recv", "send"]
+    assert sum(len(series.x) for series in bars(figure).values()) == 16_384
+    assert line(figure)[0].shape == (4096, 3)
+    assert next(s for s in figure.data if s.name == "message (4,096: click)").visible != True  # noqa: E712
+    assert max(map(len, bars(figure)["forward"].text)) == 0  # too narrow for a label
+
+
+def test_of_too_many_spans_the_longest_are_drawn_and_it_says_so():
+    trace = many(64)
+    trace.spans.end[10] += 0.05 * MS
+    figure = viz.timeline(trace, max_spans=1)
+    assert sum(len(series.x) for series in bars(figure).values()) == 1
+    (only,) = bars(figure).values()
+    assert only.base[0] == pytest.approx(trace.spans.start[10] / MS)
+    assert "The longest 1 of 64 spans are drawn." in figure.layout.title.subtitle.text
+
+
+def test_the_table_holds_count_total_mean_and_share_of_each_kind():
+    trace = data_parallel(ranks=2, steps=1)
+    table = viz.timeline_table(trace).set_index(["rank", "kind"])
+    row = table.loc[(0, "forward")]  # two layers inside one forward: counted, not added twice
+    assert row["count"] == 3
+    assert row["total"] == pytest.approx(2e-3) and row["mean"] == pytest.approx(4e-3 / 3)
+    length = trace.spans.end.max() - trace.spans.start.min()
+    assert row["share"] == pytest.approx(2e-3 / length)
+    assert table["share"].max() <= 1 + 1e-9
+    assert table["count"].sum() == len(trace.spans)
+    assert len(viz.timeline_table(Trace())) == 0
+
+
+def test_drawing_leaves_the_trace_as_it_is():
+    trace = data_parallel(2)
+    before = {name: trace.spans[name].copy() for name in trace.spans.names}
+    viz.timeline(trace)
+    viz.timeline_table(trace)
+    for name, column in before.items():
+        np.testing.assert_array_equal(trace.spans[name], column)

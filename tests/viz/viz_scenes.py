@@ -1,0 +1,170 @@
+"""Traces for the tests of the views: what a data-parallel step and a ring all-reduce leave
+behind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlviz.trace import Trace
+from dlviz.viz.contributions import encode
+
+
+def data_parallel(ranks: int = 4, steps: int = 1, slow: int = 2) -> Trace:
+    """Data parallel with two buckets on a `comm` lane; rank `slow` computes half as fast again."""
+    spans, messages = [], []
+    free = {(rank, lane): 0.0 for rank in range(ranks) for lane in ("compute", "comm")}
+
+    def span(rank, lane, kind, start, end, depth, **fields):
+        spans.append(
+            {"rank": rank, "lane": lane, "kind": kind, "start": start, "end": end, "depth": depth}
+            | {"wall_start": start + 1e-4, "wall_end": end + 1e-4, "where": "train.py:12"}
+            | fields
+        )
+
+    for step in range(steps):
+        ready = {}  # when a bucket's gradients exist
+        begun = dict(free)
+        for rank in range(ranks):
+            pace = 1.5 if rank == slow else 1.0
+            at = free[rank, "compute"]
+            span(rank, "compute", "data", at, at + 0.4e-3, 1, step=step)
+            at += 0.4e-3
+            for kind, cost, layers in (("forward", 1e-3, (0, 1)), ("backward", 2e-3, (1, 0))):
+                start = at
+                for layer in layers:
+                    span(
+                        rank,
+                        "compute",
+                        kind,
+                        at,
+                        at + cost * pace,
+                        2,
+                        step=step,
+                        name=f"layer {layer}",
+                    )
+                    at += cost * pace
+                    if kind == "backward":
+                        ready[rank, 1 - layer] = at
+                span(rank, "compute", kind, start, at, 1, step=step)
+            free[rank, "compute"] = at
+        for bucket in (0, 1):
+            at = {rank: max(ready[rank, bucket], free[rank, "comm"]) for rank in range(ranks)}
+            start = dict(at)
+            for _ in range(2 * (ranks - 1)):
+                sent = dict(at)
+                for rank in range(ranks):
+                    left = (rank - 1) % ranks
+                    arrives = sent[left] + 0.25e-3
+                    flow = len(messages)
+                    done = max(sent[rank], arrives)
+                    messages.append(
+                        {"src": left, "dst": rank, "nbytes": 4096, "sent": sent[left], "op": "add"}
+                        | {"arrived": arrives, "received": done, "step": step, "group": "world"}
+                        | {"wall_sent": sent[left] + 1e-4, "wall_received": done + 1e-4}
+                    )
+                    common = {"step": step, "bucket": bucket, "flow": flow, "nbytes": 4096}
+                    span(left, "comm", "send", sent[left], sent[left], 1, peer=rank, **common)
+                    span(rank, "comm", "recv", sent[rank], done, 1, peer=left, **common)
+                    at[rank] = done
+            for rank in range(ranks):
+                span(
+                    rank,
+                    "comm",
+                    "collective",
+                    start[rank],
+                    at[rank],
+                    0,
+                    step=step,
+                    bucket=bucket,
+                    name=f"all-reduce bucket {bucket}",
+                    group="world",
+                    sequence=2 * step + bucket,
+                )
+                free[rank, "comm"] = at[rank]
+        for rank in range(ranks):
+            at, arrived = free[rank, "compute"], free[rank, "comm"]
+            span(rank, "compute", "wait", at, max(at, arrived), 1, step=step, name="gradients")
+            at = max(at, arrived)
+            span(rank, "compute", "update", at, at + 0.6e-3, 1, step=step)
+            free[rank, "compute"] = at + 0.6e-3
+            span(
+                rank,
+                "compute",
+                "step",
+                begun[rank, "compute"],
+                at + 0.6e-3,
+                0,
+                step=step,
+                name=f"step {step}",
+            )
+    meta = {
+        "clock": "paced",
+        "ranks": ranks,
+        "machine": "classroom machine",
+        "outcome": "completed",
+        "lateness": {"worst": 3.1e-4, "median": 2.2e-5},
+        "tolerance": 1e-3,
+    }
+    return Trace(spans=spans, messages=messages, meta=meta)
+
+
+def ring(ranks: int = 4, length: int = 16, sabotage=None, steps: bool = True) -> Trace:
+    """A ring all-reduce of encoded buffers, as the snapshots and messages of real ranks would tell
+    it.
+
+    `sabotage(hop, rank, buffer)` may change what a rank holds after its receive of that hop.
+    Without `steps` the messages bear no step, as if the program had not said which it was in.
+    """
+    buffers = [np.array(encode(rank, ranks, length)) for rank in range(ranks)]
+    bound = [chunk * length // ranks for chunk in range(ranks + 1)]
+    messages, snapshots, count = [], [], [0] * ranks
+
+    def snapshot(rank, time):
+        snapshots.append(
+            {
+                "rank": rank,
+                "name": "buffer",
+                "time": time,
+                "wall": time,
+                "step": -1,
+                "index": count[rank],
+                "where": "ring.py:9",
+                "array": buffers[rank].copy(),
+            }
+        )
+        count[rank] += 1
+
+    for hop in range(2 * (ranks - 1)):
+        adds = hop < ranks - 1
+        shift = hop if adds else hop - ranks  # all_gather goes on with chunk r + 1
+        held = [buffer.copy() for buffer in buffers]
+        for rank in range(ranks):
+            snapshot(rank, hop * 1e-3)
+        for rank in range(ranks):
+            chunk, right = (rank - shift) % ranks, (rank + 1) % ranks
+            low, high = bound[chunk], bound[chunk + 1]
+            if low < high:
+                part = held[rank][low:high]
+                buffers[right][low:high] = buffers[right][low:high] + part if adds else part
+                messages.append(
+                    {
+                        "src": rank,
+                        "dst": right,
+                        "nbytes": 8 * (high - low),
+                        "offset": low,
+                        "count": high - low,
+                    }
+                    | {"op": "add" if adds else "copy", "step": hop if steps else -1}
+                    | {
+                        "sent": (hop + 0.1) * 1e-3,
+                        "arrived": (hop + 0.8) * 1e-3,
+                        "received": (hop + 0.8) * 1e-3,
+                    }
+                    | {"wall_sent": (hop + 0.1) * 1e-3, "wall_received": (hop + 0.8) * 1e-3}
+                )
+        for rank in range(ranks):
+            if sabotage:
+                sabotage(hop, rank, buffers[rank])
+            snapshot(rank, (hop + 0.8) * 1e-3)
+    meta = {"clock": "wall", "ranks": ranks, "machine": "2 cores"}
+    return Trace(messages=messages, buffers=snapshots, meta=meta)
