@@ -171,7 +171,8 @@ def _summary(options: argparse.Namespace, run: Run) -> str:
     from dlviz.models import MLP, accuracy
 
     clock = "wall clock" if run.trace.meta["clock"] == "wall" else "device clock, classroom machine"
-    shares = metrics.breakdown(run.trace)
+    numbered = set(run.trace.spans.step.tolist()) - {-1}
+    shares = metrics.breakdown(run.trace.only(step=numbered))  # without what went before step 0
     columns: dict[str, list[str]] = {
         "rank": [str(rank) for rank in run.trace.ranks],
         "compute": _milliseconds(shares["compute"] + shares["update"]),
@@ -186,7 +187,7 @@ def _summary(options: argparse.Namespace, run: Run) -> str:
         [
             f"{options.strategy} on {_plural(options.ranks, 'rank')}, {options.data}, "
             f"{_plural(options.steps, 'step')} of {BATCH} images: {run.seconds:.2f} s "
-            f"(times below: {clock})",
+            f"(below, the steps by the {clock})",
             "",
             *_table(columns),
             "",
