@@ -73,6 +73,7 @@ def worker(comm, way, all_reduce, dtype, steps, bucket_bytes=200):
     x, flags, target = (t.tensor_split(comm.size)[comm.rank] for t in sample(dtype))
     if way == "ddp":
         net = DDP(model, comm, all_reduce, bucket_bytes)
+        model.seen += 10 * comm.rank  # the next forward must undo it
     else:
         model = net = Odd(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
