@@ -1,0 +1,282 @@
+"""Paced runs: device times are exact, wall times follow, and what goes wrong shows.
+
+The device columns must equal the closed form to rounding, on any machine. The wall columns are
+measured: here only that they move when they must; how near they come is a benchmark.
+"""
+
+import math
+import time
+
+import pytest
+import torch
+
+import dlviz
+from dlviz import metrics
+from dlviz.machine import Device, Link, Machine, Topology
+
+pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
+
+DEVICE = Device("test", flops=1e9, memory=1e9, memory_bandwidth=1e9)
+NO_LINK = Link(0.0, 1e30)
+LINK = Link(1e-3, 1e6)  # 1 ms + 1 us a byte
+
+
+def machine(topology, step=0.005, gamma=0.0):
+    return Machine(Device("test", 1e9, 1e9, 1e9, gamma), topology, step)
+
+
+def gpipe(comm, m, math_seconds=0.0, stop_rank=None):
+    """All forwards, then all backwards, of m microbatches through comm.size stages."""
+    p, r = comm.size, comm.rank
+    x = torch.zeros(4)
+    sends = []
+    comm.barrier()
+    for i in range(m):
+        if r > 0:
+            comm.recv(x, src=r - 1)
+        with comm.compute("forward", microbatch=i):
+            time.sleep(math_seconds)
+            x = x + 1
+        if r < p - 1:
+            sends.append(comm.isend(x, r + 1))
+        if r == stop_rank and i == 2:
+            time.sleep(0.05)
+    for i in range(m):
+        if r < p - 1:
+            comm.recv(x, src=r + 1)
+        with comm.compute("backward", microbatch=i):
+            x = x + 1
+        if r > 0:
+            sends.append(comm.isend(x, r - 1))
+    for send in sends:
+        send.wait()
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 4), (3, 5), (4, 8)])
+def test_the_device_bubble_of_gpipe_is_the_formula(p, m):
+    run = dlviz.launch(gpipe, ranks=p, machine=machine(Topology.switch(p, NO_LINK)), args=(m,))
+    run.trace.validate()
+    assert metrics.bubble_ratio(run.trace, clock="device") == pytest.approx((p - 1) / m, rel=1e-6)
+    window = (m + p - 1) * 0.015
+    spans = run.trace.only(kind=("forward", "backward")).spans
+    assert spans.end.max() - spans.start.min() == pytest.approx(window, rel=1e-6)
+
+
+def test_math_longer_than_its_pace_moves_the_measured_bubble_and_warns():
+    with pytest.warns(RuntimeWarning, match="could not keep its pace: the math of"):
+        run = dlviz.launch(
+            gpipe, ranks=2, machine=machine(Topology.switch(2, NO_LINK)), args=(6, 0.02)
+        )
+    device = metrics.bubble_ratio(run.trace, clock="device")
+    assert device == pytest.approx(1 / 6, rel=1e-6)
+    assert abs(metrics.bubble_ratio(run.trace, clock="wall") / device - 1) > 0.2
+    assert "could not keep its pace" in run.trace.meta["warning"]
+    assert "could not keep its pace" in dlviz.viz.timeline(run.trace).layout.title.subtitle.text
+
+
+def test_a_rank_that_stops_for_50_ms_shows_in_the_wall_columns_and_the_lateness():
+    run = dlviz.launch(
+        gpipe, ranks=2, machine=machine(Topology.switch(2, NO_LINK)), args=(6, 0.0, 0)
+    )
+    assert run.trace.meta["lateness"]["worst"] > 0.03
+    assert "late" in run.trace.meta["warning"]
+    device = metrics.bubble_ratio(run.trace, clock="device")
+    assert device == pytest.approx(1 / 6, rel=1e-6)
+    assert abs(metrics.bubble_ratio(run.trace, clock="wall") / device - 1) > 0.05
+
+
+def test_wall_times_are_never_before_device_times():
+    run = dlviz.launch(gpipe, ranks=3, machine=machine(Topology.switch(3, NO_LINK)), args=(4,))
+    spans = run.trace.only(kind=("forward", "backward")).spans
+    assert (spans.wall_end >= spans.end - 1e-6).all()
+
+
+def server_and_clients(comm):
+    """Everybody sends rank 0 a message of 1000 bytes at the same time."""
+    comm.barrier()
+    x = torch.zeros(250)
+    if comm.rank:
+        comm.isend(x, 0).wait()
+        return None
+    return [comm.recv(x) for _ in range(comm.size - 1)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_messages_to_one_rank_go_through_its_port_one_at_a_time(ranks):
+    run = dlviz.launch(
+        server_and_clients, ranks=ranks, machine=machine(Topology.switch(ranks, LINK))
+    )
+    messages = run.trace.messages
+    start = messages.sent.min()
+    each = 1e-3 + 1000e-6
+    assert messages.sent == pytest.approx(start, abs=1e-9)
+    assert sorted(messages.arrived - start) == pytest.approx(
+        [each * (i + 1) for i in range(ranks - 1)], abs=1e-9
+    )
+    assert sorted(run.results[0]) == list(range(1, ranks))
+
+
+def late_first(comm):
+    """Rank 1 sends at device time 40 ms, rank 2 at 10 ms, by the wall clock both at once."""
+    comm.barrier()
+    x = torch.full((1,), float(comm.rank))
+    if comm.rank == 0:
+        return [comm.recv(x) for _ in range(2)]
+    with comm.compute("forward", seconds=0.04 if comm.rank == 1 else 0.01):
+        pass
+    comm.isend(x, 0).wait()
+
+
+def test_a_receive_from_any_source_delivers_in_the_order_of_device_time():
+    run = dlviz.launch(late_first, ranks=3, machine=machine(Topology.switch(3, LINK)))
+    assert run.results[0] == [2, 1]
+
+
+def two_sends(comm):
+    comm.barrier()
+    x = torch.zeros(250)
+    if comm.rank == 0:
+        first, second = comm.isend(x, 1), comm.isend(x, 2)
+        first.wait()
+        second.wait()
+    else:
+        comm.recv(x, 0)
+
+
+def test_a_senders_port_takes_one_message_at_a_time():
+    run = dlviz.launch(two_sends, ranks=3, machine=machine(Topology.switch(3, LINK)))
+    sent = run.trace.messages.sent
+    assert abs(sent[1] - sent[0]) == pytest.approx(2e-3, abs=1e-9)
+
+
+def across(comm):
+    """Ranks 0 and 1 of one rack send to ranks 2 and 3 of the other at the same time."""
+    comm.barrier()
+    x = torch.zeros(250)
+    if comm.rank < 2:
+        comm.isend(x, comm.rank + 2).wait()
+    else:
+        comm.recv(x, comm.rank - 2)
+
+
+def test_two_racks_share_the_link_between_them():
+    slow = Link(1e-3, 1e5)
+    topology = Topology.racks(2, 2, inside=Link(1e-4, 1e9), between=slow)
+    run = dlviz.launch(across, ranks=4, machine=machine(topology))
+    arrived = sorted(run.trace.messages.arrived - run.trace.messages.sent.min())
+    assert arrived[1] - arrived[0] == pytest.approx(1000 / 1e5, rel=1e-6)
+
+
+def collectives(comm):
+    with comm.compute("forward", seconds=0.01 * (comm.rank + 1)):
+        pass
+    for _ in range(2):
+        comm.all_reduce(torch.zeros(1000))
+
+
+def test_the_backends_collective_starts_at_the_latest_rank_and_lasts_its_price():
+    run = dlviz.launch(collectives, ranks=4, machine=machine(Topology.switch(4, LINK), gamma=1e-7))
+    price = dlviz.sim.collective_seconds("ring", 4, 4000, 1e-3, 1e-6, 1e-7)
+    ends = run.trace.only(kind="forward").spans.end
+    spans = run.trace.only(kind="collective").spans
+    first, second = spans.end[spans.sequence == 0], spans.end[spans.sequence == 1]
+    assert first == pytest.approx(ends.max() + price, abs=1e-9)
+    assert second == pytest.approx(ends.max() + 2 * price, abs=1e-9)
+
+
+def test_adding_a_received_message_takes_gamma_a_byte():
+    def worker(comm):
+        comm.barrier()
+        x = torch.ones(500)
+        if comm.rank:
+            comm.isend(x, 0).wait()
+        else:
+            comm.irecv(x, 1, op="add").wait()
+            with comm.compute("forward"):
+                pass
+        return x[0].item()
+
+    run = dlviz.launch(worker, ranks=2, machine=machine(Topology.switch(2, LINK), gamma=1e-6))
+    assert run.results == [2.0, 1.0]
+    arrived = run.trace.messages.arrived[0]
+    start = run.trace.only(kind="forward").spans.start[0]
+    assert start - arrived == pytest.approx(2000e-6, abs=1e-9)
+
+
+def test_a_synchronous_send_lasts_until_the_receiver_takes_the_message():
+    def worker(comm):
+        comm.barrier()
+        x = torch.zeros(1)
+        if comm.rank == 0:
+            comm.send(x, 1)
+        else:
+            with comm.compute("forward", seconds=0.03):
+                pass
+            comm.recv(x, 0)
+
+    run = dlviz.launch(worker, ranks=2, machine=machine(Topology.switch(2, LINK)))
+    forward_end = run.trace.only(kind="forward").spans.end[0]
+    assert run.trace.only(kind="send").spans.end[0] == pytest.approx(forward_end, abs=1e-9)
+
+
+def test_another_lanes_work_is_waited_for_in_device_time():
+    def job(comm):
+        with comm.compute("forward", seconds=0.03):
+            pass
+        return threading_name()
+
+    def threading_name():
+        import threading
+
+        return threading.current_thread().name
+
+    def worker(comm):
+        lane = comm.lane("side")
+        with comm.compute("forward", seconds=0.01):
+            pass
+        handle = lane.submit(job)
+        with comm.compute("backward", seconds=0.01):
+            pass
+        result = handle.wait()
+        with comm.compute("update"):
+            pass
+        return result
+
+    run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
+    assert run.results == ["side"]
+    rows = {(s.lane, s.kind): s for s in run.trace.spans.rows()}
+    submitted = rows["compute", "forward"].end
+    side = rows["side", "forward"]
+    assert side.start == pytest.approx(submitted, abs=1e-9)
+    assert rows["compute", "backward"].start == pytest.approx(submitted, abs=1e-9)
+    assert rows["compute", "update"].start == pytest.approx(submitted + 0.03, abs=1e-9)
+
+
+def test_hold_sleeps_the_debt_off_at_once():
+    def worker(comm):
+        with comm.compute("forward", seconds=0.2):
+            pass
+        before = time.perf_counter()
+        comm.hold()
+        return time.perf_counter() - before
+
+    (held,) = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK))).results
+    assert 0.15 < held < 1
+
+
+def test_an_operation_that_the_machine_has_no_time_for_is_refused():
+    def worker(comm):
+        with comm.compute("compress"):
+            pass
+
+    with pytest.raises(dlviz.RankError, match="give seconds="):
+        dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
+
+
+def test_a_paced_run_states_its_clock_machine_and_lateness():
+    run = dlviz.launch(gpipe, ranks=2, machine=dlviz.machine.classroom(2), args=(2,))
+    meta = run.trace.meta
+    assert meta["clock"] == "paced" and "classroom" in meta["machine"]
+    assert set(meta["lateness"]) == {"worst", "median"}
+    assert meta["tolerance"] == 0.005
+    assert not math.isnan(meta["lateness"]["worst"])
