@@ -1,0 +1,60 @@
+r"""Parameter-server all-reduce: all ranks send their tensor to one, which sums and sends it back.
+
+       1   2   3       gather: the server takes one message at a time and adds it to its own
+        \  |  /
+         \ | /
+           0           the server: n-1 tensors come in and n-1 go out through its one port
+         / | \
+        /  |  \
+       1   2   3       send back: the sum, one message at a time
+
+The server is one of the ranks. It adds the others' tensors in rank order, whichever comes first, so
+that a sum repeats to the last bit; the others copy it, so all ranks end with the same bits.
+
+Source: M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
+In PyTorch: torch.distributed.reduce to one rank and broadcast from there; servers that answer each
+rank at its own time are built on torch.distributed.rpc.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from dlviz.cluster import Comm
+from dlviz.collectives.flat import flattened
+
+
+def all_reduce(comm: Comm, tensor: torch.Tensor, server: int = 0) -> None:
+    """Sum `tensor` over all ranks at rank `server`, in place on every rank. All give the same shape
+    and dtype. ValueError for a server that is no rank.
+
+    Cost: 2(n-1) steps, the server sends (n-1) * nbytes, each other rank nbytes.
+    """
+    if not 0 <= server < comm.size:
+        raise ValueError(f"server={server!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
+    others = [rank for rank in range(comm.size) if rank != server]
+    with flattened(tensor) as row:
+        if len(row) and comm.rank == server:
+            _serve(comm, row, others)
+        elif len(row):
+            _ask(comm, row, server, others)
+
+
+def _serve(comm: Comm, row: torch.Tensor, others: list[int]) -> None:
+    for step, rank in enumerate(others):
+        with comm.span("phase", "gather", step=step):
+            comm.recv(row, rank, op="add")
+    sends = []
+    for step, rank in enumerate(others, start=len(others)):
+        with comm.span("phase", "send back", step=step):
+            sends.append(comm.isend(row, rank))
+    for send in sends:
+        send.wait()
+
+
+def _ask(comm: Comm, row: torch.Tensor, server: int, others: list[int]) -> None:
+    turn = others.index(comm.rank)
+    with comm.span("phase", "gather", step=turn):
+        comm.isend(row, server).wait()
+    with comm.span("phase", "send back", step=len(others) + turn):
+        comm.recv(row, server)

@@ -1,0 +1,45 @@
+"""A collective as data: who sends which elements to whom in which step, to be added or copied.
+
+A pattern is a list of `Transfer`s ordered by step, then by sender. It says what an algorithm should
+do, apart from the code that does it (dlviz/collectives): each checks the other. Elements are
+counted from the start of the flattened tensor. No transfer is made of no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Transfer:
+    """In `step`, rank `src` sends `count` elements from `offset` on to rank `dst`, which puts them
+    in the place of its own (op "copy") or adds them to its own (op "add")."""
+
+    step: int
+    src: int
+    dst: int
+    offset: int
+    count: int
+    op: str
+
+
+def elements_sent(transfers: Iterable[Transfer], ranks: int) -> list[int]:
+    """How many elements each of `ranks` ranks sends."""
+    sent = [0] * ranks
+    for transfer in transfers:
+        sent[transfer.src] += transfer.count
+    return sent
+
+
+def steps(transfers: Iterable[Transfer]) -> int:
+    """How many steps have a transfer in them."""
+    return len({transfer.step for transfer in transfers})
+
+
+def check_size(ranks: int, length: int) -> None:
+    """Raise ValueError unless a tensor of `length` elements can be spread over `ranks` ranks."""
+    if ranks < 1:
+        raise ValueError(f"ranks={ranks!r} cannot hold a collective: use 1 or more.")
+    if length < 0:
+        raise ValueError(f"length={length!r} is no number of elements: use 0 or more.")
