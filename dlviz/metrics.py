@@ -32,6 +32,19 @@ def makespan(trace: Trace, clock: str = "device") -> float:
     return float(end.max() - start.min()) if len(start) else 0.0
 
 
+def step_seconds(trace: Trace, clock: str = "device") -> np.ndarray:
+    """Seconds of each step: from the first start to the last end of the spans that bear it.
+
+    One entry per step, in the steps' order; spans without a step count as none.
+    """
+    _, start, end = _times(trace.spans, clock)
+    steps, of = np.unique(trace.spans.step, return_inverse=True)
+    first, last = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
+    np.minimum.at(first, of, start)
+    np.maximum.at(last, of, end)
+    return (last - first)[steps >= 0]
+
+
 def busy(trace: Trace, clock: str = "device") -> np.ndarray:
     """Seconds per rank in which a forward or backward span is open on any lane of it."""
     return _open(trace, COMPUTE, clock)

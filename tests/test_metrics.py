@@ -370,3 +370,20 @@ def test_a_clock_that_the_trace_does_not_bear_is_refused(metric):
         metric(simulated, clock="wall")
     with pytest.raises(ValueError, match="clock='sundial' is none: use 'device' or 'wall'"):
         metric(simulated, clock="sundial")
+
+
+def test_a_step_lasts_from_its_first_start_to_its_last_end_on_any_rank():
+    rows = [
+        (0, 0, 1.0, 3.0),
+        (1, 0, 2.0, 6.0),
+        (0, 1, 3.0, 4.0),
+        (1, 1, 6.0, 8.5),
+        (0, -1, 0.0, 9.0),
+    ]
+    spans = [
+        {"rank": rank, "step": step, "kind": "phase", "start": start, "end": end}
+        for rank, step, start, end in rows
+    ]
+    trace = Trace(spans, meta={"clock": "simulated", "ranks": 2})
+    assert metrics.step_seconds(trace).tolist() == [5.0, 5.5]
+    assert metrics.step_seconds(Trace(meta={"clock": "simulated", "ranks": 2})).tolist() == []
