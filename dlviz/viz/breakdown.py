@@ -55,7 +55,7 @@ def breakdown(
                 orientation="h",
                 y=[f"rank {rank}" for rank in ranks],
                 x=seconds / size,
-                marker=style.marker(theme),
+                marker=style.marker(),
                 text=[f"{part:.0%}" if part >= 0.01 else "" for part in share.tolist()],
                 textposition="inside",
                 insidetextanchor="middle",

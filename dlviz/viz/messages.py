@@ -363,7 +363,7 @@ class _Scene:
             x=[run.high - run.low for run in runs],
             y=[self.place[run.rank] + middle for run in runs],
             width=[width] * len(runs),
-            marker=style.marker(self.theme),
+            marker=style.marker(),
             text=texts,
             textposition="inside",
             insidetextanchor="middle",
@@ -496,7 +496,7 @@ class _Scene:
             lines.append("before the first message")
         noted = self._noted(number)
         if noted:
-            lines += ["", "<b>to note</b>", *noted[:NOTED]]
+            lines += ["", "<b>to note</b>", *(text.wrap(line, 40) for line in noted[:NOTED])]
             lines += [f"and {len(noted) - NOTED} more"] if len(noted) > NOTED else []
         return {
             "text": "<br>".join(lines),
@@ -525,7 +525,7 @@ class _Scene:
             edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
             for low, high in edges.reshape(-1, 2).tolist():
                 cells = text.cells(low, high - low)
-                found.append(f"rank {rank}, {cells}: changed by no message of this")
+                found.append(f"rank {rank}, {cells}: changed, by no message of this step")
         return found
 
     def _changed(self, frame: Frame, rank: int, before: int, after: int) -> np.ndarray:

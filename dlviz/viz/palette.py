@@ -51,14 +51,17 @@ class Style:
         """The colour of a label on it."""
         return "#FFFFFF" if self.color == BLUE else BLACK
 
-    def marker(self, theme: str) -> dict[str, Any]:
+    @property
+    def edge(self) -> str:
+        """A darker shade: bars side by side are told apart, and thin ones keep their hue."""
+        shades = (int(self.color[i : i + 2], 16) * 55 // 100 for i in (1, 3, 5))
+        return "#" + "".join(f"{shade:02X}" for shade in shades)
+
+    def marker(self) -> dict[str, Any]:
         """The marker of a plotly bar series drawn in this style."""
         return {
             "color": self.color,
-            "line": {
-                "color": "#3A3F45" if theme == "light" else "#0B0E11",
-                "width": 1.2 if self.color == YELLOW else 0.6,
-            },
+            "line": {"color": self.edge, "width": 1.4 if self.color == YELLOW else 0.6},
             "pattern": {
                 "shape": self.pattern,
                 "fgcolor": "#858D96",

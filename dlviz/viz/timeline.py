@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BAR, GAP = 0.84, 0.4  # height of a bar where rows are 1 apart; more room between ranks
 LABELLED = 2000  # spans: with more of them a label is sent only where it fits at first sight
 WIDE = 900  # pixels: how wide a figure is taken to be when labels are chosen
-ARROWS = 500  # messages: with more of them the arrows wait for a click on the legend
+ARROWS = 150  # messages: with more of them the arrows wait for a click on the legend
 
 
 def timeline(
@@ -150,7 +150,7 @@ def _bars(trace: Trace, plan: _Plan, drawn: np.ndarray, theme: str) -> list[go.B
                 x=length[here] / plan.size,
                 y=((plan.top + plan.bottom) / 2)[here],
                 width=(plan.bottom - plan.top)[here],
-                marker=style.marker(theme),
+                marker=style.marker(),
                 text=labels[here],
                 textposition="inside",
                 insidetextanchor="middle",

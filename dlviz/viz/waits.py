@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from dlviz.trace import Table, Trace
 
 WAITING = ("wait", "recv")
+HOLDERS = ("step", "phase")  # kinds that only hold others
 
 
 def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
     """In words, for each wait (its row in `trace.spans`): how long, for whom, what that one did.
 
     What a rank was doing is its innermost span half-way between the start of the wait and the
-    moment its message was sent, found by binary search among its spans of each lane and depth; a
-    lane that computes is named before one that waits.
+    moment its message was sent, found by binary search among its spans of each lane and depth.
     """
     clock = clock_of(trace, clock)
     spans = trace.spans
@@ -52,25 +52,27 @@ def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
 def _doing(
     trace: Trace, rank: int, start: np.ndarray, end: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """The row of the innermost span in which `rank` is at each of the times `at`, or -1."""
+    """The row of what `rank` is doing at each of the times `at`, or -1.
+
+    Of several lanes the one that says most is taken: one that works rather than one that waits,
+    that rather than one that is between two operations of a step or a phase.
+    """
     spans = trace.spans
     own = spans.rank == rank
-    answer = np.full(len(at), -1)
+    answer, best = np.full(len(at), -1), np.zeros(len(at))
     for lane in text.lanes(spans.lane[own].tolist()):
         inner = np.full(len(at), -1)
-        here = own & (spans.lane == lane)
+        here = own & (spans.lane == lane) & (end > start)
         for depth in np.unique(spans.depth[here])[::-1]:  # spans of one lane and depth are disjoint
-            level = np.flatnonzero(here & (spans.depth == depth) & (end > start))
-            if not len(level):
-                continue
+            level = np.flatnonzero(here & (spans.depth == depth))
             level = level[np.argsort(start[level], kind="stable")]
             row = level[np.maximum(np.searchsorted(start[level], at, side="right") - 1, 0)]
             inside = (start[row] <= at) & (at < end[row]) & (inner < 0)
             inner[inside] = row[inside]
-        works = (inner >= 0) & ~np.isin(spans.kind[inner], WAITING)
-        stuck = (answer < 0) | np.isin(spans.kind[answer], WAITING)
-        replace = stuck & (works | (answer < 0))
-        answer[replace] = inner[replace]
+        kind = spans.kind[inner]
+        says = np.select([inner < 0, np.isin(kind, HOLDERS), np.isin(kind, WAITING)], [0, 1, 2], 3)
+        better = says > best
+        answer[better], best[better] = inner[better], says[better]
     return answer
 
 
@@ -80,6 +82,8 @@ def _was_doing(spans: Table, row: int) -> str:
     kind, name, peer = spans.kind[row], spans.name[row], int(spans.peer[row])
     if kind in WAITING:
         return "which was itself waiting" + (f" for rank {peer}" if peer >= 0 else "")
+    if kind in HOLDERS:
+        return f"which was between two operations of {name or kind}"
     if name and name != kind:
         return f"which was in {kind} {name}"
     if spans.microbatch[row] >= 0:

@@ -142,9 +142,9 @@ def test_contents_that_are_no_sum_are_drawn_as_not_known():
     bars = unknown[3]
     assert (bars.base[0], bars.x[0], bars.y[0], bars.text[0]) == (9, 1, 3, "?")
     assert not shown(figure, figure.frames[3], 4, 16)[3, 9].any()
-    words = figure.frames[3].layout.annotations[0].text
+    words = figure.frames[3].layout.annotations[0].text.replace("<br>", " ")
     assert "rank 3, cell 9: not a sum" in words
-    assert "rank 3, cell 9: changed by no message of this" in words
+    assert "rank 3, cell 9: changed, by no message of this step" in words
     assert "to note" not in figure.frames[2].layout.annotations[0].text
 
 

@@ -280,6 +280,21 @@ def test_who_waits_for_one_that_waits_is_told_so():
     assert waits[1] == "waited 2 s for rank 2, which was in forward 4"
 
 
+def test_a_lane_that_works_is_named_before_one_that_waits_or_lies_between_operations():
+    spans = [
+        span(0, "wait", 0.0, 2.0, peer=1),
+        span(1, "step", 0.0, 2.0, name="step 3"),
+        span(1, "wait", 0.0, 2.0, lane="comm", peer=2),
+        span(1, "send", 0.0, 2.0, lane="comm2", name="bucket 1"),
+    ]
+    told = [viz.waited_for(Trace(spans[:n]))[0].partition(", ")[2] for n in (4, 3, 2)]
+    assert told == [
+        "which was in send bucket 1",
+        "which was itself waiting for rank 2",
+        "which was between two operations of step 3",
+    ]
+
+
 def test_the_wait_lookup_agrees_with_a_search_through_all_spans():
     trace = data_parallel(ranks=5, steps=2)
     spans, messages = trace.spans, trace.messages
