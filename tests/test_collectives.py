@@ -72,6 +72,7 @@ def every_case(comm, algorithm):
     tensor = reals(comm.rank, 1001)
     all_reduce(comm, tensor, algorithm)
     found["reals"] = tensor
+    found["requests left open"] = torch.tensor(len(comm.process.pending))
     return found
 
 
@@ -92,8 +93,11 @@ def test_every_rank_ends_with_the_sum_to_the_same_bits(algorithm, ranks):
         assert torch.equal(found[case], laid(case, expected)), case
     assert (found["between"] == -1).all(), "elements between those of the tensor were touched"
     assert found["scalar"] == sum(range(ranks))
+    assert found["requests left open"] == 0
     expected = sum(reals(rank, 1001) for rank in range(ranks))
     assert (found["reals"] - expected).norm() <= 1e-14 * expected.norm()
+    if algorithm == "parameter_server":
+        assert torch.equal(found["reals"], expected), "not summed in rank order"
 
 
 def laid(case: str, values: torch.Tensor) -> torch.Tensor:
