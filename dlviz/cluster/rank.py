@@ -167,7 +167,7 @@ def run(job: Job, process: Process, comm: Comm) -> bytes:
     for lane in list(process.lanes):
         lane.close()
     join_all()
-    comm.hold()
+    process.settle()
     if process.recorder.on:
         process.snapshot()
     try:

@@ -42,11 +42,11 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, server: int = 0) -> None:
 
 def _serve(comm: Comm, row: torch.Tensor, others: list[int]) -> None:
     for step, rank in enumerate(others):
-        with comm.span("phase", "gather", step=step):
+        with comm.span("phase", "gather", round=step):
             comm.recv(row, rank, op="add")
     sends = []
     for step, rank in enumerate(others, start=len(others)):
-        with comm.span("phase", "send back", step=step):
+        with comm.span("phase", "send back", round=step):
             sends.append(comm.isend(row, rank))
     for send in sends:
         send.wait()
@@ -54,7 +54,7 @@ def _serve(comm: Comm, row: torch.Tensor, others: list[int]) -> None:
 
 def _ask(comm: Comm, row: torch.Tensor, server: int, others: list[int]) -> None:
     turn = others.index(comm.rank)
-    with comm.span("phase", "gather", step=turn):
+    with comm.span("phase", "gather", round=turn):
         comm.isend(row, server).wait()
-    with comm.span("phase", "send back", step=len(others) + turn):
+    with comm.span("phase", "send back", round=len(others) + turn):
         comm.recv(row, server)

@@ -67,7 +67,7 @@ def _pass_on(
     receives = [comm.irecv(part, left, op=op) if len(part) else None for part in chunks[1:]]
     sends = []
     for step, (part, receive) in enumerate(zip(chunks, receives, strict=False)):
-        with comm.span("phase", name, step=first_step + step):
+        with comm.span("phase", name, round=first_step + step):
             if len(part):
                 sends.append(comm.isend(part, right))
             if receive is not None:

@@ -280,3 +280,16 @@ def test_a_paced_run_states_its_clock_machine_and_lateness():
     assert set(meta["lateness"]) == {"worst", "median"}
     assert meta["tolerance"] == 0.005
     assert not math.isnan(meta["lateness"]["worst"])
+
+
+def test_a_lane_that_owes_time_at_the_end_still_gets_its_wall_times():
+    def job(comm):
+        with comm.compute("forward", seconds=0.05):
+            pass
+
+    def worker(comm):
+        comm.lane("side").submit(job)
+
+    run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
+    (row,) = run.trace.only(kind="forward").spans.rows()
+    assert row.wall_end - row.wall_start > 0.045
