@@ -98,6 +98,11 @@ def test_a_cell_runs_on_every_rank_with_the_notebooks_variables(notebook):
     assert notebook["scale"] == 2 and "total" not in notebook.shell.user_ns
 
 
+def test_what_ipython_put_into_the_notebook_stays_there(notebook):
+    notebook.run("%%ranks 1\nif comm.size > 1:\n    exit()\nopen.__module__")
+    assert notebook["run"].results == [open.__module__]
+
+
 def test_a_cell_that_ends_in_a_statement_has_no_result(notebook):
     notebook.run("%%ranks 2\nx = comm.rank")
     assert notebook["run"].results == [None, None]
