@@ -100,3 +100,5 @@ class Lane:
                 return
             job.run()
             self._finished += 1
+            if self._jobs.empty():
+                self.comm.hold()  # nothing to send next: the wall clock may catch up

@@ -293,3 +293,18 @@ def test_a_lane_that_owes_time_at_the_end_still_gets_its_wall_times():
     run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
     (row,) = run.trace.only(kind="forward").spans.rows()
     assert row.wall_end - row.wall_start > 0.045
+
+
+def test_a_lane_that_has_nothing_more_to_do_reads_the_clock_when_its_work_ends():
+    def job(comm):
+        with comm.compute("forward", seconds=0.02):
+            pass
+
+    def worker(comm):
+        comm.lane("side").submit(job)
+        with comm.compute("forward", seconds=0.5):
+            pass
+
+    run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
+    (row,) = run.trace.only(lane="side").spans.rows()
+    assert row.wall_end - row.wall_start < 0.3
