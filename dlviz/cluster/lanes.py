@@ -97,6 +97,7 @@ class Lane:
         while True:
             job = self._jobs.get()
             if job is None:
+                self.comm.hold()
                 return
             job.run()
             self._finished += 1
