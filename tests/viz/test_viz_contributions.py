@@ -51,6 +51,12 @@ def test_float32_decodes_to_seven_ranks_and_says_nothing_where_it_cannot_hold_th
         assert bool((decode(total, ranks) >= 0).all()) is known
 
 
+def test_a_number_that_its_type_may_have_rounded_decodes_to_nothing():
+    held = np.array([2.0**24 - 1, 0, 0, 0, 0, 0, 0, 2.0**24], np.float32)  # cells 0 and 7: c = 1
+    assert (decode(held, 9)[[0, 7]] == -1).all(axis=1).tolist() == [False, True]
+    assert (decode(held.astype(np.float64), 9) >= 0).all()
+
+
 def test_integer_buffers_decode():
     assert decode(np.array(encode(3, 4, 5), np.int64), 4)[:, 3].tolist() == [1] * 5
 

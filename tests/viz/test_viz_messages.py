@@ -208,6 +208,23 @@ def test_messages_without_steps_are_grouped_into_rounds_by_what_had_been_receive
     assert [len(frame.messages) for frame in frames] == [0] + [4] * 6
 
 
+def test_messages_that_take_no_time_follow_each_other_too():
+    hops = [{"src": r, "dst": r + 1, "sent": 0.0, "received": 0.0} for r in range(3)]
+    frames = viz.message_frames(Trace(messages=hops))
+    assert [frame.messages for frame in frames] == [(), (0,), (1,), (2,)]
+
+
+def test_a_sender_is_shown_with_what_it_held_when_it_sent():
+    held = [(0.0, 1.0), (1.0, 6.0), (3.0, 31.0)]  # at first, when it sends, later
+    buffers = [
+        {"rank": 0, "index": i, "time": t, "wall": t, "array": np.array([value])}
+        for i, (t, value) in enumerate(held)
+    ]
+    sends = [{"src": 0, "dst": 1, "sent": 1.5, "received": 2.0, "offset": 0, "count": 1}]
+    start, sent = viz.message_frames(Trace(messages=sends, buffers=buffers))
+    assert (start.snapshots, sent.snapshots) == ({0: 0}, {0: 1})
+
+
 def test_a_step_of_each_message_is_a_picture_of_its_own_in_the_order_received():
     rows = [(2, 1.0, 3.0, 1), (3, 1.1, 4.0, 2), (1, 1.2, 2.0, 0)]
     messages = [{"src": s, "dst": 0, "sent": a, "received": b, "step": n} for s, a, b, n in rows]

@@ -371,6 +371,12 @@ def test_the_table_holds_count_total_mean_and_share_of_each_kind():
     assert len(viz.timeline_table(Trace())) == 0
 
 
+def test_the_table_adds_no_time_twice_whatever_nests_in_it():
+    times = [(0.0, 3.0), (0.5, 1.0), (1.5, 2.0), (5.0, 6.0)]
+    table = viz.timeline_table(Trace([span(start=a, end=b) for a, b in times]))
+    assert table["total"].tolist() == [4.0] and table["share"].tolist() == [4 / 6]
+
+
 def test_drawing_leaves_the_trace_as_it_is():
     trace = data_parallel(2)
     before = {name: trace.spans[name].copy() for name in trace.spans.names}
