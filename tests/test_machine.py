@@ -236,3 +236,15 @@ def test_real_links_carry_what_their_lanes_carry():
     assert LINKS["InfiniBand NDR"].link.bandwidth == 50e9
     assert LINKS["10 Gb Ethernet"].link.bandwidth == 1.25e9
     assert DEVICES["laptop core"].device.flops == 3e9 * 2 * 8 * 2
+
+
+def test_a_machine_says_in_a_line_what_it_is():
+    inside, between = Link(1e-6, 1e9), Link(1e-5, 1e8)
+    assert str(classroom(4)) == "classroom, 4 ranks on a switch, 5 ms a forward"
+    device = classroom(1).device
+    for topology, shape in (
+        (Topology.ring(3, inside), "3 ranks in a ring"),
+        (Topology.racks(2, 4, inside, between), "8 ranks in 2 racks"),
+        (Topology.tree(8, 2, inside, between, between), "8 ranks on a tree"),
+    ):
+        assert shape in str(Machine(device, topology, step=0.01))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # A collective that is a lane's first operation is the start line: all ranks leave it together,
 # this many seconds after the last one came, when each of them has long got there.
 START_LINE = 0.02
-OWN_TIME = 100_000  # ns: what Comm itself may take between two operations
+OWN_TIME = 300_000  # ns: what Comm itself may take between two operations
 
 
 def sharpen_sleep() -> None:
@@ -114,6 +114,10 @@ class DeviceClock:
                 taken.arrived = self._in
         return letter.arrived
 
+    def now(self) -> float:
+        """The wall clock in seconds from the run's start."""
+        return (perf_counter_ns() - self.epoch) * 1e-9
+
     def wall(self, seconds: float) -> int:
         return self.epoch + int(seconds * 1e9)
 
@@ -145,12 +149,11 @@ class LaneClock:
         what set it up takes no device time."""
         if not self._begun:
             self._begun = True
-            now = (perf_counter_ns() - self.device.epoch) * 1e-9
-            self.free = max(self.free, now + ahead)
+            self.free = max(self.free, self.device.now() + ahead)
 
     def mark(self, row: list, end: int) -> None:
         """Put the lane's device and wall time into a span row, as its start (0) or its end (1)."""
-        row[4 + end] = self.free
+        row[4 + end] = self.free if self._begun else self.device.now()
         if perf_counter_ns() < self.device.wall(self.free):
             self._pending.append((row, 2 + end))
         else:

@@ -320,15 +320,15 @@ class Comm:
                 if (letter := mail.letters.get((peer, tag, mail.claimed.get((peer, tag), 0))))
                 is not None
             ]
-            if ready and clock is None:
-                first = min(ready, key=lambda letter: letter.mail.wall)
-                break
             if ready:
+                if clock is None:
+                    first = min(ready, key=lambda letter: letter.mail.wall)
+                    break
                 first = min(ready, key=lambda letter: letter.mail.stamp)
                 due = clock.device.wall(first.mail.stamp)
                 if perf_counter_ns() >= due:
                     break
-                sleep_until(due)
+                sleep_until(due)  # and look again: an earlier one may come meanwhile
             else:
                 time.sleep(pause)
                 pause = min(pause * 1.5, LONGEST_POLL)
@@ -440,6 +440,8 @@ class Comm:
             process.rank, self.number, sequence, CALLS.index(op), code, root, shape
         )
         self._compare(sequence)
+        if clock is not None:
+            clock.begin(START_LINE)
         with self.span("collective", op, group=self.name, sequence=sequence, nbytes=nbytes):
             process.post(
                 op, group=self.name, group_id=self.number, members=self.members, sequence=sequence,
@@ -481,10 +483,9 @@ class Comm:
 
     def _latest(self, clock: Any) -> float:
         """The latest rank's device time."""
-        clock.begin(START_LINE)
         latest = torch.tensor([clock.free], dtype=torch.float64)
         options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX
+        options.reduceOp = _reduction("max")
         self.group.allreduce([latest], options).wait()
         return float(latest)
 
@@ -535,6 +536,7 @@ class Comm:
             stride //= length
             here = self.rank // stride % length
             comm = self.split(self.rank - here * stride, here)
+            assert comm is not None  # every rank gave a color
             comm.name = f"{name} {comm.members}"
             found[name] = comm
         return Mesh(**found)
@@ -559,7 +561,7 @@ class Comm:
         clock = self.recorder.lane.clock
         if clock is None:
             return self.span(kind, name, **fields)
-        machine = self.process.machine
+        machine = clock.device.machine
         return Compute(
             self.recorder, kind, name, machine.seconds(kind) if seconds is None else seconds, fields
         )
@@ -678,7 +680,9 @@ def _misfit(src: int, dst: int, sent: Mail, posted: Mail) -> str:
     )
 
 
-def _call(call: tuple[int, int, int, tuple[int, ...]]) -> str:
+def _call(call: tuple[int, int, int, tuple[int, ...]] | None) -> str:
+    if call is None:
+        return "a call that is no longer on record"
     operation, dtype, root, shape = call
     tensor = "" if CALLS[operation] == "barrier" else f" of {describe(shape, dtype)}"
     return f"{CALLS[operation]}{tensor}{f' from root {root}' if root >= 0 else ''}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 
 from dlviz.cluster.board import ACTIVITY, SYNC, TAKEN, WAITING, Board
 from dlviz.cluster.clock import DeviceClock, LaneClock, sleep_until
@@ -195,7 +196,7 @@ class Process:
 
     def make_group(self, name: str, members: tuple[int, ...]) -> Any:
         """A gloo group of `members` for the backend's own collectives."""
-        store = dist.PrefixStore(f"{name}:{','.join(map(str, members))}", self.store)
+        store = PrefixStore(f"{name}:{','.join(map(str, members))}", self.store)
         return dist.ProcessGroupGloo(
             store, members.index(self.rank), len(members), timedelta(days=1)
         )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+# What ranks would otherwise load one by one; torch's optimizers import torch._dynamo.
+PRELOADED = ["dlviz.cluster.rank", "dlviz.parallel", "dlviz.models", "torch._dynamo"]
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 context: Any = multiprocessing.get_context(METHOD)
 inside_rank = False  # set in a rank's process
@@ -33,7 +35,7 @@ def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
     if METHOD != "forkserver":
         return
-    context.set_forkserver_preload(["dlviz.cluster.rank", "torch._dynamo"])  # optimizers import it
+    context.set_forkserver_preload(PRELOADED)
     if MARK not in os.environ and multiprocessing.parent_process() is None:
         from multiprocessing import forkserver
 

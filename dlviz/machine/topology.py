@@ -52,6 +52,10 @@ class Topology:
     sizes: tuple[int, ...]
     levels: tuple[Link, ...]
 
+    def __str__(self) -> str:
+        shape = {"ring": "in a ring", "racks": f"in {self.ranks // self.sizes[0]} racks"}
+        return shape.get(self.kind, f"on a {self.kind}")
+
     @staticmethod
     def switch(ranks: int, link: Link) -> Topology:
         """Every rank reaches every other over `link`; no two pairs share anything but ports."""

@@ -166,6 +166,7 @@ class Bucket:
 
     def put(self, p: nn.Parameter) -> None:
         """Put a gradient in, times the number of examples that it is the mean over."""
+        assert p.grad is not None
         if self.examples:
             self.missing.discard(p)
             sums, used = self.slots[p]
