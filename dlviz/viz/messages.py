@@ -47,9 +47,11 @@ def messages(
 ) -> go.Figure:
     """Step through the messages: the cells of all ranks, arrows, a slider, play, a step each way.
 
-    `step` shows the messages of one step of the Trace, `buffer` the watched buffer of that name
-    (by default the first). Of more than `max_frames` pictures the first are shown, and the
-    subtitle says so. Raises ValueError for a buffer that was not watched.
+    Whose contributions a cell holds shows where each rank filled its buffer with `viz.encode` and
+    called `comm.watch` on it before the first message. `step` shows the messages of one step of the
+    Trace, `buffer` the watched buffer of that name (by default the first). Of more than
+    `max_frames` pictures the first are shown, and the subtitle says so. Raises ValueError for a
+    buffer that was not watched.
     """
     scene = _Scene(trace, step, buffer, theme)
     shown = scene.frames[:max_frames]
@@ -246,33 +248,32 @@ class _Scene:
     @property
     def cells_title(self) -> str:
         names = [self.trace.buffers[place]["name"] for place in self.arrays]
-        what = f"cells of the watched buffer {text.cut(names[0])!r}" if names else "cells"
+        what = f"cells of the watched buffer {text.cut(names[0])}" if names else "cells"
         return what + (" (arrows beyond it: not from or to its cells)" if self.strays else "")
 
     def subtitle(self, shown: int) -> str:
-        lines = [text.provenance(self.trace, "device")]
-        ranks = self.trace.meta["ranks"]
+        """Which clock, then what keeps the picture from being read at its face value."""
+        lines = []
+        ranks, names = self.trace.meta["ranks"], {own["name"] for own in self.trace.buffers}
+        start = self.frames[0].snapshots
         if not self.arrays:
-            lines.append(
-                "No buffer was watched, so only the messages are shown: comm.watch(tensor)"
-            )
+            lines.append("No buffer was watched, so only messages are shown: comm.watch(tensor).")
         elif ranks > MAX_RANKS:
+            lines.append(f"Contents are decoded for at most {MAX_RANKS} ranks.")
+        elif odd := [str(rank) for rank, place in start.items() if not self._is_own(rank, place)]:
             lines.append(
-                f"Contents cannot be decoded: one number tells at most {MAX_RANKS} ranks apart."
+                f"The buffer of rank {', '.join(odd)} did not start as viz.encode fills it: "
+                "what contents say of contributions is not to be relied on."
             )
-        else:
-            odd = [
-                rank for rank, p in self.frames[0].snapshots.items() if not self._is_own(rank, p)
-            ]
-            if odd:
-                named = ", ".join(map(str, odd))
-                lines.append(
-                    f"The buffer of rank {named} did not start as viz.encode fills it: "
-                    "what its contents say of contributions is not to be relied on."
-                )
+        if len(names) > 1:
+            lines.append(
+                f"{len(names)} buffers were watched: the cells that a message took or reached may "
+                "be those of another."
+            )
         if shown < len(self.frames):
             lines.append(f"The first {shown} of {len(self.frames)} pictures are shown.")
-        return "<br>".join(lines)
+        wrapped = (text.wrap(line, text.LINE) for line in lines)
+        return "<br>".join([text.provenance(self.trace, "device"), *wrapped])
 
     def _is_own(self, rank: int, place: int) -> bool:
         """Whether a first snapshot holds what `encode` gives this rank, or nothing yet."""
@@ -316,8 +317,8 @@ class _Scene:
                 grid.add([mark, mark], [top, bottom])
             grid.box(0, length, self.place[rank])
         line = {"color": colors["faint"], "width": 0.7}
-        shown = {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False}
-        return [go.Scatter(x=grid.x, y=grid.y, **shown)]
+        shown = {"mode": "lines", "line": line, "opacity": 0.6}
+        return [go.Scatter(x=grid.x, y=grid.y, hoverinfo="skip", showlegend=False, **shown)]
 
     def series(self, frame: Frame) -> list[Any]:
         """The moving parts, in an order that is the same in every picture."""
@@ -486,7 +487,7 @@ class _Scene:
         return f"<b>{frame.name}</b>: {len(rows)} messages, {done}"
 
     def panel(self, number: int) -> dict[str, Any]:
-        """The picture in words: its messages, then what is amiss in the buffers."""
+        """The picture in words: its messages, then what is odd about the buffers."""
         frame = self.frames[number]
         lines = [f"<b>{frame.name}</b> ({number} of {len(self.frames) - 1})"]
         lines += [self._sentence(row) for row in frame.messages[:LISTED]]

@@ -16,7 +16,7 @@ from typing import Any
 
 OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-LINE = 104  # characters of a subtitle's line
+LINE = 88  # characters of a subtitle's line
 MACHINE = 120  # characters that a machine's name may take of it
 TIMES = {"wall": "wall-clock time", "device": "device time"}
 

@@ -172,7 +172,7 @@ def test_more_ranks_than_can_be_decoded_are_drawn_as_not_known():
     trace = ring(13, 13)
     trace.meta["ranks"] = 14
     figure = viz.messages(trace)
-    assert "at most 13 ranks" in figure.layout.title.subtitle.text
+    assert "decoded for at most 13 ranks" in figure.layout.title.subtitle.text
     bars = series(figure.frames[0], figure, "not a sum of contributions")
     assert len(bars.x) == 13 * 13 and "from rank 0" not in [part.name for part in figure.data]
 
@@ -268,6 +268,8 @@ def test_a_buffer_is_chosen_by_name():
     assert viz.messages(both).frames[0].data[0].x[0] == 2  # a chunk of the first buffer
     figure = viz.messages(both, buffer="other")
     assert not shown(figure, figure.frames[0], 2, 3).any()
+    assert "2 buffers were watched" in figure.layout.title.subtitle.text
+    assert "buffers were watched" not in viz.messages(trace).layout.title.subtitle.text
     with pytest.raises(ValueError, match="buffer='third' was not watched .*'buffer', 'other'"):
         viz.messages(both, buffer="third")
     with pytest.raises(ValueError, match=r"\(watched: none\)"):
