@@ -263,9 +263,10 @@ class Comm:
         mail = Mail(
             tag, index, _code(tensor), nbytes, tuple(tensor.shape), flags, wall, stamp, sent
         )
-        while process.mail.full(peer):
+        if process.mail.full(peer):
             process.post("send", peer=peer, tag=tag, index=index)
-            time.sleep(POLL)
+            while process.mail.full(peer):
+                time.sleep(POLL)
             process.unpost()
         note = process.mail.post(peer, mail)
         if note is not None and not fits(mail, note):

@@ -104,6 +104,9 @@ class Process:
         self.board.put(self.rank, WAITING, len(self.posts))
 
     def state(self, finished: bool = False) -> RankState:
+        """What this rank waits for, and how far it has come. Makes room on the board on the way
+        for messages that it will not look for while it waits for another one."""
+        self.mail.collect()
         with self._lock:
             waits = list(self.posts.items())
         idle = {lane.ident for lane in self.lanes if lane.idle}
