@@ -271,7 +271,10 @@ class Comm:
         note = process.mail.post(peer, mail)
         if note is not None and not fits(mail, note):
             raise ValueError(_misfit(process.rank, peer, mail, note))
-        request.work = process.gloo.send([request.wire], peer, tag)
+        try:
+            request.work = process.gloo.send([request.wire], peer, tag)
+        except RuntimeError as error:
+            raise PeerLost(f"rank {process.rank} lost rank {peer}: {error}") from None
         if process.recorder.on:
             process.sends.append(
                 (process.rank, peer, tag, index, nbytes, tensor.numel(), process.locate(tensor),
@@ -299,7 +302,10 @@ class Comm:
         request = ReceiveRequest(self, peer, tag, index, tensor, wire)
         request.op = op
         request.direct = direct
-        request.work = process.gloo.recv([wire], peer, tag)
+        try:
+            request.work = process.gloo.recv([wire], peer, tag)
+        except RuntimeError as error:
+            raise PeerLost(f"rank {process.rank} lost rank {peer}: {error}") from None
         return request
 
     def _first(self, tensor: torch.Tensor, tag: int) -> int:
@@ -457,7 +463,7 @@ class Comm:
             process.unpost()
             if clock is not None and self.size > 1:
                 links = [
-                    process.clock.path(a, b) for a in self.members for b in self.members if a != b
+                    clock.device.path(a, b) for a in self.members for b in self.members if a != b
                 ]
                 alpha = max(path.latency for path in links)
                 beta = 1 / min(path.bandwidth for path in links)
