@@ -61,6 +61,14 @@ class Mail(NamedTuple):
 SYNC, TAKEN = 1, 2
 
 
+def code_of(tensor: torch.Tensor) -> int:
+    code = CODES.get(tensor.dtype)
+    if code is None:
+        name = str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(f"a tensor of {name} cannot be sent: convert it, to float32 say.")
+    return code
+
+
 def describe(shape: tuple[int, ...], code: int) -> str:
     return f"shape {tuple(shape)} {str(DTYPES[code]).removeprefix('torch.')}"
 

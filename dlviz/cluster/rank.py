@@ -25,8 +25,9 @@ import torch.distributed as dist
 
 from dlviz.cluster import start
 from dlviz.cluster.board import EPOCH, Board
-from dlviz.cluster.comm import Comm, PeerLost
+from dlviz.cluster.comm import Comm
 from dlviz.cluster.process import Process
+from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.threads import join_all
 from dlviz.machine import Machine
 
@@ -194,16 +195,14 @@ class Report:
 
     def failed(self, error: BaseException) -> None:
         """Report the exception that ended the worker."""
-        rows = state = None
-        try:
-            failure = describe(error)
-            flush()
-            if self.process is not None:
-                rows, state = self.process.rows(), self.process.state(finished=True)
-            self.say("failed", failure, rows, state)
-        except MemoryError:
+        if isinstance(error, MemoryError):
             traceback.clear_frames(error.__traceback__)  # lets go of what filled the memory
-            self.say("failed", describe(error), None, None)
+        failure = describe(error)
+        flush()
+        rows = state = None
+        if self.process is not None:
+            rows, state = self.process.rows(), self.process.state(finished=True)
+        self.say("failed", failure, rows, state)
 
     def listen(self) -> None:
         """Answer the parent's questions; end with it when it has gone."""
