@@ -27,6 +27,7 @@ from torch import nn
 
 from dlviz import collectives
 from dlviz.cluster import Comm
+from dlviz.parallel.buckets import Bucket, fill_buckets
 from dlviz.parallel.layers import LayerSpans, at_end_of_backward, tensors_in
 
 BUCKET_BYTES = 4 * 2**20
@@ -88,7 +89,7 @@ class DDP(nn.Module):
         self._reduce = _all_reduce(all_reduce)
         self._lane = comm.lane("comm")
         self._spans = LayerSpans(comm, model)  # its hooks come first: a layer's span ends before
-        self.buckets = _fill_buckets(model, bucket_bytes)  # its bucket is launched
+        self.buckets = fill_buckets(model, bucket_bytes)  # its bucket is launched
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         for parameter in self._bucket_of:
             parameter.register_post_accumulate_grad_hook(self._gradient_ready)
@@ -141,73 +142,9 @@ class DDP(nn.Module):
         self._in_backward = False
 
 
-class Bucket:
-    """The gradients of some parameters in one flat tensor, then one flag for each (did any
-    example use it?) and the number of examples, so that a single all-reduce tells all."""
-
-    def __init__(self, parameters: list[nn.Parameter]):
-        self.parameters = parameters
-        sizes = [p.numel() for p in parameters]
-        dtype = torch.promote_types(parameters[0].dtype, torch.float32)  # counts need 24 bits
-        self.flat = torch.zeros(
-            sum(sizes) + len(sizes) + 1, dtype=dtype, device=parameters[0].device
-        )
-        *views, used, self.total = self.flat.split([*sizes, len(sizes), 1])
-        self.slots = dict(zip(parameters, zip(views, used, strict=True), strict=True))
-        self.missing: set[nn.Parameter] = set()
-        self.examples = 0
-        self.handle: Any = None
-
-    def open(self, examples: int) -> None:
-        """A backward pass begins; each gradient is the mean over `examples`."""
-        self.total.fill_(examples)
-        self.examples = examples
-        self.missing = set(self.parameters)
-
-    def put(self, p: nn.Parameter) -> None:
-        """Put a gradient in, times the number of examples that it is the mean over."""
-        assert p.grad is not None
-        if self.examples:
-            self.missing.discard(p)
-            sums, used = self.slots[p]
-            torch.mul(p.grad.flatten(), self.examples, out=sums)
-            used.fill_(1)
-
-    def close(self) -> None:
-        """The pass is over: a parameter that got no gradient adds nothing."""
-        for p in self.missing:
-            for slot in self.slots[p]:
-                slot.zero_()
-
-    def unpack(self) -> None:
-        """Give each parameter that some rank used the mean gradient."""
-        total = self.total.item()
-        for p, (sums, used) in self.slots.items():
-            if used:
-                if p.grad is None:
-                    p.grad = torch.empty_like(p)
-                torch.div(sums.view_as(p), total, out=p.grad)
-
-
 def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
     with comm.span("collective", f"bucket {number}", bucket=number, nbytes=bucket.flat.nbytes):
         reduce(comm, bucket.flat)
-
-
-def _fill_buckets(model: nn.Module, bucket_bytes: int) -> list[Bucket]:
-    """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
-    full or the dtype or device changes."""
-    groups: list[list[nn.Parameter]] = []
-    held = 0
-    for p in reversed([p for p in model.parameters() if p.requires_grad]):
-        last = groups[-1][-1] if groups else None
-        alike = last is not None and (last.dtype, last.device) == (p.dtype, p.device)
-        if not alike or held + p.nbytes > bucket_bytes:
-            groups.append([])
-            held = 0
-        groups[-1].append(p)
-        held += p.nbytes
-    return [Bucket(group) for group in groups]
 
 
 def _broadcast(comm: Comm, tensors: list[torch.Tensor]) -> None:

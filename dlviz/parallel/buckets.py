@@ -1,0 +1,77 @@
+"""Gradient buckets: many gradients in one flat tensor, so that one all-reduce serves them all.
+
+Few large messages beat many small ones: a bucket pays the latency of a message once, not once for
+each parameter. Full buckets leave while backward goes on, so they hold parameters in reverse
+order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Bucket:
+    """The gradients of some parameters in one flat tensor, then one flag for each (did any
+    example use it?) and the number of examples, so that a single all-reduce tells all."""
+
+    def __init__(self, parameters: list[nn.Parameter]):
+        self.parameters = parameters
+        sizes = [p.numel() for p in parameters]
+        dtype = torch.promote_types(parameters[0].dtype, torch.float32)  # counts need 24 bits
+        self.flat = torch.zeros(
+            sum(sizes) + len(sizes) + 1, dtype=dtype, device=parameters[0].device
+        )
+        *views, used, self.total = self.flat.split([*sizes, len(sizes), 1])
+        self.slots = dict(zip(parameters, zip(views, used, strict=True), strict=True))
+        self.missing: set[nn.Parameter] = set()
+        self.examples = 0
+        self.handle: Any = None
+
+    def open(self, examples: int) -> None:
+        """A backward pass begins; each gradient is the mean over `examples`."""
+        self.total.fill_(examples)
+        self.examples = examples
+        self.missing = set(self.parameters)
+
+    def put(self, p: nn.Parameter) -> None:
+        """Put a gradient in, times the number of examples that it is the mean over."""
+        assert p.grad is not None
+        if self.examples:
+            self.missing.discard(p)
+            sums, used = self.slots[p]
+            torch.mul(p.grad.flatten(), self.examples, out=sums)
+            used.fill_(1)
+
+    def close(self) -> None:
+        """The pass is over: a parameter that got no gradient adds nothing."""
+        for p in self.missing:
+            for slot in self.slots[p]:
+                slot.zero_()
+
+    def unpack(self) -> None:
+        """Give each parameter that some rank used the mean gradient."""
+        total = self.total.item()
+        for p, (sums, used) in self.slots.items():
+            if used:
+                if p.grad is None:
+                    p.grad = torch.empty_like(p)
+                torch.div(sums.view_as(p), total, out=p.grad)
+
+
+def fill_buckets(model: nn.Module, bucket_bytes: int) -> list[Bucket]:
+    """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
+    full or the dtype or device changes."""
+    groups: list[list[nn.Parameter]] = []
+    held = 0
+    for p in reversed([p for p in model.parameters() if p.requires_grad]):
+        last = groups[-1][-1] if groups else None
+        alike = last is not None and (last.dtype, last.device) == (p.dtype, p.device)
+        if not alike or held + p.nbytes > bucket_bytes:
+            groups.append([])
+            held = 0
+        groups[-1].append(p)
+        held += p.nbytes
+    return [Bucket(group) for group in groups]
