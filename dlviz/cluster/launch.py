@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,11 +55,16 @@ def launch(
             "launch was called inside a rank: a rank cannot start ranks; call launch where the run "
             "begins, or split the ranks there are with comm.split."
         )
+    if multiprocessing.current_process().daemon:
+        raise RuntimeError(
+            "launch was called in a daemonic process, such as a Pool's, which may start no "
+            "processes: call it in the main process, or in a Process that is no daemon."
+        )
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
     began = perf_counter()
     job = pack(worker, args, kwargs)
-    with Supervisor(ranks, machine, choose_device(device, ranks), timeout) as supervisor:
+    with Supervisor(int(ranks), machine, choose_device(device, ranks), timeout) as supervisor:
         results, output, trace = supervisor.run(job)
         seconds = perf_counter() - began
     _warn(trace)

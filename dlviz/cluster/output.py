@@ -20,11 +20,11 @@ class Output:
     def __init__(self, ranks: int):
         self._kept: list[list[bytes]] = [[] for _ in range(ranks)]
         self._open = [b""] * ranks  # the line that each has begun
-        self._room = SHOWN
+        self._room = SHOWN  # characters that may still be shown; -1: no more is
 
     def add(self, rank: int, data: bytes) -> None:
         self._kept[rank].append(data)
-        if self._room > 0:
+        if self._room >= 0:
             *lines, self._open[rank] = (self._open[rank] + data).split(b"\n")
             if len(self._open[rank]) > self._room:  # too much to wait for its end
                 lines.append(self._open[rank])
@@ -41,12 +41,14 @@ class Output:
         return [b"".join(parts).decode(errors="replace") for parts in self._kept]
 
     def _show(self, rank: int, lines: list[bytes]) -> None:
-        if not lines or self._room <= 0:
+        if not lines or self._room < 0:
             return
         text = "".join(f"[rank {rank}] {line.decode(errors='replace')}\n" for line in lines)
         if len(text) > self._room:
             text = text[: self._room] + "\n... more was printed: run.output holds all of it\n"
-        self._room -= len(text)
+            self._room = -1
+        else:
+            self._room -= len(text)
         _write(text)
 
 

@@ -35,12 +35,19 @@ def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
     if METHOD != "forkserver":
         return
+    os.register_at_fork(after_in_child=_spawn_from_now_on)
     context.set_forkserver_preload(PRELOADED)
     if MARK not in os.environ and multiprocessing.parent_process() is None:
         from multiprocessing import forkserver
 
         with starting():
             forkserver.ensure_running()
+
+
+def _spawn_from_now_on() -> None:
+    """In a process that was forked: the fork server belongs to its parent."""
+    global context
+    context = multiprocessing.get_context("spawn")
 
 
 @contextmanager

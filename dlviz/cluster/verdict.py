@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sysconfig
 from time import perf_counter_ns
 
 from dlviz.cluster.rank import Failure
 from dlviz.cluster.remote import Remote
 from dlviz.cluster.waits import RankState, Wait, deadlocked, find_cycle, missing, show_line
 
-PACKAGE = os.path.dirname(__file__) + os.sep
-STARTER = f'"{PACKAGE}rank.py"'
+STARTER = f'"{os.path.join(os.path.dirname(__file__), "rank.py")}"'
+LIBRARIES = (  # code that is not the worker's: dlviz, Python's own, installed packages
+    os.path.dirname(os.path.dirname(__file__)),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 
 
 def failure(rank: int, failure: Failure) -> str:
@@ -51,8 +55,8 @@ def deadlock(states: dict[int, RankState], ranks: int) -> tuple[str, list[Wait],
     if done:
         lines.append(f"{_ranks(done)} finished and will send no more")
     if cycle:
-        steps = ", which waits for ".join(f"rank {number}" for number in cycle[1:])
-        lines.append(f"cycle: rank {cycle[0]} waits for {steps}, which waits for rank {cycle[0]}")
+        ring = [*cycle, cycle[0]]
+        lines.append("cycle: " + " waits for ".join(f"rank {number}" for number in ring))
     who = "no rank" if len(stuck) + len(done) == ranks else f"none of {_ranks(stuck)}"
     return f"deadlock: {who} can go on\n  " + "\n  ".join(lines), waits, cycle
 
@@ -85,16 +89,17 @@ def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
 
 def stack(rank: Remote) -> tuple[str, str]:
     """Where a rank is, in a phrase, and its stacks, innermost frame first."""
-    place, kept = "", []
+    places, kept = [], []
     for thread in _read(rank).split("\n\n"):
         for line in _worker_frames(thread):
             kept.append(line)
             where = _where(line)
             if where:
                 kept.append(f"    {show_line(where).partition(': ')[2]}")
-                if not place and not where.startswith(PACKAGE):
-                    place = f"at {show_line(where)}"
-    return place or "at a place that it could not tell", "\n".join(kept)
+                places.append(where)
+    places.sort(key=lambda where: where.startswith(LIBRARIES))
+    place = f"at {show_line(places[0])}" if places else "at a place that it could not tell"
+    return place, "\n".join(kept)
 
 
 def _worker_frames(thread: str) -> list[str]:

@@ -1,0 +1,164 @@
+"""Who can go on, told from what the ranks post; no processes."""
+
+from __future__ import annotations
+
+import linecache
+
+import pytest
+
+from dlviz.cluster.waits import RankState, Wait, answered, deadlocked, find_cycle, show_line
+
+WORLD = 1
+
+
+def recv(rank: int, peer: int | None, index: int = 0, **more: object) -> Wait:
+    others = () if peer is not None else tuple(r for r in range(4) if r != rank)
+    return Wait(rank, "compute", "recv", "a.py:1", 0, peer, index=index, members=others, **more)
+
+
+def send(rank: int, peer: int, index: int = 0) -> Wait:
+    return Wait(rank, "compute", "send", "a.py:1", 0, peer, index=index)
+
+
+def collective(rank: int, sequence: int, *members: int) -> Wait:
+    return Wait(
+        rank, "compute", "barrier", "a.py:1", 0, group_id=WORLD, members=members, sequence=sequence
+    )
+
+
+def stuck(*waits: Wait, **counts: dict) -> RankState:
+    return RankState(list(waits), **counts)
+
+
+FINISHED = RankState(finished=True)
+
+
+def test_two_ranks_that_receive_from_each_other_are_a_cycle():
+    states = {0: stuck(recv(0, 1)), 1: stuck(recv(1, 0))}
+    assert deadlocked(states) == [0, 1]
+    assert find_cycle([0, 1], states) == [0, 1]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 7])
+def test_a_ring_of_sends_is_a_cycle_through_all_of_it(ranks):
+    states = {r: stuck(send(r, (r + 1) % ranks)) for r in range(ranks)}
+    assert deadlocked(states) == list(range(ranks))
+    assert find_cycle(deadlocked(states), states) == list(range(ranks))
+
+
+def test_a_chain_that_ends_at_a_finished_rank_is_a_deadlock_without_a_cycle():
+    states = {0: stuck(recv(0, 1)), 1: stuck(recv(1, 2)), 2: FINISHED}
+    assert deadlocked(states) == [0, 1]
+    assert find_cycle([0, 1], states) is None
+
+
+def test_a_chain_that_ends_at_a_computing_rank_is_none():
+    assert deadlocked({0: stuck(recv(0, 1)), 1: stuck(recv(1, 2))}) == []
+    computing = RankState(busy_threads=1)
+    assert deadlocked({0: stuck(recv(0, 1)), 1: stuck(recv(1, 2)), 2: computing}) == []
+
+
+def test_a_cycle_is_found_while_another_rank_computes():
+    states = {0: stuck(recv(0, 1)), 1: stuck(recv(1, 0)), 3: stuck(recv(3, 2))}
+    assert deadlocked(states) == [0, 1]
+    states[3] = stuck(recv(3, 0))  # and so is whoever waits for those
+    assert deadlocked(states) == [0, 1, 3]
+    assert find_cycle([0, 1, 3], states) == [0, 1]
+
+
+def test_a_rank_with_a_thread_at_work_is_never_stuck():
+    states = {0: RankState([recv(0, 1)], busy_threads=1), 1: stuck(recv(1, 0))}
+    assert deadlocked(states) == []
+
+
+def test_a_rank_is_stuck_only_if_all_its_threads_are():
+    both = stuck(recv(0, 1), recv(0, 2))
+    assert deadlocked({0: both, 1: stuck(recv(1, 0))}) == []  # rank 2 may still send
+    assert deadlocked({0: both, 1: stuck(recv(1, 0)), 2: FINISHED}) == [0, 1]
+
+
+def test_a_message_that_was_sent_is_an_answer_and_the_one_before_it_is_not():
+    sender = RankState(finished=True, sent={(0, 0): 3})
+    assert answered(recv(0, 1, index=2), {0: RankState(), 1: sender})
+    assert not answered(recv(0, 1, index=3), {0: RankState(), 1: sender})
+    assert deadlocked({0: stuck(recv(0, 1, index=2)), 1: sender}) == []
+    assert deadlocked({0: stuck(recv(0, 1, index=3)), 1: sender}) == [0]
+
+
+def test_a_message_with_another_tag_or_of_another_group_is_no_answer():
+    sender = RankState(finished=True, sent={(0, recv(0, 1, tag=5, group_id=2).key): 1})
+    assert answered(recv(0, 1, tag=5, group_id=2), {0: RankState(), 1: sender})
+    assert not answered(recv(0, 1, tag=4, group_id=2), {0: RankState(), 1: sender})
+    assert not answered(recv(0, 1, tag=5, group_id=1), {0: RankState(), 1: sender})
+
+
+def test_a_send_is_answered_by_the_receive_that_takes_it():
+    assert answered(send(0, 1, index=1), {0: RankState(), 1: RankState(claimed={(0, 0): 2})})
+    assert not answered(send(0, 1, index=2), {0: RankState(), 1: RankState(claimed={(0, 0): 2})})
+
+
+def test_a_receive_from_any_rank_is_answered_by_a_message_not_claimed_yet():
+    receiver = stuck(recv(0, None), claimed={(2, 0): 1})
+    taken = RankState(finished=True, sent={(0, 0): 1})
+    fresh = RankState(finished=True, sent={(0, 0): 2})
+    assert deadlocked({0: receiver, 1: FINISHED, 2: taken, 3: FINISHED}) == [0]
+    assert deadlocked({0: receiver, 1: FINISHED, 2: fresh, 3: FINISHED}) == []
+    assert deadlocked({0: receiver, 1: FINISHED, 2: taken}) == []  # rank 3 may send
+
+
+def test_a_collective_waits_for_the_members_that_have_not_entered_it():
+    inside = {"calls": {WORLD: 1}}
+    wait = {r: collective(r, 0, 0, 1, 2) for r in range(3)}
+    entered = {r: stuck(wait[r], **inside) for r in range(3)}
+    assert deadlocked(entered) == []  # all are there: it is about to end
+    assert deadlocked({**entered, 2: FINISHED}) == [0, 1]
+    assert deadlocked({0: entered[0], 1: entered[1]}) == []
+    crossed = {**entered, 2: stuck(recv(2, 0))}
+    assert deadlocked(crossed) == [0, 1, 2]
+    assert find_cycle([0, 1, 2], crossed) == [0, 2]
+
+
+def test_a_wait_for_ones_own_lane_is_stuck_where_the_lane_is():
+    own = Wait(0, "compute", "lane", "a.py:1", 0)
+    assert deadlocked({0: stuck(own), 1: FINISHED}) == []  # the lane is done: it is about to end
+    assert deadlocked({0: stuck(own, recv(0, 1)), 1: FINISHED}) == [0]
+
+
+def test_nobody_is_stuck_where_nobody_waits():
+    assert deadlocked({}) == []
+    assert deadlocked({0: FINISHED, 1: FINISHED}) == []
+
+
+@pytest.mark.parametrize(
+    "wait, words",
+    [
+        (
+            recv(2, 0, index=7, tag=3, group_id=1, shape=(4, 2), dtype="float32"),
+            "rank 2 waits in recv from rank 0 (message 7, tag 3, shape (4, 2) float32)",
+        ),
+        (recv(2, None), "rank 2 waits in recv from any rank"),
+        (send(0, 1), "rank 0 waits in send to rank 1 (message 0)"),
+        (collective(1, 4, 0, 1), "rank 1 waits in barrier (call 4 of group world)"),
+        (
+            Wait(1, "comm", "isend", "a.py:1", 0, peer=0),
+            "rank 1 (lane comm) waits in isend to rank 0 (message 0)",
+        ),
+    ],
+)
+def test_a_wait_says_what_it_is(wait, words):
+    assert wait.describe() == words
+
+
+def test_a_line_of_a_cell_is_shown_as_such_and_one_of_a_file_with_its_name(tmp_path):
+    cell = "/tmp/ipykernel_7/123.py"
+    linecache.cache[cell] = (20, None, ["a = 1\n", "  comm.recv(a)\n"], cell)
+    try:
+        assert show_line(f"{cell}:2") == "cell line 2: comm.recv(a)"
+    finally:
+        del linecache.cache[cell]
+    file = tmp_path / "worker.py"
+    file.write_text("x = 1\n")
+    assert show_line(f"{file}:1") == f"{file}:1: x = 1"
+    file.write_text("x = 1  # edited\n")
+    assert show_line(f"{file}:1") == f"{file}:1: x = 1  # edited"
+    assert show_line("nowhere.py:3") == "nowhere.py:3"
