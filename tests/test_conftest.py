@@ -27,14 +27,15 @@ def test_a_child_and_a_zombie_and_a_folder_are_leftovers():
 
 
 def test_what_was_there_before_may_have_children():
+    others = {pid for pid, _ in conftest.descendants(frozenset())}
     parent = subprocess.Popen(["sh", "-c", "sleep 60 & wait"])
-    before = {parent.pid}
     try:
-        while len(conftest.descendants(frozenset())) < 2:
+        while len(conftest.descendants(frozenset(others))) < 2:
             time.sleep(0.01)
-        assert conftest.leftovers(before) == []
+        assert conftest.leftovers({*others, parent.pid}) == []
     finally:
-        (grandchild,) = (pid for pid, name in conftest.descendants(frozenset()) if name == "sleep")
+        found = conftest.descendants(frozenset(others))
+        (grandchild,) = (pid for pid, name in found if name == "sleep")
         os.kill(grandchild, 9)
         parent.wait()
 
