@@ -196,7 +196,8 @@ class Report:
     def failed(self, error: BaseException) -> None:
         """Report the exception that ended the worker."""
         if isinstance(error, MemoryError):
-            traceback.clear_frames(error.__traceback__)  # lets go of what filled the memory
+            for each in _chain(error):
+                traceback.clear_frames(each.__traceback__)  # lets go of what filled the memory
         failure = describe(error)
         flush()
         rows = state = None
@@ -235,17 +236,23 @@ def describe(error: BaseException) -> Failure:
     )
 
 
-def _lost_peer(error: BaseException | None) -> bool:
+def _lost_peer(error: BaseException) -> bool:
     """Whether the error, or one that led to it, says that a connection to another rank broke."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, PeerLost):
-            return True
-        if isinstance(error, RuntimeError) and any(words in str(error) for words in GLOO_SAYS):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return False
+    return any(
+        isinstance(each, PeerLost)
+        or (isinstance(each, RuntimeError) and any(words in str(each) for words in GLOO_SAYS))
+        for each in _chain(error)
+    )
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and those that led to it."""
+    chain: list[BaseException] = []
+    onward: BaseException | None = error
+    while onward is not None and onward not in chain:
+        chain.append(onward)
+        onward = onward.__cause__ or onward.__context__
+    return chain
 
 
 def flush() -> None:

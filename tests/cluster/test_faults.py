@@ -86,6 +86,7 @@ def wait_until(condition, seconds):
 def test_a_rank_that_raises_is_named_with_its_traceback():
     def worker(comm):
         print("before")
+        comm.barrier()
         if comm.rank == 1:
             {}["missing"]  # the culprit
         comm.barrier()
