@@ -7,6 +7,7 @@ import faulthandler
 import fcntl
 import gc
 import linecache
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -33,6 +34,7 @@ from dlviz.machine import Machine
 
 WORLD = 1  # the group number of the communicator of all ranks
 PACKAGE = os.path.dirname(__file__) + os.sep
+RESERVE = 8 * 2**20  # bytes set aside for the report of a rank that has no memory left
 GLOO_SAYS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 
 
@@ -185,6 +187,7 @@ class Report:
 
     def __init__(self, control: Any):
         self.process: Process | None = None  # once it has joined the others
+        self._reserve = mmap.mmap(-1, RESERVE)
         self._control = control
         self._lock = threading.Lock()
 
@@ -194,7 +197,8 @@ class Report:
             self._control.send_bytes(packed)
 
     def failed(self, error: BaseException) -> None:
-        """Report the exception that ended the worker."""
+        """Report the exception that ended the worker, even where it is out of memory."""
+        self._reserve.close()
         if isinstance(error, MemoryError):
             for each in _chain(error):
                 traceback.clear_frames(each.__traceback__)  # lets go of what filled the memory
