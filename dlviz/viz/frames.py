@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlviz.viz.steps import messages_in
+
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
@@ -42,8 +44,7 @@ def message_frames(
     """
     kept = watched(trace, buffer)
     sent, received, taken = _times(trace, [place for places in kept.values() for place in places])
-    rows = np.arange(len(sent)) if step is None else np.flatnonzero(trace.messages.step == step)
-    order = _order(trace, rows, sent, received)
+    order = _order(trace, messages_in(trace, step), sent, received)
 
     frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in kept.items()})]
     for name, group in order:

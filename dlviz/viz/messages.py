@@ -32,6 +32,7 @@ CELLS = 0.62  # height of a rank's cells where rows are 1 apart
 ROW, PANEL, BELOW = 74, 262, 160  # pixels: a rank's row, the words beside, the controls below
 RULED = 64  # cells: in a longer buffer only chunks are told apart
 LISTED = 14  # messages put in words per picture; all of them are drawn
+UNNAMED = "buffer"  # what comm.watch calls a buffer whose name is not given
 NOTED = 4  # oddities of the contents put in words
 HOLD = 10**9  # ms: a step button stays where it got to
 
@@ -104,19 +105,21 @@ def messages_grid(
         lines,
         columns,
         subplot_titles=[scene.summary(frame) for frame in shown],
-        horizontal_spacing=0.07,
+        horizontal_spacing=0.04,
         vertical_spacing=60 / inner if lines > 1 else 0.0,
     )
     named: set[str] = set()
     for i, frame in enumerate(shown):
         row, col = i // columns + 1, i % columns + 1
         for series in [*scene.still(), *scene.series(frame)]:
-            new = series.showlegend is not False and len(series.x) > 0 and series.name not in named
+            if not series.x:
+                continue
+            new = series.showlegend is not False and series.name not in named
             series.showlegend = new
             named |= {series.name} if new else set()
             figure.add_trace(series, row=row, col=col)
         figure.update_xaxes(scene.xaxis(), row=row, col=col)
-        figure.update_yaxes(scene.yaxis(), row=row, col=col)
+        figure.update_yaxes(scene.yaxis(), showticklabels=col == 1, row=row, col=col)
     figure.update_annotations(font={"size": 12})
     heading = text.heading(title or "Messages, all steps", scene.subtitle(len(shown)))
     top = heading["margin"]["t"] + 24
@@ -248,7 +251,8 @@ class _Scene:
     @property
     def cells_title(self) -> str:
         names = [self.trace.buffers[place]["name"] for place in self.arrays]
-        what = f"cells of the watched buffer {text.cut(names[0])}" if names else "cells"
+        own = f" {text.cut(names[0])}" if names and names[0] != UNNAMED else ""
+        what = f"cells of the watched buffer{own}" if names else "cells"
         return what + (" (arrows beyond it: not from or to its cells)" if self.strays else "")
 
     def subtitle(self, shown: int) -> str:

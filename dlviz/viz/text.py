@@ -83,16 +83,17 @@ def provenance(trace: Any, clock: str) -> str:
     warning; in lines."""
     meta = trace.meta
     born = meta.get("clock", "")
+    machine = textwrap.shorten(str(meta.get("machine", "")), MACHINE, placeholder=" …")
     says = {
-        "wall": "wall clock: what this machine took",
+        "wall": f"wall clock: what {machine or 'this machine'} took",
         "paced": "paced: a real run whose times are those of a modelled machine",
         "simulated": "simulated: what the cost model says",
     }.get(born, "clock not stated")
     if born == "paced" and clock == "wall":
         says = "wall clock of a paced run: a modelled machine's times as this machine kept them"
     parts = [says]
-    if meta.get("machine"):
-        parts.append(textwrap.shorten(str(meta["machine"]), MACHINE, placeholder=" …"))
+    if machine and born != "wall":
+        parts.append(machine)
     if born == "paced" and meta.get("lateness"):
         late = meta["lateness"]
         parts.append(

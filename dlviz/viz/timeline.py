@@ -23,6 +23,7 @@ import plotly.graph_objects as go
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.labels import hovers_of, labels_of
+from dlviz.viz.steps import spans_in
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -36,6 +37,7 @@ ARROWS = 150  # messages: with more of them the arrows wait for a click on the l
 def timeline(
     trace: Trace,
     *,
+    step: int | None = None,
     clock: str | None = None,
     messages: bool = True,
     theme: str = "light",
@@ -44,21 +46,25 @@ def timeline(
 ) -> go.Figure:
     """Draw the spans of every rank and lane over time, and an arrow for each message.
 
-    `clock` chooses the device's or the wall's columns (by default those the Trace bears). Of more
-    than `max_spans` spans the longest are drawn, and the subtitle says so. Hover on a wait says
-    whom it waited for and what that rank was doing. Raises ValueError where the Trace has no such
-    clock.
+    `step` draws one step of the program, with the messages that its spans carry. `clock` chooses
+    the device's or the wall's columns (by default those the Trace bears). Of more than `max_spans`
+    spans the longest are drawn, and the subtitle says so. Hover on a wait says whom it waited for
+    and what that one was doing, in whichever step. Raises ValueError where the Trace has no such
+    clock or step.
     """
-    plan = _plan(trace, clock_of(trace, clock))
-    spans = len(trace.spans)
-    subtitle = text.provenance(trace, plan.clock)
-    drawn = np.arange(spans)
-    if spans > max_spans:
-        drawn = np.sort(np.argsort(plan.start - plan.end, kind="stable")[:max_spans])
-        subtitle += f"<br>The longest {max_spans:,} of {spans:,} spans are drawn."
+    clock = clock_of(trace, clock)
+    drawn = spans_in(trace, step)
+    arrows = np.arange(len(trace.messages) if messages else 0)
+    if step is not None:
+        arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
+    plan = _plan(trace, clock, drawn, arrows)
+    subtitle = text.provenance(trace, clock)
+    if len(drawn) > max_spans:
+        longest = np.argsort((plan.start - plan.end)[drawn], kind="stable")[:max_spans]
+        subtitle += f"<br>The longest {max_spans:,} of {len(drawn):,} spans are drawn."
+        drawn = np.sort(drawn[longest])
     figure = go.Figure(_bars(trace, plan, drawn, theme))
-    if messages:
-        figure.add_traces(_arrows(trace, plan, theme))
+    figure.add_traces(_arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
 
     note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
@@ -101,10 +107,12 @@ class _Plan:
     pixels: float  # between two rows
 
 
-def _plan(trace: Trace, clock: str) -> _Plan:
+def _plan(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) -> _Plan:
+    """Where the spans `drawn` and the messages `arrows` lie."""
     spans = trace.spans
     start, end = span_times(trace, clock)
-    times = np.concatenate([start, end, *message_times(trace, clock)])
+    sent, received = message_times(trace, clock)
+    times = np.concatenate([start[drawn], end[drawn], sent[arrows], received[arrows]])
     times = times[np.isfinite(times)]
     low, high = (float(times.min()), float(times.max())) if len(times) else (0.0, 1.0)
     high = max(high, low + 1e-6)
@@ -112,15 +120,16 @@ def _plan(trace: Trace, clock: str) -> _Plan:
     y = rows(trace)
     row = np.array([y[at] for at in zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)])
     depth = spans.depth.copy()
-    for at in np.unique(row):  # in a part of a Trace the outer spans may be left out
-        depth[row == at] -= depth[row == at].min()
-    deepest = int(depth.max(initial=0))
+    for at in np.unique(row[drawn]):  # in a part of a Trace the outer spans may be left out
+        depth[row == at] -= depth[drawn][row[drawn] == at].min()
+    deepest = int(depth[drawn].max(initial=0))
     pixels = max(min(40 + 19 * deepest, 1000 / max(len(y), 1)), 22)
     strip = min(19 / pixels, BAR / (deepest + 1))
     top = row - BAR / 2 + strip * depth
 
-    order = np.lexsort((depth, start, row))  # a span's first child follows it
-    here, following = order[:-1], order[1:]
+    lasting = drawn[end[drawn] > start[drawn]]  # one of no length may stand before its neighbour
+    order = lasting[np.lexsort((depth[lasting], start[lasting], row[lasting]))]
+    here, following = order[:-1], order[1:]  # a span's first child follows it
     holds = np.zeros(len(spans), bool)
     holds[here] = (row[here] == row[following]) & (depth[following] > depth[here])
     bottom = np.where(holds, top + strip, row + BAR / 2)
@@ -191,8 +200,9 @@ def _lay_out(figure: go.Figure, plan: _Plan, heading: dict[str, Any], theme: str
     )
 
 
-def _arrows(trace: Trace, plan: _Plan, theme: str) -> list[go.Scatter]:
-    """The messages as one line series, and as another those never received, which end in a cross.
+def _arrows(trace: Trace, plan: _Plan, rows: np.ndarray, theme: str) -> list[go.Scatter]:
+    """The messages `rows` as one line series, and as another those never received, which end in a
+    cross.
 
     A message has four points: its start, its middle (to hover on), its head and a gap. It goes
     from the span that sent it to the span that received it; one whose other end is not drawn is
@@ -207,7 +217,7 @@ def _arrows(trace: Trace, plan: _Plan, theme: str) -> list[go.Scatter]:
     gap = np.full(len(sent), np.nan)
     x = np.stack([sent, (sent + landed) / 2, landed, gap], axis=1) / plan.size
     y = np.stack([tail + lean, (tail + head) / 2, head - lean, gap], axis=1)
-    drawn = np.isfinite(tail + head)
+    drawn = np.isin(np.arange(len(sent)), rows) & np.isfinite(tail + head)
     words = np.array([*_told(trace, plan)], object)
     series = []
     for name, chosen, symbol in (

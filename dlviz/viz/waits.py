@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dlviz.trace import Table, Trace
 
 WAITING = ("wait", "recv")
+FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
+ON_ITS_WAY = 0.01  # of a wait: a message sent within this share of it counts as sent before
 HOLDERS = ("step", "phase")  # kinds that only hold others
 
 
@@ -20,7 +22,8 @@ def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
     """In words, for each wait (its row in `trace.spans`): how long, for whom, what that one did.
 
     What a rank was doing is its innermost span half-way between the start of the wait and the
-    moment its message was sent, found by binary search among its spans of each lane and depth.
+    moment its message was sent, found by binary search among its spans of each lane and depth. Of a
+    lane that its own rank waited for, it is the span half-way through the wait.
     """
     clock = clock_of(trace, clock)
     spans = trace.spans
@@ -43,26 +46,53 @@ def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
         doing = _doing(trace, peer, start, end, middle[asked])
         for place, row in zip(asked.tolist(), doing.tolist(), strict=True):
             span = int(waiting[place])
-            late = until[place] > start[span]
+            length = float(end[span] - start[span])
+            late = until[place] - start[span] > ON_ITS_WAY * length
             why = _was_doing(spans, row) if late else "whose message was already on its way"
-            found[span] = f"waited {text.seconds(end[span] - start[span])} for rank {peer}, {why}"
+            found[span] = f"waited {text.seconds(length)} for rank {peer}, {why}"
+    return found | _lanes_waited_for(trace, start, end)
+
+
+def _lanes_waited_for(trace: Trace, start: np.ndarray, end: np.ndarray) -> dict[int, str]:
+    """The same for each wait for another lane of the waiting rank."""
+    spans, waiting = trace.spans, {}
+    rows = np.flatnonzero((spans.kind == "wait") & (spans.peer < 0) & (end > start))
+    for span, rank, name in zip(
+        rows.tolist(), spans.rank[rows].tolist(), spans.name[rows].tolist(), strict=True
+    ):
+        if name.startswith(FOR_LANE):
+            waiting.setdefault((rank, name.removeprefix(FOR_LANE)), []).append(span)
+    found = {}
+    for (rank, lane), asked in waiting.items():
+        middle = (start[asked] + end[asked]) / 2
+        doing = _doing(trace, rank, start, end, middle, lane)
+        for span, row in zip(asked, doing.tolist(), strict=True):
+            length = text.seconds(float(end[span] - start[span]))
+            found[span] = f"waited {length} for lane {lane}, {_was_doing(spans, row)}"
     return found
 
 
 def _doing(
-    trace: Trace, rank: int, start: np.ndarray, end: np.ndarray, at: np.ndarray
+    trace: Trace,
+    rank: int,
+    start: np.ndarray,
+    end: np.ndarray,
+    at: np.ndarray,
+    lane: str | None = None,
 ) -> np.ndarray:
-    """The row of what `rank` is doing at each of the times `at`, or -1.
+    """The row of what `rank` is doing at each of the times `at`, on `lane` or on any; or -1.
 
-    Of several lanes the one that says most is taken: one that works rather than one that waits,
-    that rather than one that is between two operations of a step or a phase.
+    Of several lanes the one that says most is taken: one that works rather than one that waits for
+    a rank, that rather than one that waits for a lane or is between two operations.
     """
     spans = trace.spans
     own = spans.rank == rank
+    if lane is not None:
+        own &= spans.lane == lane
     answer, best = np.full(len(at), -1), np.zeros(len(at))
-    for lane in text.lanes(spans.lane[own].tolist()):
+    for one in text.lanes(spans.lane[own].tolist()):
         inner = np.full(len(at), -1)
-        here = own & (spans.lane == lane) & (end > start)
+        here = own & (spans.lane == one) & (end > start)
         for depth in np.unique(spans.depth[here])[::-1]:  # spans of one lane and depth are disjoint
             level = np.flatnonzero(here & (spans.depth == depth))
             level = level[np.argsort(start[level], kind="stable")]
@@ -70,7 +100,9 @@ def _doing(
             inside = (start[row] <= at) & (at < end[row]) & (inner < 0)
             inner[inside] = row[inside]
         kind = spans.kind[inner]
-        says = np.select([inner < 0, np.isin(kind, HOLDERS), np.isin(kind, WAITING)], [0, 1, 2], 3)
+        for_lane = np.array([name.startswith(FOR_LANE) for name in spans.name[inner]], bool)
+        little = np.isin(kind, HOLDERS) | for_lane
+        says = np.select([inner < 0, little, np.isin(kind, WAITING)], [0, 1, 2], 3)
         better = says > best
         answer[better], best[better] = inner[better], says[better]
     return answer
@@ -81,7 +113,8 @@ def _was_doing(spans: Table, row: int) -> str:
         return "of which the Trace says nothing at that time"
     kind, name, peer = spans.kind[row], spans.name[row], int(spans.peer[row])
     if kind in WAITING:
-        return "which was itself waiting" + (f" for rank {peer}" if peer >= 0 else "")
+        whom = f" for rank {peer}" if peer >= 0 else f" {name}" if name.startswith("for ") else ""
+        return f"which was itself waiting{whom}"
     if kind in HOLDERS:
         return f"which was between two operations of {name or kind}"
     if name and name != kind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import ring
+from viz_scenes import data_parallel, ring
 
 import dlviz
 from dlviz import viz
@@ -288,7 +288,7 @@ def test_an_empty_trace_and_an_empty_buffer_are_figures():
     buffers = [{"rank": 0, "array": np.zeros(0)}]
     hollow = viz.messages(Trace(buffers=buffers, meta={"ranks": 1}))
     assert len(hollow.frames) == 1
-    assert len(viz.messages_grid(Trace()).data) > 0
+    assert viz.messages_grid(Trace()).layout.annotations[0].text == "<b>start</b>"
 
 
 def test_slider_and_buttons_name_every_frame():
@@ -312,19 +312,39 @@ def test_too_many_pictures_are_cut_and_it_says_so():
 def test_the_grid_shows_every_picture_with_the_cells_and_arrows_it_has_alone():
     trace = ring(4, 16)
     moving, grid = viz.messages(trace), viz.messages_grid(trace)
-    per_panel = len(moving.data)
-    assert len(grid.data) == per_panel * len(moving.frames)
     for i, frame in enumerate(moving.frames):
-        panel = grid.data[i * per_panel + 1 : (i + 1) * per_panel]
         axis = "x" if i == 0 else f"x{i + 1}"
-        assert all(part.xaxis == axis for part in panel)
-        for part, alone in zip(panel, frame.data, strict=True):
+        _, *panel = [part for part in grid.data if part.xaxis == axis]  # after the empty cells
+        drawn = [part for part in frame.data if part.x]
+        for part, alone in zip(panel, drawn, strict=True):
             for key in ("x", "y"):
                 np.testing.assert_array_equal(part[key], alone[key])
     titles = [note.text for note in grid.layout.annotations]
     assert titles[:2] == ["<b>start</b>", "<b>step 0</b>: 4 messages, added"]
     legend = [part.name for part in grid.data if part.showlegend]
     assert sorted(legend) == sorted(set(legend)) and "message" in legend
+
+
+def test_only_the_first_column_of_the_grid_names_the_ranks():
+    layout = viz.messages_grid(ring(4, 16)).layout
+    named = [getattr(layout, f"yaxis{i or ''}").showticklabels for i in (0, 2, 3, 4, 5, 6, 7)]
+    assert named == [True, False, False] * 2 + [True]
+
+
+def test_the_axis_bears_the_buffers_name_if_it_has_one():
+    trace = ring(2, 4)
+    assert viz.messages(trace).layout.xaxis.title.text == "cells of the watched buffer"
+    for snapshot in trace.buffers:
+        snapshot["name"] = "gradient"
+    assert viz.messages(trace).layout.xaxis.title.text == "cells of the watched buffer gradient"
+
+
+def test_a_step_of_the_program_holds_the_messages_of_its_collectives_whatever_their_round():
+    trace = data_parallel(ranks=3, steps=2)
+    own = trace.messages.step.copy()
+    trace.messages.step[:] = np.arange(len(own)) % 4  # rounds, as inside a ring
+    drawn = [row for frame in viz.message_frames(trace, step=1) for row in frame.messages]
+    assert sorted(drawn) == np.flatnonzero(own == 1).tolist()
 
 
 def test_hover_tells_contents_and_messages_in_words():
