@@ -8,13 +8,14 @@ number before a byte moves. On a paced run it starts at the latest rank's clock 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from dlviz import sim
-from dlviz.cluster.board import code_of, describe
+from dlviz.cluster.board import FORM, describe, form_of
 from dlviz.cluster.clock import START_LINE
 from dlviz.cluster.requests import PeerLost, name_of, wire_of
 
@@ -37,6 +38,9 @@ CALLS = (
     "reduce_scatter",
     "all_to_all",
 )
+
+
+NO_TENSOR = bytes(FORM.size)
 
 
 class Collectives:
@@ -150,22 +154,15 @@ class Collectives:
         process.snapshot()
         sequence = process.calls.get(self.number, 0)
         process.calls[self.number] = sequence + 1
-        code, shape = (0, ()) if tensor is None else (code_of(tensor), tuple(tensor.shape))
-        nbytes = 0 if tensor is None else tensor.numel() * tensor.element_size() * scale
-        process.board.post_call(
-            process.rank, self.number, sequence, CALLS.index(op), code, root, shape
-        )
+        form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
+        nbytes = 0 if tensor is None else tensor.nbytes * scale
+        process.board.post_call(process.rank, self.number, sequence, CALLS.index(op), root, form)
         self._compare(sequence)
         if clock is not None:
             clock.begin(START_LINE)
-        with self.recorder.span(
-            "collective", op, group=self.name, sequence=sequence, nbytes=nbytes
-        ):
-            process.post(
-                op, group=self.name, group_id=self.number, members=self.members, sequence=sequence,
-                shape=None if tensor is None else shape,
-                dtype="" if tensor is None else name_of(tensor),
-            )  # fmt: skip
+        fields = {"group": self.name, "sequence": sequence, "nbytes": nbytes}
+        with self.recorder.open("collective", op, fields):
+            process.post(op, Call(self, sequence, tensor))
             try:
                 start = 0.0 if clock is None else self._latest(clock)
                 call(self.group).wait()
@@ -231,9 +228,29 @@ def _reduction(op: str) -> Any:
     return REDUCE[op]
 
 
-def _call(call: tuple[int, int, int, tuple[int, ...]] | None) -> str:
+def _call(call: tuple[int, int, bytes] | None) -> str:
     if call is None:
         return "a call that is no longer on record"
-    operation, dtype, root, shape = call
-    tensor = "" if CALLS[operation] == "barrier" else f" of {describe(shape, dtype)}"
+    operation, root, form = call
+    tensor = "" if form == NO_TENSOR else f" of {describe(form)}"
     return f"{CALLS[operation]}{tensor}{f' from root {root}' if root >= 0 else ''}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a rank in a collective waits for."""
+
+    comm: Collectives
+    sequence: int
+    tensor: torch.Tensor | None
+
+    def details(self) -> dict[str, Any]:
+        found = {
+            "group": self.comm.name,
+            "group_id": self.comm.number,
+            "members": self.comm.members,
+            "sequence": self.sequence,
+        }
+        if self.tensor is not None:
+            found |= {"shape": tuple(self.tensor.shape), "dtype": name_of(self.tensor)}
+        return found

@@ -6,7 +6,7 @@ It carries no tensor. It holds, as plain 64-bit cells that one side writes and o
     state     per rank: how often it changed what it does, threads in a posted wait, progress
     calls     per rank: its latest collective calls (group, number, operation, dtype, shape)
     mail      per ordered pair of ranks: a ring of headers of the messages that were sent, and a
-              ring of notes on the receives that were posted before their message came
+              table of notes on the receives that were posted before their message came
     links     when each link that several pairs share is next free (device seconds)
 
 A header is written before its message is sent and a note before its receive is posted, and each
@@ -20,6 +20,7 @@ import math
 import mmap
 import os
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -27,11 +28,14 @@ import torch
 STATE = 16  # cells a rank
 ACTIVITY, WAITING, DONE, TOTAL, EPOCH = range(5)  # cells of a rank's state
 CALLS = 128  # collective calls remembered a rank
-CALL = struct.Struct("=16q")  # sequence, group, operation, dtype, root, dims, 8 sizes (2 to spare)
-SLOTS = 256  # headers or notes under way in one direction
-# tag, index, dtype, nbytes, dims, flags, wall; stamp, sent; 8 sizes
-MAIL = struct.Struct("=7q2d8q")
+CALL = struct.Struct("=4q")  # sequence + 1, group, operation, root; then a form
+SLOTS = 256  # headers, and notes, under way in one direction
+HEAD = struct.Struct("=4q2d")  # tag, index, flags, wall; stamp, sent; then a form
+KEY = struct.Struct("=2q")  # of a note: tag, index + 1; then a form
+FORM = struct.Struct("=11q")  # dtype, nbytes, dims, 8 sizes
 MAX_DIMS = 8
+RECORD = CALL.size + FORM.size  # bytes
+HEADER, NOTE = HEAD.size + FORM.size, KEY.size + FORM.size  # bytes
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
@@ -41,43 +45,52 @@ CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
 class Mail(NamedTuple):
-    """A header (of a message sent) or a note (of a receive posted). `stamp` and `sent` are device
-    seconds, NaN on the wall clock."""
+    """The header of a message. `stamp` and `sent` are device seconds, NaN on the wall clock."""
 
     tag: int
     index: int  # the how-manieth message of this pair and tag
-    dtype: int
-    nbytes: int
-    shape: tuple[int, ...]
-    flags: int  # SYNC: the sender waits until this is taken; TAKEN: a note that says so
+    flags: int  # SYNC: the sender waits until this is taken
     wall: int  # when it was sent (perf_counter_ns)
-    stamp: float = math.nan  # when the message arrives; of a TAKEN note, when it was taken
-    sent: float = math.nan
+    stamp: float  # when it arrives
+    sent: float
+    form: bytes  # dtype and shape
 
-    def describe(self) -> str:
-        return describe(self.shape, self.dtype)
+    @property
+    def nbytes(self) -> int:
+        return size_of(self.form)
 
 
-SYNC, TAKEN = 1, 2
+SYNC = 1
 
 
-def code_of(tensor: torch.Tensor) -> int:
-    code = CODES.get(tensor.dtype)
-    if code is None:
-        name = str(tensor.dtype).removeprefix("torch.")
+@lru_cache(maxsize=4096)
+def form_of(shape: tuple[int, ...], dtype: torch.dtype) -> bytes:
+    """A tensor's dtype, size and shape as they are written on the board. ValueError for a dtype
+    that cannot be sent."""
+    if dtype not in CODES:
+        name = str(dtype).removeprefix("torch.")
         raise ValueError(f"a tensor of {name} cannot be sent: convert it, to float32 say.")
-    return code
+    count = math.prod(shape)
+    sizes = tuple(shape) if len(shape) <= MAX_DIMS else (count,)
+    nothing = (0,) * (MAX_DIMS - len(sizes))
+    return FORM.pack(CODES[dtype], count * dtype.itemsize, len(sizes), *sizes, *nothing)
 
 
-def describe(shape: tuple[int, ...], code: int) -> str:
-    return f"shape {tuple(shape)} {str(DTYPES[code]).removeprefix('torch.')}"
+def size_of(form: bytes) -> int:
+    """Bytes of the tensor."""
+    return FORM.unpack(form)[1]
 
 
-def elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+def fits(sent: bytes, posted: bytes) -> bool:
+    """Whether a message of one form can be received into a tensor of the other: the same dtype and
+    as many bytes."""
+    return sent[:16] == posted[:16]
+
+
+def describe(form: bytes) -> str:
+    code, _, dims, *sizes = FORM.unpack(form)
+    name = str(DTYPES[code]).removeprefix("torch.")
+    return f"shape {tuple(sizes[:dims])} {name}"
 
 
 class Board:
@@ -85,11 +98,11 @@ class Board:
 
     def __init__(self, path: str, ranks: int, links: int = 0, create: bool = False):
         self.ranks = ranks
-        ring = 16 + SLOTS * MAIL.size
+        self._notes = 16 + SLOTS * HEADER
+        self._pair = self._notes + SLOTS * NOTE
         self._calls = ranks * STATE * 8
-        self._mail = self._calls + ranks * CALLS * CALL.size
-        self._ring = ring
-        self._links = self._mail + 2 * ranks * ranks * ring
+        self._mail = self._calls + ranks * CALLS * RECORD
+        self._links = self._mail + ranks * ranks * self._pair
         size = self._links + max(links, 1) * 8
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
         handle = os.open(path, flags, 0o600)
@@ -118,84 +131,93 @@ class Board:
 
     # -- collective calls ----------------------------------------------------------------------
     def post_call(
-        self,
-        rank: int,
-        group: int,
-        sequence: int,
-        operation: int,
-        dtype: int,
-        root: int,
-        shape: tuple[int, ...],
+        self, rank: int, group: int, sequence: int, operation: int, root: int, form: bytes
     ) -> None:
         where = self._call(rank, group, sequence)
         self.cells[where] = 0  # a reader that looks meanwhile finds no call rather than half of one
-        sizes = shape[:MAX_DIMS]
-        record = (0, group, operation, dtype, root, len(sizes), *sizes, *[0] * (10 - len(sizes)))
-        CALL.pack_into(self.memory, where * 8, *record)
+        CALL.pack_into(self.memory, where * 8, 0, group, operation, root)
+        self.memory[where * 8 + CALL.size : where * 8 + RECORD] = form
         self.cells[where] = sequence + 1
 
-    def read_call(
-        self, rank: int, group: int, sequence: int
-    ) -> tuple[int, int, int, tuple[int, ...]] | None:
-        """(operation, dtype, root, shape) of `rank`'s call number `sequence` in `group`, None if
-        it made none."""
+    def read_call(self, rank: int, group: int, sequence: int) -> tuple[int, int, bytes] | None:
+        """(operation, root, form) of `rank`'s call number `sequence` in `group`, None if it made
+        none."""
         where = self._call(rank, group, sequence)
         its_sequence = self.cells[where]
-        _, its_group, operation, dtype, root, dims, *sizes = CALL.unpack_from(
-            self.memory, where * 8
-        )
+        _, its_group, operation, root = CALL.unpack_from(self.memory, where * 8)
+        form = self.memory[where * 8 + CALL.size : where * 8 + RECORD]
         if its_sequence != sequence + 1 or its_group != group or self.cells[where] != its_sequence:
             return None
-        return operation, dtype, root, tuple(sizes[:dims])
+        return operation, root, form
 
     def _call(self, rank: int, group: int, sequence: int) -> int:
         """The first cell of the record of a call."""
         slot = (group * 31 + sequence) % CALLS
-        return (self._calls + (rank * CALLS + slot) * CALL.size) // 8
+        return (self._calls + (rank * CALLS + slot) * RECORD) // 8
 
     # -- mail ----------------------------------------------------------------------------------
-    def ring(self, src: int, dst: int, notes: bool = False) -> Ring:
-        """The ring that `src` writes and `dst` reads."""
-        pair = (src * self.ranks + dst) * 2 + notes
-        return Ring(self.memory, self.cells, self._mail + pair * self._ring)
+    def headers(self, src: int, dst: int) -> Headers:
+        """Of messages from `src` to `dst`: written by `src`, read by `dst`."""
+        return Headers(self, self._mail + (src * self.ranks + dst) * self._pair)
+
+    def notes(self, src: int, dst: int) -> Notes:
+        """On receives of messages from `src` to `dst`: written by `dst`, read by `src`."""
+        return Notes(self, self._mail + (src * self.ranks + dst) * self._pair + self._notes)
 
 
-class Ring:
-    """Headers or notes from one rank to one other, in order; one writer and one reader."""
+class Headers:
+    """A ring of headers, in the order in which the messages were sent."""
 
-    def __init__(self, memory: mmap.mmap, cells: memoryview, start: int):
-        self.memory = memory
-        self.cells = cells
+    def __init__(self, board: Board, start: int):
+        self.memory = board.memory
+        self.cells = board.cells
         self.written = start // 8
         self.read = start // 8 + 1
         self.slots = start + 16
 
+    def empty(self) -> bool:
+        return self.cells[self.written] == self.cells[self.read]
+
     def full(self) -> bool:
         return self.cells[self.written] - self.cells[self.read] >= SLOTS
 
-    def write(self, mail: Mail) -> None:
+    def write(
+        self, tag: int, index: int, flags: int, wall: int, stamp: float, sent: float, form: bytes
+    ) -> None:
         number = self.cells[self.written]
-        shape = mail.shape[:MAX_DIMS] if len(mail.shape) <= MAX_DIMS else (elements(mail.shape),)
-        MAIL.pack_into(
-            self.memory,
-            self.slots + number % SLOTS * MAIL.size,
-            mail.tag, mail.index, mail.dtype, mail.nbytes, len(shape), mail.flags, mail.wall,
-            mail.stamp, mail.sent,
-            *shape, *[0] * (MAX_DIMS - len(shape)),
-        )  # fmt: skip
+        at = self.slots + number % SLOTS * HEADER
+        HEAD.pack_into(self.memory, at, tag, index, flags, wall, stamp, sent)
+        self.memory[at + HEAD.size : at + HEADER] = form
         self.cells[self.written] = number + 1
 
     def drain(self) -> list[Mail]:
         found = []
         number, written = self.cells[self.read], self.cells[self.written]
         while number < written:
-            tag, index, dtype, nbytes, dims, flags, wall, stamp, sent, *sizes = MAIL.unpack_from(
-                self.memory, self.slots + number % SLOTS * MAIL.size
-            )
-            found.append(
-                Mail(tag, index, dtype, nbytes, tuple(sizes[:dims]), flags, wall, stamp, sent)
-            )
+            at = self.slots + number % SLOTS * HEADER
+            form = self.memory[at + HEAD.size : at + HEADER]
+            tag, index, flags, wall, stamp, sent = HEAD.unpack_from(self.memory, at)
+            found.append(Mail(tag, index, flags, wall, stamp, sent, form))
             number += 1
-        if found:
-            self.cells[self.read] = number
+        self.cells[self.read] = number
         return found
+
+
+class Notes:
+    """A table of notes: of the receives that are posted and have no message yet, the latest in
+    each slot."""
+
+    def __init__(self, board: Board, start: int):
+        self.memory = board.memory
+        self.slots = start
+
+    def write(self, tag: int, index: int, form: bytes) -> None:
+        at = self.slots + (tag + index) % SLOTS * NOTE
+        self.memory[at + KEY.size : at + NOTE] = form
+        KEY.pack_into(self.memory, at, tag, index + 1)
+
+    def read(self, tag: int, index: int) -> bytes | None:
+        at = self.slots + (tag + index) % SLOTS * NOTE
+        if KEY.unpack_from(self.memory, at) != (tag, index + 1):
+            return None
+        return self.memory[at + KEY.size : at + NOTE]

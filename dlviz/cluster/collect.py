@@ -16,6 +16,7 @@ _MESSAGE = (
     "src", "dst", "nbytes", "offset", "count", "op", "sent", "arrived", "received", "wall_sent",
     "wall_received", "tag", "group", "step",
 )  # fmt: skip
+NAMES = {"send": "to rank {}", "recv": "from rank {}", "wait": "for rank {}"}
 NAN = float("nan")
 
 
@@ -93,9 +94,10 @@ def _add_span(
         wall_start = wall_end = NAN
     if start is None:
         start, end = wall_start, wall_end
+    default = NAMES.get(kind, "").format(context["peer"]) if "peer" in context else ""
     others = {key: value for key, value in context.items() if key not in KNOWN and key != "message"}
     values = (
-        rank, lane, kind, name or "", start, end, wall_start, wall_end, depth,
+        rank, lane, kind, name or default, start, end, wall_start, wall_end, depth,
         *(context.get(key) for key in KNOWN),
         rows_of.get(context.get("message", ())), f"{file}:{line}", others or None,
     )  # fmt: skip

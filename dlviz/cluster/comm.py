@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from dlviz.cluster.backend import Collectives
-from dlviz.cluster.board import DONE, SYNC, TOTAL, Mail, code_of
+from dlviz.cluster.board import DONE, SYNC, TOTAL, describe, fits, form_of, size_of
 from dlviz.cluster.clock import sleep_until
-from dlviz.cluster.mail import fits
 from dlviz.cluster.process import Process, Watched, algorithm_step
-from dlviz.cluster.requests import POLL, PeerLost, ReceiveRequest, SendRequest, name_of, wire_of
+from dlviz.cluster.requests import POLL, ReceiveRequest, SendRequest, name_of, wire_of
 from dlviz.cluster.waits import TAG_BITS, TAGS
 from dlviz.trace.recorder import Recorder, Span, caller
 
@@ -46,6 +45,7 @@ class Comm(Collectives):
         self.rank = members.index(process.rank)
         self.device = process.device
         self.span = process.recorder.span
+        self.label = process.recorder.label
         self.recorder = process.recorder
 
     def __repr__(self) -> str:
@@ -53,18 +53,13 @@ class Comm(Collectives):
 
     # -- messages ------------------------------------------------------------------------------
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> SendRequest:
-        """Start to send `tensor` to `dst` and return at once; do not write to it before
-        `wait()`."""
-        peer, tag, index = self._address(dst, tag)
-        with self.span("send", f"to rank {peer}", **self._labels(tensor, peer, tag, index)):
-            return self._send(tensor, peer, tag, index, flags=0)
+        """Start to send `tensor` to `dst`; do not write to it before `wait()` of the request."""
+        return self._send(tensor, dst, tag, flags=0)
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
         """Send `tensor` to `dst`; returns when the receiver has taken it (so two ranks that both
         send first wait for each other for ever)."""
-        peer, tag, index = self._address(dst, tag)
-        with self.span("send", f"to rank {peer}", **self._labels(tensor, peer, tag, index)):
-            self._send(tensor, peer, tag, index, flags=SYNC).wait_taken()
+        self._send(tensor, dst, tag, flags=SYNC)
 
     def irecv(
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
@@ -83,7 +78,7 @@ class Comm(Collectives):
             tag = self._tag(tag)
             peer = self._first(tensor, tag) if src is None else self._peer(src, "src")
             request = self._receive(tensor, peer, tag, op)
-            span.annotate(f"from rank {peer}", peer=peer, message=request.message)
+            span.annotate(peer=peer, message=request.message)
             request.finish("recv")
         return self.members.index(peer)
 
@@ -116,47 +111,37 @@ class Comm(Collectives):
             raise ValueError(f"tag={tag!r} is out of range: use 0 to {TAGS}.")
         return (self.number << TAG_BITS) | tag
 
-    def _address(self, dst: int, tag: int) -> tuple[int, int, int]:
+    def _send(self, tensor: torch.Tensor, dst: int, tag: int, flags: int) -> SendRequest:
+        process, mail, recorder = self.process, self.process.mail, self.recorder
         peer, tag = self._peer(dst, "dst"), self._tag(tag)
-        return peer, tag, self.process.mail.number(self.process.mail.sent, peer, tag)
-
-    def _labels(self, tensor: torch.Tensor, peer: int, tag: int, index: int) -> dict[str, Any]:
-        nbytes = tensor.numel() * tensor.element_size()
-        return {"peer": peer, "nbytes": nbytes, "message": (self.process.rank, peer, tag, index)}
-
-    def _send(
-        self, tensor: torch.Tensor, peer: int, tag: int, index: int, flags: int
-    ) -> SendRequest:
-        process, lane = self.process, self.recorder.lane
-        process.snapshot()
-        nbytes = tensor.numel() * tensor.element_size()
-        request = SendRequest(process, peer, tag, index, tensor, wire_of(tensor))
-        sent = stamp = NAN
-        if lane.clock is not None:
-            lane.clock.begin()
-            sent, stamp = lane.clock.device.send(peer, nbytes, lane.clock.free)
-            request.stamp = stamp
-        wall = perf_counter_ns()
-        mail = Mail(
-            tag, index, code_of(tensor), nbytes, tuple(tensor.shape), flags, wall, stamp, sent
-        )
-        if process.mail.full(peer):
-            process.post("send", peer=peer, tag=tag, index=index)
-            while process.mail.full(peer):
-                time.sleep(POLL)
-            process.unpost()
-        note = process.mail.post(peer, mail)
-        if note is not None and not fits(mail, note):
-            raise ValueError(_misfit(process.rank, peer, mail, note))
-        try:
-            request.work = process.gloo.send([request.wire], peer, tag)
-        except RuntimeError as error:
-            raise PeerLost(f"rank {process.rank} lost rank {peer}: {error}") from None
-        if process.recorder.on:
-            process.sends.append(
-                (process.rank, peer, tag, index, nbytes, tensor.numel(), process.locate(tensor),
-                 sent, stamp, wall, self.name, algorithm_step(lane.context))
-            )  # fmt: skip
+        form, nbytes = form_of(tensor.shape, tensor.dtype), tensor.nbytes
+        index = mail.sent.get((peer, tag), 0)
+        mail.sent[peer, tag] = index + 1
+        message = (process.rank, peer, tag, index)
+        fields = {"peer": peer, "nbytes": nbytes, "message": message}
+        with recorder.open("send", None, fields):
+            process.snapshot()
+            request = SendRequest(process, peer, tag, index, tensor, wire_of(tensor))
+            lane = recorder.lane
+            sent = stamp = NAN
+            if lane.clock is not None:
+                lane.clock.begin()
+                sent, stamp = lane.clock.device.send(peer, nbytes, lane.clock.free)
+                request.stamp = stamp
+            if mail.outbox[peer].full():
+                process.wait_for_room(request)
+            wall = perf_counter_ns()
+            mail.outbox[peer].write(tag, index, flags, wall, stamp, sent, form)
+            posted = mail.posted(peer, tag, index)
+            if posted is not None and not fits(form, posted):
+                raise ValueError(_misfit(process.rank, peer, index, form, posted))
+            request.begin(process.gloo.send)
+            if recorder.on:
+                offset, step = process.locate(tensor), algorithm_step(lane.context)
+                row = (*message, nbytes, tensor.numel(), offset, sent, stamp, wall, self.name, step)
+                process.sends.append(row)
+            if flags & SYNC:
+                request.wait_taken()
         return request
 
     def _receive(self, tensor: torch.Tensor, peer: int, tag: int, op: str) -> ReceiveRequest:
@@ -164,27 +149,18 @@ class Comm(Collectives):
             raise ValueError(f"op={op!r} is no way to receive: use 'copy' or 'add'.")
         process, mail = self.process, self.process.mail
         process.snapshot()
-        nbytes = tensor.numel() * tensor.element_size()
+        form = form_of(tensor.shape, tensor.dtype)
         index = mail.claimed.get((peer, tag), 0)
-        posted = Mail(
-            tag, index, code_of(tensor), nbytes, tuple(tensor.shape), 0, perf_counter_ns()
-        )
-        letter = mail.look(peer, tag, index)
-        if letter is None:
-            mail.notice(peer, posted)
-            letter = mail.look(peer, tag, index)
-        if letter is not None and not fits(letter.mail, posted):
-            raise ValueError(_misfit(peer, process.rank, letter.mail, posted))
-        mail.number(mail.claimed, peer, tag)
-        direct = op == "copy" and tensor.is_contiguous() and tensor.device.type == "cpu"
-        wire = tensor.detach() if direct else torch.empty(tensor.shape, dtype=tensor.dtype)
+        sent = mail.claim(peer, tag, index, form)
+        if sent is not None and not fits(sent, form):
+            raise ValueError(_misfit(peer, process.rank, index, sent, form))
+        mail.claimed[peer, tag] = index + 1
+        direct = op == "copy" and tensor.is_cpu and tensor.is_contiguous()
+        wire = wire_of(tensor) if direct else process.borrow(tensor)
         request = ReceiveRequest(process, peer, tag, index, tensor, wire)
         request.op = op
         request.direct = direct
-        try:
-            request.work = process.gloo.recv([wire], peer, tag)
-        except RuntimeError as error:
-            raise PeerLost(f"rank {process.rank} lost rank {peer}: {error}") from None
+        request.begin(process.gloo.recv)
         return request
 
     def _first(self, tensor: torch.Tensor, tag: int) -> int:
@@ -194,9 +170,7 @@ class Comm(Collectives):
         if clock is not None:
             clock.begin()
         others = tuple(peer for peer in self.members if peer != process.rank)
-        process.post(
-            "recv", tag=tag, members=others, shape=tuple(tensor.shape), dtype=name_of(tensor)
-        )
+        process.post("recv", AnySource(tag, others, tensor))
         pause = POLL
         while True:
             mail.collect()
@@ -363,11 +337,28 @@ class Mesh:
         raise AttributeError(f"the mesh has no axis {name!r}: it has {', '.join(self.__dict__)}")
 
 
-def _misfit(src: int, dst: int, sent: Mail, posted: Mail) -> str:
+class AnySource:
+    """What a receive from any source waits for."""
+
+    def __init__(self, tag: int, members: tuple[int, ...], tensor: torch.Tensor):
+        self.tag = tag
+        self.members = members
+        self.tensor = tensor
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "tag": self.tag & TAGS,
+            "group_id": self.tag >> TAG_BITS,
+            "members": self.members,
+            "shape": tuple(self.tensor.shape),
+            "dtype": name_of(self.tensor),
+        }
+
+
+def _misfit(src: int, dst: int, index: int, sent: bytes, posted: bytes) -> str:
     return (
-        f"message mismatch: message number {sent.index} from rank {src} to rank {dst} has "
-        f"{sent.describe()} "
-        f"({sent.nbytes} bytes) and rank {dst} receives it into {posted.describe()} "
-        f"({posted.nbytes} bytes); send and "
-        "receive the same number of elements of the same dtype."
+        f"message mismatch: message number {index} from rank {src} to rank {dst} has "
+        f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into "
+        f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of elements "
+        "of the same dtype."
     )

@@ -3,22 +3,26 @@ posted waits."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from datetime import timedelta
 from time import perf_counter_ns
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from dlviz.cluster.board import ACTIVITY, SYNC, TAKEN, WAITING, Board
+from dlviz.cluster.board import ACTIVITY, STATE, SYNC, WAITING, Board
 from dlviz.cluster.clock import DeviceClock, LaneClock, sleep_until
-from dlviz.cluster.mail import Letter, Mailbox
+from dlviz.cluster.mail import Mailbox
+from dlviz.cluster.requests import ACK, POLL, ReceiveRequest, Request, Waited
 from dlviz.cluster.threads import awake
-from dlviz.cluster.waits import TAG_BITS, TAGS, RankState, Wait
-from dlviz.trace.recorder import Recorder, caller
+from dlviz.cluster.waits import RankState, Wait
+from dlviz.trace.recorder import Lane as SpanLane
+from dlviz.trace.recorder import Recorder, caller, user_line
 
 if TYPE_CHECKING:
     from dlviz.cluster.lanes import Lane
@@ -84,35 +88,41 @@ class Process:
         self.gamma = 0.0 if machine is None else machine.device.gamma
         self.announce: Any = None  # told the name of each progress bar that begins
         self.gloo: Any = None  # the group of all ranks
-        self._lock = threading.Lock()
+        self.acks: list[tuple] = []  # what tells synchronous senders that a message was taken
+        self._spare: dict[tuple, list[torch.Tensor]] = {}
 
     # -- waits ---------------------------------------------------------------------------------
-    def post(self, op: str, **details: Any) -> None:
-        """Post the calling thread's wait (the fields of `Wait` that `details` gives)."""
-        post = (op, self.recorder.lane.name, *caller(2), perf_counter_ns(), details)
-        with self._lock:
-            self.posts[threading.get_ident()] = post
-            self._stir()
+    def post(self, op: str, what: Waited | None = None) -> None:
+        """Post the calling thread's wait: what it is in and what it waits for."""
+        self.posts[threading.get_ident()] = (op, self.recorder.lane, perf_counter_ns(), what)
+        self._stir()
 
     def unpost(self) -> None:
-        with self._lock:
-            del self.posts[threading.get_ident()]
-            self._stir()
+        del self.posts[threading.get_ident()]
+        self._stir()
 
     def _stir(self) -> None:
-        self.board.put(self.rank, ACTIVITY, self.board.get(self.rank, ACTIVITY) + 1)
-        self.board.put(self.rank, WAITING, len(self.posts))
+        cells, mine = self.board.cells, self.rank * STATE
+        cells[mine + ACTIVITY] += 1
+        cells[mine + WAITING] = len(self.posts)
+
+    def wait_for_room(self, request: Request) -> None:
+        """Wait until the receiver has read some of the headers that fill the board."""
+        self.post("send", request)
+        while self.mail.outbox[request.peer].full():
+            time.sleep(POLL)
+        self.unpost()
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room on the board on the way
         for messages that it will not look for while it waits for another one."""
         self.mail.collect()
-        with self._lock:
-            waits = list(self.posts.items())
+        waits = list(self.posts.items())
+        frames = sys._current_frames()
         idle = {lane.ident for lane in self.lanes if lane.idle}
         busy = awake() - self.own_threads - idle - {thread for thread, _ in waits}
         return RankState(
-            [self._wait(*post) for _, post in waits],
+            [self._wait(frames.get(thread), *post) for thread, post in waits],
             len(busy),
             finished,
             dict(self.mail.sent),
@@ -121,12 +131,11 @@ class Process:
         )
 
     def _wait(
-        self, op: str, lane: str, file: str, line: int, since: int, details: dict[str, Any]
+        self, frame: FrameType | None, op: str, lane: SpanLane, since: int, what: Waited | None
     ) -> Wait:
-        if "tag" in details:  # on the board a tag holds the number of its group, too
-            tag = details["tag"]
-            details = {**details, "tag": tag & TAGS, "group_id": tag >> TAG_BITS}
-        return Wait(self.rank, lane, op, f"{file}:{line}", since, **details)
+        file, line = ("", 0) if frame is None else user_line(frame)
+        details = {} if what is None else what.details()
+        return Wait(self.rank, lane.name, op, f"{file}:{line}", since, **details)
 
     # -- recording -----------------------------------------------------------------------------
     def locate(self, tensor: torch.Tensor) -> int:
@@ -163,10 +172,16 @@ class Process:
 
     def rows(self) -> dict[str, Any]:
         """All that was recorded so far, as plain data for the parent."""
+        now = perf_counter_ns()
         settled: dict[str, Any] = {
             "rank": self.rank,
             "lanes": [
-                (lane.name, [tuple(row) for row in lane.rows]) for lane in self.recorder.lanes
+                (
+                    lane.name,
+                    [tuple(row) for row in lane.rows]
+                    + [span.so_far(depth, now) for depth, span in enumerate(list(lane.open))],
+                )
+                for lane in self.recorder.lanes
             ],
             "sends": list(self.sends),
             "receives": list(self.receives),
@@ -179,17 +194,31 @@ class Process:
             settled["overruns"] = sum(lane.overruns for lane in self.clock.lanes)
         return settled
 
-    def take(self, letter: Letter, clock: LaneClock) -> None:
-        """Wait until the message is here by the device clock, and tell a synchronous sender that
-        it was taken."""
+    # -- messages ------------------------------------------------------------------------------
+    def take(self, request: ReceiveRequest, clock: LaneClock) -> float:
+        """Wait until a message is here by the device clock, and tell a synchronous sender so; when
+        this rank's port had taken it (device seconds)."""
+        self.mail.collect()
+        letter = self.mail.letters.pop((request.peer, request.tag, request.index))
         sleep_until(clock.device.wall(letter.mail.stamp))
         self.mail.collect()
-        clock.wait_until(clock.device.arrival(letter))
+        arrived = clock.device.arrival(letter)
+        clock.wait_until(arrived)
         clock.settle()
         if letter.mail.flags & SYNC:
-            note = letter.mail._replace(flags=TAKEN, stamp=clock.free)
-            while not self.mail.notice(letter.src, note):
-                time.sleep(5e-5)
+            taken = torch.tensor([clock.free], dtype=torch.float64)
+            self.acks.append((taken, self.gloo.send([taken], request.peer, request.tag | ACK)))
+        return arrived
+
+    def borrow(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A buffer for a message that cannot go straight into `tensor`."""
+        spare = self._spare.get((tensor.shape, tensor.dtype))
+        return spare.pop() if spare else torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def give_back(self, buffer: torch.Tensor) -> None:
+        if len(self._spare) > 32:  # shapes
+            self._spare.clear()
+        self._spare.setdefault((buffer.shape, buffer.dtype), []).append(buffer)
 
     def settle(self) -> None:
         """Sleep off every lane's debt, at the end of the run."""

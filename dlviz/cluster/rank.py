@@ -158,8 +158,9 @@ def join(place: Place) -> tuple[Process, Comm]:
     process.gloo.barrier().wait()
     if process.clock is not None:
         process.clock.epoch = board.get(0, EPOCH)
-        gc.collect()
-        gc.disable()  # a collection of ours would show as the device's lateness
+        gc.disable()  # a collection would show as the device's lateness
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)  # what is recorded is kept: no need to go through it often
     return process, comm
 
 

@@ -6,21 +6,35 @@ is posted for the parent to see, recorded, and on a paced run held to the device
 
 from __future__ import annotations
 
-import time
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
+from dlviz.cluster.waits import TAG_BITS, TAGS
 
 if TYPE_CHECKING:
     from dlviz.cluster.process import Process
 
 POLL = 2e-5  # s between two looks at the board
+ACK = 1 << 30  # tag of the message that tells a synchronous sender when its message was taken
+
+
+class Waited(Protocol):
+    """What a thread waits for."""
+
+    def details(self) -> dict[str, Any]: ...
+
+
+class PeerLost(ConnectionError):
+    """The process at the other end has gone; what happened to it is the news, not this."""
 
 
 class Request:
     """A send or receive under way. `wait()` ends it: the tensor may then be reused, or holds the
     message."""
+
+    __slots__ = ("_process", "_wire", "_work", "index", "peer", "tag", "tensor")
 
     def __init__(
         self,
@@ -32,107 +46,122 @@ class Request:
         wire: torch.Tensor,
     ):
         self._process = process
-        self._peer = peer
-        self._tag = tag
-        self._index = index
-        self._tensor = tensor
-        self.wire = wire  # what gloo sends or fills: contiguous and on the CPU
-        self.work: Any = None
+        self._wire = wire  # what gloo sends or fills: contiguous and on the CPU
+        self._work: Any = None
+        self.peer = peer
+        self.tag = tag
+        self.index = index
+        self.tensor = tensor
         process.pending.add(self)  # gloo needs the tensor alive until the message has gone
+
+    def details(self) -> dict[str, Any]:
+        """Of a wait for it: what `Wait` says beside its operation."""
+        return {
+            "peer": self.peer,
+            "tag": self.tag & TAGS,
+            "group_id": self.tag >> TAG_BITS,
+            "index": self.index,
+            "shape": tuple(self.tensor.shape),
+            "dtype": name_of(self.tensor),
+        }
+
+    def begin(self, call: Any) -> None:
+        """Hand the tensor to gloo: `call` is its send or recv."""
+        try:
+            self._work = call([self._wire], self.peer, self.tag)
+        except RuntimeError as error:
+            raise self._lost(error) from None
 
     def _await(self, op: str) -> None:
         process = self._process
-        process.post(
-            op,
-            peer=self._peer,
-            tag=self._tag,
-            index=self._index,
-            shape=tuple(self._tensor.shape),
-            dtype=name_of(self._tensor),
-        )
+        process.post(op, self)
         try:
-            self.work.wait()
+            self._work.wait()
         except RuntimeError as error:
-            raise PeerLost(f"rank {process.rank} lost rank {self._peer}: {error}") from None
+            raise self._lost(error) from None
         process.unpost()
         process.pending.discard(self)
 
-
-class PeerLost(ConnectionError):
-    """The process at the other end has gone; what happened to it is the news, not this."""
+    def _lost(self, error: RuntimeError) -> PeerLost:
+        return PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
 
 
 class SendRequest(Request):
-    stamp = 0.0  # paced: the device time at which the message has left this rank's port
+    __slots__ = ("stamp",)  # paced: the device time at which the message has left the port
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
-        if self in self._process.pending:
-            with self._process.recorder.span("wait", f"send to rank {self._peer}", peer=self._peer):
+        process = self._process
+        if self in process.pending:
+            with process.recorder.open("wait", "send", {"peer": self.peer}):
                 self._await("isend")
-                self._settle(self.stamp)
+                clock = process.recorder.lane.clock
+                if clock is not None:
+                    self._settle(clock, self.stamp)
 
     def wait_taken(self) -> None:
         """The synchronous send: return when the receiver has taken the message."""
         self._await("send")
-        if self._process.clock is not None:
-            mail = self._process.mail
-            while (note := mail.was_taken(self._peer, self._tag, self._index)) is None:
-                time.sleep(POLL)
-            self._settle(max(self.stamp, note.stamp))
-
-    def _settle(self, until: float) -> None:
         clock = self._process.recorder.lane.clock
         if clock is not None:
-            clock.wait_until(until)
-            clock.settle()
+            taken = torch.empty(1, dtype=torch.float64)
+            self._process.gloo.recv([taken], self.peer, self.tag | ACK).wait()
+            self._settle(clock, taken.item())
+
+    def _settle(self, clock: Any, until: float) -> None:
+        clock.wait_until(until)
+        clock.settle()
 
 
 class ReceiveRequest(Request):
-    op = "copy"
-    direct = True  # gloo writes into the tensor itself
+    __slots__ = ("direct", "op")  # direct: gloo writes into the tensor itself
 
     def wait(self) -> None:
         """Return when the message is in the tensor (added to it, where op="add")."""
-        if self in self._process.pending:
-            with self._process.recorder.span(
-                "wait", f"for rank {self._peer}", peer=self._peer, message=self.message
-            ):
+        process = self._process
+        if self in process.pending:
+            fields = {"peer": self.peer, "message": self.message}
+            with process.recorder.open("wait", None, fields):
                 self.finish("irecv")
 
     @property
     def message(self) -> tuple[int, int, int, int]:
-        return self._peer, self._process.rank, self._tag, self._index
+        return self.peer, self._process.rank, self.tag, self.index
 
     def finish(self, name: str) -> None:
-        process = self._process
+        process, tensor = self._process, self.tensor
         clock = process.recorder.lane.clock
-        if clock is not None:
+        arrived = received = None
+        if clock is None:
+            self._await(name)
+            process.mail.letters.pop((self.peer, self.tag, self.index), None)
+        else:
             clock.begin()
-            if process.mail.look(self._peer, self._tag, self._index) is None:
+            if process.mail.look(self.peer, self.tag, self.index) is None:
                 clock.settle()  # gloo goes on receiving meanwhile
-        self._await(name)
-        letter = process.mail.open(self._peer, self._tag, self._index)
-        if clock is not None:
-            process.take(letter, clock)
-        received, wall = (None if clock is None else clock.free), perf_counter_ns()
-        with torch.no_grad():
+            self._await(name)
+            arrived = process.take(self, clock)
+            received = clock.free
+        wall = perf_counter_ns()
+        if not self.direct:
+            target = tensor.detach()
             if self.op == "add":
-                self._tensor.add_(self.wire.to(self._tensor.device))
+                target.add_(self._wire if tensor.is_cpu else self._wire.to(tensor.device))
                 if clock is not None:
-                    clock.free += process.gamma * letter.mail.nbytes
-            elif not self.direct:
-                self._tensor.copy_(self.wire)
+                    clock.free += process.gamma * tensor.nbytes
+            else:
+                target.copy_(self._wire)
+            process.give_back(self._wire)
         if process.recorder.on:
-            offset = process.locate(self._tensor)
-            process.receives.append(
-                (*self.message, self.op, offset, letter.arrived, received, wall)
-            )
+            offset = process.locate(tensor)
+            process.receives.append((*self.message, self.op, offset, arrived, received, wall))
             process.snapshot()
 
 
 def wire_of(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor as gloo takes it: on the CPU and contiguous (itself where it is)."""
+    if tensor.is_cpu and tensor.is_contiguous():
+        return tensor.detach() if tensor.requires_grad else tensor
     return tensor.detach().to("cpu").contiguous()
 
 

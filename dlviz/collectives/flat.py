@@ -22,5 +22,5 @@ def flattened(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def chunk(row: torch.Tensor, index: int, chunks: int) -> torch.Tensor:
     """Chunk `index` modulo `chunks` of a row: a view. Lengths differ by one element at most."""
-    index, length = index % chunks, len(row)
+    index, length = index % chunks, row.numel()
     return row[index * length // chunks : (index + 1) * length // chunks]

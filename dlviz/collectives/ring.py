@@ -64,13 +64,14 @@ def _pass_on(
     left, right = (comm.rank - 1) % n, (comm.rank + 1) % n
     chunks = [chunk(row, first - step, n) for step in range(n)]
     # A message that finds its receive posted moves at once, so all are posted before the first.
-    receives = [comm.irecv(part, left, op=op) if len(part) else None for part in chunks[1:]]
+    receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in chunks[1:]]
     sends = []
-    for step, (part, receive) in enumerate(zip(chunks, receives, strict=False)):
-        with comm.span("phase", name, round=first_step + step):
-            if len(part):
+    with comm.span("phase", name):
+        for step, (part, receive) in enumerate(zip(chunks, receives, strict=False)):
+            comm.label(round=first_step + step)
+            if part.numel():
                 sends.append(comm.isend(part, right))
             if receive is not None:
                 receive.wait()
-    for send in sends:
-        send.wait()
+        for send in sends:
+            send.wait()
