@@ -359,6 +359,7 @@ def _misfit(src: int, dst: int, index: int, sent: bytes, posted: bytes) -> str:
     return (
         f"message mismatch: message number {index} from rank {src} to rank {dst} has "
         f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into "
-        f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of elements "
+        f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of "
+        "elements "
         "of the same dtype."
     )
