@@ -1,0 +1,35 @@
+"""Measure and print every group of rows, or those that are named: `python -m benchmarks ring`."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from importlib import import_module
+
+import benchmarks
+from benchmarks.table import falls_short, heading, lines
+
+
+def main(names: list[str]) -> int:
+    groups = {}
+    for module in pkgutil.iter_modules(benchmarks.__path__):
+        if module.name != "__main__":
+            found = import_module(f"benchmarks.{module.name}")
+            if hasattr(found, "rows"):
+                groups[module.name] = found.rows
+    unknown = [name for name in names if name not in groups]
+    if unknown:
+        print(f"{unknown[0]!r} is no group of rows: use {', '.join(groups)}.", file=sys.stderr)
+        return 2
+    print(heading(), flush=True)
+    short = []
+    for name in names or groups:
+        rows = groups[name]()
+        print(*lines(rows), sep="\n", flush=True)
+        short += [row.what for row in rows if falls_short(row)]
+    print("\nFalls short: " + "; ".join(short) if short else "\nNothing falls short.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

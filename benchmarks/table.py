@@ -1,0 +1,136 @@
+"""A table of measurements: ours, the peer's, how they compare, what was asked for, and a verdict.
+
+Timings on a machine that does other work as well say little alone. Ours and the peer's therefore
+take turns, and what counts is the median over the rounds of the ratio within a round.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import NamedTuple
+
+import torch
+
+import dlviz
+
+ROUNDS = 5
+NOISE = 0.05  # of a target: a ratio that misses it by less may be chance
+WIDTHS = (46, 10, 10, 7, 9)
+HEADINGS = ("what", "ours", "peer", "ratio", "target")
+
+
+class Row(NamedTuple):
+    """One line. `ours` and `peer` are in `unit`: "s", or "" for a bare number.
+
+    `ratio` says how many times as good ours is, `target` what it should be at least (None: it is
+    stated and not judged). `most` is an upper bound of ours. `within` asks instead that the ratio
+    lie that close to 1. `note` follows the verdict.
+    """
+
+    what: str
+    ours: float
+    peer: float
+    ratio: float
+    target: float | None = None
+    unit: str = "s"
+    most: float | None = None
+    within: float | None = None
+    note: str = ""
+
+
+def take_turns(
+    contestants: dict[str, Callable[[], float]], rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """What each contestant (a call that returns its seconds) took in each round."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            times[name].append(run())
+    return times
+
+
+def compare(
+    what: str,
+    ours: list[float],
+    peer: list[float],
+    target: float | None = None,
+    most: float | None = None,
+    note: str = "",
+) -> Row:
+    """The row of two lists of seconds, entry i of both measured in round i."""
+    ratio = median(theirs / own for own, theirs in zip(ours, peer, strict=True))
+    return Row(what, median(ours), median(peer), ratio, target, most=most, note=note)
+
+
+def verdict(row: Row) -> str:
+    """In plain words, whether the row reaches what was asked of it."""
+    if row.within is not None:
+        gap = abs(row.ratio - 1)
+        words = f"{gap:.2%} apart"
+        words += "" if gap <= row.within else f": FALLS SHORT, more than {row.within:.0%}"
+    elif row.target is None:
+        words = "stated, no target"
+    elif row.ratio >= row.target:
+        words = "reached"
+    elif row.ratio >= row.target * (1 - NOISE):
+        words = "reached within noise"
+    else:
+        words = f"FALLS SHORT: {row.ratio / row.target:.2f} of the target"
+    if row.most is not None and row.ours > row.most:
+        words = f"{words}; FALLS SHORT of {amount(row.most, row.unit)} or less"
+    return f"{words}; {row.note}" if row.note else words
+
+
+def falls_short(row: Row) -> bool:
+    return "FALLS SHORT" in verdict(row)
+
+
+def amount(value: float, unit: str = "s") -> str:
+    """A number with three digits and, of seconds, the prefix that suits it."""
+    if unit != "s" or value == 0 or not math.isfinite(value):
+        return f"{value:.3g}{unit and ' ' + unit}"
+    for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {name}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def lines(rows: list[Row]) -> Iterator[str]:
+    for row in rows:
+        target = "" if row.target is None else f">= {row.target:g}"
+        if row.within is not None:
+            target = f"1 ± {row.within:.0%}"
+        cells = (row.what, amount(row.ours, row.unit), amount(row.peer, row.unit))
+        yield line((*cells, f"{row.ratio:.2f}", target), verdict(row))
+
+
+def line(cells: tuple[str, ...], last: str) -> str:
+    first, *others = (
+        cell.ljust(width) if number == 0 else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))
+    )
+    return "  ".join((first, *others, last))
+
+
+def heading() -> str:
+    """The machine and the versions, and the names of the columns."""
+    load = f", load {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
+    return (
+        f"{os.cpu_count()} cores ({processor()}), {platform.system()}{load}\n"
+        f"dlviz {dlviz.__version__}, torch {torch.__version__}, Python {platform.python_version()}\n"
+        f"Medians of {ROUNDS} rounds in which ours and the peer take turns; "
+        "ratio: how many times as fast ours is.\n\n"
+        f"{line(HEADINGS, 'verdict')}\n{'-' * 110}"
+    )
+
+
+def processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as text:
+            return next(part.split(":")[1].strip() for part in text if "model name" in part)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
