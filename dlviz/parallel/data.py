@@ -30,7 +30,7 @@ from dlviz.cluster import Comm
 from dlviz.parallel.buckets import Bucket, fill_buckets
 from dlviz.parallel.layers import LayerSpans, at_end_of_backward, tensors_in
 
-BUCKET_BYTES = 4 * 2**20
+BUCKET_BYTES = 25 * 2**20  # as torch's
 
 
 def average_gradients(
