@@ -43,7 +43,7 @@ def hovers_of(
         lines = [title, f"{named[lanes[i]]}: {text.seconds(lasted[i])}, from {begin}"]
         lines += numbers
         if i in waits:
-            lines.append(text.wrap(waits[i]))
+            lines.append(text.wrap(waits[i], 76))
         if nbytes >= 0:
             lines.append(text.nbytes(nbytes))
         if fields:

@@ -213,7 +213,7 @@ def _arrows(trace: Trace, plan: _Plan, rows: np.ndarray, theme: str) -> list[go.
     got = np.isfinite(received)
     landed = np.where(got, received, sent)
     tail, head = _ends(trace, plan.y)
-    lean = np.sign(head - tail) * BAR * 0.36
+    lean = np.sign(head - tail) * BAR / 2
     gap = np.full(len(sent), np.nan)
     x = np.stack([sent, (sent + landed) / 2, landed, gap], axis=1) / plan.size
     y = np.stack([tail + lean, (tail + head) / 2, head - lean, gap], axis=1)
