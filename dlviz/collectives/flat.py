@@ -20,7 +20,10 @@ def flattened(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         tensor.detach().copy_(row.view(tensor.shape))
 
 
-def chunk(row: torch.Tensor, index: int, chunks: int) -> torch.Tensor:
-    """Chunk `index` modulo `chunks` of a row: a view. Lengths differ by one element at most."""
-    index, length = index % chunks, row.numel()
-    return row[index * length // chunks : (index + 1) * length // chunks]
+@contextmanager
+def chunked(tensor: torch.Tensor, n: int) -> Iterator[list[torch.Tensor]]:
+    """The flattened tensor as n chunks, chunk i being elements i*length//n to (i+1)*length//n - 1:
+    their lengths differ by one at most."""
+    with flattened(tensor) as row:
+        length = row.numel()
+        yield [row[i * length // n : (i + 1) * length // n] for i in range(n)]

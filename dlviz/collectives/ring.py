@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import chunk, flattened
+from dlviz.collectives.flat import chunked
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor) -> None:
@@ -30,48 +30,55 @@ def all_reduce(comm: Comm, tensor: torch.Tensor) -> None:
 
     Cost: 2(n-1) steps, each rank sends 2(n-1)/n * nbytes.
     """
-    with flattened(tensor) as row:
-        reduce_scatter(comm, row)
-        all_gather(comm, row, first_step=comm.size - 1)
+    with chunked(tensor, comm.size) as chunks:
+        _reduce_scatter(comm, chunks)
+        _all_gather(comm, chunks, first_step=comm.size - 1)
 
 
-def reduce_scatter(comm: Comm, tensor: torch.Tensor, first_step: int = 0) -> None:
+def reduce_scatter(comm: Comm, tensor: torch.Tensor) -> None:
     """Sum chunk r+1 (modulo n) over all ranks, in place on rank r; its other chunks end as partial
-    sums. The steps are recorded as `first_step` and up.
+    sums.
 
     Cost: n-1 steps, each rank sends (n-1)/n * nbytes.
     """
-    with flattened(tensor) as row:
-        _pass_on(comm, row, comm.rank, "add", "reduce-scatter", first_step)
+    with chunked(tensor, comm.size) as chunks:
+        _reduce_scatter(comm, chunks)
 
 
-def all_gather(comm: Comm, tensor: torch.Tensor, first_step: int = 0) -> None:
-    """Copy chunk r+1 (modulo n) of every rank r, which reduce_scatter completed, to all ranks, in
-    place. The steps are recorded as `first_step` and up.
+def all_gather(comm: Comm, tensor: torch.Tensor) -> None:
+    """Copy chunk r+1 (modulo n) of every rank r to all ranks, in place: where reduce_scatter left
+    the sums.
 
     Cost: n-1 steps, each rank sends (n-1)/n * nbytes.
     """
-    with flattened(tensor) as row:
-        _pass_on(comm, row, comm.rank + 1, "copy", "all-gather", first_step)
+    with chunked(tensor, comm.size) as chunks:
+        _all_gather(comm, chunks, first_step=0)
 
 
-def _pass_on(
-    comm: Comm, row: torch.Tensor, first: int, op: str, name: str, first_step: int
-) -> None:
+def _reduce_scatter(comm: Comm, chunks: list[torch.Tensor]) -> None:
+    with comm.span("phase", "reduce-scatter"):
+        _pass_on(comm, chunks, first=comm.rank, op="add", first_step=0)
+
+
+def _all_gather(comm: Comm, chunks: list[torch.Tensor], first_step: int) -> None:
+    with comm.span("phase", "all-gather"):
+        _pass_on(comm, chunks, first=comm.rank + 1, op="copy", first_step=first_step)
+
+
+def _pass_on(comm: Comm, chunks: list[torch.Tensor], first: int, op: str, first_step: int) -> None:
     """n-1 steps round the ring. The first sends chunk `first`; each receives the chunk before the
     one it sends, and the next step sends that. A chunk without elements is not sent."""
     n = comm.size
     left, right = (comm.rank - 1) % n, (comm.rank + 1) % n
-    chunks = [chunk(row, first - step, n) for step in range(n)]
+    order = [chunks[(first - step) % n] for step in range(n)]
     # A message that finds its receive posted moves at once, so all are posted before the first.
-    receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in chunks[1:]]
+    receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in order[1:]]
     sends = []
-    with comm.span("phase", name):
-        for step, (part, receive) in enumerate(zip(chunks, receives, strict=False)):
-            comm.label(round=first_step + step)
-            if part.numel():
-                sends.append(comm.isend(part, right))
-            if receive is not None:
-                receive.wait()
-        for send in sends:
-            send.wait()
+    for step, (part, receive) in enumerate(zip(order, receives, strict=False), first_step):
+        comm.label(round=step)
+        if part.numel():
+            sends.append(comm.isend(part, right))
+        if receive is not None:
+            receive.wait()
+    for send in sends:
+        send.wait()
