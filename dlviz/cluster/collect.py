@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlviz.cluster.waits import TAGS
+from dlviz.machine import Machine
 from dlviz.trace import Trace
 
 KNOWN = ("step", "stage", "microbatch", "bucket", "group", "sequence", "nbytes", "peer")
@@ -18,6 +19,13 @@ _MESSAGE = (
 )  # fmt: skip
 NAMES = {"send": "to rank {}", "recv": "from rank {}", "wait": "for rank {}"}
 NAN = float("nan")
+
+
+def clock_of(machine: Machine | None) -> dict[str, Any]:
+    """What a Trace's meta says of its clock. The tolerance (s) is how late a paced run may be."""
+    if machine is None:
+        return {"clock": "wall", "machine": "this machine", "tolerance": 0.0}
+    return {"clock": "paced", "machine": str(machine), "tolerance": machine.step}
 
 
 def build(reports: list[dict[str, Any]], ranks: int, epoch: int, meta: dict[str, Any]) -> Trace:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from dlviz.cluster import start
+from dlviz.cluster import start, torchrun
 from dlviz.cluster.arguments import check, choose_device, pack
 from dlviz.cluster.supervise import Supervisor
 from dlviz.machine import Machine
@@ -24,10 +24,12 @@ class Run:
 
     results: list[Any]
     output: list[str]
-    trace: Trace
+    trace: Any  # a Trace; None under torchrun on ranks other than 0
     seconds: float
 
     def __repr__(self) -> str:
+        if self.trace is None:
+            return f"Run(one rank of several, {self.seconds:.2f} s)"
         spans, messages = len(self.trace.spans), len(self.trace.messages)
         ranks = len(self.results)
         return f"Run({ranks} ranks, {self.seconds:.2f} s, {spans} spans, {messages} messages)"
@@ -49,6 +51,9 @@ def launch(
     "cuda"; `timeout` in seconds covers the whole run. Raises ValueError or TypeError for an
     argument that cannot be used, RankError if a rank raises or dies, DeadlockError if ranks wait
     for each other for ever, RunTimeout when the time is up.
+
+    Under torchrun the ranks are there already: `ranks` must be their number, each process is one of
+    them, and rank 0's Run holds all results and the Trace, any other's its own result alone.
     """
     if start.inside_rank:
         raise RuntimeError(
@@ -63,6 +68,9 @@ def launch(
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
     began = perf_counter()
+    if torchrun.started_this():
+        results, trace = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
+        return Run(results, [""] * len(results), trace, perf_counter() - began)
     job = pack(worker, args, kwargs)
     with Supervisor(int(ranks), machine, choose_device(device, ranks), timeout) as supervisor:
         results, output, trace = supervisor.run(job)

@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
-    if METHOD != "forkserver":
+    if METHOD != "forkserver" or "TORCHELASTIC_RUN_ID" in os.environ:
         return
     os.register_at_fork(after_in_child=_spawn_from_now_on)
     context.set_forkserver_preload(PRELOADED)
@@ -65,13 +65,16 @@ def starting() -> Iterator[None]:
             sys.modules["__main__"] = main
 
 
+def shared_memory() -> str:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+
+
 @contextmanager
 def run_folder() -> Iterator[str]:
     """A folder in shared memory for one run, removed at the end. Those of launching processes that
     were killed are removed on the way."""
-    home = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    _sweep(home)
-    folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-", dir=home)
+    _sweep(shared_memory())
+    folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-", dir=shared_memory())
     try:
         with _locked(folder):
             yield folder

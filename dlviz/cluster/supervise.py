@@ -215,16 +215,7 @@ class Supervisor:
 
     def _trace(self, outcome: str) -> Trace:
         reports = [rank.rows for rank in self.ranks if rank.rows is not None]
-        clock, machine, tolerance = "wall", "this machine", 0.0
-        if self.machine is not None:
-            clock, machine, tolerance = "paced", str(self.machine), self.machine.step
-        meta = {
-            "clock": clock,
-            "outcome": outcome,
-            "machine": machine,
-            "tolerance": tolerance,
-            "device": self.device,
-        }
+        meta = {**collect.clock_of(self.machine), "outcome": outcome, "device": self.device}
         return collect.build(reports, self._size, self.board.get(0, EPOCH), meta)
 
 
