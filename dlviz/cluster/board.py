@@ -20,6 +20,7 @@ import math
 import mmap
 import os
 import struct
+import threading
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -174,6 +175,7 @@ class Headers:
         self.written = start // 8
         self.read = start // 8 + 1
         self.slots = start + 16
+        self._lock = threading.Lock()  # lanes of one rank write to one ring
 
     def empty(self) -> bool:
         return self.cells[self.written] == self.cells[self.read]
@@ -184,11 +186,12 @@ class Headers:
     def write(
         self, tag: int, index: int, flags: int, wall: int, stamp: float, sent: float, form: bytes
     ) -> None:
-        number = self.cells[self.written]
-        at = self.slots + number % SLOTS * HEADER
-        HEAD.pack_into(self.memory, at, tag, index, flags, wall, stamp, sent)
-        self.memory[at + HEAD.size : at + HEADER] = form
-        self.cells[self.written] = number + 1
+        with self._lock:
+            number = self.cells[self.written]
+            at = self.slots + number % SLOTS * HEADER
+            HEAD.pack_into(self.memory, at, tag, index, flags, wall, stamp, sent)
+            self.memory[at + HEAD.size : at + HEADER] = form
+            self.cells[self.written] = number + 1
 
     def drain(self) -> list[Mail]:
         found = []
