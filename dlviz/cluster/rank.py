@@ -48,8 +48,11 @@ class Place:
     links: int
     device: str
     machine: Machine | None
-    stacks: str  # the file for its stacks: when it crashes, and when it gets SIGUSR1
-    environ: dict[str, str]
+
+    @property
+    def stacks(self) -> str:
+        """The file for its stacks: when it crashes, and when it gets SIGUSR1."""
+        return os.path.join(self.folder, f"stacks-{self.rank}")
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,12 @@ class Failure:
     exitcode: int | None = None  # of sys.exit
 
 
-def main(place: Place, control: Any, output: Any) -> None:
+def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> None:
     """Entry of a rank's process. `control` is its Connection to the parent, `output` takes what it
-    prints. Does not return: the parent ends this process."""
+    prints, `environ` is the parent's environment. Does not return: the parent ends this process."""
     _settle(place, output)
+    os.environ.clear()
+    os.environ.update(environ)
     try:
         parcel = control.recv_bytes()
     except (EOFError, OSError):
@@ -104,9 +109,8 @@ def main(place: Place, control: Any, output: Any) -> None:
 def _settle(place: Place, output: Any) -> None:
     """Make this process a rank's: a group of its own, tied to the parent, its prints kept."""
     start.inside_rank = True
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
-    os.setpgid(0, 0)  # they end with it
+    os.setpgid(0, 0)  # they end with it; and an interrupt is for the parent alone
     _die_with_parent()
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
@@ -118,8 +122,6 @@ def _settle(place: Place, output: Any) -> None:
     stacks = open(place.stacks, "w")  # noqa: SIM115 (open for the rank's life)
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, stacks)
-    os.environ.clear()
-    os.environ.update(place.environ)
 
 
 def _die_with_parent() -> None:
@@ -200,9 +202,6 @@ class Report:
     def failed(self, error: BaseException) -> None:
         """Report the exception that ended the worker, even where it is out of memory."""
         self._reserve.close()
-        if isinstance(error, MemoryError):
-            for each in _chain(error):
-                traceback.clear_frames(each.__traceback__)  # lets go of what filled the memory
         failure = describe(error)
         flush()
         rows = state = None
@@ -243,21 +242,15 @@ def describe(error: BaseException) -> Failure:
 
 def _lost_peer(error: BaseException) -> bool:
     """Whether the error, or one that led to it, says that a connection to another rank broke."""
-    return any(
-        isinstance(each, PeerLost)
-        or (isinstance(each, RuntimeError) and any(words in str(each) for words in GLOO_SAYS))
-        for each in _chain(error)
-    )
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error and those that led to it."""
-    chain: list[BaseException] = []
+    seen: set[int] = set()
     onward: BaseException | None = error
-    while onward is not None and onward not in chain:
-        chain.append(onward)
+    while onward is not None and id(onward) not in seen:
+        broke = isinstance(onward, RuntimeError) and any(it in str(onward) for it in GLOO_SAYS)
+        if broke or isinstance(onward, PeerLost):
+            return True
+        seen.add(id(onward))
         onward = onward.__cause__ or onward.__context__
-    return chain
+    return False
 
 
 def flush() -> None:

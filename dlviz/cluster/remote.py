@@ -87,7 +87,7 @@ class Remote:
 
     def tell_stacks(self) -> None:
         """Have it write its stacks to the file `stacks`."""
-        if not self.ended and os.path.exists(self.stacks):  # or the signal would kill it
+        if not self.ended:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGUSR1)
 
@@ -96,7 +96,7 @@ class Remote:
         if self.process.pid is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.kill()  # it may have no group of its own yet
+            self.process.kill()  # it may have no group of its own so soon
 
     def close(self) -> None:
         if self.process.pid is not None:

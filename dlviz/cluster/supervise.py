@@ -29,6 +29,7 @@ from dlviz.machine import Machine
 from dlviz.trace import Trace
 
 GRACE = 1.0  # s given to the other ranks to tell what they know after one has failed
+NEWS = 2.0  # s to wait for the death of a rank after another has lost its connection to it
 
 
 class Supervisor:
@@ -55,32 +56,21 @@ class Supervisor:
             environ = dict(os.environ)
             with start.starting():
                 for number in range(self._size):
-                    stacks = os.path.join(folder, f"stacks-{number}")
-                    self._start(
-                        Place(
-                            folder,
-                            number,
-                            self._size,
-                            links,
-                            self.device,
-                            self.machine,
-                            stacks,
-                            environ,
-                        )
-                    )
+                    place = Place(folder, number, self._size, links, self.device, self.machine)
+                    self._start(place, environ)
         except BaseException:
             self.__exit__()
             raise
         self._watch = Watch(self.board, self.ranks)
         return self
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: Place, environ: dict[str, str]) -> None:
         try:
             control, its_control = start.context.Pipe()
             output, its_output = start.context.Pipe(duplex=False)
             process = start.context.Process(
                 target=main,
-                args=(place, its_control, its_output),
+                args=(place, its_control, its_output, environ),
                 name=f"rank {place.rank}",
                 daemon=True,
             )
@@ -135,12 +125,12 @@ class Supervisor:
         dead = [rank for rank in self.ranks if rank.gone and rank.failure is None]
         if dead:
             raise self._death(dead[0])
-        failures = [(rank.failure, rank) for rank in self.ranks if rank.failure is not None]
+        failures = {rank.number: rank.failure for rank in self.ranks if rank.failure is not None}
         if failures:
-            failure, rank = min(failures, key=lambda pair: (pair[0].lost_peer, pair[0].when))
-            if failure.lost_peer and perf_counter_ns() - failure.when < GRACE * 1e9:
-                return  # somebody must have died: wait for the news
-            raise self._failure(rank, failure)
+            first, failure = verdict.origin(failures)
+            if failure.lost_peer and perf_counter_ns() - failure.when < NEWS * 1e9:
+                return  # somebody must have died
+            raise self._failure(first, failure)
         states = self._watch.look()
         if states is not None:
             raise self._deadlock(states)
@@ -148,10 +138,10 @@ class Supervisor:
             raise self._timeout()
 
     # -- failures ------------------------------------------------------------------------------
-    def _failure(self, rank: Remote, failure: Failure) -> RankError:
+    def _failure(self, rank: int, failure: Failure) -> RankError:
         return RankError(
-            verdict.failure(rank.number, failure),
-            rank=rank.number,
+            verdict.failure(rank, failure),
+            rank=rank,
             traceback=failure.traceback,
             exitcode=failure.exitcode,
             **self._gather(),

@@ -70,7 +70,7 @@ def join_run(
     try:
         _meet(folder, rank, size, links)
         chosen = choose_device(device, ranks)
-        place = Place(folder, rank, size, links, chosen, machine, "", {})
+        place = Place(folder, rank, size, links, chosen, machine)
         process, comm = join(place)
         process.announce = lambda name: None
         result = run(Job(worker, args, kwargs, {}), process, comm)

@@ -18,6 +18,12 @@ LIBRARIES = (  # code that is not the worker's: dlviz, Python's own, installed p
 )
 
 
+def origin(failures: dict[int, Failure]) -> tuple[int, Failure]:
+    """The rank whose failure came first, and its failure. One that tells of a lost connection
+    comes after any other: it is a consequence."""
+    return min(failures.items(), key=lambda each: (each[1].lost_peer, each[1].when))
+
+
 def failure(rank: int, failure: Failure) -> str:
     return f"rank {rank} raised {failure.summary}\n\n{failure.traceback}"
 

@@ -24,6 +24,8 @@ import torch.distributed as dist
 import dlviz
 from dlviz import DeadlockError, RankError, RunTimeout, launch
 from dlviz.cluster.board import WAITING
+from dlviz.cluster.rank import Failure
+from dlviz.cluster.verdict import origin
 from dlviz.machine import classroom
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
@@ -125,12 +127,11 @@ def test_an_exception_that_cannot_tell_its_text_is_told_all_the_same():
     assert "Mute: <exception str() failed>" in str(failure(RankError, worker))
 
 
-def test_of_two_ranks_that_raise_the_first_is_named():
-    def worker(comm):
-        time.sleep(0.03 * (1 - comm.rank))
-        raise ValueError(comm.rank)
-
-    assert failure(RankError, worker).rank == 1
+def test_of_several_failures_the_first_that_tells_of_no_lost_peer_is_the_origin():
+    early, late = Failure("ValueError", "", False, when=5), Failure("KeyError", "", False, when=7)
+    lost, later = Failure("PeerLost", "", True, when=3), Failure("PeerLost", "", True, when=4)
+    assert origin({0: late, 1: lost, 2: early, 3: later}) == (2, early)
+    assert origin({0: later, 1: lost}) == (1, lost)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +304,12 @@ def test_memory_filled_bit_by_bit_is_an_error_of_its_rank():
         if comm.rank == 1:
             lower_memory_limit(20 * 2**20)
             kept = []
+            for size in (10**6, 10**4, 100, 1):  # to the last byte
+                try:
+                    while True:
+                        kept.append(bytearray(size))
+                except MemoryError:
+                    pass
             while True:
                 kept.append([object()] * 50)
         comm.barrier()
@@ -373,6 +380,21 @@ def test_a_cycle_is_named_while_another_rank_computes_in_c():
     error = deadlock(worker, 3)
     assert waits(error) == [(0, "recv", 2), (2, "recv", 0)] and error.cycle == [0, 2]
     assert "deadlock: none of ranks 0, 2 can go on" in str(error)
+
+
+def test_a_cycle_is_named_though_a_rank_that_waits_in_a_lane_does_not_answer():
+    def worker(comm):
+        if comm.rank == 1:
+            lane = comm.lane("comm")
+            lane.submit(lambda comm: comm.recv(torch.zeros(1), src=0))
+            while not comm.process.board.get(1, WAITING):
+                time.sleep(0.01)
+            sum(range(FOREVER))
+        comm.lane("comm")
+        comm.recv(torch.zeros(1), src=2 - comm.rank)
+
+    error = deadlock(worker, 3)
+    assert waits(error) == [(0, "recv", 2), (2, "recv", 0)] and error.cycle == [0, 2]
 
 
 def test_a_receive_from_a_rank_that_finished():
