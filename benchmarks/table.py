@@ -11,12 +11,14 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
 import dlviz
 
+K = TypeVar("K")
+T = TypeVar("T")
 ROUNDS = 5
 NOISE = 0.05  # of a target: a ratio that misses it by less may be chance
 WIDTHS = (46, 10, 10, 7, 9)
@@ -42,15 +44,13 @@ class Row(NamedTuple):
     note: str = ""
 
 
-def take_turns(
-    contestants: dict[str, Callable[[], float]], rounds: int = ROUNDS
-) -> dict[str, list[float]]:
-    """What each contestant (a call that returns its seconds) took in each round."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+def take_turns(contestants: dict[K, Callable[[], T]], rounds: int = ROUNDS) -> dict[K, list[T]]:
+    """What each contestant returns (its seconds, say) in each round."""
+    found: dict[K, list[T]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, run in contestants.items():
-            times[name].append(run())
-    return times
+            found[name].append(run())
+    return found
 
 
 def compare(
@@ -119,10 +119,11 @@ def line(cells: tuple[str, ...], last: str) -> str:
 def heading() -> str:
     """The machine and the versions, and the names of the columns."""
     load = f", load {os.getloadavg()[0]:.1f} when it began" if hasattr(os, "getloadavg") else ""
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     return (
         f"{os.cpu_count()} cores ({processor()}), {platform.system()}{load}\n"
-        f"dlviz {dlviz.__version__}, torch {torch.__version__}, Python {platform.python_version()}\n"
-        f"Medians of {ROUNDS} rounds in which ours and the peer take turns; "
+        f"dlviz {dlviz.__version__}, {versions}\n"
+        f"Medians of {ROUNDS} rounds or more in which ours and the peer take turns; "
         "ratio: how many times as fast ours is.\n\n"
         f"{line(HEADINGS, 'verdict')}\n{'-' * 110}"
     )
