@@ -151,14 +151,14 @@ class LaneClock:
             self._begun = True
             self.free = max(self.free, self.device.now() + ahead)
 
-    def mark(self, row: list, end: int) -> None:
-        """Put the lane's device and wall time into a span row, as its start (0) or its end (1)."""
-        row[4 + end] = self.free if self._begun else self.device.now()
+    def mark(self, times: list, end: int) -> None:
+        """Put the lane's wall and device time into a span's times, as its start (0) or end (1)."""
+        times[2 + end] = self.free if self._begun else self.device.now()
         if perf_counter_ns() < self.device.wall(self.free):
-            self._pending.append((row, 2 + end))
+            self._pending.append((times, end))
         else:
             self._read_clock()
-            row[2 + end] = self._read
+            times[end] = self._read
 
     def _read_clock(self) -> None:
         """Read the wall clock for the device time that the lane has reached.
@@ -169,8 +169,8 @@ class LaneClock:
         now = perf_counter_ns()
         if self._read < self.device.wall(self.free) or now - self._read > OWN_TIME:
             self._read = now
-        for row, cell in self._pending:
-            row[cell] = self._read
+        for times, end in self._pending:
+            times[end] = self._read
         self._pending.clear()
 
     def compute(self, seconds: float, math_ns: int) -> None:

@@ -23,7 +23,7 @@ from dlviz.cluster.clock import sleep_until
 from dlviz.cluster.process import Process, Watched, algorithm_step
 from dlviz.cluster.requests import POLL, ReceiveRequest, SendRequest, name_of, wire_of
 from dlviz.cluster.waits import TAG_BITS, TAGS
-from dlviz.trace.recorder import Recorder, Span, caller
+from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
 if TYPE_CHECKING:
     from dlviz.cluster.lanes import Lane
@@ -300,11 +300,11 @@ class Comm(Collectives):
             board.put(rank, DONE, number + 1)
 
 
-class Compute(Span):
+class Compute(PacedSpan):
     """An operation of a paced run: it starts when the device is free and takes its modelled
     seconds."""
 
-    __slots__ = ("seconds",)
+    __slots__ = ("begun", "seconds")
 
     def __init__(
         self,
@@ -314,17 +314,19 @@ class Compute(Span):
         seconds: float,
         fields: dict[str, Any],
     ):
-        super().__init__(recorder.lane, kind, name, fields, *caller(2))
+        super().__init__(recorder.lane, (kind, name, *caller(2)), fields)
         self.seconds = seconds
 
     def __enter__(self) -> Span:
         self.lane.clock.begin()
         self.lane.clock.settle()
-        return super().__enter__()
+        super().__enter__()
+        self.begun = perf_counter_ns()
+        return self
 
-    def __exit__(self, *error: object) -> None:
-        self.lane.clock.compute(self.seconds, perf_counter_ns() - self.start)
-        super().__exit__(*error)
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.lane.clock.compute(self.seconds, perf_counter_ns() - self.begun)
+        super().__exit__(kind, error, trace)
 
 
 class Mesh:

@@ -172,17 +172,9 @@ class Process:
 
     def rows(self) -> dict[str, Any]:
         """All that was recorded so far, as plain data for the parent."""
-        now = perf_counter_ns()
         settled: dict[str, Any] = {
             "rank": self.rank,
-            "lanes": [
-                (
-                    lane.name,
-                    [tuple(row) for row in lane.rows]
-                    + [span.so_far(depth, now) for depth, span in enumerate(list(lane.open))],
-                )
-                for lane in self.recorder.lanes
-            ],
+            "lanes": [(lane.name, lane.rows()) for lane in self.recorder.lanes],
             "sends": list(self.sends),
             "receives": list(self.receives),
             "snapshots": list(self.snapshots),

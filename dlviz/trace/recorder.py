@@ -25,6 +25,8 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
+_getframe = sys._getframe
+
 PACKAGE = __file__.rpartition("trace")[0]
 TORCH = f"site-packages{os.sep}torch{os.sep}"
 _inside: dict[CodeType, bool] = {}
@@ -60,97 +62,100 @@ def is_inside(code: CodeType) -> bool:
 
 
 class Lane:
-    """What one thread of a rank does. `rows` are span rows (see `Span`), appended when a span ends.
+    """What one thread of a rank does. `spans` are those that have ended, `open` those that have
+    begun and not ended; `context` are the fields that hold now.
 
-    `clock` is None on the wall clock, else the device clock of this lane. `open` are the spans that
-    have begun and not ended.
+    `clock` is None on the wall clock, else the device clock of this lane.
     """
 
     def __init__(self, name: str, clock: Any = None):
         self.name = name
-        self.rows: list[Any] = []
-        self.open: list[Span] = []
-        self.depth = 0
-        self.context: dict[str, Any] = {}
-        self.where: tuple[str, int] | None = None  # the user's line, while it cannot change
         self.clock = clock
+        self.make = Span if clock is None else PacedSpan
+        self.spans: list[Span] = []
+        self.open: list[Span] = []
+        self.context: dict[str, Any] = {}
+
+    def rows(self) -> list[tuple]:
+        """The spans as plain data: kind, name, wall start and end (ns), device start and end
+        (seconds, None on the wall clock), depth, fields, file, line. Open ones end now: their run
+        failed."""
+        now = perf_counter_ns()
+        ended = [span.row(span.times(), span.depth) for span in self.spans]
+        return ended + [
+            span.row(span.times_until(now), depth) for depth, span in enumerate(list(self.open))
+        ]
 
 
 class Span:
-    """One open span; a context manager. Its row: kind, name, wall start and end (ns), device
-    start and end (seconds, None on the wall clock), depth, fields, file, line.
+    """What a `with` records on the wall clock."""
 
-    `inner`: it was opened by dlviz's own code, so that the user's line stays the same inside it.
-    """
+    __slots__ = ("before", "depth", "end", "fields", "lane", "start", "what")
 
-    __slots__ = (
-        "before", "fields", "file", "inner", "kind", "lane", "line", "name", "outer", "row",
-        "start",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        lane: Lane,
-        kind: str,
-        name: str | None,
-        fields: dict[str, Any],
-        file: str,
-        line: int,
-        inner: bool = False,
-    ):
+    def __init__(self, lane: Lane, what: tuple, fields: dict[str, Any]):
         self.lane = lane
-        self.kind = kind
-        self.name = name
+        # kind, name, where the user's line is (a code object; a file, if dlviz opened it), line
+        self.what = what
         self.fields = fields
-        self.file = file
-        self.line = line
-        self.inner = inner
 
     def __enter__(self) -> Span:
         lane = self.lane
-        self.before = lane.context
-        self.outer = lane.where
-        lane.where = (self.file, self.line) if self.inner else None
-        lane.context = self.fields = {**lane.context, **self.fields}
-        if lane.clock is not None:
-            self.row = [
-                self.kind, self.name, 0, 0, 0.0, 0.0, lane.depth, self.fields, self.file, self.line
-            ]  # fmt: skip
-            lane.clock.mark(self.row, 0)
-        lane.open.append(self)
-        lane.depth += 1
+        self.before = before = lane.context
+        if before:
+            self.fields = {**before, **self.fields}
+        lane.context = self.fields
         self.start = perf_counter_ns()
+        lane.open.append(self)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        end = perf_counter_ns()
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.end = perf_counter_ns()
         lane = self.lane
-        lane.depth -= 1
-        if lane.clock is None:
-            lane.rows.append(
-                (self.kind, self.name, self.start, end, None, None, lane.depth, self.fields,
-                 self.file, self.line)
-            )  # fmt: skip
-        else:
-            lane.clock.mark(self.row, 1)
-            self.row[1], self.row[7] = self.name, self.fields
-            lane.rows.append(self.row)
-        lane.open.pop()
+        opened = lane.open
+        opened.pop()
+        self.depth = len(opened)
+        lane.spans.append(self)
         lane.context = self.before
-        lane.where = self.outer
-
-    def so_far(self, depth: int, now: int) -> tuple:
-        """The row of a span that has not ended, as if it ended now: its run failed."""
-        clock, begun, device = self.lane.clock, self.start, (None, None)
-        if clock is not None:
-            begun = self.row[2]
-            device = (self.row[4], max(clock.free, clock.device.now()))
-        what = (depth, self.fields, self.file, self.line)
-        return (self.kind, self.name, begun, now, *device, *what)
 
     def annotate(self, **fields: Any) -> None:
         """Give the span fields while it is open."""
         self.lane.context = self.fields = {**self.fields, **fields}
+
+    def times(self) -> tuple:
+        """Wall start and end (ns), device start and end (s)."""
+        return self.start, self.end, None, None
+
+    def times_until(self, now: int) -> tuple:
+        """Its times if it ended now."""
+        return self.start, now, None, None
+
+    def row(self, times: tuple, depth: int) -> tuple:
+        kind, name, code, line = self.what
+        file = code if isinstance(code, str) else code.co_filename
+        return (kind, name, *times, depth, self.fields, file, line)
+
+
+class PacedSpan(Span):
+    """What a `with` records on a paced run: the lane's clock gives both its times, the wall's once
+    the lane's debt was slept off."""
+
+    __slots__ = ("marks",)
+
+    def __enter__(self) -> Span:
+        self.marks: list[Any] = [0, 0, 0.0, 0.0]
+        self.lane.clock.mark(self.marks, 0)
+        return super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.lane.clock.mark(self.marks, 1)
+        super().__exit__(kind, error, trace)
+
+    def times(self) -> tuple:
+        return tuple(self.marks)
+
+    def times_until(self, now: int) -> tuple:
+        clock = self.lane.clock
+        return self.marks[0], now, self.marks[2], max(clock.free, clock.device.now())
 
 
 class _Nothing:
@@ -159,7 +164,7 @@ class _Nothing:
     def __enter__(self) -> _Nothing:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         pass
 
     def annotate(self, **fields: Any) -> None:
@@ -181,7 +186,7 @@ class Recorder:
         self.on = on
         self.lanes: list[Lane] = []
         self._clock = clock
-        self._mine = threading.local()
+        self._mine = _Mine(self)
         self.open_lane("compute")
 
     def open_lane(self, name: str) -> Lane:
@@ -198,30 +203,42 @@ class Recorder:
     @property
     def lane(self) -> Lane:
         """The calling thread's lane."""
-        try:
-            return self._mine.lane
-        except AttributeError:
-            return self.open_lane(threading.current_thread().name)
+        return self._mine.lane
 
     def span(self, kind: str, name: str | None = None, **fields: Any) -> Any:
         """Record what runs inside the `with` as one span of `kind`."""
         if not self.on:
             return NOTHING
-        frame = sys._getframe(1)
+        frame = _getframe(1)
         code = frame.f_code
-        if is_inside(code):
+        if _inside.get(code, True) and is_inside(code):  # the first spares a call
             return self.open(kind, name, fields)
-        return Span(self.lane, kind, name, fields, code.co_filename, frame.f_lineno)
+        lane = self._mine.lane
+        return lane.make(lane, (kind, name, code, frame.f_lineno), fields)
 
     def open(self, kind: str, name: str | None, fields: dict[str, Any]) -> Any:
         """`span` for dlviz's own code: it is the user's line that is recorded."""
         if not self.on:
             return NOTHING
-        lane = self.lane
-        file, line = lane.where or caller(2)
-        return Span(lane, kind, name, fields, file, line, inner=True)
+        lane = self._mine.lane
+        where = lane.open[-1].what[2:] if lane.open else (None, 0)
+        if not isinstance(where[0], str):  # else dlviz opened the span around: the same line
+            where = caller(2)
+        return lane.make(lane, (kind, name, *where), fields)
 
     def label(self, **fields: Any) -> None:
         """Give fields to all that this thread records from now on, until the span around ends."""
         lane = self.lane
         lane.context = {**lane.context, **fields}
+
+
+class _Mine(threading.local):
+    """The calling thread's lane; a thread's first use makes it one."""
+
+    def __init__(self, recorder: Recorder):
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Lane:
+        if name != "lane":
+            raise AttributeError(name)
+        return self._recorder.open_lane(threading.current_thread().name)
