@@ -1,19 +1,23 @@
 """Run labs again and store their outputs: `make labs`, or `python labs/build.py NOTEBOOK...`.
 
 A committed lab shows its results on a page that has no kernel: each interactive figure has a PNG
-beside it. It holds no widget state and no timing metadata, and stays under 1 MB.
+beside it. It holds no widget state, no timing metadata and no warning, and stays under 1 MB.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import kaleido
 import nbformat
+import numpy as np
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from PIL import Image
@@ -21,13 +25,15 @@ from PIL import Image
 LABS = Path(__file__).resolve().parent
 LIMIT = 1_000_000  # bytes
 SECONDS_PER_CELL = 600
+FIGURE = "application/vnd.plotly.v1+json"
+WIDTH, COLORS = 900, 256  # pixels and colours of a figure's picture
 
 
 def build(path: Path) -> None:
     """Run the notebook at `path` in its folder and write it back with its outputs.
 
-    Raises nbclient's CellExecutionError where a cell fails, ValueError where the result would be
-    over LIMIT; the file is then left as it was.
+    Raises nbclient's CellExecutionError where a cell fails, ValueError where one warns or where the
+    result would be over LIMIT; the file is then left as it was.
     """
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(
@@ -43,40 +49,89 @@ def build(path: Path) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            cell.outputs = [slim(output) for output in cell.outputs if not is_progress(output)]
-    text = nbformat.writes(notebook).replace(f"{LABS.parent}/", "")  # as the reader's own paths
+            cell.outputs = as_shown(cell.outputs)
+            complaints = [o.text for o in cell.outputs if o.get("name") == "stderr"]
+            if complaints:
+                raise ValueError(
+                    f"{path.name}: cell {cell.execution_count} wrote to stderr: {complaints[0]!r}. "
+                    "Mend it, or run the lab again when the machine is quiet."
+                )
+    text = written(notebook).replace(f"{LABS.parent}/", "")  # as the reader's own paths
     if len(text.encode()) > LIMIT:
         raise ValueError(
             f"{path.name} would hold {len(text.encode()):,} bytes, over the limit of {LIMIT:,}: "
             "draw fewer or smaller figures, or split the lab."
         )
-    path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
-def is_progress(output: NotebookNode) -> bool:
-    """Whether this is a progress bar, which a page would show line by line."""
-    return output.output_type == "stream" and "\r" in output.text
+def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """A cell's outputs as a page shows them: what was printed as one text, without the progress
+    bars that were written over, and a picture beside each figure."""
+    shown: list[NotebookNode] = []
+    for output in outputs:
+        if output.output_type == "stream" and shown and shown[-1].get("name") == output.name:
+            shown[-1].text += output.text
+        else:
+            shown.append(output)
+    for output in shown:
+        if output.output_type == "stream":
+            lines = [line.rpartition("\r")[2] for line in output.text.split("\n")]
+            output.text = "\n".join(lines)
+        data = output.get("data", {})
+        if FIGURE in data:
+            data["image/png"] = base64.b64encode(picture(data[FIGURE])).decode()
+    return [output for output in shown if output.get("text", "any").strip()]
 
 
-def slim(output: NotebookNode) -> NotebookNode:
-    """The output with its picture in 128 colours, a third of the bytes."""
-    data = output.get("data", {})
-    if "image/png" in data:
-        picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB")
-        stored = io.BytesIO()
-        picture.quantize(128, dither=Image.Dither.NONE).save(stored, "PNG", optimize=True)
-        data["image/png"] = base64.b64encode(stored.getvalue()).decode()
-    return output
+def picture(figure: dict[str, Any]) -> bytes:
+    """A figure as PNG in few of its own colours, a third of the bytes.
+
+    Of colours alike the most frequent is kept, so that a kind's colour stays what it is.
+    """
+    size = {"width": WIDTH, "height": figure["layout"].get("height", 500)}
+    drawn = kaleido.calc_fig_sync(figure, opts={"format": "png", **size})
+    pixels = np.asarray(Image.open(io.BytesIO(drawn)).convert("RGB"), dtype=np.int64)  # (h, w, 3)
+    code, place, count = np.unique(
+        pixels @ [1 << 16, 1 << 8, 1], return_inverse=True, return_counts=True
+    )
+    colors = np.stack([code >> 16, code >> 8 & 255, code & 255], axis=1)
+    often = colors[np.argsort(-count, kind="stable")]
+    _, first = np.unique((often >> 4) @ [1 << 8, 1 << 4, 1], return_index=True)
+    kept = often[np.sort(first)[:COLORS]]
+    nearest = ((colors[:, None] - kept) ** 2).sum(axis=2).argmin(axis=1)
+    image = Image.fromarray(nearest[place].astype(np.uint8).reshape(pixels.shape[:2]), "P")
+    image.putpalette(kept.astype(np.uint8).tobytes())
+    stored = io.BytesIO()
+    image.save(stored, "PNG", optimize=True)
+    return stored.getvalue()
+
+
+def written(notebook: NotebookNode) -> str:
+    """The notebook as text, each figure on one line: indented, figures take half as much again."""
+    figures = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if FIGURE in output.get("data", {}):
+                figures.append(json.dumps(output.data[FIGURE], separators=(",", ":")))
+                output.data[FIGURE] = f"figure {len(figures)}"
+    text = nbformat.writes(notebook)
+    for number, figure in enumerate(figures, 1):
+        text = text.replace(f'"{FIGURE}": "figure {number}"', f'"{FIGURE}": {figure}', 1)
+    return text if text.endswith("\n") else text + "\n"
 
 
 def main(names: list[str]) -> None:
-    # what the kernels' figures hold: plotly's own JSON and a picture of it
-    os.environ["PLOTLY_RENDERER"] = "plotly_mimetype+png"
-    for path in map(Path, names) if names else sorted(LABS.glob("*.ipynb")):
-        start = time.perf_counter()
-        build(path)
-        seconds = time.perf_counter() - start
-        print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB, {seconds:.1f} s", flush=True)
+    os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"  # the kernels' figures: plotly's own JSON
+    kaleido.start_sync_server(n=1, silence_warnings=True)
+    try:
+        for path in map(Path, names) if names else sorted(LABS.glob("*.ipynb")):
+            start = time.perf_counter()
+            build(path)
+            seconds = time.perf_counter() - start
+            print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB, {seconds:.1f} s", flush=True)
+    finally:
+        kaleido.stop_sync_server()
 
 
 if __name__ == "__main__":

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from nbformat import v4
+from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "labs" / "build.py"
@@ -33,33 +38,66 @@ def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(tmp_path):
         "import dlviz\nprint(dlviz.__file__)",
         "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 3, 2]))",
         "import ipywidgets\nipywidgets.IntSlider()",
+        "import sys\nfor part in ('\\r50 %', '\\r    ', '\\r'):\n  sys.stderr.write(part)",
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("lab.ipynb: ")
-    where, file, figure, _ = nbformat.read(path, as_version=4).cells
+    where, file, figure, _, progress = nbformat.read(path, as_version=4).cells
+    assert progress.outputs == [], "what a progress bar left is not stored"
     assert where.outputs[0].text == "True\n", "a lab runs in its own folder"
     assert file.outputs[0].text == "dlviz/__init__.py\n"
     data = figure.outputs[0].data
     assert data["application/vnd.plotly.v1+json"]["data"][0]["type"] == "scatter"
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    text = path.read_text()
+    assert len(text.splitlines()) < 250, "a figure takes one line"
     assert as_committed(path) == []
+
+
+def test_a_picture_keeps_the_colour_of_even_the_smallest_patch(monkeypatch):
+    drawn = np.random.default_rng(0).integers([256, 64, 16], size=(200, 200, 3), dtype=np.uint8)
+    drawn[:100] = 255
+    drawn[190:195, 190:195] = 213, 94, 0
+    file = io.BytesIO()
+    Image.fromarray(drawn).save(file, "PNG")
+    module = import_build()
+    monkeypatch.setattr(module.kaleido, "calc_fig_sync", lambda *_, **__: file.getvalue())
+    stored = module.picture({"layout": {}})
+    assert len(stored) < len(file.getvalue()) / 2
+    shown = np.asarray(Image.open(io.BytesIO(stored)).convert("RGB")).astype(int)
+    assert (shown[:100] == 255).all() and (shown[190:195, 190:195] == [213, 94, 0]).all()
+    assert np.abs(shown - drawn).max() < 32
+    assert len(np.unique(shown.reshape(-1, 3), axis=0)) <= module.COLORS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "message"),
-    [("1 / 0", "ZeroDivisionError"), ("print('a' * 1_100_000)", "over the limit of 1,000,000")],
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("print('a' * 1_100_000)", "over the limit of 1,000,000"),
+        ("import warnings; warnings.warn('late')", "cell 1 wrote to stderr: .*UserWarning: late"),
+    ],
 )
-def test_a_lab_that_fails_or_grows_too_large_is_refused_and_left_alone(tmp_path, cell, message):
+def test_a_lab_that_fails_or_warns_or_grows_too_large_is_refused_and_left_alone(
+    tmp_path, cell, message
+):
     path = tmp_path / "lab.ipynb"
     done = build(path, cell)
-    assert done.returncode != 0 and message in done.stderr
+    assert done.returncode != 0 and re.search(message, done.stderr)
     assert nbformat.read(path, as_version=4).cells[0].outputs == []
 
 
 @pytest.mark.parametrize("path", LABS, ids=lambda path: path.name)
 def test_a_committed_lab_is_fit_to_be_read(path):
     assert as_committed(path) == []
+
+
+def import_build():
+    spec = importlib.util.spec_from_file_location("build", BUILD)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def as_committed(path: Path) -> list[str]:
@@ -71,6 +109,7 @@ def as_committed(path: Path) -> list[str]:
     figures = [o["data"] for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
     faults = {
         "holds 1 MB or more": len(text.encode()) >= 1_000_000,
+        "holds a warning": any(output.get("name") == "stderr" for output in outputs),
         "holds widget state": "widgets" in lab["metadata"],
         "holds timing metadata": any("execution" in cell["metadata"] for cell in code),
         "was not run": any(cell["execution_count"] is None for cell in code if cell["source"]),
