@@ -49,7 +49,7 @@ class Remote:
 
     def ask(self, question: str) -> None:
         """Ask for its "state" or its "rows", which are None until it has answered."""
-        if self.finished or self.gone or question in self.pending:
+        if self.finished or self.gone:
             return
         setattr(self, question, None)
         self.pending.add(question)

@@ -6,7 +6,10 @@ import linecache
 
 import pytest
 
+from dlviz.cluster import watch
+from dlviz.cluster.board import ACTIVITY, WAITING, Board
 from dlviz.cluster.waits import RankState, Wait, answered, deadlocked, find_cycle, show_line
+from dlviz.cluster.watch import PATIENCE, PAUSE, TICK, Watch
 
 WORLD = 1
 
@@ -162,3 +165,104 @@ def test_a_line_of_a_cell_is_shown_as_such_and_one_of_a_file_with_its_name(tmp_p
     file.write_text("x = 1  # edited\n")
     assert show_line(f"{file}:1") == f"{file}:1: x = 1  # edited"
     assert show_line("nowhere.py:3") == "nowhere.py:3"
+
+
+# -- Watch -----------------------------------------------------------------------------------------
+class Rank:
+    """A rank as `Watch` sees it: it answers at once, where it answers at all."""
+
+    def __init__(self, number: int, answer: RankState | None, answers: bool = True):
+        self.number = number
+        self.answer = answer
+        self.answers = answers
+        self.finished = answer is not None and answer.finished
+        self.state = answer if self.finished else None
+        self.asked = 0
+
+    def ask(self, question: str) -> None:
+        assert question == "state"
+        self.asked += 1
+        self.state = self.answer if self.answers else None
+
+    @property
+    def pending(self) -> bool:
+        return self.asked > 0 and not self.answers
+
+    owes_answer = pending.fget
+
+
+class Run:
+    """Two ranks that receive from each other, a board, and a clock that `look` moves on."""
+
+    def __init__(self, tmp_path, monkeypatch, *ranks: Rank):
+        self.ranks = list(ranks) or [Rank(0, stuck(recv(0, 1))), Rank(1, stuck(recv(1, 0)))]
+        self.board = Board(str(tmp_path / "board"), len(self.ranks), create=True)
+        for rank in self.ranks:
+            self.board.put(rank.number, WAITING, int(not rank.finished))
+        self.now = 100.0
+        monkeypatch.setattr(watch, "perf_counter", lambda: self.now)
+        self.watch = Watch(self.board, self.ranks)
+
+    def look(self):
+        self.now += TICK
+        return self.watch.look()
+
+    def looks_until_deadlock(self, most: int = 40) -> int:
+        return next((count for count in range(1, most) if self.look() is not None), 0)
+
+    def move(self, rank: int) -> None:
+        self.board.put(rank, ACTIVITY, self.board.get(rank, ACTIVITY) + 1)
+
+
+def test_a_deadlock_takes_two_looks_and_less_than_half_a_second(tmp_path, monkeypatch):
+    run = Run(tmp_path, monkeypatch)
+    assert 0 < run.looks_until_deadlock() * TICK < 0.5
+    assert [rank.asked for rank in run.ranks] == [2, 2]
+
+
+def test_ranks_that_move_between_two_looks_are_not_deadlocked(tmp_path, monkeypatch):
+    run = Run(tmp_path, monkeypatch)
+    for _ in range(20):
+        for _ in range(3):  # as long as it takes to find them stuck once
+            assert run.look() is None
+        run.move(0)
+    assert run.ranks[1].asked > 5
+
+
+def test_a_rank_that_moves_or_does_not_wait_is_left_alone(tmp_path, monkeypatch):
+    run = Run(tmp_path, monkeypatch)
+    run.board.put(1, WAITING, 0)
+    for _ in range(20):
+        run.move(0)
+        assert run.look() is None
+    assert [rank.asked for rank in run.ranks] == [0, 0]
+
+
+def test_what_moved_while_it_was_asked_is_not_believed(tmp_path, monkeypatch):
+    run = Run(tmp_path, monkeypatch)
+    for _ in range(40):
+        asked = run.ranks[0].asked
+        assert run.look() is None
+        if run.ranks[0].asked > asked:
+            run.move(0)
+
+
+def test_a_rank_that_does_not_answer_holds_up_the_others_but_for_a_moment(tmp_path, monkeypatch):
+    ranks = [Rank(0, stuck(recv(0, 1))), Rank(1, stuck(recv(1, 0))), Rank(2, None, answers=False)]
+    run = Run(tmp_path, monkeypatch, *ranks)
+    assert 0 < run.looks_until_deadlock() * TICK < PATIENCE + 0.5
+    assert ranks[2].asked == 1
+
+
+def test_ranks_that_wait_for_a_computing_one_are_asked_now_and_then(tmp_path, monkeypatch):
+    ranks = [Rank(0, stuck(recv(0, 1))), Rank(1, None)]
+    run = Run(tmp_path, monkeypatch, *ranks)
+    run.board.put(1, WAITING, 0)
+    assert run.looks_until_deadlock(100) == 0
+    assert 3 < ranks[0].asked <= 100 * TICK / PAUSE
+
+
+def test_a_rank_that_finished_counts(tmp_path, monkeypatch):
+    run = Run(tmp_path, monkeypatch, Rank(0, stuck(recv(0, 1))), Rank(1, FINISHED))
+    assert run.looks_until_deadlock() > 0
+    assert run.ranks[1].asked == 0
