@@ -23,7 +23,7 @@ class Watch:
         self._ranks = ranks
         self._activity = [-1] * len(ranks)
         self._asked: dict[int, int] = {}  # the look under way: activity of the ranks when asked
-        self._found: dict[int, int] = {}  # the look before: activity of the ranks found stuck
+        self._found: list[int] = []  # the ranks that the look before found stuck
         self._next = 0.0
         self._give_up = 0.0
 
@@ -44,7 +44,7 @@ class Watch:
         if any(self._ranks[number].owes_answer() for number in self._asked) and now < self._give_up:
             return None
         states = self._states()
-        stuck = {number: self._activity[number] for number in deadlocked(states)}
+        stuck = deadlocked(states)
         agreed = bool(stuck) and stuck == self._found
         self._found, self._asked = stuck, {}
         if not stuck:
@@ -56,8 +56,7 @@ class Watch:
 
     def _sits(self, rank: Remote, before: list[int]) -> bool:
         return (
-            not rank.finished
-            and not rank.pending
+            not rank.pending
             and self._board.get(rank.number, WAITING) > 0
             and self._activity[rank.number] == before[rank.number]
         )
