@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import wait as wait_for
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, sleep
 from typing import Any
 
 from dlviz.cluster import collect, start, verdict
@@ -29,6 +29,7 @@ from dlviz.machine import Machine
 from dlviz.trace import Trace
 
 GRACE = 1.0  # s given to the other ranks to tell what they know after one has failed
+SETTLED = 0.2  # s until a process that died is known to be dead
 NEWS = 2.0  # s to wait for the death of a rank after another has lost its connection to it
 
 
@@ -75,7 +76,11 @@ class Supervisor:
                 daemon=True,
             )
             self.ranks.append(Remote(place.rank, process, control, output, place.stacks))
-            process.start()
+            try:
+                process.start()
+            except (ConnectionError, EOFError):  # the fork server has died; another one will come
+                sleep(SETTLED)
+                process.start()
         except (OSError, EOFError) as error:
             raise RankError(
                 f"rank {place.rank} could not be started ({error}): the system has no room for "
