@@ -33,7 +33,8 @@ $(READY): pyproject.toml setup.py constraints.txt
 
 lab: $(READY)
 	@cd labs && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(JUPYTER) \
-	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
+	  --LabApp.default_url=/lab/tree/00_start_here.ipynb --LabApp.news_url=None \
+	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
 test: $(READY)
 	$(BIN)/ruff check .

@@ -186,11 +186,14 @@ class LaneClock:
         self.free = max(self.free, seconds)
 
     def settle(self) -> None:
+        """Sleep off the debt before the next operation, and note how late that one begins."""
+        self.pay()
+        self.late.append(self._read - self.device.wall(self.free))
+
+    def pay(self) -> None:
         """Sleep off the debt."""
-        target = self.device.wall(self.free)
-        sleep_until(target)
+        sleep_until(self.device.wall(self.free))
         self._read_clock()
-        self.late.append(self._read - target)
 
 
 def sleep_until(target: int) -> None:

@@ -156,6 +156,9 @@ class Comm(Collectives):
             raise ValueError(_misfit(peer, process.rank, index, sent, form))
         mail.claimed[peer, tag] = index + 1
         direct = op == "copy" and tensor.is_cpu and tensor.is_contiguous()
+        direct = (
+            direct and process.locate(tensor) < 0
+        )  # a snapshot shows what was received, no more
         wire = wire_of(tensor) if direct else process.borrow(tensor)
         request = ReceiveRequest(process, peer, tag, index, tensor, wire)
         request.op = op
@@ -259,7 +262,7 @@ class Comm(Collectives):
         default what the machine says for `kind`."""
         clock = self.recorder.lane.clock
         if clock is None:
-            return self.span(kind, name, **fields)
+            return self.recorder.open(kind, name, fields, whole=False)
         machine = clock.device.machine
         return Compute(
             self.recorder, kind, name, machine.seconds(kind) if seconds is None else seconds, fields
@@ -314,7 +317,7 @@ class Compute(PacedSpan):
         seconds: float,
         fields: dict[str, Any],
     ):
-        super().__init__(recorder.lane, (kind, name, *caller(2)), fields)
+        super().__init__(recorder.lane, (kind, name, *caller(2), False), fields)
         self.seconds = seconds
 
     def __enter__(self) -> Span:

@@ -213,10 +213,11 @@ class Process:
         self._spare.setdefault((buffer.shape, buffer.dtype), []).append(buffer)
 
     def settle(self) -> None:
-        """Sleep off every lane's debt, at the end of the run."""
+        """Sleep off every lane's debt, at the end of the run. No operation follows that could be
+        late: a lane that ended before the others is not."""
         for lane in self.recorder.lanes:
             if lane.clock is not None:
-                lane.clock.settle()
+                lane.clock.pay()
 
     def make_group(self, name: str, members: tuple[int, ...]) -> Any:
         """A gloo group of `members` for the backend's own collectives."""

@@ -140,6 +140,10 @@ def join(place: Place) -> tuple[Process, Comm]:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.links)
+    if place.machine is None and hasattr(os, "SCHED_BATCH"):
+        # A thread that a message wakes must not push aside its sender, which may hold a lock of
+        # gloo's: gloo would spin on it for a time slice. (Paced sleeps must end sharply instead.)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     path = os.path.join(place.folder, "store")
     store = dist.FileStore(path, place.ranks)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group(

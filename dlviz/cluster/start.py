@@ -37,7 +37,8 @@ def warm_up() -> None:
         return
     os.register_at_fork(after_in_child=_spawn_from_now_on)
     context.set_forkserver_preload(PRELOADED)
-    if MARK not in os.environ and multiprocessing.parent_process() is None:
+    starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
+    if MARK not in os.environ and multiprocessing.parent_process() is None and not starting_up:
         from multiprocessing import forkserver
 
         with starting():

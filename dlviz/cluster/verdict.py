@@ -88,7 +88,7 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
 def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
     """A wait in a sentence; `states` tells who has yet to enter a collective."""
     seconds = (perf_counter_ns() - wait.since) * 1e-9
-    text = f"{wait.describe()}, since {seconds:.1f} s, at {show_line(wait.where)}"
+    text = f"{wait.describe()}, for {seconds:.1f} s now, at {show_line(wait.where)}"
     absent = missing(wait, states) if states and wait.members and wait.sequence >= 0 else []
     return f"{text} ({_ranks(absent)} not in it)" if absent else text
 

@@ -19,17 +19,22 @@ appear in the Trace alone.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from time import perf_counter_ns
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 _getframe = sys._getframe
 
 PACKAGE = __file__.rpartition("trace")[0]
 TORCH = f"site-packages{os.sep}torch{os.sep}"
-_inside: dict[CodeType, bool] = {}
+STARTERS = re.compile(
+    r"threading\.py$|multiprocessing[\\/]\w+\.py$"
+)  # what starts a thread or a rank
+NO_SPAN = ("", None, "", 0, False)
+_inside: dict[str, bool] = {}
 
 
 def caller(depth: int) -> tuple[str, int]:
@@ -44,20 +49,19 @@ def user_line(frame: FrameType) -> tuple[str, int]:
     """
     first, at = frame, frame
     while at is not None:
-        code = at.f_code
-        if not is_inside(code):
-            if code.co_filename.endswith("threading.py"):
+        file = at.f_code.co_filename
+        if not is_inside(file):
+            if STARTERS.search(file):
                 break
-            return code.co_filename, at.f_lineno
+            return file, at.f_lineno
         at = at.f_back
     return first.f_code.co_filename, first.f_lineno
 
 
-def is_inside(code: CodeType) -> bool:
-    inside = _inside.get(code)
+def is_inside(file: str) -> bool:
+    inside = _inside.get(file)
     if inside is None:
-        file = code.co_filename
-        inside = _inside[code] = file.startswith(PACKAGE) or TORCH in file
+        inside = _inside[file] = file.startswith(PACKAGE) or TORCH in file
     return inside
 
 
@@ -94,7 +98,7 @@ class Span:
 
     def __init__(self, lane: Lane, what: tuple, fields: dict[str, Any]):
         self.lane = lane
-        # kind, name, where the user's line is (a code object; a file, if dlviz opened it), line
+        # kind, name, the user's file and line, whether that line covers all that is inside
         self.what = what
         self.fields = fields
 
@@ -130,8 +134,7 @@ class Span:
         return self.start, now, None, None
 
     def row(self, times: tuple, depth: int) -> tuple:
-        kind, name, code, line = self.what
-        file = code if isinstance(code, str) else code.co_filename
+        kind, name, file, line, _ = self.what
         return (kind, name, *times, depth, self.fields, file, line)
 
 
@@ -210,21 +213,21 @@ class Recorder:
         if not self.on:
             return NOTHING
         frame = _getframe(1)
-        code = frame.f_code
-        if _inside.get(code, True) and is_inside(code):  # the first spares a call
+        file = frame.f_code.co_filename
+        if _inside.get(file, True) and is_inside(file):  # the first spares a call
             return self.open(kind, name, fields)
         lane = self._mine.lane
-        return lane.make(lane, (kind, name, code, frame.f_lineno), fields)
+        return lane.make(lane, (kind, name, file, frame.f_lineno, False), fields)
 
-    def open(self, kind: str, name: str | None, fields: dict[str, Any]) -> Any:
-        """`span` for dlviz's own code: it is the user's line that is recorded."""
+    def open(self, kind: str, name: str | None, fields: dict[str, Any], whole: bool = True) -> Any:
+        """`span` for dlviz's own code: it is the user's line that is recorded. `whole`: nothing of
+        the user's runs inside, so that all inside has the same line."""
         if not self.on:
             return NOTHING
         lane = self._mine.lane
-        where = lane.open[-1].what[2:] if lane.open else (None, 0)
-        if not isinstance(where[0], str):  # else dlviz opened the span around: the same line
-            where = caller(2)
-        return lane.make(lane, (kind, name, *where), fields)
+        around = lane.open[-1].what if lane.open else NO_SPAN
+        where = around[2:4] if around[4] else caller(2)
+        return lane.make(lane, (kind, name, *where, whole), fields)
 
     def label(self, **fields: Any) -> None:
         """Give fields to all that this thread records from now on, until the span around ends."""

@@ -76,8 +76,9 @@ class Trace:
     def only(self, rank: Any = None, kind: Any = None, lane: Any = None, step: Any = None) -> Trace:
         """The trace of the chosen ranks, kinds, lanes and steps, each a value or a collection.
 
-        A message stays where its sender or its receiver is among the ranks and its step among the
-        steps. Ranks keep their numbers, and `flow` stays the row of its message.
+        A message stays where its sender or its receiver is among the ranks and a span of the steps
+        carries it (its own `step` counts the rounds of a collective). Ranks keep their numbers, and
+        `flow` stays the row of its message.
         """
         ranks, kinds, lanes, steps = _chosen(rank), _chosen(kind), _chosen(lane), _chosen(step)
         spans, messages, memory = self.spans, self.messages, self.memory
@@ -88,7 +89,9 @@ class Trace:
             & _among(spans.step, steps)
         )
         carried = _among(messages.src, ranks) | _among(messages.dst, ranks)
-        carried &= _among(messages.step, steps)
+        if steps is not None:
+            rows = np.arange(len(messages))
+            carried &= np.isin(rows, spans.flow[_among(spans.step, steps)])
 
         spans, row = spans[kept], np.append(np.where(carried, np.cumsum(carried) - 1, -1), -1)
         spans.flow[:] = row[spans.flow]  # -1, no message, is the last entry and stays -1

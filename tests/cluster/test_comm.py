@@ -338,3 +338,46 @@ def test_progress_counts_what_was_done():
         return [x for x in comm.progress(range(5), "training")] + list(comm.progress(iter("ab")))
 
     assert dlviz.launch(worker, ranks=2).results[1] == [0, 1, 2, 3, 4, "a", "b"]
+
+
+def test_a_span_inside_a_computation_has_its_own_line():
+    def worker(comm):
+        with comm.compute("forward"):
+            with comm.span("data"):
+                pass
+
+    trace = dlviz.launch(worker, ranks=1).trace
+    lines = {row.kind: int(row.where.rpartition(":")[2]) for row in trace.spans.rows()}
+    assert lines["data"] == lines["forward"] + 1
+
+
+def test_a_watched_buffer_shows_no_message_before_it_was_received():
+    def worker(comm):
+        buffer = torch.zeros(4)
+        comm.watch(buffer)
+        if comm.rank == 0:
+            comm.send(torch.ones(4), 1)
+            comm.barrier()
+        else:
+            early = comm.irecv(buffer, 0)
+            comm.barrier()  # the message has come by now
+            seen = buffer.sum().item()
+            early.wait()
+            return seen, buffer.sum().item()
+
+    # the send is synchronous: gloo has taken the message as soon as the receive is posted
+    run = dlviz.launch(worker, ranks=2)
+    assert run.results[1] == (0, 4)
+
+
+def test_choosing_a_training_step_keeps_the_messages_of_its_collectives():
+    def worker(comm):
+        for step in range(3):
+            with comm.span("phase", step=step):
+                dlviz.collectives.ring.all_reduce(comm, torch.ones(2))
+
+    trace = dlviz.launch(worker, ranks=2).trace
+    for step in range(3):
+        chosen = trace.only(step=step)
+        assert sorted(chosen.messages.step) == [0, 0, 1, 1]  # rounds of the ring
+        assert set(chosen.spans.flow) == {-1, 0, 1, 2, 3}
