@@ -30,6 +30,7 @@ from dlviz.cluster.comm import Comm
 from dlviz.cluster.process import Process
 from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.threads import join_all
+from dlviz.cluster.waits import name_cells
 from dlviz.machine import Machine
 
 WORLD = 1  # the group number of the communicator of all ranks
@@ -239,9 +240,8 @@ def describe(error: BaseException) -> Failure:
     exitcode = None
     if isinstance(error, SystemExit):
         exitcode = error.code if isinstance(error.code, int) else int(error.code is not None)
-    return Failure(
-        summary, "".join(told.format()).rstrip(), _lost_peer(error), perf_counter_ns(), exitcode
-    )
+    lines = name_cells("".join(told.format()).rstrip())
+    return Failure(summary, lines, _lost_peer(error), perf_counter_ns(), exitcode)
 
 
 def _lost_peer(error: BaseException) -> bool:

@@ -6,10 +6,13 @@ import os
 import pickle
 import signal
 from contextlib import suppress
+from time import perf_counter, sleep
 from typing import Any
 
 from dlviz.cluster.rank import Failure
 from dlviz.cluster.waits import RankState
+
+PATIENCE = 1.0  # s to wait for stacks
 
 
 class Remote:
@@ -85,12 +88,6 @@ class Remote:
             self.output.close()
         return data
 
-    def tell_stacks(self) -> None:
-        """Have it write its stacks to the file `stacks`."""
-        if not self.ended:
-            with suppress(ProcessLookupError):
-                os.kill(self.process.pid, signal.SIGUSR1)
-
     def kill(self) -> None:
         """End the process and those that it started."""
         if self.process.pid is not None:
@@ -104,3 +101,18 @@ class Remote:
             self.process.close()
         self.control.close()
         self.output.close()
+
+
+def write_stacks(ranks: list[Remote]) -> None:
+    """Have ranks write their stacks to their files. The last thing to ask of them: a thread that
+    runs while another one writes its stack may crash."""
+    for rank in ranks:
+        with suppress(ProcessLookupError):
+            os.kill(rank.process.pid, signal.SIGUSR1)
+    seen: list[int] = []
+    quiet, until = 0, perf_counter() + PATIENCE
+    while quiet < 3 and perf_counter() < until:
+        sleep(0.02)
+        sizes = [os.path.getsize(rank.stacks) for rank in ranks if os.path.exists(rank.stacks)]
+        quiet = quiet + 1 if len(sizes) == len(ranks) and all(sizes) and sizes == seen else 0
+        seen = sizes

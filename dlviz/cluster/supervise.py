@@ -22,7 +22,7 @@ from dlviz.cluster.board import EPOCH, Board
 from dlviz.cluster.errors import DeadlockError, RankError, RunTimeout
 from dlviz.cluster.output import Output, Progress
 from dlviz.cluster.rank import Failure, Place, main
-from dlviz.cluster.remote import Remote
+from dlviz.cluster.remote import Remote, write_stacks
 from dlviz.cluster.waits import RankState
 from dlviz.cluster.watch import TICK, Watch
 from dlviz.machine import Machine
@@ -168,9 +168,8 @@ class Supervisor:
         return DeadlockError(message, cycle=cycle, **{**self._gather(), "waits": waits})
 
     def _timeout(self) -> RunTimeout:
-        for rank in self.ranks:
-            rank.tell_stacks()
         details = self._gather()
+        write_stacks([rank for rank in self.ranks if not rank.finished and not rank.gone])
         message, stacks = verdict.timeout(self.timeout, self.ranks)
         return RunTimeout(message, traceback=stacks, **details)
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sysconfig
 from time import perf_counter_ns
 
 from dlviz.cluster.rank import Failure
 from dlviz.cluster.remote import Remote
-from dlviz.cluster.waits import RankState, Wait, deadlocked, find_cycle, missing, show_line
+from dlviz.cluster.waits import (
+    RankState,
+    Wait,
+    deadlocked,
+    find_cycle,
+    missing,
+    name_cells,
+    show_line,
+)
 
 STARTER = f'"{os.path.join(os.path.dirname(__file__), "rank.py")}"'
 LIBRARIES = (  # code that is not the worker's: dlviz, Python's own, installed packages
@@ -98,7 +107,7 @@ def stack(rank: Remote) -> tuple[str, str]:
     places, kept = [], []
     for thread in _read(rank).split("\n\n"):
         for line in _worker_frames(thread):
-            kept.append(line)
+            kept.append(name_cells(line))
             where = _where(line)
             if where:
                 kept.append(f"    {show_line(where).partition(': ')[2]}")
@@ -133,10 +142,8 @@ def _read(rank: Remote) -> str:
 
 def _where(line: str) -> str:
     """`file:line` of a line that faulthandler wrote, "" of another line."""
-    parts = line.strip().split('"')
-    if len(parts) != 3 or parts[0] != "File ":
-        return ""
-    return f"{parts[1]}:{parts[2].split()[2]}"
+    found = re.match(r'\s*File "(.+)", line (\d+) in ', line)
+    return f"{found[1]}:{found[2]}" if found else ""
 
 
 def _ranks(numbers: list[int]) -> str:

@@ -10,10 +10,12 @@ finished; what the other ranks do does not matter then.
 from __future__ import annotations
 
 import linecache
+import re
 from dataclasses import dataclass, field
 
 TAG_BITS = 20
 TAGS = (1 << TAG_BITS) - 1  # the highest tag; above it lies the number of the group
+CELL = r"(?:ipykernel_|<ipython-)"  # in the name of a file that is a notebook's cell
 SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
 
 
@@ -68,8 +70,13 @@ def show_line(where: str) -> str:
     file, _, line = where.rpartition(":")
     linecache.checkcache(file)  # it may have been edited since the last run
     text = linecache.getline(file, int(line or 0)).strip()
-    name = f"cell line {line}" if "ipykernel" in file or file.startswith("<ipython") else where
+    name = f"cell line {line}" if re.search(CELL, file) else where
     return f"{name}: {text}" if text else name
+
+
+def name_cells(text: str) -> str:
+    """A traceback in which lines of cells are called so: a cell's file says nothing to anybody."""
+    return re.sub(rf'File "[^"]*{CELL}[^"]*"', "cell", text)
 
 
 @dataclass
