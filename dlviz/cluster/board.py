@@ -32,7 +32,7 @@ CALLS = 128  # collective calls remembered a rank
 CALL = struct.Struct("=4q")  # sequence + 1, group, operation, root; then a form
 SLOTS = 256  # headers, and notes, under way in one direction
 HEAD = struct.Struct("=4q2d")  # tag, index, flags, wall; stamp, sent; then a form
-KEY = struct.Struct("=2q")  # of a note: tag, index + 1; then a form
+KEY = struct.Struct("=2qd")  # of a note: tag, index + 1, ahead; then a form
 FORM = struct.Struct("=11q")  # dtype, nbytes, dims, 8 sizes
 MAX_DIMS = 8
 RECORD = CALL.size + FORM.size  # bytes
@@ -208,19 +208,22 @@ class Headers:
 
 class Notes:
     """A table of notes: of the receives that are posted and have no message yet, the latest in
-    each slot."""
+    each slot. `ahead` is the device time of a receive that stands whatever its rank does next
+    (irecv); NaN for one that its rank waits in, and on the wall clock."""
 
     def __init__(self, board: Board, start: int):
         self.memory = board.memory
         self.slots = start
 
-    def write(self, tag: int, index: int, form: bytes) -> None:
+    def write(self, tag: int, index: int, form: bytes, ahead: float) -> None:
         at = self.slots + (tag + index) % SLOTS * NOTE
         self.memory[at + KEY.size : at + NOTE] = form
-        KEY.pack_into(self.memory, at, tag, index + 1)
+        KEY.pack_into(self.memory, at, tag, index + 1, ahead)
 
-    def read(self, tag: int, index: int) -> bytes | None:
+    def read(self, tag: int, index: int) -> tuple[bytes, float] | None:
+        """The form and `ahead` of a note."""
         at = self.slots + (tag + index) % SLOTS * NOTE
-        if KEY.unpack_from(self.memory, at) != (tag, index + 1):
+        its_tag, its_number, ahead = KEY.unpack_from(self.memory, at)
+        if (its_tag, its_number) != (tag, index + 1):
             return None
-        return self.memory[at + KEY.size : at + NOTE]
+        return self.memory[at + KEY.size : at + NOTE], ahead

@@ -67,7 +67,9 @@ class Comm(Collectives):
         """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with
         op="add" the message is added to what the tensor holds. ValueError where shape or dtype
         cannot take the message."""
-        return self._receive(tensor, self._peer(src, "src"), self._tag(tag), op)
+        clock = self.recorder.lane.clock
+        ahead = NAN if clock is None else clock.free
+        return self._receive(tensor, self._peer(src, "src"), self._tag(tag), op, ahead)
 
     def recv(
         self, tensor: torch.Tensor, src: int | None = None, tag: int = 0, op: str = "copy"
@@ -77,7 +79,7 @@ class Comm(Collectives):
         with self.span("recv") as span:
             tag = self._tag(tag)
             peer = self._first(tensor, tag) if src is None else self._peer(src, "src")
-            request = self._receive(tensor, peer, tag, op)
+            request = self._receive(tensor, peer, tag, op, ahead=NAN)
             span.annotate(peer=peer, message=request.message)
             request.finish("recv")
         return self.members.index(peer)
@@ -133,27 +135,30 @@ class Comm(Collectives):
             wall = perf_counter_ns()
             mail.outbox[peer].write(tag, index, flags, wall, stamp, sent, form)
             posted = mail.posted(peer, tag, index)
-            if posted is not None and not fits(form, posted):
-                raise ValueError(_misfit(process.rank, peer, index, form, posted))
+            its_form, ahead = posted or (form, NAN)
+            if not fits(form, its_form):
+                raise ValueError(_misfit(process.rank, peer, index, form, its_form))
             request.begin(process.gloo.send)
             if recorder.on:
                 offset, step = process.locate(tensor), algorithm_step(lane.context)
                 row = (*message, nbytes, tensor.numel(), offset, sent, stamp, wall, self.name, step)
                 process.sends.append(row)
             if flags & SYNC:
-                request.wait_taken()
+                request.wait_taken(ahead)
         return request
 
-    def _receive(self, tensor: torch.Tensor, peer: int, tag: int, op: str) -> ReceiveRequest:
+    def _receive(
+        self, tensor: torch.Tensor, peer: int, tag: int, op: str, ahead: float
+    ) -> ReceiveRequest:
         if op not in ("copy", "add"):
             raise ValueError(f"op={op!r} is no way to receive: use 'copy' or 'add'.")
         process, mail = self.process, self.process.mail
         process.snapshot()
         form = form_of(tensor.shape, tensor.dtype)
         index = mail.claimed.get((peer, tag), 0)
-        sent = mail.claim(peer, tag, index, form)
-        if sent is not None and not fits(sent, form):
-            raise ValueError(_misfit(peer, process.rank, index, sent, form))
+        sent = mail.claim(peer, tag, index, form, ahead)
+        if sent is not None and not fits(sent.form, form):
+            raise ValueError(_misfit(peer, process.rank, index, sent.form, form))
         mail.claimed[peer, tag] = index + 1
         direct = op == "copy" and tensor.is_cpu and tensor.is_contiguous()
         direct = (
@@ -163,7 +168,10 @@ class Comm(Collectives):
         request = ReceiveRequest(process, peer, tag, index, tensor, wire)
         request.op = op
         request.direct = direct
+        request.told = False
         request.begin(process.gloo.recv)
+        if sent is not None and ahead == ahead:  # the sender has not seen the note, or not in time
+            process.tell_taken(request, sent, ahead)
         return request
 
     def _first(self, tensor: torch.Tensor, tag: int) -> int:

@@ -58,14 +58,14 @@ class Mailbox:
             self.collect(src)
         return self.letters.get((src, tag, index))
 
-    def claim(self, src: int, tag: int, index: int, form: bytes) -> bytes | None:
-        """Post a receive; returns the form of its message where that has been sent already."""
+    def claim(self, src: int, tag: int, index: int, form: bytes, ahead: float) -> Mail | None:
+        """Post a receive; returns the header of its message where that has been sent already."""
         letter = self.look(src, tag, index)
         if letter is None:
-            self._my_notes[src].write(tag, index, form)
+            self._my_notes[src].write(tag, index, form, ahead)
             letter = self.look(src, tag, index)
-        return None if letter is None else letter.mail.form
+        return None if letter is None else letter.mail
 
-    def posted(self, dst: int, tag: int, index: int) -> bytes | None:
-        """The form of the tensor into which `dst` receives a message, where it wrote a note."""
+    def posted(self, dst: int, tag: int, index: int) -> tuple[bytes, float] | None:
+        """What the note of `dst` on its receive of a message says, where it wrote one."""
         return self._their_notes[dst].read(tag, index)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from dlviz.cluster.board import ACTIVITY, STATE, SYNC, WAITING, Board
+from dlviz.cluster.board import ACTIVITY, STATE, SYNC, WAITING, Board, Mail
 from dlviz.cluster.clock import DeviceClock, LaneClock, sleep_until
 from dlviz.cluster.mail import Mailbox
 from dlviz.cluster.requests import ACK, POLL, ReceiveRequest, Request, Waited
@@ -197,10 +197,15 @@ class Process:
         arrived = clock.device.arrival(letter)
         clock.wait_until(arrived)
         clock.settle()
-        if letter.mail.flags & SYNC:
-            taken = torch.tensor([clock.free], dtype=torch.float64)
-            self.acks.append((taken, self.gloo.send([taken], request.peer, request.tag | ACK)))
+        self.tell_taken(request, letter.mail, clock.free)
         return arrived
+
+    def tell_taken(self, request: ReceiveRequest, mail: Mail, when: float) -> None:
+        """Tell a synchronous sender, once, at which device time its message was taken."""
+        if mail.flags & SYNC and not request.told:
+            request.told = True
+            taken = torch.tensor([when], dtype=torch.float64)
+            self.acks.append((taken, self.gloo.send([taken], request.peer, request.tag | ACK)))
 
     def borrow(self, tensor: torch.Tensor) -> torch.Tensor:
         """A buffer for a message that cannot go straight into `tensor`."""

@@ -99,14 +99,20 @@ class SendRequest(Request):
                 if clock is not None:
                     self._settle(clock, self.stamp)
 
-    def wait_taken(self) -> None:
-        """The synchronous send: return when the receiver has taken the message."""
+    def wait_taken(self, ahead: float) -> None:
+        """The synchronous send: return when the receiver has taken the message. `ahead` is the
+        device time at which its receive was posted, where that is known, else NaN."""
         self._await("send")
         clock = self._process.recorder.lane.clock
         if clock is not None:
             taken = torch.empty(1, dtype=torch.float64)
-            self._process.gloo.recv([taken], self.peer, self.tag | ACK).wait()
-            self._settle(clock, taken.item())
+            ack = self._process.gloo.recv([taken], self.peer, self.tag | ACK)
+            if ahead == ahead:
+                self._process.acks.append((taken, ack))  # it will come, and is not waited for
+            else:
+                ack.wait()
+                ahead = taken.item()
+            self._settle(clock, max(self.stamp, ahead))
 
     def _settle(self, clock: Any, until: float) -> None:
         clock.wait_until(until)
@@ -114,7 +120,8 @@ class SendRequest(Request):
 
 
 class ReceiveRequest(Request):
-    __slots__ = ("direct", "op")  # direct: gloo writes into the tensor itself
+    # direct: gloo writes into the tensor itself; told: the sender knows that it is taken (paced)
+    __slots__ = ("direct", "op", "told")
 
     def wait(self) -> None:
         """Return when the message is in the tensor (added to it, where op="add")."""

@@ -542,6 +542,26 @@ def test_a_device_that_computes_is_waited_for():
     assert run.results == [0, 1] and run.seconds > 2
 
 
+@pytest.mark.filterwarnings("ignore:the run was up to")
+@pytest.mark.parametrize("late", [0, 1], ids=["sender late", "receiver late"])
+@pytest.mark.parametrize("machine", [None, classroom(2)], ids=["wall", "paced"])
+def test_a_receive_that_stands_lets_its_sender_go_on(machine, late):
+    def worker(comm):
+        t, u = torch.zeros(1), torch.zeros(1)
+        if comm.rank == late:
+            time.sleep(0.1)
+        if comm.rank == 0:
+            comm.send(t + 1, 1, tag=1)
+            comm.send(t + 2, 1, tag=2)
+        else:
+            first = comm.irecv(t, 0, tag=1)
+            comm.recv(u, 0, tag=2)
+            first.wait()
+        return float(t), float(u)
+
+    assert launch(worker, 2, machine=machine, timeout=20).results[1] == (1.0, 2.0)
+
+
 @pytest.mark.parametrize("daemon", [True, False])
 def test_a_thread_that_will_send_is_waited_for(daemon):
     def worker(comm):
