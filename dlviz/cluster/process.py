@@ -81,6 +81,7 @@ class Process:
         self.watched: list[Watched] = []
         self.lanes: list[Lane] = []
         self.posts: dict[int, tuple] = {}  # by thread
+        self._stirring = threading.Lock()
         self.calls: dict[int, int] = {}
         self.own_threads: set[int] = set()
         self.next_group = 2
@@ -103,8 +104,9 @@ class Process:
 
     def _stir(self) -> None:
         cells, mine = self.board.cells, self.rank * STATE
-        cells[mine + ACTIVITY] += 1
-        cells[mine + WAITING] = len(self.posts)
+        with self._stirring:  # two lanes' counts must not overwrite each other
+            cells[mine + ACTIVITY] += 1
+            cells[mine + WAITING] = len(self.posts)
 
     def wait_for_room(self, request: Request) -> None:
         """Wait until the receiver has read some of the headers that fill the board."""

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter_ns
@@ -144,7 +145,8 @@ def join(place: Place) -> tuple[Process, Comm]:
     if place.machine is None and hasattr(os, "SCHED_BATCH"):
         # A thread that a message wakes must not push aside its sender, which may hold a lock of
         # gloo's: gloo would spin on it for a time slice. (Paced sleeps must end sharply instead.)
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        with suppress(OSError):  # a container may forbid it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     path = os.path.join(place.folder, "store")
     store = dist.FileStore(path, place.ranks)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group(

@@ -11,6 +11,7 @@ writes its stacks and exits.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import pickle
 import shutil
@@ -89,6 +90,7 @@ def join_run(
         return [pickle.loads(each) for each, _ in found], trace
     finally:
         faulthandler.cancel_dump_traceback_later()
+        gc.enable()  # a paced run goes without
         if dist.is_initialized():
             dist.destroy_process_group()
         if rank == 0:
