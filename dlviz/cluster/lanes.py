@@ -31,6 +31,7 @@ class Handle:
         self._over = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
+        self._waited = False
 
     def run(self) -> None:
         lane = self._comm.recorder.lane
@@ -56,9 +57,14 @@ class Handle:
             if clock is not None:
                 clock.wait_until(self._end)
                 clock.settle()
+        self._waited = True
         if self._error is not None:
             raise self._error
         return self._result
+
+    def unseen(self) -> BaseException | None:
+        """What it raised, where nobody has waited for it."""
+        return None if self._waited else self._error
 
 
 class Lane:
@@ -69,6 +75,7 @@ class Lane:
         self.comm = comm
         self._submitted = self._finished = 0
         self._jobs: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
+        self._failed: list[Handle] = []
         self._name = name
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -87,10 +94,13 @@ class Lane:
         return handle
 
     def close(self) -> None:
-        """Let the thread end once it has done what was submitted."""
+        """Let the thread end once it has done what was submitted; raises what a job raised that
+        nobody waited for."""
         self._jobs.put(None)
         self._thread.join()
         self.comm.process.lanes.remove(self)
+        for error in filter(None, map(Handle.unseen, self._failed)):
+            raise error
 
     def _work(self) -> None:
         self.comm.recorder.open_lane(self._name)
@@ -100,6 +110,8 @@ class Lane:
                 self.comm.hold()
                 return
             job.run()
+            if job.unseen():
+                self._failed.append(job)
             self._finished += 1
             if self._jobs.empty():
                 self.comm.hold()  # nothing to send next: the wall clock may catch up

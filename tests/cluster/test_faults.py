@@ -267,6 +267,24 @@ def test_an_error_in_a_lane_is_raised_where_the_lane_is_waited_for():
     assert "IndexError: list index out of range" in str(failure(RankError, worker))
 
 
+def test_an_error_in_a_lane_that_nobody_waits_for_ends_the_run():
+    def worker(comm):
+        comm.lane("comm").submit(lambda comm: [][comm.rank])
+        return "fine"
+
+    assert "IndexError: list index out of range" in str(failure(RankError, worker))
+
+
+def test_an_error_in_a_lane_that_was_seen_to_is_over():
+    def worker(comm):
+        try:
+            comm.lane("comm").submit(lambda comm: [][comm.rank]).wait()
+        except IndexError:
+            return "fine"
+
+    assert launch(worker, 2).results == ["fine", "fine"]
+
+
 # -- results ---------------------------------------------------------------------------------------
 class Poison:
     """Can be pickled; cannot be unpickled."""
