@@ -489,7 +489,7 @@ def test_a_deadlock_is_seen_past_threads_of_libraries_that_have_nothing_to_do():
 
         pool = ThreadPoolExecutor(1)
         pool.submit(int).result()
-        queue = get_context("spawn").Queue()
+        queue = get_context("fork").Queue()
         queue.put(1)
         for _ in tqdm(range(2), mininterval=0):
             pass
