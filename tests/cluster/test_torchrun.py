@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 import torch
 import dlviz
 
@@ -24,7 +24,8 @@ found = []
 for factor in (1, 10):
     run = dlviz.launch(worker, ranks=int(sys.argv[1]), args=(factor,))
     found.append([run.results, None if run.trace is None else len(run.trace.messages)])
-print(json.dumps([found[0][0][-1][1] if len(found[0][0]) == 1 else 0, found]), flush=True)
+with open(os.environ["RANK"] + ".json", "w") as file:
+    json.dump(found, file)
 """
 
 
@@ -34,14 +35,19 @@ def torchrun(tmp_path, script, *args, options=("--standalone",)):
     command = [Path(sys.executable).parent / "torchrun", *options, "--nproc-per-node=3"]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, file, *args], capture_output=True, text=True, timeout=120, env=environ
+        [*command, file, *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environ,
+        cwd=tmp_path,
     )
 
 
 def test_each_process_is_a_rank_and_rank_0_gets_everything(tmp_path):
     done = torchrun(tmp_path, SCRIPT, "3")
     assert done.returncode == 0, done.stderr
-    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
     assert found[0] == [[[[3 * factor, rank] for rank in range(3)], 4] for factor in (1, 10)]
     for rank in (1, 2):
         assert found[rank] == [[[[3 * factor, rank]], None] for factor in (1, 10)]
