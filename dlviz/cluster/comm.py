@@ -161,9 +161,8 @@ class Comm(Collectives):
             raise ValueError(_misfit(peer, process.rank, index, sent.form, form))
         mail.claimed[peer, tag] = index + 1
         direct = op == "copy" and tensor.is_cpu and tensor.is_contiguous()
-        direct = (
-            direct and process.locate(tensor) < 0
-        )  # a snapshot shows what was received, no more
+        # Not into a watched buffer: a snapshot shows what was received, no more.
+        direct = direct and process.locate(tensor) < 0
         wire = wire_of(tensor) if direct else process.borrow(tensor)
         request = ReceiveRequest(process, peer, tag, index, tensor, wire)
         request.op = op
@@ -373,6 +372,5 @@ def _misfit(src: int, dst: int, index: int, sent: bytes, posted: bytes) -> str:
         f"message mismatch: message number {index} from rank {src} to rank {dst} has "
         f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into "
         f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of "
-        "elements "
-        "of the same dtype."
+        "elements of the same dtype."
     )

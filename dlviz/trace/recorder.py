@@ -2,8 +2,8 @@
 afterwards.
 
 Recording must not disturb what it records, so the hot path is two clock reads and one append: no
-lock, no string building, no object kept per span. Every thread of a rank writes to a `Lane` of
-its own (spans of one lane nest, spans of two lanes may overlap):
+lock and no string building; rows are made when the run is over. Every thread of a rank writes to a
+`Lane` of its own (spans of one lane nest, spans of two lanes may overlap):
 
     lane compute   |--forward--||--backward----------||--update--|
     lane comm                       |-bucket 0-||-bucket 1-|
@@ -30,9 +30,8 @@ _getframe = sys._getframe
 
 PACKAGE = __file__.rpartition("trace")[0]
 TORCH = f"site-packages{os.sep}torch{os.sep}"
-STARTERS = re.compile(
-    r"threading\.py$|multiprocessing[\\/]\w+\.py$"
-)  # what starts a thread or a rank
+# What starts a thread or a rank.
+STARTERS = re.compile(r"threading\.py$|multiprocessing[\\/]\w+\.py$")
 NO_SPAN = ("", None, "", 0, False)
 _inside: dict[str, bool] = {}
 
