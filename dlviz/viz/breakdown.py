@@ -70,7 +70,7 @@ def breakdown(
                 hovertemplate="%{customdata}<extra></extra>",
             )
         )
-    heading = text.heading(title or "Where the time went", text.provenance(trace, clock))
+    heading = text.heading(title or "Where the time went", text.subtitle(trace, clock))
     figure = go.Figure(series)
     figure.update_layout(
         template=palette.template(theme),

@@ -34,7 +34,7 @@ def hovers_of(
     keys = list(_columns(trace, "kind", "name", "peer", "step", "stage", "microbatch", "bucket"))
     belongs = {key: _belongs(*key) for key in set(keys)}
     lanes = list(_columns(trace, "rank", "lane"))
-    named = {lane: text.row(*lane) for lane in set(lanes)}
+    named = {lane: text.clean(text.row(*lane)) for lane in set(lanes)}
     rest = list(_columns(trace, "nbytes", "fields", "where"))
     hovers = {}
     for i in drawn.tolist():
@@ -60,14 +60,14 @@ def _columns(trace: Trace, *names: str) -> Iterator[tuple[Any, ...]]:
 
 def _label(kind: str, name: str, peer: int, microbatch: int, step: int, bucket: int) -> str:
     if name:
-        return text.cut(name)
+        return text.short(name)
     if peer >= 0 and kind in TOWARDS:
         return f"{kind} {TOWARDS[kind]} {peer}"
     if microbatch >= 0:
-        return text.cut(f"{kind} {microbatch}")
+        return text.short(f"{kind} {microbatch}")
     if kind == "step" and step >= 0:
         return f"step {step}"
-    return text.cut(f"{kind} b{bucket}" if bucket >= 0 else kind)
+    return text.short(f"{kind} b{bucket}" if bucket >= 0 else kind)
 
 
 def _belongs(kind: str, name: str, peer: int, *numbers: int) -> list[str]:

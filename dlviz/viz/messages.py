@@ -277,7 +277,7 @@ class _Scene:
         if shown < len(self.frames):
             lines.append(f"The first {shown} of {len(self.frames)} pictures are shown.")
         wrapped = (text.wrap(line, text.LINE) for line in lines)
-        return "<br>".join([text.provenance(self.trace, "device"), *wrapped])
+        return "<br>".join([text.subtitle(self.trace, "device"), *wrapped])
 
     def _is_own(self, rank: int, place: int) -> bool:
         """Whether a first snapshot holds what `encode` gives this rank, or nothing yet."""

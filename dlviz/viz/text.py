@@ -27,10 +27,15 @@ def clean(text: object) -> str:
     return html.escape(flat, quote=False).replace("$", "&#36;")
 
 
+def short(text: object, width: int = 24) -> str:
+    """The text on one line of at most `width` characters, as it is written."""
+    flat = " ".join(str(text).split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
 def cut(text: object, width: int = 24) -> str:
-    """The text in at most `width` characters, for a label."""
-    flat = str(text)
-    return clean(flat if len(flat) <= width else flat[: width - 1] + "…")
+    """The text in at most `width` characters, for a label of plotly's."""
+    return clean(short(text, width))
 
 
 def wrap(text: object, width: int = 64) -> str:
@@ -78,8 +83,8 @@ def cells(offset: int, count: int) -> str:
     return f"cell {offset}" if count == 1 else f"cells {offset}–{offset + count - 1}"
 
 
-def provenance(trace: Any, clock: str) -> str:
-    """The subtitle of a figure: the clock the Trace bears, the machine, lateness, outcome and
+def provenance(trace: Any, clock: str) -> list[str]:
+    """What a figure says of its Trace: the clock it bears, the machine, lateness, outcome and
     warning; in lines."""
     meta = trace.meta
     born = meta.get("clock", "")
@@ -106,16 +111,21 @@ def provenance(trace: Any, clock: str) -> str:
         lines.append("Some messages were never received.")
     if meta.get("warning"):
         lines += textwrap.wrap(f"Warning: {meta['warning']}", LINE)
-    return "<br>".join(map(clean, lines))
+    return lines
 
 
-def heading(title: str, subtitle: str) -> dict[str, Any]:
-    """A figure's title and subtitle, and the top margin that holds them."""
-    lines = subtitle.count("<br>") + 1 if subtitle else 0
+def subtitle(trace: Any, clock: str) -> str:
+    """The same as the subtitle of a plotly figure."""
+    return "<br>".join(map(clean, provenance(trace, clock)))
+
+
+def heading(title: str, below: str) -> dict[str, Any]:
+    """A figure's title and the subtitle below it, and the top margin that holds them."""
+    lines = below.count("<br>") + 1 if below else 0
     return {
         "title": {
             "text": f"<b>{cut(title, 90)}</b>",
-            "subtitle": {"text": subtitle, "font": {"size": 12}},
+            "subtitle": {"text": below, "font": {"size": 12}},
             "yref": "container",
             "y": 1,
             "yanchor": "top",
@@ -132,7 +142,7 @@ def lanes(names: Iterable[str]) -> list[str]:
 
 def row(rank: int, lane: str) -> str:
     """The name of a timeline's row: a rank's own lane bears the rank's name alone."""
-    return f"rank {rank}" if lane in OWN_LANES else f"rank {rank} · {cut(lane, 16)}"
+    return f"rank {rank}" if lane in OWN_LANES else f"rank {rank} · {short(lane, 16)}"
 
 
 def done(op: str) -> str:

@@ -14,21 +14,20 @@ Times are seconds in the Trace and s, ms or µs on the axis, whichever reads bes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of, message_times, span_times
+from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.labels import hovers_of, labels_of
+from dlviz.viz.layout import BAR, Plan, ends, laid_out
 from dlviz.viz.steps import spans_in
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-BAR, GAP = 0.84, 0.4  # height of a bar where rows are 1 apart; more room between ranks
 LABELLED = 2000  # spans: with more of them a label is sent only where it fits at first sight
 WIDE = 900  # pixels: how wide a figure is taken to be when labels are chosen
 ARROWS = 150  # messages: with more of them the arrows wait for a click on the legend
@@ -57,8 +56,8 @@ def timeline(
     arrows = np.arange(len(trace.messages) if messages else 0)
     if step is not None:
         arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
-    plan = _plan(trace, clock, drawn, arrows)
-    subtitle = text.provenance(trace, clock)
+    plan = laid_out(trace, clock, drawn, arrows)
+    subtitle = text.subtitle(trace, clock)
     if len(drawn) > max_spans:
         longest = np.argsort((plan.start - plan.end)[drawn], kind="stable")[:max_spans]
         subtitle += f"<br>The longest {max_spans:,} of {len(drawn):,} spans are drawn."
@@ -76,69 +75,9 @@ def timeline(
     return figure
 
 
-def rows(trace: Trace) -> dict[tuple[int, str], float]:
-    """How far from the top each (rank, lane) is drawn. A rank without spans has a row as well."""
-    used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
-    for rank, lane in zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True):
-        used.setdefault(rank, set()).add(lane)
-    places, at = {}, 0.0
-    for rank in sorted(used):
-        for lane in text.lanes(used[rank]) or [""]:
-            places[rank, lane] = at
-            at += 1
-        at += GAP if len(used[rank]) > 1 else 0
-    return places
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Where everything lies. Times in seconds, heights in rows from the top."""
-
-    clock: str
-    start: np.ndarray
-    end: np.ndarray
-    low: float  # the first moment drawn, and
-    high: float  # the last
-    unit: str  # of the axis, and
-    size: float  # its seconds
-    y: dict[tuple[int, str], float]
-    top: np.ndarray
-    bottom: np.ndarray
-    pixels: float  # between two rows
-
-
-def _plan(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) -> _Plan:
-    """Where the spans `drawn` and the messages `arrows` lie."""
-    spans = trace.spans
-    start, end = span_times(trace, clock)
-    sent, received = message_times(trace, clock)
-    times = np.concatenate([start[drawn], end[drawn], sent[arrows], received[arrows]])
-    times = times[np.isfinite(times)]
-    low, high = (float(times.min()), float(times.max())) if len(times) else (0.0, 1.0)
-    high = max(high, low + 1e-6)
-
-    y = rows(trace)
-    row = np.array([y[at] for at in zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)])
-    depth = spans.depth.copy()
-    for at in np.unique(row[drawn]):  # in a part of a Trace the outer spans may be left out
-        depth[row == at] -= depth[drawn][row[drawn] == at].min()
-    deepest = int(depth[drawn].max(initial=0))
-    pixels = max(min(40 + 19 * deepest, 1000 / max(len(y), 1)), 22)
-    strip = min(19 / pixels, BAR / (deepest + 1))
-    top = row - BAR / 2 + strip * depth
-
-    lasting = drawn[end[drawn] > start[drawn]]  # one of no length may stand before its neighbour
-    order = lasting[np.lexsort((depth[lasting], start[lasting], row[lasting]))]
-    here, following = order[:-1], order[1:]  # a span's first child follows it
-    holds = np.zeros(len(spans), bool)
-    holds[here] = (row[here] == row[following]) & (depth[following] > depth[here])
-    bottom = np.where(holds, top + strip, row + BAR / 2)
-    return _Plan(clock, start, end, low, high, *text.unit(high - low), y, top, bottom, pixels)
-
-
-def _bars(trace: Trace, plan: _Plan, drawn: np.ndarray, theme: str) -> list[go.Bar]:
+def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, theme: str) -> list[go.Bar]:
     """One horizontal bar series for each kind among the spans `drawn`."""
-    labels = np.array(labels_of(trace), object)
+    labels = np.array([text.clean(label) for label in labels_of(trace)], object)
     hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
     length = plan.end - plan.start
     pixels = length / (plan.high - plan.low) * WIDE
@@ -172,7 +111,7 @@ def _bars(trace: Trace, plan: _Plan, drawn: np.ndarray, theme: str) -> list[go.B
     return series
 
 
-def _lay_out(figure: go.Figure, plan: _Plan, heading: dict[str, Any], theme: str) -> None:
+def _lay_out(figure: go.Figure, plan: Plan, heading: dict[str, Any], theme: str) -> None:
     lowest = max(plan.y.values(), default=0.0)
     room = (plan.high - plan.low) * 0.01
     figure.update_layout(
@@ -190,7 +129,7 @@ def _lay_out(figure: go.Figure, plan: _Plan, heading: dict[str, Any], theme: str
         },
         yaxis={
             "tickvals": list(plan.y.values()),
-            "ticktext": [text.row(rank, lane) for rank, lane in plan.y],
+            "ticktext": [text.clean(text.row(rank, lane)) for rank, lane in plan.y],
             "range": [lowest + 0.6, -0.6],
             "showgrid": False,
             "ticks": "",
@@ -200,7 +139,7 @@ def _lay_out(figure: go.Figure, plan: _Plan, heading: dict[str, Any], theme: str
     )
 
 
-def _arrows(trace: Trace, plan: _Plan, rows: np.ndarray, theme: str) -> list[go.Scatter]:
+def _arrows(trace: Trace, plan: Plan, rows: np.ndarray, theme: str) -> list[go.Scatter]:
     """The messages `rows` as one line series, and as another those never received, which end in a
     cross.
 
@@ -212,7 +151,7 @@ def _arrows(trace: Trace, plan: _Plan, rows: np.ndarray, theme: str) -> list[go.
     sent, received = message_times(trace, plan.clock)
     got = np.isfinite(received)
     landed = np.where(got, received, sent)
-    tail, head = _ends(trace, plan.y)
+    tail, head = ends(trace, plan.y)
     lean = np.sign(head - tail) * BAR / 2
     gap = np.full(len(sent), np.nan)
     x = np.stack([sent, (sent + landed) / 2, landed, gap], axis=1) / plan.size
@@ -256,30 +195,7 @@ def _arrows(trace: Trace, plan: _Plan, rows: np.ndarray, theme: str) -> list[go.
     return series
 
 
-def _ends(trace: Trace, y: dict[tuple[int, str], float]) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that each message leaves and reaches; NaN for a rank that is not drawn.
-
-    They are those of the spans that carry it as their flow, else the rank's first.
-    """
-    spans, table = trace.spans, trace.messages
-    first: dict[int, float] = {}
-    for (rank, _), at in y.items():
-        first.setdefault(rank, at)
-    tail, head = (
-        np.array([first.get(rank, np.nan) for rank in column.tolist()], float)
-        for column in (table.src, table.dst)
-    )
-    carriers = np.flatnonzero(spans.flow >= 0)
-    for span, flow in zip(carriers.tolist(), spans.flow[carriers].tolist(), strict=True):
-        at = int(spans.rank[span]), spans.lane[span]
-        if table.src[flow] == at[0]:
-            tail[flow] = y[at]
-        if table.dst[flow] == at[0]:
-            head[flow] = y[at]
-    return tail, head
-
-
-def _told(trace: Trace, plan: _Plan) -> Iterator[str]:
+def _told(trace: Trace, plan: Plan) -> Iterator[str]:
     """Each message in words, for hover."""
     sent, received = message_times(trace, plan.clock)
     axis = plan.unit, plan.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +19,27 @@ ON_ITS_WAY = 0.01  # of a wait: a message sent within this share of it counts as
 HOLDERS = ("step", "phase")  # kinds that only hold others
 
 
+@dataclass(frozen=True)
+class Wait:
+    """A wait: for how many seconds, for whom, what that one was doing, and in which span (its row
+    in `trace.spans`, -1 where none says it)."""
+
+    seconds: float
+    whom: str
+    doing: str
+    span: int
+
+    def __str__(self) -> str:
+        return f"waited {text.seconds(self.seconds)} for {self.whom}, {self.doing}"
+
+
 def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
-    """In words, for each wait (its row in `trace.spans`): how long, for whom, what that one did.
+    """In words, for each wait (its row in `trace.spans`): how long, for whom, what that one did."""
+    return {row: str(wait) for row, wait in waits(trace, clock=clock).items()}
+
+
+def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
+    """Each wait, by its row in `trace.spans`.
 
     What a rank was doing is its innermost span half-way between the start of the wait and the
     moment its message was sent, found by binary search among its spans of each lane and depth. Of a
@@ -49,11 +69,11 @@ def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
             length = float(end[span] - start[span])
             late = until[place] - start[span] > ON_ITS_WAY * length
             why = _was_doing(spans, row) if late else "whose message was already on its way"
-            found[span] = f"waited {text.seconds(length)} for rank {peer}, {why}"
+            found[span] = Wait(length, f"rank {peer}", why, row if late else -1)
     return found | _lanes_waited_for(trace, start, end)
 
 
-def _lanes_waited_for(trace: Trace, start: np.ndarray, end: np.ndarray) -> dict[int, str]:
+def _lanes_waited_for(trace: Trace, start: np.ndarray, end: np.ndarray) -> dict[int, Wait]:
     """The same for each wait for another lane of the waiting rank."""
     spans, waiting = trace.spans, {}
     rows = np.flatnonzero((spans.kind == "wait") & (spans.peer < 0) & (end > start))
@@ -67,8 +87,8 @@ def _lanes_waited_for(trace: Trace, start: np.ndarray, end: np.ndarray) -> dict[
         middle = (start[asked] + end[asked]) / 2
         doing = _doing(trace, rank, start, end, middle, lane)
         for span, row in zip(asked, doing.tolist(), strict=True):
-            length = text.seconds(float(end[span] - start[span]))
-            found[span] = f"waited {length} for lane {lane}, {_was_doing(spans, row)}"
+            length = float(end[span] - start[span])
+            found[span] = Wait(length, f"lane {lane}", _was_doing(spans, row), row)
     return found
 
 

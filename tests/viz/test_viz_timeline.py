@@ -10,7 +10,7 @@ from viz_scenes import data_parallel
 
 from dlviz import viz
 from dlviz.trace import Trace
-from dlviz.viz.timeline import rows
+from dlviz.viz.layout import rows
 
 MS = 1e-3
 
