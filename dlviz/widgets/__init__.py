@@ -1,0 +1,1 @@
+"""Front ends: controls and live pictures of a Trace, in a notebook or on a saved page."""

@@ -1,0 +1,49 @@
+"""A widget as one HTML file that needs no network and no kernel."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from dlviz.widgets.modules import joined, read
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<style>
+body {{ margin: 0; }}
+main {{ max-width: 1500px; margin: auto; }}
+{css}
+</style>
+</head>
+<body>
+<main id="dlviz"><noscript>This page draws with JavaScript, which is switched off.</noscript></main>
+<script type="application/json" id="state">{state}</script>
+<script type="module">
+{code}
+</script>
+</body>
+</html>
+"""
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+
+
+def page(title: str, module: str, traits: dict[str, Any]) -> str:
+    """The page that shows front end `module` with `traits` as its model's state."""
+    state = json.dumps(traits, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return PAGE.format(
+        policy=POLICY,
+        title=html.escape(title),
+        css=read("dlviz.css"),
+        state=state,
+        code=joined(module).replace("export default ", "const frontEnd = ")
+        + "\n"
+        + joined("page.js")
+        + '\nopen(frontEnd, document.getElementById("dlviz"), '
+        + 'JSON.parse(document.getElementById("state").textContent));',
+    )

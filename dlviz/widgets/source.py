@@ -1,0 +1,43 @@
+"""The lines of the program that a Trace's spans came from, as far as they can still be read."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+WHOLE = 120  # lines: of a longer file only those near a used line are shown
+NEAR = 4  # lines before and after
+CELL = re.compile(r"ipykernel_\d+[/\\]|^<ipython-input-")
+
+
+def sources(trace: Trace) -> dict[str, dict[str, Any]]:
+    """Of each file that a span names in `where`: a label, and lines as [number, text, used].
+
+    A notebook's cell is read from the kernel that ran it. A file that cannot be read is left out.
+    """
+    used: dict[str, set[int]] = {}
+    for where in set(trace.spans.where.tolist()):
+        file, _, line = where.rpartition(":")
+        if file and line.isdigit():
+            used.setdefault(file, set()).add(int(line))
+    found, cells = {}, 0
+    for file in sorted(used):
+        lines = linecache.getlines(file)
+        if not lines or max(used[file]) > len(lines):
+            continue
+        cells += bool(CELL.search(file))
+        label = "the worker's cell" if CELL.search(file) else Path(file).name
+        if cells > 1 and CELL.search(file):
+            label += f" ({cells})"
+        shown = [
+            [number, text.rstrip("\n"), number in used[file]]
+            for number, text in enumerate(lines, 1)
+            if len(lines) <= WHOLE or any(abs(number - one) <= NEAR for one in used[file])
+        ]
+        found[file] = {"label": label, "lines": shown}
+    return found

@@ -1,0 +1,120 @@
+"""What the widgets share: one state, a selection that widgets of one Trace share, a saved page.
+
+A widget's `state` is one JSON text that holds all the front end draws: no message comes later, so
+the same text makes a saved page. The front end does no arithmetic beyond drawing, the statistics of
+a selection and a score.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import anywidget
+import numpy as np
+import traitlets
+
+from dlviz.viz import palette
+from dlviz.widgets.modules import joined, read
+from dlviz.widgets.page import page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dlviz.trace import Trace
+
+DPI = 110  # of the picture beside a widget
+
+_names: WeakKeyDictionary[Trace, str] = WeakKeyDictionary()
+
+
+class View(anywidget.AnyWidget):
+    """A widget that shows one Trace.
+
+    `selection` is what is selected, in the Trace's own numbers: {"span": row}, {"message": row},
+    {"where": "file:line"} or {}; it may be set. Widgets of one Trace share it. `theme` is "auto"
+    (as the page around), "light" or "dark".
+    """
+
+    module: ClassVar[str] = ""
+    _css = read("dlviz.css")
+
+    state = traitlets.Unicode("{}").tag(sync=True)
+    selection = traitlets.Dict().tag(sync=True)
+    theme = traitlets.Enum(("auto", "light", "dark"), "auto").tag(sync=True)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        cls._esm = joined(cls.module)
+        super().__init_subclass__(**options)
+
+    def __init__(self, trace: Trace, state: dict[str, Any], theme: str):
+        if theme not in ("auto", "light", "dark"):
+            raise ValueError(
+                f"theme={theme!r} is no theme of a widget: use 'auto', 'light' or 'dark'."
+            )
+        look = {
+            "themes": palette.THEMES,
+            "font": palette.FONT,
+            "kinds": {kind: _style(palette.style(kind)) for kind in [*palette.KINDS, ""]},
+        }
+        whole = {"trace": identity(trace), "look": look, **state}
+        super().__init__(state=compact(whole), theme=theme)
+        self.title = state["title"]
+
+    def picture(self) -> Figure:
+        """The picture that stands for the widget where nothing can run."""
+        raise NotImplementedError
+
+    def save_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write the widget as one HTML file, which works with no network and no kernel."""
+        path = Path(path)
+        traits = {"state": self.state, "selection": self.selection, "theme": self.theme}
+        path.write_text(page(self.title, self.module, traits), encoding="utf-8")
+        return path
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """The widget, and beside it its picture, for pages that have no kernel."""
+        shown = super()._repr_mimebundle_(**options)
+        data, metadata = shown if isinstance(shown, tuple) else (shown or {}, {})
+        stored = io.BytesIO()
+        self.picture().savefig(stored, format="png", dpi=DPI)
+        png = base64.b64encode(stored.getvalue()).decode()
+        return {**data, "image/png": png}, metadata
+
+
+def identity(trace: Trace) -> str:
+    """A name that the widgets of one Trace share, and no others."""
+    return _names.setdefault(trace, uuid.uuid4().hex)
+
+
+def compact(state: Any) -> str:
+    return json.dumps(state, allow_nan=False, separators=(",", ":"))
+
+
+def column(values: Any) -> Any:
+    """A column for the front end: a single number where all are equal, else a list."""
+    array = np.asarray(values)
+    if len(array) and (array == array[0]).all():
+        return array[0].item()
+    return array.tolist()
+
+
+def indexed(values: list[str]) -> dict[str, Any]:
+    """Texts as a list of the different ones and a column of places in it."""
+    places: dict[str, int] = {}
+    return {"at": column([places.setdefault(v, len(places)) for v in values]), "of": [*places]}
+
+
+def _style(style: palette.Style) -> dict[str, str]:
+    return {
+        "color": style.color,
+        "pattern": style.pattern,
+        "ink": style.ink,
+        "edge": style.edge,
+    }
