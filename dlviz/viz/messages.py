@@ -5,16 +5,14 @@
                 v                     an arrow for each message, the cells it carried outlined
     rank 2  |2   |  ...
 
-What a cell holds is decoded from what the buffer held (contributions.py); who sent what are the
-Trace's messages, grouped as they happened (frames.py). Nothing here knows an algorithm, so a wrong
-program shows as it is. Each picture is the state after its messages landed.
+What the pictures show is a Scene (scene.py); plotly draws it here, and no text of a program gets to
+plotly but through text.clean, cut or wrap. Each picture is the state after its messages landed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,17 +20,16 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from dlviz.viz import palette, text
-from dlviz.viz.contributions import MAX_RANKS, UNKNOWN, decode, encode
-from dlviz.viz.frames import Frame, message_frames
+from dlviz.viz.contributions import MAX_RANKS
+from dlviz.viz.frames import Frame
+from dlviz.viz.scene import RULED, Run, Scene
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart
 ROW, PANEL, BELOW = 74, 262, 160  # pixels: a rank's row, the words beside, the controls below
-RULED = 64  # cells: in a longer buffer only chunks are told apart
 LISTED = 14  # messages put in words per picture; all of them are drawn
-UNNAMED = "buffer"  # what comm.watch calls a buffer whose name is not given
 NOTED = 4  # oddities of the contents put in words
 HOLD = 10**9  # ms: a step button stays where it got to
 
@@ -54,7 +51,7 @@ def messages(
     `max_frames` pictures the first are shown, and the subtitle says so. Raises ValueError for a
     buffer that was not watched.
     """
-    scene = _Scene(trace, step, buffer, theme)
+    scene = _Picture(trace, step, buffer, theme)
     shown = scene.frames[:max_frames]
     heading = text.heading(title or "Messages, step by step", scene.subtitle(len(shown)))
     inner = max(len(scene.rows), 3) * ROW
@@ -96,7 +93,7 @@ def messages_grid(
     max_frames: int = 24,
 ) -> go.Figure:
     """All pictures of `messages` side by side, for a page on which nothing can move."""
-    scene = _Scene(trace, step, buffer, theme)
+    scene = _Picture(trace, step, buffer, theme)
     shown = scene.frames[:max_frames]
     columns = min(columns, len(shown))
     lines = -(-len(shown) // columns)
@@ -104,7 +101,7 @@ def messages_grid(
     figure = make_subplots(
         lines,
         columns,
-        subplot_titles=[scene.summary(frame) for frame in shown],
+        subplot_titles=[scene.headline(frame) for frame in shown],
         horizontal_spacing=0.04,
         vertical_spacing=60 / inner if lines > 1 else 0.0,
     )
@@ -133,35 +130,6 @@ def messages_grid(
     return figure
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Neighbouring cells of a rank that hold the same ranks' contributions."""
-
-    rank: int
-    low: int  # the first cell
-    high: int  # the one after the last
-    counts: list[int]  # of each rank's contribution in one cell; -1 where it can't be told
-    contents: np.ndarray
-
-    @property
-    def unknown(self) -> bool:
-        return self.counts[0] == UNKNOWN
-
-    @property
-    def where(self) -> str:
-        return f"rank {self.rank}, {text.cells(self.low, self.high - self.low)}"
-
-    @property
-    def told(self) -> str:
-        """What the cells hold, for hover."""
-        values = ", ".join(f"{value:g}" for value in self.contents[:8].tolist())
-        values += ", …" if len(self.contents) > 8 else ""
-        held = [(source, count) for source, count in enumerate(self.counts) if count > 0]
-        says = ", ".join(f"rank {r}" + (f" ×{count}" if count > 1 else "") for r, count in held)
-        says = "not a sum of contributions" if self.unknown else f"holds {says or 'nothing'}"
-        return f"<b>{self.where}</b><br>{says}<br>contents {values}"
-
-
 class _Line:
     """Points of a line series, with a gap after each piece; to a piece belongs a message."""
 
@@ -182,108 +150,28 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class _Scene:
-    """What all pictures of one Trace share, and the parts of a picture."""
+class _Picture(Scene):
+    """A Scene as plotly draws it in one theme: the parts of a picture."""
 
-    trace: Trace
-    step: int | None
-    buffer: str | None
-    theme: str
-
-    @cached_property
-    def frames(self) -> list[Frame]:
-        return message_frames(self.trace, step=self.step, buffer=self.buffer)
-
-    @cached_property
-    def rows(self) -> list[int]:
-        """The ranks drawn, from the top."""
-        table = self.trace.messages
-        return sorted({*self.trace.ranks, *table.src.tolist(), *table.dst.tolist()})
-
-    @cached_property
-    def place(self) -> dict[int, int]:
-        return {rank: row for row, rank in enumerate(self.rows)}
-
-    @cached_property
-    def arrays(self) -> dict[int, np.ndarray]:
-        """The contents of every snapshot that a picture shows, by its place in the buffers."""
-        used = {place for frame in self.frames for place in frame.snapshots.values()}
-        return {place: self.trace.buffers[place]["array"] for place in sorted(used)}
-
-    @cached_property
-    def counts(self) -> dict[int, np.ndarray]:
-        """Whose contributions each snapshot's cells hold: (cells, ranks), -1 where it can't say."""
-        ranks = self.trace.meta["ranks"]
-        if ranks > MAX_RANKS:
-            unknown = np.full((1, 1), UNKNOWN)
-            return {place: unknown.repeat(len(a), 0) for place, a in self.arrays.items()}
-        return {place: decode(array, ranks) for place, array in self.arrays.items()}
-
-    @cached_property
-    def length(self) -> int:
-        """Cells from left to right: the longest buffer, or as far as messages reach."""
-        table = self.trace.messages
-        reach = (table.offset + table.count)[table.offset >= 0].max(initial=1)
-        return max(int(reach), *(len(array) for array in self.arrays.values()), 1)
-
-    @cached_property
-    def bounds(self) -> np.ndarray:
-        """Where any message's cells begin or end: cells between two bounds travel together."""
-        table = self.trace.messages
-        placed = table.offset >= 0
-        ends = table.offset[placed] + table.count[placed]
-        return np.unique(np.concatenate([[0], table.offset[placed], ends]))
+    theme: str = "light"
 
     @property
     def elsewhere(self) -> float:
         """Where messages are drawn whose cells are in no watched buffer."""
         return 1.06 * self.length
 
-    @cached_property
-    def most(self) -> int:
-        """Messages in the picture that has most of them."""
-        return max(len(frame.messages) for frame in self.frames)
-
-    @cached_property
-    def strays(self) -> bool:
-        return any((self.trace.messages.offset[list(f.messages)] < 0).any() for f in self.frames)
-
     @property
     def cells_title(self) -> str:
-        names = [self.trace.buffers[place]["name"] for place in self.arrays]
-        own = f" {text.cut(names[0])}" if names and names[0] != UNNAMED else ""
-        what = f"cells of the watched buffer{own}" if names else "cells"
-        return what + (" (arrows beyond it: not from or to its cells)" if self.strays else "")
+        beyond = " (arrows beyond it: not from or to its cells)" if self.strays else ""
+        return text.clean(self.title) + beyond
 
     def subtitle(self, shown: int) -> str:
         """Which clock, then what keeps the picture from being read at its face value."""
-        lines = []
-        ranks, names = self.trace.meta["ranks"], {own["name"] for own in self.trace.buffers}
-        start = self.frames[0].snapshots
-        if not self.arrays:
-            lines.append("No buffer was watched, so only messages are shown: comm.watch(tensor).")
-        elif ranks > MAX_RANKS:
-            lines.append(f"Contents are decoded for at most {MAX_RANKS} ranks.")
-        elif odd := [str(rank) for rank, place in start.items() if not self._is_own(rank, place)]:
-            lines.append(
-                f"The buffer of rank {', '.join(odd)} did not start as viz.encode fills it: "
-                "what contents say of contributions is not to be relied on."
-            )
-        if len(names) > 1:
-            lines.append(
-                f"{len(names)} buffers were watched: the cells that a message took or reached may "
-                "be those of another."
-            )
-        if shown < len(self.frames):
-            lines.append(f"The first {shown} of {len(self.frames)} pictures are shown.")
+        lines, frames = self.notes, len(self.frames)
+        if shown < frames:
+            lines.append(f"The first {shown} of {frames} pictures are shown.")
         wrapped = (text.wrap(line, text.LINE) for line in lines)
         return "<br>".join([text.subtitle(self.trace, "device"), *wrapped])
-
-    def _is_own(self, rank: int, place: int) -> bool:
-        """Whether a first snapshot holds what `encode` gives this rank, or nothing yet."""
-        array = self.arrays[place]
-        own = np.array(encode(rank, self.trace.meta["ranks"], len(array)))
-        return bool(((array == own) | (array == 0)).all())
 
     def layout(self) -> dict[str, Any]:
         return {
@@ -327,7 +215,7 @@ class _Scene:
     def series(self, frame: Frame) -> list[Any]:
         """The moving parts, in an order that is the same in every picture."""
         ranks = self.trace.meta["ranks"] if self.arrays else 0
-        runs, slot = self._runs(frame), CELLS / max(ranks, 1)
+        runs, slot = self.runs(frame), CELLS / max(ranks, 1)
         bars = []
         for source in range(ranks if ranks <= MAX_RANKS else 0):
             held = [run for run in runs if run.counts[source] > 0]
@@ -341,20 +229,10 @@ class _Scene:
         bars.append(self._bar(name, unknown, 0, CELLS, palette.UNDECODED, marks))
         return [*bars, self._hover(runs), *self._carried(frame)]
 
-    def _runs(self, frame: Frame) -> list[_Run]:
-        runs = []
-        for rank, place in frame.snapshots.items():
-            counts, array = self.counts[place], self.arrays[place]
-            changes = np.flatnonzero((counts[1:] != counts[:-1]).any(axis=1)) + 1
-            edges = np.union1d(changes, self.bounds[self.bounds < len(array)]).tolist()
-            for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
-                runs.append(_Run(rank, low, high, counts[low].tolist(), array[low:high]))
-        return runs
-
     def _bar(
         self,
         name: str,
-        runs: list[_Run],
+        runs: list[Run],
         middle: float,
         width: float,
         style: palette.Style,
@@ -378,7 +256,7 @@ class _Scene:
             hoverinfo="skip",
         )
 
-    def _hover(self, runs: list[_Run]) -> go.Bar:
+    def _hover(self, runs: list[Run]) -> go.Bar:
         """What is told under the pointer: one clear bar over all the slots of a cell."""
         return go.Bar(
             orientation="h",
@@ -387,7 +265,7 @@ class _Scene:
             y=[self.place[run.rank] for run in runs],
             width=[CELLS] * len(runs),
             marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
-            customdata=[run.told for run in runs],
+            customdata=[_told(run) for run in runs],
             hovertemplate="%{customdata}<extra></extra>",
             hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
             showlegend=False,
@@ -464,7 +342,7 @@ class _Scene:
         table = self.trace.messages
         sent, received = float(table.sent[row]), float(table.received[row])
         axis = text.unit(np.nanmax([sent, received]))
-        lines = [f"<b>message {row}: {self._sentence(row)}</b>"]
+        lines = [f"<b>message {row}: {text.clean(self.sentence(row))}</b>"]
         if table.nbytes[row] >= 0:
             lines.append(text.nbytes(int(table.nbytes[row])))
         lines.append(f"sent at {text.moment(sent, *axis)}")
@@ -472,34 +350,21 @@ class _Scene:
             lines.append(f"received at {text.moment(received, *axis)}")
         return "<br>".join(lines)
 
-    def _sentence(self, row: int) -> str:
-        table = self.trace.messages
-        words = [f"rank {table.src[row]} → rank {table.dst[row]}"]
-        if table.offset[row] >= 0:
-            words.append(text.cells(int(table.offset[row]), int(table.count[row])))
-        never = not np.isfinite(table.received[row])
-        return ", ".join([*words, "never received" if never else text.done(table.op[row])])
-
-    def summary(self, frame: Frame) -> str:
+    def headline(self, frame: Frame) -> str:
         """A picture's name and, in short, its messages."""
-        table, rows = self.trace.messages, list(frame.messages)
-        if not rows:
-            return f"<b>{frame.name}</b>"
-        done = " and ".join(dict.fromkeys(text.done(op) for op in table.op[rows].tolist()))
-        if len(rows) == 1:
-            return f"<b>{frame.name}</b>: {self._sentence(rows[0])}"
-        return f"<b>{frame.name}</b>: {len(rows)} messages, {done}"
+        told = text.clean(self.summary(frame))
+        return f"<b>{frame.name}</b>" + (f": {told}" if told else "")
 
     def panel(self, number: int) -> dict[str, Any]:
         """The picture in words: its messages, then what is odd about the buffers."""
         frame = self.frames[number]
         lines = [f"<b>{frame.name}</b> ({number} of {len(self.frames) - 1})"]
-        lines += [self._sentence(row) for row in frame.messages[:LISTED]]
+        lines += [text.clean(self.sentence(row)) for row in frame.messages[:LISTED]]
         if len(frame.messages) > LISTED:
             lines.append(f"and {len(frame.messages) - LISTED} more messages")
         if not frame.messages:
             lines.append("before the first message")
-        noted = self._noted(number)
+        noted = self.noted(number)
         if noted:
             lines += ["", "<b>to note</b>", *(text.wrap(line, 40) for line in noted[:NOTED])]
             lines += [f"and {len(noted) - NOTED} more"] if len(noted) > NOTED else []
@@ -516,34 +381,12 @@ class _Scene:
             "showarrow": False,
         }
 
-    def _noted(self, number: int) -> list[str]:
-        """What in the contents a reader would not expect, a line for each stretch of cells."""
-        frame = self.frames[number]
-        found = []
-        for run in self._runs(frame):
-            if run.unknown:
-                found.append(f"{run.where}: not a sum")
-            twice = (source for source, count in enumerate(run.counts) if count > 1)
-            found += [f"{run.where}: rank {source} ×{run.counts[source]}" for source in twice]
-        for rank, place in frame.snapshots.items() if number else ():
-            changed = self._changed(frame, rank, self.frames[number - 1].snapshots[rank], place)
-            edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
-            for low, high in edges.reshape(-1, 2).tolist():
-                cells = text.cells(low, high - low)
-                found.append(f"rank {rank}, {cells}: changed, by no message of this step")
-        return found
 
-    def _changed(self, frame: Frame, rank: int, before: int, after: int) -> np.ndarray:
-        """The cells of a rank that changed though no message of the picture went there."""
-        table, old, new = self.trace.messages, self.arrays[before], self.arrays[after]
-        if len(old) != len(new):
-            return np.zeros(0, bool)
-        changed = old != new
-        changed &= ~(np.isnan(old) & np.isnan(new))
-        for row in frame.messages:
-            if table.dst[row] == rank and table.offset[row] >= 0:
-                changed[table.offset[row] : table.offset[row] + table.count[row]] = False
-        return changed
+def _told(run: Run) -> str:
+    """What the cells hold, for hover."""
+    values = ", ".join(f"{value:g}" for value in run.contents[:8].tolist())
+    values += ", …" if len(run.contents) > 8 else ""
+    return f"<b>{run.where}</b><br>{run.says}<br>contents {values}"
 
 
 def _changes(series: Any) -> dict[str, Any]:

@@ -147,4 +147,4 @@ def row(rank: int, lane: str) -> str:
 
 def done(op: str) -> str:
     """What became of a message's elements where they landed: added, copied."""
-    return {"add": "added", "copy": "copied", "": "delivered"}.get(op, cut(op))
+    return {"add": "added", "copy": "copied", "": "delivered"}.get(op, short(op))

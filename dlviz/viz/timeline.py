@@ -204,7 +204,7 @@ def _told(trace: Trace, plan: Plan) -> Iterator[str]:
         if row.nbytes is not None:
             lines.append(text.nbytes(row.nbytes))
         if row.offset is not None:
-            lines.append(f"{text.cells(row.offset, row.count)}, {text.done(row.op)}")
+            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(row.op))}")
         lines.append(f"sent at {text.moment(left, *axis)}")
         if plan.clock == "device" and row.arrived is not None:
             lines.append(f"arrived at {text.moment(row.arrived, *axis)}")

@@ -1,0 +1,216 @@
+"""What the pictures of a run's messages show, as data and in plain words: no drawing here.
+
+    rank 0  |0   |0   |0   |0  3|     a row of cells per rank; a cell holds contributions of ranks,
+    rank 1  |0 1 |1   |1   |1   |     decoded from what the buffer held (contributions.py)
+                v                     messages in frames, grouped as they happened (frames.py)
+    rank 2  |2   |  ...
+
+Nothing here knows an algorithm, so a wrong program shows as it is. Each frame is the state after
+its messages landed. plotly, matplotlib and the widgets draw from this one Scene.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlviz.viz import text
+from dlviz.viz.contributions import MAX_RANKS, UNKNOWN, decode, encode
+from dlviz.viz.frames import Frame, message_frames
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+RULED = 64  # cells: in a longer buffer only chunks are told apart
+UNNAMED = "buffer"  # what comm.watch calls a buffer whose name is not given
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring cells of a rank that hold the same ranks' contributions."""
+
+    rank: int
+    low: int  # the first cell
+    high: int  # the one after the last
+    counts: list[int]  # of each rank's contribution in one cell; -1 where it can't be told
+    contents: np.ndarray
+
+    @property
+    def unknown(self) -> bool:
+        return self.counts[0] == UNKNOWN
+
+    @property
+    def where(self) -> str:
+        return f"rank {self.rank}, {text.cells(self.low, self.high - self.low)}"
+
+    @property
+    def says(self) -> str:
+        """Whose contributions the cells hold, in words."""
+        held = [(source, count) for source, count in enumerate(self.counts) if count > 0]
+        says = ", ".join(f"rank {r}" + (f" ×{count}" if count > 1 else "") for r, count in held)
+        return "not a sum of contributions" if self.unknown else f"holds {says or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The frames of one Trace and what they share: `step` chooses the messages of one step of the
+    Trace, `buffer` the watched buffer of that name (by default the first). ValueError, once the
+    frames are asked for, where there is no such buffer."""
+
+    trace: Trace
+    step: int | None = None
+    buffer: str | None = None
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        return message_frames(self.trace, step=self.step, buffer=self.buffer)
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """The ranks drawn, from the top."""
+        table = self.trace.messages
+        return sorted({*self.trace.ranks, *table.src.tolist(), *table.dst.tolist()})
+
+    @cached_property
+    def place(self) -> dict[int, int]:
+        return {rank: row for row, rank in enumerate(self.rows)}
+
+    @cached_property
+    def arrays(self) -> dict[int, np.ndarray]:
+        """The contents of every snapshot that a picture shows, by its place in the buffers."""
+        used = {place for frame in self.frames for place in frame.snapshots.values()}
+        return {place: self.trace.buffers[place]["array"] for place in sorted(used)}
+
+    @cached_property
+    def counts(self) -> dict[int, np.ndarray]:
+        """Whose contributions each snapshot's cells hold: (cells, ranks), -1 where it can't say."""
+        ranks = self.trace.meta["ranks"]
+        if ranks > MAX_RANKS:
+            unknown = np.full((1, 1), UNKNOWN)
+            return {place: unknown.repeat(len(a), 0) for place, a in self.arrays.items()}
+        return {place: decode(array, ranks) for place, array in self.arrays.items()}
+
+    @cached_property
+    def length(self) -> int:
+        """Cells from left to right: the longest buffer, or as far as messages reach."""
+        table = self.trace.messages
+        reach = (table.offset + table.count)[table.offset >= 0].max(initial=1)
+        return max(int(reach), *(len(array) for array in self.arrays.values()), 1)
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """Where any message's cells begin or end: cells between two bounds travel together."""
+        table = self.trace.messages
+        placed = table.offset >= 0
+        ends = table.offset[placed] + table.count[placed]
+        return np.unique(np.concatenate([[0], table.offset[placed], ends]))
+
+    @cached_property
+    def most(self) -> int:
+        """Messages in the picture that has most of them."""
+        return max(len(frame.messages) for frame in self.frames)
+
+    @cached_property
+    def strays(self) -> bool:
+        return any((self.trace.messages.offset[list(f.messages)] < 0).any() for f in self.frames)
+
+    @cached_property
+    def name(self) -> str:
+        """What the program called the buffer; "" where it gave no name or watched none."""
+        names = [self.trace.buffers[place]["name"] for place in self.arrays]
+        return names[0] if names and names[0] != UNNAMED else ""
+
+    @property
+    def title(self) -> str:
+        """What the cells are."""
+        own = f" {text.short(self.name)}" if self.name else ""
+        return f"cells of the watched buffer{own}" if self.arrays else "cells"
+
+    @property
+    def notes(self) -> list[str]:
+        """What keeps a picture from being read at its face value, a sentence each."""
+        ranks, names = self.trace.meta["ranks"], {own["name"] for own in self.trace.buffers}
+        start = self.frames[0].snapshots
+        lines = []
+        if not self.arrays:
+            lines.append("No buffer was watched, so only messages are shown: comm.watch(tensor).")
+        elif ranks > MAX_RANKS:
+            lines.append(f"Contents are decoded for at most {MAX_RANKS} ranks.")
+        elif odd := [str(rank) for rank, place in start.items() if not self._is_own(rank, place)]:
+            lines.append(
+                f"The buffer of rank {', '.join(odd)} did not start as viz.encode fills it: "
+                "what contents say of contributions is not to be relied on."
+            )
+        if len(names) > 1:
+            lines.append(
+                f"{len(names)} buffers were watched: the cells that a message took or reached may "
+                "be those of another."
+            )
+        return lines
+
+    def _is_own(self, rank: int, place: int) -> bool:
+        """Whether a first snapshot holds what `encode` gives this rank, or nothing yet."""
+        array = self.arrays[place]
+        own = np.array(encode(rank, self.trace.meta["ranks"], len(array)))
+        return bool(((array == own) | (array == 0)).all())
+
+    def runs(self, frame: Frame) -> list[Run]:
+        """What the ranks hold in a frame, in stretches of cells that hold the same and travel
+        together."""
+        runs = []
+        for rank, place in frame.snapshots.items():
+            counts, array = self.counts[place], self.arrays[place]
+            changes = np.flatnonzero((counts[1:] != counts[:-1]).any(axis=1)) + 1
+            edges = np.union1d(changes, self.bounds[self.bounds < len(array)]).tolist()
+            for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
+                runs.append(Run(rank, low, high, counts[low].tolist(), array[low:high]))
+        return runs
+
+    def sentence(self, row: int) -> str:
+        """A message in words: rank 0 → rank 1, cells 4–7, added."""
+        table = self.trace.messages
+        words = [f"rank {table.src[row]} → rank {table.dst[row]}"]
+        if table.offset[row] >= 0:
+            words.append(text.cells(int(table.offset[row]), int(table.count[row])))
+        never = not np.isfinite(table.received[row])
+        return ", ".join([*words, "never received" if never else text.done(table.op[row])])
+
+    def summary(self, frame: Frame) -> str:
+        """A frame's messages in short; "" where it has none."""
+        table, rows = self.trace.messages, list(frame.messages)
+        if len(rows) < 2:
+            return self.sentence(rows[0]) if rows else ""
+        done = " and ".join(dict.fromkeys(text.done(op) for op in table.op[rows].tolist()))
+        return f"{len(rows)} messages, {done}"
+
+    def noted(self, number: int) -> list[str]:
+        """What in the contents a reader would not expect, a line for each stretch of cells."""
+        frame = self.frames[number]
+        found = []
+        for run in self.runs(frame):
+            if run.unknown:
+                found.append(f"{run.where}: not a sum")
+            twice = (source for source, count in enumerate(run.counts) if count > 1)
+            found += [f"{run.where}: rank {source} ×{run.counts[source]}" for source in twice]
+        for rank, place in frame.snapshots.items() if number else ():
+            changed = self._changed(frame, rank, self.frames[number - 1].snapshots[rank], place)
+            edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
+            for low, high in edges.reshape(-1, 2).tolist():
+                cells = text.cells(low, high - low)
+                found.append(f"rank {rank}, {cells}: changed, by no message of this step")
+        return found
+
+    def _changed(self, frame: Frame, rank: int, before: int, after: int) -> np.ndarray:
+        """The cells of a rank that changed though no message of the picture went there."""
+        table, old, new = self.trace.messages, self.arrays[before], self.arrays[after]
+        if len(old) != len(new):
+            return np.zeros(0, bool)
+        changed = old != new
+        changed &= ~(np.isnan(old) & np.isnan(new))
+        for row in frame.messages:
+            if table.dst[row] == rank and table.offset[row] >= 0:
+                changed[table.offset[row] : table.offset[row] + table.count[row]] = False
+        return changed
