@@ -43,7 +43,7 @@ def message_frames(
     one that was not.
     """
     kept = watched(trace, buffer)
-    sent, received, taken = _times(trace, [place for places in kept.values() for place in places])
+    sent, received, taken = event_times(trace, kept)
     order = _order(trace, messages_in(trace, step), sent, received)
 
     frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in kept.items()})]
@@ -81,9 +81,11 @@ def watched(trace: Trace, buffer: str | None = None) -> dict[int, list[int]]:
     return dict(sorted(kept.items()))
 
 
-def _times(trace: Trace, places: list[int]) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
-    """When each message was sent and received and each snapshot taken, all on one clock."""
-    table = trace.messages
+def event_times(
+    trace: Trace, kept: dict[int, list[int]]
+) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
+    """When each message was sent and received and each snapshot of `kept` taken, on one clock."""
+    table, places = trace.messages, [place for own in kept.values() for place in own]
     wall = {place: trace.buffers[place]["wall"] for place in places}
     if np.isfinite(table.wall_sent).all() and np.isfinite(list(wall.values())).all():
         return table.wall_sent, table.wall_received, wall

@@ -19,7 +19,7 @@ import numpy as np
 
 from dlviz.viz import text
 from dlviz.viz.contributions import MAX_RANKS, UNKNOWN, decode, encode
-from dlviz.viz.frames import Frame, message_frames
+from dlviz.viz.frames import Frame, event_times, message_frames, watched
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -169,6 +169,36 @@ class Scene:
                 runs.append(Run(rank, low, high, counts[low].tolist(), array[low:high]))
         return runs
 
+    def moved(self, row: int) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+        """The cells of a message: as the sender held them when it sent, as the receiver held them
+        before it landed, and after. None where no snapshot tells."""
+        table, (sent, received, shots) = self.trace.messages, self._recorded
+        low, high = int(table.offset[row]), int(table.offset[row] + table.count[row])
+        none = ([], np.zeros(0))
+        (own, own_times), (its, its_times) = (
+            shots.get(int(rank), none) for rank in (table.src[row], table.dst[row])
+        )
+        landed = int(np.searchsorted(its_times, received[row]))  # NaN is after all of them
+
+        def held(places: list[int]) -> np.ndarray | None:
+            array = self.trace.buffers[places[0]]["array"] if places and low >= 0 else None
+            return array[low:high] if array is not None and high <= len(array) else None
+
+        left = own[: int(np.searchsorted(own_times, sent[row], "right"))][-1:]
+        before = its[:landed][-1:] if landed < len(its) else []
+        return held(left), held(before), held(its[landed : landed + 1])
+
+    @cached_property
+    def _recorded(self) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[list[int], np.ndarray]]]:
+        """When each message was sent and received, and each rank's snapshots with their times."""
+        kept = watched(self.trace, self.buffer)
+        sent, received, taken = event_times(self.trace, kept)
+        shots = {
+            rank: (places, np.array([taken[place] for place in places]))
+            for rank, places in kept.items()
+        }
+        return sent, received, shots
+
     def sentence(self, row: int) -> str:
         """A message in words: rank 0 → rank 1, cells 4–7, added."""
         table = self.trace.messages
@@ -190,7 +220,7 @@ class Scene:
         """What in the contents a reader would not expect, a line for each stretch of cells."""
         frame = self.frames[number]
         found = []
-        for run in self.runs(frame):
+        for run in self.runs(frame) if any(map(self._odd, frame.snapshots.values())) else ():
             if run.unknown:
                 found.append(f"{run.where}: not a sum")
             twice = (source for source, count in enumerate(run.counts) if count > 1)
@@ -202,6 +232,11 @@ class Scene:
                 cells = text.cells(low, high - low)
                 found.append(f"rank {rank}, {cells}: changed, by no message of this step")
         return found
+
+    def _odd(self, place: int) -> bool:
+        """Whether a snapshot holds a contribution twice, or what is no sum of contributions."""
+        counts = self.counts[place]
+        return self.trace.meta["ranks"] <= MAX_RANKS and bool(((counts > 1) | (counts < 0)).any())
 
     def _changed(self, frame: Frame, rank: int, before: int, after: int) -> np.ndarray:
         """The cells of a rank that changed though no message of the picture went there."""
