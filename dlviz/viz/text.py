@@ -57,7 +57,8 @@ def moment(value: float, name: str, size: float) -> str:
 def seconds(value: float) -> str:
     """A duration in words: 3.1 ms."""
     name, size = next(
-        ((n, s) for n, s in UNITS if abs(value) >= s), UNITS[-1] if value else UNITS[1]
+        ((n, s) for n, s in UNITS if abs(value) >= 0.9995 * s),  # 0.9996 ms is 1 ms
+        UNITS[-1] if value else UNITS[1],
     )
     return (
         f"{value / size:.3g} {name}" if abs(value) < 1000 * size else f"{value / size:,.0f} {name}"
@@ -83,9 +84,9 @@ def cells(offset: int, count: int) -> str:
     return f"cell {offset}" if count == 1 else f"cells {offset}–{offset + count - 1}"
 
 
-def provenance(trace: Any, clock: str) -> list[str]:
+def provenance(trace: Any, clock: str, width: int = LINE) -> list[str]:
     """What a figure says of its Trace: the clock it bears, the machine, lateness, outcome and
-    warning; in lines."""
+    warning; in lines of at most `width` characters."""
     meta = trace.meta
     born = meta.get("clock", "")
     machine = textwrap.shorten(str(meta.get("machine", "")), MACHINE, placeholder=" …")
@@ -104,13 +105,13 @@ def provenance(trace: Any, clock: str) -> list[str]:
         parts.append(
             f"late by {seconds(late['median'])} in the median, {seconds(late['worst'])} at worst"
         )
-    lines = textwrap.wrap(" · ".join(parts), LINE)
+    lines = textwrap.wrap(" · ".join(parts), width)
     if meta.get("outcome") == "failed":
         lines.append("The run failed: what was recorded until then is shown.")
     elif meta.get("outcome") == "unreceived":
         lines.append("Some messages were never received.")
     if meta.get("warning"):
-        lines += textwrap.wrap(f"Warning: {meta['warning']}", LINE)
+        lines += textwrap.wrap(f"Warning: {meta['warning']}", width)
     return lines
 
 

@@ -63,12 +63,12 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
     found = {}
     for peer in np.unique(spans.peer[waiting]).tolist():
         asked = np.flatnonzero(spans.peer[waiting] == peer)
-        doing = _doing(trace, peer, start, end, middle[asked])
+        doing = doing_at(trace, peer, start, end, middle[asked])
         for place, row in zip(asked.tolist(), doing.tolist(), strict=True):
             span = int(waiting[place])
             length = float(end[span] - start[span])
             late = until[place] - start[span] > ON_ITS_WAY * length
-            why = _was_doing(spans, row) if late else "whose message was already on its way"
+            why = was_doing(spans, row) if late else "whose message was already on its way"
             found[span] = Wait(length, f"rank {peer}", why, row if late else -1)
     return found | _lanes_waited_for(trace, start, end)
 
@@ -85,14 +85,14 @@ def _lanes_waited_for(trace: Trace, start: np.ndarray, end: np.ndarray) -> dict[
     found = {}
     for (rank, lane), asked in waiting.items():
         middle = (start[asked] + end[asked]) / 2
-        doing = _doing(trace, rank, start, end, middle, lane)
+        doing = doing_at(trace, rank, start, end, middle, lane)
         for span, row in zip(asked, doing.tolist(), strict=True):
             length = float(end[span] - start[span])
-            found[span] = Wait(length, f"lane {lane}", _was_doing(spans, row), row)
+            found[span] = Wait(length, f"lane {lane}", was_doing(spans, row), row)
     return found
 
 
-def _doing(
+def doing_at(
     trace: Trace,
     rank: int,
     start: np.ndarray,
@@ -128,7 +128,7 @@ def _doing(
     return answer
 
 
-def _was_doing(spans: Table, row: int) -> str:
+def was_doing(spans: Table, row: int) -> str:
     if row < 0:
         return "of which the Trace says nothing at that time"
     kind, name, peer = spans.kind[row], spans.name[row], int(spans.peer[row])

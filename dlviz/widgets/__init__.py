@@ -1,1 +1,5 @@
 """Front ends: controls and live pictures of a Trace, in a notebook or on a saved page."""
+
+from dlviz.widgets.timeline import Timeline
+
+__all__ = ["Timeline"]

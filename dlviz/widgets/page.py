@@ -26,6 +26,7 @@ main {{ max-width: 1500px; margin: auto; }}
 <script type="application/json" id="state">{state}</script>
 <script type="module">
 {code}
+open(frontEnd, document.getElementById("dlviz"), document.getElementById("state").textContent);
 </script>
 </body>
 </html>
@@ -41,9 +42,5 @@ def page(title: str, module: str, traits: dict[str, Any]) -> str:
         title=html.escape(title),
         css=read("dlviz.css"),
         state=state,
-        code=joined(module).replace("export default ", "const frontEnd = ")
-        + "\n"
-        + joined("page.js")
-        + '\nopen(frontEnd, document.getElementById("dlviz"), '
-        + 'JSON.parse(document.getElementById("state").textContent));',
+        code=f"{joined(module, 'frontEnd')}\n{joined('page', 'open')}",
     )

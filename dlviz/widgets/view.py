@@ -50,7 +50,8 @@ class View(anywidget.AnyWidget):
     theme = traitlets.Enum(("auto", "light", "dark"), "auto").tag(sync=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        cls._esm = joined(cls.module)
+        if "module" in cls.__dict__:
+            cls._esm = joined(cls.module)
         super().__init_subclass__(**options)
 
     def __init__(self, trace: Trace, state: dict[str, Any], theme: str):

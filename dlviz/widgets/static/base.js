@@ -8,7 +8,7 @@ export function h(tag, attributes = {}, ...children) {
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value != null) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child != null).map(asNode));
+  element.append(...children.flat(Infinity).filter((child) => child != null).map(asNode));
   return element;
 }
 
@@ -20,7 +20,7 @@ export function s(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value !== false && value != null) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child != null).map(asNode));
+  element.append(...children.flat(Infinity).filter((child) => child != null).map(asNode));
   return element;
 }
 
@@ -66,7 +66,7 @@ export function unitOf(span) {
 
 /** A duration in words: 3.1 ms. */
 export function seconds(value) {
-  const known = UNITS.find(([, size]) => Math.abs(value) >= size);
+  const known = UNITS.find(([, size]) => Math.abs(value) >= 0.9995 * size); // 0.9996 ms is 1 ms
   const [name, size] = known ?? (value ? UNITS[2] : UNITS[1]);
   const scaled = value / size;
   return `${Math.abs(scaled) < 1000 ? digits(scaled) : Math.round(scaled).toLocaleString("en")} ${name}`;

@@ -1,6 +1,7 @@
 // Opens a front end on a saved page: a model that nobody else changes.
 
-export function open(frontEnd, el, traits) {
+function open(frontEnd, el, text) {
+  const traits = JSON.parse(text);
   const listeners = new Map();
   const model = {
     get: (name) => traits[name],
@@ -16,3 +17,5 @@ export function open(frontEnd, el, traits) {
   el.replaceChildren();
   return frontEnd.render({ model, el });
 }
+
+export default open;

@@ -1,0 +1,345 @@
+"""MessagePlayer: the messages of a run, step by step, over what every rank's buffer really held.
+
+    who sends to whom      what each rank holds          the arithmetic
+        0 --> 1            rank 0 | 1  2 | 15 20 |       rank 1 adds chunk 0 from rank 0
+        ^     |            rank 1 | 6 12 | 15 20 |       1 + 5 = 6, 2 + 10 = 12
+        3 <-- 2            rank 2 | ...
+
+All of it is a Scene (dlviz/viz/scene.py) written into one JSON text: the frames, the messages in
+words with the real contents before and after, and each distinct state of a rank's buffer as what
+changed since the one before. Nothing here knows an algorithm: a wrong program shows as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dlviz.viz import palette, text
+from dlviz.viz.contributions import MAX_RANKS, UNKNOWN
+from dlviz.viz.scene import RULED, Scene
+from dlviz.widgets.source import sources
+from dlviz.widgets.view import View, _style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dlviz.trace import Trace
+
+DRAWN = 128  # columns and ranks: of more the first are drawn
+LISTED = 4  # cells of a message put in numbers
+NOTED = 4  # oddities of the contents put in words
+VERBS = {"add": "adds", "copy": "copies", "": "gets"}
+DOING = {"add": "adding", "copy": "copying", "": "delivering"}
+
+
+class MessagePlayer(View):
+    """Step through a run's messages: who sends to whom, what each rank holds, the arithmetic.
+
+    `step` shows the messages of one step of the Trace, `buffer` the watched buffer of that name (by
+    default the first). Whose contributions a cell holds shows where each rank filled its buffer
+    with `viz.encode` and called `comm.watch` on it before the first message. Raises ValueError for
+    a buffer that was not watched, and for a `theme` other than "auto", "light" and "dark".
+    """
+
+    module = "player"
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        step: int | None = None,
+        buffer: str | None = None,
+        title: str | None = None,
+        theme: str = "auto",
+    ):
+        self._shown = {"trace": trace, "step": step, "buffer": buffer, "title": title}
+        scene = Scene(trace, step, buffer)
+        super().__init__(trace, player_state(scene, title or "Messages, step by step"), theme)
+
+    def picture(self) -> Figure:
+        """All steps side by side."""
+        from dlviz.viz.print import messages
+
+        return messages(**self._shown, theme="dark" if self.theme == "dark" else "light")
+
+
+def player_state(scene: Scene, title: str) -> dict[str, Any]:
+    """All that the front end draws of a scene.
+
+    `columns` are the cells, or in a long buffer the stretches that travel together, as [low, high);
+    `chunks` groups them by what travels together. A snapshot lists, by column, the places in
+    `values` and `holds` that differ from those of the snapshot `of` (-1: of an empty buffer).
+    """
+    ranks, trace = scene.trace.meta["ranks"], scene.trace
+    columns, chunks, notes = _columns(scene)
+    decoded = bool(scene.arrays) and ranks <= MAX_RANKS
+    snapshots, carriers = _Snapshots(scene, columns), _carriers(trace)
+    messages = {
+        row: _message(scene, row, chunks, carriers)
+        for frame in scene.frames
+        for row in frame.messages
+    }
+    phases = _phases(trace, messages)
+    frames = [
+        {
+            "name": frame.name,
+            "summary": scene.summary(frame),
+            "phase": " and ".join(dict.fromkeys(phases[row] for row in frame.messages)),
+            "messages": list(frame.messages),
+            "snapshots": [snapshots.place(rank, frame.snapshots) for rank in scene.rows[:DRAWN]],
+            "notes": _few(scene.noted(number)),
+        }
+        for number, frame in enumerate(scene.frames)
+    ]
+    if not messages:
+        notes.append("No message was sent: there is nothing to step through.")
+    if len(scene.rows) > DRAWN:
+        notes.append(f"The first {DRAWN} of {len(scene.rows)} ranks are drawn.")
+    styles = [palette.rank_style(rank) for rank in range(ranks if decoded else 0)]
+    return {
+        "title": text.short(title, 200),
+        "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
+        "what": scene.title,
+        "rows": scene.rows[:DRAWN],
+        "ranks": [_style(style) for style in styles],
+        "undecoded": _style(palette.UNDECODED),
+        "columns": columns,
+        "chunks": chunks,
+        "values": list(snapshots.values),
+        "holds": snapshots.told,
+        "snapshots": snapshots.all,
+        "frames": frames,
+        "messages": messages,
+        "sources": sources(trace),
+    }
+
+
+def _few(noted: list[str]) -> list[str]:
+    return noted[:NOTED] + ([f"and {len(noted) - NOTED} more"] if len(noted) > NOTED else [])
+
+
+def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[str]]:
+    """The columns, the chunks as ranges of columns, and what is left out, in words."""
+    length = scene.length if scene.arrays or (scene.bounds > 0).any() else 0
+    bounds = [*scene.bounds[scene.bounds < length].tolist(), length]
+    edges, what = list(range(length + 1)), "cells"
+    if length > RULED:
+        changes = (np.flatnonzero((c[1:] != c[:-1]).any(axis=1)) for c in scene.counts.values())
+        finer = sorted({*bounds, *(edge + 1 for edges in changes for edge in edges.tolist())})
+        edges, what = (finer if len(finer) <= DRAWN else bounds), "chunks"
+    columns = [[low, high] for low, high in zip(edges, edges[1:], strict=False)]
+    notes = []
+    if len(columns) > DRAWN:
+        notes.append(f"The first {DRAWN} of {len(columns)} {what} are drawn.")
+        columns = columns[:DRAWN]
+    ends = {low: column for column, (low, _) in enumerate(columns)}
+    chunks = [
+        {"label": str(number), "low": low, "high": high, "from": ends[low]}
+        for number, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
+        if low in ends
+    ]
+    for chunk, after in zip(chunks, [*chunks[1:], {"from": len(columns)}], strict=True):
+        chunk["to"] = after["from"]
+    if scene.strays or not chunks:
+        chunks.append({"label": "", "low": -1, "high": -1, "from": len(columns)})
+        chunks[-1]["to"] = len(columns)
+    for chunk in chunks:
+        chunk["name"] = _chunk_name(chunk["label"], chunk["label"], len(bounds) - 1)
+    return columns, chunks, notes
+
+
+def _chunk_name(first: str, last: str, count: int) -> str:
+    if not first:
+        return "what is in no watched buffer"
+    if count == 1:
+        return "the whole buffer"
+    return f"chunk {first}" if first == last else f"chunks {first}–{last}"
+
+
+class _Snapshots:
+    """The distinct states of the ranks' buffers, each as what changed since the one before it."""
+
+    def __init__(self, scene: Scene, columns: list[list[int]]):
+        self.scene, self.columns = scene, columns
+        self.all: list[dict[str, Any]] = []
+        self.values: dict[str, int] = {}
+        self.holds: dict[tuple[int, ...], int] = {}
+        self.told: list[dict[str, Any]] = []
+        self._places: dict[tuple[int, bytes], int] = {}
+        self._last: dict[int, tuple[int, np.ndarray]] = {}
+
+    def place(self, rank: int, snapshots: dict[int, int]) -> int:
+        """Where the rank's state stands in `all`; -1 where it watched no buffer."""
+        if rank not in snapshots:
+            return -1
+        array = self.scene.arrays[snapshots[rank]]
+        key = (rank, array.tobytes())
+        if key not in self._places:
+            self._places[key] = len(self.all)
+            self._add(rank, array, self.scene.counts[snapshots[rank]])
+        return self._places[key]
+
+    def _add(self, rank: int, array: np.ndarray, counts: np.ndarray) -> None:
+        of, old = self._last.get(rank, (-1, array[:0]))
+        self._last[rank] = (len(self.all), array)
+        same = len(old) == len(array)
+        changed = (old != array) & ~((old != old) & (array != array)) if same else ()
+        at, values, holds = [], [], []
+        for column, (low, high) in enumerate(self.columns):
+            if high > len(array) or (same and not np.any(changed[low:high])):
+                continue
+            at.append(column)
+            values.append(self.values.setdefault(_cells(array[low:high]), len(self.values)))
+            holds.append(self._hold(counts[low:high]))
+        self.all.append({"of": of if same else -1, "at": at, "values": values, "holds": holds})
+
+    def _hold(self, counts: np.ndarray) -> int:
+        """The place in `holds` of what a column's cells hold."""
+        mixed = (counts != counts[0]).any()
+        key = () if mixed else tuple(counts[0].tolist())
+        if key not in self.holds:
+            self.holds[key] = len(self.holds)
+            held = [[rank, count] for rank, count in enumerate(key) if count > 0]
+            unknown = UNKNOWN in key or mixed
+            self.told.append({"counts": None if unknown else held, "says": self._says(key, held)})
+        return self.holds[key]
+
+    def _says(self, key: tuple[int, ...], held: list[list[int]]) -> str:
+        if not key:
+            return "holds other contributions in each cell"
+        if UNKNOWN in key:
+            few = self.scene.trace.meta["ranks"] <= MAX_RANKS
+            return "not a sum of contributions" if few else "not decoded"
+        if not held:
+            return "holds nothing"
+        if len(held) == len(key) > 1 and {count for _, count in held} == {1}:
+            return "holds every rank once"
+        return "holds " + ", ".join(f"rank {r}" + (f" ×{n}" if n > 1 else "") for r, n in held)
+
+
+def _message(
+    scene: Scene,
+    row: int,
+    chunks: list[dict[str, Any]],
+    carriers: dict[tuple[int, int], list[int]],
+) -> dict[str, Any]:
+    table = scene.trace.messages
+    src, dst, low, count = (int(table[name][row]) for name in ("src", "dst", "offset", "count"))
+    placed = low >= 0 and count > 0
+    every = [chunk for chunk in chunks if chunk["label"]]
+    taken = [
+        place for place, chunk in enumerate(every)
+        if placed and chunk["low"] < low + count and low < chunk["high"]
+    ]  # fmt: skip
+    received = float(table.received[row])
+    landed = bool(np.isfinite(received))
+    name = "what is in no watched buffer"
+    if placed:
+        edges = scene.bounds[scene.bounds < scene.length]
+        first, last = np.searchsorted(edges, [low, low + count - 1], "right") - 1
+        name = _chunk_name(str(first), str(last), len(edges))
+    ends = carriers.get((row, src), [-1])[0], carriers.get((row, dst), [-1])[-1]
+    return {
+        "src": src,
+        "dst": dst,
+        "chunks": [taken[0], taken[-1] + 1] if taken else [len(every), len(every) + 1],
+        "placed": placed,
+        "label": name.removeprefix("the ").removesuffix(" buffer") if placed else "",
+        "nbytes": int(table.nbytes[row]),
+        "sent": float(table.sent[row]),
+        "received": received if landed else None,
+        "sentence": _sentence(scene, row, name, landed),
+        "formula": _formula(scene, row, table.op[row]),
+        "spans": list(ends),
+        "where": [scene.trace.spans.where[span] if span >= 0 else "" for span in ends],
+    }
+
+
+def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
+    """A message in words: rank 2 adds chunk 1 from rank 1."""
+    table = scene.trace.messages
+    src, dst, op = int(table.src[row]), int(table.dst[row]), table.op[row]
+    what = "a message" if table.offset[row] < 0 else what
+    if not landed:
+        return f"{what} from rank {src} never reaches rank {dst}"
+    verb = VERBS.get(op, "gets")
+    how = "" if op in VERBS else f" ({text.short(op)})"
+    return f"rank {dst} {verb} {what} from rank {src}{how}"
+
+
+def _formula(scene: Scene, row: int, op: str) -> list[str]:
+    """What became of a message's first cells, in the numbers that the buffers held."""
+    sent, before, after = scene.moved(row)
+    if sent is None and after is None:
+        return []
+    nothing = [None] * LISTED
+    parts = (sent, before, after)
+    s, b, a = (nothing if part is None else part[:LISTED].tolist() for part in parts)
+    kind = next(part.dtype for part in (after, sent) if part is not None)
+    eps = 8 * float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
+    lines = [_became(*cell, op, eps) for cell in zip(s, b, a, strict=False)]
+    return [*lines, "…"] if scene.trace.messages.count[row] > LISTED else lines
+
+
+def _became(
+    sent: float | None, before: float | None, after: float | None, op: str, eps: float
+) -> str:
+    """One cell of a message in numbers; `eps`: relative error of a sum."""
+    if sent is None or before is None or after is None:
+        return f"{number(sent)} was sent" if sent is not None else f"{number(after)} now"
+    s, b, a = number(sent), number(before), number(after)
+    if op != "copy" and _equal(after, before + sent, eps):
+        return f"{b} + {s} = {a}"
+    if op != "add" and _equal(after, sent, eps):
+        return f"{b} becomes {a}"
+    return f"{b} becomes {a}; {s} was sent"
+
+
+def _equal(one: float, other: float, eps: float) -> bool:
+    return one == other or (one != one and other != other) or abs(one - other) <= eps * abs(other)
+
+
+def number(value: float | None) -> str:
+    """A cell's contents as text: whole numbers in full, others with six digits."""
+    if value is None or value != value or value in (float("inf"), -float("inf")):
+        return str(value)
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
+
+
+def _cells(values: np.ndarray) -> str:
+    first = number(values[0].item())
+    return first if len(values) == 1 else f"{first} … {number(values[-1].item())}"
+
+
+def _carriers(trace: Trace) -> dict[tuple[int, int], list[int]]:
+    """The rows of the spans that carry each message on each rank: {(message, rank): rows}."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for row in np.flatnonzero(trace.spans.flow >= 0).tolist():
+        key = (int(trace.spans.flow[row]), int(trace.spans.rank[row]))
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def _phases(trace: Trace, messages: dict[int, dict[str, Any]]) -> dict[int, str]:
+    """The phase of each message: of the innermost `phase` span in which it was sent, else what its
+    receiver does with it."""
+    spans = trace.spans
+    rows = np.flatnonzero(spans.kind == "phase")
+    rank, lane, start, end = (spans[name][rows] for name in ("rank", "lane", "start", "end"))
+    phases = {}
+    for message, told in messages.items():
+        span = told["spans"][0]
+        around = np.flatnonzero(
+            (rank == spans.rank[span])
+            & (lane == spans.lane[span])
+            & (start <= spans.start[span])
+            & (end >= spans.end[span])
+        ) if span >= 0 else rows[:0]  # fmt: skip
+        op = trace.messages.op[message]
+        phases[message] = DOING.get(op, text.short(op))
+        if len(around):
+            inner = rows[around[np.argmax(spans.depth[rows[around]])]]
+            phases[message] = text.short(spans.name[inner] or "phase", 60)
+    return phases

@@ -1,0 +1,1 @@
+function render(){}; export default { render };

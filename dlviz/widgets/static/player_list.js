@@ -1,0 +1,224 @@
+// What the player draws, as plain objects: a scene, a frame's number and a width in, positions out.
+
+const LEFT = 58; // pixels of the ranks' names
+const TOP = 34; // chunk names and cell numbers above
+const GAP = 14; // between two ranks
+const PAD = 4; // around what a rank holds
+const BESIDE = 70; // the place of messages whose cells are in no watched buffer
+const NARROWEST = 11; // of a column; a wider picture than its panel is scrolled
+const LETTER = 6.6; // pixels of a digit
+const CHIP = 14; // a contribution's side, if there is room
+const LANES = 5; // arrows beside each other
+export const MANY = 256; // messages drawn per frame
+
+/** The state with its snapshots written out: contents[i] is {values, holds}, a place for each column. */
+export function unpacked(state) {
+  const contents = [];
+  for (const { of, at, values, holds } of state.snapshots) {
+    const whole = of < 0 ? { values: [], holds: [] } : { values: [...contents[of].values], holds: [...contents[of].holds] };
+    at.forEach((column, i) => {
+      whole.values[column] = values[i];
+      whole.holds[column] = holds[i];
+    });
+    contents.push(whole);
+  }
+  const frameOf = new Map();
+  state.frames.forEach((frame, number) => frame.messages.forEach((row) => frameOf.set(row, number)));
+  const rowOf = new Map(state.rows.map((rank, row) => [rank, row]));
+  const most = Object.values(state.messages).reduce((top, { nbytes }) => Math.max(top, nbytes), 1);
+  return { ...state, contents, frameOf, rowOf, most };
+}
+
+/** The messages of a frame that are drawn, each with its row of the Trace. */
+export function messagesIn(scene, number) {
+  return scene.frames[number].messages
+    .slice(0, MANY)
+    .map((message) => ({ message, ...scene.messages[message] }))
+    .filter(({ src, dst }) => scene.rowOf.has(src) && scene.rowOf.has(dst));
+}
+
+/** Where columns, chunks and ranks lie in a picture that is `width` pixels wide if it can be. */
+export function layoutOf(scene, width) {
+  const count = scene.columns.length;
+  const lanes = scene.chunks.map(() => 0);
+  scene.frames.forEach((_, number) => {
+    for (const { chunk, lane } of lanesOf(scene, number)) lanes[chunk] = Math.max(lanes[chunk], lane + 1);
+  });
+  const step = scene.chunks.length > 16 ? 4 : 7;
+  const gutters = lanes.map((many) => (many ? 8 : 5) + step * many);
+  const beside = scene.chunks.some((chunk) => chunk.from === chunk.to) ? BESIDE : 0;
+  const room = width - LEFT - 8 - beside - gutters.reduce((sum, gutter) => sum + gutter, 0);
+  const wide = count ? Math.max(NARROWEST, Math.min(120, room / count)) : 0;
+  const columns = [];
+  let x = LEFT + 4;
+  const chunks = scene.chunks.map((chunk, place) => {
+    const left = x;
+    for (let column = chunk.from; column < chunk.to; column++, x += wide) columns.push({ x, width: wide });
+    if (chunk.from === chunk.to) x += BESIDE;
+    const own = { x: left, width: x - left, gutter: gutters[place], step };
+    x += gutters[place];
+    return own;
+  });
+  const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 1);
+  const upright = longest * LETTER + 4 > wide;
+  const lettersShown = Math.min(longest, 16);
+  const valueHeight = !count || !scene.values.length ? 12 : upright ? lettersShown * 6.2 + 6 : 18;
+  const narrow = chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
+  const rows = scene.ranks.length ? chipRows(scene.ranks.length, narrow) : 0;
+  const stripHeight = Math.min(4, rows) * CHIP;
+  const height = 2 * PAD + valueHeight + stripHeight;
+  return {
+    columns,
+    chunks,
+    upright,
+    lettersShown,
+    valueHeight,
+    stripHeight,
+    rowHeight: height,
+    rows: scene.rows.map((_, row) => TOP + row * (height + GAP)),
+    width: Math.max(x + 4, LEFT + 40),
+    height: TOP + scene.rows.length * (height + GAP),
+  };
+}
+
+function chipRows(ranks, width) {
+  return Math.ceil(ranks / Math.max(1, Math.min(ranks, Math.floor(width / CHIP))));
+}
+
+/** Which lane beside its last chunk each arrow of a frame takes: those that overlap, different ones. */
+function lanesOf(scene, number) {
+  const taken = new Map();
+  return messagesIn(scene, number).filter(({ src, dst }) => src !== dst).map(({ message, src, dst, chunks }) => {
+    const chunk = chunks[1] - 1;
+    const [low, high] = [scene.rowOf.get(src), scene.rowOf.get(dst)].sort((a, b) => a - b);
+    const own = taken.get(chunk) ?? taken.set(chunk, []).get(chunk);
+    let lane = own.findIndex((others) => others.every(([from, to]) => to < low || from > high));
+    if (lane < 0) lane = own.length < LANES ? own.push([]) - 1 : LANES - 1;
+    own[lane].push([low, high]);
+    return { message, chunk, lane };
+  });
+}
+
+/** What each rank holds once the messages of a frame have landed: a cell for each rank and chunk. */
+export function cellsOf(scene, layout, number) {
+  const { snapshots } = scene.frames[number];
+  const before = number ? scene.frames[number - 1].snapshots : snapshots;
+  return scene.rows.flatMap((rank, row) => {
+    const held = scene.contents[snapshots[row]];
+    const old = scene.contents[before[row]];
+    return scene.chunks.map((chunk, place) => {
+      const { x, width } = layout.chunks[place];
+      const cell = { rank, row, chunk: place, x, y: layout.rows[row], width, height: layout.rowHeight, values: [], runs: [] };
+      for (let column = chunk.from; held && column < chunk.to; column++) {
+        if (held.values[column] == null) continue;
+        const [value, hold] = [held.values[column], held.holds[column]];
+        const changed = old?.values[column] !== value;
+        cell.values.push({ column, text: scene.values[value], changed });
+        const last = cell.runs.at(-1);
+        if (last?.hold === hold && last.to === column) last.to = column + 1;
+        else cell.runs.push({ from: column, to: column + 1, hold });
+      }
+      return cell;
+    });
+  });
+}
+
+/** The contributions in a run of a cell: one box for each that it holds, in a place of its own. */
+export function chipsOf(scene, layout, cell, run) {
+  const { counts } = scene.holds[run.hold];
+  const many = scene.ranks.length;
+  const [first, last] = [layout.columns[run.from], layout.columns[run.to - 1]];
+  const wide = last.x + last.width - first.x - 2;
+  const top = cell.y + PAD + layout.valueHeight;
+  if (!many) return [];
+  if (!counts) return [{ source: -1, count: 1, x: first.x + 1, y: top, width: wide, height: layout.stripHeight }];
+  const lines = Math.max(chipRows(many, wide), Math.round(layout.stripHeight / CHIP));
+  const each = Math.ceil(many / lines);
+  const [width, height] = [wide / each, layout.stripHeight / Math.ceil(many / each)];
+  return counts.map(([source, count]) => ({
+    source,
+    count,
+    x: first.x + 1 + (source % each) * width,
+    y: top + Math.floor(source / each) * height,
+    width,
+    height,
+  }));
+}
+
+/** What a contribution's box says of itself, as far as there is room for it. */
+export function chipLabel({ source, count, width, height }) {
+  if (height < 8.5) return "";
+  const texts = source < 0 ? ["?"] : count > 1 ? [`${source} ×${count}`, `${source}×${count}`, `×${count}`] : [`${source}`];
+  return texts.find((text) => text.length * LETTER + 1.5 <= width) ?? "";
+}
+
+/** The outlines of the cells that a frame's messages took and reached, and an arrow for each. */
+export function movesOf(scene, layout, number) {
+  const boxes = [];
+  const lanes = new Map(lanesOf(scene, number).map((own) => [own.message, own.lane]));
+  const arrows = [];
+  for (const { message, src, dst, chunks, received } of messagesIn(scene, number)) {
+    const [first, last] = [layout.chunks[chunks[0]], layout.chunks[chunks[1] - 1]];
+    const right = last.x + last.width;
+    const [from, to] = [src, dst].map((rank) => layout.rows[scene.rowOf.get(rank)]);
+    const shape = { message, x: first.x, width: right - first.x, height: layout.rowHeight };
+    boxes.push({ ...shape, what: "sent", y: from });
+    if (received != null) boxes.push({ ...shape, what: "received", y: to });
+    if (src === dst) continue;
+    const lane = right + 8 + lanes.get(message) * last.step;
+    const [leaves, enters] = [from + layout.rowHeight / 2 + 4, to + layout.rowHeight / 2 - 4];
+    arrows.push({
+      message,
+      never: received == null,
+      points: [[right + 2, leaves], [lane, leaves], [lane, enters], [right + 3, enters]],
+    });
+  }
+  return { boxes, arrows };
+}
+
+/** The ranks on a circle, and an arrow for each message of a frame, as wide as its bytes are many. */
+export function circleOf(scene, number, size) {
+  const many = scene.rows.length;
+  const middle = size / 2;
+  const radius = many > 1 ? middle - 26 : 0;
+  const dot = many > 1 ? Math.max(6, Math.min(18, (Math.PI * radius) / many / 1.6)) : 18;
+  const nodes = scene.rows.map((rank, row) => {
+    const angle = (2 * Math.PI * row) / many - Math.PI / 2;
+    return { rank, x: middle + radius * Math.cos(angle), y: middle + radius * Math.sin(angle), radius: dot };
+  });
+  const beside = new Map();
+  const arrows = messagesIn(scene, number).filter(({ src, dst }) => src !== dst).map((own) => {
+    const [from, to] = [own.src, own.dst].map((rank) => nodes[scene.rowOf.get(rank)]);
+    const pair = `${own.src} ${own.dst}`;
+    const turn = beside.get(pair) ?? 0;
+    beside.set(pair, turn + 1);
+    const [dx, dy] = [to.x - from.x, to.y - from.y];
+    const bend = 0.12 + 0.16 * turn;
+    const turned = [(from.x + to.x) / 2 + dy * bend, (from.y + to.y) / 2 - dx * bend];
+    const start = towards(from, turned, from.radius + 2);
+    const end = towards(to, turned, to.radius + 3);
+    const width = 1.5 + 3 * (Math.max(0, own.nbytes) / scene.most);
+    return {
+      message: own.message,
+      never: own.received == null,
+      label: own.label,
+      width,
+      path: [start, turned, end],
+      at: [0, 1].map((axis) => 0.25 * start[axis] + 0.5 * turned[axis] + 0.25 * end[axis]),
+    };
+  });
+  return { nodes, arrows };
+}
+
+function towards({ x, y }, [tx, ty], distance) {
+  const length = Math.hypot(tx - x, ty - y) || 1;
+  return [x + ((tx - x) / length) * distance, y + ((ty - y) / length) * distance];
+}
+
+/** The three corners of an arrow's head that ends in `tip`, coming from `from`. */
+export function headOf(from, tip, size) {
+  const length = Math.hypot(tip[0] - from[0], tip[1] - from[1]) || 1;
+  const [x, y] = [(tip[0] - from[0]) / length, (tip[1] - from[1]) / length];
+  const [bx, by] = [tip[0] - x * size, tip[1] - y * size];
+  return [tip, [bx - (y * size) / 2, by + (x * size) / 2], [bx + (y * size) / 2, by - (x * size) / 2]];
+}

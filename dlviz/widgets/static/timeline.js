@@ -1,0 +1,588 @@
+// The Timeline: zoom, pan, select, search and follow what every rank did.
+import { clamp, h, oncePerPicture, seconds, unitOf, write } from "./base.js";
+import { swatch } from "./paint.js";
+import { sharedSelection } from "./selection.js";
+import { sourcePanel } from "./source.js";
+import { button, stage, toggle } from "./stage.js";
+import { drawList, hit } from "./timeline_list.js";
+import { AXIS, fillsOf, paint, paintWhole } from "./timeline_paint.js";
+import { spanPanel, spansTable, statisticsPanel } from "./timeline_panels.js";
+import { at, beside, readScene } from "./timeline_scene.js";
+import { statistics } from "./timeline_stats.js";
+import { idleLines, messageLines, spanLines, titleOf, waited } from "./timeline_words.js";
+
+const TALLEST = 640; // pixels: more rows than fit are scrolled
+const OVERVIEW = 42; // pixels: the minimap
+const CLICK = 4; // pixels: a pointer that moves less has clicked
+
+function render({ model, el }) {
+  let close = open({ model, el });
+  const again = () => {
+    close();
+    el.replaceChildren();
+    close = open({ model, el });
+  };
+  model.on("change:state", again);
+  return () => {
+    model.off("change:state", again);
+    close();
+  };
+}
+
+function open({ model, el }) {
+  const scene = readScene(JSON.parse(model.get("state")));
+  const whole = scene.clocks.map(({ low, high }) => ({ from: low - (high - low) * 0.01, to: high + (high - low) * 0.01 }));
+  const now = {
+    clock: 0, ...whole[0], hidden: new Set(), arrows: true, table: false, hover: -1,
+    span: -1, message: -1, range: null, matches: null, query: "", centred: -1, list: null,
+  };
+  const look = {};
+  const clock = () => scene.clocks[now.clock];
+  const unit = () => unitOf(clock().high - clock().low);
+
+  // ---- what stands where
+  const keys = [
+    ["W S", "zoom in, out", { w: () => zoom(0.7), s: () => zoom(1 / 0.7), W: () => zoom(0.7), S: () => zoom(1 / 0.7) }],
+    ["A D", "pan", { a: () => pan(-0.15), d: () => pan(0.15), ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15) }],
+    ["+ − 0", "zoom in, out, fit all", { "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1 / 0.7), 0: fitAll }],
+    [", .", "previous, next span of the row", { ",": () => walk(false), ".": () => walk(true) }],
+    ["↑ ↓", "row above, below", { ArrowUp: () => climb(-1), ArrowDown: () => climb(1) }],
+    ["F", "centre the selection, again: fit it", { f: centre }],
+    ["[ ]", "follow the arrow to its sender, receiver", { "[": () => follow("sender"), "]": () => follow("receiver") }],
+    ["G", "go to what it waited for", { g: goToCause }],
+    ["R", "range of the selection", { r: rangeOfSelection }],
+    ["/", "search", { "/": () => search.focus() }],
+    ["M", "messages on, off", { m: () => arrowsButton.turn() }],
+    ["C", "device or wall clock", { c: () => setClock((now.clock + 1) % scene.clocks.length) }],
+    ["T", "table", { t: () => tableButton.turn() }],
+    ["Esc", "clear", { Escape: clear }],
+    ["Ctrl+wheel", "zoom at the pointer", {}],
+    ["drag", "select a range", {}],
+    ["double-click", "fit all", {}],
+  ].filter(([shown]) => shown !== "C" || scene.clocks.length > 1);
+  const frame = stage(el, {
+    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, keys,
+    onColors: (colors) => {
+      look.colors = colors;
+      if (look.fills) restyle();
+    },
+  });
+  const { root, body } = frame;
+  const canvas = h("canvas", { class: "dlv-canvas", role: "img" });
+  const tall = h("div", { class: "dlv-tall" }, canvas);
+  const scroller = h("div", { class: "dlv-rows" }, tall);
+  const overview = h("canvas", { role: "img", "aria-label": "the whole run" });
+  const inView = h("div", { class: "dlv-window" });
+  const minimap = h("div", { class: "dlv-minimap" }, overview, inView);
+  const edges = ["from", "to"].map((side) => h("div", {
+    class: "dlv-edge", role: "slider", tabindex: "0", hidden: true, "data-side": side,
+    "aria-label": `${side === "from" ? "start" : "end"} of the range`,
+  }));
+  const tip = h("div", { class: "dlv-tip", hidden: true, "aria-hidden": "true" });
+  const plot = h("div", { class: "dlv-plot" }, scroller, edges, tip);
+  const legend = h("div", { class: "dlv-legend", role: "group", "aria-label": "kinds shown" });
+  const details = h("div", { class: "dlv-panel", role: "region", "aria-label": "selected span" });
+  const stats = h("div", { class: "dlv-panel", role: "region", "aria-label": "statistics of the range" });
+  const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
+  const source = sourcePanel(scene.sources, (value) => shared.choose(value));
+  const sourceBox = h("div", { class: "dlv-panel", hidden: true, role: "region", "aria-label": "source" }, source.panel);
+  body.append(minimap, plot, legend, h("div", { class: "dlv-panels" }, details, stats, sourceBox, tableBox));
+
+  const search = h("input", {
+    type: "search", placeholder: "search names", "aria-label": "search spans by name", size: "14",
+    oninput: () => find(search.value),
+    onkeydown: (event) => {
+      if (event.key === "Enter") nextMatch(!event.shiftKey);
+      if (event.key === "Escape") {
+        find((search.value = ""));
+        root.focus();
+      }
+      if (["Enter", "Escape"].includes(event.key)) event.preventDefault();
+    },
+  });
+  const found = h("span", { class: "dlv-found", role: "status" });
+  const steps = [...new Set(scene.span.step)].filter((step) => step >= 0).sort((a, b) => a - b);
+  const stepSelect = h("select", { "aria-label": "step", onchange: () => chooseStep(stepSelect.value) },
+    h("option", { value: "" }, "all steps"), steps.map((step) => h("option", { value: step }, `step ${step}`)));
+  const arrowsButton = toggle("messages", "show messages as arrows (M)", true, (on) => {
+    now.arrows = on;
+    draw();
+  });
+  const arrowsNote = h("span", { class: "dlv-found" });
+  const tableButton = toggle("table", "show a table of the spans in view (T)", false, (on) => {
+    now.table = on;
+    tableBox.hidden = !on;
+    draw();
+  });
+  const sourceButton = toggle("source", "show the lines of source", false, (on) => {
+    sourceBox.hidden = !on;
+    if (now.span >= 0) source.mark(scene.span.where[now.span]);
+  });
+  const clockButtons = scene.clocks.map((one, number) =>
+    h("button", { type: "button", "aria-pressed": String(number === 0), onclick: () => setClock(number) }, one.axis));
+  frame.controls(
+    [button("−", "zoom out (S)", () => zoom(1 / 0.7)), button("+", "zoom in (W)", () => zoom(0.7)), button("fit", "fit all (0)", fitAll)],
+    steps.length > 1 ? [stepSelect] : [],
+    [search, found],
+    scene.messageCount ? [arrowsButton, arrowsNote] : [],
+    scene.clocks.length > 1 ? h("span", { role: "group", "aria-label": "clock" }, clockButtons) : [],
+    [tableButton, ...(source.empty ? [] : [sourceButton])],
+  );
+  scene.span.kinds.of.forEach((kind, number) => {
+    legend.append(h("button", {
+      type: "button", "aria-pressed": "true", title: `show or hide ${kind}`,
+      onclick: (event) => {
+        const shown = now.hidden.delete(number);
+        if (!shown) now.hidden.add(number);
+        event.currentTarget.setAttribute("aria-pressed", String(shown));
+        draw();
+      },
+    }, swatch(scene.look.kinds[kind] ?? scene.look.kinds[""]), ` ${kind.slice(0, 40)}`));
+  });
+
+  /** Puts something else into a panel; the focus in what goes passes to the whole. */
+  function fillPanel(panel, ...children) {
+    const focused = panel.contains(root.getRootNode().activeElement);
+    panel.replaceChildren(...children);
+    if (focused) root.focus({ preventScroll: true });
+  }
+
+  // ---- drawing
+  const measure = document.createElement("canvas").getContext("2d");
+  measure.font = `11px ${scene.look.font}`;
+  const gutter = Math.min(Math.max(40, ...scene.rows.slice(0, 400).map((row) => measure.measureText(row.label).width)) + 14, 180);
+  const geometry = () => ({
+    left: gutter, width: Math.max(scroller.clientWidth - gutter, 50),
+    height: Math.min(scene.height + 4, TALLEST), top: scroller.scrollTop,
+  });
+  tall.style.height = `${scene.height + 4 + AXIS}px`;
+  scroller.style.maxHeight = `${TALLEST + AXIS}px`;
+
+  const draw = oncePerPicture(() => {
+    if (!scroller.clientWidth) return;
+    const view = { ...now, ...geometry() };
+    look.fills ??= fillsOf(canvas.getContext("2d"), scene);
+    now.list = drawList(scene, view);
+    const row = now.span >= 0 ? scene.slots[scene.slotOf[now.span]].row : -1;
+    paint(canvas, scene, now.list, view, look, { ...now, row });
+    place(view);
+    drawTable();
+    Object.assign(root.dataset, {
+      from: now.from, to: now.to, clock: clock().name, draws: Number(root.dataset.draws ?? 0) + 1,
+      span: now.span >= 0 ? scene.span.row[now.span] : "", message: now.message >= 0 ? scene.message.row[now.message] : "",
+    });
+  });
+
+  /** Edges of the range, the minimap's window, and the words beside the picture. */
+  function place(view) {
+    const scale = view.width / (now.to - now.from);
+    edges.forEach((edge) => {
+      const time = now.range?.[edge.dataset.side];
+      const x = (time - now.from) * scale;
+      edge.hidden = time == null || x < -1 || x > view.width + 1;
+      if (edge.hidden) return;
+      edge.style.left = `${view.left + x}px`;
+      edge.setAttribute("aria-valuenow", String(time));
+      edge.setAttribute("aria-valuemin", String(clock().low));
+      edge.setAttribute("aria-valuemax", String(clock().high));
+      edge.setAttribute("aria-valuetext", seconds(time));
+    });
+    const { low, high } = clock();
+    const part = (time) => clamp((time - low) / (high - low), 0, 1) * 100;
+    inView.style.left = `${part(now.from)}%`;
+    inView.style.width = `${Math.max(part(now.to) - part(now.from), 0.3)}%`;
+    const hiddenArrows = now.arrows && now.list.messagesInView > now.list.arrows.length;
+    write(arrowsNote, hiddenArrows ? `${now.list.messagesInView.toLocaleString("en")} in view: zoom in to see them` : "");
+    canvas.setAttribute("aria-label", `Timeline of ${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view. The table lists them.`);
+  }
+
+  function drawOverview() {
+    const width = minimap.clientWidth;
+    if (width) paintWhole(overview, scene, clock(), width, OVERVIEW, look);
+  }
+
+  function restyle() {
+    look.fills = fillsOf(canvas.getContext("2d"), scene);
+    drawOverview();
+    draw();
+  }
+
+  const drawTable = () => {
+    if (!now.table) return;
+    const key = [now.from, now.to, now.clock, now.query, now.span, ...now.hidden].join();
+    if (tableBox.dataset.key === key) return;
+    tableBox.dataset.key = key;
+    fillPanel(tableBox, spansTable(scene, clock(), { ...now, chosen: now.span, go }));
+  };
+
+  // ---- the part in view
+  function show(from, to) {
+    const { from: low, to: high } = whole[now.clock];
+    const length = clamp(to - from, clock().quantum * 20, high - low);
+    now.from = clamp(from, low, high - length);
+    now.to = now.from + length;
+    draw();
+  }
+
+  function zoom(factor, time = (now.from + now.to) / 2) {
+    show(time - (time - now.from) * factor, time + (now.to - time) * factor);
+  }
+
+  function pan(share) {
+    const by = share * (now.to - now.from);
+    show(now.from + by, now.to + by);
+  }
+
+  function fitAll() {
+    show(whole[now.clock].from, whole[now.clock].to);
+  }
+
+  function fit(from, to) {
+    const room = Math.max((to - from) * 0.08, clock().quantum * 10);
+    show(from - room, to + room);
+  }
+
+  function centre() {
+    if (now.span < 0) return now.range && fit(now.range.from, now.range.to);
+    const [start, end] = [clock().start[now.span], clock().end[now.span]];
+    if (now.centred === now.span) return fit(start, end);
+    const half = (now.to - now.from) / 2;
+    show((start + end) / 2 - half, (start + end) / 2 + half);
+    now.centred = now.span;
+  }
+
+  function reveal(span) {
+    const [start, end] = [clock().start[span], clock().end[span]];
+    if (end < now.from || start > now.to) {
+      const half = Math.max((now.to - now.from) / 2, (end - start) * 0.6);
+      show((start + end) / 2 - half, (start + end) / 2 + half);
+    }
+    const row = scene.rows[scene.slots[scene.slotOf[span]].row];
+    const { top, height } = geometry();
+    if (row.top < top || row.top + scene.pixels > top + height) scroller.scrollTop = row.middle - height / 2;
+  }
+
+  function setClock(number) {
+    if (number === now.clock) return;
+    const [before, after] = [clock(), scene.clocks[number]];
+    const move = (time) => after.low + ((time - before.low) / (before.high - before.low)) * (after.high - after.low);
+    const range = now.range && { ...now.range, from: move(now.range.from), to: move(now.range.to) };
+    const view = [move(now.from), move(now.to)];
+    now.clock = number;
+    clockButtons.forEach((one, i) => one.setAttribute("aria-pressed", String(i === number)));
+    now.range = range?.step != null ? { ...windowOf(range.step), step: range.step } : range;
+    drawOverview();
+    show(...view);
+    showDetails();
+    showStatistics();
+    frame.say(`times by the ${after.name} clock`);
+  }
+
+  // ---- selecting
+  const shared = sharedSelection(scene.trace, model, (value, own) => {
+    now.span = now.message = -1;
+    now.centred = -1;
+    if (value.where != null) {
+      now.matches = Uint8Array.from(scene.span.where, (where) => Number(where === value.where));
+      write(found, told(now.matches));
+      const first = now.matches.indexOf(1);
+      if (first >= 0 && !own) reveal(first);
+    } else if (now.query === "") clearMatches();
+    if (value.span != null) now.span = scene.rowOf.get(value.span) ?? -1;
+    if (now.span >= 0) now.message = scene.span.flow[now.span];
+    if (value.message != null) {
+      now.message = scene.messageOf.get(value.message) ?? -1;
+      const ends = now.message < 0 ? [] : [scene.message.receiver[now.message], scene.message.sender[now.message]];
+      now.span = ends.find((end) => end >= 0) ?? -1;
+    }
+    if (now.span >= 0) reveal(now.span);
+    source.mark(value.where ?? (now.span >= 0 ? scene.span.where[now.span] : ""));
+    showDetails();
+    if (now.span >= 0) frame.say(spanLines(scene, clock(), now.span, unit()).join(", "));
+    draw();
+  });
+
+  function go(span) {
+    if (span < 0) return;
+    shared.choose({ span: scene.span.row[span] });
+    reveal(span);
+  }
+
+  function showDetails() {
+    if (now.span < 0) {
+      fillPanel(details, h("p", {}, scene.count
+        ? "Click a bar, or press . to walk from span to span: here stands all that is known of it."
+        : "Nothing was recorded."));
+      return;
+    }
+    fillPanel(details, spanPanel(scene, now.clock, now.span, {
+      go,
+      show: (where) => {
+        sourceButton.turn(true);
+        source.mark(where);
+      },
+      sourced: source.has,
+    }));
+  }
+
+  function walk(forward) {
+    if (now.span < 0) return go(at(scene, clock(), 0, now.from + (now.to - now.from) * 0.01));
+    go(beside(scene, clock(), now.span, forward));
+  }
+
+  function climb(by) {
+    if (now.span < 0) return walk(true);
+    const middle = (Math.max(clock().start[now.span], now.from) + Math.min(clock().end[now.span], now.to)) / 2;
+    for (let row = scene.slots[scene.slotOf[now.span]].row + by; row >= 0 && row < scene.rows.length; row += by) {
+      const span = at(scene, clock(), row, middle);
+      if (span >= 0) return go(span);
+    }
+  }
+
+  function follow(end) {
+    if (now.message < 0) return frame.say("no message is selected");
+    const message = now.message;
+    go(scene.message[end][message]);
+  }
+
+  function goToCause() {
+    const wait = clock().waits.get(now.span);
+    if (wait && wait.at >= 0) return go(wait.at);
+    frame.say("the selected span waited for nobody");
+  }
+
+  function clear() {
+    now.range = null;
+    stepSelect.value = "";
+    find((search.value = ""));
+    shared.choose({});
+    showStatistics();
+    draw();
+  }
+
+  // ---- a range and its statistics
+  function setRange(from, to, step = null) {
+    now.range = { from: Math.min(from, to), to: Math.max(from, to), step };
+    if (step == null) stepSelect.value = "";
+    showStatistics();
+    draw();
+  }
+
+  function rangeOfSelection() {
+    if (now.span >= 0) setRange(clock().start[now.span], clock().end[now.span]);
+    else setRange(now.from, now.to);
+  }
+
+  function windowOf(step) {
+    let [from, to] = [Infinity, -Infinity];
+    for (let i = 0; i < scene.count; i++) {
+      if (scene.span.step[i] !== step) continue;
+      from = Math.min(from, clock().start[i]);
+      to = Math.max(to, clock().end[i]);
+    }
+    return { from, to };
+  }
+
+  function chooseStep(value) {
+    if (value === "") {
+      now.range = null;
+      showStatistics();
+      return fitAll();
+    }
+    const { from, to } = windowOf(Number(value));
+    setRange(from, to, Number(value));
+    fit(from, to);
+  }
+
+  const showStatistics = oncePerPicture(() => {
+    if (!now.range) {
+      fillPanel(stats, h("p", {}, "Drag over the picture, press R or choose a step: here stands where each rank's time went, and who waited for whom."));
+      return;
+    }
+    const { from, to, step } = now.range;
+    fillPanel(stats, 
+      h("h4", {}, `${step == null ? "Range" : `Step ${step}`}: ${seconds(to - from)}`),
+      ...statisticsPanel(scene, clock(), statistics(scene, clock(), now.range), { go }),
+    );
+  });
+
+  edges.forEach((edge) => {
+    const side = edge.dataset.side;
+    const other = side === "from" ? "to" : "from";
+    const move = (time) => {
+      const limit = now.range[other];
+      const kept = side === "from" ? Math.min(time, limit) : Math.max(time, limit);
+      setRange(side === "from" ? kept : limit, side === "from" ? limit : kept);
+    };
+    edge.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      move(now.range[side] + by * (now.to - now.from));
+    });
+    edge.addEventListener("pointerdown", (event) => {
+      event.preventDefault();
+      edge.focus();
+      edge.setPointerCapture(event.pointerId);
+    });
+    edge.addEventListener("pointermove", (event) => {
+      if (edge.hasPointerCapture(event.pointerId)) move(timeAt(event));
+    });
+  });
+
+  // ---- search
+  function find(query) {
+    now.query = query.trim().toLowerCase();
+    if (!now.query) return clearMatches();
+    const { kind, name, label, where } = scene.span;
+    const known = new Map();
+    now.matches = Uint8Array.from({ length: scene.count }, (_, i) => {
+      const text = `${kind[i]} ${name[i]} ${label[i]} ${where[i]}`;
+      if (!known.has(text)) known.set(text, Number(text.toLowerCase().includes(now.query)));
+      return known.get(text);
+    });
+    write(found, told(now.matches));
+    draw();
+  }
+
+  function told(matches) {
+    const count = matches.reduce((sum, one) => sum + one, 0);
+    return `${count.toLocaleString("en")} found`;
+  }
+
+  function clearMatches() {
+    now.matches = null;
+    now.query = "";
+    write(found, "");
+    draw();
+  }
+
+  function nextMatch(forward) {
+    if (!now.matches) return;
+    const start = clock().start;
+    const places = [];
+    now.matches.forEach((match, i) => match && places.push(i));
+    places.sort((a, b) => start[a] - start[b] || a - b);
+    if (!places.length) return;
+    const own = places.indexOf(now.span);
+    const after = own >= 0 ? own + (forward ? 1 : -1) : places.findIndex((i) => start[i] >= now.from);
+    go(places[(Math.max(after, own >= 0 ? after : 0) + places.length) % places.length]);
+  }
+
+  // ---- pointer
+  let press = null;
+
+  function pointOf(event) {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientX - box.left - gutter, event.clientY - box.top - AXIS];
+  }
+
+  function timeAt(event) {
+    return now.from + (pointOf(event)[0] / geometry().width) * (now.to - now.from);
+  }
+
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    root.focus({ preventScroll: true });
+    canvas.setPointerCapture(event.pointerId);
+    press = { x: event.clientX, time: timeAt(event), from: now.from, to: now.to, moved: false, pan: event.shiftKey };
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!press) return hover(event);
+    press.moved ||= Math.abs(event.clientX - press.x) > CLICK;
+    if (!press.moved) return;
+    tip.hidden = true;
+    if (press.pan) {
+      const by = ((press.x - event.clientX) / geometry().width) * (press.to - press.from);
+      show(press.from + by, press.to + by);
+    } else setRange(press.time, timeAt(event));
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    if (press && !press.moved) click(event);
+    press = null;
+  });
+  canvas.addEventListener("pointercancel", () => (press = null));
+  canvas.addEventListener("pointerleave", () => {
+    tip.hidden = true;
+    now.hover = -1;
+    draw();
+  });
+  canvas.addEventListener("dblclick", fitAll);
+  scroller.addEventListener("scroll", draw);
+  plot.addEventListener("wheel", (event) => {
+    if (event.ctrlKey) zoom(Math.exp(clamp(event.deltaY, -100, 100) * 0.004), timeAt(event));
+    else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan((event.deltaX || event.deltaY) / 800);
+    else return;
+    event.preventDefault();
+  }, { passive: false });
+
+  function click(event) {
+    const target = now.list && hit(now.list, ...pointOf(event));
+    if (target?.message != null) {
+      const end = scene.message[target.end][target.message];
+      if (end >= 0) go(end);
+      else shared.choose({ message: scene.message.row[target.message] });
+    } else if (target?.span != null) go(target.span);
+    else if (target?.idle != null) {
+      shared.choose({});
+      const cause = clock().idle.at[target.idle];
+      fillPanel(details, 
+        ...idleLines(scene, clock(), target.idle, unit()).map((line) => h("p", {}, line)),
+        cause >= 0 ? h("button", { type: "button", class: "dlv-link", onclick: () => go(cause) }, `show it: ${titleOf(scene, cause)}`) : "",
+      );
+    } else shared.choose({});
+  }
+
+  function hover(event) {
+    const [x, y] = pointOf(event);
+    const target = now.list && x >= 0 ? hit(now.list, x, y) : null;
+    const span = target?.span ?? -1;
+    if (span !== now.hover) {
+      now.hover = span;
+      draw();
+    }
+    tip.hidden = !target;
+    if (!target) return;
+    const lines = target.message != null ? [...messageLines(scene, clock(), target.message, unit()), `click: the ${target.end}`]
+      : target.idle != null ? idleLines(scene, clock(), target.idle, unit())
+      : spanLines(scene, clock(), span, unit());
+    tip.replaceChildren(...lines.map((line, i) => h(i ? "div" : "strong", {}, line)));
+    const box = plot.getBoundingClientRect();
+    tip.style.left = `${clamp(event.clientX - box.left + 14, 0, Math.max(box.width - tip.offsetWidth - 4, 0))}px`;
+    tip.style.top = `${event.clientY - box.top + 18}px`;
+  }
+
+  const moveWindow = (event) => {
+    const box = minimap.getBoundingClientRect();
+    const time = clock().low + ((event.clientX - box.left) / box.width) * (clock().high - clock().low);
+    const half = (now.to - now.from) / 2;
+    show(time - half, time + half);
+  };
+  minimap.addEventListener("pointerdown", (event) => {
+    minimap.setPointerCapture(event.pointerId);
+    moveWindow(event);
+  });
+  minimap.addEventListener("pointermove", (event) => {
+    if (minimap.hasPointerCapture(event.pointerId)) moveWindow(event);
+  });
+
+  const resized = new ResizeObserver(() => {
+    if (!minimap.clientWidth) return;
+    look.fills ??= fillsOf(canvas.getContext("2d"), scene);
+    drawOverview();
+    draw();
+  });
+  resized.observe(plot);
+  showDetails();
+  showStatistics();
+  shared.start();
+  return () => {
+    resized.disconnect();
+    draw.cancel();
+    showStatistics.cancel();
+    shared.stop();
+    frame.stop();
+  };
+}
+
+export default { render };

@@ -1,0 +1,147 @@
+// What a timeline draws, as plain numbers: a pure function of a scene and the part in view.
+import { unitOf, upTo } from "./base.js";
+import { STRIP, within } from "./timeline_scene.js";
+
+export const ARROWS = 400; // messages in view: with more of them only the selection's are drawn
+const CHARACTER = 6.4; // pixels of a label
+const THIN = 1; // pixels: narrower spans share one
+
+/**
+ * The draw list of `view`: {clock, from, to, width, top, height, hidden, arrows, message}.
+ *
+ * Times in seconds, the rest in pixels; `top` and `height` are the stretch of the scene's height
+ * that is in view, and every y is given within it. `bars[kind]` holds x, y, width, height and span,
+ * one after the other.
+ */
+export function drawList(scene, view) {
+  const clock = scene.clocks[view.clock];
+  const scale = view.width / (view.to - view.from);
+  const x = (time) => (time - view.from) * scale;
+  const inView = (row) => {
+    const { top } = scene.rows[row];
+    return top + scene.pixels > view.top && top - STRIP < view.top + view.height;
+  };
+  const bars = scene.span.kinds.of.map(() => []);
+  const labels = [];
+  for (const slot of scene.slots) {
+    if (!inView(slot.row)) continue;
+    const y = scene.rows[slot.row].middle + slot.top * scene.pixels - view.top;
+    const height = (slot.bottom - slot.top) * scene.pixels;
+    const [first, after] = within(slot, clock, view.from, view.to);
+    let taken = -Infinity;
+    for (let i = first; i < after; i++) {
+      const kind = scene.kindOf[i];
+      if (view.hidden?.has(kind)) continue;
+      const left = Math.max(x(clock.start[i]), -2);
+      const right = Math.min(x(clock.end[i]), view.width + 2);
+      const width = Math.max(right - left, THIN);
+      if (left + width <= taken + 0.5) continue; // its pixel is painted already
+      taken = left + width;
+      bars[kind].push(left, y, width, height, i);
+      if (width > 22 && height > 11) {
+        const text = scene.span.label[i];
+        const room = Math.floor((Math.min(right, view.width) - Math.max(left, 0) - 6) / CHARACTER);
+        if (text.length <= room) labels.push({ text, span: i, x: (Math.max(left, 0) + Math.min(right, view.width)) / 2, y: y + height / 2 });
+        else if (room > 3) labels.push({ text: text.slice(0, room - 1) + "…", span: i, x: (Math.max(left, 0) + Math.min(right, view.width)) / 2, y: y + height / 2 });
+      }
+    }
+  }
+  return {
+    bars,
+    labels,
+    idle: idleIn(scene, clock, view, x, inView),
+    memory: scene.rows.filter((row, number) => row.memory && inView(number) && clock.memory)
+      .map((row) => strip(row, view, x)),
+    ...arrowsIn(scene, clock, view, x),
+    ticks: ticks(view.from, view.to, x),
+  };
+}
+
+function idleIn(scene, clock, view, x, inView) {
+  const { idle } = clock;
+  const found = [];
+  for (let i = 0; i < idle.count; i++) {
+    if (idle.end[i] <= view.from || idle.start[i] >= view.to || !inView(idle.row[i])) continue;
+    const left = Math.max(x(idle.start[i]), -2);
+    const width = Math.min(x(idle.end[i]), view.width + 2) - left;
+    if (width < 1.5) continue;
+    const half = (scene.bar / 2) * scene.pixels;
+    found.push({ x: left, y: scene.rows[idle.row[i]].middle - half - view.top, width, height: 2 * half, idle: i });
+  }
+  return found;
+}
+
+/** What a rank held over time, as the corners of an area above its row. */
+function strip(row, view, x) {
+  const { time, bytes } = row.memory;
+  const peak = Math.max(...bytes, 1);
+  const base = row.top - 1 - view.top;
+  const y = (held) => base - (held / peak) * (STRIP - 5);
+  const first = Math.max(upTo(time, view.from) - 1, 0);
+  const corners = [];
+  for (let i = first; i < time.length && time[i] <= view.to; i++) {
+    if (corners.length) corners.push([x(time[i]), corners.at(-1)[1]]);
+    corners.push([Math.max(x(time[i]), 0), y(bytes[i])]);
+  }
+  if (corners.length) corners.push([view.width, corners.at(-1)[1]]);
+  return { row, corners, base, peak };
+}
+
+/** The messages in view as arrows from row to row, and how many there are. */
+function arrowsIn(scene, clock, view, x) {
+  const { message } = scene;
+  const half = (scene.bar / 2) * scene.pixels;
+  const arrow = (i) => {
+    const never = Number.isNaN(clock.received[i]);
+    const [tail, head] = [scene.rows[message.tail[i]].middle, scene.rows[message.head[i]].middle];
+    const lean = Math.sign(head - tail) * half;
+    return {
+      x1: x(clock.sent[i]), y1: tail + lean - view.top,
+      x2: x(never ? clock.sent[i] : clock.received[i]), y2: head - lean - view.top, never, message: i,
+    };
+  };
+  const seen = [];
+  for (let i = 0; i < scene.messageCount; i++) {
+    const got = Number.isNaN(clock.received[i]) ? clock.sent[i] : clock.received[i];
+    if (got < view.from || clock.sent[i] > view.to) continue;
+    seen.push(i);
+  }
+  const drawn = view.arrows && seen.length <= ARROWS ? seen : [];
+  const chosen = view.message >= 0 && !drawn.includes(view.message) ? [view.message] : [];
+  return { arrows: [...drawn, ...chosen].map(arrow), messagesInView: seen.length };
+}
+
+/** Round moments of an axis, about one for each 90 pixels, in the unit that reads best. */
+export function ticks(from, to, x) {
+  const unit = unitOf(Math.max(Math.abs(from), Math.abs(to)));
+  const rough = (to - from) / Math.max((x(to) - x(from)) / 90, 1);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough * 0.999);
+  const places = Math.max(0, -Math.floor(Math.log10((step / unit[1]) * 1.0001)));
+  const found = [];
+  for (let i = Math.ceil(from / step - 1e-9); i * step <= to; i++) {
+    found.push({ x: x(i * step), label: `${((i * step) / unit[1]).toFixed(places)} ${unit[0]}` });
+  }
+  return found;
+}
+
+/** What lies at a point of a draw list: an arrow's end, a span, or idle time; or null. */
+export function hit(list, x, y) {
+  for (const arrow of list.arrows) {
+    for (const [end, ax, ay] of [["receiver", arrow.x2, arrow.y2], ["sender", arrow.x1, arrow.y1]]) {
+      if (Math.hypot(ax - x, ay - y) <= 6) return { message: arrow.message, end };
+    }
+  }
+  let best = null;
+  let nearest = 3;
+  for (const bars of list.bars) {
+    for (let i = 0; i < bars.length; i += 5) {
+      if (y < bars[i + 1] || y >= bars[i + 1] + bars[i + 3]) continue;
+      const away = Math.max(bars[i] - x, x - bars[i] - bars[i + 2], 0);
+      if (away < nearest) [nearest, best] = [away, { span: bars[i + 4] }];
+    }
+  }
+  if (best) return best;
+  const idle = list.idle.find((box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height);
+  return idle ? { idle: idle.idle } : null;
+}

@@ -1,0 +1,102 @@
+// The panels under a timeline: the selected span, the statistics of a range, and the table.
+import { bytes, h, moment, seconds } from "./base.js";
+import { messageLines, numbersOf, placeOf, rowOf, titleOf, waited, whyOf } from "./timeline_words.js";
+
+const LISTED = 300; // spans in the table
+
+function link(words, pressed) {
+  return h("button", { type: "button", class: "dlv-link", onclick: pressed }, words);
+}
+
+function amount(value) {
+  return h("td", { class: "dlv-amount" }, value);
+}
+
+/** All that is known of span i. `go(span)` selects another, `show(where)` a line of source. */
+export function spanPanel(scene, shown, i, { go, show, sourced }) {
+  const clock = scene.clocks[shown];
+  const unit = ["ms", 1e-3];
+  const { span, message } = scene;
+  const rows = [["where", rowOf(scene, i)], ["took", seconds(clock.end[i] - clock.start[i])]];
+  rows.push(["from", `${moment(clock.start[i], unit)} to ${moment(clock.end[i], unit)}`]);
+  if (scene.clocks.length > 1) {
+    const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
+    rows.push(["late by", `${seconds(by.wall.end[i] - by.device.end[i])} (wall clock after the device's, at its end)`]);
+  }
+  if (numbersOf(scene, i)) rows.push(["part of", numbersOf(scene, i)]);
+  const why = whyOf(scene, clock, i);
+  why.forEach(({ words, at }, number) => {
+    const name = number ? "which waited" : "waited";
+    rows.push([name, [words, at >= 0 ? [" ", link("show it", () => go(at))] : null]]);
+  });
+  if (span.nbytes[i] >= 0) rows.push(["size", bytes(span.nbytes[i])]);
+  const flow = span.flow[i];
+  if (flow >= 0) {
+    const [head, ...rest] = messageLines(scene, clock, flow, unit);
+    const ends = [["sender", message.sender[flow]], ["receiver", message.receiver[flow]]];
+    const others = ends.filter(([, at]) => at >= 0 && at !== i).map(([name, at]) => [" ", link(`go to the ${name}`, () => go(at))]);
+    rows.push(["carries", [[head, ...rest].join(", "), others]]);
+  }
+  if (span.fields[i]) rows.push(["noted", span.fields[i]]);
+  if (span.where[i]) {
+    const place = placeOf(span.where[i]);
+    rows.push(["line", sourced(span.where[i]) ? link(place, () => show(span.where[i])) : place]);
+  }
+  return h("table", {}, h("caption", {}, titleOf(scene, i)), h("tbody", {}, rows.map(([name, value]) =>
+    h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)))));
+}
+
+/** The statistics of a range: by kind, and by rank. */
+export function statisticsPanel(scene, clock, found, { go }) {
+  const kinds = h("table", { class: "dlv-kinds" },
+    h("caption", {}, "What it holds"),
+    head(["kind", "count", "total", "min", "mean", "max"]),
+    h("tbody", {}, found.kinds.map((own) => h("tr", {}, h("th", { scope: "row" }, own.kind), amount(own.count),
+      ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
+  const parts = ["compute", "update", "communication", "other", "idle"].filter((name) => name === "idle" || found.ranks.some((own) => own[name] > 0));
+  const longest = Math.max(...found.ranks.map((own) => length(clock, own.longest)));
+  const first = found.ranks.find((own) => length(clock, own.longest) === longest);
+  const ranks = h("table", { class: "dlv-ranks" },
+    h("caption", {}, "Where each rank's time went"),
+    head(["rank", ...parts, "waited"], "its longest wait"),
+    h("tbody", {}, found.ranks.map((own) => h("tr", {}, h("th", { scope: "row" }, own.rank),
+      [...parts, "waited"].map((name) => amount(seconds(own[name]))),
+      h("td", {}, own.longest < 0 ? "none" : [
+        own === first ? h("strong", {}, "longest: ") : null,
+        link(waited(scene, clock, own.longest) || `waited ${seconds(length(clock, own.longest))}`, () => go(own.longest)),
+      ])))));
+  return [ranks, kinds];
+}
+
+function length(clock, span) {
+  return span < 0 ? -1 : clock.end[span] - clock.start[span];
+}
+
+function head(names, last) {
+  return h("thead", {}, h("tr", {},
+    names.map((name, i) => h("th", { scope: "col", class: i ? "dlv-amount" : null }, name)),
+    last ? h("th", { scope: "col" }, last) : null));
+}
+
+/** The spans that lie in part between two moments, as a table, by start. */
+export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go }) {
+  const places = [];
+  for (let i = 0; i < scene.count; i++) {
+    if (clock.end[i] < from || clock.start[i] > to || hidden.has(scene.kindOf[i]) || (matches && !matches[i])) continue;
+    places.push(i);
+  }
+  places.sort((a, b) => clock.start[a] - clock.start[b] || clock.end[b] - clock.end[a]);
+  const unit = ["ms", 1e-3];
+  const listed = places.slice(0, LISTED);
+  const more = places.length > LISTED ? `; the first ${LISTED} are listed, zoom in for others` : "";
+  return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
+    h("table", {},
+      h("caption", {}, `${places.length.toLocaleString("en")} spans in view${more}`),
+      head(["span", "where", "from", "took"], "waited for"),
+      h("tbody", {}, listed.map((i) => h("tr", { "aria-selected": i === chosen ? "true" : null },
+        h("th", { scope: "row" }, link(titleOf(scene, i), () => go(i))),
+        h("td", {}, rowOf(scene, i)),
+        amount(moment(clock.start[i], unit)),
+        amount(seconds(clock.end[i] - clock.start[i])),
+        h("td", {}, waited(scene, clock, i)))))));
+}

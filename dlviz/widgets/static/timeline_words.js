@@ -1,0 +1,76 @@
+// A timeline in words: a span, a wait and why, idle time, a message; for hover, panels and listeners.
+import { bytes, moment, seconds } from "./base.js";
+
+const NUMBERS = ["step", "stage", "microbatch", "bucket"];
+
+/** Kind and whole name of a span. */
+export function titleOf(scene, i) {
+  const { kind, name } = scene.span;
+  return name[i] && name[i] !== kind[i] ? `${kind[i]}: ${name[i]}` : scene.span.label[i];
+}
+
+/** The row's name, on which a span lies. */
+export function rowOf(scene, i) {
+  return scene.rows[scene.slots[scene.slotOf[i]].row].label;
+}
+
+/** Step, stage, microbatch and bucket of a span, as far as it has them. */
+export function numbersOf(scene, i) {
+  return NUMBERS.filter((name) => scene.span[name][i] >= 0).map((name) => `${name} ${scene.span[name][i]}`).join(", ");
+}
+
+/**
+ * Why a span waited, link by link: whom it waited for and what that one was doing; where that one
+ * waited as well, whom it waited for in turn. Each link has words and the span it leads to (or -1).
+ */
+export function whyOf(scene, clock, i) {
+  const links = [];
+  const seen = new Set([i]);
+  for (let wait = clock.waits.get(i); wait && links.length < 6; wait = clock.waits.get(links.at(-1).at)) {
+    links.push({ words: wait.why, at: wait.at });
+    if (seen.has(wait.at)) break; // they wait for each other
+    seen.add(wait.at);
+  }
+  return links;
+}
+
+export function waited(scene, clock, i) {
+  const why = whyOf(scene, clock, i);
+  return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join("; that one waited ")}` : "";
+}
+
+/** A span in lines, the first its title. */
+export function spanLines(scene, clock, i, unit) {
+  const lines = [titleOf(scene, i), `${rowOf(scene, i)}: ${seconds(clock.end[i] - clock.start[i])}, from ${moment(clock.start[i], unit)}`];
+  const { nbytes, fields, where } = scene.span;
+  return [
+    ...lines, numbersOf(scene, i), waited(scene, clock, i),
+    nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(where[i]),
+  ].filter(Boolean);
+}
+
+/** Idle time in lines. */
+export function idleLines(scene, clock, i, unit) {
+  const { idle } = clock;
+  const own = scene.rows[idle.row[i]].label;
+  return ["idle", `${own}: ${seconds(idle.end[i] - idle.start[i])}, from ${moment(idle.start[i], unit)}`, idle.why[i]];
+}
+
+/** A message in lines. */
+export function messageLines(scene, clock, i, unit) {
+  const { src, dst, nbytes, offset, count, op } = scene.message;
+  const got = clock.received[i];
+  const cells = count[i] === 1 ? `cell ${offset[i]}` : `cells ${offset[i]}–${offset[i] + count[i] - 1}`;
+  return [
+    `message rank ${src[i]} → rank ${dst[i]}`,
+    nbytes[i] >= 0 ? bytes(nbytes[i]) : "",
+    offset[i] >= 0 ? `${cells}, ${op[i]}` : "",
+    `sent at ${moment(clock.sent[i], unit)}`,
+    Number.isNaN(got) ? "never received" : `received at ${moment(got, unit)}`,
+  ].filter(Boolean);
+}
+
+/** The last part of a file's path, and the line. */
+export function placeOf(where) {
+  return where.split(/[/\\]/).at(-1);
+}

@@ -1,0 +1,246 @@
+"""The Timeline: what every rank and lane did and when, to zoom, search, select and follow.
+
+The state holds columns, not an object for each span, so that 100,000 spans arrive and are drawn
+within a second. Spans come by *slot*: the spans of one row and depth, which follow each other, so
+that the front end finds those in view by binary search. Times are whole numbers of a quantum that
+is a hundred-millionth of the whole or less, each start as its distance from the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dlviz.metrics import COMMUNICATION, COMPUTE, OTHER, UPDATE
+from dlviz.viz import text
+from dlviz.viz.clocks import clock_of, message_times, span_times
+from dlviz.viz.idle import idle
+from dlviz.viz.labels import labels_of
+from dlviz.viz.layout import BAR, Plan, ends, laid_out
+from dlviz.viz.steps import messages_in, spans_in
+from dlviz.viz.waits import WAITING, waits
+from dlviz.widgets.source import sources
+from dlviz.widgets.view import View, column, indexed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dlviz.trace import Trace
+
+WIDE = 400  # characters of a line under the title: the page wraps it
+NUMBERS = ("rank", "depth", "step", "stage", "microbatch", "bucket", "peer", "nbytes")
+
+
+class Timeline(View):
+    """The spans of every rank and lane over time, with messages, idle time and memory.
+
+    `step` shows one step of the program; `clock` ("device" or "wall") is the one shown at first, by
+    default the one the Trace bears: of a paced run the reader may change it. Of more than
+    `max_spans` spans the longest are shown, and the heading says so. Raises ValueError where the
+    Trace has no such clock or step.
+    """
+
+    module = "timeline"
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        step: int | None = None,
+        clock: str | None = None,
+        title: str | None = None,
+        theme: str = "auto",
+        max_spans: int = 200_000,
+    ):
+        self._shown = {"step": step, "clock": clock_of(trace, clock), "title": title}
+        self._trace = trace
+        super().__init__(trace, _state(trace, **self._shown, max_spans=max_spans), theme)
+
+    def picture(self) -> Figure:
+        from dlviz.viz import print
+
+        return print.timeline(self._trace, **self._shown)
+
+
+def _state(
+    trace: Trace, step: int | None, clock: str, title: str | None, max_spans: int
+) -> dict[str, Any]:
+    spans = trace.spans
+    drawn = spans_in(trace, step)
+    lines = text.provenance(trace, clock, WIDE)
+    if len(drawn) > max_spans:
+        start, end = span_times(trace, clock)
+        longest = np.argsort((start - end)[drawn], kind="stable")[:max_spans]
+        lines.append(f"The longest {max_spans:,} of {len(drawn):,} spans are shown.")
+        drawn = np.sort(drawn[longest])
+    arrows = messages_in(trace, step)
+    arrows = arrows[np.isfinite(message_times(trace, clock)[0][arrows])]
+    plan = laid_out(trace, clock, drawn, arrows)
+    order, slots = _slots(trace, plan, drawn)
+    place = np.full(len(spans) + 1, -1)
+    place[order] = np.arange(len(order))
+
+    other = "device" if clock == "wall" else "wall"
+    paced = trace.meta["clock"] == "paced" and np.isfinite(span_times(trace, other)[0][drawn]).all()
+    plans = [plan] + ([laid_out(trace, other, drawn, arrows)] if paced else [])
+    tail, head = ends(trace, plan.y)
+    level = {y: number for number, y in enumerate(plan.y.values())}
+    arrows = arrows[np.isfinite(tail[arrows] + head[arrows])]
+    table = trace.messages
+    carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
+    return {
+        "title": text.short(title or "Timeline", 90),
+        "lines": lines,
+        "pixels": plan.pixels,
+        "bar": BAR,
+        "rows": [
+            {"rank": rank, "label": text.row(rank, lane), "y": y}
+            for (rank, lane), y in plan.y.items()
+        ],
+        "slots": slots,
+        "count": len(order),
+        "spans": {
+            "row": column(order),
+            "kind": indexed(spans.kind[order].tolist()),
+            "label": indexed(np.array(labels_of(trace), object)[order].tolist()),
+            "name": indexed(spans.name[order].tolist()),
+            "where": indexed(spans.where[order].tolist()),
+            "fields": indexed([_words(fields) for fields in spans.fields[order].tolist()]),
+            "flow": column(_shown_flow(spans.flow[order], arrows, len(table))),
+            **{name: column(spans[name][order]) for name in NUMBERS},
+        },
+        "messages": {
+            "shown": len(arrows),
+            "row": column(arrows),
+            "op": indexed([text.done(op) for op in table.op[arrows].tolist()]),
+            "tail": column([level[y] for y in tail[arrows].tolist()]),
+            "head": column([level[y] for y in head[arrows].tolist()]),
+            "sender": column(carrier["src"][arrows]),
+            "receiver": column(carrier["dst"][arrows]),
+            **{
+                name: column(table[name][arrows])
+                for name in ("src", "dst", "nbytes", "offset", "count")
+            },
+        },
+        "clocks": [_clock(trace, one, order, arrows, place) for one in plans],
+        "memory": _memory(trace) if step is None else [],
+        "groups": {
+            "compute": COMPUTE,
+            "update": UPDATE,
+            "communication": COMMUNICATION,
+            "other": OTHER,
+            "waiting": WAITING,
+        },
+        "sources": sources(trace),
+    }
+
+
+def _slots(trace: Trace, plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The spans `drawn` by slot and start, and each slot: its row, its top and bottom from the
+    row's middle in rows, and how many spans are in it."""
+    spans = trace.spans
+    at = {key: number for number, key in enumerate(plan.y)}
+    row = np.fromiter(
+        map(at.__getitem__, zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)), int
+    )[drawn]
+    top, bottom = plan.top[drawn], plan.bottom[drawn]
+    order = np.lexsort((plan.end[drawn], plan.start[drawn], -bottom, top, row))
+    keys = np.stack([row, top, bottom], axis=1)[order]
+    new = np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1)) + 1
+    edges = [0, *new.tolist(), len(order)] if len(order) else []
+    middles = list(plan.y.values())
+    slots = []
+    for first, after in zip(edges, edges[1:], strict=False):
+        number, high, low = int(keys[first, 0]), keys[first, 1], keys[first, 2]
+        y = middles[number]
+        shape = {"top": round(float(high) - y, 4), "bottom": round(float(low) - y, 4)}
+        slots.append({"row": number, "count": after - first, **shape})
+    return drawn[order], slots
+
+
+def _clock(
+    trace: Trace, plan: Plan, order: np.ndarray, arrows: np.ndarray, place: np.ndarray
+) -> dict[str, Any]:
+    """All that bears the times of one clock."""
+    quantum = 10.0 ** (math.floor(math.log10(plan.high - plan.low)) - 8)
+
+    def whole(times: np.ndarray) -> np.ndarray:
+        return np.rint(times / quantum).astype(np.int64)
+
+    begin = whole(plan.start[order] - plan.low)
+    waiting = {
+        int(place[row]): wait
+        for row, wait in waits(trace, clock=plan.clock).items()
+        if place[row] >= 0
+    }
+    holes = idle(trace, order, plan.low, plan.high, clock=plan.clock)
+    hole = whole(holes.start - plan.low)
+    level = {rank: number for number, (rank, _) in reversed([*enumerate(plan.y)])}
+    sent, received = message_times(trace, plan.clock)
+    never = ~np.isfinite(received[arrows])
+    got = whole(np.where(never, 0.0, received[arrows] - plan.low))
+    return {
+        "name": plan.clock,
+        "axis": text.TIMES[plan.clock],
+        "memory": plan.clock == "device" or trace.meta["clock"] == "wall",
+        "low": plan.low,
+        "high": plan.high,
+        "quantum": quantum,
+        "start": column(np.diff(begin, prepend=0)),
+        "length": column(whole(plan.end[order] - plan.low) - begin),
+        "sent": column(whole(sent[arrows] - plan.low)),
+        "received": [None if lost else at for at, lost in zip(got.tolist(), never, strict=True)],
+        "waits": {
+            "span": list(waiting),
+            "why": indexed([f"for {wait.whom}, {wait.doing}" for wait in waiting.values()]),
+            "at": column([int(place[wait.span]) for wait in waiting.values()]),
+        },
+        "idle": {
+            "row": column([level[rank] for rank in holes.rank.tolist()]),
+            "start": column(np.diff(hole, prepend=0)),
+            "length": column(whole(holes.end - plan.low) - hole),
+            "why": indexed(holes.why),
+            "at": column(place[holes.span]),
+            "count": len(hole),
+        },
+    }
+
+
+def _carriers(trace: Trace, place: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Of each message the place of the shown span that carries it on its rank in `ranks`, or -1."""
+    spans, found = trace.spans, np.full(len(ranks), -1)
+    rows = np.flatnonzero(spans.flow >= 0)
+    rows = rows[spans.rank[rows] == ranks[spans.flow[rows]]]
+    found[spans.flow[rows[::-1]]] = place[rows[::-1]]  # the first of several
+    return found
+
+
+def _shown_flow(flow: np.ndarray, arrows: np.ndarray, messages: int) -> np.ndarray:
+    """Flows as places among the messages shown."""
+    place = np.full(messages + 1, -1)
+    place[arrows] = np.arange(len(arrows))
+    return place[flow]
+
+
+def _words(fields: dict[str, Any] | None) -> str:
+    return ", ".join(f"{name} {value}" for name, value in (fields or {}).items())
+
+
+def _memory(trace: Trace) -> list[dict[str, Any]]:
+    """Of each rank that told of its memory: times in seconds and bytes held from then on."""
+    told = []
+    for rank in np.unique(trace.memory.rank).tolist():
+        own = trace.memory[trace.memory.rank == rank]
+        held: dict[str, int] = {}
+        times, totals = [], []
+        for i in np.argsort(own.time, kind="stable").tolist():
+            held[own.what[i]] = max(int(own.nbytes[i]), 0)
+            if times and times[-1] == own.time[i]:
+                totals[-1] = sum(held.values())
+            else:
+                times.append(float(own.time[i]))
+                totals.append(sum(held.values()))
+        told.append({"rank": rank, "time": times, "bytes": totals})
+    return told
