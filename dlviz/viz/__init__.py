@@ -1,4 +1,10 @@
-"""Views: each `name(trace, ...)` gives a plotly Figure and does nothing else."""
+"""Views: each `name(trace, ...)` gives a plotly Figure and does nothing else.
+
+Those in `dlviz.viz.print` give a matplotlib Figure, for paper.
+"""
+
+from importlib import import_module
+from typing import Any
 
 from dlviz.viz.breakdown import breakdown
 from dlviz.viz.contributions import decode, encode
@@ -22,3 +28,9 @@ __all__ = [
     "timeline_table",
     "waited_for",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "print":  # loads matplotlib, which the others do without
+        return import_module("dlviz.viz.print")
+    raise AttributeError(f"module 'dlviz.viz' has no attribute {name!r}")

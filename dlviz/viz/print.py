@@ -1,0 +1,334 @@
+"""Timeline and messages for paper: matplotlib figures, to be saved as SVG, PDF or PNG.
+
+    figure = dlviz.viz.print.timeline(run.trace, step=3)
+    figure.savefig("step.pdf")
+
+Colours, patterns, rows and strips are those of `viz.timeline` and `viz.messages_grid`. Nothing can
+be pointed at on paper, so a label stands wherever it fits. Lengths are inches (paper.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from dlviz.viz import palette, paper, text
+from dlviz.viz.clocks import clock_of, message_times
+from dlviz.viz.contributions import UNKNOWN
+from dlviz.viz.frames import Frame
+from dlviz.viz.labels import labels_of
+from dlviz.viz.layout import BAR, Plan, ends, laid_out
+from dlviz.viz.scene import RULED, Run, Scene
+from dlviz.viz.steps import spans_in
+from dlviz.viz.timeline import ARROWS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dlviz.trace import Trace
+
+INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
+EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
+CELLS = 0.62  # height of a rank's cells where rows are 1 apart
+ROW, HEAD, GUTTER = 0.34, 0.38, 0.18  # inches: a rank's row, the words over a panel, between two
+SMALLEST = 0.6  # inches: the width of a panel
+
+
+def timeline(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    clock: str | None = None,
+    messages: bool = True,
+    theme: str = "light",
+    title: str | None = None,
+    max_spans: int = 20_000,
+    width: float = 7.2,
+) -> Figure:
+    """The spans of every rank and lane over time, and an arrow for each message, `width` inches
+    wide.
+
+    Arguments are those of `viz.timeline`. Of more than `max_spans` spans the longest are drawn, and
+    more than 150 messages are left out; the subtitle says so. Raises ValueError where the Trace has
+    no such clock or step, for another theme, and for less than 3 inches.
+    """
+    clock = clock_of(trace, clock)
+    drawn = spans_in(trace, step)
+    arrows = np.arange(len(trace.messages) if messages else 0)
+    if step is not None:
+        arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
+    plan = laid_out(trace, clock, drawn, arrows)
+    drawn = drawn[np.isfinite(plan.end - plan.start)[drawn]]
+    lines = text.provenance(trace, clock)
+    if len(drawn) > max_spans:
+        longest = np.argsort((plan.start - plan.end)[drawn], kind="stable")[:max_spans]
+        lines.append(f"The longest {max_spans:,} of {len(drawn):,} spans are drawn.")
+        drawn = np.sort(drawn[longest])
+    if len(arrows) > ARROWS:
+        lines.append(
+            f"{len(arrows):,} messages are too many for arrows: draw a step, "
+            "or some ranks, trace.only(rank=...)."
+        )
+        arrows = arrows[:0]
+
+    tails, heads, got = _ends(trace, plan, arrows)
+    bars, entries = _bars(trace, plan, drawn, width)
+    entries += paper.marks(theme, bool(got.any()), bool((~got).any()))
+
+    lowest = max(plan.y.values(), default=0.0)
+    body = (lowest + 1.2) * plan.pixels / INCH
+    figure, foot = paper.sheet(title or "Timeline", lines, entries, body + paper.AXIS, width, theme)
+    names = [paper.written(text.row(rank, lane)) for rank, lane in plan.y]
+    left = paper.beside(names)
+    place = left, foot + paper.AXIS, width - left - paper.MARGIN - EDGE, body
+    axes = paper.axes(figure, place, theme)
+    room = (plan.high - plan.low) * 0.01
+    axes.set_xlim((plan.low - room) / plan.size, (plan.high + room) / plan.size)
+    axes.set_ylim(lowest + 0.6, -0.6)
+    paper.ticks(axes)
+    axes.set_yticks(list(plan.y.values()), names, **paper.WORDS)
+    axes.grid(axis="x")
+    times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
+    axes.set_xlabel(times, loc="right", **paper.WORDS)
+    for collection in bars:
+        axes.add_collection(collection, autolim=False)
+    paper.arrows(axes, tails, heads, got, theme)
+    _labels(axes, trace, plan, drawn)
+
+    faint, across = palette.colors(theme)["faint"], axes.get_yaxis_transform()
+    for rank in sorted(set(trace.ranks) - set(trace.spans.rank.tolist())):
+        told, y = f"rank {rank} recorded nothing", plan.y[rank, ""]
+        paper.label(axes, 0.02, y, told, faint, ha="left", transform=across)
+    if not plan.y:
+        paper.label(axes, 0.5, 0.0, "nothing was recorded", faint, transform=across)
+    return figure
+
+
+def messages(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    buffer: str | None = None,
+    theme: str = "light",
+    title: str | None = None,
+    columns: int = 3,
+    max_frames: int = 24,
+    width: float = 7.2,
+) -> Figure:
+    """The messages step by step as small panels, `columns` side by side on `width` inches.
+
+    A panel shows the cells of every rank's watched buffer after the messages of its step, a stripe
+    for each rank whose contribution a cell holds; cells sent have a solid frame, those received a
+    dashed one. Arguments are those of `viz.messages_grid`. Raises ValueError for a buffer that was
+    not watched, for another theme, for less than 3 inches and for fewer than one column or frame.
+    """
+    for name, value in (("columns", columns), ("max_frames", max_frames)):
+        if value < 1:
+            raise ValueError(f"{name}={value!r} leaves no panel to draw: use 1 or more.")
+    scene = Scene(trace, step, buffer)
+    shown = scene.frames[:max_frames]
+    columns = min(columns, len(shown))
+    lines = [*text.provenance(trace, "device"), *scene.notes]
+    if len(shown) < len(scene.frames):
+        lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
+
+    high = max(len(scene.rows), 3) * ROW
+    body = -(-len(shown) // columns) * (high + HEAD)
+    entries = _legend(scene, shown, theme)
+    heading = title or "Messages, all steps"
+    figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
+    names = [f"rank {rank}" for rank in scene.rows]
+    left = paper.beside(names)
+    wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
+    if wide < SMALLEST:
+        raise ValueError(
+            f"columns={columns!r} leave {max(wide, 0):.1f} inches to a panel, which needs "
+            f"{SMALLEST:g}: use fewer columns, or a larger width than {width:g}."
+        )
+    ink, faint = (palette.colors(theme)[name] for name in ("ink", "faint"))
+    for i, frame in enumerate(shown):
+        line, column = divmod(i, columns)
+        x = left + column * (wide + GUTTER)
+        y = foot + paper.AXIS + body - (line + 1) * (high + HEAD)
+        axes = paper.axes(figure, (x, y, wide, high), theme)
+        axes.set_yticks(range(len(names)), names if column == 0 else [], **paper.WORDS)
+        _panel(axes, scene, frame, theme)
+        paper.write(figure, x, y + high + 0.16, frame.name, paper.BODY, ink, "bold")
+        told = paper.cut(scene.summary(frame), wide, paper.LABEL)
+        paper.write(figure, x, y + high + 0.03, told, paper.LABEL, faint)
+        if i + columns < len(shown) or not scene.arrays:
+            axes.set_xticks([])
+    if scene.arrays:
+        beyond = " (arrows beyond it: not from or to its cells)" if scene.strays else ""
+        told = paper.written(scene.title) + beyond
+        paper.write(figure, left, foot + 0.1, told, paper.BODY, ink)
+    return figure
+
+
+def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
+    """One frame: the cells and whose contributions they hold, its messages over them."""
+    right = max(sum(_aside(scene)), scene.length) if scene.strays else scene.length
+    axes.set_xlim(-0.02 * scene.length, 1.02 * right)
+    axes.set_ylim(max(len(scene.rows), 3) - 0.5, -0.5)
+    paper.ticks(axes, whole=True)
+    axes.add_collection(_empty(scene, theme), autolim=False)
+    axes.grid(visible=not scene.arrays, axis="y")  # else the cells show where a rank's row is
+    slot = CELLS / max(scene.trace.meta["ranks"], 1)
+    for source, runs in _held(scene, frame).items():
+        style = _source(source)[1]
+        row = np.array([scene.place[run.rank] for run in runs], float)
+        top = row - CELLS / 2 + (0 if source == UNKNOWN else source * slot)
+        bottom = top + (CELLS if source == UNKNOWN else slot)
+        edges = np.array([run.low for run in runs]), np.array([run.high for run in runs])
+        axes.add_collection(paper.boxes(*edges, top, bottom, paper.look(style)), autolim=False)
+        for run, middle in zip(runs, ((top + bottom) / 2).tolist(), strict=True):
+            if run.unknown or run.counts[source] > 1:
+                mark = "?" if run.unknown else f"×{run.counts[source]}"
+                paper.label(axes, (run.low + run.high) / 2, middle, mark, style.ink, paper.MARK)
+
+    table, rows = scene.trace.messages, np.array(frame.messages, int)
+    got, placed = np.isfinite(table.received[rows]), table.offset[rows] >= 0
+    src, dst = (
+        np.array([scene.place[rank] for rank in column[rows].tolist()], float)
+        for column in (table.src, table.dst)
+    )
+    low, end = table.offset[rows], table.offset[rows] + table.count[rows]
+    outlines = _outlines(theme)
+    for name, row, chosen in (("cells sent", src, placed), ("cells received", dst, placed & got)):
+        left, right, middle = low[chosen], end[chosen], row[chosen]
+        boxes = paper.boxes(left, right, middle - CELLS / 2, middle + CELLS / 2, outlines[name])
+        axes.add_collection(boxes, autolim=False)
+    x, lean = _across(scene, frame), np.sign(dst - src) * CELLS / 2
+    tails, heads = np.stack([x, src + lean], axis=1), np.stack([x, dst - lean], axis=1)
+    paper.arrows(axes, tails, heads, got, theme)
+
+
+def _held(scene: Scene, frame: Frame) -> dict[int, list[Run]]:
+    """The stretches of cells that hold something of each rank, and those of which one can't say, as
+    UNKNOWN's."""
+    held: dict[int, list[Run]] = {}
+    for run in scene.runs(frame):
+        sources = [rank for rank, count in enumerate(run.counts) if count > 0]
+        for source in [UNKNOWN] if run.unknown else sources:
+            held.setdefault(source, []).append(run)
+    return held
+
+
+def _source(rank: int) -> tuple[str, palette.Style]:
+    """Name and style of what a rank contributed."""
+    if rank == UNKNOWN:
+        return "not a sum of contributions", palette.UNDECODED
+    return f"from rank {rank}", palette.rank_style(rank)
+
+
+def _empty(scene: Scene, theme: str) -> LineCollection:
+    """The cells of each rank's buffer, empty."""
+    lines = []
+    for rank, place in scene.frames[0].snapshots.items():
+        middle, length = scene.place[rank], len(scene.arrays[place])
+        top, bottom = middle - CELLS / 2, middle + CELLS / 2
+        marks = range(length) if length <= RULED else scene.bounds[scene.bounds < length].tolist()
+        lines += [[(mark, top), (mark, bottom)] for mark in [*marks, length]]
+        lines += [[(0, edge), (length, edge)] for edge in (top, bottom)]
+    return LineCollection(lines, colors=palette.colors(theme)["faint"], linewidths=0.4, alpha=0.6)
+
+
+def _aside(scene: Scene) -> tuple[float, float]:
+    """From where, and how widely, messages run whose cells are not in the buffer: beyond it."""
+    return (1.06 * scene.length, 0.12 * scene.length) if scene.arrays else (0.0, scene.length)
+
+
+def _across(scene: Scene, frame: Frame) -> np.ndarray:
+    """Where each message's arrow runs: over its cells, side by side with others of the same."""
+    table = scene.trace.messages
+    at = [(int(table.offset[row]), int(table.count[row])) for row in frame.messages]
+    many, seen, places = Counter(at), Counter(), []
+    for cells in at:
+        seen[cells] += 1
+        low, wide = cells if cells[0] >= 0 else _aside(scene)
+        places.append(low + wide * seen[cells] / (many[cells] + 1))
+    return np.array(places, float)
+
+
+def _outlines(theme: str) -> dict[str, dict[str, Any]]:
+    """How the cells that a message took, and those that it reached, are framed."""
+    solid = {"facecolor": "none", "edgecolor": palette.colors(theme)["ink"], "linewidth": 1.3}
+    return {"cells sent": solid, "cells received": {**solid, "linestyle": (0, (1.5, 1))}}
+
+
+def _legend(scene: Scene, shown: list[Frame], theme: str) -> list[tuple[str, Any]]:
+    """The entries for what the frames `shown` hold."""
+    sources = {source for frame in shown for source in _held(scene, frame)}
+    entries = []
+    for source in sorted(sources, key=lambda source: (source == UNKNOWN, source)):
+        name, style = _source(source)
+        entries.append((name, Patch(**paper.look(style))))
+    table, rows = scene.trace.messages, [row for frame in shown for row in frame.messages]
+    got, placed = np.isfinite(table.received[rows]), table.offset[rows] >= 0
+    drawn = {"cells sent": placed.any(), "cells received": (placed & got).any()}
+    entries += [(name, Patch(**look)) for name, look in _outlines(theme).items() if drawn[name]]
+    return entries + paper.marks(theme, bool(got.any()), bool((~got).any()))
+
+
+def _bars(
+    trace: Trace, plan: Plan, drawn: np.ndarray, width: float
+) -> tuple[list[PathCollection], list[tuple[str, Any]]]:
+    """One collection of rectangles for each kind of the spans `drawn`, and the legend's entries.
+
+    Kinds of a caller's own, which share a style, share a collection. Where bars are crowded their
+    outlines get thinner, and one that is narrower than its outline is all of its fill's colour.
+    """
+    points = 72 * width / (plan.high - plan.low) * (plan.end - plan.start)
+    crowd = min(72 * width * len(plan.y) / (4 * max(len(drawn), 1)), 1.0)
+    kinds = trace.spans.kind[drawn]
+    own = sorted(set(kinds.tolist()) - set(palette.KINDS))
+    groups = [(kind, palette.KINDS[kind], kinds == kind) for kind in palette.KINDS]
+    groups.append((", ".join(own), palette.OTHER, np.isin(kinds, own)))
+    bars, entries = [], []
+    for name, style, chosen in groups:
+        if chosen.any():
+            here = drawn[chosen]
+            look = paper.look(style)
+            edges = plan.start[here] / plan.size, plan.end[here] / plan.size
+            thin = points[here] < 2 * look["linewidth"]
+            boxes = paper.boxes(*edges, plan.top[here], plan.bottom[here], look, thin)
+            boxes.set_linewidth(max(crowd * look["linewidth"], 0.15))
+            boxes.set_snap(crowd == 1)
+            bars.append(boxes)
+            entries.append((name, Patch(**look)))
+    return bars, entries
+
+
+def _labels(axes: Axes, trace: Trace, plan: Plan, drawn: np.ndarray) -> None:
+    """The label of each span in whose bar it fits."""
+    low, high = axes.viewLim.intervalx
+    points = 72 * axes.bbox.width / paper.DPI / ((high - low) * plan.size)  # to a second
+    wide = (plan.end - plan.start)[drawn] * points - 6
+    tall = (plan.bottom - plan.top)[drawn] * plan.pixels / INCH * 72
+    x = (plan.start + plan.end) / (2 * plan.size)
+    y = (plan.top + plan.bottom) / 2
+    labels, kinds = labels_of(trace), trace.spans.kind.tolist()
+    for i in np.flatnonzero((wide > paper.LABEL) & (tall > 1.2 * paper.LABEL)).tolist():
+        span = int(drawn[i])
+        label = paper.written(labels[span], 24)
+        if 72 * paper.length(label, paper.LABEL) <= wide[i]:
+            ink = palette.style(kinds[span]).ink
+            paper.label(axes, float(x[span]), float(y[span]), label, ink)
+
+
+def _ends(trace: Trace, plan: Plan, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where the arrow of each of the messages `rows` begins and ends, (messages, 2), on the axes,
+    and whether it was received; without those whose other end is not drawn."""
+    sent, received = (column[rows] for column in message_times(trace, plan.clock))
+    tail, head = (column[rows] for column in ends(trace, plan.y))
+    got = np.isfinite(received)
+    lean = np.sign(head - tail) * BAR / 2
+    begin = np.stack([sent / plan.size, tail + lean], axis=1)
+    end = np.stack([np.where(got, received, sent) / plan.size, head - lean], axis=1)
+    drawn = np.isfinite(begin + end).all(axis=1)
+    return begin[drawn], end[drawn], got[drawn]
