@@ -9,7 +9,7 @@ import numpy as np
 
 from dlviz.viz import text
 from dlviz.viz.clocks import clock_of, message_times, span_times
-from dlviz.viz.waits import HOLDERS, ON_ITS_WAY, doing_at, was_doing
+from dlviz.viz.waits import HOLDERS, ON_ITS_WAY, doings
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -31,7 +31,9 @@ class Idle:
     span: np.ndarray
 
 
-def idle(trace: Trace, drawn: np.ndarray, low: float, high: float, *, clock: str | None = None):
+def idle(
+    trace: Trace, drawn: np.ndarray, low: float, high: float, *, clock: str | None = None
+) -> Idle:
     """The Idle between `low` and `high` seconds that the spans `drawn` (rows) leave on each rank.
 
     A rank's own lane is its first as a timeline draws them. Idle ends by a message where one that
@@ -60,17 +62,17 @@ def idle(trace: Trace, drawn: np.ndarray, low: float, high: float, *, clock: str
     begin, finish, last = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
     ender = _enders(trace, ranks, begin, finish, sent, received)
     by_message = (ender >= 0) & ~last
-    middle = (begin + np.fmax(np.where(by_message, sent[ender] if len(sent) else 0.0, 0), begin)) / 2
+    until = np.maximum(np.where(by_message, sent[ender] if len(sent) else 0.0, 0.0), begin)
     why = np.where(last, "nothing left to do", "between two operations").tolist()
     span = np.full(len(begin), -1)
     for peer in np.unique(trace.messages.src[ender[by_message]]).tolist():
         asked = np.flatnonzero(by_message & (trace.messages.src[ender] == peer))
-        doing = doing_at(trace, peer, start, end, middle[asked])
-        for place, row in zip(asked.tolist(), doing.tolist(), strict=True):
-            left = sent[ender[place]] - begin[place]
-            late = left > ON_ITS_WAY * (finish[place] - begin[place])
-            told = was_doing(trace.spans, row) if late else "whose message was already on its way"
-            why[place], span[place] = f"until rank {peer}'s message came, {told}", row if late else -1
+        doing = doings(trace, peer, start, end, begin[asked], until[asked])
+        for place, (row, words) in zip(asked.tolist(), doing, strict=True):
+            late = until[place] - begin[place] > ON_ITS_WAY * (finish[place] - begin[place])
+            told = words if late else "whose message was already on its way"
+            why[place] = f"until a message came from rank {peer}, {told}"
+            span[place] = row if late else -1
     return Idle(ranks, lanes, begin, finish, why, span)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ WAITING = ("wait", "recv")
 FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
 ON_ITS_WAY = 0.01  # of a wait: a message sent within this share of it counts as sent before
 HOLDERS = ("step", "phase")  # kinds that only hold others
+LOOKS = 7  # at what the one waited for was doing
+NOTHING, LITTLE, SOME, MUCH, MOST = range(5)  # what a span says of its rank: see _at
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
 def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
     """Each wait, by its row in `trace.spans`.
 
-    What a rank was doing is its innermost span half-way between the start of the wait and the
-    moment its message was sent, found by binary search among its spans of each lane and depth. Of a
-    lane that its own rank waited for, it is the span half-way through the wait.
+    What a rank was doing is the innermost span in which it was for most of the time between the
+    start of the wait and the moment its message was sent, found by binary search among its spans of
+    each lane and depth. Of a lane that its own rank waited for, it is that of most of the wait.
     """
     clock = clock_of(trace, clock)
     spans = trace.spans
@@ -58,17 +61,17 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
     sent = np.full(len(waiting), np.nan)
     sent[flow >= 0] = message_times(trace, clock)[0][flow[flow >= 0]]
     until = np.fmin(end[waiting], sent)
-    middle = (start[waiting] + np.maximum(until, start[waiting])) / 2
+    until = np.maximum(until, start[waiting])
 
     found = {}
     for peer in np.unique(spans.peer[waiting]).tolist():
         asked = np.flatnonzero(spans.peer[waiting] == peer)
-        doing = doing_at(trace, peer, start, end, middle[asked])
-        for place, row in zip(asked.tolist(), doing.tolist(), strict=True):
+        doing = doings(trace, peer, start, end, start[waiting[asked]], until[asked])
+        for place, (row, words) in zip(asked.tolist(), doing, strict=True):
             span = int(waiting[place])
             length = float(end[span] - start[span])
             late = until[place] - start[span] > ON_ITS_WAY * length
-            why = was_doing(spans, row) if late else "whose message was already on its way"
+            why = words if late else "whose message was already on its way"
             found[span] = Wait(length, f"rank {peer}", why, row if late else -1)
     return found | _lanes_waited_for(trace, start, end)
 
@@ -84,26 +87,54 @@ def _lanes_waited_for(trace: Trace, start: np.ndarray, end: np.ndarray) -> dict[
             waiting.setdefault((rank, name.removeprefix(FOR_LANE)), []).append(span)
     found = {}
     for (rank, lane), asked in waiting.items():
-        middle = (start[asked] + end[asked]) / 2
-        doing = doing_at(trace, rank, start, end, middle, lane)
-        for span, row in zip(asked, doing.tolist(), strict=True):
-            length = float(end[span] - start[span])
-            found[span] = Wait(length, f"lane {lane}", was_doing(spans, row), row)
+        doing = doings(trace, rank, start, end, start[asked], end[asked], lane)
+        for span, (row, words) in zip(asked, doing, strict=True):
+            found[span] = Wait(float(end[span] - start[span]), f"lane {lane}", words, row)
     return found
 
 
-def doing_at(
+def doings(
+    trace: Trace,
+    rank: int,
+    start: np.ndarray,
+    end: np.ndarray,
+    since: np.ndarray,
+    until: np.ndarray,
+    lane: str | None = None,
+) -> Iterator[tuple[int, str]]:
+    """What `rank` did in each stretch from `since` to `until`, on `lane` or on any: the row of the
+    span in which it was most of the time (or -1), and words. `start` and `end` are the spans'.
+
+    Each stretch is looked at in LOOKS moments. A span that only holds others, or none, counts where
+    no moment says more.
+    """
+    moments = since + (until - since) * ((np.arange(LOOKS) + 0.5) / LOOKS)[:, None]
+    rows, says = _at(trace, rank, start, end, moments.ravel(), lane)
+    rows, says = (found.reshape(moments.shape).T.tolist() for found in (rows, says))
+    own = trace.spans.rank == rank
+    first = start[own].min() if own.any() else -np.inf
+    for seen, weights, over in zip(rows, says, until.tolist(), strict=True):
+        floor = next(least for least in (MUCH, SOME, NOTHING) if max(weights) >= least)
+        told = [row for row, weight in zip(seen, weights, strict=True) if weight >= floor]
+        row = max(told, key=told.count)
+        mostly = "" if seen.count(row) == len(seen) else "mostly "
+        nothing = row < 0 and over <= first
+        yield row, "which had not begun" if nothing else _was_doing(trace.spans, row, mostly)
+
+
+def _at(
     trace: Trace,
     rank: int,
     start: np.ndarray,
     end: np.ndarray,
     at: np.ndarray,
-    lane: str | None = None,
-) -> np.ndarray:
-    """The row of what `rank` is doing at each of the times `at`, on `lane` or on any; or -1.
+    lane: str | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The row of what `rank` is doing at each of the times `at`, or -1, and how much it says.
 
     Of several lanes the one that says most is taken: one that works rather than one that waits for
-    a rank, that rather than one that waits for a lane or is between two operations.
+    a rank, then one somewhere in a collective, then one that waits for a lane or is between two
+    operations.
     """
     spans = trace.spans
     own = spans.rank == rank
@@ -122,23 +153,24 @@ def doing_at(
         kind = spans.kind[inner]
         for_lane = np.array([name.startswith(FOR_LANE) for name in spans.name[inner]], bool)
         little = np.isin(kind, HOLDERS) | for_lane
-        says = np.select([inner < 0, little, np.isin(kind, WAITING)], [0, 1, 2], 3)
+        cases = [inner < 0, little, kind == "collective", np.isin(kind, WAITING)]
+        says = np.select(cases, [NOTHING, LITTLE, SOME, MUCH], MOST)
         better = says > best
         answer[better], best[better] = inner[better], says[better]
-    return answer
+    return answer, best
 
 
-def was_doing(spans: Table, row: int) -> str:
+def _was_doing(spans: Table, row: int, mostly: str) -> str:
     if row < 0:
         return "of which the Trace says nothing at that time"
     kind, name, peer = spans.kind[row], spans.name[row], int(spans.peer[row])
     if kind in WAITING:
         whom = f" for rank {peer}" if peer >= 0 else f" {name}" if name.startswith("for ") else ""
-        return f"which was itself waiting{whom}"
+        return f"which was {mostly}itself waiting{whom}"
     if kind in HOLDERS:
-        return f"which was between two operations of {name or kind}"
+        return f"which was {mostly}between two operations of {name or kind}"
     if name and name != kind:
-        return f"which was in {kind} {name}"
+        return f"which was {mostly}in {kind} {name}"
     if spans.microbatch[row] >= 0:
-        return f"which was in {kind} {spans.microbatch[row]}"
-    return f"which was in {kind}"
+        return f"which was {mostly}in {kind} {spans.microbatch[row]}"
+    return f"which was {mostly}in {kind}"

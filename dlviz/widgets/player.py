@@ -247,6 +247,7 @@ def _message(
         "chunks": [taken[0], taken[-1] + 1] if taken else [len(every), len(every) + 1],
         "placed": placed,
         "label": name.removeprefix("the ").removesuffix(" buffer") if placed else "",
+        "what": name,
         "nbytes": int(table.nbytes[row]),
         "sent": float(table.sent[row]),
         "received": received if landed else None,

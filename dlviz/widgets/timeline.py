@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlviz.metrics import COMMUNICATION, COMPUTE, OTHER, UPDATE
-from dlviz.viz import text
+from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import labels_of
@@ -103,7 +103,7 @@ def _state(
         "count": len(order),
         "spans": {
             "row": column(order),
-            "kind": indexed(spans.kind[order].tolist()),
+            "kind": indexed(spans.kind[order].tolist(), first=[*palette.KINDS]),
             "label": indexed(np.array(labels_of(trace), object)[order].tolist()),
             "name": indexed(spans.name[order].tolist()),
             "where": indexed(spans.where[order].tolist()),

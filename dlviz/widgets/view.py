@@ -12,6 +12,7 @@ import io
 import json
 import os
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -106,9 +107,10 @@ def column(values: Any) -> Any:
     return array.tolist()
 
 
-def indexed(values: list[str]) -> dict[str, Any]:
-    """Texts as a list of the different ones and a column of places in it."""
-    places: dict[str, int] = {}
+def indexed(values: list[str], first: Collection[str] = ()) -> dict[str, Any]:
+    """Texts as a list of the different ones, those of `first` in front, and a column of places."""
+    there = set(values) if first else ()
+    places = {value: place for place, value in enumerate(v for v in first if v in there)}
     return {"at": column([places.setdefault(v, len(places)) for v in values]), "of": [*places]}
 
 

@@ -1,1 +1,329 @@
-function render(){}; export default { render };
+// Plays the messages of a run step by step: controls, what is pointed at and chosen, predictions.
+import { clamp, h, write } from "./base.js";
+import { sharedSelection } from "./selection.js";
+import { sourcePanel } from "./source.js";
+import { button, stage, toggle } from "./stage.js";
+import { unpacked } from "./player_list.js";
+import { arithmeticPanel, cellWords, chunksPanel, circlePanel, legend, messagesAt, tablesPanel } from "./player_panels.js";
+
+const SPEEDS = [0.25, 0.5, 1, 2, 4];
+const BEAT = 1600; // ms between two steps at speed 1
+const SPOKEN = 4; // messages read out per step
+const HINT = "Point at a message, a chunk or a rank to see what belongs to it.";
+
+function render({ model, el }) {
+  let shown = { number: 0, speed: SPEEDS.indexOf(1) };
+  let player = build();
+
+  function build() {
+    return playerOf(model, el, shown, (now) => (shown = now));
+  }
+
+  function rebuild() {
+    const focused = player.stop();
+    player = build();
+    if (focused) player.root.focus({ preventScroll: true });
+  }
+
+  model.on("change:state", rebuild);
+  return () => {
+    model.off("change:state", rebuild);
+    player.stop();
+  };
+}
+
+/** A player of the model's state; `remember` is told of the frame and the speed. */
+function playerOf(model, el, { number, speed }, remember) {
+  const scene = unpacked(JSON.parse(model.get("state")));
+  const end = scene.frames.length - 1;
+  number = clamp(number, 0, end);
+  let timer = 0;
+  let chosen = [];
+  let predicting = false;
+  let score = { right: 0, of: 0 };
+  let told = "";
+  let spot = [0, 0]; // row and chunk of the grid that the keys are at
+
+  const frame = stage(el, {
+    name: "message player",
+    look: scene.look,
+    model,
+    title: scene.title,
+    lines: scene.lines,
+    keys: [
+      ["← →", "step back, step on", { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }],
+      [", .", "the same", { ",": () => step(-1), ".": () => step(1) }],
+      ["Space", "play, pause", { " ": () => play(!timer) }],
+      ["Home End", "first, last", { Home: () => go(0), End: () => go(end) }],
+      ["+ −", "faster, slower", { "+": () => faster(1), "=": () => faster(1), "-": () => faster(-1), "−": () => faster(-1) }],
+      ["p", "predict", { p: () => predict.turn() }],
+      ["t", "tables", { t: () => tabled.turn() }],
+      ["Esc", "choose nothing", { Escape: () => shared.choose({}) }],
+    ],
+    onColors() {},
+  });
+
+  const first = button("|◀ first", "first step", () => go(0));
+  const back = button("◀ back", "step back", () => step(-1));
+  const playing = button("▶ play", "play", () => play(!timer));
+  const next = button("next ▶", "step on", () => step(1));
+  const last = button("last ▶|", "last step", () => go(end));
+  const slower = button("−", "slower", () => faster(-1));
+  const rate = h("output", { "aria-label": "speed" });
+  const quicker = button("+", "faster", () => faster(1));
+  const slider = h("input", { type: "range", min: 0, max: end, step: 1, "aria-label": "step", oninput: () => go(Number(slider.value)) });
+  const predict = toggle("predict", "predict mode: say which chunk moves next", false, setPredicting);
+  const tabled = toggle("tables", "show tables in place of the pictures", false, setTabled);
+  frame.controls([first, back, playing, next, last], ["speed", slower, rate, quicker], [predict, tabled]);
+
+  const phase = h("span", { class: "dlv-phase" });
+  const name = h("strong");
+  const summary = h("span");
+  const now = h("p", { class: "dlv-now" }, phase, name, summary);
+  const verdict = h("span", { class: "dlv-verdict" });
+  const points = h("strong", { class: "dlv-score" });
+  const reset = button("reset", "reset the score", () => setScore(0, 0));
+  const guessing = h("div", { class: "dlv-guess", hidden: true }, verdict, points, reset);
+  const circle = circlePanel(scene);
+  const chunks = chunksPanel(scene);
+  const sums = arithmeticPanel(scene, (row) => choose({ message: row }));
+  const tables = tablesPanel(scene, () => (layOut(), chunks.layout()));
+  const source = sourcePanel(scene.sources, choose);
+  const pointed = h("p", { class: "dlv-told" }, HINT);
+  const pictures = h("div", { class: "dlv-pictures" }, circle.root, chunks.root);
+  const below = h("div", { class: "dlv-below" }, sums.root, source.empty ? null : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel));
+  const body = h("div", {}, pictures, pointed, legend(scene), below);
+  frame.body.append(h("div", { class: "dlv-scrub" }, slider), now, guessing, body, tables.root);
+
+  function layOut() {
+    chunks.lay(Math.max(320, chunks.box.clientWidth || 700));
+  }
+
+  function draw() {
+    const { name: called, phase: in_, summary: does } = scene.frames[number];
+    write(phase, in_);
+    phase.hidden = !in_;
+    write(name, number ? `${called} (${number} of ${end})` : "start");
+    write(summary, number ? does : "what each rank holds before the first message");
+    slider.value = String(number);
+    slider.setAttribute("aria-valuetext", `${called}${in_ ? `, ${in_}` : ""}, ${number} of ${end}`);
+    write(rate, `${SPEEDS[speed]}×`);
+    write(playing, timer ? "❚❚ pause" : "▶ play");
+    playing.setAttribute("aria-label", timer ? "pause" : "play");
+    off(first, number === 0);
+    off(back, number === 0);
+    off(next, number === end);
+    off(last, number === end);
+    off(playing, end === 0);
+    off(slower, speed === 0);
+    off(quicker, speed === SPEEDS.length - 1);
+    slider.disabled = end === 0;
+    if (tables.root.hidden) {
+      layOut();
+      circle.draw(number);
+      chunks.draw(number);
+      sums.draw(number);
+      rove();
+    } else tables.draw(number);
+    mark();
+  }
+
+  /** Switches a button off without losing the focus that it may have. */
+  function off(control, value) {
+    if (value && document.activeElement === control) frame.root.focus({ preventScroll: true });
+    control.disabled = value;
+  }
+
+  function go(to, moved = true) {
+    to = clamp(to, 0, end);
+    if (moved) play(false);
+    if (to === number) return;
+    number = to;
+    told = "";
+    remember({ number, speed });
+    point([], HINT);
+    prompt();
+    draw();
+    const { name: called, phase: in_, messages } = scene.frames[number];
+    const words = messages.slice(0, SPOKEN).map((row) => scene.messages[row].sentence);
+    if (messages.length > SPOKEN) words.push(`and ${messages.length - SPOKEN} more messages`);
+    frame.say([[called, in_].filter(Boolean).join(", "), ...words].join(". "));
+  }
+
+  function step(by) {
+    go(number + by);
+  }
+
+  function play(on) {
+    if (on === Boolean(timer)) return;
+    clearTimeout(timer);
+    timer = 0;
+    if (on) {
+      if (predicting) predict.turn(false);
+      if (number === end) go(0);
+      const beat = () => {
+        timer = number + 1 < end ? setTimeout(beat, BEAT / SPEEDS[speed]) : 0;
+        go(number + 1, false);
+      };
+      timer = setTimeout(beat, BEAT / SPEEDS[speed]);
+    }
+    draw();
+  }
+
+  function faster(by) {
+    speed = clamp(speed + by, 0, SPEEDS.length - 1);
+    remember({ number, speed });
+    frame.say(`speed ${SPEEDS[speed]}`);
+    draw();
+  }
+
+  function setTabled(on) {
+    body.hidden = on;
+    tables.root.hidden = !on;
+    draw();
+  }
+
+  // Pointing and choosing
+
+  function point(rows, words) {
+    write(pointed, words);
+    const hot = new Set(rows.map(String));
+    body.classList.toggle("dlv-pointing", hot.size > 0);
+    for (const part of body.querySelectorAll("[data-message]")) part.classList.toggle("dlv-hot", hot.has(part.dataset.message));
+  }
+
+  function pointAt({ target }) {
+    const part = target.closest?.("[data-message], [data-cell], [data-rank]");
+    if (!part) return point([], HINT);
+    const { message, cell, rank } = part.dataset;
+    if (message != null) return point([message], scene.messages[message].sentence);
+    if (rank != null) {
+      const own = [...chunks.groups.values()].filter((group) => group.cell.rank === Number(rank)).map((group) => cellWords(scene, group.cell));
+      return point(messagesAt(scene, number, Number(rank)), own.slice(0, 12).join("\n"));
+    }
+    const at = chunks.cell(cell);
+    point(messagesAt(scene, number, at.rank, at.chunk), cellWords(scene, at));
+  }
+
+  body.addEventListener("pointerover", pointAt);
+  body.addEventListener("focusin", pointAt);
+  body.addEventListener("pointerleave", () => point([], HINT));
+  body.addEventListener("click", ({ target }) => {
+    const part = target.closest?.("svg [data-message], svg [data-cell]");
+    if (!part) return;
+    if (part.dataset.cell && predicting) return guess(part.dataset.cell);
+    const at = part.dataset.cell && chunks.cell(part.dataset.cell);
+    const rows = at ? messagesAt(scene, number, at.rank, at.chunk) : [Number(part.dataset.message)];
+    choose(rows.length ? { message: rows[0] } : {});
+  });
+
+  function choose(value) {
+    shared.choose(value);
+  }
+
+  const shared = sharedSelection(scene.trace, model, (value, own) => {
+    const made = (test) => Object.entries(scene.messages).filter(([, message]) => test(message)).map(([row]) => Number(row));
+    chosen = [];
+    if (value.message != null && scene.frameOf.has(value.message)) chosen = [value.message];
+    else if (value.span != null) chosen = made(({ spans }) => spans.includes(value.span));
+    else if (value.where != null) chosen = made(({ where }) => where.includes(value.where));
+    const here = chosen.some((row) => scene.frameOf.get(row) === number);
+    if (chosen.length && !here) go(Math.min(...chosen.map((row) => scene.frameOf.get(row))));
+    else if (chosen.length && !own) play(false);
+    source.mark(value.where ?? (chosen.length ? scene.messages[chosen[0]].where.find((where) => source.has(where)) : null));
+    mark();
+  });
+
+  function mark() {
+    const rows = new Set(chosen.map(String));
+    for (const part of body.querySelectorAll("[data-message]")) {
+      const is = rows.has(part.dataset.message);
+      part.classList.toggle("dlv-chosen", is);
+      if (part.matches("button")) part.setAttribute("aria-pressed", String(is));
+    }
+  }
+
+  // Predictions
+
+  function setPredicting(on) {
+    predicting = on;
+    told = "";
+    guessing.hidden = !on;
+    if (on) play(false);
+    prompt();
+    rove();
+  }
+
+  function prompt() {
+    const ask = number === end ? "No step is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
+    write(verdict, [told, ask].filter(Boolean).join(" "));
+    write(points, `${score.right} of ${score.of} right`);
+    off(reset, score.of === 0);
+    body.classList.toggle("dlv-predicting", predicting && number < end);
+  }
+
+  function setScore(right, of) {
+    score = { right, of };
+    prompt();
+  }
+
+  function guess(key) {
+    if (number === end) return;
+    const { rank, chunk } = chunks.cell(key);
+    const sent = scene.frames[number + 1].messages.map((row) => scene.messages[row]);
+    const hit = sent.filter(({ src, chunks: [from, to] }) => src === rank && chunk >= from && chunk < to);
+    const called = scene.chunks[chunk].low < 0 ? "what it holds elsewhere" : scene.chunks[chunk].name;
+    const others = sent.slice(0, 4).map(({ src, what }) => `rank ${src} sent ${what}`).join(", ");
+    const more = sent.length > 4 ? ", …" : "";
+    const words = hit.length ? `Right: ${hit[0].sentence}.` : `Wrong: rank ${rank} did not send ${called}. Instead ${others}${more}.`;
+    score = { right: score.right + (hit.length ? 1 : 0), of: score.of + 1 };
+    step(1);
+    told = words;
+    prompt();
+    frame.say(`${words} ${score.right} of ${score.of} right.`);
+  }
+
+  /** Makes one cell of the grid reachable by Tab, while there is something to choose in it. */
+  function rove() {
+    for (const [key, { group }] of chunks.groups) {
+      if (predicting) group.setAttribute("tabindex", key === spot.join(":") ? "0" : "-1");
+      else group.removeAttribute("tabindex");
+    }
+  }
+
+  chunks.grid.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!predicting || event.ctrlKey || event.metaKey || event.altKey || !(by || event.key === "Enter")) return;
+    event.preventDefault();
+    if (!by) return guess(spot.join(":"));
+    spot = [clamp(spot[0] + by[0], 0, scene.rows.length - 1), clamp(spot[1] + by[1], 0, scene.chunks.length - 1)];
+    rove();
+    chunks.groups.get(spot.join(":")).group.focus();
+  });
+  chunks.grid.addEventListener("focusin", ({ target }) => {
+    const key = target.closest("[data-cell]")?.dataset.cell;
+    if (key) spot = key.split(":").map(Number);
+  });
+
+  const resized = new ResizeObserver(() => {
+    if (tables.root.hidden && chunks.box.clientWidth) draw();
+  });
+  resized.observe(chunks.box);
+  draw();
+  prompt();
+  shared.start();
+  return {
+    root: frame.root,
+    stop() {
+      const focused = frame.root.contains(document.activeElement);
+      clearTimeout(timer);
+      resized.disconnect();
+      shared.stop();
+      frame.stop();
+      frame.root.remove();
+      return focused;
+    },
+  };
+}
+
+export default { render };

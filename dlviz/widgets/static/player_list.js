@@ -1,7 +1,7 @@
 // What the player draws, as plain objects: a scene, a frame's number and a width in, positions out.
 
 const LEFT = 58; // pixels of the ranks' names
-const TOP = 34; // chunk names and cell numbers above
+const TOP = 40; // chunk names and cell numbers above
 const GAP = 14; // between two ranks
 const PAD = 4; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
@@ -45,7 +45,7 @@ export function layoutOf(scene, width) {
     for (const { chunk, lane } of lanesOf(scene, number)) lanes[chunk] = Math.max(lanes[chunk], lane + 1);
   });
   const step = scene.chunks.length > 16 ? 4 : 7;
-  const gutters = lanes.map((many) => (many ? 8 : 5) + step * many);
+  const gutters = lanes.map((many) => (many ? 15 : 10) + step * many);
   const beside = scene.chunks.some((chunk) => chunk.from === chunk.to) ? BESIDE : 0;
   const room = width - LEFT - 8 - beside - gutters.reduce((sum, gutter) => sum + gutter, 0);
   const wide = count ? Math.max(NARROWEST, Math.min(120, room / count)) : 0;
@@ -63,13 +63,15 @@ export function layoutOf(scene, width) {
   const upright = longest * LETTER + 4 > wide;
   const lettersShown = Math.min(longest, 16);
   const valueHeight = !count || !scene.values.length ? 12 : upright ? lettersShown * 6.2 + 6 : 18;
-  const narrow = chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
+  const single = wide >= (CHIP * scene.ranks.length) / 2;
+  const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
   const rows = scene.ranks.length ? chipRows(scene.ranks.length, narrow) : 0;
   const stripHeight = Math.min(4, rows) * CHIP;
   const height = 2 * PAD + valueHeight + stripHeight;
   return {
     columns,
     chunks,
+    single,
     upright,
     lettersShown,
     valueHeight,
@@ -99,7 +101,12 @@ function lanesOf(scene, number) {
   });
 }
 
-/** What each rank holds once the messages of a frame have landed: a cell for each rank and chunk. */
+/**
+ * What each rank holds once the messages of a frame have landed: a cell for each rank and chunk.
+ *
+ * Its runs are its columns one by one where they are wide enough to show contributions, else
+ * stretches of columns that hold the same.
+ */
 export function cellsOf(scene, layout, number) {
   const { snapshots } = scene.frames[number];
   const before = number ? scene.frames[number - 1].snapshots : snapshots;
@@ -115,7 +122,7 @@ export function cellsOf(scene, layout, number) {
         const changed = old?.values[column] !== value;
         cell.values.push({ column, text: scene.values[value], changed });
         const last = cell.runs.at(-1);
-        if (last?.hold === hold && last.to === column) last.to = column + 1;
+        if (last?.hold === hold && last.to === column && !layout.single) last.to = column + 1;
         else cell.runs.push({ from: column, to: column + 1, hold });
       }
       return cell;
@@ -165,12 +172,12 @@ export function movesOf(scene, layout, number) {
     boxes.push({ ...shape, what: "sent", y: from });
     if (received != null) boxes.push({ ...shape, what: "received", y: to });
     if (src === dst) continue;
-    const lane = right + 8 + lanes.get(message) * last.step;
+    const lane = right + 14 + lanes.get(message) * last.step;
     const [leaves, enters] = [from + layout.rowHeight / 2 + 4, to + layout.rowHeight / 2 - 4];
     arrows.push({
       message,
       never: received == null,
-      points: [[right + 2, leaves], [lane, leaves], [lane, enters], [right + 3, enters]],
+      points: [[right + 2, leaves], [lane, leaves], [lane, enters], [right + 5, enters]],
     });
   }
   return { boxes, arrows };

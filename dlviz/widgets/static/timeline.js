@@ -82,7 +82,7 @@ function open({ model, el }) {
   const plot = h("div", { class: "dlv-plot" }, scroller, edges, tip);
   const legend = h("div", { class: "dlv-legend", role: "group", "aria-label": "kinds shown" });
   const details = h("div", { class: "dlv-panel", role: "region", "aria-label": "selected span" });
-  const stats = h("div", { class: "dlv-panel", role: "region", "aria-label": "statistics of the range" });
+  const stats = h("div", { class: "dlv-panel dlv-most", role: "region", "aria-label": "statistics of the range" });
   const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
   const source = sourcePanel(scene.sources, (value) => shared.choose(value));
   const sourceBox = h("div", { class: "dlv-panel", hidden: true, role: "region", "aria-label": "source" }, source.panel);

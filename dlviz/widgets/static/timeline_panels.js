@@ -26,7 +26,7 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   if (numbersOf(scene, i)) rows.push(["part of", numbersOf(scene, i)]);
   const why = whyOf(scene, clock, i);
   why.forEach(({ words, at }, number) => {
-    const name = number ? "which waited" : "waited";
+    const name = number ? "and that one" : "waited";
     rows.push([name, [words, at >= 0 ? [" ", link("show it", () => go(at))] : null]]);
   });
   if (span.nbytes[i] >= 0) rows.push(["size", bytes(span.nbytes[i])]);

@@ -21,13 +21,13 @@ export function numbersOf(scene, i) {
 
 /**
  * Why a span waited, link by link: whom it waited for and what that one was doing; where that one
- * waited as well, whom it waited for in turn. Each link has words and the span it leads to (or -1).
+ * waited as well, what the one it waited for was doing in turn. Each link has words and the span it leads to (or -1).
  */
 export function whyOf(scene, clock, i) {
   const links = [];
   const seen = new Set([i]);
   for (let wait = clock.waits.get(i); wait && links.length < 6; wait = clock.waits.get(links.at(-1).at)) {
-    links.push({ words: wait.why, at: wait.at });
+    links.push({ words: links.length ? wait.why.replace(/^for [^,]+, /, "") : wait.why, at: wait.at });
     if (seen.has(wait.at)) break; // they wait for each other
     seen.add(wait.at);
   }
@@ -36,7 +36,7 @@ export function whyOf(scene, clock, i) {
 
 export function waited(scene, clock, i) {
   const why = whyOf(scene, clock, i);
-  return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join("; that one waited ")}` : "";
+  return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join(", ")}` : "";
 }
 
 /** A span in lines, the first its title. */
