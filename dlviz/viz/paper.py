@@ -157,13 +157,13 @@ def arrows(axes: Axes, tails: np.ndarray, heads: np.ndarray, got: np.ndarray, th
             scale_units="xy",
             scale=1,
             units="inches",
-            width=0.018,
-            headwidth=4.8,
-            headlength=5,
-            headaxislength=5,
+            width=0.015,
+            headwidth=5,
+            headlength=5.5,
+            headaxislength=5.5,
             facecolor=colors["ink"],
             edgecolor=colors["paper"],  # a halo, so that arrows show on bars of their own colour
-            linewidth=0.5,
+            linewidth=0.4,
             zorder=3,
         )
     if not got.all():
@@ -197,6 +197,7 @@ def look(style: palette.Style) -> dict[str, Any]:
 
 
 def boxes(
+    name: str,
     left: np.ndarray,
     right: np.ndarray,
     top: np.ndarray,
@@ -204,14 +205,15 @@ def boxes(
     look: dict[str, Any],
     thin: np.ndarray | bool = False,
 ) -> PathCollection:
-    """Rectangles of one look as two paths: the `thin` ones, outlined in their fill's colour, are
-    the second. One path for many is what keeps patterns fast."""
+    """Rectangles of one name and look as two paths: the `thin` ones, outlined in their fill's
+    colour, lie below the others. One path for many is what keeps patterns fast."""
     corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
     boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)  # (boxes, 4, 2)
     thin = np.broadcast_to(thin, len(boxes))
-    paths = [Path.make_compound_path_from_polys(boxes[chosen]) for chosen in (~thin, thin)]
-    outlines = {"edgecolor": [look["edgecolor"], look["facecolor"]]}
-    return PathCollection(paths, zorder=2, hatch_linewidth=0.5, **{**look, **outlines})
+    paths = [Path.make_compound_path_from_polys(boxes[chosen]) for chosen in (thin, ~thin)]
+    outlines = {"edgecolor": [look["facecolor"], look["edgecolor"]]}
+    options = {"label": name, "zorder": 2, "hatch_linewidth": 0.5}
+    return PathCollection(paths, **options, **{**look, **outlines})
 
 
 def write(

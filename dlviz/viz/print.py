@@ -180,12 +180,13 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
     axes.grid(visible=not scene.arrays, axis="y")  # else the cells show where a rank's row is
     slot = CELLS / max(scene.trace.meta["ranks"], 1)
     for source, runs in _held(scene, frame).items():
-        style = _source(source)[1]
+        name, style = _source(source)
         row = np.array([scene.place[run.rank] for run in runs], float)
         top = row - CELLS / 2 + (0 if source == UNKNOWN else source * slot)
         bottom = top + (CELLS if source == UNKNOWN else slot)
         edges = np.array([run.low for run in runs]), np.array([run.high for run in runs])
-        axes.add_collection(paper.boxes(*edges, top, bottom, paper.look(style)), autolim=False)
+        boxes = paper.boxes(name, *edges, top, bottom, paper.look(style))
+        axes.add_collection(boxes, autolim=False)
         for run, middle in zip(runs, ((top + bottom) / 2).tolist(), strict=True):
             if run.unknown or run.counts[source] > 1:
                 mark = "?" if run.unknown else f"×{run.counts[source]}"
@@ -201,7 +202,9 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
     outlines = _outlines(theme)
     for name, row, chosen in (("cells sent", src, placed), ("cells received", dst, placed & got)):
         left, right, middle = low[chosen], end[chosen], row[chosen]
-        boxes = paper.boxes(left, right, middle - CELLS / 2, middle + CELLS / 2, outlines[name])
+        boxes = paper.boxes(
+            name, left, right, middle - CELLS / 2, middle + CELLS / 2, outlines[name]
+        )
         axes.add_collection(boxes, autolim=False)
     x, lean = _across(scene, frame), np.sign(dst - src) * CELLS / 2
     tails, heads = np.stack([x, src + lean], axis=1), np.stack([x, dst - lean], axis=1)
@@ -296,7 +299,7 @@ def _bars(
             look = paper.look(style)
             edges = plan.start[here] / plan.size, plan.end[here] / plan.size
             thin = points[here] < 2 * look["linewidth"]
-            boxes = paper.boxes(*edges, plan.top[here], plan.bottom[here], look, thin)
+            boxes = paper.boxes(name, *edges, plan.top[here], plan.bottom[here], look, thin)
             boxes.set_linewidth(max(crowd * look["linewidth"], 0.15))
             boxes.set_snap(crowd == 1)
             bars.append(boxes)
