@@ -101,7 +101,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     return {
         "title": text.short(title, 200),
         "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
-        "what": scene.title,
+        "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
         "ranks": [_style(style) for style in styles],
         "undecoded": _style(palette.UNDECODED),

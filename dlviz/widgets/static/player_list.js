@@ -6,7 +6,7 @@ const GAP = 14; // between two ranks
 const PAD = 4; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
 const NARROWEST = 11; // of a column; a wider picture than its panel is scrolled
-const LETTER = 6.6; // pixels of a digit
+const LETTER = 6.3; // pixels of a digit
 const CHIP = 14; // a contribution's side, if there is room
 const LANES = 5; // arrows beside each other
 export const MANY = 256; // messages drawn per frame
@@ -45,7 +45,7 @@ export function layoutOf(scene, width) {
     for (const { chunk, lane } of lanesOf(scene, number)) lanes[chunk] = Math.max(lanes[chunk], lane + 1);
   });
   const step = scene.chunks.length > 16 ? 4 : 7;
-  const gutters = lanes.map((many) => (many ? 15 : 10) + step * many);
+  const gutters = lanes.map((many) => (many ? 12 : 9) + step * many);
   const beside = scene.chunks.some((chunk) => chunk.from === chunk.to) ? BESIDE : 0;
   const room = width - LEFT - 8 - beside - gutters.reduce((sum, gutter) => sum + gutter, 0);
   const wide = count ? Math.max(NARROWEST, Math.min(120, room / count)) : 0;
@@ -60,7 +60,7 @@ export function layoutOf(scene, width) {
     return own;
   });
   const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 1);
-  const upright = longest * LETTER + 4 > wide;
+  const upright = longest * LETTER + 3 > wide;
   const lettersShown = Math.min(longest, 16);
   const valueHeight = !count || !scene.values.length ? 12 : upright ? lettersShown * 6.2 + 6 : 18;
   const single = wide >= (CHIP * scene.ranks.length) / 2;
@@ -152,6 +152,17 @@ export function chipsOf(scene, layout, cell, run) {
   }));
 }
 
+/** The runs of a cell, those that stand beside each other and hold the same made one. */
+export function stretches({ runs }) {
+  const whole = [];
+  for (const run of runs) {
+    const last = whole.at(-1);
+    if (last?.hold === run.hold && last.to === run.from) last.to = run.to;
+    else whole.push({ ...run });
+  }
+  return whole;
+}
+
 /** What a contribution's box says of itself, as far as there is room for it. */
 export function chipLabel({ source, count, width, height }) {
   if (height < 8.5) return "";
@@ -172,7 +183,7 @@ export function movesOf(scene, layout, number) {
     boxes.push({ ...shape, what: "sent", y: from });
     if (received != null) boxes.push({ ...shape, what: "received", y: to });
     if (src === dst) continue;
-    const lane = right + 14 + lanes.get(message) * last.step;
+    const lane = right + 12 + lanes.get(message) * last.step;
     const [leaves, enters] = [from + layout.rowHeight / 2 + 4, to + layout.rowHeight / 2 - 4];
     arrows.push({
       message,

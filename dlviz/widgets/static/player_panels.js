@@ -1,6 +1,6 @@
 // The player's panels: ranks on a circle, what each rank holds, the arithmetic, and all as tables.
 import { bytes, h, moment, s, seconds, unitOf, write } from "./base.js";
-import { cellsOf, chipLabel, chipsOf, circleOf, headOf, layoutOf, messagesIn, movesOf } from "./player_list.js";
+import { cellsOf, chipLabel, chipsOf, circleOf, headOf, layoutOf, messagesIn, movesOf, stretches } from "./player_list.js";
 
 const WORDED = 60; // messages put in words per frame
 let panels = 0;
@@ -31,12 +31,7 @@ export function cellWords(scene, cell) {
   const name = chunk.low < 0 ? "" : `, ${chunk.name}`;
   const start = `rank ${cell.rank}${name}`;
   if (!cell.runs.length) return `${start}: no contents were watched`;
-  const runs = [];
-  for (const run of cell.runs) {
-    if (runs.at(-1)?.hold === run.hold) runs.at(-1).to = run.to;
-    else runs.push({ ...run });
-  }
-  const parts = runs.map((run) => {
+  const parts = stretches(cell).map((run) => {
     const own = cell.values.filter(({ column }) => column >= run.from && column < run.to).map(({ text }) => text);
     const few = own.slice(0, 8).join(", ") + (own.length > 8 ? ", …" : "");
     return `${scene.holds[run.hold].says}; contents ${few}`;
@@ -56,7 +51,7 @@ export function circlePanel(scene) {
       radius > 8 && s("text", { x, y, "font-size": Math.min(14, radius * 1.1) }, rank)));
   }
   return {
-    root: h("div", { class: "dlv-circles" }, h("h4", {}, "Who sends to whom"), picture),
+    root: h("div", { class: size > 250 ? "dlv-circles dlv-crowd" : "dlv-circles" }, h("h4", {}, "Who sends to whom"), picture),
     draw(number) {
       const drawn = circleOf(scene, number, size).arrows;
       arrows.replaceChildren(...drawn.map(({ message, never, label, width, path: [start, turn, end], at }) => {
@@ -139,7 +134,7 @@ export function chunksPanel(scene) {
         const style = styleOf(chip.source);
         parts.push(s("rect", { x: chip.x + 0.5, y: chip.y + 0.5, width: Math.max(1, chip.width - 1), height: Math.max(1, chip.height - 1), fill: filled.at(chip.source), stroke: style.edge, class: "dlv-chip" }));
         const label = chipLabel(chip);
-        if (label) parts.push(s("text", { x: chip.x + chip.width / 2, y: chip.y + chip.height / 2 + 0.5, fill: style.ink, class: "dlv-chiplabel" }, label));
+        if (label) parts.push(s("text", { x: chip.x + chip.width / 2, y: chip.y + chip.height / 2 + 0.5, style: `fill: ${style.ink}`, class: "dlv-chiplabel" }, label));
       }
     }
     group.replaceChildren(...parts);
@@ -156,8 +151,9 @@ export function chunksPanel(scene) {
     cell: (key) => groups.get(key)?.cell,
     draw(number) {
       const { name } = scene.frames[number];
-      write(title, `What each rank holds ${number ? `after ${name}` : "at the start"} (${scene.what})`);
-      grid.setAttribute("aria-label", `what each rank holds ${number ? `after ${name}` : "at the start"}`);
+      const what = `What each rank holds ${number ? `after ${name}` : "at the start"}${scene.buffer ? ` in ${scene.buffer}` : ""}`;
+      write(title, what);
+      grid.setAttribute("aria-label", what);
       for (const cell of cellsOf(scene, layout, number)) {
         const own = groups.get(`${cell.row}:${cell.chunk}`);
         const is = JSON.stringify([cell.values, cell.runs]);
@@ -191,7 +187,7 @@ export function legend(scene) {
   const mark = (inside, ...words) => marks.push(h("span", {}, s("svg", { width: 22, height: 16, "aria-hidden": "true" }, inside), words));
   const chip = (i, label) => [
     s("rect", { x: 2.5, y: 1.5, width: 17, height: 13, fill: filled.at(i), stroke: styles.at(i).edge }),
-    s("text", { x: 11, y: 8.5, fill: styles.at(i).ink, class: "dlv-chiplabel" }, label),
+    s("text", { x: 11, y: 8.5, style: `fill: ${styles.at(i).ink}`, class: "dlv-chiplabel" }, label),
   ];
   scene.ranks.forEach((_, rank) => mark(chip(rank, rank), `from rank ${rank}`));
   if (scene.ranks.length && scene.holds.some(({ counts }) => !counts)) mark(chip(-1, "?"), "not a sum of contributions");
@@ -201,7 +197,8 @@ export function legend(scene) {
   if (Object.values(scene.messages).some(({ received }) => received == null)) {
     mark(s("g", { class: "dlv-arrow dlv-never" }, s("path", { d: "M2 8H12", "stroke-width": 1.6 }), s("path", { d: cross([15, 8], 4), "stroke-width": 2 })), "never received");
   }
-  return h("div", { class: "dlv-marks" }, s("svg", { width: 0, height: 0, "aria-hidden": "true" }, defs), marks);
+  marks[0].firstChild.prepend(defs);
+  return h("div", { class: "dlv-marks" }, marks);
 }
 
 function timesOf({ nbytes, sent, received }) {
@@ -245,7 +242,7 @@ export function tablesPanel(scene, layoutNow) {
     draw(number) {
       const { name } = scene.frames[number];
       const cells = cellsOf(scene, layoutNow(), number).filter(({ values }) => values.length);
-      const rows = cells.flatMap((own) => own.runs.map((run) => h("tr", {},
+      const rows = cells.flatMap((own) => stretches(own).map((run) => h("tr", {},
         h("th", { scope: "row" }, `rank ${own.rank}`),
         h("td", {}, scene.chunks[own.chunk].name),
         h("td", {}, own.values.filter(({ column }) => column >= run.from && column < run.to).map(({ text }) => text).join(", ")),
