@@ -10,6 +10,7 @@ before a receive and one after it may bear the same device time.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ def message_frames(
     """
     kept = watched(trace, buffer)
     sent, received, taken = event_times(trace, kept)
+    times = {rank: [taken[place] for place in places] for rank, places in kept.items()}
     order = _order(trace, messages_in(trace, step), sent, received)
 
     frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in kept.items()})]
@@ -53,10 +55,11 @@ def message_frames(
             seen = [state[rank]]
             for row in group:
                 if trace.messages.dst[row] == rank and np.isfinite(received[row]):
-                    landed = (place for place in places if taken[place] >= received[row])
-                    seen.append(next(landed, places[-1]))
+                    landed = bisect_left(times[rank], received[row])
+                    seen.append(places[min(landed, len(places) - 1)])
                 if trace.messages.src[row] == rank:
-                    seen += [place for place in places if taken[place] <= sent[row]][-1:]
+                    left = bisect_right(times[rank], sent[row])
+                    seen += places[max(left - 1, 0) : left]
             state[rank] = max(seen, key=lambda place: trace.buffers[place]["index"])
         frames.append(Frame(name, group, state))
     return frames
