@@ -12,6 +12,7 @@ changed since the one before. Nothing here knows an algorithm: a wrong program s
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,6 +164,8 @@ class _Snapshots:
 
     def __init__(self, scene: Scene, columns: list[list[int]]):
         self.scene, self.columns = scene, columns
+        wide = [high - low for low, high in columns]
+        self._column_of = np.repeat(np.arange(len(columns)), wide)  # of each cell
         self.all: list[dict[str, Any]] = []
         self.values: dict[str, int] = {}
         self.holds: dict[tuple[int, ...], int] = {}
@@ -185,11 +188,13 @@ class _Snapshots:
         of, old = self._last.get(rank, (-1, array[:0]))
         self._last[rank] = (len(self.all), array)
         same = len(old) == len(array)
-        changed = (old != array) & ~((old != old) & (array != array)) if same else ()
+        changed = np.ones(len(array), bool)
+        if same:
+            changed = (old != array) & ~((old != old) & (array != array))
         at, values, holds = [], [], []
-        for column, (low, high) in enumerate(self.columns):
-            if high > len(array) or (same and not np.any(changed[low:high])):
-                continue
+        own = self._column_of[: len(array)]
+        for column in np.unique(own[changed[: len(own)]]).tolist():
+            low, high = self.columns[column]
             at.append(column)
             values.append(self.values.setdefault(_cells(array[low:high]), len(self.values)))
             holds.append(self._hold(counts[low:high]))
@@ -246,7 +251,7 @@ def _message(
         "dst": dst,
         "chunks": [taken[0], taken[-1] + 1] if taken else [len(every), len(every) + 1],
         "placed": placed,
-        "label": name.removeprefix("the ").removesuffix(" buffer") if placed else "",
+        "label": re.sub("^chunks? |^the | buffer$", "", name) if placed else "",
         "what": name,
         "nbytes": int(table.nbytes[row]),
         "sent": float(table.sent[row]),

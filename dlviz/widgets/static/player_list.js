@@ -5,7 +5,7 @@ const TOP = 40; // chunk names and cell numbers above
 const GAP = 14; // between two ranks
 const PAD = 4; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
-const NARROWEST = 11; // of a column; a wider picture than its panel is scrolled
+const NARROWEST = 10; // of a column; a wider picture than its panel is scrolled
 const LETTER = 6.3; // pixels of a digit
 const CHIP = 14; // a contribution's side, if there is room
 const LANES = 5; // arrows beside each other
@@ -139,7 +139,7 @@ export function chipsOf(scene, layout, cell, run) {
   const top = cell.y + PAD + layout.valueHeight;
   if (!many) return [];
   if (!counts) return [{ source: -1, count: 1, x: first.x + 1, y: top, width: wide, height: layout.stripHeight }];
-  const lines = Math.max(chipRows(many, wide), Math.round(layout.stripHeight / CHIP));
+  const lines = Math.max(chipRows(many, wide + 2), Math.round(layout.stripHeight / CHIP));
   const each = Math.ceil(many / lines);
   const [width, height] = [wide / each, layout.stripHeight / Math.ceil(many / each)];
   return counts.map(([source, count]) => ({

@@ -41,8 +41,8 @@ export function cellWords(scene, cell) {
 
 /** The ranks on a circle and who sends to whom. */
 export function circlePanel(scene) {
-  const size = scene.rows.length > 8 ? 320 : 250;
   const few = scene.rows.length <= 6;
+  const size = few ? 230 : scene.rows.length <= 16 ? 290 : 360;
   const arrows = s("g");
   const picture = s("svg", { class: "dlv-circle", viewBox: `0 0 ${size} ${size}`, role: "img" }, arrows);
   for (const { rank, x, y, radius } of circleOf(scene, 0, size).nodes) {
@@ -51,7 +51,7 @@ export function circlePanel(scene) {
       radius > 8 && s("text", { x, y, "font-size": Math.min(14, radius * 1.1) }, rank)));
   }
   return {
-    root: h("div", { class: size > 250 ? "dlv-circles dlv-crowd" : "dlv-circles" }, h("h4", {}, "Who sends to whom"), picture),
+    root: h("div", { class: few ? "dlv-circles" : "dlv-circles dlv-crowd" }, h("h4", {}, "Who sends to whom"), picture),
     draw(number) {
       const drawn = circleOf(scene, number, size).arrows;
       arrows.replaceChildren(...drawn.map(({ message, never, label, width, path: [start, turn, end], at }) => {
@@ -189,7 +189,8 @@ export function legend(scene) {
     s("rect", { x: 2.5, y: 1.5, width: 17, height: 13, fill: filled.at(i), stroke: styles.at(i).edge }),
     s("text", { x: 11, y: 8.5, style: `fill: ${styles.at(i).ink}`, class: "dlv-chiplabel" }, label),
   ];
-  scene.ranks.forEach((_, rank) => mark(chip(rank, rank), `from rank ${rank}`));
+  const held = new Set(scene.holds.flatMap(({ counts }) => (counts ?? []).map(([source]) => source)));
+  scene.ranks.forEach((_, rank) => held.has(rank) && mark(chip(rank, rank), `from rank ${rank}`));
   if (scene.ranks.length && scene.holds.some(({ counts }) => !counts)) mark(chip(-1, "?"), "not a sum of contributions");
   mark(s("rect", { class: "dlv-move dlv-sent", x: 2, y: 2, width: 18, height: 12, rx: 3 }), "sent");
   mark(s("rect", { class: "dlv-move dlv-received", x: 2, y: 2, width: 18, height: 12, rx: 3 }), "received");
@@ -222,12 +223,12 @@ export function arithmeticPanel(scene, choose) {
         const own = scene.messages[message];
         return h("li", {}, h("button", { type: "button", "data-message": message, "aria-pressed": "false", onclick: () => choose(message) },
           h("strong", {}, own.sentence),
-          own.formula.length ? h("code", {}, own.formula.map((part, i) => [i ? ", " : "", h("span", {}, part)]).flat()) : null,
+          own.formula.length ? h("code", {}, own.formula.map((part) => h("span", {}, part, " "))) : null,
           h("small", {}, timesOf(own))));
       });
       if (messages.length > WORDED) items.push(h("li", {}, `and ${messages.length - WORDED} more messages`));
       if (!number) items.push(h("li", {}, "Before the first message."));
-      for (const note of notes) items.push(h("li", { class: "dlv-note" }, h("strong", {}, "To note: "), note));
+      if (notes.length) items.push(h("li", { class: "dlv-note" }, h("strong", {}, "To note: "), notes.join("; "), "."));
       list.replaceChildren(...items);
     },
   };
