@@ -1,5 +1,6 @@
 """Front ends: controls and live pictures of a Trace, in a notebook or on a saved page."""
 
+from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.timeline import Timeline
 
-__all__ = ["Timeline"]
+__all__ = ["MessagePlayer", "Timeline"]

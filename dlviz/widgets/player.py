@@ -21,7 +21,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS, UNKNOWN
 from dlviz.viz.scene import RULED, Scene
 from dlviz.widgets.source import sources
-from dlviz.widgets.view import View, _style
+from dlviz.widgets.view import View, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,8 +104,8 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
-        "ranks": [_style(style) for style in styles],
-        "undecoded": _style(palette.UNDECODED),
+        "ranks": [styled(style) for style in styles],
+        "undecoded": styled(palette.UNDECODED),
         "columns": columns,
         "chunks": chunks,
         "values": list(snapshots.values),

@@ -63,7 +63,7 @@ class View(anywidget.AnyWidget):
         look = {
             "themes": palette.THEMES,
             "font": palette.FONT,
-            "kinds": {kind: _style(palette.style(kind)) for kind in [*palette.KINDS, ""]},
+            "kinds": {kind: styled(palette.style(kind)) for kind in [*palette.KINDS, ""]},
         }
         whole = {"trace": identity(trace), "look": look, **state}
         super().__init__(state=compact(whole), theme=theme)
@@ -114,7 +114,8 @@ def indexed(values: list[str], first: Collection[str] = ()) -> dict[str, Any]:
     return {"at": column([places.setdefault(v, len(places)) for v in values]), "of": [*places]}
 
 
-def _style(style: palette.Style) -> dict[str, str]:
+def styled(style: palette.Style) -> dict[str, str]:
+    """A style as the front ends read it."""
     return {
         "color": style.color,
         "pattern": style.pattern,
