@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from bisect import bisect
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -227,10 +228,11 @@ def write(
 def cut(name: object, inches: float, size: float) -> str:
     """The name as it is written, cut to `inches`."""
     words = written(name, 200)
-    long = length(words, size)
-    return (
-        words if long <= inches else text.short(words, max(int(len(words) * inches / long) - 1, 1))
-    )
+    if length(words, size) <= inches:
+        return words
+    lengths = range(len(words))
+    fits = bisect(lengths, inches, key=lambda n: length(words[:n] + "…", size)) - 1
+    return words[: max(fits, 0)] + "…"
 
 
 def written(name: object, width: int = 10_000) -> str:

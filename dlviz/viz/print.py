@@ -83,7 +83,7 @@ def timeline(
     lowest = max(plan.y.values(), default=0.0)
     body = (lowest + 1.2) * plan.pixels / INCH
     figure, foot = paper.sheet(title or "Timeline", lines, entries, body + paper.AXIS, width, theme)
-    names = [paper.written(text.row(rank, lane)) for rank, lane in plan.y]
+    names = [paper.cut(text.row(*row), 0.3 * width, paper.BODY) for row in plan.y]
     left = paper.beside(names)
     place = left, foot + paper.AXIS, width - left - paper.MARGIN - EDGE, body
     axes = paper.axes(figure, place, theme)

@@ -169,8 +169,8 @@ def test_of_too_many_spans_the_longest_are_drawn_and_it_says_so():
 def test_a_label_stands_only_where_it_fits_into_its_bar():
     spans = [
         span(start=0, end=50, name="wide enough"),
-        span(start=50, end=52, name="too narrow"),
-        span(start=52, end=100, kind="collective", name="on blue"),
+        span(start=50, end=57, name="too narrow"),
+        span(start=57, end=100, kind="collective", name="on blue"),
     ]
     figure = viz.print.timeline(Trace(spans), title="T")
     axes = figure.axes[0]
@@ -178,7 +178,7 @@ def test_a_label_stands_only_where_it_fits_into_its_bar():
     labels = {label.get_text(): label for label in axes.texts}
     assert set(labels) == {"wide enough", "on blue"}
     assert labels["on blue"].get_color() == "#FFFFFF"
-    for name, (left, right) in {"wide enough": (0, 50), "on blue": (52, 100)}.items():
+    for name, (left, right) in {"wide enough": (0, 50), "on blue": (57, 100)}.items():
         inside = labels[name].get_window_extent().transformed(axes.transData.inverted())
         assert left < inside.x0 < inside.x1 < right
         assert (inside.x0 + inside.x1) / 2 == pytest.approx((left + right) / 2, abs=0.5)
@@ -204,7 +204,7 @@ def inside(figure):
 def test_every_word_lies_on_the_sheet_and_numbers_do_not_touch(start, width):
     warning = "the run was late " * 20
     spans = [span(start=start, end=start + MS, name="x" * 500), span(rank=11, start=start)]
-    spans[1] |= {"lane": "l" * 500, "kind": "k" * 500, "end": start + MS}
+    spans[1] |= {"lane": "W" * 500, "kind": "k" * 500, "end": start + MS}
     trace = Trace(spans, meta={"clock": "paced", "warning": warning, "machine": "m" * 300})
     figure = viz.print.timeline(trace, title="W" * 500, width=width)
     assert figure.get_figwidth() == width and inside(figure)
