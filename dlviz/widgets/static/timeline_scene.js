@@ -78,7 +78,8 @@ function times(starts, lengths, low, quantum, start, end) {
 /** The spans of a slot that lie in part between two moments: the first, and the one after the last. */
 export function within(slot, clock, from, to) {
   let first = upTo(clock.start, from, slot.first, slot.after);
-  while (first > slot.first && clock.end[first - 1] > from) first--;
+  const seen = (i) => clock.end[i] > from || clock.start[i] === from; // one may have no length
+  while (first > slot.first && seen(first - 1)) first--;
   return [first, upTo(clock.start, to, first, slot.after)];
 }
 
