@@ -197,7 +197,7 @@ def test_idle_time_is_hatched_and_names_the_message_that_ended_it():
 
 def test_behind_its_last_span_a_rank_has_nothing_left_to_do():
     spans = [span(0, "forward", 0.0, 1.0), span(1, "forward", 0.0, 2.0)]
-    messages = [{"src": 1, "dst": 0, "sent": 2.0, "received": 2.0}]
+    messages = [{"src": 1, "dst": 0, "sent": 1.5, "received": 2.0}]
     idle = state(Trace(spans, messages))["clocks"][0]["idle"]
     assert idle["why"]["of"] == ["nothing left to do"] and idle["at"] == -1
 

@@ -1,0 +1,76 @@
+"""The front ends' modules: joined into one text, private to it, and asking for nothing outside."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from dlviz.trace import Trace
+from dlviz.widgets import Timeline, modules
+from dlviz.widgets.page import page
+from dlviz.widgets.view import column, indexed
+
+FILES = sorted(modules.STATIC.glob("*.js"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_module_fetches_nothing_and_takes_no_keys_from_the_page(file):
+    code = file.read_text()
+    words = re.compile(r"\b(fetch|XMLHttpRequest|WebSocket|importScripts|eval|innerHTML|import)\(")
+    assert not words.search(code) and "innerHTML" not in code and "insertAdjacent" not in code
+    addresses = re.findall(r"https?://[^\s\"'`]+", code)
+    assert set(addresses) <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
+    assert not re.search(r"(document|window|globalThis)\.addEventListener", code)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_module_imports_and_exports_in_the_way_that_joining_reads(file):
+    code = file.read_text()
+    assert len(re.findall(r"^import\b", code, re.M)) == len(modules.IMPORT.findall(code))
+    exports = len(modules.EXPORT.findall(code)) + len(modules.DEFAULT.findall(code))
+    assert len(re.findall(r"^export\b", code, re.M)) == exports
+
+
+def test_what_a_module_imports_comes_before_it_and_once():
+    order = modules.order("timeline")
+    assert order[-1] == "timeline" and len(set(order)) == len(order)
+    for place, name in enumerate(order):
+        needed = {module for _, module in modules.IMPORT.findall(modules.read(f"{name}.js"))}
+        assert needed <= set(order[:place])
+
+
+def test_a_column_of_equal_values_is_one_and_texts_are_listed_once():
+    assert column([3, 3, 3]) == 3 and column([3, 4]) == [3, 4] and column([]) == []
+    assert indexed(["b", "a", "b"]) == {"at": [0, 1, 0], "of": ["b", "a"]}
+    assert indexed(["b", "a"], first=["z", "a"]) == {"at": [1, 0], "of": ["a", "b"]}
+
+
+def test_a_page_holds_its_state_as_text_that_ends_no_script():
+    wild = "</script><script>window.hacked = 1</script>"
+    written = page(wild, "timeline", {"state": wild})
+    assert written.count("<script") == 2 and wild not in written
+    (state,) = re.findall(r'<script type="application/json" id="state">(.*?)</script>', written)
+    assert json.loads(state) == {"state": wild}
+
+
+def test_widgets_of_one_trace_share_a_name_and_those_of_another_do_not():
+    trace = Trace()
+    names = [json.loads(Timeline(t).state)["trace"] for t in (trace, trace, Trace())]
+    assert names[0] == names[1] != names[2]
+
+
+def test_a_widget_brings_its_picture_for_pages_without_a_kernel():
+    span = {"rank": 0, "lane": "compute", "kind": "forward", "start": 0.0, "end": 1.0}
+    data, _ = Timeline(Trace([span]))._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["image/png"].startswith("iVBOR")
+
+
+def test_a_saved_page_holds_all_it_needs(tmp_path):
+    path = Timeline(Trace(), title="A <b>title").save_html(tmp_path / "page.html")
+    text = path.read_text()
+    assert "<title>A &lt;b&gt;title</title>" in text
+    assert not re.search(r"""(src|href)=["']""", text)
+    assert "default-src 'none'" in text
