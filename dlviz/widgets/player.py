@@ -135,25 +135,26 @@ def _columns(scene: Scene) -> tuple[list[list[int]], list[dict[str, Any]], list[
     if len(columns) > DRAWN:
         notes.append(f"The first {DRAWN} of {len(columns)} {what} are drawn.")
         columns = columns[:DRAWN]
-    ends = {low: column for column, (low, _) in enumerate(columns)}
+    first = {low: column for column, (low, _) in enumerate(columns)}
+    after = {high: column for column, (_, high) in enumerate(columns, 1)}
+    last = len(columns)
     chunks = [
-        {"label": str(number), "low": low, "high": high, "from": ends[low]}
-        for number, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
-        if low in ends
+        {"label": str(n), "low": low, "high": high, "from": first[low], "to": after.get(high, last)}
+        for n, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
+        if low in first
     ]
-    for chunk, after in zip(chunks, [*chunks[1:], {"from": len(columns)}], strict=True):
-        chunk["to"] = after["from"]
-    if scene.strays or not chunks:
-        chunks.append({"label": "", "low": -1, "high": -1, "from": len(columns)})
-        chunks[-1]["to"] = len(columns)
+    if scene.strays or notes or not chunks or (scene.trace.messages.count == 0).any():
+        chunks.append({"label": "", "low": -1, "high": -1, "from": last, "to": last})
     for chunk in chunks:
         chunk["name"] = _chunk_name(chunk["label"], chunk["label"], len(bounds) - 1)
+    if not length:
+        chunks[0]["name"] = "no watched buffer"
     return columns, chunks, notes
 
 
 def _chunk_name(first: str, last: str, count: int) -> str:
     if not first:
-        return "what is in no watched buffer"
+        return "elsewhere"
     if count == 1:
         return "the whole buffer"
     return f"chunk {first}" if first == last else f"chunks {first}–{last}"
@@ -240,7 +241,7 @@ def _message(
     ]  # fmt: skip
     received = float(table.received[row])
     landed = bool(np.isfinite(received))
-    name = "what is in no watched buffer"
+    name = "a message"
     if placed:
         edges = scene.bounds[scene.bounds < scene.length]
         first, last = np.searchsorted(edges, [low, low + count - 1], "right") - 1
@@ -267,7 +268,6 @@ def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
     """A message in words: rank 2 adds chunk 1 from rank 1."""
     table = scene.trace.messages
     src, dst, op = int(table.src[row]), int(table.dst[row]), table.op[row]
-    what = "a message" if table.offset[row] < 0 else what
     if not landed:
         return f"{what} from rank {src} never reaches rank {dst}"
     verb = VERBS.get(op, "gets")

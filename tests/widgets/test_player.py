@@ -247,7 +247,9 @@ def test_a_contribution_added_twice_is_drawn_written_and_noted():
     assert (twice["rank"], twice["chunk"]) == (1, 0)
     code = "return scene.holds.flatMap(({ counts }) => counts).filter(([, many]) => many === 2)"
     assert drawn(made, code + ".map(([source, count]) => m.chipLabel({ source, count, width: 30, "
-                 "height: 12 }));") == ["1×2"] * sum("×2" in h["says"] for h in made["holds"])  # fmt: skip
+                 "height: 12 }));") == ["1 ×2"] * sum(
+        "×2" in own["says"] for own in made["holds"]
+    )  # fmt: skip
     assert "rank 1, cells 0–3: rank 1 ×2" in made["frames"][1]["notes"]
     first = next(row for row in made["frames"][1]["messages"] if trace.messages.dst[row] == 1)
     assert first_words(made, first) == "5 becomes 11; 1 was sent"
@@ -298,7 +300,7 @@ def test_a_long_buffer_is_told_by_the_stretches_that_travel_together():
     assert [chunk["name"] for chunk in made["chunks"]] == [f"chunk {i}" for i in range(4)]
     for picture in (cells(made)[0], cells(made)[-1]):
         assert len(told(picture, 4)) == 16
-    assert told(cells(made)[-1], 4)[2, 1] == ("780 … 780", [1, 1, 1, 1])
+    assert told(cells(made)[-1], 4)[2, 1] == ("936 … 468", [1, 1, 1, 1])
 
 
 def test_a_wrong_cell_in_a_long_buffer_gets_a_column_of_its_own():
@@ -314,7 +316,7 @@ def test_a_wrong_cell_in_a_long_buffer_gets_a_column_of_its_own():
 def test_a_trace_without_buffers_shows_its_messages_alone():
     messages = [
         {"src": 0, "dst": 1, "sent": 0.0, "received": 1.0, "nbytes": 8},
-        {"src": 2, "dst": 0, "sent": 2.0, "received": 3.0, "nbytes": 8},
+        {"src": 1, "dst": 0, "sent": 2.0, "received": 3.0, "nbytes": 8},
     ]
     made = state(Trace(messages=messages))
     assert any("No buffer was watched" in line for line in made["lines"])

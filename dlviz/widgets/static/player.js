@@ -272,10 +272,10 @@ function playerOf(model, el, { number, speed }, remember) {
     const { rank, chunk } = chunks.cell(key);
     const sent = scene.frames[number + 1].messages.map((row) => scene.messages[row]);
     const hit = sent.filter(({ src, chunks: [from, to] }) => src === rank && chunk >= from && chunk < to);
-    const called = scene.chunks[chunk].low < 0 ? "what it holds elsewhere" : scene.chunks[chunk].name;
+    const called = scene.chunks[chunk].low < 0 ? "" : ` ${scene.chunks[chunk].name}`;
     const others = sent.slice(0, 4).map(({ src, what }) => `rank ${src} sent ${what}`).join(", ");
     const more = sent.length > 4 ? ", …" : "";
-    const words = hit.length ? `Right: ${hit[0].sentence}.` : `Wrong: rank ${rank} did not send ${called}. Instead ${others}${more}.`;
+    const words = hit.length ? `Right: ${hit[0].sentence}.` : `Wrong: rank ${rank} did not send${called}. Instead ${others}${more}.`;
     score = { right: score.right + (hit.length ? 1 : 0), of: score.of + 1 };
     step(1);
     told = words;

@@ -98,8 +98,7 @@ export function chunksPanel(scene) {
     head.replaceChildren(
       ...scene.chunks.map((chunk, i) => {
         const { x, width: wide } = layout.chunks[i];
-        const name = chunk.low < 0 ? "elsewhere" : chunk.name;
-        return s("text", { x: x + wide / 2, y: 12, class: "dlv-chunkname" }, name.length * 7 < wide + 12 ? name : chunk.label);
+        return s("text", { x: x + wide / 2, y: 12, class: "dlv-chunkname" }, chunk.name.length * 7 < wide + 12 ? chunk.name : chunk.label || "…");
       }),
       ...(numbered ? columns.map(({ x, width: wide, name }) => s("text", { x: x + wide / 2, y: 28, class: "dlv-cellname" }, name)) : []),
     );
