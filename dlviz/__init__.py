@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         sim,
         trace,
         viz,
+        widgets,
     )
     from dlviz.cluster import Comm, DeadlockError, RankError, Run, RunError, RunTimeout, launch
     from dlviz.trace import Trace
@@ -38,13 +39,13 @@ _HOME = {  # public name -> the module it lives in
 }
 _SUBMODULES = (
     "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
-    "sim", "trace", "viz",
+    "sim", "trace", "viz", "widgets",
 )  # fmt: skip
 
 __all__ = [
     "Comm", "DeadlockError", "RankError", "Run", "RunError", "RunTimeout", "Trace", "launch",
     "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
-    "sim", "trace", "viz",
+    "sim", "trace", "viz", "widgets",
 ]  # fmt: skip
 
 
