@@ -39,7 +39,7 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   }
   if (span.fields[i]) rows.push(["noted", span.fields[i]]);
   if (span.where[i]) {
-    const place = placeOf(span.where[i]);
+    const place = placeOf(scene, span.where[i]);
     rows.push(["line", sourced(span.where[i]) ? link(place, () => show(span.where[i])) : place]);
   }
   return h("table", {}, h("caption", {}, titleOf(scene, i)), h("tbody", {}, rows.map(([name, value]) =>

@@ -45,7 +45,7 @@ export function spanLines(scene, clock, i, unit) {
   const { nbytes, fields, where } = scene.span;
   return [
     ...lines, numbersOf(scene, i), waited(scene, clock, i),
-    nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(where[i]),
+    nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(scene, where[i]),
   ].filter(Boolean);
 }
 
@@ -70,7 +70,9 @@ export function messageLines(scene, clock, i, unit) {
   ].filter(Boolean);
 }
 
-/** The last part of a file's path, and the line. */
-export function placeOf(where) {
-  return where.split(/[/\\]/).at(-1);
+/** A line of source: the name of its cell or file, and the line. */
+export function placeOf(scene, where) {
+  const [, file, line] = where.match(/^(.*):(\d+)$/) ?? [];
+  const label = scene.sources[file]?.label;
+  return label ? `${label}, line ${line}` : where.split(/[/\\]/).at(-1);
 }
