@@ -18,9 +18,11 @@ const CLICK = 4; // pixels: a pointer that moves less has clicked
 function render({ model, el }) {
   let close = open({ model, el });
   const again = () => {
+    const focused = el.contains(el.getRootNode().activeElement);
     close();
     el.replaceChildren();
     close = open({ model, el });
+    if (focused) el.firstElementChild.focus({ preventScroll: true });
   };
   model.on("change:state", again);
   return () => {
@@ -326,7 +328,7 @@ function open({ model, el }) {
   }
 
   function walk(forward) {
-    if (now.span < 0) return go(at(scene, clock(), 0, now.from + (now.to - now.from) * 0.01));
+    if (now.span < 0) return go(at(scene, clock(), scene.slots[0]?.row ?? 0, now.from + (now.to - now.from) * 0.01));
     go(beside(scene, clock(), now.span, forward));
   }
 
@@ -362,7 +364,8 @@ function open({ model, el }) {
 
   // ---- a range and its statistics
   function setRange(from, to, step = null) {
-    now.range = { from: Math.min(from, to), to: Math.max(from, to), step };
+    const [low, high] = [clock().low, clock().high];
+    now.range = { from: clamp(Math.min(from, to), low, high), to: clamp(Math.max(from, to), low, high), step };
     if (step == null) stepSelect.value = "";
     showStatistics();
     draw();
