@@ -540,6 +540,13 @@ def test_a_selection_from_elsewhere_stops_it_and_moves_it_to_the_message(togethe
     assert (one.name, two.name) == ("step 1", "step 1")
 
 
+def test_a_saved_page_opens_at_what_was_selected(open_page, tmp_path, trace):
+    player = MessagePlayer(trace)
+    player.selection = {"message": len(trace.messages) - 1}
+    shown = Player(open_page(player.save_html(tmp_path / "player.html")))
+    assert shown.name == "step 5" and shown.chosen == [len(trace.messages) - 1]
+
+
 def test_a_line_of_source_chooses_its_messages(play, trace):
     player = play(trace).press("ArrowRight", "ArrowRight")
     player.at(f"[data-where='{__file__}:2'] button").click()

@@ -92,7 +92,7 @@ function playerOf(model, el, { number, speed }, remember) {
   const pointed = h("p", { class: "dlv-told" }, HINT);
   const pictures = h("div", { class: "dlv-pictures" }, circle.root, chunks.root);
   const below = h("div", { class: "dlv-below" }, sums.root, source.empty ? null : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel));
-  const body = h("div", {}, pictures, pointed, legend(scene), below);
+  const body = h("div", {}, pictures, legend(scene), pointed, below);
   frame.body.append(h("div", { class: "dlv-scrub" }, slider), now, guessing, body, tables.root);
 
   function layOut() {

@@ -7,7 +7,7 @@ const PAD = 4; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
 const NARROWEST = 10; // of a column; a wider picture than its panel is scrolled
 const LETTER = 6.3; // pixels of a digit
-const CHIP = 14; // a contribution's side, if there is room
+const CHIP = 13; // a contribution's side, if there is room
 const LANES = 5; // arrows beside each other
 export const MANY = 256; // messages drawn per frame
 

@@ -59,7 +59,7 @@ export function circlePanel(scene) {
         const own = s("g", { class: never ? "dlv-arrow dlv-never" : "dlv-arrow", "data-message": message },
           s("path", { d: curve, class: "dlv-reach" }),
           s("path", { d: curve, "stroke-width": width.toFixed(1) }),
-          never ? s("path", { d: cross(end), "stroke-width": 2.5 }) : s("path", { d: `${line(headOf(turn, end, 8 + width))}Z`, class: "dlv-head" }));
+          never ? s("path", { d: cross(end), "stroke-width": 2.5, class: "dlv-cross" }) : s("path", { d: `${line(headOf(turn, end, 8 + width))}Z`, class: "dlv-head" }));
         if (label && drawn.length <= 24) {
           const text = few && /^\d+$/.test(label) ? `chunk ${label}` : label;
           const wide = text.length * 6.2 + 8;
@@ -98,7 +98,7 @@ export function chunksPanel(scene) {
     head.replaceChildren(
       ...scene.chunks.map((chunk, i) => {
         const { x, width: wide } = layout.chunks[i];
-        return s("text", { x: x + wide / 2, y: 12, class: "dlv-chunkname" }, chunk.name.length * 7 < wide + 12 ? chunk.name : chunk.label || "…");
+        return s("text", { x: x + wide / 2, y: 12, class: "dlv-chunkname" }, chunk.name.length * 7 < wide + 12 ? chunk.name : chunk.label);
       }),
       ...(numbered ? columns.map(({ x, width: wide, name }) => s("text", { x: x + wide / 2, y: 28, class: "dlv-cellname" }, name)) : []),
     );
@@ -150,9 +150,9 @@ export function chunksPanel(scene) {
     cell: (key) => groups.get(key)?.cell,
     draw(number) {
       const { name } = scene.frames[number];
-      const what = `What each rank holds ${number ? `after ${name}` : "at the start"}${scene.buffer ? ` in ${scene.buffer}` : ""}`;
-      write(title, what);
-      grid.setAttribute("aria-label", what);
+      const what = scene.columns.length ? `What each rank holds ${number ? `after ${name}` : "at the start"}` : `Who sends and receives${number ? ` in ${name}` : ""}`;
+      write(title, `${what}${scene.buffer ? ` in ${scene.buffer}` : ""}`);
+      grid.setAttribute("aria-label", title.textContent);
       for (const cell of cellsOf(scene, layout, number)) {
         const own = groups.get(`${cell.row}:${cell.chunk}`);
         const is = JSON.stringify([cell.values, cell.runs]);
@@ -172,7 +172,7 @@ export function chunksPanel(scene) {
         ...arrows.map(({ message, never, points }) => s("g", { class: never ? "dlv-arrow dlv-never" : "dlv-arrow", "data-message": message },
           s("path", { d: line(points), class: "dlv-reach" }),
           s("path", { d: line(points), "stroke-width": 1.6 }),
-          never ? s("path", { d: cross(points[3], 4), "stroke-width": 2 }) : s("path", { d: `${line(headOf(points[2], [points[3][0] - 1, points[3][1]], 7))}Z`, class: "dlv-head" }))),
+          never ? s("path", { d: cross(points[3], 4), "stroke-width": 2, class: "dlv-cross" }) : s("path", { d: `${line(headOf(points[2], [points[3][0] - 1, points[3][1]], 7))}Z`, class: "dlv-head" }))),
       );
     },
   };
@@ -193,9 +193,9 @@ export function legend(scene) {
   if (scene.ranks.length && scene.holds.some(({ counts }) => !counts)) mark(chip(-1, "?"), "not a sum of contributions");
   mark(s("rect", { class: "dlv-move dlv-sent", x: 2, y: 2, width: 18, height: 12, rx: 3 }), "sent");
   mark(s("rect", { class: "dlv-move dlv-received", x: 2, y: 2, width: 18, height: 12, rx: 3 }), "received");
-  mark(s("rect", { class: "dlv-changed", x: 2, y: 2, width: 18, height: 12 }), "changed in this step");
+  if (scene.values.length) mark(s("rect", { class: "dlv-changed", x: 2, y: 2, width: 18, height: 12 }), "changed in this step");
   if (Object.values(scene.messages).some(({ received }) => received == null)) {
-    mark(s("g", { class: "dlv-arrow dlv-never" }, s("path", { d: "M2 8H12", "stroke-width": 1.6 }), s("path", { d: cross([15, 8], 4), "stroke-width": 2 })), "never received");
+    mark(s("g", { class: "dlv-arrow dlv-never" }, s("path", { d: "M2 8H12", "stroke-width": 1.6 }), s("path", { d: cross([15, 8], 4), "stroke-width": 2, class: "dlv-cross" })), "never received");
   }
   marks[0].firstChild.prepend(defs);
   return h("div", { class: "dlv-marks" }, marks);
