@@ -1,0 +1,1597 @@
+"""The Timeline in a real browser: every key, button and gesture does what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from viz_scenes import data_parallel
+
+from dlviz import metrics
+from dlviz.trace import Trace
+from dlviz.viz import palette
+from dlviz.viz.idle import idle
+from dlviz.viz.waits import waits
+from dlviz.widgets import Timeline
+from dlviz.widgets.modules import joined, read
+
+pytestmark = pytest.mark.slow
+
+MS = 1e-3
+PICTURES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+STATE = "JSON.parse(JSON.parse(document.getElementById('state').textContent).state)"
+PLACES = f"""(view) => {{
+    {joined("timeline", "frontEnd")}
+    const scene = timeline_scene_js.readScene({STATE});
+    const plot = document.querySelector(".dlv-rows");
+    const height = Math.min(scene.height + 4, 640);
+    const seen = {{ ...view, top: plot.scrollTop, height, arrows: true, message: -1 }};
+    const list = timeline_list_js.drawList(scene, seen);
+    const bars = {{}};
+    for (const own of list.bars) {{
+        for (let i = 0; i < own.length; i += 5) {{
+            bars[scene.span.row[own[i + 4]]] = own.slice(i, i + 4);
+        }}
+    }}
+    const {{ message }} = scene;
+    const arrows = list.arrows.map((one) => ({{ ...one, message: message.row[one.message] }}));
+    return {{ bars, arrows, idle: list.idle, axis: timeline_paint_js.AXIS }};
+}}"""
+PIXEL = """(canvas, [x, y]) => {
+    const box = canvas.getBoundingClientRect();
+    const ratio = canvas.width / box.width;
+    const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    copy.drawImage(canvas, (box.x - x) * ratio, (box.y - y) * ratio);
+    return `rgb(${[...copy.getImageData(0, 0, 1, 1).data].slice(0, 3).join(", ")})`;
+}"""
+# A model as Jupyter's, of which the test holds the other end: shown[i].model.set("state", text).
+COMPOSE = f"""(all) => {{
+    {joined("timeline", "frontEnd")}
+    document.body.replaceChildren();
+    const counts = (window.counts = {{ observers: 0, channels: 0 }});
+    for (const name of ["ResizeObserver", "MutationObserver"]) {{
+        const Known = window[name];
+        window[name] = class extends Known {{
+            constructor(call) {{ super(call); counts.observers += 1; }}
+            disconnect() {{ super.disconnect(); counts.observers -= 1; }}
+        }};
+    }}
+    const Channel = window.BroadcastChannel;
+    window.BroadcastChannel = class extends Channel {{
+        constructor(name) {{ super(name); counts.channels += 1; }}
+        close() {{ super.close(); counts.channels -= 1; }}
+    }};
+    window.shown = all.map((traits) => {{
+        const calls = [];
+        const model = {{
+            calls, get: (name) => traits[name], save_changes() {{}},
+            set(name, value) {{
+                traits[name] = value;
+                for (const [event, call] of [...calls]) if (event === `change:${{name}}`) call();
+            }},
+            on: (event, call) => calls.push([event, call]),
+            off(event, call) {{
+                const at = calls.findIndex((one) => one[0] === event && one[1] === call);
+                if (at >= 0) calls.splice(at, 1);
+            }},
+        }};
+        const el = document.createElement("div");
+        document.body.append(el);
+        return {{ el, model, stop: frontEnd.render({{ model, el }}) }};
+    }});
+}}"""
+# Uses every control, each from a fresh start; names those whose use changes nothing but themselves.
+WIRED_TO_NOTHING = """async () => {
+    const root = document.querySelector(".dlv");
+    const picture = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    const event = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
+    const press = (...keys) => keys.forEach((key) => root.dispatchEvent(event(key)));
+    const nameOf = (one) => `${one.getAttribute("aria-label") ?? ""} ${one.textContent}`;
+    const controls = () => [...root.querySelectorAll("button, select, input")];
+    const look = () => {
+        const copy = root.cloneNode(true);
+        copy.querySelector("[data-tried]")?.remove();
+        copy.removeAttribute("data-draws");
+        const canvases = root.querySelectorAll(":is(.dlv-plot, .dlv-minimap) canvas");
+        return copy.outerHTML + [...canvases].map((one) => one.toDataURL()).join();
+    };
+    const use = (one) => {
+        if (one.matches("button")) return one.click();
+        one.value = one.matches("select") ? one.options[one.options.length - 1].value : "backward";
+        one.dispatchEvent(new Event(one.matches("select") ? "change" : "input", { bubbles: true }));
+    };
+    const prepare = async (keys) => {
+        root.querySelector("[aria-pressed=true][title*=source]")?.click();
+        press("Escape", "Escape", "0", ...keys, "w", "r");
+        await picture();
+    };
+    const wired = new Map();
+    document.documentElement.setAttribute("theme", "dark"); // so that the reader's light is another
+    for (const keys of [["."], [".", "ArrowDown"]]) {
+        await prepare(keys);
+        const names = [...new Set(controls().map(nameOf))];
+        for (const name of keys.length > 1 ? names.reverse() : names) {
+            await prepare(keys);
+            const one = controls().find((control) => nameOf(control) === name);
+            if (!one) continue;
+            if (one.closest(".dlv-help")) press("?");
+            one.setAttribute("data-tried", "");
+            const before = look();
+            use(one);
+            await picture();
+            wired.set(name, wired.get(name) || look() !== before);
+            one.removeAttribute("data-tried");
+        }
+    }
+    const dead = [...wired].filter(([, does]) => !does).map(([name]) => name.trim());
+    return { tried: wired.size, dead };
+}"""
+
+
+class Reader:
+    """Somebody who reads a Timeline on a page: what they do, and what they see."""
+
+    def __init__(self, page):
+        self.page = page
+        self.root = page.locator(".dlv").first
+
+    def reload(self):
+        self.page.reload()
+        self.root.wait_for()
+        self.settle()
+        self.root.focus()
+
+    def settle(self):
+        self.page.evaluate(PICTURES)
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.settle()
+
+    @property
+    def data(self):
+        return self.root.evaluate("root => ({ ...root.dataset })")
+
+    @property
+    def view(self):
+        data = self.data
+        return float(data["from"]), float(data["to"])
+
+    @property
+    def length(self):
+        low, high = self.view
+        return high - low
+
+    @property
+    def span(self):
+        chosen = self.data["span"]
+        return int(chosen) if chosen else None
+
+    @property
+    def focused(self):
+        return self.page.evaluate(
+            "() => document.activeElement.getAttribute('aria-label')"
+            " ?? (document.activeElement.textContent || document.activeElement.tagName)"
+        )
+
+    @property
+    def picture(self):
+        return self.root.locator(".dlv-canvas").evaluate("canvas => canvas.toDataURL()")
+
+    def pixel(self, x, y):
+        """The colour of a pixel of the canvas, as CSS says it."""
+        return self.root.locator(".dlv-canvas").evaluate(PIXEL, [x, y])
+
+    @property
+    def range(self):
+        edges = self.root.locator(".dlv-edge").all()
+        return [float(edge.get_attribute("aria-valuenow")) for edge in edges]
+
+    @property
+    def ranged(self):
+        return self.root.locator(".dlv-edge[data-side=from]").is_visible()
+
+    def scale(self):
+        """(left, width) in pixels of the page of what the view's from and to span."""
+        if not hasattr(self, "_scale"):
+            self.press("Escape", "r")
+            edges = [
+                self.page.locator(f".dlv-edge[data-side={side}]").first for side in ("from", "to")
+            ]
+            plot = self.page.locator(".dlv-plot").first.bounding_box()
+            first, last = (
+                plot["x"] + float(edge.evaluate("edge => parseFloat(edge.style.left)"))
+                for edge in edges
+            )
+            low, high = self.range
+            begin, end = self.view
+            pixels = (last - first) / (high - low)
+            self._scale = first - (low - begin) * pixels, (end - begin) * pixels
+            self.press("Escape")
+        return self._scale
+
+    def x(self, time):
+        left, width = self.scale()
+        begin, end = self.view
+        return left + (time - begin) / (end - begin) * width
+
+    def time(self, x):
+        left, width = self.scale()
+        begin, end = self.view
+        return begin + (x - left) / width * (end - begin)
+
+    def places(self, clock=0):
+        """Where everything lies on the page: {"bars": {row: (x, y, w, h)}, "idle", "arrows"}."""
+        left, width = self.scale()
+        begin, end = self.view
+        view = {"from": begin, "to": end, "width": width, "clock": clock}
+        found = self.page.evaluate(PLACES, view)
+        box = self.page.locator(".dlv-canvas").first.bounding_box()
+        top = box["y"] + found["axis"]
+        for bar in found["bars"].values():
+            bar[0] += left
+            bar[1] += top
+        for one in found["idle"]:
+            one["x"] += left
+            one["y"] += top
+        for arrow in found["arrows"]:
+            for end in "12":
+                arrow[f"x{end}"] += left
+                arrow[f"y{end}"] += top
+        found["bars"] = {int(row): bar for row, bar in found["bars"].items()}
+        return found
+
+    def middle(self, row):
+        x, y, width, height = self.places()["bars"][row]
+        return x + width / 2, y + height / 2
+
+    def click(self, x, y):
+        self.page.mouse.click(x, y)
+        self.settle()
+
+    def drag(self, start, *stops):
+        self.page.mouse.move(*start)
+        self.page.mouse.down()
+        for stop in stops:
+            self.page.mouse.move(*stop, steps=3)
+        self.page.mouse.up()
+        self.settle()
+
+    def wheel(self, x, y, modifier="", across=0, down=0):
+        self.page.mouse.move(x, y)
+        if modifier:
+            self.page.keyboard.down(modifier)
+        self.page.mouse.wheel(across, down)
+        self.page.wait_for_timeout(60)  # the browser gives wheel events to the page later
+        if modifier:
+            self.page.keyboard.up(modifier)
+        self.settle()
+
+    def button(self, name):
+        return self.root.locator("button", has_text=name).first
+
+    def panel(self, name):
+        return self.root.locator(f".dlv-panel[aria-label='{name}']")
+
+    def cells(self, kind):
+        """A table of the statistics: {first cell: {column: text}}."""
+        table = self.root.locator(f"table.dlv-{kind}")
+        names = table.locator("thead th").all_inner_texts()
+        rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+        return {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in rows}
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens pages, and holds of each that it fetched nothing and complained of nothing."""
+    pages, wrong = [], []
+
+    def new(**options):
+        page = browser.new_page(**{"viewport": {"width": 1100, "height": 800}, **options})
+        pages.append(page)
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on(
+            "console",
+            lambda told: (
+                wrong.append(f"{told.type}: {told.text}")
+                if told.type in ("error", "warning")
+                else None
+            ),
+        )
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith(("file:", "data:", "blob:"))
+                else wrong.append(f"fetched {request.url}")
+            ),
+        )
+        return page
+
+    yield new
+    hacked = [page for page in pages if page.evaluate("() => window.hacked")]
+    for page in pages:
+        page.close()
+    assert not hacked
+    assert not wrong, wrong
+
+
+@pytest.fixture
+def read_page(opened, tmp_path):
+    """Opens a Trace's saved Timeline and gives its Reader, with the focus on the widget."""
+
+    def show(trace, selection=None, **options):
+        widget = Timeline(trace, **options)
+        widget.selection = selection or {}
+        page = opened()
+        page.goto(widget.save_html(tmp_path / "timeline.html").as_uri())
+        reader = Reader(page)
+        reader.root.wait_for()
+        reader.settle()
+        reader.root.focus()
+        return reader
+
+    return show
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """A program of which every span names a line."""
+    path = tmp_path_factory.mktemp("program") / "train.py"
+    path.write_text("".join(f"line_{number} = {number}\n" for number in range(1, 13)))
+    return path
+
+
+def data_parallel_of(program, ranks, steps):
+    """Paced data-parallel steps, with memory, messages and lines of source."""
+    made = data_parallel(ranks, steps)
+    lines = {kind: f"{program}:{2 + place}" for place, kind in enumerate([*palette.KINDS][:9])}
+    made.spans.where[:] = [lines.get(kind, f"{program}:1") for kind in made.spans.kind]
+    memory = [
+        {"rank": rank, "time": i * 2 * MS, "what": "activations", "nbytes": 1000 * (1 + i % 5)}
+        for rank in range(ranks)
+        for i in range(5 * steps)
+    ]
+    return Trace(made.spans, made.messages, memory, meta=made.meta)
+
+
+@pytest.fixture(scope="module")
+def trace(program):
+    return data_parallel_of(program, 4, 3)
+
+
+@pytest.fixture(scope="module")
+def small(program):
+    return data_parallel_of(program, 2, 2)
+
+
+@pytest.fixture(scope="module")
+def held_up():
+    """Rank 1 has nothing to do from 1 to 3.2 ms, until rank 0's forward is done and sent."""
+    spans = [
+        {"rank": 0, "kind": "forward", "start": 0.0, "end": 3 * MS, "microbatch": 0},
+        {"rank": 0, "kind": "backward", "start": 3 * MS, "end": 5 * MS, "microbatch": 0},
+        {"rank": 1, "kind": "forward", "start": 0.0, "end": 1 * MS, "microbatch": 0},
+        {"rank": 1, "kind": "forward", "start": 3.2 * MS, "end": 4 * MS, "microbatch": 1},
+    ]
+    message = {"src": 0, "dst": 1, "sent": 3 * MS, "arrived": 3.2 * MS, "received": 3.2 * MS}
+    return Trace(spans, [{**message, "nbytes": 64}], meta={"clock": "simulated", "ranks": 2})
+
+
+def row_of(trace, rank, lane):
+    """A row's spans in the order in which a reader walks them."""
+    spans = trace.spans
+    rows = np.flatnonzero((spans.rank == rank) & (spans.lane == lane))
+    return sorted(rows.tolist(), key=lambda row: (spans.start[row], -spans.end[row], row))
+
+
+def first(trace, **columns):
+    """The first span that has these values."""
+    kept = np.ones(len(trace.spans), bool)
+    for name, value in columns.items():
+        kept &= trace.spans[name] == value
+    return int(np.flatnonzero(kept)[0])
+
+
+def last_wait(trace, rank):
+    """The rank's last receive that waited for somebody."""
+    found = [row for row, wait in waits(trace).items() if wait.span >= 0]
+    return max(row for row in found if trace.spans.rank[row] == rank)
+
+
+def amount(text):
+    """Seconds of '3.1 ms'."""
+    number, unit = text.replace(",", "").split()
+    return float(number) * {"s": 1.0, "ms": MS, "µs": 1e-6}[unit]
+
+
+def near(value):
+    return pytest.approx(value, rel=6e-3, abs=6e-10)  # three digits are shown
+
+
+# ---- keys
+
+
+@pytest.mark.parametrize(
+    "keys, factor", [(["w", "W", "+", "="], 0.7), (["s", "S", "-"], 1 / 0.7)], ids=["in", "out"]
+)
+def test_zoom_keys_keep_the_middle(read_page, trace, keys, factor):
+    reader = read_page(trace)
+    reader.press(*"wwwwww")
+    for key in keys:
+        (low, high), draws = reader.view, int(reader.data["draws"])
+        reader.press(key)
+        begin, end = reader.view
+        assert end - begin == pytest.approx((high - low) * factor)
+        assert end + begin == pytest.approx(high + low)
+        assert int(reader.data["draws"]) == draws + 1  # at once, with no animation
+
+
+def test_pan_keys_move_by_a_part_of_the_view_and_stop_at_the_ends(read_page, trace):
+    reader = read_page(trace)
+    whole = reader.view
+    reader.press(*"www")
+    for key, way in (
+        ("d", 1),
+        ("D", 1),
+        ("ArrowRight", 1),
+        ("a", -1),
+        ("A", -1),
+        ("ArrowLeft", -1),
+    ):
+        low, high = reader.view
+        reader.press(key)
+        step = way * 0.15 * (high - low)
+        assert reader.view == pytest.approx((low + step, high + step))
+    length = reader.length
+    reader.press(*"a" * 30)
+    assert reader.view == pytest.approx((whole[0], whole[0] + length), abs=1e-12)
+    reader.press(*"d" * 60)
+    assert reader.view == pytest.approx((whole[1] - length, whole[1]))
+
+
+def test_0_fits_all_and_zooming_out_ends_there(read_page, trace):
+    reader = read_page(trace)
+    whole = reader.view
+    assert whole[0] < trace.spans.start.min() and whole[1] > trace.spans.end.max()
+    reader.press(*"wwd0")
+    assert reader.view == whole
+    reader.press(*"wss")
+    assert reader.view == whole
+
+
+def test_period_and_comma_walk_along_the_row(read_page, trace):
+    order = row_of(trace, 0, "compute")
+    reader = read_page(trace, {"span": order[0]})
+    for row in order[1:12]:
+        reader.press(".")
+        assert reader.span == row
+    for row in order[10:5:-1]:
+        reader.press(",")
+        assert reader.span == row
+    reader = read_page(trace, {"span": order[-1]})
+    reader.press(".")
+    assert reader.span == order[-1]
+
+
+def test_period_begins_with_a_row_that_has_spans(read_page):
+    spans = [{"rank": 2, "kind": "forward", "start": 0.0, "end": 1.0}]
+    reader = read_page(Trace(spans, meta={"ranks": 4}))  # ranks 0, 1 and 3 recorded nothing
+    reader.press(".")
+    assert reader.span == 0
+    reader.press("ArrowUp", "ArrowDown")
+    assert reader.span == 0
+
+
+def test_up_and_down_go_to_what_the_next_row_did_then(read_page, trace):
+    spans = trace.spans
+    lanes = [(rank, lane) for rank in range(4) for lane in ("compute", "comm")]
+    start = first(trace, rank=0, kind="wait", step=1)
+    reader = read_page(trace, {"span": start})
+    row = start
+    for key, places in (("ArrowDown", lanes[1:]), ("ArrowUp", lanes[-2::-1])):
+        for place in places:
+            moment = (spans.start[row] + spans.end[row]) / 2
+            reader.press(key)
+            row = reader.span
+            assert (spans.rank[row], spans.lane[row]) == place
+            there = [
+                other
+                for other in row_of(trace, *place)
+                if spans.start[other] - 1e-9 <= moment <= spans.end[other] + 1e-9
+            ]
+            assert row in there or not there
+
+
+def test_f_centres_the_selection_and_again_fits_it(read_page, trace):
+    row = first(trace, rank=1, kind="backward", step=1)
+    start, end = trace.spans.start[row], trace.spans.end[row]
+    reader = read_page(trace, {"span": row})
+    reader.press(*"wwwaa")
+    length = reader.length
+    reader.press("f")
+    assert reader.length == pytest.approx(length)
+    assert sum(reader.view) == pytest.approx(start + end)
+    reader.press("F")
+    low, high = reader.view
+    assert low < start and end < high and high - low < 1.3 * (end - start)
+
+
+def test_brackets_follow_the_message_to_its_ends(read_page, trace):
+    spans = trace.spans
+    row = last_wait(trace, 2)
+    flow = spans.flow[row]
+    src, dst = trace.messages.src[flow], trace.messages.dst[flow]
+    reader = read_page(trace, {"span": row})
+    reader.press("[")
+    assert reader.span == first(trace, flow=flow, rank=src)
+    reader.press("]")
+    assert reader.span == first(trace, flow=flow, rank=dst) == row
+    assert int(reader.data["message"]) == flow
+
+
+def test_g_goes_to_what_was_waited_for(read_page, trace):
+    known = waits(trace)
+    row = last_wait(trace, 3)
+    reader = read_page(trace, {"span": row})
+    for key in "gGgG":
+        row = known[row].span
+        reader.press(key)
+        assert reader.span == row
+        if row not in known:
+            break
+    assert row not in known  # the end of the chain
+    reader.press("g")
+    assert reader.span == row
+    said = reader.root.locator(".dlv-spoken").text_content()
+    assert said == "the selected span waited for nobody"
+
+
+def test_r_takes_the_selection_as_the_range(read_page, trace):
+    row = first(trace, rank=2, kind="backward", step=0)
+    reader = read_page(trace, {"span": row})
+    reader.press("r")
+    assert reader.range == pytest.approx([trace.spans.start[row], trace.spans.end[row]])
+    length = trace.spans.end[row] - trace.spans.start[row]
+    assert reader.panel("statistics of the range").locator("h4").inner_text() == (
+        f"Range: {length / MS:.3g} ms"
+    )
+    reader.press("Escape", "R")  # nothing selected: what is in view of the run
+    assert reader.range == pytest.approx([0, trace.spans.end.max()])
+
+
+def test_m_c_and_t_turn_messages_clock_and_table(read_page, trace):
+    reader = read_page(trace)
+    messages, table = reader.button("messages"), reader.root.locator(".dlv-wide")
+    for key in "mM":
+        before = reader.picture, messages.get_attribute("aria-pressed")
+        reader.press(key)
+        assert reader.picture != before[0]
+        assert messages.get_attribute("aria-pressed") != before[1]
+    for key, clock in (("c", "wall"), ("C", "device")):
+        view = reader.view
+        reader.press(key)
+        assert reader.data["clock"] == clock
+        by = 1e-4 if clock == "wall" else -1e-4
+        assert reader.view == pytest.approx((view[0] + by, view[1] + by))
+        pressed = reader.root.get_by_role("group", name="clock").locator("[aria-pressed=true]")
+        assert pressed.inner_text() == {"wall": "wall-clock time", "device": "device time"}[clock]
+    for key, shown in (("t", True), ("T", False)):
+        reader.press(key)
+        assert table.is_visible() is shown
+
+
+def test_slash_searches_and_escape_clears_everything(read_page, trace):
+    reader = read_page(trace, {"span": 5})
+    reader.press("r", "/")
+    assert reader.focused == "search spans by name"
+    page = reader.page
+    page.keyboard.type("layer 1")
+    reader.settle()
+    assert reader.root.locator(".dlv-found").first.inner_text() == "24 found"
+    reader.press("Escape")
+    assert "timeline" in reader.focused.lower()  # back on the widget
+    assert reader.root.locator("input[type=search]").input_value() == ""
+    assert reader.span == 5 and reader.ranged
+    reader.press("Escape")
+    assert reader.span is None and not reader.ranged
+    assert "Click a bar" in reader.panel("selected span").inner_text()
+
+
+def test_question_mark_opens_the_list_of_keys_and_closing_gives_the_focus_back(read_page, trace):
+    reader = read_page(trace)
+    help_ = reader.root.locator("[role=dialog]")
+    for close in (["?"], ["Escape"], ["Enter"]):
+        reader.press("?")
+        assert help_.is_visible() and reader.focused == "close"
+        reader.press(*close)
+        assert not help_.is_visible()
+        assert "timeline" in reader.focused
+    opener = reader.button("keys ?")
+    opener.click()
+    assert help_.is_visible() and opener.get_attribute("aria-expanded") == "true"
+    reader.press("Escape")
+    assert not help_.is_visible() and reader.focused == "keys ?"
+    assert opener.get_attribute("aria-expanded") == "false"
+
+
+LISTED = {  # what stands in the list of keys, and what to press after `before` to see it act
+    "W S": ["w", "s"],
+    "A D": ["a", "d"],
+    "+ − 0": ["+", "-", "0"],
+    ", .": [",", "."],
+    "↑ ↓": ["ArrowUp", "ArrowDown"],
+    "F": ["f"],
+    "[ ]": ["[", "]"],
+    "G": ["g"],
+    "R": ["r"],
+    "/": ["/"],
+    "M": ["m"],
+    "C": ["c"],
+    "T": ["t"],
+    "Esc": ["Escape"],
+    "?": ["?"],
+    "Tab": ["Tab"],
+}
+GESTURES = {"Ctrl+wheel", "Shift+wheel", "Shift+drag", "drag", "double-click"}
+
+
+def test_every_key_of_the_list_changes_something(read_page, trace):
+    row = last_wait(trace, 2)
+    reader = read_page(trace, {"span": row})
+    listed = reader.root.locator(".dlv-help kbd").all_text_contents()
+    assert {*listed} - GESTURES == {*LISTED}
+    look = (
+        "root => { const copy = root.cloneNode(true); copy.removeAttribute('data-draws');"
+        " return copy.outerHTML + document.activeElement.outerHTML.slice(0, 80); }"
+    )
+    for shown, keys in LISTED.items():
+        for key in keys:
+            reader.reload()
+            reader.press("w", "w")
+            before = reader.root.evaluate(look), reader.picture
+            reader.press(*(["[", "]"] if key == "]" else [key]))
+            if key == "]":  # there already: the way back from the sender counts
+                assert reader.span == row
+                continue
+            assert (reader.root.evaluate(look), reader.picture) != before, (shown, key)
+
+
+def test_keys_typed_into_the_search_do_nothing_else(read_page, trace):
+    reader = read_page(trace)
+    reader.press("/")
+    before = {**reader.data}
+    reader.page.keyboard.type("wsad+-0.,[]grmct?fWSADF")
+    reader.press("ArrowUp", "ArrowDown", "ArrowLeft")
+    after = reader.data
+    for name in ("from", "to", "clock", "span", "message"):
+        assert after[name] == before[name]
+    assert not reader.root.locator("[role=dialog]").is_visible()
+    assert not reader.root.locator(".dlv-wide").is_visible()
+    assert reader.root.locator("input[type=search]").input_value() == "wsad+-0.,[]grmct?fWSADF"
+
+
+def test_keys_with_ctrl_alt_or_meta_stay_the_browsers(read_page, trace):
+    reader = read_page(trace)
+    before = reader.view
+    for key in ("Control+s", "Alt+d", "Meta+a"):
+        prevented = reader.root.evaluate(
+            """(root, [modifier, key]) => {
+                const names = { Control: "ctrlKey", Alt: "altKey", Meta: "metaKey" };
+                const event = new KeyboardEvent("keydown",
+                    { key, bubbles: true, cancelable: true, [names[modifier]]: true });
+                root.dispatchEvent(event);
+                return event.defaultPrevented;
+            }""",
+            key.split("+"),
+        )
+        reader.settle()
+        assert not prevented and reader.view == before
+
+
+# ---- pointer
+
+
+def test_ctrl_wheel_zooms_at_the_pointer(read_page, trace):
+    reader = read_page(trace)
+    for x, down in ((400, -100), (800, -60), (650, 80)):
+        before, length = reader.time(x), reader.length
+        reader.wheel(x, 300, "Control", down=down)
+        assert (reader.length < length) is (down < 0)
+        assert reader.time(x) == pytest.approx(before, abs=1e-8)
+
+
+def test_the_wheel_alone_scrolls_the_page_and_never_zooms(read_page, trace):
+    reader = read_page(trace)
+    reader.page.set_viewport_size({"width": 1100, "height": 500})
+    reader.settle()
+    before = reader.view
+    reader.wheel(600, 300, down=150)
+    assert reader.page.evaluate("() => window.scrollY") > 0
+    assert reader.view == before
+
+
+def test_shift_wheel_and_sideways_wheel_pan(read_page, trace):
+    reader = read_page(trace)
+    reader.press(*"www")
+    for options in ({"modifier": "Shift", "down": 100}, {"across": 100}):
+        low, high = reader.view
+        reader.wheel(600, 300, **options)
+        assert reader.view[0] > low and reader.length == pytest.approx(high - low)
+
+
+def test_double_click_fits_all(read_page, trace):
+    reader = read_page(trace)
+    whole = reader.view
+    reader.press(*"wwd")
+    reader.page.mouse.dblclick(600, 300)
+    reader.settle()
+    assert reader.view == whole
+
+
+def test_dragging_selects_a_range_whose_edges_move_by_pointer_and_by_key(read_page, trace):
+    reader = read_page(trace)
+    x1, x2 = reader.x(8 * MS), reader.x(16 * MS)
+    reader.drag((x2, 300), (x1, 320))  # backwards as well
+    assert reader.range == pytest.approx([8 * MS, 16 * MS])
+    box = reader.page.locator(".dlv-edge[data-side=to]").bounding_box()
+    assert box["x"] + box["width"] / 2 == pytest.approx(x2, abs=1.5)
+
+    reader.drag((x2, 400), (reader.x(20 * MS), 400))
+    assert reader.range == pytest.approx([8 * MS, 20 * MS], abs=0.05 * MS)
+    reader.drag((x1, 400), (reader.x(4 * MS), 400))
+    assert reader.range == pytest.approx([4 * MS, 20 * MS], abs=0.05 * MS)
+    heading = reader.panel("statistics of the range").locator("h4").inner_text()
+    assert amount(heading.removeprefix("Range: ")) == pytest.approx(16 * MS, rel=0.01)
+
+    low, high = reader.range
+    for side, at in (("from", 0), ("to", 1)):
+        edge = reader.page.locator(f".dlv-edge[data-side={side}]")
+        assert edge.get_attribute("role") == "slider"
+        edge.focus()
+        for key, by in (
+            ("ArrowLeft", -0.01),
+            ("PageUp", 0.1),
+            ("PageDown", -0.1),
+            ("ArrowRight", 0.01),
+        ):
+            before = reader.range
+            reader.press(key)
+            moved = before[at] + by * reader.length
+            moved = min(moved, before[1]) if side == "from" else max(moved, before[0])
+            assert (
+                reader.range[at] == pytest.approx(moved) and reader.range[1 - at] == before[1 - at]
+            )
+            text = edge.get_attribute("aria-valuetext")
+            assert amount(text) == near(moved)
+            assert edge.evaluate("edge => document.activeElement === edge")
+    assert reader.range == pytest.approx([low, high])
+    edge = reader.page.locator(".dlv-edge[data-side=from]")
+    edge.focus()
+    reader.press(*["PageUp"] * 12)
+    assert reader.range[0] == reader.range[1]  # never past the other
+    reader.press("PageDown")
+    assert reader.range[0] < reader.range[1]
+
+
+def test_a_range_stays_within_the_run(read_page, trace):
+    reader = read_page(trace)
+    reader.drag((reader.x(8 * MS), 300), (1090, 300), (20, 300))
+    begin, end = reader.range
+    assert begin == 0 and end == pytest.approx(8 * MS)
+    edge = reader.page.locator(".dlv-edge[data-side=from]")
+    assert float(edge.get_attribute("aria-valuemin")) == 0
+    edge.focus()
+    reader.press("ArrowLeft")
+    assert reader.range[0] == 0
+
+
+def test_shift_dragging_pans(read_page, trace):
+    reader = read_page(trace)
+    reader.press(*"www")
+    held = reader.time(700)
+    reader.page.keyboard.down("Shift")
+    reader.drag((700, 300), (600, 310))
+    reader.page.keyboard.up("Shift")
+    assert reader.time(600) == pytest.approx(held) and not reader.ranged
+
+
+def test_the_minimap_moves_the_view_by_click_and_by_drag(read_page, trace):
+    reader = read_page(trace)
+    reader.press(*"wwwww")
+    box = reader.root.locator(".dlv-minimap").bounding_box()
+    low, high = 0.0, trace.spans.end.max()
+
+    def place(time):
+        return box["x"] + time / (high - low) * box["width"], box["y"] + 20
+
+    length = reader.length
+    for time in (10 * MS, 20 * MS):
+        reader.click(*place(time))
+        assert sum(reader.view) / 2 == pytest.approx(time, abs=0.05 * MS)
+        assert reader.length == pytest.approx(length)
+        window = reader.root.locator(".dlv-window").bounding_box()
+        assert window["x"] == pytest.approx(place(reader.view[0])[0], abs=1.5)
+        assert window["width"] == pytest.approx(length / (high - low) * box["width"], abs=1.5)
+    reader.drag(place(20 * MS), place(15 * MS), place(12 * MS))
+    assert sum(reader.view) / 2 == pytest.approx(12 * MS, abs=0.05 * MS)
+
+
+def test_bars_are_painted_in_their_kinds_colour_and_a_click_selects_the_bar(read_page, trace):
+    reader = read_page(trace, step=1)
+    reader.press("m")
+    wanted = {
+        (rank, kind): first(trace, rank=rank, kind=kind, step=1)
+        for rank, kind in ((0, "backward"), (1, "update"), (2, "collective"), (3, "recv"))
+    }
+    places = reader.places()["bars"]
+    for (rank, kind), row in wanted.items():
+        x, y, width, height = places[row]
+        color = palette.style(kind).color
+        assert reader.pixel(x + 3, y + 2) == rgb(color), kind
+        reader.click(x + width / 2, y + height / 2)
+        assert reader.span == row
+        panel = reader.panel("selected span").inner_text()
+        assert f"rank {rank}" in panel and kind in panel
+
+
+def test_a_click_on_an_arrows_end_goes_to_that_end(read_page, trace):
+    reader = read_page(trace, step=1)
+    reader.press(*"ww")
+    low, high = reader.view
+    spans = trace.spans
+    arrows = [
+        one
+        for one in reader.places()["arrows"]
+        if all(reader.x(low) + 20 < one[x] < reader.x(high) - 20 for x in ("x1", "x2"))
+    ]
+    for one in arrows[:3]:
+        message = one["message"]
+        for x, y, rank in (
+            (one["x1"], one["y1"], trace.messages.src[message]),
+            (one["x2"], one["y2"], trace.messages.dst[message]),
+        ):
+            reader.press("Escape")
+            reader.click(x, y)
+            row = reader.span
+            assert spans.rank[row] == rank
+            near_by = [
+                other["message"]
+                for other in arrows
+                if math.hypot(other["x1"] - x, other["y1"] - y) < 7
+                or math.hypot(other["x2"] - x, other["y2"] - y) < 7
+            ]
+            assert spans.flow[row] in near_by
+
+
+def test_a_click_on_idle_time_names_who_kept_whom_waiting(read_page, held_up):
+    reader = read_page(held_up)
+    holes = idle(held_up, np.arange(4), 0.0, 5 * MS)
+    at = next(i for i in range(len(holes.why)) if holes.rank[i] == 1 and holes.span[i] == 0)
+    hole = next(one for one in reader.places()["idle"] if one["width"] > 20)
+    x, y = hole["x"] + hole["width"] / 2, hole["y"] + hole["height"] / 2
+    reader.page.mouse.move(x, y)
+    reader.settle()
+    tip = reader.root.locator(".dlv-tip")
+    assert holes.why[at] in tip.inner_text() and "rank 0" in holes.why[at]
+    reader.click(x, y)
+    panel = reader.panel("selected span")
+    assert holes.why[at] in panel.inner_text()
+    assert "rank 1: 2.2 ms" in panel.inner_text()
+    panel.locator("button").click()
+    reader.settle()
+    assert reader.span == 0  # rank 0's forward
+
+
+def test_hovering_tells_of_the_span_and_leaving_takes_it_away(read_page, trace):
+    row = last_wait(trace, 3)
+    reader = read_page(trace)
+    x, y = reader.middle(row)
+    tip = reader.root.locator(".dlv-tip")
+    plain = reader.picture
+    reader.page.mouse.move(x, y)
+    reader.settle()
+    text = tip.inner_text()
+    assert "recv from 2" in text and "4.0 KiB" in text and "rank 3 · comm" in text
+    assert str(waits(trace)[row]) in text
+    assert reader.picture != plain  # outlined
+    box = tip.bounding_box()
+    assert box["x"] + box["width"] <= 1100
+    reader.page.mouse.move(x, 5)
+    reader.settle()
+    assert not tip.is_visible() and reader.picture == plain
+
+
+def test_hovering_a_message_tells_of_it(read_page, trace):
+    reader = read_page(trace, step=0)
+    arrow = next(one for one in reader.places()["arrows"] if one["x2"] > reader.x(5 * MS))
+    reader.page.mouse.move(arrow["x2"], arrow["y2"])
+    reader.settle()
+    text = reader.root.locator(".dlv-tip").inner_text()
+    assert "message rank" in text and "4.0 KiB" in text and "click: the " in text
+
+
+# ---- controls
+
+
+def test_search_counts_marks_and_walks_through_what_it_finds(read_page, trace):
+    spans = trace.spans
+    rows = np.flatnonzero([name == "layer 1" for name in spans.name])
+    rows = rows[np.lexsort((np.arange(len(rows)), spans.start[rows]))]
+    reader = read_page(trace)
+    plain = reader.picture
+    reader.press("/")
+    reader.page.keyboard.type("LAYER 1")
+    reader.settle()
+    found = reader.root.locator(".dlv-found").first
+    assert found.inner_text() == f"{len(rows)} found"
+    assert reader.picture != plain  # the others are dimmed
+    walked = []
+    for _ in range(len(rows)):
+        reader.press("Enter")
+        walked.append(reader.span)
+    assert sorted(walked) == sorted(rows.tolist())
+    assert (np.diff(spans.start[walked]) > -1e-9).all()
+    reader.press("Enter")
+    assert reader.span == walked[0]  # round
+    reader.press("Shift+Enter", "Shift+Enter")
+    assert reader.span == walked[-2]
+    assert found.inner_text() == f"{len(rows)} found"
+    reader.page.keyboard.press("Control+a")
+    reader.page.keyboard.type("no such name")
+    reader.settle()
+    assert found.inner_text() == "0 found"
+    reader.press("Enter")
+    assert reader.span == walked[-2]
+    reader.press("Escape")
+    assert not found.is_visible()
+
+
+def test_the_step_select_takes_the_step_as_the_range(read_page, trace):
+    reader = read_page(trace)
+    whole = reader.view
+    select = reader.root.get_by_label("step", exact=True)
+    assert select.locator("option").all_inner_texts() == ["all steps", "step 0", "step 1", "step 2"]
+    for step in (1, 2):
+        select.select_option(str(step))
+        reader.settle()
+        own = trace.only(step=step)
+        window = [own.spans.start.min(), own.spans.end.max()]
+        assert reader.range == pytest.approx(window)
+        low, high = reader.view
+        assert low < window[0] and window[1] < high * (1 + 1e-9)
+        assert high - low < 1.2 * (window[1] - window[0])
+    select.select_option("")
+    reader.settle()
+    assert reader.view == whole and not reader.ranged
+
+
+def test_each_button_of_the_legend_hides_its_kind_and_shows_it_again(read_page, small):
+    trace = small
+    reader = read_page(small)
+    reader.press("t")
+    buttons = reader.root.locator(".dlv-legend button")
+    kinds = [text.strip() for text in buttons.all_inner_texts()]
+    assert sorted(kinds) == sorted({*trace.spans.kind.tolist()})
+    caption = reader.root.locator(".dlv-wide caption")
+    for kind, button in zip(kinds, buttons.all(), strict=True):
+        left = len(trace.spans) - int((trace.spans.kind == kind).sum())
+        button.click()
+        reader.settle()
+        assert button.get_attribute("aria-pressed") == "false"
+        assert caption.inner_text().startswith(f"{left} spans in view")
+        button.click()
+        reader.settle()
+        assert button.get_attribute("aria-pressed") == "true"
+        assert caption.inner_text().startswith(f"{len(trace.spans)} spans in view")
+    plain = reader.picture
+    reader.root.locator(".dlv-legend button", has_text="backward").click()
+    reader.settle()
+    assert reader.picture != plain
+
+
+def test_the_toolbar_zooms_fits_and_toggles(read_page, trace):
+    reader = read_page(trace)
+    whole = reader.view
+    length = reader.length
+    reader.root.get_by_label("zoom in (W)").click()
+    reader.settle()
+    assert reader.length == pytest.approx(length * 0.7)
+    reader.root.get_by_label("zoom in (W)").click()
+    reader.root.get_by_label("zoom out (S)").click()
+    reader.settle()
+    assert reader.length == pytest.approx(length * 0.7)
+    reader.root.get_by_label("fit all (0)").click()
+    reader.settle()
+    assert reader.view == whole
+    plain = reader.picture
+    reader.button("messages").click()
+    reader.settle()
+    assert reader.picture != plain
+    reader.button("wall-clock time").click()
+    reader.settle()
+    assert reader.data["clock"] == "wall"
+    reader.button("device time").click()
+    reader.settle()
+    assert reader.data["clock"] == "device"
+    for name, panel in (("table", ".dlv-wide"), ("source", ".dlv-panel[aria-label=source]")):
+        for shown in (True, False):
+            reader.button(name).click()
+            reader.settle()
+            assert reader.root.locator(panel).is_visible() is shown
+
+
+def test_the_theme_button_has_three_states_and_the_colours_follow(read_page, trace):
+    reader = read_page(trace)
+    button = reader.root.locator(".dlv-theme")
+    seen = {}
+    for _ in range(3):
+        name = button.inner_text()
+        paper = reader.root.evaluate("root => getComputedStyle(root).backgroundColor")
+        ink = reader.root.evaluate("root => getComputedStyle(root).color")
+        box = reader.page.locator(".dlv-canvas").bounding_box()
+        assert reader.pixel(box["x"] + 1, box["y"] + 1) == paper  # the canvas as well
+        seen[name] = paper, ink, reader.picture
+        button.click()
+        reader.settle()
+    assert [*seen] == ["theme: page", "theme: light", "theme: dark"]
+    assert button.inner_text() == "theme: page"
+    light, dark = seen["theme: light"], seen["theme: dark"]
+    assert seen["theme: page"] == light
+    assert all(a != b for a, b in zip(light, dark, strict=True))
+    assert dark[0] == rgb(palette.THEMES["dark"]["paper"])
+    assert light[0] == rgb(palette.THEMES["light"]["paper"])
+
+
+def rgb(color):
+    return f"rgb({', '.join(str(int(color[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+HOSTS = {
+    "JupyterLab, dark": (
+        "document.body.style.setProperty('--jp-layout-color0', '#111111');"
+        "document.body.style.setProperty('--jp-ui-font-color0', '#eeeeee')",
+        ("dark", "rgb(17, 17, 17)"),
+    ),
+    "JupyterLab, light": (
+        "document.body.style.setProperty('--jp-layout-color0', '#fafafa');"
+        "document.body.style.setProperty('--jp-ui-font-color0', '#222222')",
+        ("light", "rgb(250, 250, 250)"),
+    ),
+    "VS Code": (
+        "document.documentElement.style.setProperty('--vscode-editor-background', '#1e1e1e');"
+        "document.documentElement.style.setProperty('--vscode-editor-foreground', '#d4d4d4')",
+        ("dark", "rgb(30, 30, 30)"),
+    ),
+    "Colab": (
+        "document.documentElement.setAttribute('theme', 'dark')",
+        ("dark", rgb(palette.THEMES["dark"]["paper"])),
+    ),
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_page_around_gives_the_theme_when_it_changes(read_page, held_up, host):
+    change, (name, paper) = HOSTS[host]
+    reader = read_page(held_up)
+    reader.page.emulate_media(color_scheme="light" if name == "dark" else "dark")
+    reader.settle()
+    assert reader.data["theme"] == "light"  # a preference of the system alone says nothing
+    reader.page.evaluate(f"() => {{ {change} }}")
+    reader.settle()
+    assert reader.data["theme"] == name
+    assert reader.root.evaluate("root => getComputedStyle(root).backgroundColor") == paper
+    reader.root.locator(".dlv-theme").click()  # the reader's own choice wins
+    reader.settle()
+    assert reader.data["theme"] == "light"
+
+
+def test_the_table_lists_the_spans_in_view_and_its_links_select(read_page, trace):
+    spans = trace.spans
+    reader = read_page(trace)
+    reader.press("t", *"wwwwww")
+    low, high = reader.view
+    inside = np.flatnonzero((spans.end >= low) & (spans.start <= high))
+    ends = spans.end[inside].round(9)
+    inside = inside[np.lexsort((-ends, spans.start[inside].round(9)))]
+    table = reader.root.locator(".dlv-wide table")
+    assert table.locator("caption").inner_text() == f"{len(inside)} spans in view"
+    rows = table.locator("tbody tr")
+    assert rows.count() == len(inside)
+    from_, took = (rows.locator(f"td:nth-child({n})").all_inner_texts() for n in (3, 4))
+    assert [amount(text) for text in from_] == pytest.approx(spans.start[inside].tolist(), abs=1e-6)
+    assert [amount(text) for text in took] == [
+        near(length) for length in (spans.end - spans.start)[inside]
+    ]
+    for place in (0, len(inside) // 2, len(inside) - 1):
+        link = rows.nth(place).locator("button")
+        words = link.inner_text()
+        link.focus()
+        reader.press("Enter")
+        row = reader.span
+        assert spans.start[row] == pytest.approx(spans.start[inside[place]])
+        assert spans.kind[row] in words or spans.kind[row] in ("send", "recv")
+        assert table.locator("tr[aria-selected=true]").count() == 1
+        reader.press("Escape")
+
+
+def test_statistics_of_a_step_are_those_of_metrics_and_numpy(read_page, trace):
+    reader = read_page(trace)
+    for clock in ("device", "wall"):
+        own = trace.only(step=1)
+        reader.root.get_by_label("step", exact=True).select_option("1")
+        reader.settle()
+        kinds, ranks = reader.cells("kinds"), reader.cells("ranks")
+        start, end = (
+            (own.spans.start, own.spans.end)
+            if clock == "device"
+            else (own.spans.wall_start, own.spans.wall_end)
+        )
+        assert {*kinds} == {*own.spans.kind.tolist()}
+        for kind, cells in kinds.items():
+            lengths = (end - start)[own.spans.kind == kind]
+            assert int(cells["count"]) == len(lengths)
+            for name in ("min", "mean", "max"):
+                assert amount(cells[name]) == near(getattr(lengths, name)())
+            assert amount(cells["total"]) == near(lengths.sum())
+        parts = metrics.breakdown(own, clock)
+        assert {*ranks} == {"0", "1", "2", "3"}
+        for rank, cells in ranks.items():
+            for name, amounts in parts.items():
+                assert amount(cells.get(name, "0 ms")) == near(amounts[int(rank)])
+        reader.root.focus()
+        reader.press("c")
+
+
+def test_statistics_of_a_dragged_range_count_what_lies_in_it(read_page, trace):
+    reader = read_page(trace)
+    reader.drag((reader.x(6.1 * MS), 300), (reader.x(17.3 * MS), 300))
+    low, high = reader.range
+    spans = trace.spans
+    inside = (spans.end > low) & (spans.start < high)
+    point = (spans.start == spans.end) & (spans.start >= low) & (spans.start <= high)
+    kinds = reader.cells("kinds")
+    for kind, cells in kinds.items():
+        lengths = (spans.end - spans.start)[(inside | point) & (spans.kind == kind)]
+        assert int(cells["count"]) == len(lengths)
+        assert amount(cells["total"]) == near(lengths.sum())
+    columns = {name: spans[name][inside] for name in ("rank", "lane", "kind", "depth")}
+    cut = {"start": spans.start[inside].clip(low), "end": spans.end[inside].clip(max=high)}
+    parts = metrics.breakdown(Trace({**columns, **cut}, meta={"ranks": 4}))
+    ranks = reader.cells("ranks")
+    for rank, cells in ranks.items():
+        shares = {name: amounts[int(rank)] for name, amounts in parts.items()}
+        for name in ("compute", "update", "communication", "other"):
+            assert amount(cells.get(name, "0 ms")) == near(shares[name])
+        assert amount(cells["idle"]) == near(high - low - sum(shares.values()) + shares["idle"])
+
+
+def test_statistics_name_the_longest_wait_and_lead_to_it(read_page, trace):
+    known = waits(trace)
+    own = [row for row in known if trace.spans.step[row] == 1]
+    reader = read_page(trace)
+    reader.root.get_by_label("step", exact=True).select_option("1")
+    reader.settle()
+    cells = reader.cells("ranks")
+    for rank in range(4):
+        mine = [row for row in own if trace.spans.rank[row] == rank]
+        longest = max(mine, key=lambda row: known[row].seconds)
+        words = cells[str(rank)]["its longest wait"]
+        assert f"for {known[longest].whom}, {known[longest].doing}" in words
+        assert f"waited {known[longest].seconds / MS:.3g} ms" in words
+    reader.root.locator(".dlv-ranks tbody tr").nth(2).locator("button").click()
+    reader.settle()
+    row = reader.span
+    assert trace.spans.rank[row] == 2 and trace.spans.step[row] == 1 and row in known
+
+
+# ---- the panel of the selection
+
+
+def test_the_panel_tells_all_and_its_links_lead_on(read_page, trace, program):
+    spans = trace.spans
+    row = last_wait(trace, 3)
+    wait, flow = waits(trace)[row], spans.flow[row]
+    reader = read_page(trace, {"span": row})
+    panel = reader.panel("selected span")
+    words = panel.inner_text()
+    assert "rank 3 · comm" in words and "4.0 KiB" in words and "step 2" in words
+    assert f"for {wait.whom}, {wait.doing}" in words
+    assert "100 µs (wall clock after" in words  # late by
+    assert f"train.py, line {spans.where[row].rpartition(':')[2]}" in words
+
+    panel.get_by_role("button", name="show it").first.click()
+    reader.settle()
+    assert reader.span == wait.span
+    reader.reload()
+    panel.get_by_role("button", name="go to the sender").click()
+    reader.settle()
+    sender = reader.span
+    assert sender == first(trace, flow=flow, rank=trace.messages.src[flow])
+    panel.get_by_role("button", name="go to the receiver").click()
+    reader.settle()
+    assert reader.span == row
+    assert "timeline" in reader.focused  # the link is gone; the focus is not
+
+    panel.get_by_role("button", name="train.py").click()
+    reader.settle()
+    source = reader.root.locator(".dlv-panel[aria-label=source]")
+    assert source.is_visible()
+    line = spans.where[row].rpartition(":")[2]
+    marked = source.locator("li[aria-current=true]")
+    assert marked.count() == 1 and f"line_{line} = {line}" in marked.inner_text()
+
+
+def test_a_line_of_source_selects_its_spans(read_page, trace):
+    reader = read_page(trace)
+    reader.button("source").click()
+    plain = reader.picture
+    kind = "update"
+    line = trace.spans.where[first(trace, kind=kind)].rpartition(":")[2]
+    reader.root.get_by_role("button", name=f"line {line}:").click()
+    reader.settle()
+    count = int((trace.spans.kind == kind).sum())
+    assert reader.root.locator(".dlv-found").first.inner_text() == f"{count} found"
+    assert reader.picture != plain
+
+
+# ---- all controls
+
+
+def test_every_control_changes_the_page(read_page, small):
+    done = read_page(small).page.evaluate(WIRED_TO_NOTHING)
+    assert done["tried"] > 30
+    assert done["dead"] == []
+
+
+def test_a_control_that_is_wired_to_nothing_is_found(read_page, held_up):
+    reader = read_page(held_up)
+    reader.page.evaluate(
+        """() => {
+            const bar = document.querySelector(".dlv-toolbar");
+            const dead = document.createElement("button");
+            dead.textContent = "dead";
+            const own = document.createElement("button");
+            own.textContent = "turns only itself";
+            own.onclick = () => own.toggleAttribute("aria-pressed");
+            const select = document.createElement("select");
+            select.setAttribute("aria-label", "dead select");
+            select.append(new Option("a"), new Option("b"));
+            bar.append(dead, own, select);
+        }"""
+    )
+    dead = reader.page.evaluate(WIRED_TO_NOTHING)["dead"]
+    assert {"dead", "turns only itself", "dead select ab"} == {*dead}
+
+
+# ---- focus
+
+
+def test_tab_walks_through_all_controls_and_leaves_at_both_ends(read_page, trace):
+    reader = read_page(trace, {"span": last_wait(trace, 3)})
+    reader.press("r")
+    page = reader.page
+    page.evaluate(
+        """() => {
+            for (const [name, place] of [["before", "prepend"], ["after", "append"]]) {
+                const button = document.createElement("button");
+                button.id = button.textContent = name;
+                document.body[place](button);
+            }
+        }"""
+    )
+    controls = page.evaluate(
+        "() => [...document.querySelectorAll('.dlv :is(button, select, input, [tabindex])')]"
+        ".filter((one) => one.checkVisibility()).length"
+    )
+    assert controls > 25
+    for key, begin, end in (("Tab", "before", "after"), ("Shift+Tab", "after", "before")):
+        page.focus(f"#{begin}")
+        reached = 0
+        for _ in range(controls + 2):
+            page.keyboard.press(key)
+            if page.evaluate("() => document.activeElement.id") == end:
+                break
+            reached += 1
+            named = page.evaluate(
+                "() => (document.activeElement.getAttribute('aria-label')"
+                " ?? document.activeElement.textContent).trim()"
+            )
+            assert named
+        assert page.evaluate("() => document.activeElement.id") == end
+        assert reached == controls + 1  # and the widget itself
+
+
+def test_a_visible_focus_and_the_keys_show_on_focus(read_page, held_up):
+    reader = read_page(held_up)
+    legend = reader.root.locator(".dlv-keys")
+    assert legend.is_visible()
+    for target in (reader.root, reader.button("fit"), reader.root.locator("input").first):
+        target.focus()
+        assert target.evaluate("one => getComputedStyle(one).outlineStyle") == "solid"
+    reader.page.evaluate("() => document.activeElement.blur()")
+    reader.settle()
+    assert not legend.is_visible()
+    assert reader.root.get_attribute("data-lm-suppress-shortcuts") == "true"
+
+
+# ---- several on one page
+
+
+def compose(page, *widgets, tmp_path):
+    """Shows widgets side by side, as cells of a notebook do; gives a Reader of each."""
+    blank = tmp_path / "notebook.html"
+    blank.write_text(f"<!doctype html><meta charset=utf-8><style>{read('dlviz.css')}</style>")
+    page.goto(blank.as_uri())
+    page.locator("html").evaluate("html => html.lang")  # now playwright's own observer is there
+    names = ("state", "selection", "theme")
+    page.evaluate(COMPOSE, [{name: getattr(own, name) for name in names} for own in widgets])
+    readers = []
+    for place in range(len(widgets)):
+        reader = Reader(page)
+        reader.root = page.locator(".dlv").nth(place)
+        readers.append(reader)
+    readers[0].settle()
+    return readers
+
+
+def test_two_timelines_do_not_take_each_others_keys(opened, trace, held_up, tmp_path):
+    page = opened()
+    one, two = compose(page, Timeline(trace), Timeline(held_up), tmp_path=tmp_path)
+    page.evaluate(
+        "() => { window.heard = [];"
+        " document.addEventListener('keydown', (event) => window.heard.push(event.key)); }"
+    )
+    for own, other in ((one, two), (two, one)):
+        own.root.focus()
+        before = own.view, {**other.data}
+        own.press("w", ".", "m", "x")
+        assert own.view != before[0] and own.span is not None
+        after = other.data
+        del after["draws"], before[1]["draws"]
+        assert after == before[1]
+    assert page.evaluate("() => window.heard") == ["x", "x"]  # its own keys stay in the widget
+
+
+def test_timelines_of_one_trace_share_the_selection_and_of_others_not(
+    opened, trace, held_up, tmp_path
+):
+    page = opened()
+    widgets = [Timeline(trace), Timeline(trace, step=1), Timeline(held_up)]
+    one, two, other = compose(page, *widgets, tmp_path=tmp_path)
+    row = last_wait(trace, 3)
+    same = first(trace, rank=3, kind="update", step=1)
+    for chosen, reader in ((same, one), (row, one)):
+        page.evaluate(
+            "row => window.shown[0].model.set('selection', { span: row })", chosen
+        )  # as Python would
+        reader.settle()
+        assert reader.span == chosen
+    one.root.focus()
+    one.press("Escape", "0", ".")
+    page.wait_for_timeout(50)
+    one.settle()
+    assert one.span is not None and other.span is None
+    assert two.span is None  # it shows step 1 alone
+    two.root.focus()
+    two.press(".")
+    page.wait_for_timeout(50)
+    one.settle()
+    assert one.span == two.span is not None and other.span is None
+    assert page.evaluate("() => window.shown[1].model.get('selection')") == {"span": two.span}
+
+
+def test_a_new_state_is_shown_live_and_keeps_the_focus(opened, trace, held_up, tmp_path):
+    page = opened()
+    (reader,) = compose(page, Timeline(trace), tmp_path=tmp_path)
+    reader.root.focus()
+    state = Timeline(held_up, title="another").state
+    page.evaluate("state => window.shown[0].model.set('state', state)", state)
+    reader.settle()
+    assert page.locator(".dlv").count() == 1
+    assert page.locator("h3").inner_text() == "another"
+    assert reader.view == pytest.approx((-0.05 * MS, 5.05 * MS))
+    assert "timeline" in reader.focused
+    reader.press(".")
+    assert reader.span is not None
+
+
+def test_stopping_leaves_no_observer_no_listener_and_no_later_picture(
+    opened, trace, held_up, tmp_path
+):
+    page = opened()
+    (reader,) = compose(page, Timeline(trace), tmp_path=tmp_path)
+    for own in (held_up, trace):
+        state = Timeline(own).state
+        page.evaluate("state => window.shown[0].model.set('state', state)", state)
+        reader.settle()
+    assert page.evaluate("() => window.counts") == {"observers": 2, "channels": 1}
+    assert page.evaluate("() => window.shown[0].model.calls.length") == 3
+    root = page.query_selector(".dlv")
+    reader.root.focus()
+    page.keyboard.press("w")  # a picture is asked for
+    page.evaluate("() => window.shown[0].stop()")
+    draws = root.evaluate("root => root.dataset.draws")
+    assert page.evaluate("() => window.counts") == {"observers": 0, "channels": 0}
+    assert page.evaluate("() => window.shown[0].model.calls.length") == 0
+    page.set_viewport_size({"width": 700, "height": 600})
+    page.evaluate("() => document.documentElement.setAttribute('theme', 'dark')")
+    page.evaluate("() => window.shown[0].model.set('theme', 'dark')")
+    reader.settle()
+    reader.settle()
+    assert root.evaluate("root => root.dataset.draws") == draws
+    assert root.evaluate("root => root.dataset.theme") == "light"
+
+
+# ---- difficult Traces
+
+
+def test_an_empty_trace_says_so_and_takes_all_keys(read_page):
+    reader = read_page(Trace(meta={"ranks": 2}))
+    assert "Nothing was recorded." in reader.panel("selected span").inner_text()
+    keys = [key for keys in LISTED.values() for key in keys if key not in ("Tab", "/", "?")]
+    reader.press(*keys, *keys)
+    reader.drag((300, 150), (500, 150))
+    reader.click(400, 150)
+    assert reader.span is None
+
+
+def test_one_span_can_be_selected_and_measured(read_page):
+    reader = read_page(Trace([{"rank": 0, "kind": "forward", "start": 1.0, "end": 1.25}]))
+    reader.click(*reader.middle(0))
+    assert reader.span == 0
+    reader.press("r")
+    assert reader.cells("kinds")["forward"]["total"] == "250 ms"
+    assert amount(reader.cells("ranks")["0"]["compute"]) == 0.25
+
+
+def test_a_hundred_thousand_spans_are_drawn_and_every_key_still_acts(read_page):
+    count = 100_000
+    i = np.arange(count)
+    names = np.array([f"layer {number}" for number in range(16)], object)
+    start = (i // 8) * MS
+    spans = {
+        "rank": i % 8,
+        "kind": np.array(["forward", "backward"], object)[(i // 8) % 2],
+        "name": names[i % 16],
+        "start": start,
+        "end": start + 0.9 * MS,
+        "step": i // 20_000,
+    }
+    reader = read_page(Trace(spans))
+    assert "100000 spans on 8 rows" in reader.page.locator(".dlv-canvas").get_attribute(
+        "aria-label"
+    )
+    whole = reader.picture
+    reader.press(*"wwwwwwwwwwwwwwwwwwww")
+    assert reader.length < 0.02 and reader.picture != whole
+    reader.click(*[400, 260])
+    if reader.span is None:  # between two bars
+        reader.press(".")
+    row = reader.span
+    reader.press(".")
+    assert reader.span == row + 8
+    reader.press("ArrowDown")
+    assert reader.span in (row + 9, row + 8 + 7 * -1)
+    reader.press("/")
+    reader.page.keyboard.type("layer 3")
+    reader.settle()
+    assert reader.root.locator(".dlv-found").first.inner_text() == "6,250 found"
+    reader.press("Escape", "t")
+    reader.root.get_by_label("step", exact=True).select_option("4")
+    reader.settle()
+    assert reader.cells("kinds")["forward"]["count"] == "10000"
+    assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").inner_text()
+
+
+def test_a_failed_run_shows_messages_that_nobody_received_and_ranks_that_told_nothing(read_page):
+    spans = [
+        {"rank": 0, "kind": "send", "peer": 1, "flow": 0, "start": 0.0, "end": 1 * MS},
+        {"rank": 0, "kind": "recv", "peer": 2, "start": 1 * MS, "end": 8 * MS},
+    ]
+    message = {"src": 0, "dst": 1, "nbytes": 8, "sent": 0.5 * MS}
+    meta = {"ranks": 3, "outcome": "failed", "clock": "simulated"}
+    reader = read_page(Trace(spans, [message], meta=meta))
+    arrow = reader.places()["arrows"][0]
+    assert arrow["never"]
+    reader.page.mouse.move(arrow["x2"], arrow["y2"])
+    reader.settle()
+    assert "never received" in reader.root.locator(".dlv-tip").inner_text()
+    reader.click(arrow["x2"], arrow["y2"])
+    assert reader.data["message"] == "0"
+    reader.click(*reader.middle(0))
+    assert reader.span == 0
+    assert "never received" in reader.panel("selected span").inner_text()
+    reader.press("]")  # nobody is there
+    assert reader.span == 0
+    reader.press("r")
+    assert {*reader.cells("ranks")} == {"0", "1", "2"}
+    reader.press(".", "g", "ArrowDown", "f", "f")
+    assert "failed" in reader.root.locator("header").inner_text()
+
+
+NASTY = ["<img src=x onerror=window.hacked=1>", "</script><script>window.hacked=1</script>"]
+
+
+@pytest.mark.parametrize(
+    "words", [*NASTY, "wide " * 100], ids=["image", "script", "500 characters"]
+)
+def test_names_are_text_whatever_they_say_and_however_long(read_page, words):
+    spans = [
+        {"rank": 0, "lane": words, "kind": words, "name": words, "start": 0.0, "end": 1.0}
+        | {"where": f"{words}.py:3", "fields": {"note": words}, "step": 0},
+        {"rank": 1, "kind": "wait", "name": words, "peer": 0, "start": 0.5, "end": 2.0, "step": 1},
+    ]
+    meta = {"ranks": 2, "machine": words, "warning": words, "clock": "simulated"}
+    reader = read_page(Trace(spans, meta=meta), {"span": 0}, title=words)
+    reader.press("t", "r")
+    shown = words.strip()
+    assert shown in reader.panel("selected span").inner_text()
+    assert shown[:30] in reader.root.locator("h3").inner_text()
+    assert shown[:30] in reader.root.locator(".dlv-wide").inner_text()
+    assert shown[:30] in reader.root.locator(".dlv-legend").inner_text()
+    assert shown[:30] in reader.root.locator("table.dlv-kinds").inner_text()
+    reader.page.mouse.move(*reader.middle(0))
+    reader.settle()
+    assert shown[:30] in reader.root.locator(".dlv-tip").inner_text()
+    tip = reader.root.locator(".dlv-tip").bounding_box()
+    assert tip["x"] >= 0 and tip["x"] + tip["width"] <= 1100
+    reader.press("/")
+    reader.page.keyboard.type(shown[:20])
+    reader.press("Enter")
+    assert reader.root.locator(".dlv-found").first.inner_text() == "2 found"
+    assert reader.root.locator("img, script").count() == 0
+    wide = reader.page.evaluate("() => document.documentElement.scrollWidth")
+    assert wide <= 1100  # nothing pushes the page apart
+
+
+def test_more_rows_than_fit_are_scrolled_and_selected_ones_come_into_view(read_page):
+    ranks = 120
+    spans = [
+        {"rank": rank, "kind": "forward", "start": rank * MS, "end": (rank + 1) * MS}
+        for rank in range(ranks)
+    ]
+    reader = read_page(Trace(spans))
+    rows = reader.root.locator(".dlv-rows")
+    assert rows.evaluate("one => one.scrollHeight > one.clientHeight")
+    before = reader.picture
+    reader.press("/")
+    reader.page.keyboard.type("forward")
+    reader.press("Shift+Enter")
+    reader.press(*["Enter"] * 3)
+    reader.press("Shift+Enter", "Shift+Enter", "Shift+Enter", "Shift+Enter")
+    reader.settle()
+    last = reader.span
+    assert last > 100
+    assert rows.evaluate("one => one.scrollTop") > 0 and reader.picture != before
+    assert last in reader.places()["bars"]
+    reader.click(*reader.middle(last))
+    assert reader.span == last
+
+
+def test_resizing_draws_the_same_times_in_the_new_width(read_page, trace):
+    reader = read_page(trace)
+    reader.press("w")
+    view = reader.view
+    reader.page.set_viewport_size({"width": 700, "height": 800})
+    reader.settle()
+    canvas = reader.page.locator(".dlv-canvas").bounding_box()
+    assert canvas["x"] + canvas["width"] <= 700 and reader.view == view
+    assert reader.page.evaluate("() => document.documentElement.scrollWidth") <= 700
+
+
+def test_reduced_motion_is_honoured(read_page, held_up):
+    reader = read_page(held_up)
+    reader.page.emulate_media(reduced_motion="reduce")
+    moving = reader.page.evaluate(
+        """() => [...document.querySelectorAll(".dlv, .dlv *")].filter((one) => {
+            const style = getComputedStyle(one);
+            return style.animationName !== "none" || parseFloat(style.transitionDuration) > 0
+                || style.scrollBehavior === "smooth";
+        }).length"""
+    )
+    assert moving == 0
+    assert json.dumps(reader.view)
