@@ -26,6 +26,7 @@ LABS = Path(__file__).resolve().parent
 LIMIT = 1_000_000  # bytes
 SECONDS_PER_CELL = 600
 FIGURE = "application/vnd.plotly.v1+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 WIDTH, COLORS = 900, 256  # pixels and colours of a figure's picture
 
 
@@ -81,16 +82,22 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
         data = output.get("data", {})
         if FIGURE in data:
             data["image/png"] = base64.b64encode(picture(data[FIGURE])).decode()
+        if data.pop(WIDGET, None) and "image/png" in data:  # without a kernel its picture is shown
+            data["image/png"] = base64.b64encode(small(base64.b64decode(data["image/png"]))).decode()
     return [output for output in shown if output.get("text", "any").strip()]
 
 
 def picture(figure: dict[str, Any]) -> bytes:
-    """A figure as PNG in few of its own colours, a third of the bytes.
+    """A figure as PNG."""
+    size = {"width": WIDTH, "height": figure["layout"].get("height", 500)}
+    return small(kaleido.calc_fig_sync(figure, opts={"format": "png", **size}))
+
+
+def small(drawn: bytes) -> bytes:
+    """A PNG in few of its own colours, a third of the bytes.
 
     Of colours alike the most frequent is kept, so that a kind's colour stays what it is.
     """
-    size = {"width": WIDTH, "height": figure["layout"].get("height", 500)}
-    drawn = kaleido.calc_fig_sync(figure, opts={"format": "png", **size})
     pixels = np.asarray(Image.open(io.BytesIO(drawn)).convert("RGB"), dtype=np.int64)  # (h, w, 3)
     code, place, count = np.unique(
         pixels @ [1 << 16, 1 << 8, 1], return_inverse=True, return_counts=True

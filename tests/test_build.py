@@ -19,6 +19,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "labs" / "build.py"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 LABS = sorted((ROOT / "labs").glob("*.ipynb"))
 
 
@@ -51,6 +52,21 @@ def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(tmp_path):
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
     text = path.read_text()
     assert len(text.splitlines()) < 250, "a figure takes one line"
+    assert as_committed(path) == []
+
+
+@pytest.mark.slow
+def test_a_widget_is_stored_as_the_picture_it_brings(tmp_path):
+    path = tmp_path / "lab.ipynb"
+    span = {"rank": 0, "lane": "compute", "kind": "forward", "start": 0.0, "end": 1.0}
+    cell = f"import dlviz\ndlviz.widgets.Timeline(dlviz.Trace([{span}]))"
+    done = build(path, cell)
+    assert done.returncode == 0, done.stderr
+    (output,) = nbformat.read(path, as_version=4).cells[0].outputs
+    assert set(output.data) == {"text/plain", "image/png"}
+    picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
+    colors = {tuple(color) for _, color in picture.convert("RGB").getcolors(10_000)}
+    assert (0x56, 0xB4, 0xE9) in colors  # the colour of forward
     assert as_committed(path) == []
 
 
@@ -113,6 +129,7 @@ def as_committed(path: Path) -> list[str]:
         "holds widget state": "widgets" in lab["metadata"],
         "holds timing metadata": any("execution" in cell["metadata"] for cell in code),
         "was not run": any(cell["execution_count"] is None for cell in code if cell["source"]),
+        "holds a widget that no page can show": any(WIDGET in o.get("data", {}) for o in outputs),
         "has a figure without a PNG": not all("image/png" in data for data in figures),
         "names a path of the machine that ran it": f"{ROOT}/" in text,
     }
