@@ -329,6 +329,8 @@ def test_it_starts_paused_plays_at_its_speed_and_stops_at_the_end(play, trace):
     player.press("+", "+", " ")
     clock.run_for(450)
     assert player.name == "step 2"
+    clock.run_for(400)
+    assert player.name == "step 3"
     clock.run_for(5000)
     assert player.name == "step 5" and not player.playing
     player.press(" ")  # once more from the start
