@@ -378,6 +378,17 @@ def test_what_rank_2_holds_after_step_2_can_be_read(play, trace):
     assert player.told.split("\n") == rank_2
 
 
+def test_a_picture_that_is_too_wide_for_its_panel_says_so(play):
+    wide = play(ring(8, 64), page_options={"viewport": {"width": 1300, "height": 900}})
+    title, box = wide.at(".dlv-holds h4"), ".dlv-chunkbox"
+    assert "scroll" not in title.text_content()
+    assert wide.at(box).evaluate("(box) => box.scrollWidth <= box.clientWidth")
+    wide.page.set_viewport_size({"width": 700, "height": 900})
+    wide.page.wait_for_selector(".dlv-holds h4:has-text('scroll')")
+    assert wide.at(box).evaluate("(box) => box.scrollWidth > box.clientWidth")
+    assert wide.at(box).evaluate("(box) => box.clientWidth") > 600  # below the circle
+
+
 def test_a_step_is_read_out_in_words(play, trace):
     player = play(trace).press("ArrowRight")
     assert player.said == (
@@ -598,7 +609,7 @@ def test_the_theme_is_the_pages_or_the_readers(play, trace):
         "'--jp-layout-color0: rgb(17, 17, 17); --jp-ui-font-color0: rgb(238, 238, 238)'"
     )
     player.press()
-    player.page.wait_for_function("document.querySelector('.dlv').dataset.theme === 'dark'")
+    player.page.wait_for_selector(".dlv[data-theme=dark]")
     assert player.root.evaluate(ground) == "rgb(17, 17, 17)"
     player.at(".dlv-theme").click()
     assert player.theme == "light" and player.root.evaluate(ground) == "rgb(255, 255, 255)"

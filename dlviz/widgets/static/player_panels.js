@@ -81,10 +81,13 @@ export function chunksPanel(scene) {
   const title = h("h4");
   const box = h("div", { class: "dlv-chunkbox" }, grid);
   const groups = new Map();
+  const least = layoutOf(scene, 0).width;
   let layout = null;
   let shown = -1;
+  let cut = false; // the picture is wider than its panel
 
   function lay(width) {
+    cut = least > width;
     const wanted = layoutOf(scene, width);
     if (layout && wanted.width === layout.width) return false;
     layout = wanted;
@@ -141,7 +144,7 @@ export function chunksPanel(scene) {
   }
 
   return {
-    root: h("div", { class: "dlv-holds" }, title, box),
+    root: h("div", { class: "dlv-holds", style: `flex-basis: min(100%, ${Math.max(400, least)}px)` }, title, box),
     box,
     grid,
     groups,
@@ -151,8 +154,9 @@ export function chunksPanel(scene) {
     draw(number) {
       const { name } = scene.frames[number];
       const what = scene.columns.length ? `What each rank holds ${number ? `after ${name}` : "at the start"}` : `Who sends and receives${number ? ` in ${name}` : ""}`;
-      write(title, `${what}${scene.buffer ? ` in ${scene.buffer}` : ""}`);
-      grid.setAttribute("aria-label", title.textContent);
+      const whole = `${what}${scene.buffer ? ` in ${scene.buffer}` : ""}`;
+      write(title, whole + (cut ? " (scroll sideways for the rest)" : ""));
+      grid.setAttribute("aria-label", whole);
       for (const cell of cellsOf(scene, layout, number)) {
         const own = groups.get(`${cell.row}:${cell.chunk}`);
         const is = JSON.stringify([cell.values, cell.runs]);
