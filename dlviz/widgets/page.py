@@ -17,6 +17,7 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 body {{ margin: 0; }}
+html:has(#dlviz > [data-theme="dark"]) {{ color-scheme: dark; }}
 main {{ max-width: 1500px; margin: auto; }}
 {css}
 </style>

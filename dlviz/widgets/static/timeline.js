@@ -59,6 +59,7 @@ function open({ model, el }) {
     ["T", "table", { t: () => tableButton.turn() }],
     ["Esc", "clear", { Escape: clear }],
     ["Ctrl+wheel", "zoom at the pointer", {}],
+    ["Shift+wheel", "pan, as Shift+drag", {}],
     ["drag", "select a range", {}],
     ["double-click", "fit all", {}],
   ].filter(([shown]) => shown !== "C" || scene.clocks.length > 1);
@@ -552,7 +553,8 @@ function open({ model, el }) {
     tip.replaceChildren(...lines.map((line, i) => h(i ? "div" : "strong", {}, line)));
     const box = plot.getBoundingClientRect();
     tip.style.left = `${clamp(event.clientX - box.left + 14, 0, Math.max(box.width - tip.offsetWidth - 4, 0))}px`;
-    tip.style.top = `${event.clientY - box.top + 18}px`;
+    const [under, over] = [event.clientY - box.top + 18, event.clientY - box.top - tip.offsetHeight - 10];
+    tip.style.top = `${under + tip.offsetHeight > box.height && over > 0 ? over : under}px`;
   }
 
   const moveWindow = (event) => {

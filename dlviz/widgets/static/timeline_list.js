@@ -32,10 +32,11 @@ export function drawList(scene, view) {
     for (let i = first; i < after; i++) {
       const kind = scene.kindOf[i];
       if (view.hidden?.has(kind)) continue;
-      const left = Math.max(x(clock.start[i]), -2);
+      const begin = Math.max(x(clock.start[i]), -2);
       const right = Math.min(x(clock.end[i]), view.width + 2);
+      if (right < taken - 0.5) continue; // its pixel is painted already
+      const left = right - begin < THIN ? Math.max(begin, taken) : begin; // of many, a pixel shows the one at its middle
       const width = Math.max(right - left, THIN);
-      if (left + width <= taken + 0.5) continue; // its pixel is painted already
       taken = left + width;
       bars[kind].push(left, y, width, height, i);
       if (width > 22 && height > 11) {

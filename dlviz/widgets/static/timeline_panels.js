@@ -63,7 +63,7 @@ export function statisticsPanel(scene, clock, found, { go }) {
       [...parts, "waited"].map((name) => amount(seconds(own[name]))),
       h("td", {}, own.longest < 0 ? "none" : [
         own === first ? h("strong", {}, "longest: ") : null,
-        link(waited(scene, clock, own.longest) || `waited ${seconds(length(clock, own.longest))}`, () => go(own.longest)),
+        link(waited(scene, clock, own.longest) || `waited ${seconds(length(clock, own.longest))}; the Trace does not say for whom`, () => go(own.longest)),
       ])))));
   return [ranks, kinds];
 }
@@ -72,9 +72,9 @@ function length(clock, span) {
   return span < 0 ? -1 : clock.end[span] - clock.start[span];
 }
 
-function head(names, last) {
+function head(names, last, words = 1) {
   return h("thead", {}, h("tr", {},
-    names.map((name, i) => h("th", { scope: "col", class: i ? "dlv-amount" : null }, name)),
+    names.map((name, i) => h("th", { scope: "col", class: i < words ? null : "dlv-amount" }, name)),
     last ? h("th", { scope: "col" }, last) : null));
 }
 
@@ -92,7 +92,7 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go
   return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
     h("table", {},
       h("caption", {}, `${places.length.toLocaleString("en")} spans in view${more}`),
-      head(["span", "where", "from", "took"], "waited for"),
+      head(["span", "where", "from", "took"], "waited for", 2),
       h("tbody", {}, listed.map((i) => h("tr", { "aria-selected": i === chosen ? "true" : null },
         h("th", { scope: "row" }, link(titleOf(scene, i), () => go(i))),
         h("td", {}, rowOf(scene, i)),

@@ -25,9 +25,7 @@ export function statistics(scene, clock, range) {
     kinds.set(kind, own);
     const rank = ranks.get(span.rank[i]);
     rank.spans.push(i);
-    const wait = groups.waiting.includes(kind) && clock.waits.get(i);
-    const longer = wait && (rank.longest < 0 || length > clock.end[rank.longest] - clock.start[rank.longest]);
-    if (longer) rank.longest = i;
+    if (groups.waiting.includes(kind) && longer(clock, i, rank.longest)) rank.longest = i;
   }
   const cut = (i) => [Math.max(clock.start[i], range.from), Math.min(clock.end[i], range.to)];
   const open = (spans, of) => union(spans.filter((i) => of.includes(span.kind[i])).map(cut));
@@ -47,6 +45,13 @@ export function statistics(scene, clock, range) {
       return { rank, ...shares, idle: Math.max(whole - before, 0), waited: open(spans, groups.waiting), longest };
     }),
   };
+}
+
+/** Whether wait i lasted longer than `other` (-1: none) or as long, and alone says for whom. */
+function longer(clock, i, other) {
+  const [own, before] = [i, other].map((one) => (one < 0 ? 0 : clock.end[one] - clock.start[one]));
+  if (Math.abs(own - before) > clock.quantum) return own > before;
+  return own > 0 && clock.waits.has(i) && !clock.waits.has(other);
 }
 
 /** Seconds covered by at least one of the intervals. */
