@@ -298,9 +298,8 @@ def _became(
     s, b, a = number(sent), number(before), number(after)
     if op != "copy" and _equal(after, before + sent, eps):
         return f"{b} + {s} = {a}"
-    if op != "add" and _equal(after, sent, eps):
-        return f"{b} becomes {a}"
-    return f"{b} becomes {a}; {s} was sent"
+    told = f"{b} {'stays' if b == a else 'becomes'} {a}"
+    return told if op != "add" and _equal(after, sent, eps) else f"{told}; {s} was sent"
 
 
 def _equal(one: float, other: float, eps: float) -> bool:

@@ -214,6 +214,32 @@ def test_the_formulas_are_made_of_what_the_buffers_held():
         assert len(made["messages"][str(row)]["formula"]) == 4
 
 
+@pytest.mark.parametrize(
+    ("op", "sent", "before", "after", "words"),
+    [
+        ("add", 10, 50, 60, "50 + 10 = 60"),
+        ("add", 10, 50, 61, "50 becomes 61; 10 was sent"),
+        ("copy", 10, 50, 10, "50 becomes 10"),
+        ("copy", 10, 10, 10, "10 stays 10"),
+        ("copy", 10, 0, 11, "0 becomes 11; 10 was sent"),
+        ("", 10, 50, 60, "50 + 10 = 60"),
+        ("", 10, 50, 10, "50 becomes 10"),
+        ("add", 0.1, 0.2, 0.3, "0.2 + 0.1 = 0.3"),
+        ("add", float("nan"), 1, float("nan"), "1 + nan = nan"),
+        ("copy", float("inf"), 1, float("inf"), "1 becomes inf"),
+    ],
+)
+def test_what_became_of_a_cell_is_said_as_it_was(op, sent, before, after, words):
+    held = [(0, 0, sent), (1, 0, before), (1, 1, after)]
+    buffers = [
+        {"rank": rank, "index": i, "time": 3.0 * i, "wall": 3.0 * i, "array": np.array([value])}
+        for rank, i, value in held
+    ]
+    message = {"src": 0, "dst": 1, "offset": 0, "count": 1, "op": op, "sent": 1.0, "received": 2.0}
+    made = state(Trace(messages=[message], buffers=buffers))
+    assert made["messages"]["0"]["formula"] == [words]
+
+
 def test_messages_are_put_in_words_by_chunk():
     made = state(ring(4, 16))
     words = [[made["messages"][str(m)]["sentence"] for m in f["messages"]] for f in made["frames"]]
