@@ -21,7 +21,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS, UNKNOWN
 from dlviz.viz.scene import RULED, Scene
 from dlviz.widgets.source import sources
-from dlviz.widgets.view import View, styled
+from dlviz.widgets.view import View, column, indexed, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +112,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "holds": snapshots.told,
         "snapshots": snapshots.all,
         "frames": frames,
-        "messages": messages,
+        "messages": _columned(messages),
         "sources": sources(trace),
     }
 
@@ -194,9 +194,9 @@ class _Snapshots:
             changed = (old != array) & ~((old != old) & (array != array))
         at, values, holds = [], [], []
         own = self._column_of[: len(array)]
-        for column in np.unique(own[changed[: len(own)]]).tolist():
-            low, high = self.columns[column]
-            at.append(column)
+        for place in np.unique(own[changed[: len(own)]]).tolist():
+            low, high = self.columns[place]
+            at.append(place)
             values.append(self.values.setdefault(_cells(array[low:high]), len(self.values)))
             holds.append(self._hold(counts[low:high]))
         self.all.append({"of": of if same else -1, "at": at, "values": values, "holds": holds})
@@ -234,6 +234,10 @@ def _message(
     table = scene.trace.messages
     src, dst, low, count = (int(table[name][row]) for name in ("src", "dst", "offset", "count"))
     placed = low >= 0 and count > 0
+
+    def where(span: int) -> str:
+        return scene.trace.spans.where[span] if span >= 0 else ""
+
     every = [chunk for chunk in chunks if chunk["label"]]
     taken = [
         place for place, chunk in enumerate(every)
@@ -250,7 +254,8 @@ def _message(
     return {
         "src": src,
         "dst": dst,
-        "chunks": [taken[0], taken[-1] + 1] if taken else [len(every), len(every) + 1],
+        "chunk": taken[0] if taken else len(every),
+        "after": taken[-1] + 1 if taken else len(every) + 1,
         "placed": placed,
         "label": re.sub("^chunks? |^the | buffer$", "", name) if placed else "",
         "what": name,
@@ -258,10 +263,26 @@ def _message(
         "sent": float(table.sent[row]),
         "received": received if landed else None,
         "sentence": _sentence(scene, row, name, landed),
-        "formula": _formula(scene, row, table.op[row]),
-        "spans": list(ends),
-        "where": [scene.trace.spans.where[span] if span >= 0 else "" for span in ends],
+        "formula": "\n".join(_formula(scene, row, table.op[row])),
+        "sender": ends[0],
+        "receiver": ends[1],
+        "sentAt": where(ends[0]),
+        "receivedAt": where(ends[1]),
     }
+
+
+def _columned(messages: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """The messages as columns, each text listed once."""
+    rows = [{"row": row, **told} for row, told in messages.items()]
+    columns: dict[str, Any] = {
+        name: [told[name] for told in rows] for name in (rows[0] if rows else {})
+    }
+    for name, values in columns.items():
+        if isinstance(values[0], str):
+            columns[name] = indexed(values)
+        elif None not in values:
+            columns[name] = column(values)
+    return columns
 
 
 def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
@@ -335,7 +356,7 @@ def _phases(trace: Trace, messages: dict[int, dict[str, Any]]) -> dict[int, str]
     rank, lane, start, end = (spans[name][rows] for name in ("rank", "lane", "start", "end"))
     phases = {}
     for message, told in messages.items():
-        span = told["spans"][0]
+        span = told["sender"]
         around = np.flatnonzero(
             (rank == spans.rank[span])
             & (lane == spans.lane[span])

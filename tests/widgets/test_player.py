@@ -24,6 +24,12 @@ def state(trace, **options):
     return json.loads(MessagePlayer(trace, **options).state)
 
 
+def told_of(made):
+    """The messages of a state as the front end reads them, by row of the Trace."""
+    found = node.run("player_list.js", "return m.unpacked(v[0]).messages;", made)
+    return {int(row): message for row, message in found.items()}
+
+
 def drawn(made, code, width=900):
     """What `code` gives for the front end's scene of a state, laid out `width` pixels wide."""
     return node.run("player_list.js", SCENE + code, made, width)
@@ -57,10 +63,6 @@ def told(frame, ranks):
             assert key not in found
             found[key] = (value["text"], counts[value["column"]])
     return found
-
-
-def first_words(made, row):
-    return made["messages"][str(row)]["formula"][0]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_ranks_on_the_circle_do_not_touch(ranks):
 
 def test_the_formulas_are_made_of_what_the_buffers_held():
     trace = ring(4, 16)
-    made = state(trace)
+    messages = told_of(state(trace))
     for row in range(len(trace.messages)):
         src, dst, hop, low = (trace.messages[n][row] for n in ("src", "dst", "step", "offset"))
         shots = {
@@ -210,8 +212,7 @@ def test_the_formulas_are_made_of_what_the_buffers_held():
         sent, had, has = shots[src][2 * hop], shots[dst][2 * hop], shots[dst][2 * hop + 1]
         s, b, a = (f"{int(array[low])}" for array in (sent, had, has))
         expected = f"{b} + {s} = {a}" if trace.messages.op[row] == "add" else f"{b} becomes {a}"
-        assert first_words(made, row) == expected
-        assert len(made["messages"][str(row)]["formula"]) == 4
+        assert messages[row]["formula"][0] == expected and len(messages[row]["formula"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -237,12 +238,13 @@ def test_what_became_of_a_cell_is_said_as_it_was(op, sent, before, after, words)
     ]
     message = {"src": 0, "dst": 1, "offset": 0, "count": 1, "op": op, "sent": 1.0, "received": 2.0}
     made = state(Trace(messages=[message], buffers=buffers))
-    assert made["messages"]["0"]["formula"] == [words]
+    assert told_of(made)[0]["formula"] == [words]
 
 
 def test_messages_are_put_in_words_by_chunk():
     made = state(ring(4, 16))
-    words = [[made["messages"][str(m)]["sentence"] for m in f["messages"]] for f in made["frames"]]
+    messages = told_of(made)
+    words = [[messages[row]["sentence"] for row in frame["messages"]] for frame in made["frames"]]
     assert words[3] == [
         "rank 1 adds chunk 2 from rank 0",
         "rank 2 adds chunk 3 from rank 1",
@@ -252,12 +254,12 @@ def test_messages_are_put_in_words_by_chunk():
     assert words[4][0] == "rank 1 copies chunk 1 from rank 0"
     both = {"src": 0, "dst": 1, "sent": 0.0, "received": 1.0, "offset": 0, "op": "max"}
     made = state(Trace(messages=[{**both, "count": 4}, {**both, "count": 8}]))
-    assert [own["sentence"] for own in made["messages"].values()] == [
+    assert [own["sentence"] for own in told_of(made).values()] == [
         "rank 1 gets chunk 0 from rank 0 (max)",
         "rank 1 gets chunks 0–1 from rank 0 (max)",
     ]
     made = state(Trace(messages=[{**both, "count": 8}]))
-    assert made["messages"]["0"]["sentence"] == "rank 1 gets the whole buffer from rank 0 (max)"
+    assert told_of(made)[0]["sentence"] == "rank 1 gets the whole buffer from rank 0 (max)"
 
 
 def test_a_contribution_added_twice_is_drawn_written_and_noted():
@@ -278,7 +280,7 @@ def test_a_contribution_added_twice_is_drawn_written_and_noted():
     )  # fmt: skip
     assert "rank 1, cells 0–3: rank 1 ×2" in made["frames"][1]["notes"]
     first = next(row for row in made["frames"][1]["messages"] if trace.messages.dst[row] == 1)
-    assert first_words(made, first) == "5 becomes 11; 1 was sent"
+    assert told_of(made)[first]["formula"][0] == "5 becomes 11; 1 was sent"
 
 
 def test_contents_that_are_no_sum_are_drawn_as_unknown_with_their_value():
@@ -349,8 +351,8 @@ def test_a_trace_without_buffers_shows_its_messages_alone():
     assert [[box["what"] for box in frame["boxes"]] for frame in moves(made)] == [
         [], ["sent", "received"], ["sent", "received"],
     ]  # fmt: skip
-    assert made["messages"]["0"]["sentence"] == "rank 1 gets a message from rank 0"
-    assert made["messages"]["0"]["formula"] == []
+    assert told_of(made)[0]["sentence"] == "rank 1 gets a message from rank 0"
+    assert told_of(made)[0]["formula"] == []
     assert not any(cell["values"] for frame in cells(made) for cell in frame)
 
 
@@ -361,9 +363,9 @@ def test_a_message_never_received_is_crossed_and_lands_nowhere():
     last = moves(made)[-1]
     assert [arrow["message"] for arrow in last["arrows"] if arrow["never"]] == [row]
     assert [box["what"] for box in last["boxes"] if box["message"] == row] == ["sent"]
-    assert made["messages"][str(row)]["sentence"].startswith("chunk ")
-    assert "never reaches rank" in made["messages"][str(row)]["sentence"]
-    assert made["messages"][str(row)]["received"] is None
+    assert told_of(made)[row]["sentence"].startswith("chunk ")
+    assert "never reaches rank" in told_of(made)[row]["sentence"]
+    assert told_of(made)[row]["received"] is None
 
 
 def test_more_ranks_than_can_be_decoded_show_their_values_and_no_guess():
@@ -402,8 +404,8 @@ def test_more_ranks_and_chunks_than_fit_are_left_out_and_it_says_so():
     ]
     made = state(Trace(messages=[{**own, "sent": float(own["sent"])} for own in single]))
     assert f"The first {DRAWN} of 300 chunks are drawn." in made["lines"]
-    assert len(made["columns"]) == DRAWN and len(made["messages"]) == 300
-    assert made["messages"]["299"]["sentence"] == "rank 1 gets chunk 299 from rank 0"
+    assert len(made["columns"]) == DRAWN and len(told_of(made)) == 300
+    assert told_of(made)[299]["sentence"] == "rank 1 gets chunk 299 from rank 0"
     assert len(moves(made)) == 301
 
 
@@ -451,9 +453,9 @@ def test_a_message_knows_its_spans_its_lines_and_its_phase():
         {"rank": 0, "lane": "other", "kind": "phase", "name": "no", "start": 0.0, "end": 9.0},
     ]
     made = state(Trace(spans, messages))
-    assert made["messages"]["0"]["spans"] == [2, 4]
-    assert made["messages"]["0"]["where"] == ["cell.py:7", "cell.py:9"]
-    assert made["messages"]["1"]["spans"] == [3, -1]
+    assert told_of(made)[0]["spans"] == [2, 4]
+    assert told_of(made)[0]["where"] == ["cell.py:7", "cell.py:9"]
+    assert told_of(made)[1]["spans"] == [3, -1]
     assert made["frames"][1]["phase"] == "inner and outer"
     assert state(Trace(messages=messages))["frames"][1]["phase"] == "adding"
 
@@ -461,7 +463,7 @@ def test_a_message_knows_its_spans_its_lines_and_its_phase():
 def test_a_step_and_a_buffer_can_be_chosen_and_what_is_not_there_is_refused():
     trace = ring(4, 16)
     made = state(trace, step=2)
-    assert sorted(map(int, made["messages"])) == np.flatnonzero(trace.messages.step == 2).tolist()
+    assert sorted(told_of(made)) == np.flatnonzero(trace.messages.step == 2).tolist()
     with pytest.raises(ValueError, match="buffer='gradient' was not watched in this run"):
         MessagePlayer(trace, buffer="gradient")
     with pytest.raises(ValueError, match="theme='pink' is no theme of a widget"):
@@ -500,9 +502,9 @@ def test_a_real_run_plays_its_phases_and_every_sum_is_right():
     assert [frame["phase"] for frame in made["frames"]] == [""] + ["reduce-scatter"] * 2 + [
         "all-gather"
     ] * 2
-    for row, own in made["messages"].items():
-        sent, before, after = Scene(trace).moved(int(row))
-        expected = before + sent if trace.messages.op[int(row)] == "add" else sent
+    for row, own in told_of(made).items():
+        sent, before, after = Scene(trace).moved(row)
+        expected = before + sent if trace.messages.op[row] == "add" else sent
         np.testing.assert_array_equal(after, expected)
         assert "was sent" not in " ".join(own["formula"])
         assert -1 not in own["spans"] and all("test_player.py" in where for where in own["where"])

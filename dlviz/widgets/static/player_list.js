@@ -1,4 +1,5 @@
 // What the player draws, as plain objects: a scene, a frame's number and a width in, positions out.
+import { column, texts } from "./base.js";
 
 const LEFT = 58; // pixels of the ranks' names
 const TOP = 40; // chunk names and cell numbers above
@@ -11,7 +12,10 @@ const CHIP = 13; // a contribution's side, if there is room
 const LANES = 5; // arrows beside each other
 export const MANY = 256; // messages drawn per frame
 
-/** The state with its snapshots written out: contents[i] is {values, holds}, a place for each column. */
+/**
+ * The state with its snapshots and messages written out: contents[i] is {values, holds}, a place for
+ * each column of cells; messages[row] is what is known of a message of the Trace.
+ */
 export function unpacked(state) {
   const contents = [];
   for (const { of, at, values, holds } of state.snapshots) {
@@ -25,8 +29,26 @@ export function unpacked(state) {
   const frameOf = new Map();
   state.frames.forEach((frame, number) => frame.messages.forEach((row) => frameOf.set(row, number)));
   const rowOf = new Map(state.rows.map((rank, row) => [rank, row]));
-  const most = Object.values(state.messages).reduce((top, { nbytes }) => Math.max(top, nbytes), 1);
-  return { ...state, contents, frameOf, rowOf, most };
+  const messages = messagesOf(state);
+  const most = Object.values(messages).reduce((top, { nbytes }) => Math.max(top, nbytes), 1);
+  return { ...state, messages, contents, frameOf, rowOf, most };
+}
+
+function messagesOf({ frames, messages }) {
+  const count = frames.reduce((sum, frame) => sum + frame.messages.length, 0);
+  const columns = Object.entries(messages).map(([name, values]) => [name, values.of ? texts(values, count) : column(values, count)]);
+  const all = {};
+  for (let i = 0; i < count; i++) {
+    const own = Object.fromEntries(columns.map(([name, values]) => [name, values[i]]));
+    all[own.row] = {
+      ...own,
+      chunks: [own.chunk, own.after],
+      formula: own.formula ? own.formula.split("\n") : [],
+      spans: [own.sender, own.receiver],
+      where: [own.sentAt, own.receivedAt],
+    };
+  }
+  return all;
 }
 
 /** The messages of a frame that are drawn, each with its row of the Trace. */
