@@ -82,6 +82,10 @@ COMPOSE = f"""(all) => {{
         return {{ el, model, stop: frontEnd.render({{ model, el }}) }};
     }});
 }}"""
+AGAIN = """([selection, state]) => {
+    window.shown[0].model.set("selection", selection);
+    window.shown[0].model.set("state", state);
+}"""
 # Uses every control, each from a fresh start; names those whose use changes nothing but themselves.
 WIRED_TO_NOTHING = """async () => {
     const root = document.querySelector(".dlv");
@@ -133,12 +137,15 @@ WIRED_TO_NOTHING = """async () => {
 class Reader:
     """Somebody who reads a Timeline on a page: what they do, and what they see."""
 
-    def __init__(self, page):
+    def __init__(self, page, place=0):
         self.page = page
-        self.root = page.locator(".dlv").first
+        self.root = page.locator(".dlv").nth(place)
 
     def reload(self):
         self.page.reload()
+        self.ready()
+
+    def ready(self):
         self.root.wait_for()
         self.settle()
         self.root.focus()
@@ -284,55 +291,68 @@ class Reader:
         return {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in rows}
 
 
+@pytest.fixture(scope="module")
+def only_page(browser):
+    """A page, and a list of what went wrong on it: errors, warnings and whatever it fetched."""
+    page, wrong = browser.new_page(), []
+
+    def told(message):
+        if message.type in ("error", "warning"):
+            wrong.append(f"{message.type}: {message.text}")
+
+    def asked(request):
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            wrong.append(f"fetched {request.url}")
+
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("console", told)
+    page.on("request", asked)
+    yield page, wrong
+    page.close()
+
+
 @pytest.fixture
-def opened(browser):
-    """Opens pages, and holds of each that it fetched nothing and complained of nothing."""
-    pages, wrong = [], []
-
-    def new(**options):
-        page = browser.new_page(**{"viewport": {"width": 1100, "height": 800}, **options})
-        pages.append(page)
-        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on(
-            "console",
-            lambda told: (
-                wrong.append(f"{told.type}: {told.text}")
-                if told.type in ("error", "warning")
-                else None
-            ),
-        )
-        page.on(
-            "request",
-            lambda request: (
-                None
-                if request.url.startswith(("file:", "data:", "blob:"))
-                else wrong.append(f"fetched {request.url}")
-            ),
-        )
-        return page
-
-    yield new
-    hacked = [page for page in pages if page.evaluate("() => window.hacked")]
-    for page in pages:
-        page.close()
-    assert not hacked
+def page(only_page):
+    """The page as new; a test that uses it holds that nothing went wrong on it."""
+    page, wrong = only_page
+    page.set_viewport_size({"width": 1100, "height": 800})
+    page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    page.mouse.move(0, 0)
+    wrong.clear()
+    yield page
+    assert not page.evaluate("() => window.hacked")
     assert not wrong, wrong
 
 
 @pytest.fixture
-def read_page(opened, tmp_path):
+def read_page(page, tmp_path):
     """Opens a Trace's saved Timeline and gives its Reader, with the focus on the widget."""
 
     def show(trace, selection=None, **options):
         widget = Timeline(trace, **options)
         widget.selection = selection or {}
-        page = opened()
         page.goto(widget.save_html(tmp_path / "timeline.html").as_uri())
         reader = Reader(page)
-        reader.root.wait_for()
-        reader.settle()
-        reader.root.focus()
+        reader.ready()
         return reader
+
+    return show
+
+
+@pytest.fixture
+def notebook(page, tmp_path):
+    """Shows widgets below each other, as the cells of a notebook do; gives a Reader of each."""
+
+    def show(*widgets):
+        blank = tmp_path / "notebook.html"
+        blank.write_text(f"<!doctype html><meta charset=utf-8><style>{read('dlviz.css')}</style>")
+        page.goto(blank.as_uri())
+        page.locator("html").evaluate("html => html.lang")  # now playwright's own observer is there
+        names = ("state", "selection", "theme")
+        page.evaluate(COMPOSE, [{name: getattr(own, name) for name in names} for own in widgets])
+        readers = [Reader(page, place) for place in range(len(widgets))]
+        readers[0].ready()
+        return readers
 
     return show
 
@@ -639,9 +659,10 @@ LISTED = {  # what stands in the list of keys, and what to press after `before` 
 GESTURES = {"Ctrl+wheel", "Shift+wheel", "drag", "double-click"}
 
 
-def test_every_key_of_the_list_changes_something(read_page, trace):
+def test_every_key_of_the_list_changes_something(page, notebook, trace):
+    widget = Timeline(trace)
     row = last_wait(trace, 2)
-    reader = read_page(trace, {"span": row})
+    (reader,) = notebook(widget)
     listed = reader.root.locator(".dlv-help kbd").all_text_contents()
     assert {*listed} - GESTURES == {*LISTED}
     look = (
@@ -650,7 +671,8 @@ def test_every_key_of_the_list_changes_something(read_page, trace):
     )
     for shown, keys in LISTED.items():
         for key in keys:
-            reader.reload()
+            page.evaluate(AGAIN, [{"span": row}, widget.state])
+            reader.root.focus()
             reader.press("w", "w")
             before = reader.root.evaluate(look), reader.picture
             reader.press(*(["[", "]"] if key == "]" else [key]))
@@ -1078,7 +1100,7 @@ def test_the_page_around_gives_the_theme_when_it_changes(read_page, held_up, hos
     change, (name, paper) = HOSTS[host]
     reader = read_page(held_up)
     reader.page.emulate_media(color_scheme="light" if name == "dark" else "dark")
-    reader.settle()
+    reader.reload()
     assert reader.data["theme"] == "light"  # a preference of the system alone says nothing
     reader.page.evaluate(f"() => {{ {change} }}")
     reader.settle()
@@ -1325,26 +1347,8 @@ def test_a_visible_focus_and_the_keys_show_on_focus(read_page, held_up):
 # ---- several on one page
 
 
-def compose(page, *widgets, tmp_path):
-    """Shows widgets side by side, as cells of a notebook do; gives a Reader of each."""
-    blank = tmp_path / "notebook.html"
-    blank.write_text(f"<!doctype html><meta charset=utf-8><style>{read('dlviz.css')}</style>")
-    page.goto(blank.as_uri())
-    page.locator("html").evaluate("html => html.lang")  # now playwright's own observer is there
-    names = ("state", "selection", "theme")
-    page.evaluate(COMPOSE, [{name: getattr(own, name) for name in names} for own in widgets])
-    readers = []
-    for place in range(len(widgets)):
-        reader = Reader(page)
-        reader.root = page.locator(".dlv").nth(place)
-        readers.append(reader)
-    readers[0].settle()
-    return readers
-
-
-def test_two_timelines_do_not_take_each_others_keys(opened, trace, held_up, tmp_path):
-    page = opened()
-    one, two = compose(page, Timeline(trace), Timeline(held_up), tmp_path=tmp_path)
+def test_two_timelines_do_not_take_each_others_keys(page, notebook, trace, held_up):
+    one, two = notebook(Timeline(trace), Timeline(held_up))
     page.evaluate(
         "() => { window.heard = [];"
         " document.addEventListener('keydown', (event) => window.heard.push(event.key)); }"
@@ -1361,11 +1365,10 @@ def test_two_timelines_do_not_take_each_others_keys(opened, trace, held_up, tmp_
 
 
 def test_timelines_of_one_trace_share_the_selection_and_of_others_not(
-    opened, trace, held_up, tmp_path
+    page, notebook, trace, held_up
 ):
-    page = opened()
     widgets = [Timeline(trace), Timeline(trace, step=1), Timeline(held_up)]
-    one, two, other = compose(page, *widgets, tmp_path=tmp_path)
+    one, two, other = notebook(*widgets)
     row = last_wait(trace, 3)
     same = first(trace, rank=3, kind="update", step=1)
     for chosen, reader in ((same, one), (row, one)):
@@ -1388,9 +1391,8 @@ def test_timelines_of_one_trace_share_the_selection_and_of_others_not(
     assert page.evaluate("() => window.shown[1].model.get('selection')") == {"span": two.span}
 
 
-def test_a_new_state_is_shown_live_and_keeps_the_focus(opened, trace, held_up, tmp_path):
-    page = opened()
-    (reader,) = compose(page, Timeline(trace), tmp_path=tmp_path)
+def test_a_new_state_is_shown_live_and_keeps_the_focus(page, notebook, trace, held_up):
+    (reader,) = notebook(Timeline(trace))
     reader.root.focus()
     state = Timeline(held_up, title="another").state
     page.evaluate("state => window.shown[0].model.set('state', state)", state)
@@ -1404,10 +1406,9 @@ def test_a_new_state_is_shown_live_and_keeps_the_focus(opened, trace, held_up, t
 
 
 def test_stopping_leaves_no_observer_no_listener_and_no_later_picture(
-    opened, trace, held_up, tmp_path
+    page, notebook, trace, held_up
 ):
-    page = opened()
-    (reader,) = compose(page, Timeline(trace), tmp_path=tmp_path)
+    (reader,) = notebook(Timeline(trace))
     for own in (held_up, trace):
         state = Timeline(own).state
         page.evaluate("state => window.shown[0].model.set('state', state)", state)
