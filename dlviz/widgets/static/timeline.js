@@ -224,6 +224,7 @@ function open({ model, el }) {
     const length = clamp(to - from, clock().quantum * 20, high - low);
     now.from = clamp(from, low, high - length);
     now.to = now.from + length;
+    tip.hidden = true; // what it told of has moved
     draw();
   }
 
@@ -419,7 +420,7 @@ function open({ model, el }) {
       setRange(side === "from" ? kept : limit, side === "from" ? limit : kept);
     };
     edge.addEventListener("keydown", (event) => {
-      const by = { ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1 }[event.key];
+      const by = { ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1, Home: -Infinity, End: Infinity }[event.key];
       if (!by) return;
       event.preventDefault();
       move(now.range[side] + by * (now.to - now.from));

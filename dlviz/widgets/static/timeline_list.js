@@ -7,7 +7,7 @@ const CHARACTER = 6.4; // pixels of a label
 const THIN = 1; // pixels: narrower spans share one
 
 /**
- * The draw list of `view`: {clock, from, to, width, top, height, hidden, arrows, message}.
+ * The draw list of `view`: {clock, from, to, width, top, height, hidden, arrows, span, message}.
  *
  * Times in seconds, the rest in pixels; `top` and `height` are the stretch of the scene's height
  * that is in view, and every y is given within it. `bars[kind]` holds x, y, width, height and span,
@@ -34,7 +34,7 @@ export function drawList(scene, view) {
       if (view.hidden?.has(kind)) continue;
       const begin = Math.max(x(clock.start[i]), -2);
       const right = Math.min(x(clock.end[i]), view.width + 2);
-      if (right < taken - 0.5) continue; // its pixel is painted already
+      if (right < taken - 0.5 && i !== view.span) continue; // its pixel is painted already
       const left = right - begin < THIN ? Math.max(begin, taken) : begin; // of many, a pixel shows the one at its middle
       const width = Math.max(right - left, THIN);
       taken = left + width;
