@@ -1177,6 +1177,11 @@ def test_statistics_of_a_step_are_those_of_metrics_and_numpy(read_page, trace):
             for name, amounts in parts.items():
                 assert amount(cells.get(name, "0 ms")) == near(amounts[int(rank)])
         reader.root.focus()
+        reader.press("Escape", "0", "r")  # nothing is selected: all
+        parts = metrics.breakdown(trace, clock)
+        for rank, cells in reader.cells("ranks").items():
+            for name, amounts in parts.items():
+                assert amount(cells.get(name, "0 ms")) == near(amounts[int(rank)])
         reader.press("c")
 
 
@@ -1415,6 +1420,23 @@ def test_a_new_state_is_shown_live_and_keeps_the_focus(page, notebook, trace, he
     assert "timeline" in reader.focused
     reader.press(".")
     assert reader.span is not None
+
+
+def test_a_timeline_made_out_of_sight_is_drawn_when_it_shows(page, notebook, trace):
+    (reader,) = notebook(Timeline(trace))
+    page.evaluate("() => (window.shown[0].el.style.display = 'none')")
+    page.evaluate(AGAIN, [{"span": 5}, Timeline(trace).state])
+    reader.settle()
+    assert "draws" not in reader.data
+    page.evaluate("() => (window.shown[0].el.style.display = '')")
+    reader.settle()
+    assert reader.span == 5
+    box = page.locator(".dlv-canvas").bounding_box()
+    assert reader.pixel(box["x"] + 1, box["y"] + 1) == rgb(palette.THEMES["light"]["paper"])
+    page.evaluate("() => window.shown[0].model.set('theme', 'dark')")  # as Python would
+    reader.settle()
+    assert reader.data["theme"] == "dark"
+    assert reader.pixel(box["x"] + 1, box["y"] + 1) == rgb(palette.THEMES["dark"]["paper"])
 
 
 def test_stopping_leaves_no_observer_no_listener_and_no_later_picture(
