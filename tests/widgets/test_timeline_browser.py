@@ -1616,6 +1616,14 @@ def test_more_rows_than_fit_are_scrolled_and_selected_ones_come_into_view(read_p
     assert last in reader.places()["bars"]
     reader.click(*reader.middle(last))
     assert reader.span == last
+    before = rows.evaluate("one => one.scrollTop")
+    reader.wheel(600, 400, down=-200)
+    assert rows.evaluate("one => one.scrollTop") == before - 200
+    rows.focus()  # a place for Tab, as it scrolls: so it has a name
+    assert reader.focused == "rows"
+    reader.press("PageUp")
+    reader.page.wait_for_timeout(200)
+    assert rows.evaluate("one => one.scrollTop") < before - 200
 
 
 def test_resizing_draws_the_same_times_in_the_new_width(read_page, trace):

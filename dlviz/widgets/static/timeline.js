@@ -73,7 +73,7 @@ function open({ model, el }) {
   const { root, body } = frame;
   const canvas = h("canvas", { class: "dlv-canvas", role: "img" });
   const tall = h("div", { class: "dlv-tall" }, canvas);
-  const scroller = h("div", { class: "dlv-rows" }, tall);
+  const scroller = h("div", { class: "dlv-rows", role: "group", "aria-label": "rows" }, tall);
   const overview = h("canvas", { role: "img", "aria-label": "the whole run" });
   const inView = h("div", { class: "dlv-window" });
   const minimap = h("div", { class: "dlv-minimap" }, overview, inView);
