@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -272,7 +273,6 @@ class Reader:
         if modifier:
             self.page.keyboard.down(modifier)
         self.page.mouse.wheel(across, down)
-        self.page.wait_for_timeout(60)  # the browser gives wheel events to the page later
         if modifier:
             self.page.keyboard.up(modifier)
         self.settle()
@@ -426,6 +426,14 @@ def amount(text):
     """Seconds of '3.1 ms'."""
     number, unit = text.replace(",", "").split()
     return float(number) * {"s": 1.0, "ms": MS, "µs": 1e-6}[unit]
+
+
+def eventually(condition, seconds=10.0):
+    """The browser scrolls, and carries words between widgets, in its own time."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
 
 
 def near(value):
@@ -732,7 +740,7 @@ def test_the_wheel_alone_scrolls_the_page_and_never_zooms(read_page, trace):
     reader.settle()
     before = reader.view
     reader.wheel(600, 300, down=150)
-    assert reader.page.evaluate("() => window.scrollY") > 0
+    eventually(lambda: reader.page.evaluate("() => window.scrollY") == 150)
     assert reader.view == before
 
 
@@ -833,9 +841,9 @@ def test_the_minimap_moves_the_view_by_click_and_by_drag(read_page, trace):
         return box["x"] + time / (high - low) * box["width"], box["y"] + 20
 
     length = reader.length
-    for time in (10 * MS, 20 * MS):
-        reader.click(*place(time))
-        assert sum(reader.view) / 2 == pytest.approx(time, abs=0.05 * MS)
+    for moment in (10 * MS, 20 * MS):
+        reader.click(*place(moment))
+        assert sum(reader.view) / 2 == pytest.approx(moment, abs=0.05 * MS)
         assert reader.length == pytest.approx(length)
         window = reader.root.locator(".dlv-window").bounding_box()
         assert window["x"] == pytest.approx(place(reader.view[0])[0], abs=1.5)
@@ -1396,15 +1404,12 @@ def test_timelines_of_one_trace_share_the_selection_and_of_others_not(
         assert reader.span == chosen
     one.root.focus()
     one.press("Escape", "0", ".")
-    page.wait_for_timeout(50)
-    one.settle()
     assert one.span is not None and other.span is None
     assert two.span is None  # it shows step 1 alone
     two.root.focus()
     two.press(".")
-    page.wait_for_timeout(50)
-    one.settle()
-    assert one.span == two.span is not None and other.span is None
+    eventually(lambda: one.span == two.span is not None)
+    assert other.span is None
     assert page.evaluate("() => window.shown[1].model.get('selection')") == {"span": two.span}
 
 
@@ -1618,12 +1623,11 @@ def test_more_rows_than_fit_are_scrolled_and_selected_ones_come_into_view(read_p
     assert reader.span == last
     before = rows.evaluate("one => one.scrollTop")
     reader.wheel(600, 400, down=-200)
-    assert rows.evaluate("one => one.scrollTop") == before - 200
+    eventually(lambda: rows.evaluate("one => one.scrollTop") == before - 200)
     rows.focus()  # a place for Tab, as it scrolls: so it has a name
     assert reader.focused == "rows"
     reader.press("PageUp")
-    reader.page.wait_for_timeout(200)
-    assert rows.evaluate("one => one.scrollTop") < before - 200
+    eventually(lambda: rows.evaluate("one => one.scrollTop") < before - 200)
 
 
 def test_resizing_draws_the_same_times_in_the_new_width(read_page, trace):
