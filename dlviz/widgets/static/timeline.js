@@ -9,7 +9,7 @@ import { AXIS, fillsOf, paint, paintWhole } from "./timeline_paint.js";
 import { spanPanel, spansTable, statisticsPanel } from "./timeline_panels.js";
 import { at, beside, readScene } from "./timeline_scene.js";
 import { statistics } from "./timeline_stats.js";
-import { idleLines, messageLines, spanLines, titleOf, waited } from "./timeline_words.js";
+import { idleLines, memoryLines, messageLines, spanLines, titleOf } from "./timeline_words.js";
 
 const TALLEST = 640; // pixels: more rows than fit are scrolled
 const OVERVIEW = 42; // pixels: the minimap
@@ -550,6 +550,7 @@ function open({ model, el }) {
     if (!target) return;
     const lines = target.message != null ? [...messageLines(scene, clock(), target.message, unit()), `click: the ${target.end}`]
       : target.idle != null ? idleLines(scene, clock(), target.idle, unit())
+      : target.memory ? memoryLines(target.memory, timeAt(event), unit())
       : spanLines(scene, clock(), span, unit());
     tip.replaceChildren(...lines.map((line, i) => h(i ? "div" : "strong", {}, line)));
     const box = plot.getBoundingClientRect();

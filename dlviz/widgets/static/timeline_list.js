@@ -52,7 +52,7 @@ export function drawList(scene, view) {
     labels,
     idle: idleIn(scene, clock, view, x, inView),
     memory: scene.rows.filter((row, number) => row.memory && inView(number) && clock.memory)
-      .map((row) => strip(row, view, x)),
+      .map((row) => strip(row, scene.peak, view, x)),
     ...arrowsIn(scene, clock, view, x),
     ticks: ticks(view.from, view.to, x),
   };
@@ -72,10 +72,9 @@ function idleIn(scene, clock, view, x, inView) {
   return found;
 }
 
-/** What a rank held over time, as the corners of an area above its row. */
-function strip(row, view, x) {
+/** What a rank held over time, as the corners of an area above its row; `peak` bytes fill it. */
+function strip(row, peak, view, x) {
   const { time, bytes } = row.memory;
-  const peak = Math.max(...bytes, 1);
   const base = row.top - 1 - view.top;
   const y = (held) => base - (held / peak) * (STRIP - 5);
   const first = Math.max(upTo(time, view.from) - 1, 0);
@@ -85,7 +84,7 @@ function strip(row, view, x) {
     corners.push([Math.max(x(time[i]), 0), y(bytes[i])]);
   }
   if (corners.length) corners.push([view.width, corners.at(-1)[1]]);
-  return { row, corners, base, peak };
+  return { row, corners, base };
 }
 
 /** The messages in view as arrows from row to row, and how many there are. */
@@ -126,7 +125,7 @@ export function ticks(from, to, x) {
   return found;
 }
 
-/** What lies at a point of a draw list: an arrow's end, a span, or idle time; or null. */
+/** What lies at a point of a draw list: an arrow's end, a span, idle time or a row's memory; or null. */
 export function hit(list, x, y) {
   for (const arrow of list.arrows) {
     for (const [end, ax, ay] of [["receiver", arrow.x2, arrow.y2], ["sender", arrow.x1, arrow.y1]]) {
@@ -144,5 +143,7 @@ export function hit(list, x, y) {
   }
   if (best) return best;
   const idle = list.idle.find((box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height);
-  return idle ? { idle: idle.idle } : null;
+  if (idle) return { idle: idle.idle };
+  const told = list.memory.find(({ base }) => y <= base && y > base - STRIP);
+  return told ? { memory: told.row } : null;
 }

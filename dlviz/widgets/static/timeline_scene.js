@@ -34,6 +34,7 @@ export function readScene(state) {
   return {
     ...state, pixels, span, message, slots, rows, slotOf,
     kindOf: column(state.spans.kind.at, count),
+    peak: state.memory.reduce((most, own) => own.bytes.reduce((a, b) => Math.max(a, b), most), 1),
     height: last ? last.top + pixels : pixels,
     messageCount: state.messages.shown,
     rowOf: new Map(span.row.map((row, place) => [row, place])),

@@ -1,5 +1,5 @@
 // A timeline in words: a span, a wait and why, idle time, a message; for hover, panels and listeners.
-import { bytes, moment, seconds } from "./base.js";
+import { bytes, moment, seconds, upTo } from "./base.js";
 
 const NUMBERS = ["step", "stage", "microbatch", "bucket"];
 
@@ -54,6 +54,13 @@ export function idleLines(scene, clock, i, unit) {
   const { idle } = clock;
   const own = scene.rows[idle.row[i]].label;
   return ["idle", `${own}: ${seconds(idle.end[i] - idle.start[i])}, from ${moment(idle.start[i], unit)}`, idle.why[i]];
+}
+
+/** What a row's rank holds at a moment, in lines. */
+export function memoryLines(row, time, unit) {
+  const held = row.memory.bytes[upTo(row.memory.time, time) - 1] ?? 0;
+  const peak = row.memory.bytes.reduce((a, b) => Math.max(a, b), 0);
+  return ["memory", `rank ${row.rank} holds ${bytes(held)} at ${moment(time, unit)}`, `at most ${bytes(peak)}`];
 }
 
 /** A message in lines. */
