@@ -239,6 +239,7 @@ def _warnings_in_words() -> Iterator[None]:
 def show_command(options: argparse.Namespace) -> int:
     """Write the timeline as a page, and open it where there is a browser to open it in."""
     from dlviz.trace import Trace
+    from dlviz.widgets import Timeline
 
     try:
         trace = Trace.load(options.trace)
@@ -248,25 +249,14 @@ def show_command(options: argparse.Namespace) -> int:
         raise Unusable(str(error)) from error
     page = options.out or options.trace.with_name(f"{_stem(options.trace)}.html")
     _check_target(page, (".html",))
-    text = timeline_page(trace, options.trace.name)
-    _write(page, lambda path: path.write_text(text, encoding="utf-8"))
-    print(f"{page}  the timeline of {options.trace} ({_counts(trace)}, {_size(len(text))})")
+    _write(page, Timeline(trace, title=options.trace.name).save_html)
+    size = _size(page.stat().st_size)
+    print(f"{page}  the timeline of {options.trace} ({_counts(trace)}, {size})")
     if options.no_open:
         return 0
     if not can_open() or not webbrowser.open(page.resolve().as_uri()):
         print("There is no display here to open it on: open the page in a browser of your own.")
     return 0
-
-
-def timeline_page(trace: Trace, name: str) -> str:
-    """The timeline and its table as one HTML page, which asks nothing of any network."""
-    import html
-
-    from dlviz import viz
-
-    page = viz.timeline(trace, title=name).to_html(include_plotlyjs=True, full_html=True)
-    head = f"<title>{html.escape(name)} - dlviz</title>"
-    return page.replace("<head>", f"<head>{head}", 1)
 
 
 def can_open() -> bool:

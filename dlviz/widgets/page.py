@@ -40,7 +40,7 @@ def page(title: str, module: str, traits: dict[str, Any]) -> str:
     state = json.dumps(traits, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return PAGE.format(
         policy=POLICY,
-        title=html.escape(title),
+        title=html.escape(f"{title} - dlviz"),
         css=read("dlviz.css"),
         state=state,
         code=f"{joined(module, 'frontEnd')}\n{joined('page', 'open')}",

@@ -71,6 +71,6 @@ def test_a_widget_brings_its_picture_for_pages_without_a_kernel():
 def test_a_saved_page_holds_all_it_needs(tmp_path):
     path = Timeline(Trace(), title="A <b>title").save_html(tmp_path / "page.html")
     text = path.read_text()
-    assert "<title>A &lt;b&gt;title</title>" in text
+    assert "<title>A &lt;b&gt;title - dlviz</title>" in text
     assert not re.search(r"""(src|href)=["']""", text)
     assert "default-src 'none'" in text
