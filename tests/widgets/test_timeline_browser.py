@@ -1300,6 +1300,32 @@ def test_a_line_of_source_selects_its_spans(read_page, trace):
     assert reader.picture != plain
 
 
+def test_the_source_shows_the_line_of_the_selection_however_long_the_program(read_page, tmp_path):
+    program = tmp_path / "long.py"
+    program.write_text("pass\n" * 110)
+    spans = [
+        {
+            "rank": 0,
+            "kind": "forward",
+            "start": float(i),
+            "end": i + 0.5,
+            "where": f"{program}:{line}",
+        }
+        for i, line in enumerate([100, 3, 108, 55])
+    ]
+    reader = read_page(Trace(spans))
+    reader.button("source").click()
+    reader.root.focus()
+    source = reader.root.locator(".dlv-source")
+    for line in (100, 3, 108, 55):
+        reader.press(".")
+        marked = source.locator("li[aria-current=true]")
+        assert marked.get_attribute("value") == str(line)
+        inner, outer = marked.bounding_box(), source.bounding_box()
+        assert outer["y"] <= inner["y"]
+        assert inner["y"] + inner["height"] <= outer["y"] + outer["height"]
+
+
 # ---- all controls
 
 
