@@ -504,6 +504,21 @@ def test_period_and_comma_walk_along_the_row(read_page, trace):
     assert reader.span == order[-1]
 
 
+def test_walking_passes_over_none_of_many_spans_of_no_length(read_page):
+    lasting = [
+        {"rank": 0, "kind": kind, "start": start, "end": start + 1}
+        for kind, start in (("forward", 0.0), ("wait", 1.0), ("update", 2.0))
+    ]
+    sends = [{"rank": 0, "kind": "send", "start": at, "end": at} for at in (1.0, 2.0) * 5]
+    made = Trace([*lasting, *sends])
+    order = row_of(made, 0, "")
+    reader = read_page(made, {"span": order[0]})
+    for keys, rows in ((".", order[1:]), (",", order[-2::-1])):
+        for row in rows:
+            reader.press(keys)
+            assert reader.span == row
+
+
 def test_period_begins_with_a_row_that_has_spans(read_page):
     spans = [{"rank": 2, "kind": "forward", "start": 0.0, "end": 1.0}]
     reader = read_page(Trace(spans, meta={"ranks": 4}))  # ranks 0, 1 and 3 recorded nothing
