@@ -340,7 +340,7 @@ def test_of_too_many_spans_the_longest_are_shown_and_it_is_said():
     trace = data_parallel(2, 2)
     made = state(trace, max_spans=10)
     assert made["count"] == 10
-    assert made["lines"][-1] == f"The longest 10 of {len(trace.spans)} spans are shown."
+    assert made["lines"][-1] == f"The longest 10 of {len(trace.spans)} spans are drawn."
 
 
 @pytest.mark.parametrize(
