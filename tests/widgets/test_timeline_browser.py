@@ -11,7 +11,7 @@ from viz_scenes import data_parallel
 
 from dlviz import metrics
 from dlviz.trace import Trace
-from dlviz.viz import palette
+from dlviz.viz import palette, text
 from dlviz.viz.idle import idle
 from dlviz.viz.waits import waits
 from dlviz.widgets import Timeline
@@ -1044,7 +1044,7 @@ def test_each_button_of_the_legend_hides_its_kind_and_shows_it_again(read_page, 
     buttons = reader.root.locator(".dlv-legend button")
     kinds = [text.strip() for text in buttons.all_inner_texts()]
     assert sorted(kinds) == sorted({*trace.spans.kind.tolist()})
-    caption = reader.root.locator(".dlv-wide caption")
+    caption = reader.root.locator(".dlv-wide caption").first
     for kind, button in zip(kinds, buttons.all(), strict=True):
         left = len(trace.spans) - int((trace.spans.kind == kind).sum())
         button.click()
@@ -1165,7 +1165,11 @@ def test_the_table_lists_the_spans_in_view_and_its_links_select(read_page, trace
     inside = np.flatnonzero((spans.end >= low) & (spans.start <= high))
     ends = spans.end[inside].round(9)
     inside = inside[np.lexsort((-ends, spans.start[inside].round(9)))]
-    table = reader.root.locator(".dlv-wide table")
+    table, held = (reader.root.locator(".dlv-wide table").nth(n) for n in (0, 1))
+    memory = trace.memory
+    for rank, line in enumerate(held.locator("tbody tr").all_inner_texts()):
+        own = memory.nbytes[memory.rank == rank]
+        assert line.split("\t") == [str(rank), text.nbytes(int(own.max())), text.nbytes(own[-1])]
     assert table.locator("caption").inner_text() == f"{len(inside)} spans in view"
     rows = table.locator("tbody tr")
     assert rows.count() == len(inside)
@@ -1587,7 +1591,7 @@ def test_a_hundred_thousand_spans_are_drawn_and_every_key_still_acts(read_page):
     reader.root.get_by_label("step", exact=True).select_option("4")
     reader.settle()
     assert reader.cells("kinds")["forward"]["count"] == "10000"
-    assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").inner_text()
+    assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").first.inner_text()
 
 
 def test_a_failed_run_shows_messages_that_nobody_received_and_ranks_that_told_nothing(read_page):
