@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+import node
 import numpy as np
 import pytest
 from viz_scenes import data_parallel
@@ -204,7 +205,9 @@ class Reader:
     def scale(self):
         """(left, width) in pixels of the page of what the view's from and to span."""
         if not hasattr(self, "_scale"):
-            self.press("Escape", "r")
+            self.press("Escape")
+            self.root.focus()  # where nothing was to be cleared, Escape left
+            self.press("r")
             edges = [
                 self.page.locator(f".dlv-edge[data-side={side}]").first for side in ("from", "to")
             ]
@@ -589,7 +592,7 @@ def test_g_goes_to_what_was_waited_for(read_page, trace):
     reader.press("g")
     assert reader.span == row
     said = reader.root.locator(".dlv-spoken").text_content()
-    assert said == "the selected span waited for nobody"
+    assert said == "The selected span waited for nobody."
 
 
 def test_r_takes_the_selection_as_the_range(read_page, trace):
@@ -1212,6 +1215,9 @@ def test_statistics_of_a_step_are_those_of_metrics_and_numpy(read_page, trace):
         parts = metrics.breakdown(own, clock)
         assert {*ranks} == {"0", "1", "2", "3"}
         for rank, cells in ranks.items():
+            mine = own.spans.rank == int(rank)  # its part of the step: first span to last
+            lasted = end[mine].max() - start[mine].min()
+            parts["idle"][int(rank)] -= (end.max() - start.min()) - lasted
             for name, amounts in parts.items():
                 assert amount(cells.get(name, "0 ms")) == near(amounts[int(rank)])
         reader.root.focus()
@@ -1508,7 +1514,7 @@ def test_stopping_leaves_no_observer_no_listener_and_no_later_picture(
         state = Timeline(own).state
         page.evaluate("state => window.shown[0].model.set('state', state)", state)
         reader.settle()
-    assert page.evaluate("() => window.counts") == {"observers": 2, "channels": 1}
+    assert page.evaluate("() => window.counts") == {"observers": 3, "channels": 1}
     assert page.evaluate("() => window.shown[0].model.calls.length") == 3
     root = page.query_selector(".dlv")
     reader.root.focus()
@@ -1710,3 +1716,64 @@ def test_reduced_motion_stills_what_would_move(read_page, held_up):
     assert reader.page.evaluate(moving) == 1  # the one that the test put there
     reader.page.emulate_media(reduced_motion="reduce")
     assert reader.page.evaluate(moving) == 0
+
+
+def test_escape_clears_and_then_leaves_to_what_holds_the_timeline(browser, trace, tmp_path):
+    page = browser.new_page(bypass_csp=True)
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    page.evaluate("() => document.getElementById('dlviz').setAttribute('tabindex', '-1')")
+    page.locator(".dlv[data-draws]").focus()
+    at = "() => document.activeElement.id || document.activeElement.className"
+    page.keyboard.press(".")
+    page.keyboard.press("Escape")
+    assert page.evaluate(at) == "dlv"
+    page.keyboard.press("Escape")
+    assert page.evaluate(at) == "dlviz"
+    page.close()
+
+
+def test_the_keys_take_their_place_before_they_show(browser, trace, tmp_path):
+    page = browser.new_page(bypass_csp=True)
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    root, keys = page.locator(".dlv[data-draws]"), page.locator(".dlv-keys")
+    before = root.bounding_box()
+    assert not keys.is_visible()
+    root.focus()
+    assert keys.is_visible() and root.bounding_box() == before
+    page.close()
+
+
+def test_a_timeline_put_aside_takes_the_theme_of_the_page_when_it_is_back(
+    browser, trace, tmp_path
+):
+    page = browser.new_page(bypass_csp=True)
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    page.wait_for_selector(".dlv[data-draws]")
+    page.evaluate(
+        """() => {
+            window.aside = document.querySelector(".dlv");
+            window.aside.remove();
+            document.body.style.setProperty("--jp-layout-color0", "#111111");
+            document.body.style.setProperty("--jp-ui-font-color0", "#eeeeee");
+        }"""
+    )
+    page.wait_for_timeout(100)
+    page.evaluate("() => document.getElementById('dlviz').append(window.aside)")
+    page.wait_for_selector(".dlv[data-theme=dark]")
+    page.wait_for_timeout(100)
+    corner = "c => [...c.getContext('2d').getImageData(c.width - 1, c.height - 1, 1, 1).data]"
+    cell = palette.THEMES["dark"]["cell"]
+    assert page.locator(".dlv-minimap canvas").evaluate(corner)[:3] == [*bytes.fromhex(cell[1:])]
+    page.close()
+
+
+def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
+    code = (
+        "const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
+        "const list = { arrows: [arrow], bars: [[20, 5, 5, 10, 3]], idle: [], memory: [] };"
+        "return v[0].map(([x, y]) => m.hit(list, x, y));"
+    )
+    points = [[30, 17], [70, 33], [50, 40], [22, 11]]
+    near, far, off, bar = node.run("timeline_list.js", code, points)
+    assert near == {"message": 7, "end": "sender"} and far == {"message": 7, "end": "receiver"}
+    assert off is None and bar == {"span": 3}

@@ -1,8 +1,9 @@
 // What a timeline draws, as plain numbers: a pure function of a scene and the part in view.
-import { unitOf, upTo } from "./base.js";
+import { clamp, unitOf, upTo } from "./base.js";
 import { STRIP, within } from "./timeline_scene.js";
 
-export const ARROWS = 400; // messages in view: with more of them only the selection's are drawn
+export const IDLE = -1; // stands for idle time among the kinds that are hidden
+export const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
 const CHARACTER = 6.4; // pixels of a label
 const THIN = 1; // pixels: narrower spans share one
 
@@ -60,6 +61,7 @@ export function drawList(scene, view) {
 
 function idleIn(scene, clock, view, x, inView) {
   const { idle } = clock;
+  if (view.hidden?.has(IDLE)) return [];
   const found = [];
   for (let i = 0; i < idle.count; i++) {
     if (idle.end[i] <= view.from || idle.start[i] >= view.to || !inView(idle.row[i])) continue;
@@ -150,8 +152,21 @@ export function hit(list, x, y) {
     }
   }
   if (best) return best;
+  const shaft = list.arrows.find((arrow) => toLine(arrow, x, y) <= 4);
+  if (shaft) return { message: shaft.message, end: nearer(shaft, x, y) };
   const idle = list.idle.find((box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height);
   if (idle) return { idle: idle.idle };
   const told = list.memory.find(({ base }) => y <= base && y > base - STRIP);
   return told ? { memory: told.row } : null;
+}
+
+/** How far a point is from an arrow's line, in pixels. */
+function toLine({ x1, y1, x2, y2 }, x, y) {
+  const [dx, dy] = [x2 - x1, y2 - y1];
+  const along = clamp(((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1), 0, 1);
+  return Math.hypot(x1 + along * dx - x, y1 + along * dy - y);
+}
+
+function nearer({ x1, y1, x2, y2 }, x, y) {
+  return Math.hypot(x1 - x, y1 - y) < Math.hypot(x2 - x, y2 - y) ? "sender" : "receiver";
 }

@@ -40,12 +40,19 @@ export function waited(scene, clock, i) {
   return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join(", ")}` : "";
 }
 
+/** How late a span of a paced run ended: by how much the wall clock was after the device's. */
+export function lateness(scene, i) {
+  const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
+  return seconds(by.wall.end[i] - by.device.end[i]);
+}
+
 /** A span in lines, the first its title. */
 export function spanLines(scene, clock, i, unit) {
   const lines = [titleOf(scene, i), `${rowOf(scene, i)}: ${seconds(clock.end[i] - clock.start[i])}, from ${moment(clock.start[i], unit)}`];
   const { nbytes, fields, where } = scene.span;
   return [
     ...lines, numbersOf(scene, i), waited(scene, clock, i),
+    scene.clocks.length > 1 ? `late by ${lateness(scene, i)}` : "",
     nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(scene, where[i]),
   ].filter(Boolean);
 }
