@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 
@@ -1777,3 +1778,34 @@ def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
     near, far, off, bar = node.run("timeline_list.js", code, points)
     assert near == {"message": 7, "end": "sender"} and far == {"message": 7, "end": "receiver"}
     assert off is None and bar == {"span": 3}
+
+
+def test_a_timeline_drawn_before_it_is_put_on_the_page_takes_its_theme_there(
+    browser, trace, tmp_path
+):
+    page = browser.new_page(bypass_csp=True)
+    heard = []
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    state = Timeline(trace).state
+    page.evaluate(
+        f"""async state => {{
+            document.body.style.setProperty("--jp-layout-color0", "#111111");
+            document.body.style.setProperty("--jp-ui-font-color0", "#eeeeee");
+            const traits = {{ state, selection: {{}}, theme: "auto" }};
+            const model = {{
+                get: name => traits[name], set() {{}}, on() {{}}, off() {{}}, save_changes() {{}},
+            }};
+            const code = {json.dumps(joined("timeline"))};
+            const module = new Blob([code], {{ type: "text/javascript" }});
+            const frontEnd = (await import(URL.createObjectURL(module))).default;
+            const el = document.createElement("div");
+            el.id = "second";
+            frontEnd.render({{ model, el }});
+            document.body.append(el);
+        }}""",
+        state,
+    )
+    page.wait_for_selector("#second .dlv[data-theme=dark][data-draws]")
+    assert heard == []
+    page.close()

@@ -24,7 +24,7 @@ export function themed(root, look, model, changed) {
   }
 
   function look_again() {
-    if (!root.isConnected) return; // what a notebook has put aside has no colours around it
+    if (shown && !root.isConnected) return; // what a notebook has put aside has no colours around it
     const chosen = model.get("theme");
     const around = chosen === "auto" ? colorsAround(probe) : null;
     const name = chosen === "auto" ? around.name : chosen;
