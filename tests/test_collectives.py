@@ -159,7 +159,9 @@ def test_each_piece_does_what_it_says(ranks, length):
     for rank in range(ranks):
         shifted[chunk((rank + 1) % ranks)] = values[rank][chunk((rank + 1) % ranks)]
         gathered[chunk(rank)] = values[rank][chunk(rank)]
-    whole = [whole_numbers(rank, length * ranks, torch.int64).view(ranks, -1) for rank in range(ranks)]
+    whole = [
+        whole_numbers(rank, length * ranks, torch.int64).view(ranks, -1) for rank in range(ranks)
+    ]
     for rank, found in enumerate(results):
         own, next_one = chunk(rank), chunk((rank + 1) % ranks)
         assert torch.equal(found["ring.reduce_scatter"][next_one], total[next_one])
@@ -426,7 +428,9 @@ def test_two_nodes_exchange_one_tensor_across_the_link_between_them():
     assert {t.step for t in rows} == set(range(2 * 2 + 2 * 1))
     across = sum(t.count for t in rows if t.src < 3 <= t.dst)
     assert across == 60
-    assert all(sum(t.count for t in rows if t.src == r) == 60 * 4 // 3 + 60 * 2 // 6 for r in range(6))
+    assert all(
+        sum(t.count for t in rows if t.src == r) == 60 * 4 // 3 + 60 * 2 // 6 for r in range(6)
+    )
 
 
 # -- wrong programs ------------------------------------------------------------------------------

@@ -144,9 +144,7 @@ def close(found: list[tuple], expected: list[tuple]) -> bool:
 def test_a_paced_run_takes_what_is_played_message_for_message(algorithm, ranks):
     """Device times do not depend on how busy this machine is, so a late run counts as well."""
     paced = Machine(Device("adder", 1e9, 1e9, 1e9, 2e-9), Topology.switch(ranks, Link(1e-3, 1e9)))
-    run = dlviz.launch(
-        after_a_barrier, ranks=ranks, machine=paced, args=(algorithm, 120_000)
-    )
+    run = dlviz.launch(after_a_barrier, ranks=ranks, machine=paced, args=(algorithm, 120_000))
     played = sim.collective(algorithm, ranks, 120_000, paced)
     assert close(times(run.trace), times(played))
 
@@ -154,9 +152,7 @@ def test_a_paced_run_takes_what_is_played_message_for_message(algorithm, ranks):
 @LATE_OR_NOT
 def test_the_larger_of_two_takes_as_long_as_their_sum():
     paced = Machine(Device("adder", 1e9, 1e9, 1e9, 2e-9), Topology.switch(4, Link(1e-3, 1e9)))
-    run = dlviz.launch(
-        after_a_barrier, ranks=4, machine=paced, args=("butterfly", 100_000, "max")
-    )
+    run = dlviz.launch(after_a_barrier, ranks=4, machine=paced, args=("butterfly", 100_000, "max"))
     played = times(sim.collective("butterfly", 4, 100_000, paced))
     assert {op for (*_, op), _ in times(run.trace)} == {"copy"}  # of messages, what is kept is ours
     assert np.allclose([at for _, at in times(run.trace)], [at for _, at in played], atol=2)

@@ -32,9 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def all_reduce(
-    comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: str = "sum"
-) -> None:
+def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: str = "sum") -> None:
     """Reduce `tensor` over all ranks of `comm`, in place on every rank, by one of `ALGORITHMS` or
     by "auto", the one of them that costs least on the link as measured at the group's first call.
 

@@ -86,8 +86,8 @@ def _exchange(
     sent."""
     receives = [receive(comm, into, rank, op) if len(into) else None for rank, _, into in pairs]
     sends = []
-    for step, ((rank, part, _), arrival) in enumerate(zip(pairs, receives, strict=True), first_step):
-        comm.label(round=step)
+    for step, ((rank, part, _), arrival) in enumerate(zip(pairs, receives, strict=True)):
+        comm.label(round=first_step + step)
         if len(part):
             sends.append(comm.isend(part, rank))
         if arrival is not None:

@@ -1,4 +1,4 @@
-"""The butterfly (recursive doubling): in step k each rank exchanges all it has with the one 2^k off.
+"""The butterfly (recursive doubling): in step k ranks that are 2^k apart exchange all they have.
 
 Four ranks; each pair exchanges whole tensors and both add, so sums double in each step:
 

@@ -37,8 +37,8 @@ def all_reduce(ranks: int, length: int) -> list[Transfer]:
 
     2(n-1) steps; each rank sends 2(n-1)/n of the tensor.
     """
-    gather = rounds(range(ranks), 0, length, start=1, first_step=ranks - 1, op="copy")
-    return reduce_scatter(ranks, length) + gather
+    scatter = reduce_scatter(ranks, length)
+    return scatter + rounds(range(ranks), 0, length, 1, first_step=ranks - 1, op="copy")
 
 
 def rounds(

@@ -52,6 +52,7 @@ PATTERNS: dict[str, Callable[[int, int], list[Transfer]]] = {
     "scatter": tree.scatter,
     "all_to_all": direct.all_to_all,
 }
+NAMES = ("to rank {}", "from rank {}", "add what rank {} sent")  # of the spans send, recv, compute
 _ROW = np.dtype(
     [("step", "i8"), ("src", "i8"), ("dst", "i8"), ("offset", "i8"), ("count", "i8"), ("op", "U4")]
 )
@@ -62,15 +63,15 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
 
     Its elements are bytes, so a chunk is a whole number of them; without bytes nothing is sent. The
     nodes of `hierarchical` are the machine's. Every rank has the lanes send and recv for its port,
-    and compute for what it adds. `collective_seconds` is its makespan on a switch, exactly where p
-    divides `nbytes` and p is a power of two, and for the ring, direct and the collectives that are
-    no all-reduce for any such p, but for these:
+    and compute for what it adds.
 
-    - parameter_server, and tree or reduce off powers of two: the closed form is an upper bound, as
-      what is added while the next message comes takes no time of its own;
-    - halving_doubling off powers of two: a lower bound, as ranks that fold nothing run ahead, and
-      their messages may hold up a fold at its port; butterfly: neither, for that reason;
-    - hierarchical: an upper bound where several ranks of a node share its way out.
+    On a switch, for p that divides `nbytes`, its makespan is `collective_seconds`, but
+
+    - parameter_server takes less: all additions but the last hide behind the next message;
+    - off powers of two tree, reduce and butterfly take no more, as some ranks have less to add, and
+      halving_doubling no less, as those that fold nothing run ahead, and at a port their first
+      message can come before a fold and hold it up;
+    - hierarchical takes more or less where ranks of a node share its way out (see its cost).
 
     ValueError for an algorithm without a pattern, and for more ranks than the machine has.
     """
@@ -86,12 +87,11 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
     else:
         known = ", ".join([*PATTERNS, "hierarchical"])
         raise ValueError(f"algorithm={algorithm!r} has no pattern: use one of {known}.")
-    table = np.fromiter(transfers, _ROW, len(transfers))
-    del transfers
-    messages = _Messages(table, ranks, machine)
+    messages = _Messages(np.fromiter(transfers, _ROW, len(transfers)), ranks, machine)
+    del transfers  # millions of them may be in the way
     if not messages.play_steps():
         messages.play_events()
-    return _trace(table, messages, f"{algorithm} of {nbytes} bytes", ranks, machine)
+    return _trace(messages, f"{algorithm} of {nbytes} bytes", ranks, machine)
 
 
 def _nodes(ranks: int, machine: Machine) -> list[list[int]]:
@@ -112,7 +112,10 @@ class _Messages:
     def __init__(self, table: np.ndarray, ranks: int, machine: Machine):
         topology = machine.topology
         self.ranks, self.links = ranks, len(topology.links)
-        self.step, self.src, self.dst = table["step"], table["src"], table["dst"]
+        self.step, self.src, self.dst, self.offset, self.nbytes = (
+            np.ascontiguousarray(table[name]) for name in ("step", "src", "dst", "offset", "count")
+        )
+        self.op = table["op"].astype(object)
         if self.links:
             pairs, pair = np.unique(self.src * ranks + self.dst, return_inverse=True)
             paths = [topology.path(*divmod(each, ranks)) for each in pairs.tolist()]
@@ -121,9 +124,8 @@ class _Messages:
             paths = [topology.path(0, min(1, topology.ranks - 1))]
         latency = np.array([path.latency for path in paths])
         bandwidth = np.array([path.bandwidth for path in paths])
-        nbytes = table["count"]
-        self.seconds = latency[pair] + nbytes / bandwidth[pair]
-        self.adding = np.where(table["op"] == "add", nbytes * machine.device.gamma, 0.0)
+        self.seconds = latency[pair] + self.nbytes / bandwidth[pair]
+        self.adding = np.where(self.op == "add", self.nbytes * machine.device.gamma, 0.0)
         self.sent, self.arrived, self.received = np.empty((3, len(table)))
 
         hops = np.array([len(path.shared) for path in paths], np.int64)
@@ -133,7 +135,8 @@ class _Messages:
         at = first[pair][self.crossing] + np.arange(len(self.crossing)) - begin[self.crossing]
         shared = [each for path in paths for each in path.shared]
         self.link = np.array([number for number, _ in shared], np.int64)[at]
-        self.busy = nbytes[self.crossing] / np.array([link.bandwidth for _, link in shared])[at]
+        width = np.array([link.bandwidth for _, link in shared])[at]
+        self.busy = self.nbytes[self.crossing] / width
 
     def play_steps(self) -> bool:
         """Play each step as a whole; False, and nothing of use, where that cannot be done."""
@@ -237,73 +240,33 @@ class _Messages:
 
 def _repeats(step: np.ndarray, values: np.ndarray) -> bool:
     """Whether a value comes twice in a step."""
-    keys = step * (values.max(initial=0) + 1) + values
-    return len(np.unique(keys)) < len(keys)
+    keys = np.sort(step * (values.max(initial=0) + 1) + values)
+    return bool((keys[1:] == keys[:-1]).any())
 
 
-def _trace(
-    table: np.ndarray, messages: _Messages, what: str, ranks: int, machine: Machine
-) -> Trace:
-    every, adds = np.arange(len(table)), np.flatnonzero(messages.adding)
+def _trace(messages: _Messages, what: str, ranks: int, machine: Machine) -> Trace:
     src, dst, seconds = messages.src, messages.dst, messages.seconds
-    parts = [
-        _spans("send", "send", "to rank {}", every, src, dst, messages.sent, seconds, ranks),
-        _spans(
-            "recv", "recv", "from rank {}", every, dst, src, messages.arrived - seconds, seconds,
-            ranks,
-        ),
-        _spans(
-            "compute", "collective", "add rank {}'s", adds, dst, src, messages.received,
-            messages.adding, ranks,
-        ),
-    ]  # fmt: skip
-    spans = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    del parts
-    spans["nbytes"], spans["step"] = table["count"][spans["flow"]], messages.step[spans["flow"]]
-    return Trace(
-        spans,
-        {
-            "src": src,
-            "dst": dst,
-            "nbytes": table["count"],
-            "offset": table["offset"],
-            "count": table["count"],
-            "op": table["op"].astype(object),
-            "sent": messages.sent,
-            "arrived": messages.arrived,
-            "received": messages.received,
-            "step": messages.step,
-        },
-        meta={
-            "clock": "simulated",
-            "ranks": ranks,
-            "machine": str(machine),
-            "collective": what,
-        },
-    )
-
-
-def _spans(
-    lane: str,
-    kind: str,
-    name: str,
-    flow: np.ndarray,
-    rank: np.ndarray,
-    peer: np.ndarray,
-    start: np.ndarray,
-    seconds: np.ndarray,
-    ranks: int,
-) -> dict[str, np.ndarray]:
-    """One span for each of the messages `flow`; the other arguments are columns of all messages."""
-    names = np.array([name.format(peer) for peer in range(ranks)], dtype=object)
-    start, rank, peer = start[flow], rank[flow], peer[flow]
-    return {
-        "rank": rank,
-        "lane": np.full(len(flow), lane, dtype=object),
-        "kind": np.full(len(flow), kind, dtype=object),
-        "name": names[peer],
-        "start": start,
-        "end": start + seconds[flow],
+    adds = np.flatnonzero(messages.adding)
+    flow = np.concatenate([np.arange(len(src)), np.arange(len(src)), adds])
+    counts = [len(src), len(src), len(adds)]
+    names = [name.format(rank) for name in NAMES for rank in range(ranks)]
+    peer = np.concatenate([dst, src, src[adds]])
+    start = [messages.sent, messages.arrived - seconds, messages.received[adds]]
+    end = [messages.sent + seconds, messages.arrived, start[2] + messages.adding[adds]]
+    spans = {
+        "rank": np.concatenate([src, dst, dst[adds]]),
+        "lane": np.repeat(np.array(["send", "recv", "compute"], object), counts),
+        "kind": np.repeat(np.array(["send", "recv", "collective"], object), counts),
+        "name": np.array(names, object)[peer + ranks * np.repeat([0, 1, 2], counts)],
+        "start": np.concatenate(start),
+        "end": np.concatenate(end),
+        "step": messages.step[flow],
+        "nbytes": messages.nbytes[flow],
         "peer": peer,
         "flow": flow,
     }
+    del start, end
+    columns = ("src", "dst", "nbytes", "offset", "op", "sent", "arrived", "received", "step")
+    table = {name: getattr(messages, name) for name in columns}
+    meta = {"clock": "simulated", "ranks": ranks, "machine": str(machine), "collective": what}
+    return Trace(spans, {**table, "count": messages.nbytes}, meta=meta)

@@ -146,11 +146,16 @@ def collective_seconds(
 
 
 def _hierarchical(p: int, n: float, topology: object, gamma: float) -> float:
-    """m nodes, the smallest of s ranks; alpha, beta inside a node, alpha', beta' across:
+    """The phases one after the other, on m nodes of which the smallest has s ranks:
 
-        2(s-1) alpha + (s-1)/s n (2 beta + gamma)           rings inside
-        2(m-1) alpha' + (m-1)/m n (2 beta' + gamma/s)       s rings across, which share the links
-        t (2 alpha + 2n beta + n gamma)                     of larger nodes: t ranks taken in
+    - rings inside a node: 2(s-1) alpha + (s-1)/s n (2 beta + gamma)
+    - s rings across, alpha' and beta' the slowest link's, which they share, so that it carries n/m
+      bytes each way in each step: 2(m-1) alpha' + (m-1)/m n (2 beta' + gamma/s)
+    - where a rank of a larger node takes in t others: t (2 alpha + 2 n beta + n gamma)
+
+    Exact where nodes are of one rank or there is one node. Where s rings share a link they take
+    turns on it, and the ranks of a node neither begin nor end a phase together: played, it took
+    0.73 to 1.16 times this on 1 to 5 nodes of up to 6 ranks.
     """
     if not isinstance(topology, Topology) or topology.ranks != p:
         raise ValueError(
