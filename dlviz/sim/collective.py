@@ -67,7 +67,7 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
 
     On a switch, for p that divides `nbytes`, its makespan is `collective_seconds`, but
 
-    - parameter_server takes less: all additions but the last hide behind the next message;
+    - parameter_server takes no more: the server adds while the next message comes;
     - off powers of two tree, reduce and butterfly take no more, as some ranks have less to add, and
       halving_doubling no less, as those that fold nothing run ahead, and at a port their first
       message can come before a fold and hold it up;
