@@ -173,6 +173,17 @@ def test_a_paced_run_over_racks_ends_when_the_played_one_does(algorithm):
     assert messages.nbytes[across].sum() == (2 * 40_000 if algorithm == "hierarchical" else 120_000)
 
 
+@LATE_OR_NOT
+def test_the_machine_says_which_ranks_are_a_node():
+    """Five ranks under switches of two: nodes of 2, 2 and 1, so that two ranks are taken in."""
+    link = Link(1e-3, 1e9)
+    paced = Machine(Device("adder", 1e9, 1e9, 1e9), Topology.tree(5, 2, link, link, link))
+    run = dlviz.launch(after_a_barrier, ranks=5, machine=paced, args=("hierarchical", 3000))
+    played = sim.collective("hierarchical", 5, 3000, paced)
+    assert [key for key, _ in times(run.trace)] == [key for key, _ in times(played)]
+    assert {(m.src, m.dst) for m in played.messages.rows() if m.step == 0} == {(1, 0), (3, 2)}
+
+
 # -- the Trace -------------------------------------------------------------------------------------
 TOPOLOGIES = {
     "switch": lambda n: Topology.switch(n, LINK),

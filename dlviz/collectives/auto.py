@@ -29,6 +29,7 @@ import torch
 from dlviz.cluster import Comm
 from dlviz.sim import collective_seconds
 
+# hierarchical is none of them: one link does not price it.
 CANDIDATES = ("ring", "halving_doubling", "butterfly", "tree", "direct", "parameter_server")
 SIZES = (8, 4096, 65_536, 1_048_576)  # bytes of a message that is timed
 REPEATS = 5  # round trips of each size, of which the median counts

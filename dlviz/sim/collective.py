@@ -17,6 +17,7 @@ their steps, a step is a few operations on columns; else events are played one a
 
 from __future__ import annotations
 
+import gc
 import heapq
 import math
 from collections.abc import Callable
@@ -79,19 +80,28 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
         raise ValueError(
             f"ranks={ranks!r} do not fit on a machine of {machine.ranks}: use 1 to {machine.ranks}."
         )
-    pattern = PATTERNS.get(algorithm)
-    if algorithm == "hierarchical":
-        transfers = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine))
-    elif pattern is not None:
-        transfers = pattern(ranks, nbytes)
-    else:
-        known = ", ".join([*PATTERNS, "hierarchical"])
-        raise ValueError(f"algorithm={algorithm!r} has no pattern: use one of {known}.")
-    messages = _Messages(np.fromiter(transfers, _ROW, len(transfers)), ranks, machine)
-    del transfers  # millions of them may be in the way
+    messages = _Messages(_table(algorithm, ranks, nbytes, machine), ranks, machine)
     if not messages.play_steps():
         messages.play_events()
     return _trace(messages, f"{algorithm} of {nbytes} bytes", ranks, machine)
+
+
+def _table(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.ndarray:
+    """The pattern as one array."""
+    collecting = gc.isenabled()
+    gc.disable()  # it would search millions of transfers for garbage, over and over
+    try:
+        if algorithm == "hierarchical":
+            transfers = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine))
+        elif algorithm in PATTERNS:
+            transfers = PATTERNS[algorithm](ranks, nbytes)
+        else:
+            known = ", ".join([*PATTERNS, "hierarchical"])
+            raise ValueError(f"algorithm={algorithm!r} has no pattern: use one of {known}.")
+        return np.fromiter(transfers, _ROW, len(transfers))
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _nodes(ranks: int, machine: Machine) -> list[list[int]]:
