@@ -74,7 +74,7 @@ def receive(comm: Comm, part: torch.Tensor, src: int, op: str) -> ReceiveRequest
 
 class Larger:
     """A receive that keeps the larger of what `part` holds and what comes; on a paced run that
-    takes as long as an addition."""
+    takes as long as adding it."""
 
     def __init__(self, comm: Comm, part: torch.Tensor, src: int):
         self.comm = comm
@@ -84,10 +84,10 @@ class Larger:
 
     def wait(self) -> None:
         self.request.wait()
-        with self.comm.compute(
-            "collective", "max", seconds=self.comm.process.gamma * self.part.nbytes
-        ):
-            torch.maximum(self.part, self.other, out=self.part)
+        torch.maximum(self.part, self.other, out=self.part)
+        clock = self.comm.recorder.lane.clock
+        if clock is not None:
+            clock.free += self.comm.process.gamma * self.part.nbytes
 
 
 def _compare_calls(comm: Comm, tensor: torch.Tensor, call: str, root: int) -> None:
