@@ -1,0 +1,17 @@
+"""Pipelined inference: forwards alone.
+
+PICTURE
+
+m microbatches take m+p-1 forwards: the first result comes after p, each further one after one more.
+In PyTorch: a schedule's `eval`.
+"""
+
+from __future__ import annotations
+
+from dlviz.schedules.orders import loop, visits
+from dlviz.schedules.schedule import Schedule
+
+
+def make(ranks: int, microbatches: int) -> Schedule:
+    rows = [visits("F", [rank], microbatches) for rank in range(ranks)]
+    return Schedule(rows, loop(ranks), "inference")
