@@ -2,6 +2,10 @@
 
 `make("1f1b", ranks=4, microbatches=8)` makes one of the zoo; a schedule of your own is a
 `Schedule`, or a CSV of its rows. `dlviz.simulate` tells its times.
+
+In the pictures of the zoo F, I and W take one unit of time and B two; f, b, i and w are those of a
+rank's second chunk. Symbols: p ranks, m microbatches, v chunks (stages on a rank), r a rank; F, B,
+I, W the time of one visit of a microbatch to a stage.
 """
 
 from __future__ import annotations
@@ -71,8 +75,8 @@ def make(name: str, ranks: int, microbatches: int, chunks: int | None = None) ->
     module, own = _FIXED[name]
     if chunks not in (None, own):
         raise ValueError(
-            f"chunks={chunks}: {name} has {own} stage{'s' * (own > 1)} on a rank; leave chunks out, "
-            f"or use one of {', '.join(_LOOPS)}."
+            f"chunks={chunks}: {name} has {own} stage{'s' * (own > 1)} on a rank; leave chunks "
+            f"out, or use one of {', '.join(_LOOPS)}."
         )
     return module.make(ranks, microbatches)
 

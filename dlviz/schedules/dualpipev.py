@@ -1,6 +1,7 @@
 """DualPipeV: a V as ZB-V, and in the steady state a forward and a backward at the same time.
 
-PICTURE
+    rank 0  F0 F1 F2 f0 i0 w0 f1 F3&b1---    f2&B0--- b2---    f3&B1--- b3--- I2 W2 I3 W3
+    rank 1     F0 f0 F1 f1 F2 b0--- f2&B0--- F3&b1--- f3&B1--- b2--- B2---    i3 I3 w3 W3
 
 One's messages then hide behind the other's math: an overlap takes `overlapped` seconds, less than
 F + B on a machine where that is so. Idle (p-1)(F&B + B - 3W) on the rank that idles most, for
@@ -12,7 +13,7 @@ Pipeline Parallelism with Controllable Memory, NeurIPS 2024. In PyTorch: Schedul
 from __future__ import annotations
 
 from dlviz.schedules.action import Action
-from dlviz.schedules.orders import numbered, vee
+from dlviz.schedules.orders import Both, Step, numbered, vee
 from dlviz.schedules.schedule import Schedule
 
 
@@ -31,14 +32,13 @@ def _row(rank: int, p: int, m: int) -> list[Action]:
         [(stage, kind) for kind in "FBI"] for stage in (rank, 2 * p - 1 - rank)
     )
     W = (-1, "W")  # of the oldest I
-    steps = [F0] * (2 * (p - 1 - rank))
+    steps: list[Step | Both] = [F0] * (2 * (p - 1 - rank))
     steps += [F0, F1] * (rank + 1)
     steps += [I1, W, F1] * (p - 1 - rank)
-    main = [(F0, B1), (F1, B0)] * (m - 2 * p + rank + 1)
-    if rank == p - 1:
-        main[:1] = [F0, B1]  # in turn: the backward of the first microbatch need not wait
-    steps += main
-    steps += [B1, (F1, B0)] * (p - 1 - rank)
+    # On the last rank the first backward need not wait for a forward.
+    steps += [F0, B1] if rank == p - 1 else [Both(F0, B1)]
+    steps += [Both(F1, B0)] + [Both(F0, B1), Both(F1, B0)] * (m - 2 * p + rank)
+    steps += [B1, Both(F1, B0)] * (p - 1 - rank)
     steps += ([B1, B0] * (rank + 1))[: rank + 1]
     steps += ([I1, I0] * (rank + 1))[rank + 1 :]
     steps += [W, I0] * (p - 1 - rank)

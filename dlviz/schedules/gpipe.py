@@ -1,6 +1,8 @@
 """GPipe: all forwards, then all backwards.
 
-PICTURE
+    rank 0  F0 F1 F2 F3                   B0--- B1--- B2--- B3---
+    rank 1     F0 F1 F2 F3          B0--- B1--- B2--- B3---
+    rank 2        F0 F1 F2 F3 B0--- B1--- B2--- B3---
 
 Idle (p-1)(F+B) a rank, whatever m: (p-1)/m of the work. A rank holds all m microbatches at once.
 Source: Huang et al., GPipe, NeurIPS 2019, section 2.3. In PyTorch: ScheduleGPipe.

@@ -1,6 +1,8 @@
 """Pipelined inference: forwards alone.
 
-PICTURE
+    rank 0  F0 F1 F2 F3
+    rank 1     F0 F1 F2 F3
+    rank 2        F0 F1 F2 F3
 
 m microbatches take m+p-1 forwards: the first result comes after p, each further one after one more.
 In PyTorch: a schedule's `eval`.

@@ -1,6 +1,7 @@
 """Interleaved 1F1B: a rank holds v small chunks of the model instead of one large.
 
-PICTURE
+    rank 0  F0 F1 f0 f1 F2    b0--- F3 b1--- f2 B0--- f3 B1---    b2---    b3--- B2--- B3---
+    rank 1     F0 F1 f0 b0--- f1 b1--- F2 B0--- F3 B1--- f2 b2--- f3 b3--- B2--- B3---
 
 Stage s lives on rank s mod p. Microbatches go in groups of g: g of them through a rank's first
 chunk, then through its second, ...; in the backward the last chunk comes first. The warm-up is

@@ -1,6 +1,7 @@
 """Looped breadth-first: every microbatch through a rank's first chunk before any enters its second.
 
-PICTURE
+    rank 0  F0 F1 F2 F3 f0 f1 f2 f3          b3--- b2--- b1--- b0--- B3--- B2--- B1--- B0---
+    rank 1     F0 F1 F2 F3 f0 f1 f2 f3 b3--- b2--- b1--- b0--- B3--- B2--- B1--- B0---
 
 GPipe with chunks: idle (p-1)/(vm) of the work as interleaved 1F1B, and all vm chunks in flight. A
 chunk's weights are needed for one stretch of time, which suits sharded data parallelism.

@@ -1,6 +1,8 @@
 """Naive model parallelism: one microbatch in the pipe at a time, so one rank computes at a time.
 
-PICTURE
+    rank 0  F0                   B0--- F1                   B1---
+    rank 1     F0          B0---          F1          B1---
+    rank 2        F0 B0---                   F1 B1---
 
 Idle: all but 1/p of every rank's time. The other schedules are there to do better.
 Source: the "under-utilization" picture of Huang et al., GPipe, NeurIPS 2019, figure 2(b).

@@ -1,6 +1,8 @@
 """1F1B: rank r runs p-1-r forwards, then one forward and one backward in turn.
 
-PICTURE
+    rank 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---
+    rank 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---
+    rank 2        F0 B0--- F1 B1--- F2 B2--- F3 B3---
 
 Idle as GPipe, (p-1)(F+B) a rank, but rank r holds min(p-r, m) microbatches at most, not m.
 Source: Narayanan et al., PipeDream, SOSP 2019, section 3.2, and "PipeDream-Flush" in

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain, count
+from typing import NamedTuple
 
 from dlviz.schedules.action import Action, overlap
 
 Step = tuple[int, str]  # a stage and what is done in it
+
+
+class Both(NamedTuple):
+    """Two steps at the same time."""
+
+    one: Step
+    other: Step
 
 
 def loop(ranks: int, chunks: int = 1) -> tuple[int, ...]:
@@ -56,9 +64,9 @@ def split(row: list[Action], lag: int) -> list[Action]:
     return [*found, *waiting]
 
 
-def numbered(steps: Iterable[Step | tuple[Step, Step]]) -> list[Action]:
-    """Each step with the next microbatch of its stage, B and I counted together; two steps side by
-    side are an overlap. The stage -1 stands for the W of the oldest I that has none yet."""
+def numbered(steps: Iterable[Step | Both]) -> list[Action]:
+    """Each step with the next microbatch of its stage, B and I counted together. The stage -1
+    stands for the W of the oldest I that has none yet."""
     so_far: Counter[Step] = Counter()
     owed: deque[Action] = deque()
 
@@ -73,7 +81,7 @@ def numbered(steps: Iterable[Step | tuple[Step, Step]]) -> list[Action]:
         return action
 
     return [
-        overlap(number(*step[0]), number(*step[1])) if isinstance(step[0], tuple) else number(*step)
+        overlap(number(*step.one), number(*step.other)) if isinstance(step, Both) else number(*step)
         for step in steps
     ]
 
@@ -83,6 +91,7 @@ def grouped(name: str, ranks: int, microbatches: int) -> int:
 
     g = m // max(1, m // p): p where p divides m. Raises ValueError where g does not divide m.
     """
+
     def group(microbatches: int) -> int:
         return microbatches // max(1, microbatches // ranks)
 
@@ -103,6 +112,6 @@ def check_loop(name: str, ranks: int, chunks: int) -> None:
     """Raises ValueError for chunks on a single rank: they have nothing to go round."""
     if ranks == 1 and chunks > 1:
         raise ValueError(
-            f"chunks={chunks} with ranks=1: the chunks of {name} go round two ranks or more, so use "
-            "chunks=1 or more ranks."
+            f"chunks={chunks} with ranks=1: the chunks of {name} go round two ranks or more; use "
+            "chunks=1, or more ranks."
         )

@@ -60,7 +60,9 @@ def needs(action: Action, stages: int) -> list[tuple[Action, ...]]:
         return [(Action(stage, "I", microbatch),)]
     neighbour = stage + RECEIVES_FROM[kind]
     received = "F" if kind == "F" else "BI"
-    found = [] if kind == "F" else [(Action(stage, "F", microbatch),)]
+    found: list[tuple[Action, ...]] = []
+    if kind != "F":
+        found.append((Action(stage, "F", microbatch),))
     if 0 <= neighbour < stages:
         found.append(tuple(Action(neighbour, one, microbatch) for one in received))
     return found
@@ -151,9 +153,9 @@ def _check_complete(schedule: Schedule) -> None:
     for stage, found in enumerate(kinds):
         rank = schedule.stage_rank[stage]
         if len(found) < microbatches:
-            microbatch = next(i for i in range(microbatches) if i not in found)
+            lacks = f"{stage}F{next(i for i in range(microbatches) if i not in found)}"
             law = f"every stage runs each of the {microbatches} microbatches"
-            raise _broken(schedule, rank, None, f"rank {rank} never runs {stage}F{microbatch}: {law}")
+            raise _broken(schedule, rank, None, f"rank {rank} never runs {lacks}: {law}")
         for microbatch, have in sorted(found.items()):
             if have not in (_COMPLETE if backward else ({"F"},)):
                 wanted = {"F", "I", "W"} if have & {"I", "W"} else {"F", "B"}

@@ -103,7 +103,5 @@ def _placement(actions: list[list[Action]]) -> tuple[int, ...]:
     stages = range(max(rank_of, default=-1) + 1)
     missing = next((stage for stage in stages if stage not in rank_of), None)
     if missing is not None or not actions:
-        raise rules.ScheduleError(
-            f"no row runs stage {missing or 0}: a rank's row is missing."
-        )
+        raise rules.ScheduleError(f"no row runs stage {missing or 0}: a rank's row is missing.")
     return tuple(rank_of[stage] for stage in stages)

@@ -1,6 +1,7 @@
 """ZB-V: two chunks a rank in the shape of a V, so that the loss is back on rank 0 soon.
 
-PICTURE
+    rank 0  F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 w3 I2 W2 I3 W3
+    rank 1     F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
 
 Stages 0 to p-1 go down the ranks, p to 2p-1 come back up: the last stage is on rank 0, where the
 first backward begins. With F = I = W nothing is idle between a rank's first action and its last,

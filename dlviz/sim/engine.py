@@ -252,7 +252,7 @@ def _starts(rows: _Rows, source: np.ndarray, latency: float) -> np.ndarray:
 
 
 def _is_sent(rows: _Rows) -> np.ndarray:
-    """Whether another rank is to have what a row makes: the stage after an F, before a B or an I."""
+    """Whether another rank gets what a row makes: the stage after an F, before a B or an I."""
     stage_rank = np.array(rows.schedule.stage_rank)
     to = rows.stage - _STEP[rows.kind]
     inside = (to >= 0) & (to < len(stage_rank))
