@@ -3,11 +3,11 @@
     rank 0  F0 F1 F2 f0 i0 w0 f1 F3&b1---    f2&B0--- b2---    f3&B1--- b3--- I2 W2 I3 W3
     rank 1     F0 f0 F1 f1 F2 b0--- f2&B0--- F3&b1--- f3&B1--- b2--- B2---    i3 I3 w3 W3
 
-One's messages then hide behind the other's math: an overlap takes `overlapped` seconds, less than
-F + B on a machine where that is so. Idle (p-1)(F&B + B - 3W) on the rank that idles most, for
-m >= 2p. W are put off only where the pipe fills and drains.
-Source: DeepSeek-AI, DualPipe (github.com/deepseek-ai/DualPipe, "DualPipeV"), after Qi et al.,
-Pipeline Parallelism with Controllable Memory, NeurIPS 2024. In PyTorch: ScheduleDualPipeV.
+The messages of one then hide behind the math of the other: an overlap takes F&B, which is less than
+F + B on a machine where that works. W is put off only while the pipe fills and drains. For m >= 2p
+and F = I >= W the rank that idles most idles (p-1)(F&B + B - 3W); it holds up to 2p+1 chunks.
+Source: DeepSeek-AI, github.com/deepseek-ai/DualPipe, "DualPipeV", after Sea AI Lab's "cut-in-half".
+In PyTorch: ScheduleDualPipeV.
 """
 
 from __future__ import annotations

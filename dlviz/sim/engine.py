@@ -178,8 +178,8 @@ def _columns(schedule: Schedule, costs: Costs) -> _Rows:
     kind = np.fromiter(map(_CODE.__getitem__, map(_KIND, halves)), int, n)
     visits = [[costs.seconds(Action(s, one, 0)) for s in range(stages)] for one in KINDS]
     seconds = np.array(visits)[kind, stage]
-    for action in overlaps:
-        seconds[number == action] = costs.seconds(actions[action])
+    first = np.searchsorted(number, overlaps)
+    seconds[first] = seconds[first + 1] = [costs.seconds(actions[i]) for i in overlaps]
     return _Rows(schedule, number, rank, stage, kind, microbatch, seconds)
 
 
