@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 KINDS = ("F", "B", "I", "W")
 OVERLAP = "OVERLAP_F_B"
-_ONE = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
+_ONE = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _TWO = re.compile(r"\(([^;()]*);([^;()]*)\)" + OVERLAP)
 
 
