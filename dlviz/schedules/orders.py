@@ -50,7 +50,7 @@ def weave(forwards: list[Action], backwards: list[Action], warmup: int) -> list[
 
 
 def split(row: list[Action], lag: int) -> list[Action]:
-    """The row with each B split into I, where it stood, and W, after the `lag`-th I from then."""
+    """The row with each B split: I stands where it stood, W follows `lag` I later; 0: at once."""
     found, waiting = [], deque()
     for action in row:
         stage, kind, microbatch, _ = action

@@ -162,8 +162,9 @@ def _columns(schedule: Schedule, costs: Costs) -> _Rows:
         _explain(schedule)
     rank = np.repeat(np.arange(schedule.ranks), [len(row) for row in schedule.actions])
     number, halves = np.arange(len(actions)), actions
-    overlaps = [i for i, parts in enumerate(map(_PARTS, actions)) if parts]
-    if overlaps:
+    overlaps = []
+    if any(map(_PARTS, actions)):
+        overlaps = [i for i, action in enumerate(actions) if action.parts]
         widths = np.ones(len(actions), dtype=int)
         widths[overlaps] = 2
         rank, number = np.repeat(rank, widths), np.repeat(number, widths)
@@ -228,14 +229,15 @@ def _starts(rows: _Rows, source: np.ndarray, latency: float) -> np.ndarray:
         rank = ready.pop()
         row, end, now = at[rank], ends[rank], free[rank]
         while row < end:
-            needed = sources[row]
-            if overlapped[row] and arrived[sources[row + 1]] > arrived[needed]:
-                needed = sources[row + 1]
-            if arrived[needed] == _NEVER:
-                waiting[needed] = rank
+            there = arrived[sources[row]]
+            if overlapped[row]:
+                there = max(there, arrived[sources[row + 1]])
+            if there == _NEVER:
+                missing = sources[row] if arrived[sources[row]] == _NEVER else sources[row + 1]
+                waiting[missing] = rank
                 break
-            if arrived[needed] > now:
-                now = arrived[needed]
+            if there > now:
+                now = there
             another = True
             while another:  # the second half of an overlap
                 start[row] = now
@@ -262,6 +264,7 @@ def _is_sent(rows: _Rows) -> np.ndarray:
 def _spans_and_messages(
     rows: _Rows, source: np.ndarray, start: np.ndarray, latency: float
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The columns of both; a message for each row that receives from another rank."""
     n, end = len(rows), start + rows.seconds
     rank = np.append(rows.rank, [-1, -1])
     received = np.flatnonzero((source < n) & (rank[source] != rows.rank))

@@ -25,7 +25,7 @@ def schedule(*rows, stage_rank=None):
 
 
 def explained(*rows, stage_rank=None):
-    """The error of `check`, which `simulate` gives as well where the schedule cannot go on."""
+    """The error that `check` raises."""
     with pytest.raises(ScheduleError) as raised:
         schedule(*rows, stage_rank=stage_rank).check()
     assert isinstance(raised.value, ValueError)
