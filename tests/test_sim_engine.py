@@ -228,7 +228,8 @@ def test_a_backward_is_input_and_weight_unless_it_is_given():
     costs = Costs(10, None, [1, 2], [3, 4])
     assert costs.seconds(backward) == 6 and costs.seconds(both) == 16
     assert Costs(10, 5).seconds(backward) == 5
-    assert Costs(10, 5, overlapped=[11, 12]).seconds(both) == 11
+    for same in (both, parse("(1B0;0F1)OVERLAP_F_B")):
+        assert Costs(10, 5, overlapped=[11, 12]).seconds(same) == 11
     assert Costs(forward=np.array([1, 2])) == Costs(forward=(1.0, 2.0))
 
 
@@ -247,6 +248,33 @@ def test_a_schedule_that_cannot_go_on_is_explained():
         "rank 0 stops before its action 2, 0B0: it needs 1B0, which never ran; "
         "its row up to there: 0F0 0F1 [0B0]."
     )
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["0F0 0F0"],
+        ["0F0 0B0 0B0"],
+        ["0F0 0B0 0I0"],
+        ["0F0 0B0 0W0"],
+        ["0F0 1F0", "1I0 1W0 0I0 0W0"],
+        ["0F0 2F0", ""],
+        ["0F0 1F0", "1B0 0B0"],
+        ["0F0 0W0 0I0", "1F0 1B0"],
+        ["0F0 0B0", "1B0 1F0"],
+        ["0F0 0I0 0B0", "1F0 1B0"],
+        ["(0F0;0F1)OVERLAP_F_B"],
+    ],
+)
+def test_what_breaks_a_rule_is_not_simulated(rows):
+    broken = Schedule(
+        [[parse(cell) for cell in row.split()] for row in rows], tuple(range(len(rows)))
+    )
+    with pytest.raises(ScheduleError) as raised:
+        simulate(broken)
+    with pytest.raises(ScheduleError) as expected:
+        broken.check()
+    assert str(raised.value) == str(expected.value)
 
 
 def test_an_overlap_that_needs_its_own_half_is_explained():

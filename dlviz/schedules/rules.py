@@ -25,7 +25,6 @@ RECEIVES_FROM = {"F": -1, "B": +1, "I": +1, "W": 0}
 # The kinds of which a stage and microbatch have one at most.
 _EXCLUDES = {"F": "F", "B": "BIW", "I": "IB", "W": "WB"}
 _COMPLETE = ({"F", "B"}, {"F", "I", "W"})
-_OVERLAPS = (["B", "F"], ["F", "I"])
 _SHOWN = 8  # actions of a row in a message
 
 
@@ -68,6 +67,11 @@ def needs(action: Action, stages: int) -> list[tuple[Action, ...]]:
     return found
 
 
+def is_overlap(action: Action) -> bool:
+    """Whether `action` is one forward and one backward at the same time."""
+    return "".join(half.kind for half in action.parts) in ("FB", "BF", "FI", "IF")
+
+
 def check(schedule: Schedule) -> None:
     """Raises ScheduleError for the first rule that `schedule` breaks: each action is one, on the
     rank of its stage, and there once; each stage runs all there is to run; every rank gets on."""
@@ -106,7 +110,7 @@ def _check_places(schedule: Schedule) -> None:
         if rank not in range(ranks):
             raise ScheduleError(f"stage {stage} is on rank {rank}: the ranks are 0 to {ranks - 1}.")
     for rank, index, action in _everything(schedule):
-        if action.parts and sorted(part.kind for part in action.parts) not in _OVERLAPS:
+        if action.parts and not is_overlap(action):
             law = "an overlap is one forward and one backward, B or I"
             raise _broken(schedule, rank, index, f"rank {rank} cannot run {action}: {law}")
         for half in action.halves:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dlviz.schedules import RECEIVES_FROM, Action, Schedule
-from dlviz.schedules.rules import check_actions, check_progress
+from dlviz.schedules.rules import check_actions, check_progress, is_overlap
 from dlviz.trace import Trace
 
 Seconds = float | Sequence[float]
@@ -165,6 +165,8 @@ def _columns(schedule: Schedule, costs: Costs) -> _Rows:
     overlaps = []
     if any(map(_PARTS, actions)):
         overlaps = [i for i, action in enumerate(actions) if action.parts]
+        if not all(is_overlap(actions[i]) for i in overlaps):
+            _explain(schedule)
         widths = np.ones(len(actions), dtype=int)
         widths[overlaps] = 2
         rank, number = np.repeat(rank, widths), np.repeat(number, widths)
