@@ -63,9 +63,8 @@ def make(name: str, ranks: int, microbatches: int, chunks: int | None = None) ->
     """The schedule called `name` (one of NAMES).
 
     `chunks` is how many stages a rank holds: 1, or 2 for zbv and dualpipev, or as many as you
-    like for interleaved, looped_bfs and interleaved_zb (by default 2; 1 for the first two on a
-    single rank). Raises ValueError, one sentence, for what is no size and where the schedule is not
-    defined.
+    like for interleaved, looped_bfs and interleaved_zb (by default 2, on a single rank 1). Raises
+    ValueError, one sentence, for what is no size and where the schedule is not defined.
     """
     if name not in NAMES:
         raise ValueError(f"{name!r} is no schedule: use one of {', '.join(NAMES)}.")

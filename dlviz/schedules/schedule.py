@@ -75,8 +75,8 @@ class Schedule:
         return schedule
 
     def __repr__(self) -> str:
-        sizes = f"{self.ranks} ranks, {self.microbatches} microbatches"
-        return f"Schedule({self.name or 'unnamed'}: {sizes}, {self.chunks} stages a rank)"
+        sizes = f"ranks={self.ranks}, microbatches={self.microbatches}, chunks={self.chunks}"
+        return f"Schedule({self.name!r}, {sizes})"
 
     def __str__(self) -> str:
         """The rows, one a line."""

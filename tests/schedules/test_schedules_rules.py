@@ -148,7 +148,7 @@ def test_i_serves_the_stage_before_and_w_comes_whenever():
 def test_a_row_is_printed_for_each_rank():
     one = make("1f1b", 2, 2)
     assert str(one) == "rank 0: 0F0 0F1 0B0 0B1\nrank 1: 1F0 1B0 1F1 1B1"
-    assert repr(one) == "Schedule(1f1b: 2 ranks, 2 microbatches, 1 stages a rank)"
+    assert repr(one) == "Schedule('1f1b', ranks=2, microbatches=2, chunks=1)"
 
 
 SIZES = [(1, 2), (2, 4), (3, 6)]
