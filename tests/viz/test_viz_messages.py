@@ -187,7 +187,9 @@ def test_a_trace_without_buffers_or_offsets_shows_its_messages():
     assert "No buffer was watched" in figure.layout.title.subtitle.text
     found = [arrows(figure, frame) for frame in figure.frames]
     assert [len(frame) for frame in found] == [0, 2, 1]
-    assert found[1][0][1] != found[1][1][1] and min(a[1] for a in found[1]) > 1  # beside the cells
+    across = sorted(arrow[1] for arrow in found[1])
+    assert across == pytest.approx([1 / 3, 2 / 3])  # side by side, where cells would be
+    assert figure.layout.xaxis.title.text == "cells"
     assert "rank 0 → rank 2, delivered" in figure.frames[1].layout.annotations[0].text
 
 

@@ -11,7 +11,7 @@ from viz_scenes import data_parallel
 
 from dlviz import metrics
 from dlviz.trace import Trace
-from dlviz.viz import palette
+from dlviz.viz import palette, text
 from dlviz.viz.idle import idle
 from dlviz.viz.waits import waits
 from dlviz.widgets import Timeline
@@ -502,6 +502,21 @@ def test_period_and_comma_walk_along_the_row(read_page, trace):
     reader = read_page(trace, {"span": order[-1]})
     reader.press(".")
     assert reader.span == order[-1]
+
+
+def test_walking_passes_over_none_of_many_spans_of_no_length(read_page):
+    lasting = [
+        {"rank": 0, "kind": kind, "start": start, "end": start + 1}
+        for kind, start in (("forward", 0.0), ("wait", 1.0), ("update", 2.0))
+    ]
+    sends = [{"rank": 0, "kind": "send", "start": at, "end": at} for at in (1.0, 2.0) * 5]
+    made = Trace([*lasting, *sends])
+    order = row_of(made, 0, "")
+    reader = read_page(made, {"span": order[0]})
+    for keys, rows in ((".", order[1:]), (",", order[-2::-1])):
+        for row in rows:
+            reader.press(keys)
+            assert reader.span == row
 
 
 def test_period_begins_with_a_row_that_has_spans(read_page):
@@ -1029,7 +1044,7 @@ def test_each_button_of_the_legend_hides_its_kind_and_shows_it_again(read_page, 
     buttons = reader.root.locator(".dlv-legend button")
     kinds = [text.strip() for text in buttons.all_inner_texts()]
     assert sorted(kinds) == sorted({*trace.spans.kind.tolist()})
-    caption = reader.root.locator(".dlv-wide caption")
+    caption = reader.root.locator(".dlv-wide caption").first
     for kind, button in zip(kinds, buttons.all(), strict=True):
         left = len(trace.spans) - int((trace.spans.kind == kind).sum())
         button.click()
@@ -1150,7 +1165,11 @@ def test_the_table_lists_the_spans_in_view_and_its_links_select(read_page, trace
     inside = np.flatnonzero((spans.end >= low) & (spans.start <= high))
     ends = spans.end[inside].round(9)
     inside = inside[np.lexsort((-ends, spans.start[inside].round(9)))]
-    table = reader.root.locator(".dlv-wide table")
+    table, held = (reader.root.locator(".dlv-wide table").nth(n) for n in (0, 1))
+    memory = trace.memory
+    for rank, line in enumerate(held.locator("tbody tr").all_inner_texts()):
+        own = memory.nbytes[memory.rank == rank]
+        assert line.split("\t") == [str(rank), text.nbytes(int(own.max())), text.nbytes(own[-1])]
     assert table.locator("caption").inner_text() == f"{len(inside)} spans in view"
     rows = table.locator("tbody tr")
     assert rows.count() == len(inside)
@@ -1298,6 +1317,32 @@ def test_a_line_of_source_selects_its_spans(read_page, trace):
     count = int((trace.spans.kind == kind).sum())
     assert reader.root.locator(".dlv-found").first.inner_text() == f"{count} found"
     assert reader.picture != plain
+
+
+def test_the_source_shows_the_line_of_the_selection_however_long_the_program(read_page, tmp_path):
+    program = tmp_path / "long.py"
+    program.write_text("pass\n" * 110)
+    spans = [
+        {
+            "rank": 0,
+            "kind": "forward",
+            "start": float(i),
+            "end": i + 0.5,
+            "where": f"{program}:{line}",
+        }
+        for i, line in enumerate([100, 3, 108, 55])
+    ]
+    reader = read_page(Trace(spans))
+    reader.button("source").click()
+    reader.root.focus()
+    source = reader.root.locator(".dlv-source")
+    for line in (100, 3, 108, 55):
+        reader.press(".")
+        marked = source.locator("li[aria-current=true]")
+        assert marked.get_attribute("value") == str(line)
+        inner, outer = marked.bounding_box(), source.bounding_box()
+        assert outer["y"] <= inner["y"]
+        assert inner["y"] + inner["height"] <= outer["y"] + outer["height"]
 
 
 # ---- all controls
@@ -1546,7 +1591,7 @@ def test_a_hundred_thousand_spans_are_drawn_and_every_key_still_acts(read_page):
     reader.root.get_by_label("step", exact=True).select_option("4")
     reader.settle()
     assert reader.cells("kinds")["forward"]["count"] == "10000"
-    assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").inner_text()
+    assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").first.inner_text()
 
 
 def test_a_failed_run_shows_messages_that_nobody_received_and_ranks_that_told_nothing(read_page):

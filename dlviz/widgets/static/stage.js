@@ -11,7 +11,7 @@ import { themed } from "./theme.js";
 export function stage(el, { name, look, model, title, lines, keys, onColors }) {
   const actions = Object.assign({}, ...keys.map(([, , own]) => own));
   const shownKeys = [...keys, ["?", "list the keys", {}], ["Tab", "leave", {}]];
-  const toolbar = h("div", { class: "dlv-toolbar", role: "toolbar", "aria-label": `${name} controls` });
+  const toolbar = h("div", { class: "dlv-toolbar", role: "group", "aria-label": `${name} controls` });
   const body = h("div", { class: "dlv-body" });
   const spoken = h("div", { class: "dlv-spoken", role: "status", "aria-live": "polite" });
   const close = h("button", { type: "button", onclick: () => help(false) }, "close");

@@ -79,11 +79,19 @@ function strip(row, peak, view, x) {
   const y = (held) => base - (held / peak) * (STRIP - 5);
   const first = Math.max(upTo(time, view.from) - 1, 0);
   const corners = [];
+  let level = 0;
   for (let i = first; i < time.length && time[i] <= view.to; i++) {
-    if (corners.length) corners.push([x(time[i]), corners.at(-1)[1]]);
-    corners.push([Math.max(x(time[i]), 0), y(bytes[i])]);
+    const [at, own, last] = [Math.max(x(time[i]), 0), y(bytes[i]), corners.at(-1)];
+    if (last && at - last[0] < 0.5) last[1] = Math.min(last[1], own); // a pixel shows the most of many
+    else {
+      if (last && last[1] !== level) corners.push([last[0], level]);
+      if (last) corners.push([at, level]);
+      corners.push([at, own]);
+    }
+    level = own;
   }
-  if (corners.length) corners.push([view.width, corners.at(-1)[1]]);
+  if (corners.length && corners.at(-1)[1] !== level) corners.push([corners.at(-1)[0], level]);
+  if (corners.length) corners.push([view.width, level]);
   return { row, corners, base };
 }
 

@@ -1,5 +1,5 @@
 // The panels under a timeline: the selected span, the statistics of a range, and the table.
-import { bytes, h, moment, seconds } from "./base.js";
+import { bytes, h, moment, seconds, unitOf } from "./base.js";
 import { messageLines, numbersOf, placeOf, rowOf, titleOf, waited, whyOf } from "./timeline_words.js";
 
 const LISTED = 300; // spans in the table
@@ -15,7 +15,7 @@ function amount(value) {
 /** All that is known of span i. `go(span)` selects another, `show(where)` a line of source. */
 export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const clock = scene.clocks[shown];
-  const unit = ["ms", 1e-3];
+  const unit = unitOf(clock.high - clock.low);
   const { span, message } = scene;
   const rows = [["where", rowOf(scene, i)], ["took", seconds(clock.end[i] - clock.start[i])]];
   rows.push(["from", `${moment(clock.start[i], unit)} to ${moment(clock.end[i], unit)}`]);
@@ -58,7 +58,7 @@ export function statisticsPanel(scene, clock, found, { go }) {
   const first = found.ranks.find((own) => length(clock, own.longest) === longest);
   const ranks = h("table", { class: "dlv-ranks" },
     h("caption", {}, "Where each rank's time went"),
-    head(["rank", ...parts, "waited"], "its longest wait"),
+    head(["rank", ...parts, "waited on any lane"], "its longest wait"),
     h("tbody", {}, found.ranks.map((own) => h("tr", {}, h("th", { scope: "row" }, own.rank),
       [...parts, "waited"].map((name) => amount(seconds(own[name]))),
       h("td", {}, own.longest < 0 ? "none" : [
@@ -86,7 +86,7 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go
     places.push(i);
   }
   places.sort((a, b) => clock.start[a] - clock.start[b] || clock.end[b] - clock.end[a]);
-  const unit = ["ms", 1e-3];
+  const unit = unitOf(clock.high - clock.low);
   const listed = places.slice(0, LISTED);
   const more = places.length > LISTED ? `; the first ${LISTED} are listed, zoom in for others` : "";
   return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
@@ -98,5 +98,15 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go
         h("td", {}, rowOf(scene, i)),
         amount(moment(clock.start[i], unit)),
         amount(seconds(clock.end[i] - clock.start[i])),
-        h("td", {}, waited(scene, clock, i)))))));
+        h("td", {}, waited(scene, clock, i)))))),
+    scene.memory.length ? memoryTable(scene.memory) : null);
+}
+
+/** What each rank held: the strips over the rows, in numbers. */
+function memoryTable(memory) {
+  return h("table", {},
+    h("caption", {}, "Memory held"),
+    head(["rank", "most", "at the end"]),
+    h("tbody", {}, memory.map(({ rank, bytes: held }) => h("tr", {}, h("th", { scope: "row" }, rank),
+      amount(bytes(held.reduce((most, one) => Math.max(most, one), 0))), amount(bytes(held.at(-1)))))));
 }

@@ -35,7 +35,8 @@ export function whyOf(scene, clock, i) {
 }
 
 export function waited(scene, clock, i) {
-  const why = whyOf(scene, clock, i);
+  const links = whyOf(scene, clock, i);
+  const why = links.length > 3 ? [links[0], { words: "and so on" }, links.at(-1)] : links;
   return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join(", ")}` : "";
 }
 
