@@ -88,6 +88,7 @@ class Larger:
         clock = self.comm.recorder.lane.clock
         if clock is not None:
             clock.free += self.comm.process.gamma * self.part.nbytes
+        self.comm.process.snapshot()
 
 
 def _compare_calls(comm: Comm, tensor: torch.Tensor, call: str, root: int) -> None:
