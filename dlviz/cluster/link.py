@@ -76,7 +76,8 @@ def measure(comm: Comm, sizes: Sequence[int] = SIZES, repeats: int = REPEATS) ->
     with comm.span("phase", "measure the link"):
         if comm.rank == 0:
             times = [median(_round_trips(comm, nbytes, repeats)) / 2 for nbytes in sizes]
-            found[:] = torch.tensor([_seconds_per_byte_added(comm, sizes[-1]), *times])
+            times = [_seconds_per_byte_added(comm, sizes[-1]), *times]
+            found[:] = torch.tensor(times, dtype=torch.float64)
         elif comm.rank == 1:
             for nbytes in sizes:
                 _return(comm, nbytes, repeats)
