@@ -20,12 +20,14 @@ if TYPE_CHECKING:
         models,
         parallel,
         patterns,
+        schedules,
         sim,
         trace,
         viz,
         widgets,
     )
     from dlviz.cluster import Comm, DeadlockError, RankError, Run, RunError, RunTimeout, launch
+    from dlviz.sim import Costs, simulate
     from dlviz.trace import Trace
 
 __version__ = "0.1.0"
@@ -36,16 +38,19 @@ _HOME = {  # public name -> the module it lives in
         "dlviz.cluster",
     ),
     "Trace": "dlviz.trace",
+    "simulate": "dlviz.sim",
+    "Costs": "dlviz.sim",
 }
 _SUBMODULES = (
     "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
-    "sim", "trace", "viz", "widgets",
+    "schedules", "sim", "trace", "viz", "widgets",
 )  # fmt: skip
 
 __all__ = [
-    "Comm", "DeadlockError", "RankError", "Run", "RunError", "RunTimeout", "Trace", "launch",
+    "Comm", "Costs", "DeadlockError", "RankError", "Run", "RunError", "RunTimeout", "Trace",
+    "launch", "simulate",
     "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
-    "sim", "trace", "viz", "widgets",
+    "schedules", "sim", "trace", "viz", "widgets",
 ]  # fmt: skip
 
 

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import cache
+from hashlib import sha256
 
 import numpy as np
 import pytest
 import torch
 
 import dlviz
-from dlviz import patterns
-from dlviz.collectives import ALGORITHMS, all_reduce, parameter_server, ring
-from dlviz.machine import Device, Link, Machine, Topology, classroom
-from dlviz.metrics import bytes_sent
+from dlviz import patterns, viz
+from dlviz.collectives import (
+    ALGORITHMS,
+    all_reduce,
+    direct,
+    halving_doubling,
+    hierarchical,
+    parameter_server,
+    ring,
+    tree,
+)
 from dlviz.patterns import Transfer
-from dlviz.sim import collective_seconds
 
-RANKS = [
-    1,
-    2,
-    3,
-    4,
-    pytest.param(5, marks=pytest.mark.slow),
-    pytest.param(7, marks=pytest.mark.slow),
-]
+RANKS = [1, 2, 3, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 6, 7, 8, 9))]
 LENGTHS = (0, 1, 3, 8, 1000, 100003)
-WATCHED = (0, 1, 3, 8, 420)  # elements; 420 is a multiple of every number of ranks here
+WATCHED = (0, 1, 3, 8, 2520)  # elements; 2520 is a multiple of every number of ranks here
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64)
 LAYOUTS = {  # how a tensor of 1000 elements may lie in memory
     "row": lambda values: values.clone(),
@@ -44,179 +46,417 @@ def whole_numbers(rank: int, length: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randint(-8, 9, (length,), generator=generator).to(dtype)
 
 
-def reals(rank: int, length: int) -> torch.Tensor:
+def reals(rank: int, length: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     generator = torch.Generator().manual_seed(rank)
-    return torch.randn(length, generator=generator, dtype=torch.float64)
+    return torch.randn(length, generator=generator, dtype=torch.float64).to(dtype)
 
 
 # -- the result ----------------------------------------------------------------------------------
-def every_case(comm, algorithm):
-    found = {}
+def result(tensors: list[torch.Tensor], op: str) -> torch.Tensor:
+    """What plain torch makes of the ranks' tensors, in float64 where they are floating."""
+    exact = torch.stack([t.double() if t.is_floating_point() else t for t in tensors])
+    if op == "max":
+        return exact.amax(0)
+    return exact.sum(0) if op == "sum" else exact.mean(0)
+
+
+def every_case(comm, name):
+    """Run all cases; returns a digest of each result's bits, and what is wrong with them here."""
+    digests, wrong = {}, []
+
+    def check(case, make, op="sum", tolerance=0.0):
+        tensor = make(comm.rank)
+        all_reduce(comm, tensor, name, op)
+        expected = result([make(rank) for rank in range(comm.size)], op)
+        found = tensor.detach()
+        digests[case] = sha256(found.contiguous().flatten().view(torch.uint8).numpy()).hexdigest()
+        error = (found.to(expected.dtype) - expected).abs().max().item() if len(found) else 0.0
+        if found.shape != expected.shape or found.dtype != make(0).dtype or not error <= tolerance:
+            wrong.append((case, op, error))
+        return tensor
+
     for length in LENGTHS:
-        for dtype in DTYPES if length < 2000 else (torch.float32,):
-            tensor = whole_numbers(comm.rank, length, dtype)
-            all_reduce(comm, tensor, algorithm)
-            found[length, dtype] = tensor
-    for name, lay in LAYOUTS.items():
-        tensor = lay(whole_numbers(comm.rank, 1000, torch.float32))
-        all_reduce(comm, tensor, algorithm)
-        found[name] = tensor.flatten()
-        if name == "every other":
-            found["between"] = tensor.as_strided((1999,), (1,))[1::2].clone()
+        check(length, lambda r, n=length: whole_numbers(r, n, torch.float32))
+    for dtype in DTYPES:
+        for op in ("sum", "max"):
+            check((op, dtype), lambda r, d=dtype: whole_numbers(r, 100, d), op)
+        if dtype.is_floating_point:
+            close = 16 * torch.finfo(dtype).eps
+            check(("average", dtype), lambda r, d=dtype: reals(r, 100, d), "average", close)
+    for layout, lay in LAYOUTS.items():
+        tensor = check(layout, lambda r, lay=lay: lay(whole_numbers(r, 1000, torch.float32)))
+        if layout == "every other" and (tensor.as_strided((1999,), (1,))[1::2] != -1).any():
+            wrong.append("elements between those of the tensor were touched")
+    for length in (0, 1, 3):
+        check(("max", length), lambda r, n=length: reals(r, n), "max")
+    check("parameter", lambda r: torch.nn.Parameter(whole_numbers(r, 1000, torch.float32)))
+    check("reals", lambda r: reals(r, 1001), tolerance=1e-14)
     scalar = torch.tensor(float(comm.rank))
-    all_reduce(comm, scalar, algorithm)
-    found["scalar"] = scalar
-    parameter = torch.nn.Parameter(whole_numbers(comm.rank, 1000, torch.float32))
-    all_reduce(comm, parameter, algorithm)
-    found["parameter"] = parameter.data
-    tensor = reals(comm.rank, 1001)
-    all_reduce(comm, tensor, algorithm)
-    found["reals"] = tensor
-    found["requests left open"] = torch.tensor(len(comm.process.pending))
-    return found
+    all_reduce(comm, scalar, name)
+    if scalar != sum(range(comm.size)):
+        wrong.append(("scalar", scalar))
+    in_order, own = sum(reals(r, 1001) for r in range(comm.size)), reals(comm.rank, 1001)
+    all_reduce(comm, own, name)
+    return digests, wrong, len(comm.process.pending), torch.equal(own, in_order)
+
+
+@cache
+def every_result(ranks: int) -> dict[str, list]:
+    def worker(comm):
+        return {name: every_case(comm, name) for name in ALGORITHMS}
+
+    results = dlviz.launch(worker, ranks=ranks).results
+    return {name: [result[name] for result in results] for name in ALGORITHMS}
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_rank_ends_with_the_sum_to_the_same_bits(algorithm, ranks):
-    results = dlviz.launch(every_case, ranks=ranks, args=(algorithm,)).results
-    for other in results[1:]:
-        assert all(torch.equal(results[0][case], other[case]) for case in results[0])
-    found = results[0]
-    for length in LENGTHS:
-        expected = sum(whole_numbers(rank, length, torch.float64) for rank in range(ranks))
-        for case in (case for case in found if isinstance(case, tuple) and case[0] == length):
-            assert found[case].dtype == case[1] and found[case].shape == (length,)
-            assert torch.equal(found[case].double(), expected), case
-    expected = sum(whole_numbers(rank, 1000, torch.float32) for rank in range(ranks))
-    for case in (*LAYOUTS, "parameter"):
-        assert torch.equal(found[case], laid(case, expected)), case
-    assert (found["between"] == -1).all(), "elements between those of the tensor were touched"
-    assert found["scalar"] == sum(range(ranks))
-    assert found["requests left open"] == 0
-    expected = sum(reals(rank, 1001) for rank in range(ranks))
-    assert (found["reals"] - expected).norm() <= 1e-14 * expected.norm()
-    if algorithm == "parameter_server":
-        assert torch.equal(found["reals"], expected), "not summed in rank order"
+def test_every_rank_ends_with_the_reduction_to_the_same_bits(algorithm, ranks):
+    for digests, wrong, left_open, _ in every_result(ranks)[algorithm]:
+        assert wrong == [] and left_open == 0
+        assert digests == every_result(ranks)[algorithm][0][0]
 
 
-def laid(case: str, values: torch.Tensor) -> torch.Tensor:
-    return LAYOUTS[case](values).flatten() if case in LAYOUTS else values
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("algorithm", ["direct", "parameter_server"])
+def test_direct_and_the_server_sum_in_rank_order(algorithm, ranks):
+    assert all(in_order for *_, in_order in every_result(ranks)[algorithm])
 
 
-def halves(comm, length):
-    own = whole_numbers(comm.rank, length, torch.int64)
-    ring.reduce_scatter(comm, own)
-    given = whole_numbers(comm.rank, length, torch.int64)
-    ring.all_gather(comm, given)
-    return own, given
+def pieces(comm, length):
+    """What each piece makes of rank r's tensor of whole numbers."""
+    found = {}
+    for name, function in {
+        "ring.reduce_scatter": ring.reduce_scatter,
+        "ring.all_gather": ring.all_gather,
+        "halving": halving_doubling.reduce_scatter,
+        "reduce": lambda comm, x: tree.reduce(comm, x, root=comm.size - 1),
+        "reduce average": lambda comm, x: tree.reduce(comm, x, 0, "average"),
+        "broadcast": lambda comm, x: tree.broadcast(comm, x, root=comm.size - 1),
+        "gather": tree.gather,
+        "scatter": tree.scatter,
+    }.items():
+        dtype = torch.float64 if "average" in name else torch.int64
+        found[name] = whole_numbers(comm.rank, length, dtype)
+        function(comm, found[name])
+    found["doubling"] = found["halving"].clone()
+    halving_doubling.all_gather(comm, found["doubling"])
+    found["all_to_all"] = whole_numbers(comm.rank, length * comm.size, torch.int64)
+    direct.all_to_all(comm, found["all_to_all"])
+    return found
 
 
-@pytest.mark.parametrize(("ranks", "length"), [(2, 9), (3, 2), (4, 103)])
-def test_the_halves_of_the_ring_do_what_they_say(ranks, length):
-    results = dlviz.launch(halves, ranks=ranks, args=(length,)).results
+@pytest.mark.parametrize(("ranks", "length"), [(1, 5), (2, 9), (3, 2), (4, 103), (6, 7)])
+def test_each_piece_does_what_it_says(ranks, length):
+    results = dlviz.launch(pieces, ranks=ranks, args=(length,)).results
     values = [whole_numbers(rank, length, torch.int64) for rank in range(ranks)]
-    gathered = torch.empty(length, dtype=torch.int64)
-    for rank, (own, _) in enumerate(results):
-        chunk = (rank + 1) % ranks
-        mine = slice(chunk * length // ranks, (chunk + 1) * length // ranks)
-        assert torch.equal(own[mine], sum(values)[mine])
-        gathered[mine] = values[rank][mine]
-    assert all(torch.equal(given, gathered) for _, given in results)
+    total, last = sum(values), ranks - 1
+
+    def chunk(index):
+        return slice(index * length // ranks, (index + 1) * length // ranks)
+
+    shifted, gathered = torch.empty_like(total), torch.empty_like(total)
+    for rank in range(ranks):
+        shifted[chunk((rank + 1) % ranks)] = values[rank][chunk((rank + 1) % ranks)]
+        gathered[chunk(rank)] = values[rank][chunk(rank)]
+    whole = [
+        whole_numbers(rank, length * ranks, torch.int64).view(ranks, -1) for rank in range(ranks)
+    ]
+    for rank, found in enumerate(results):
+        own, next_one = chunk(rank), chunk((rank + 1) % ranks)
+        assert torch.equal(found["ring.reduce_scatter"][next_one], total[next_one])
+        assert torch.equal(found["ring.all_gather"], shifted)
+        assert torch.equal(found["broadcast"], values[last])
+        assert torch.equal(found["scatter"][own], values[0][own])
+        assert torch.equal(found["doubling"], total)
+        assert torch.equal(found["all_to_all"].view(ranks, -1), torch.stack(whole)[:, rank])
+    assert torch.equal(results[last]["reduce"], total)
+    assert torch.equal(results[0]["reduce average"], total.double() / ranks)
+    assert torch.equal(results[0]["gather"], gathered)
+
+
+LAYOUTS_OF_NODES = [
+    [[0, 1], [2, 3]],
+    [[0, 1, 2], [3, 4]],
+    [[0], [1, 2, 3, 4, 5]],
+    [[4, 0], [1, 3, 5, 6], [7, 2, 8]],
+]
+
+
+def over_nodes(comm, nodes):
+    tensors = [whole_numbers(comm.rank, length, torch.float64) for length in (1, 3, 8, 1000)]
+    for tensor in tensors:
+        hierarchical.all_reduce(comm, tensor, nodes=nodes)
+    biggest = reals(comm.rank, 50)
+    hierarchical.all_reduce(comm, biggest, "max", nodes)
+    return [*tensors, biggest]
+
+
+@pytest.mark.parametrize("nodes", LAYOUTS_OF_NODES)
+def test_a_hierarchy_of_unequal_nodes_reduces_over_all_ranks(nodes):
+    ranks = sum(map(len, nodes))
+    results = dlviz.launch(over_nodes, ranks=ranks, args=(nodes,)).results
+    expected = [result([whole_numbers(r, n, torch.float64) for r in range(ranks)], "sum")
+                for n in (1, 3, 8, 1000)]  # fmt: skip
+    expected.append(result([reals(r, 50) for r in range(ranks)], "max"))
+    for found in results:
+        assert all(map(torch.equal, found, expected))
 
 
 def in_two_groups(comm):
     half = comm.split(comm.rank % 2)
-    tensor = torch.full((10,), 10.0**comm.rank)
-    ring.all_reduce(half, tensor)
-    return tensor[0].item()
+    found = []
+    for name in [*ALGORITHMS, "auto"]:
+        tensor = torch.full((10,), 10.0**comm.rank)
+        all_reduce(half, tensor, name)
+        found.append(tensor[0].item())
+    return found
 
 
 def test_groups_of_ranks_sum_among_themselves():
     run = dlviz.launch(in_two_groups, ranks=4)
-    assert run.results == [101.0, 1010.0, 101.0, 1010.0]
+    assert run.results == [[total] * (len(ALGORITHMS) + 1) for total in (101.0, 1010.0) * 2]
     messages = run.trace.messages
     sent = set(zip(messages.src.tolist(), messages.dst.tolist(), strict=True))
     assert sent == {(0, 2), (2, 0), (1, 3), (3, 1)}
 
 
+def refused(comm):
+    """The messages of what cannot be asked for, which all ranks are told before any message."""
+    found = []
+    for call in (
+        lambda: parameter_server.all_reduce(comm, torch.zeros(3), server=2),
+        lambda: tree.broadcast(comm, torch.zeros(3), root=2),
+        lambda: ring.all_reduce(comm, torch.zeros(3), "prod"),
+        lambda: all_reduce(comm, torch.zeros(3, dtype=torch.int64), "tree", "average"),
+        lambda: direct.all_to_all(comm, torch.zeros(3)),
+        lambda: hierarchical.all_reduce(comm, torch.zeros(3), nodes=[[0], [0]]),
+    ):
+        with pytest.raises(ValueError) as error:
+            call()
+        found.append(str(error.value))
+    return found
+
+
 def test_what_there_is_not_is_refused():
     with pytest.raises(
-        ValueError, match="algorithm='star' is no all_reduce: use one of ring, para"
+        ValueError, match="algorithm='star' is no all_reduce: use one of ring, para.*, auto"
     ):
         all_reduce(None, torch.zeros(3), "star")
-    with pytest.raises(dlviz.RankError, match="server=2 is no rank of .* use 0 to 1"):
-        dlviz.launch(parameter_server.all_reduce, ranks=2, args=(torch.zeros(3), 2))
+    run = dlviz.launch(refused, ranks=2)
+    assert len(run.trace.messages) == 0
+    for found, part in zip(
+        run.results[0],
+        (
+            "server=2 is no rank of Comm(world, rank 0 of 2): use 0 to 1",
+            "root=2 is no rank of Comm(world, rank 0 of 2): use 0 to 1",
+            "op='prod' is no reduction here: use one of sum, average, max",
+            "op='average' of a tensor of int64 would not be whole numbers: convert it to float32",
+            "a tensor of 3 elements cannot be exchanged by 2 ranks: use a multiple of 2",
+            "nodes=[[0], [0]] does not hold Comm(world, rank 0 of 2): name each of 0 to 1 once",
+        ),
+        strict=True,
+    ):
+        assert part in found
 
 
 # -- the messages --------------------------------------------------------------------------------
-def each_length(comm, function, lengths):
-    """`function` on a watched tensor of each length, each inside a span with the length's name."""
-    for length in lengths:
-        tensor = torch.ones(length)
-        comm.watch(tensor)
-        comm.barrier()
-        with comm.span("phase", f"length {length}"):
-            function(comm, tensor)
+def watch_cases(comm, functions, lengths):
+    """Each function on a watched tensor of each length, in a span with the name of both."""
+    base = torch.ones(sum(lengths))
+    comm.watch(base)
+    for name, function in functions.items():
+        for tensor, length in zip(base.split(lengths), lengths, strict=True):
+            comm.barrier()
+            with comm.span("phase", f"{name} {length}"):
+                function(comm, tensor)
 
 
 @cache
-def traced(name: str, ranks: int) -> dlviz.Trace:
-    return dlviz.launch(each_length, ranks=ranks, args=(ALGORITHMS[name], WATCHED)).trace
+def traced(ranks: int) -> dlviz.Trace:
+    return dlviz.launch(watch_cases, ranks=ranks, args=(ALGORITHMS, WATCHED)).trace
 
 
-def sent(trace: dlviz.Trace, length: int) -> list[Transfer]:
-    """The messages of the all_reduce of a tensor of `length`, sorted as a pattern is."""
+def sent(trace: dlviz.Trace, name: str, length: int, lengths=WATCHED) -> list[list[Transfer]]:
+    """What each rank sent in the all_reduce of a tensor of `length`, in its order."""
     messages, found = trace.messages, []
-    spans = trace.spans[trace.spans.name == f"length {length}"]
-    for rank, start, end in zip(spans.rank, spans.wall_start, spans.wall_end, strict=True):
+    spans = trace.spans[trace.spans.name == f"{name} {length}"]
+    begin = sum(lengths[: lengths.index(length)])
+    for rank, start, end in sorted(zip(spans.rank, spans.wall_start, spans.wall_end, strict=True)):
         its = (messages.src == rank) & (messages.wall_sent >= start) & (messages.wall_sent <= end)
         rows = sorted(messages[its].rows(), key=lambda row: row.wall_sent)
-        steps = [row.step for row in rows]
-        assert steps == sorted(steps), f"rank {rank} sends its steps in order {steps}"
-        found += [Transfer(r.step, r.src, r.dst, r.offset, r.count, r.op) for r in rows]
-    return sorted(found)
+        found.append(
+            [Transfer(r.step, r.src, r.dst, r.offset - begin, r.count, r.op) for r in rows]
+        )
+    return found
+
+
+def by_sender(transfers: list[Transfer], ranks: int) -> list[list[Transfer]]:
+    return [[t for t in transfers if t.src == rank] for rank in range(ranks)]
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_messages_of_a_real_run_are_those_of_the_pattern(name, ranks):
-    trace = traced(name, ranks)
-    total = 0
+def test_the_messages_of_a_real_run_are_those_of_the_pattern_in_its_order(name, ranks):
+    trace = traced(ranks)
     for length in WATCHED:
         pattern = getattr(patterns, name).all_reduce(ranks, length)
-        assert sent(trace, length) == pattern
-        total += len(pattern)
-    assert len(trace.messages) == total
+        assert sent(trace, name, length) == by_sender(pattern, ranks)
     assert not np.isnan(trace.messages.received).any()
 
 
-def cost(name: str, ranks: int, nbytes: int) -> tuple[int, list[int]]:
-    """Steps and bytes that each rank sends, as the docstrings claim them."""
-    if name == "ring":
-        return 2 * (ranks - 1), [2 * (ranks - 1) * nbytes // ranks] * ranks
-    return 2 * (ranks - 1), [(ranks - 1) * nbytes] + [nbytes] * (ranks - 1)
+@pytest.mark.parametrize("nodes", LAYOUTS_OF_NODES)
+def test_the_messages_over_nodes_are_those_of_the_pattern(nodes):
+    ranks = sum(map(len, nodes))
+
+    def function(comm, tensor):
+        hierarchical.all_reduce(comm, tensor, nodes=nodes)
+
+    trace = dlviz.launch(watch_cases, ranks=ranks, args=({"nodes": function}, (3, 60))).trace
+    for length in (3, 60):
+        pattern = patterns.hierarchical.all_reduce(ranks, length, nodes)
+        assert sent(trace, "nodes", length, (3, 60)) == by_sender(pattern, ranks)
 
 
-CLAIMS = {
-    "ring": "Cost: 2(n-1) steps, each rank sends 2(n-1)/n * nbytes.",
-    "parameter_server": "Cost: 2(n-1) steps, the server sends (n-1) * nbytes, "
-    "each other rank nbytes.",
+PIECES = {
+    "ring.reduce_scatter": ring.reduce_scatter,
+    "ring.all_gather": ring.all_gather,
+    "tree.reduce": tree.reduce,
+    "tree.broadcast": tree.broadcast,
+    "tree.gather": tree.gather,
+    "tree.scatter": tree.scatter,
+    "halving_doubling.reduce_scatter": halving_doubling.reduce_scatter,
+    "halving_doubling.all_gather": halving_doubling.all_gather,
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 6, 7])
+def test_the_messages_of_each_piece_are_those_of_its_pattern(ranks):
+    trace = dlviz.launch(watch_cases, ranks=ranks, args=(PIECES, (0, 3, 100))).trace
+    for name in PIECES:
+        module, function = name.split(".")
+        for length in (0, 3, 100):
+            pattern = getattr(getattr(patterns, module), function)(ranks, length)
+            assert sent(trace, name, length, (0, 3, 100)) == by_sender(pattern, ranks), name
+
+
+def test_the_messages_of_an_all_to_all_are_those_of_its_pattern():
+    function = {"all_to_all": direct.all_to_all}
+    trace = dlviz.launch(watch_cases, ranks=3, args=(function, (0, 12))).trace
+    for length in (0, 12):
+        pattern = patterns.direct.all_to_all(3, length)
+        assert sent(trace, "all_to_all", length, (0, 12)) == by_sender(pattern, 3)
+
+
+def two_to(n: int) -> int:
+    """lg n', n' being the largest power of two not above n."""
+    return n.bit_length() - 1
+
+
+def of_a_fold(n: int, inside: int, whole: int) -> list[int]:
+    """Bytes per rank where those that stay send `inside`, and fold and unfold cost `whole` each."""
+    paired = 2 * (n - (1 << two_to(n)))
+    return [whole + (inside if r % 2 else 0) if r < paired else inside for r in range(n)]
+
+
+CLAIMS = {  # steps, bytes that each of n ranks sends, and how the docstring says it
+    "ring": (
+        lambda n: 2 * (n - 1),
+        lambda n, b: [2 * (n - 1) * b // n] * n,
+        "Cost: 2(n-1) steps, each rank sends 2(n-1)/n * nbytes.",
+    ),
+    "parameter_server": (
+        lambda n: 2 * (n - 1),
+        lambda n, b: [(n - 1) * b] + [b] * (n - 1),
+        "Cost: 2(n-1) steps, the server sends (n-1) * nbytes, each other rank nbytes.",
+    ),
+    "tree": (
+        lambda n: 2 * (n - 1).bit_length(),
+        lambda n, b: [
+            b * ((r > 0) + sum(r % (2 << k) == 0 and r + (1 << k) < n for k in range(4)))
+            for r in range(n)
+        ],
+        "Cost: 2 ceil(lg n) steps, all ranks together send 2(n-1) * nbytes, "
+        "rank 0 ceil(lg n) * nbytes.",
+    ),
+    "butterfly": (
+        lambda n: two_to(n) + 2 * (n != 1 << two_to(n)),
+        lambda n, b: of_a_fold(n, two_to(n) * b, b),
+        "Cost: lg n steps, each rank sends lg n * nbytes. Off powers of two lg n' + 2 steps,",
+    ),
+    "halving_doubling": (
+        lambda n: 2 * two_to(n) + 2 * (n != 1 << two_to(n)),
+        lambda n, b: of_a_fold(n, 2 * (b - b // (1 << two_to(n))), b),
+        "Cost: 2 lg n steps, each rank sends 2(n-1)/n * nbytes. Off powers of two 2 lg n' + 2",
+    ),
+    "direct": (
+        lambda n: int(n > 1),
+        lambda n, b: [(n - 1) * b] * n,
+        "Cost: one step, each rank sends (n-1) * nbytes;",
+    ),
+    "hierarchical": (  # on one node
+        lambda n: 2 * (n - 1),
+        lambda n, b: [2 * (n - 1) * b // n] * n,
+        "Cost: with m nodes of s ranks 2(s-1) + 2(m-1) steps, each rank sends "
+        "(2(s-1)/s + 2(m-1)/(s*m)) * nbytes.",
+    ),
 }
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_steps_and_bytes_are_those_of_the_docstring(name, ranks):
-    assert CLAIMS[name] in ALGORITHMS[name].__doc__
-    messages = traced(name, ranks).messages
-    steps, claimed = cost(name, ranks, 4 * 420)
-    big = [t for t in sent(traced(name, ranks), 420)]
-    assert {t.step for t in big} == set(range(steps))
-    nbytes = np.zeros(ranks, dtype=int)
-    np.add.at(nbytes, [t.src for t in big], [4 * t.count for t in big])
-    assert nbytes.tolist() == (claimed if ranks > 1 else [0])
-    assert (messages.nbytes == 4 * messages.count).all()
+    steps, nbytes, claim = CLAIMS[name]
+    assert claim in " ".join(ALGORITHMS[name].__doc__.split())
+    big = sent(traced(ranks), name, 2520)
+    assert {t.step for row in big for t in row} == set(range(steps(ranks)))
+    claimed = nbytes(ranks, 4 * 2520) if ranks > 1 else [0]
+    assert [sum(4 * t.count for t in row) for row in big] == claimed
+    if name == "tree":
+        assert sum(claimed) == 2 * (ranks - 1) * 4 * 2520
+        assert claimed[0] == (ranks - 1).bit_length() * 4 * 2520
+
+
+def test_two_nodes_exchange_one_tensor_across_the_link_between_them():
+    nodes = [[0, 1, 2], [3, 4, 5]]
+
+    def function(comm, tensor):
+        hierarchical.all_reduce(comm, tensor, nodes=nodes)
+
+    trace = dlviz.launch(watch_cases, ranks=6, args=({"nodes": function}, (60,))).trace
+    rows = [t for row in sent(trace, "nodes", 60, (60,)) for t in row]
+    assert {t.step for t in rows} == set(range(2 * 2 + 2 * 1))
+    across = sum(t.count for t in rows if t.src < 3 <= t.dst)
+    assert across == 60
+    assert all(
+        sum(t.count for t in rows if t.src == r) == 60 * 4 // 3 + 60 * 2 // 6 for r in range(6)
+    )
+
+
+def watched_all(comm):
+    for name in ALGORITHMS:
+        for op in ("sum", "max"):
+            tensor = torch.tensor(viz.encode(comm.rank, comm.size, 12), dtype=torch.float64)
+            comm.watch(tensor, f"{name} {op}")
+            with comm.span("phase", f"{name} {op}"):
+                all_reduce(comm, tensor, name, op)
+
+
+def test_a_watched_tensor_is_seen_as_it_ends():
+    """So an animation shows whose values each cell holds, up to all of them."""
+    trace = dlviz.launch(watched_all, ranks=4).trace
+    spans = zip(trace.spans.name, trace.spans.rank, trace.spans.wall_end, strict=True)
+    ends = {(name, rank): end for name, rank, end in spans}
+    last = {
+        (shot["name"], shot["rank"]): shot["array"]
+        for shot in trace.buffers
+        if shot["wall"] <= ends[shot["name"], shot["rank"]]
+    }
+    largest = viz.encode(3, 4, 12)
+    for name in ALGORITHMS:
+        for rank in range(4):
+            assert (viz.decode(last[f"{name} sum", rank], 4) == 1).all(), name
+            assert last[f"{name} max", rank].tolist() == largest, name
 
 
 # -- wrong programs ------------------------------------------------------------------------------
@@ -255,67 +495,63 @@ def part(tensor, index, n):
     [ring_of_the_wrong_chunk, all_through_rank_0, ring_that_copies_where_it_should_add],
 )
 def test_a_wrong_ring_shows_in_its_messages(wrong):
-    trace = dlviz.launch(each_length, ranks=3, args=(wrong, (12,))).trace
-    assert len(sent(trace, 12)) > 0
-    assert sent(trace, 12) != patterns.ring.all_reduce(3, 12)
+    trace = dlviz.launch(watch_cases, ranks=3, args=({"wrong": wrong}, (12,))).trace
+    found = sent(trace, "wrong", 12, (12,))
+    assert sum(map(len, found)) > 0
+    assert found != by_sender(patterns.ring.all_reduce(3, 12), 3)
 
 
-def unequal(comm, algorithm):
-    all_reduce(comm, torch.ones(10 + comm.rank), algorithm)
+OTHERS = {  # what rank 1 comes with where rank 0 comes with 10 of float32
+    "longer": (torch.ones(11), r"shape \(11,\) float32"),
+    "empty": (torch.ones(0), r"shape \(0,\) float32"),
+    "double": (torch.ones(10).double(), r"shape \(10,\) float64"),
+}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_ranks_with_tensors_of_unequal_length_are_told_so(algorithm):
-    with pytest.raises(dlviz.RankError, match="message mismatch: .* same number of elements"):
-        dlviz.launch(unequal, ranks=2, args=(algorithm,))
+@pytest.mark.parametrize(
+    ("algorithm", "other"),
+    [
+        *((name, "longer") for name in [*ALGORITHMS, "auto"]),
+        *((name, other) for name in ("ring", "tree") for other in ("empty", "double")),
+    ],
+)
+def test_ranks_with_unlike_tensors_are_told_both_ranks_and_both_shapes(algorithm, other):
+    tensor, shape = OTHERS[other]
+
+    def worker(comm):
+        all_reduce(comm, tensor if comm.rank else torch.ones(10), algorithm)
+
+    with pytest.raises(dlviz.RankError) as error:
+        dlviz.launch(worker, ranks=2)
+    error.match(rf"rank 1 makes all_reduce of {shape}")
+    error.match(r"rank 0 makes all_reduce of shape \(10,\) float32")
 
 
-# -- the time it takes ---------------------------------------------------------------------------
-LATE_OR_NOT = pytest.mark.filterwarnings("ignore:the run was up to:RuntimeWarning")
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "direct"])
+def test_a_rank_that_fails_or_dies_amid_an_all_reduce_ends_it_for_all(algorithm):
+    def raises(comm):
+        all_reduce(comm, torch.ones(9), algorithm)
+        if comm.rank == 2:
+            raise KeyError("lost")
+        all_reduce(comm, torch.ones(9), algorithm)
+
+    def dies(comm):
+        all_reduce(comm, torch.ones(9), algorithm)
+        if comm.rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        all_reduce(comm, torch.ones(9), algorithm)
+
+    with pytest.raises(dlviz.RankError, match="rank 2 raised KeyError"):
+        dlviz.launch(raises, ranks=3)
+    with pytest.raises(dlviz.RankError, match="rank 2 was killed by SIGKILL"):
+        dlviz.launch(dies, ranks=3)
 
 
-def after_a_barrier(comm, algorithm, length):
-    tensor = torch.ones(length)
-    comm.barrier()
-    all_reduce(comm, tensor, algorithm)
+@pytest.mark.parametrize("algorithm", ["ring", "tree"])
+def test_a_rank_that_stays_away_is_a_deadlock_with_a_name(algorithm):
+    def worker(comm):
+        if comm.rank != 1:
+            all_reduce(comm, torch.ones(9), algorithm)
 
-
-def seconds(algorithm: str, length: int, machine: Machine) -> tuple[float, dlviz.Trace]:
-    """Device seconds of a paced run, from the first message's departure to the last one's arrival.
-
-    Device times do not depend on how busy this machine is, so a run that was late counts as well.
-    """
-    trace = dlviz.launch(
-        after_a_barrier, ranks=machine.ranks, machine=machine, args=(algorithm, length)
-    ).trace
-    return trace.messages.received.max() - trace.messages.sent.min(), trace
-
-
-@LATE_OR_NOT
-@pytest.mark.parametrize(("ranks", "length"), [(2, 100_000), (3, 300_000), (4, 100_000)])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_paced_run_takes_what_the_closed_form_says(algorithm, ranks, length):
-    link = classroom(ranks).topology.path(0, 1)
-    expected = collective_seconds(algorithm, ranks, 4 * length, link.latency, 1 / link.bandwidth)
-    measured, trace = seconds(algorithm, length, classroom(ranks))
-    assert measured == pytest.approx(expected, abs=1e-9)
-    assert bytes_sent(trace).sum() == 2 * (ranks - 1) * 4 * length
-
-
-@LATE_OR_NOT
-def test_adding_costs_gamma_on_the_ring_and_hides_behind_the_next_message_at_the_server():
-    link, gamma, nbytes = Link(1e-3, 1e9), 2e-9, 400_000  # a message 1.4 ms, adding it 0.8 ms
-    device = Device("slow adder", flops=1e9, memory=1e9, memory_bandwidth=1e9, gamma=gamma)
-    machine = Machine(device, Topology.switch(4, link))
-    priced = {
-        name: collective_seconds(name, 4, nbytes, link.latency, 1 / link.bandwidth, gamma)
-        for name in ALGORITHMS
-    }
-    measured = {name: seconds(name, nbytes // 4, machine)[0] for name in ALGORITHMS}
-    assert measured["ring"] == pytest.approx(priced["ring"], abs=1e-9)
-    hidden = (
-        2 * nbytes * gamma
-    )  # all additions but the last: the port takes the next message meanwhile
-    assert measured["parameter_server"] == pytest.approx(
-        priced["parameter_server"] - hidden, abs=1e-9
-    )
+    with pytest.raises(dlviz.DeadlockError, match="rank 1 finished and will send no more"):
+        dlviz.launch(worker, ranks=3, timeout=30)

@@ -5,22 +5,46 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives import parameter_server, ring
+from dlviz.collectives import (
+    auto,
+    butterfly,
+    direct,
+    halving_doubling,
+    hierarchical,
+    parameter_server,
+    ring,
+    tree,
+)
 
-ALGORITHMS = {"ring": ring.all_reduce, "parameter_server": parameter_server.all_reduce}
+ALGORITHMS = {
+    "ring": ring.all_reduce,
+    "parameter_server": parameter_server.all_reduce,
+    "tree": tree.all_reduce,
+    "butterfly": butterfly.all_reduce,
+    "halving_doubling": halving_doubling.all_reduce,
+    "direct": direct.all_reduce,
+    "hierarchical": hierarchical.all_reduce,
+}
 
-__all__ = ["ALGORITHMS", "all_reduce", "parameter_server", "ring"]
+__all__ = [
+    "ALGORITHMS", "all_reduce", "auto", "butterfly", "direct", "halving_doubling", "hierarchical",
+    "parameter_server", "ring", "tree",
+]  # fmt: skip
 
 
-def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring") -> None:
-    """Sum `tensor` over all ranks of `comm`, in place on every rank, by one of `ALGORITHMS`.
+def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: str = "sum") -> None:
+    """Reduce `tensor` over all ranks of `comm`, in place on every rank, by one of `ALGORITHMS` or
+    by "auto", the one of them that costs least on the link as measured at the group's first call.
 
-    Any number of ranks, any shape, contiguous or not, any dtype that can be added. All ranks give
-    the same shape and dtype, and end with the same bits. ValueError for an algorithm that there is
-    not.
+    `op` is "sum", "average" or "max". Any number of ranks, any shape, contiguous or not, any dtype
+    that can be added; an average needs floating point. All ranks give the same shape and dtype, and
+    end with the same bits. ValueError for an algorithm or an op that there is not, and where
+    another rank gives another shape or dtype: it names both.
     """
-    if algorithm not in ALGORITHMS:
+    if algorithm != "auto" and algorithm not in ALGORITHMS:
         raise ValueError(
-            f"algorithm={algorithm!r} is no all_reduce: use one of {', '.join(ALGORITHMS)}."
+            f"algorithm={algorithm!r} is no all_reduce: use one of {', '.join(ALGORITHMS)}, auto."
         )
-    ALGORITHMS[algorithm](comm, tensor)
+    if algorithm == "auto":
+        algorithm = auto.choose(comm, tensor.nbytes)
+    ALGORITHMS[algorithm](comm, tensor, op)

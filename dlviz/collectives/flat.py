@@ -1,4 +1,8 @@
-"""Any tensor as one row of elements, so that an algorithm can cut it into chunks."""
+"""What the algorithms share: a tensor as one row, its chunks, and how a message is reduced.
+
+`op` is what becomes of the ranks' tensors: "sum", "average" (the sum divided by the ranks, for
+floating point alone) or "max". On the way messages are added, or the larger value is kept.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,91 @@ from contextlib import contextmanager
 
 import torch
 
+from dlviz.cluster import Comm
+from dlviz.cluster.backend import CALLS
+from dlviz.cluster.board import form_of
+from dlviz.cluster.requests import ReceiveRequest
+
+REDUCTIONS = {"sum": "add", "average": "add", "max": "max"}  # op -> what a receiver does
+
 
 @contextmanager
-def flattened(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def reduced(
+    comm: Comm, tensor: torch.Tensor, op: str, call: str = "all_reduce", root: int = -1
+) -> Iterator[tuple[torch.Tensor, str]]:
+    """The row of `flattened`, and what a receiver does with a message: "add" or "max". For the
+    average the row's sums are divided when the `with` ends. ValueError for an op that there is not,
+    and for the average of whole numbers."""
+    if op not in REDUCTIONS:
+        raise ValueError(f"op={op!r} is no reduction here: use one of {', '.join(REDUCTIONS)}.")
+    if op == "average" and not tensor.is_floating_point():
+        name = str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"op='average' of a tensor of {name} would not be whole numbers: convert it to "
+            "float32, or use op='sum'."
+        )
+    with flattened(comm, tensor, call, root) as row:
+        yield row, REDUCTIONS[op]
+        if op == "average":
+            row.div_(comm.size)
+
+
+@contextmanager
+def flattened(
+    comm: Comm, tensor: torch.Tensor, call: str, root: int = -1
+) -> Iterator[torch.Tensor]:
     """The tensor as a contiguous row; what is in the row when the `with` ends is in the tensor.
 
     The row is the tensor's own memory where that is contiguous, else a copy that is written back.
+    ValueError, before anything is sent, where another rank has come with another shape or dtype or
+    to another `call`: it names both ranks and both shapes.
     """
+    if root >= comm.size or root < -1:
+        raise ValueError(f"root={root!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
+    _compare_calls(comm, tensor, call, root)
     row = tensor.detach().contiguous().view(-1)  # (elements,)
     yield row
     if not tensor.is_contiguous():
         tensor.detach().copy_(row.view(tensor.shape))
 
 
-@contextmanager
-def chunked(tensor: torch.Tensor, n: int) -> Iterator[list[torch.Tensor]]:
-    """The flattened tensor as n chunks, chunk i being elements i*length//n to (i+1)*length//n - 1:
-    their lengths differ by one at most."""
-    with flattened(tensor) as row:
-        length = row.numel()
-        yield [row[i * length // n : (i + 1) * length // n] for i in range(n)]
+def chunks_of(row: torch.Tensor, n: int) -> list[torch.Tensor]:
+    """The row in n chunks, chunk i being elements i*length//n to (i+1)*length//n - 1: their lengths
+    differ by one at most."""
+    length = row.numel()
+    return [row[i * length // n : (i + 1) * length // n] for i in range(n)]
+
+
+def receive(comm: Comm, part: torch.Tensor, src: int, op: str) -> ReceiveRequest | Larger:
+    """Start to receive from `src` into `part`, which has the message copied to it ("copy"), added
+    ("add"), or the larger of both in each element ("max") after `wait()`."""
+    return Larger(comm, part, src) if op == "max" else comm.irecv(part, src, op=op)
+
+
+class Larger:
+    """A receive that keeps the larger of what `part` holds and what comes; on a paced run that
+    takes as long as adding it."""
+
+    def __init__(self, comm: Comm, part: torch.Tensor, src: int):
+        self.comm = comm
+        self.part = part
+        self.other = torch.empty_like(part)
+        self.request = comm.irecv(self.other, src)
+
+    def wait(self) -> None:
+        self.request.wait()
+        torch.maximum(self.part, self.other, out=self.part)
+        clock = self.comm.recorder.lane.clock
+        if clock is not None:
+            clock.free += self.comm.process.gamma * self.part.nbytes
+        self.comm.process.snapshot()
+
+
+def _compare_calls(comm: Comm, tensor: torch.Tensor, call: str, root: int) -> None:
+    """Post this call where the other ranks see it, and raise if one of them has posted another."""
+    process = comm.process
+    sequence = process.calls.get(comm.number, 0)
+    process.calls[comm.number] = sequence + 1
+    form = form_of(tensor.shape, tensor.dtype)
+    process.board.post_call(process.rank, comm.number, sequence, CALLS.index(call), root, form)
+    comm._compare(sequence)

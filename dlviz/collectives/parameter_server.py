@@ -21,29 +21,29 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import flattened
+from dlviz.collectives.flat import receive, reduced
 
 
-def all_reduce(comm: Comm, tensor: torch.Tensor, server: int = 0) -> None:
-    """Sum `tensor` over all ranks at rank `server`, in place on every rank. All give the same shape
-    and dtype. ValueError for a server that is no rank.
+def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 0) -> None:
+    """Reduce `tensor` over all ranks at rank `server`, in place on every rank. All give the same
+    shape and dtype. ValueError for a server that is no rank.
 
     Cost: 2(n-1) steps, the server sends (n-1) * nbytes, each other rank nbytes.
     """
     if not 0 <= server < comm.size:
         raise ValueError(f"server={server!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
     others = [rank for rank in range(comm.size) if rank != server]
-    with flattened(tensor) as row:
+    with reduced(comm, tensor, op, root=server) as (row, way):
         if len(row) and comm.rank == server:
-            _serve(comm, row, others)
+            _serve(comm, row, others, way)
         elif len(row):
             _ask(comm, row, server, others)
 
 
-def _serve(comm: Comm, row: torch.Tensor, others: list[int]) -> None:
+def _serve(comm: Comm, row: torch.Tensor, others: list[int], op: str) -> None:
     for step, rank in enumerate(others):
         with comm.span("phase", "gather", round=step):
-            comm.recv(row, rank, op="add")
+            receive(comm, row, rank, op).wait()
     sends = []
     for step, rank in enumerate(others, start=len(others)):
         with comm.span("phase", "send back", round=step):

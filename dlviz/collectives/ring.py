@@ -19,30 +19,39 @@ torch.distributed.all_reduce, reduce_scatter_tensor and all_gather_into_tensor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import chunked
+from dlviz.collectives.flat import chunks_of, flattened, receive, reduced
 
 
-def all_reduce(comm: Comm, tensor: torch.Tensor) -> None:
-    """Sum `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
+def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
+    """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 
     Cost: 2(n-1) steps, each rank sends 2(n-1)/n * nbytes.
     """
-    with chunked(tensor, comm.size) as chunks:
-        _reduce_scatter(comm, chunks)
-        _all_gather(comm, chunks, first_step=comm.size - 1)
+    everybody = range(comm.size)
+    with reduced(comm, tensor, op) as (row, way):
+        chunks = chunks_of(row, comm.size)
+        with comm.span("phase", "reduce-scatter"):
+            once_round(comm, everybody, chunks, start=0, op=way, first_step=0)
+        with comm.span("phase", "all-gather"):
+            once_round(comm, everybody, chunks, start=1, op="copy", first_step=comm.size - 1)
 
 
-def reduce_scatter(comm: Comm, tensor: torch.Tensor) -> None:
-    """Sum chunk r+1 (modulo n) over all ranks, in place on rank r; its other chunks end as partial
-    sums.
+def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
+    """Reduce chunk r+1 (modulo n) over all ranks, in place on rank r; its other chunks end as
+    partial sums.
 
     Cost: n-1 steps, each rank sends (n-1)/n * nbytes.
     """
-    with chunked(tensor, comm.size) as chunks:
-        _reduce_scatter(comm, chunks)
+    with (
+        reduced(comm, tensor, op, "reduce_scatter") as (row, way),
+        comm.span("phase", "reduce-scatter"),
+    ):
+        once_round(comm, range(comm.size), chunks_of(row, comm.size), 0, way, first_step=0)
 
 
 def all_gather(comm: Comm, tensor: torch.Tensor) -> None:
@@ -51,34 +60,32 @@ def all_gather(comm: Comm, tensor: torch.Tensor) -> None:
 
     Cost: n-1 steps, each rank sends (n-1)/n * nbytes.
     """
-    with chunked(tensor, comm.size) as chunks:
-        _all_gather(comm, chunks, first_step=0)
+    with flattened(comm, tensor, "all_gather") as row, comm.span("phase", "all-gather"):
+        once_round(comm, range(comm.size), chunks_of(row, comm.size), 1, "copy", first_step=0)
 
 
-def _reduce_scatter(comm: Comm, chunks: list[torch.Tensor]) -> None:
-    with comm.span("phase", "reduce-scatter"):
-        _pass_on(comm, chunks, first=comm.rank, op="add", first_step=0)
-
-
-def _all_gather(comm: Comm, chunks: list[torch.Tensor], first_step: int) -> None:
-    with comm.span("phase", "all-gather"):
-        _pass_on(comm, chunks, first=comm.rank + 1, op="copy", first_step=first_step)
-
-
-def _pass_on(comm: Comm, chunks: list[torch.Tensor], first: int, op: str, first_step: int) -> None:
-    """n-1 steps round the ring. The first sends chunk `first`; each receives the chunk before the
-    one it sends, and the next step sends that. A chunk without elements is not sent."""
-    n = comm.size
-    left, right = (comm.rank - 1) % n, (comm.rank + 1) % n
-    order = [chunks[(first - step) % n] for step in range(n)]
+def once_round(
+    comm: Comm,
+    members: Sequence[int],
+    chunks: list[torch.Tensor],
+    start: int,
+    op: str,
+    first_step: int,
+) -> None:
+    """n-1 steps round the ring of n `members`, one chunk for each. Member i begins with chunk
+    i + `start`; each receives the chunk before the one it sends, and the next step sends that. A
+    chunk without elements is not sent."""
+    n, place = len(members), members.index(comm.rank)
+    left, right = members[place - 1], members[(place + 1) % n]
+    order = [chunks[(place + start - step) % n] for step in range(n)]
     # A message that finds its receive posted moves at once, so all are posted before the first.
-    receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in order[1:]]
+    receives = [receive(comm, part, left, op) if part.numel() else None for part in order[1:]]
     sends = []
-    for step, (part, receive) in enumerate(zip(order, receives, strict=False), first_step):
+    for step, (part, arrival) in enumerate(zip(order, receives, strict=False), first_step):
         comm.label(round=step)
         if part.numel():
             sends.append(comm.isend(part, right))
-        if receive is not None:
-            receive.wait()
+        if arrival is not None:
+            arrival.wait()
     for send in sends:
         send.wait()

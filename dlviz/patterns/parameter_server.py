@@ -9,7 +9,7 @@ Source: M. Li et al., "Scaling distributed machine learning with the parameter s
 
 from __future__ import annotations
 
-from dlviz.patterns.pattern import Transfer, check_size
+from dlviz.patterns.pattern import Transfer, check_rank, check_size
 
 
 def all_reduce(ranks: int, length: int, server: int = 0) -> list[Transfer]:
@@ -18,8 +18,7 @@ def all_reduce(ranks: int, length: int, server: int = 0) -> list[Transfer]:
     2(n-1) steps; the server sends n-1 tensors, each other rank one.
     """
     check_size(ranks, length)
-    if not 0 <= server < ranks:
-        raise ValueError(f"server={server!r} is no rank of {ranks}: use 0 to {ranks - 1}.")
+    check_rank("server", server, ranks)
     if length == 0:
         return []
     others = [rank for rank in range(ranks) if rank != server]

@@ -3,16 +3,18 @@
 A pattern is a list of `Transfer`s ordered by step, then by sender. It says what an algorithm should
 do, apart from the code that does it (dlviz/collectives): each checks the other. Elements are
 counted from the start of the flattened tensor. No transfer is made of no elements.
+
+All transfers of a step carry what their senders held when the step began; a rank that sends several
+in one step sends them in the list's order, and takes those that it gets in the senders' order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, order=True)
-class Transfer:
+class Transfer(NamedTuple):
     """In `step`, rank `src` sends `count` elements from `offset` on to rank `dst`, which puts them
     in the place of its own (op "copy") or adds them to its own (op "add")."""
 
@@ -43,3 +45,9 @@ def check_size(ranks: int, length: int) -> None:
         raise ValueError(f"ranks={ranks!r} cannot hold a collective: use 1 or more.")
     if length < 0:
         raise ValueError(f"length={length!r} is no number of elements: use 0 or more.")
+
+
+def check_rank(name: str, rank: int, ranks: int) -> None:
+    """Raise ValueError unless `rank`, called `name`, is one of `ranks` ranks."""
+    if not 0 <= rank < ranks:
+        raise ValueError(f"{name}={rank!r} is no rank of {ranks}: use 0 to {ranks - 1}.")

@@ -14,18 +14,22 @@ workstations", Journal of Parallel and Distributed Computing, 2009.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dlviz.patterns.pattern import Transfer, check_size
 
 
 def reduce_scatter(ranks: int, length: int) -> list[Transfer]:
     """In step s rank r sends chunk r-s, which is added; afterwards rank r owns chunk r+1 (both
     modulo `ranks`)."""
-    return _rounds(ranks, length, start=0, first_step=0, op="add")
+    check_size(ranks, length)
+    return rounds(range(ranks), 0, length, start=0, first_step=0, op="add")
 
 
 def all_gather(ranks: int, length: int) -> list[Transfer]:
     """In step s rank r sends chunk r+1-s, which is copied: where reduce_scatter left off."""
-    return _rounds(ranks, length, start=1, first_step=0, op="copy")
+    check_size(ranks, length)
+    return rounds(range(ranks), 0, length, start=1, first_step=0, op="copy")
 
 
 def all_reduce(ranks: int, length: int) -> list[Transfer]:
@@ -33,19 +37,21 @@ def all_reduce(ranks: int, length: int) -> list[Transfer]:
 
     2(n-1) steps; each rank sends 2(n-1)/n of the tensor.
     """
-    gather = _rounds(ranks, length, start=1, first_step=ranks - 1, op="copy")
-    return reduce_scatter(ranks, length) + gather
+    scatter = reduce_scatter(ranks, length)
+    return scatter + rounds(range(ranks), 0, length, 1, first_step=ranks - 1, op="copy")
 
 
-def _rounds(ranks: int, length: int, start: int, first_step: int, op: str) -> list[Transfer]:
-    check_size(ranks, length)
-    transfers = []
-    for step in range(ranks - 1):
-        for rank in range(ranks):
-            chunk = (rank + start - step) % ranks
-            first, end = chunk * length // ranks, (chunk + 1) * length // ranks
-            if end > first:
-                transfers.append(
-                    Transfer(first_step + step, rank, (rank + 1) % ranks, first, end - first, op)
-                )
-    return transfers
+def rounds(
+    members: Sequence[int], offset: int, length: int, start: int, first_step: int, op: str
+) -> list[Transfer]:
+    """Once round the ring of `members`, whose chunks are those of `length` elements from `offset`
+    on: in step s member i sends chunk i+start-s."""
+    n = len(members)
+    bounds = [offset + i * length // n for i in range(n + 1)]
+    counts = [end - first for first, end in zip(bounds, bounds[1:], strict=False)]
+    return [
+        Transfer(first_step + step, src, members[(i + 1) % n], bounds[chunk], counts[chunk], op)
+        for step in range(n - 1)
+        for i, src in enumerate(members)
+        if counts[chunk := (i + start - step) % n]
+    ]

@@ -1,5 +1,7 @@
-"""Cost models: what an operation would take on a Machine, without running it. No torch here."""
+"""What an operation or a whole schedule would take, without running it. No torch here."""
 
+from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
+from dlviz.sim.engine import Costs, simulate
 
-__all__ = ["collective_seconds"]
+__all__ = ["Costs", "collective", "collective_seconds", "simulate"]

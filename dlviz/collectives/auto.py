@@ -1,0 +1,36 @@
+"""Which all-reduce is the quickest here: the one that the measured link prices lowest.
+
+A group's link is measured once, by ping-pong between its ranks 0 and 1 (dlviz/cluster/link.py);
+rank 0 tells the others what it found, so that all choose alike.
+
+In PyTorch: what NCCL's tuner and gloo's size thresholds decide.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from dlviz.cluster import Comm
+from dlviz.cluster.link import LinkCost, measure
+from dlviz.sim import collective_seconds
+
+# hierarchical is none of them: one link does not price it.
+CANDIDATES = ("ring", "halving_doubling", "butterfly", "tree", "direct", "parameter_server")
+
+_measured: WeakKeyDictionary[Comm, LinkCost] = WeakKeyDictionary()
+
+
+def choose(comm: Comm, nbytes: int) -> str:
+    """The name of the cheapest all-reduce of `nbytes` on this group. All ranks must call it."""
+    if comm.size == 1:
+        return CANDIDATES[0]
+    link = link_of(comm)
+    costs = link.alpha, link.beta, link.gamma
+    return min(CANDIDATES, key=lambda name: collective_seconds(name, comm.size, nbytes, *costs))
+
+
+def link_of(comm: Comm) -> LinkCost:
+    """What `measure` found, once for each group. All ranks must call it."""
+    if comm not in _measured:
+        _measured[comm] = measure(comm)
+    return _measured[comm]

@@ -1,0 +1,82 @@
+r"""Direct all-reduce: every rank sends its tensor to every other, and each sums all of them.
+
+    0 ---- 1      one step, n-1 messages from each rank: the next rank first, then the one after
+    | \  / |      it, so that no two send to the same rank at the same time. Nobody waits for
+    |  \/  |      anybody's sum: the shortest way for short tensors and few ranks, the most bytes
+    |  /\  |      for all others.
+    | /  \ |
+    3 ---- 2
+
+Each rank adds the tensors in rank order, its own among them, whichever comes first: so all ranks
+end with the same bits. all_to_all sends a chunk instead of the tensor, to each rank its own.
+
+Source: the crossbar of the lectures; J. Bruck et al., "Efficient algorithms for all-to-all
+communications in multiport message-passing systems", 1997. In PyTorch:
+torch.distributed.all_to_all_single.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from dlviz.cluster import Comm
+from dlviz.collectives.flat import chunks_of, flattened, receive, reduced
+
+
+def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
+    """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
+
+    Cost: one step, each rank sends (n-1) * nbytes; it holds n-1 tensors besides its own.
+    """
+    with reduced(comm, tensor, op) as (row, way):
+        if not len(row):
+            return
+        own = row.clone()
+        row.fill_(0 if way == "add" else _lowest(row.dtype))
+        with comm.span("phase", "exchange", round=0):
+            receives = {rank: receive(comm, row, rank, way) for rank in _others(comm)}
+            sends = [comm.isend(own, rank) for rank in _others(comm)]
+            for rank in range(comm.size):
+                if rank != comm.rank:
+                    receives[rank].wait()
+                elif way == "add":
+                    row.add_(own)
+                else:
+                    torch.maximum(row, own, out=row)
+            comm.process.snapshot()  # of a watched tensor: the last one to add may be this rank
+            for send in sends:
+                send.wait()
+
+
+def all_to_all(comm: Comm, tensor: torch.Tensor) -> None:
+    """Chunk d of rank s becomes chunk s of rank d, in place on every rank. ValueError for a tensor
+    that does not divide into n equal chunks.
+
+    Cost: one step, each rank sends (n-1)/n * nbytes.
+    """
+    if tensor.numel() % comm.size:
+        raise ValueError(
+            f"a tensor of {tensor.numel()} elements cannot be exchanged by {comm.size} ranks: use "
+            f"a multiple of {comm.size}."
+        )
+    with flattened(comm, tensor, "all_to_all") as row:
+        if not len(row):
+            return
+        with comm.span("phase", "exchange", round=0):
+            mine, theirs = chunks_of(row, comm.size), chunks_of(row.clone(), comm.size)
+            receives = [comm.irecv(theirs[rank], rank) for rank in reversed(_others(comm))]
+            sends = [comm.isend(mine[rank], rank) for rank in _others(comm)]
+            for request in receives + sends:
+                request.wait()
+            for own, other in zip(mine, theirs, strict=True):
+                own.copy_(other)
+
+
+def _others(comm: Comm) -> list[int]:
+    """The other ranks, from the next one on."""
+    return [(comm.rank + shift) % comm.size for shift in range(1, comm.size)]
+
+
+def _lowest(dtype: torch.dtype) -> float:
+    """What is the larger of nothing."""
+    return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min

@@ -1,0 +1,139 @@
+"""Tree all-reduce: sums climb a binomial tree to one rank, the total comes down the same way.
+
+Ranks are counted from the root on. In step k of the reduce a rank whose lowest set bit is bit k
+sends all it has summed to the rank without that bit, and has done its part. Seven ranks:
+
+    step 0   1 -> 0   3 -> 2   5 -> 4   (6 has nobody)
+    step 1   2 -> 0   6 -> 4
+    step 2   4 -> 0
+
+The broadcast is the same the other way round. Everybody copies the root's total, so all ranks end
+with the same bits. gather and scatter pass the chunks of a whole subtree along the same tree.
+
+Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
+in MPICH", 2005. In PyTorch: torch.distributed.reduce, broadcast, gather and scatter.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from dlviz.cluster import Comm
+from dlviz.collectives.flat import flattened, receive, reduced
+
+
+def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
+    """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
+
+    Cost: 2 ceil(lg n) steps, all ranks together send 2(n-1) * nbytes, rank 0 ceil(lg n) * nbytes.
+    """
+    with reduced(comm, tensor, op) as (row, way):
+        if len(row):
+            _reduce(comm, row, 0, way)
+            _broadcast(comm, row, 0, first_step=_height(comm.size))
+
+
+def reduce(comm: Comm, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
+    """Reduce `tensor` over all ranks, in place on rank `root`; the others end with partial sums.
+    ValueError for a root that is no rank.
+
+    Cost: ceil(lg n) steps, each rank but the root sends nbytes.
+    """
+    with reduced(comm, tensor, op, "reduce", root) as (row, way):
+        if len(row):
+            _reduce(comm, row, root, way)
+
+
+def broadcast(comm: Comm, tensor: torch.Tensor, root: int = 0) -> None:
+    """Copy `tensor` of rank `root` to all ranks, in place. ValueError for a root that is no rank.
+
+    Cost: ceil(lg n) steps, each rank but the root receives nbytes.
+    """
+    with flattened(comm, tensor, "broadcast", root) as row:
+        if len(row):
+            _broadcast(comm, row, root, first_step=0)
+
+
+def gather(comm: Comm, tensor: torch.Tensor) -> None:
+    """Copy chunk r of every rank r to rank 0, in place; the others end with those of their subtree.
+
+    Cost: ceil(lg n) steps, rank 0 receives (n-1)/n * nbytes.
+    """
+    with flattened(comm, tensor, "all_gather") as row, comm.span("phase", "gather"):
+        for step in range(_height(comm.size)):
+            comm.label(round=step)
+            bit = 1 << step
+            if comm.rank & bit:
+                _send(comm, _subtree(row, comm.rank, bit, comm.size), comm.rank - bit)
+                return
+            if comm.rank + bit < comm.size:
+                child = comm.rank + bit
+                _receive(comm, _subtree(row, child, bit, comm.size), child)
+
+
+def scatter(comm: Comm, tensor: torch.Tensor) -> None:
+    """Copy chunk r of rank 0 to every rank r, in place; the ranks on the way keep what they pass.
+
+    Cost: ceil(lg n) steps, rank 0 sends (n-1)/n * nbytes.
+    """
+    with flattened(comm, tensor, "all_to_all") as row, comm.span("phase", "scatter"):
+        for step, bit in enumerate(_downward(comm.size)):
+            comm.label(round=step)
+            if comm.rank % (2 * bit) == bit:
+                _receive(comm, _subtree(row, comm.rank, bit, comm.size), comm.rank - bit)
+            elif comm.rank % bit == 0 and comm.rank + bit < comm.size:
+                child = comm.rank + bit
+                _send(comm, _subtree(row, child, bit, comm.size), child)
+
+
+def _reduce(comm: Comm, row: torch.Tensor, root: int, op: str) -> None:
+    n, place = comm.size, (comm.rank - root) % comm.size
+    with comm.span("phase", "reduce"):
+        for step in range(_height(n)):
+            comm.label(round=step)
+            bit = 1 << step
+            if place & bit:
+                comm.isend(row, (comm.rank - bit) % n).wait()
+                return
+            if place + bit < n:
+                receive(comm, row, (comm.rank + bit) % n, op).wait()
+
+
+def _broadcast(comm: Comm, row: torch.Tensor, root: int, first_step: int) -> None:
+    n, place = comm.size, (comm.rank - root) % comm.size
+    sends = []
+    with comm.span("phase", "broadcast"):
+        for step, bit in enumerate(_downward(n), first_step):
+            comm.label(round=step)
+            if place % (2 * bit) == bit:
+                comm.irecv(row, (comm.rank - bit) % n).wait()
+            elif place % bit == 0 and place + bit < n:
+                sends.append(comm.isend(row, (comm.rank + bit) % n))
+        for send in sends:
+            send.wait()
+
+
+def _send(comm: Comm, part: torch.Tensor, dst: int) -> None:
+    if len(part):
+        comm.isend(part, dst).wait()
+
+
+def _receive(comm: Comm, part: torch.Tensor, src: int) -> None:
+    if len(part):
+        comm.irecv(part, src).wait()
+
+
+def _subtree(row: torch.Tensor, rank: int, bit: int, n: int) -> torch.Tensor:
+    """The chunks of the ranks below `rank`, itself among them, when it sends in the step of
+    `bit`."""
+    end = min(rank + bit, n)
+    return row[rank * len(row) // n : end * len(row) // n]
+
+
+def _downward(n: int) -> list[int]:
+    """The bits of a rank's number, highest first."""
+    return [1 << step for step in reversed(range(_height(n)))]
+
+
+def _height(n: int) -> int:
+    return (n - 1).bit_length()  # ceil(lg n)

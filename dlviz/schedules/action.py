@@ -1,0 +1,63 @@
+"""One cell of a schedule: what a rank does next, of which stage, on which microbatch.
+
+    2F0    the forward of microbatch 0 through stage 2
+    2B0    its whole backward, which may be split into
+    2I0        the gradient of the stage's input (what the stage before waits for), and
+    2W0        the gradient of its weights (which nobody waits for)
+    (0F7;7B3)OVERLAP_F_B    a forward and a backward at the same time
+
+Source: torch.distributed.pipelining writes and reads actions like this (`_Action`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+KINDS = ("F", "B", "I", "W")
+OVERLAP = "OVERLAP_F_B"
+_ONE = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
+_TWO = re.compile(r"\(([^;()]*);([^;()]*)\)" + OVERLAP)
+
+
+class Action(NamedTuple):
+    """What is done to one microbatch in one stage. `kind` is F, B, I or W.
+
+    An overlap has its two actions in `parts`, the kind OVERLAP_F_B, and -1 for stage and
+    microbatch: `overlap` makes one.
+    """
+
+    stage: int
+    kind: str
+    microbatch: int
+    parts: tuple[Action, ...] = ()
+
+    @property
+    def halves(self) -> tuple[Action, ...]:
+        """The two actions of an overlap; of any other action itself alone."""
+        return self.parts or (self,)
+
+    def __repr__(self) -> str:
+        if self.parts:
+            return f"({';'.join(map(repr, self.parts))}){self.kind}"
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+    __str__ = __repr__
+
+
+def overlap(one: Action, other: Action) -> Action:
+    """The action that runs a forward and a backward at the same time."""
+    return Action(-1, OVERLAP, -1, (one, other))
+
+
+def parse(text: str) -> Action:
+    """The action that is written `text`. Raises ValueError for what is none."""
+    text = text.strip()
+    if two := _TWO.fullmatch(text):
+        return overlap(*(parse(part) for part in two.groups()))
+    if one := _ONE.fullmatch(text):
+        stage, kind, microbatch = one.groups()
+        return Action(int(stage), kind, int(microbatch))
+    raise ValueError(
+        f"{text[:40]!r} is no action: write stage, F, B, I or W, and microbatch, as in 2F0."
+    )

@@ -1,0 +1,217 @@
+"""What makes a schedule legal, and words for what does not.
+
+    0F1 -----> 1F1 -----> 2F1      a forward needs the activations of the stage before it
+     |          |          |
+     v          v          v       a backward needs its own forward, and
+    0B1 <----- 1B1 <----- 2B1      the gradient that the stage after it sends
+
+A backward B may be split into I, which the stage before waits for, and W, which needs its I alone.
+Every stage lives on one rank and runs each microbatch once: F, then B or I and W; F alone where no
+stage has a backward. A rank runs its actions in the order of its row and waits where it must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from dlviz.schedules.action import KINDS, Action
+
+if TYPE_CHECKING:
+    from dlviz.schedules.schedule import Schedule
+
+# How far the stage is whose result an action receives: the one before, the one after, none.
+RECEIVES_FROM = {"F": -1, "B": +1, "I": +1, "W": 0}
+# The kinds of which a stage and microbatch have one at most.
+_EXCLUDES = {"F": "F", "B": "BIW", "I": "IB", "W": "WB"}
+_COMPLETE = ({"F", "B"}, {"F", "I", "W"})
+_SHOWN = 8  # actions of a row in a message
+
+
+class ScheduleError(ValueError):
+    """A schedule that is illegal or cannot go on.
+
+    `rank` and `index` say where (the row and the place in it, None where it is no one place),
+    `needs` which actions have to run before the one there.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        rank: int | None = None,
+        index: int | None = None,
+        needs: Sequence[Action] = (),
+    ):
+        super().__init__(message)
+        self.rank = rank
+        self.index = index
+        self.needs = list(needs)
+
+
+def needs(action: Action, stages: int) -> list[tuple[Action, ...]]:
+    """What has to have run before `action`, F, B, I or W, in a pipeline of `stages` stages.
+
+    Each entry is one thing needed, by the actions any of which leaves it: 2B0 needs
+    [(2F0,), (3B0, 3I0)].
+    """
+    stage, kind, microbatch, _ = action
+    if kind == "W":
+        return [(Action(stage, "I", microbatch),)]
+    neighbour = stage + RECEIVES_FROM[kind]
+    received = "F" if kind == "F" else "BI"
+    found: list[tuple[Action, ...]] = []
+    if kind != "F":
+        found.append((Action(stage, "F", microbatch),))
+    if 0 <= neighbour < stages:
+        found.append(tuple(Action(neighbour, one, microbatch) for one in received))
+    return found
+
+
+def is_overlap(action: Action) -> bool:
+    """Whether `action` is one forward and one backward at the same time."""
+    return "".join(half.kind for half in action.parts) in ("FB", "BF", "FI", "IF")
+
+
+def check(schedule: Schedule) -> None:
+    """Raises ScheduleError for the first rule that `schedule` breaks: each action is one, on the
+    rank of its stage, and there once; each stage runs all there is to run; every rank gets on."""
+    check_actions(schedule)
+    _check_complete(schedule)
+    check_progress(schedule)
+
+
+def check_actions(schedule: Schedule) -> None:
+    """Raises ScheduleError unless each action is one, on the rank of its stage, and there once."""
+    _check_places(schedule)
+    _check_each_once(schedule)
+
+
+def check_progress(schedule: Schedule) -> None:
+    """Raises ScheduleError, which says what is missing, unless every rank comes to its end."""
+    stages = len(schedule.stage_rank)
+    done: set[Action] = set()
+    reached = [0] * len(schedule.actions)
+    moved = True
+    while moved:
+        moved = False
+        for rank, row in enumerate(schedule.actions):
+            while reached[rank] < len(row) and not _missing(row[reached[rank]], done, stages):
+                done.update(row[reached[rank]].halves)
+                reached[rank] += 1
+                moved = True
+    for rank, row in enumerate(schedule.actions):
+        if reached[rank] < len(row):
+            raise _stuck(schedule, rank, reached, done)
+
+
+def _check_places(schedule: Schedule) -> None:
+    ranks, stage_rank = len(schedule.actions), schedule.stage_rank
+    for stage, rank in enumerate(stage_rank):
+        if rank not in range(ranks):
+            raise ScheduleError(f"stage {stage} is on rank {rank}: the ranks are 0 to {ranks - 1}.")
+    for rank, index, action in _everything(schedule):
+        if action.parts and not is_overlap(action):
+            law = "an overlap is one forward and one backward, B or I"
+            raise _broken(schedule, rank, index, f"rank {rank} cannot run {action}: {law}")
+        for half in action.halves:
+            if half.kind not in KINDS:
+                law = f"{half.kind!r} is none of the kinds F, B, I and W"
+            elif half.stage not in range(len(stage_rank)):
+                law = f"the stages are 0 to {len(stage_rank) - 1}"
+            elif half.microbatch < 0:
+                law = "microbatches are counted from 0"
+            elif stage_rank[half.stage] != rank:
+                law = f"stage {half.stage} is on rank {stage_rank[half.stage]}"
+            else:
+                continue
+            raise _broken(schedule, rank, index, f"rank {rank} cannot run {half}: {law}")
+
+
+def _check_each_once(schedule: Schedule) -> None:
+    seen: dict[tuple[int, str, int], int] = {}
+    for rank, index, action in _everything(schedule):
+        for half in action.halves:
+            stage, kind, microbatch, _ = half
+            for other in _EXCLUDES[kind]:
+                first = seen.get((stage, other, microbatch))
+                if first is None:
+                    continue
+                if other == kind:
+                    law = f"rank {rank} runs {half} twice, as its actions {first} and {index}"
+                else:
+                    before = Action(stage, other, microbatch)
+                    law = f"rank {rank} runs both {before} and {half}: a B is its I and its W"
+                raise _broken(schedule, rank, index, law)
+            seen[stage, kind, microbatch] = index
+
+
+def _check_complete(schedule: Schedule) -> None:
+    kinds: list[dict[int, set[str]]] = [{} for _ in schedule.stage_rank]
+    for _, _, action in _everything(schedule):
+        for half in action.halves:
+            kinds[half.stage].setdefault(half.microbatch, set()).add(half.kind)
+    microbatches = max((max(found) + 1 for found in kinds if found), default=0)
+    if not microbatches:
+        raise ScheduleError("the schedule has no actions: give each stage a forward to run.")
+    backward = any(found != {"F"} for stage in kinds for found in stage.values())
+    for stage, found in enumerate(kinds):
+        rank = schedule.stage_rank[stage]
+        if len(found) < microbatches:
+            lacks = f"{stage}F{next(i for i in range(microbatches) if i not in found)}"
+            law = f"every stage runs each of the {microbatches} microbatches"
+            raise _broken(schedule, rank, None, f"rank {rank} never runs {lacks}: {law}")
+        for microbatch, have in sorted(found.items()):
+            if have not in (_COMPLETE if backward else ({"F"},)):
+                wanted = {"F", "I", "W"} if have & {"I", "W"} else {"F", "B"}
+                lacks = " and ".join(f"{stage}{kind}{microbatch}" for kind in sorted(wanted - have))
+                law = "each F has its B, or its I and W"
+                raise _broken(schedule, rank, None, f"rank {rank} never runs {lacks}: {law}")
+
+
+def _missing(action: Action, done: set[Action], stages: int) -> list[tuple[Action, ...]]:
+    return [
+        choice
+        for half in action.halves
+        for choice in needs(half, stages)
+        if not any(one in done for one in choice)
+    ]
+
+
+def _stuck(schedule: Schedule, rank: int, reached: list[int], done: set[Action]) -> ScheduleError:
+    """Why `rank` stops where it does, and where the rank stops that has what it needs."""
+    stages, index = len(schedule.stage_rank), reached[rank]
+    action = schedule.actions[rank][index]
+    there = {half for row in schedule.actions for one in row for half in one.halves}
+    missing = [
+        next((one for one in choice if one in there), choice[0])
+        for choice in _missing(action, done, stages)
+    ]
+    words = f"rank {rank} stops before its action {index}, {action}: it needs "
+    words += " and ".join(map(str, missing)) + ", which never ran"
+    holders = {schedule.stage_rank[one.stage]: one for one in missing if one in there}
+    for other, one in holders.items():
+        if other != rank and reached[other] < len(schedule.actions[other]):
+            words += f"; rank {other}, which has {one}, stops before "
+            words += str(schedule.actions[other][reached[other]])
+    return _broken(schedule, rank, index, words, missing)
+
+
+def _broken(
+    schedule: Schedule, rank: int, index: int | None, words: str, needs: Sequence[Action] = ()
+) -> ScheduleError:
+    """`words`, and the row of the rank up to the place."""
+    row = schedule.actions[rank]
+    shown = row if index is None else row[: index + 1]
+    cells = [str(action) for action in shown[-_SHOWN:]]
+    if index is not None:
+        cells[-1] = f"[{cells[-1]}]"
+    if len(shown) > _SHOWN:
+        cells.insert(0, "...")
+    where = "its row" if index is None else "its row up to there"
+    return ScheduleError(f"{words}; {where}: {' '.join(cells) or 'empty'}.", rank, index, needs)
+
+
+def _everything(schedule: Schedule) -> Iterator[tuple[int, int, Action]]:
+    for rank, row in enumerate(schedule.actions):
+        for index, action in enumerate(row):
+            yield rank, index, action

@@ -1,0 +1,107 @@
+"""A schedule: for each rank, the actions that it runs, in order; and on which rank a stage lives.
+
+    rank 0   0F0 0F1 0B0 0B1        stage_rank = (0, 1)
+    rank 1   1F0 1B0 1F1 1B1
+
+It says in which order, never when: a rank waits until what its next action needs is there. The
+rules are in dlviz/schedules/rules.py, the times come from dlviz.simulate or from a run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+from dlviz.schedules import rules
+from dlviz.schedules.action import Action, parse
+
+
+@dataclass(frozen=True, repr=False)
+class Schedule:
+    """`actions[rank]` is the row of a rank, `stage_rank[stage]` the rank on which a stage lives.
+
+    `flushes` says that all microbatches of a step see the same weights and the update comes after
+    the last of them; where it does not, each backward is followed by an update.
+    """
+
+    actions: list[list[Action]]
+    stage_rank: tuple[int, ...]
+    name: str = ""
+    flushes: bool = True
+
+    @property
+    def ranks(self) -> int:
+        return len(self.actions)
+
+    @property
+    def microbatches(self) -> int:
+        """How many there are: one more than the highest number in an action."""
+        halves = (half for row in self.actions for action in row for half in action.halves)
+        return max((half.microbatch + 1 for half in halves), default=0)
+
+    @property
+    def chunks(self) -> int:
+        """The most stages that a rank holds."""
+        return max(map(self.stage_rank.count, range(self.ranks)), default=0)
+
+    def check(self) -> None:
+        """Raises ScheduleError, a ValueError, that explains the first broken rule."""
+        rules.check(self)
+
+    def to_csv(self) -> str:
+        """One line for each rank, a cell for each action: what torch.distributed.pipelining reads
+        as a compute-only CSV."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(self.actions)
+        return text.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str, name: str = "") -> Schedule:
+        """The schedule of a compute-only CSV, ours or torch's; empty cells (idle) are left out.
+
+        A stage lives on the rank that runs it. Raises ScheduleError for a cell that is no action, a
+        row that is missing, an action that is there twice and a stage on two ranks; whether the
+        order is a legal one says `check`.
+        """
+        actions = []
+        for rank, line in enumerate(text.rstrip().splitlines()):
+            try:
+                actions.append([parse(cell) for cell in line.split(",") if cell.strip()])
+            except ValueError as error:
+                raise rules.ScheduleError(f"row {rank + 1} (rank {rank}): {error}", rank) from None
+        schedule = cls(actions, _placement(actions), name)
+        rules.check_actions(schedule)
+        return schedule
+
+    def __repr__(self) -> str:
+        sizes = f"ranks={self.ranks}, microbatches={self.microbatches}, chunks={self.chunks}"
+        return f"Schedule({self.name!r}, {sizes})"
+
+    def __str__(self) -> str:
+        """The rows, one a line."""
+        return "\n".join(
+            f"rank {rank}: {' '.join(map(str, row))}" for rank, row in enumerate(self.actions)
+        )
+
+
+def _placement(actions: list[list[Action]]) -> tuple[int, ...]:
+    """The rank of each stage: the one whose row runs it."""
+    rank_of: dict[int, int] = {}
+    for rank, row in enumerate(actions):
+        if not row:
+            raise rules.ScheduleError(f"row {rank + 1} (rank {rank}) has no actions.", rank)
+        for action in row:
+            for half in action.halves:
+                first = rank_of.setdefault(half.stage, rank)
+                if first != rank:
+                    raise rules.ScheduleError(
+                        f"row {rank + 1} (rank {rank}) runs {half}, yet row {first + 1} (rank "
+                        f"{first}) runs stage {half.stage} as well: a stage lives on one rank.",
+                        rank,
+                    )
+    stages = range(max(rank_of, default=-1) + 1)
+    missing = next((stage for stage in stages if stage not in rank_of), None)
+    if missing is not None or not actions:
+        raise rules.ScheduleError(f"no row runs stage {missing or 0}: a rank's row is missing.")
+    return tuple(rank_of[stage] for stage in stages)

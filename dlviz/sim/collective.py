@@ -1,0 +1,282 @@
+"""A collective played message by message on a Machine, and the Trace that leaves.
+
+Its pattern (dlviz/patterns) says who sends what; the machine says how long that takes, by the law
+that a paced run is held to as well:
+
+    a message   leaves when its sender has what it carries, the sender's port is free and so is each
+                link on the way that pairs of ranks share; it takes latency + bytes/bandwidth
+    a port      is full duplex and carries one message at a time each way; incoming ones queue in
+                the order in which they would arrive (at the same moment: of their steps)
+    a link      that is shared is busy for bytes/bandwidth of each message
+    a rank      sends all it has to in a step, then takes what it gets in that step; adding takes
+                gamma a byte, during which its ports go on
+
+Where in every step each port and link has one message at most, and messages come in the order of
+their steps, a step is a few operations on columns; else events are played one at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from dlviz.machine import Machine
+from dlviz.patterns import (
+    Transfer,
+    butterfly,
+    direct,
+    halving_doubling,
+    hierarchical,
+    parameter_server,
+    ring,
+    tree,
+)
+from dlviz.trace import Trace
+
+PATTERNS: dict[str, Callable[[int, int], list[Transfer]]] = {
+    "ring": ring.all_reduce,
+    "parameter_server": parameter_server.all_reduce,
+    "tree": tree.all_reduce,
+    "butterfly": butterfly.all_reduce,
+    "halving_doubling": halving_doubling.all_reduce,
+    "direct": direct.all_reduce,
+    "all_reduce": ring.all_reduce,
+    "reduce_scatter": ring.reduce_scatter,
+    "all_gather": ring.all_gather,
+    "broadcast": tree.broadcast,
+    "reduce": tree.reduce,
+    "gather": tree.gather,
+    "scatter": tree.scatter,
+    "all_to_all": direct.all_to_all,
+}
+NAMES = ("to rank {}", "from rank {}", "add what rank {} sent")  # of the spans send, recv, compute
+_ROW = np.dtype(
+    [("step", "i8"), ("src", "i8"), ("dst", "i8"), ("offset", "i8"), ("count", "i8"), ("op", "U4")]
+)
+
+
+def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Trace:
+    """The simulated Trace of a collective over ranks 0 to `ranks` - 1 of `machine`.
+
+    Its elements are bytes, so a chunk is a whole number of them; without bytes nothing is sent. The
+    nodes of `hierarchical` are the machine's. Every rank has the lanes send and recv for its port,
+    and compute for what it adds.
+
+    On a switch, for p that divides `nbytes`, its makespan is `collective_seconds`, but
+
+    - parameter_server takes no more: the server adds while the next message comes;
+    - off powers of two tree, reduce and butterfly take no more, as some ranks have less to add, and
+      halving_doubling no less, as those that fold nothing run ahead, and at a port their first
+      message can come before a fold and hold it up;
+    - hierarchical takes more or less where ranks of a node share its way out (see its cost).
+
+    ValueError for an algorithm without a pattern, and for more ranks than the machine has.
+    """
+    if not 1 <= ranks <= machine.ranks:
+        raise ValueError(
+            f"ranks={ranks!r} do not fit on a machine of {machine.ranks}: use 1 to {machine.ranks}."
+        )
+    messages = _Messages(_table(algorithm, ranks, nbytes, machine), ranks, machine)
+    if not messages.play_steps():
+        messages.play_events()
+    return _trace(messages, f"{algorithm} of {nbytes} bytes", ranks, machine)
+
+
+def _table(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.ndarray:
+    """The pattern as one array."""
+    collecting = gc.isenabled()
+    gc.disable()  # it would search millions of transfers for garbage, over and over
+    try:
+        if algorithm == "hierarchical":
+            transfers = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine))
+        elif algorithm in PATTERNS:
+            transfers = PATTERNS[algorithm](ranks, nbytes)
+        else:
+            known = ", ".join([*PATTERNS, "hierarchical"])
+            raise ValueError(f"algorithm={algorithm!r} has no pattern: use one of {known}.")
+        return np.fromiter(transfers, _ROW, len(transfers))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _nodes(ranks: int, machine: Machine) -> list[list[int]]:
+    nodes: dict[int, list[int]] = {}
+    for rank in range(ranks):
+        nodes.setdefault(machine.topology.node(rank), []).append(rank)
+    return list(nodes.values())
+
+
+class _Messages:
+    """Columns of all messages, in the pattern's order, and when each was sent, had arrived and was
+    received. `seconds` is what a message takes, `adding` what adding its bytes takes.
+
+    Of the shared links that messages cross, `link` are the numbers, `crossing` the messages and
+    `busy` the seconds, message by message.
+    """
+
+    def __init__(self, table: np.ndarray, ranks: int, machine: Machine):
+        topology = machine.topology
+        self.ranks, self.links = ranks, len(topology.links)
+        self.step, self.src, self.dst, self.offset, self.nbytes = (
+            np.ascontiguousarray(table[name]) for name in ("step", "src", "dst", "offset", "count")
+        )
+        self.op = table["op"].astype(object)
+        if self.links:
+            pairs, pair = np.unique(self.src * ranks + self.dst, return_inverse=True)
+            paths = [topology.path(*divmod(each, ranks)) for each in pairs.tolist()]
+        else:  # any two ranks are joined alike
+            pair = np.zeros(len(table), np.int64)
+            paths = [topology.path(0, min(1, topology.ranks - 1))]
+        latency = np.array([path.latency for path in paths])
+        bandwidth = np.array([path.bandwidth for path in paths])
+        self.seconds = latency[pair] + self.nbytes / bandwidth[pair]
+        self.adding = np.where(self.op == "add", self.nbytes * machine.device.gamma, 0.0)
+        self.sent, self.arrived, self.received = np.empty((3, len(table)))
+
+        hops = np.array([len(path.shared) for path in paths], np.int64)
+        self.crossing = np.repeat(np.arange(len(table)), hops[pair])
+        first = np.cumsum(hops) - hops  # of each path among all paths' links
+        begin = np.cumsum(hops[pair]) - hops[pair]  # of each message among all crossings
+        at = first[pair][self.crossing] + np.arange(len(self.crossing)) - begin[self.crossing]
+        shared = [each for path in paths for each in path.shared]
+        self.link = np.array([number for number, _ in shared], np.int64)[at]
+        width = np.array([link.bandwidth for _, link in shared])[at]
+        self.busy = self.nbytes[self.crossing] / width
+
+    def play_steps(self) -> bool:
+        """Play each step as a whole; False, and nothing of use, where that cannot be done."""
+        if any(
+            _repeats(step, each)
+            for step, each in (
+                (self.step, self.src),
+                (self.step, self.dst),
+                (self.step[self.crossing], self.link),
+            )
+        ):
+            return False
+        free, out, into, newest = np.zeros((4, self.ranks))
+        link_free, booked = np.zeros((2, self.links))
+        ends = np.flatnonzero(np.diff(self.step, append=-1)) + 1
+        first = crossed = 0
+        for end, beyond in zip(ends, np.searchsorted(self.crossing, ends), strict=True):
+            src, dst = self.src[first:end], self.dst[first:end]
+            start, seconds = np.maximum(free[src], out[src]), self.seconds[first:end]
+            if beyond > crossed:
+                on, of = self.link[crossed:beyond], self.crossing[crossed:beyond] - first
+                ready = free[src][of]
+                if (ready < booked[on]).any():  # an earlier step's message crosses after this one
+                    return False
+                np.maximum.at(start, of, link_free[on])
+                link_free[on], booked[on] = start[of] + self.busy[crossed:beyond], ready
+            stamp = start + seconds
+            if (stamp < newest[dst]).any():  # an earlier step's message comes after this one
+                return False
+            arrived = np.maximum(stamp, into[dst] + seconds)
+            out[src], newest[dst], into[dst] = stamp, stamp, arrived
+            received = np.maximum(free[dst], arrived)
+            free[dst] = received + self.adding[first:end]
+            self.sent[first:end], self.arrived[first:end] = start, arrived
+            self.received[first:end] = received
+            first, crossed = end, beyond
+        return True
+
+    def play_events(self) -> None:
+        """Play one event at a time, the earliest first: a message departs, or comes to a port."""
+        count, programs = len(self.src), self._programs()
+        place = [0] * self.ranks
+        free, out, into = ([0.0] * self.ranks for _ in range(3))
+        link_free = [0.0] * self.links
+        crossings: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+        for message, number, busy in zip(
+            self.crossing.tolist(), self.link.tolist(), self.busy.tolist(), strict=True
+        ):
+            crossings[message].append((number, busy))
+        src, dst, seconds, adding = (
+            column.tolist() for column in (self.src, self.dst, self.seconds, self.adding)
+        )
+        sent, arrived, received = ([math.nan] * count for _ in range(3))
+        events: list[tuple[float, int]] = []  # time, message; message - count where it departs
+
+        def go_on(rank: int) -> None:
+            """Let a rank send what it can and take what is at its port."""
+            program, now = programs[rank], free[rank]
+            for at in range(place[rank], len(program)):
+                message = program[at]
+                if message >= 0:
+                    heapq.heappush(events, (now, message - count))
+                elif arrived[~message] == arrived[~message]:
+                    received[~message] = max(now, arrived[~message])
+                    now = received[~message] + adding[~message]
+                else:
+                    place[rank], free[rank] = at, now
+                    return
+            place[rank] = len(program)
+
+        for rank in range(self.ranks):
+            go_on(rank)
+        while events:
+            time, message = heapq.heappop(events)
+            if message < 0:
+                message += count
+                rank = src[message]
+                start = max(time, out[rank], *(link_free[link] for link, _ in crossings[message]))
+                for link, busy in crossings[message]:
+                    link_free[link] = start + busy
+                sent[message] = start
+                out[rank] = start + seconds[message]
+                heapq.heappush(events, (out[rank], message))
+            else:
+                rank = dst[message]
+                into[rank] = arrived[message] = max(time, into[rank] + seconds[message])
+                if programs[rank][place[rank]] == ~message:
+                    go_on(rank)
+        self.sent[:], self.arrived[:], self.received[:] = sent, arrived, received
+
+    def _programs(self) -> list[list[int]]:
+        """What each rank does in turn: message m where it sends it, ~m where it takes it."""
+        programs: list[list[int]] = [[] for _ in range(self.ranks)]
+        count = len(self.src)
+        taking = np.repeat([False, True], count)  # first all sends of a step, then all receives
+        rank = np.concatenate([self.src, self.dst]).tolist()
+        for at in np.lexsort((taking, np.tile(self.step, 2))).tolist():
+            programs[rank[at]].append(at if at < count else ~(at - count))
+        return programs
+
+
+def _repeats(step: np.ndarray, values: np.ndarray) -> bool:
+    """Whether a value comes twice in a step."""
+    keys = np.sort(step * (values.max(initial=0) + 1) + values)
+    return bool((keys[1:] == keys[:-1]).any())
+
+
+def _trace(messages: _Messages, what: str, ranks: int, machine: Machine) -> Trace:
+    src, dst, seconds = messages.src, messages.dst, messages.seconds
+    adds = np.flatnonzero(messages.adding)
+    flow = np.concatenate([np.arange(len(src)), np.arange(len(src)), adds])
+    counts = [len(src), len(src), len(adds)]
+    names = [name.format(rank) for name in NAMES for rank in range(ranks)]
+    peer = np.concatenate([dst, src, src[adds]])
+    start = [messages.sent, messages.arrived - seconds, messages.received[adds]]
+    end = [messages.sent + seconds, messages.arrived, start[2] + messages.adding[adds]]
+    spans = {
+        "rank": np.concatenate([src, dst, dst[adds]]),
+        "lane": np.repeat(np.array(["send", "recv", "compute"], object), counts),
+        "kind": np.repeat(np.array(["send", "recv", "collective"], object), counts),
+        "name": np.array(names, object)[peer + ranks * np.repeat([0, 1, 2], counts)],
+        "start": np.concatenate(start),
+        "end": np.concatenate(end),
+        "step": messages.step[flow],
+        "nbytes": messages.nbytes[flow],
+        "peer": peer,
+        "flow": flow,
+    }
+    del start, end
+    columns = ("src", "dst", "nbytes", "offset", "op", "sent", "arrived", "received", "step")
+    table = {name: getattr(messages, name) for name in columns}
+    meta = {"clock": "simulated", "ranks": ranks, "machine": str(machine), "collective": what}
+    return Trace(spans, {**table, "count": messages.nbytes}, meta=meta)

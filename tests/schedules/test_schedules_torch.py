@@ -1,0 +1,79 @@
+"""Agreement with torch.distributed.pipelining: its action lists, its CSV, its own checks."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+from unittest import mock
+
+import pytest
+from torch.distributed.pipelining import schedules as theirs
+from torch.distributed.pipelining.stage import PipelineStage
+
+from dlviz import simulate
+from dlviz.schedules import NAMES, from_csv, make
+
+# Those of its lists that are sound: its 1F1B gives the last rank one microbatch too many.
+CLASSES = {
+    "interleaved": theirs.ScheduleInterleaved1F1B,
+    "looped_bfs": theirs.ScheduleLoopedBFS,
+    "interleaved_zb": theirs.ScheduleInterleavedZeroBubble,
+    "zbv": theirs.ScheduleZBVZeroBubble,
+    "dualpipev": theirs.ScheduleDualPipeV,
+}
+CHUNKS = {"zbv": (2,), "dualpipev": (2,)}
+
+
+def torchs(make_one: Any, ranks: int, microbatches: int, chunks: int) -> Any:
+    """torch's schedule, on stages that are there in name alone."""
+    stage = mock.create_autospec(PipelineStage, instance=True)
+    stage.group_rank, stage.group_size, stage.submod = 0, ranks, None
+    stage.num_stages = ranks * chunks
+    return make_one([stage] * chunks, microbatches)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8])
+def test_the_actions_are_torchs(name, ranks):
+    compared = 0
+    for microbatches in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 21):
+        for chunks in CHUNKS.get(name, (2, 3, 4)):
+            if ranks == 1 and name in ("interleaved", "looped_bfs"):
+                chunks = 1  # more of them on one rank are refused here
+            try:
+                expected = torchs(CLASSES[name], ranks, microbatches, chunks).pipeline_order
+            except ValueError:
+                with pytest.raises(ValueError, match=f"^microbatches={microbatches} do not"):
+                    make(name, ranks, microbatches, chunks)
+                continue
+            ours = make(name, ranks, microbatches, chunks).actions
+            assert [[str(action) for action in row] for row in ours] == [
+                [str(action) for action in expected[rank] if action] for rank in range(ranks)
+            ]
+            compared += 1
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_csv_that_torch_wrote_is_read(name, tmp_path):
+    torchs(CLASSES[name], 4, 8, 2)._dump_csv(tmp_path / "it.csv", "compute_only")
+    read, made = from_csv((tmp_path / "it.csv").read_text()), make(name, 4, 8, 2)
+    assert (read.actions, read.stage_rank) == (made.actions, made.stage_rank)
+    read.check()
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"inference"}))
+def test_torch_reads_our_csv_finds_no_fault_and_adds_its_messages(name, tmp_path):
+    made = make(name, 4, 8)
+    path = tmp_path / "it.csv"
+    path.write_text(made.to_csv())
+    runtime = torchs(theirs._PipelineScheduleRuntime, 4, 8, made.chunks)
+    runtime._load_csv(path)
+    assert runtime.stage_index_to_group_rank == dict(enumerate(made.stage_rank))
+    with path.open() as rows:
+        assert [[str(action) for action in row] for row in made.actions] == [*csv.reader(rows)]
+    place = made.stage_rank
+    crossed = sum(one != other for one, other in zip(place, place[1:], strict=False))
+    lowered = [action for row in runtime.pipeline_order_with_comms.values() for action in row]
+    sends = [action for action in lowered if action.computation_type.value in ("SEND_F", "SEND_B")]
+    assert len(sends) == 2 * 8 * crossed == len(simulate(made).messages)
