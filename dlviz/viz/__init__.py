@@ -13,6 +13,7 @@ from dlviz.viz.frames import Frame, message_frames
 from dlviz.viz.messages import messages, messages_grid
 from dlviz.viz.tables import timeline_table
 from dlviz.viz.timeline import timeline
+from dlviz.viz.traffic import traffic, traffic_table
 from dlviz.viz.waits import waited_for
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "messages_grid",
     "timeline",
     "timeline_table",
+    "traffic",
+    "traffic_table",
     "waited_for",
 ]
 
