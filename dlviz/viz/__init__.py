@@ -8,6 +8,7 @@ from typing import Any
 
 from dlviz.viz.breakdown import breakdown
 from dlviz.viz.contributions import decode, encode
+from dlviz.viz.costs import costs, crossovers
 from dlviz.viz.curve import curve
 from dlviz.viz.frames import Frame, message_frames
 from dlviz.viz.messages import messages, messages_grid
@@ -19,6 +20,8 @@ from dlviz.viz.waits import waited_for
 __all__ = [
     "Frame",
     "breakdown",
+    "costs",
+    "crossovers",
     "curve",
     "decode",
     "encode",
