@@ -54,14 +54,17 @@ def costs(
     """
     if show not in SHOWN:
         raise ValueError(f"show={show!r} is no form of costs: use {', '.join(map(repr, SHOWN))}.")
-    if show == "bus" and ranks is None:
-        raise ValueError("show='bus' depends on the number of ranks: give ranks=.")
+    if show == "bus" and (ranks is None or ranks < 2):
+        raise ValueError(f"show='bus' depends on the number of ranks, not {ranks!r}: give 2 or up.")
     sizes = np.asarray(nbytes, dtype=np.float64)
     lines = {name: np.asarray(values, dtype=np.float64) for name, values in seconds.items()}
     for name, values in lines.items():
         _check(name, sizes, values)
-    marks = {name: np.array(points, float).reshape(-1, 2) for name, points in
-             (measured or {}).items()}  # fmt: skip
+    marks = {
+        name: np.array(points, float).reshape(-1, 2) for name, points in (measured or {}).items()
+    }
+    for name, points in marks.items():
+        _check(f"{name}, measured", *points.T)
 
     def height(size: np.ndarray, took: np.ndarray) -> np.ndarray:
         if show == "bus":

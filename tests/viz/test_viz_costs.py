@@ -118,12 +118,14 @@ def test_nothing_to_draw_is_an_empty_figure():
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="show='bytes' is no form of costs: use 'seconds', "):
         viz.costs([1], {"a": [1]}, show="bytes")
-    with pytest.raises(ValueError, match="depends on the number of ranks: give ranks="):
+    with pytest.raises(ValueError, match="depends on the number of ranks, not None: give 2"):
         viz.costs([1], {"a": [1]}, show="bus")
     with pytest.raises(ValueError, match="a has 2 seconds and there are 1 sizes"):
         viz.costs([1], {"a": [1, 2]})
     with pytest.raises(ValueError, match="size 0 cannot stand on a logarithmic axis"):
         viz.costs([0], {"a": [1]})
+    with pytest.raises(ValueError, match="seconds of a, measured -1 cannot stand on"):
+        viz.costs([1], {"a": [1]}, measured={"a": [(1, -1)]})
 
 
 def test_names_are_shown_as_written():
