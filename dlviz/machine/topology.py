@@ -126,6 +126,11 @@ class Topology:
         bandwidth = min(link.bandwidth for link in self.levels[: top + 1])
         return Path(self.levels[top].latency, bandwidth, tuple(shared))
 
+    @property
+    def outline(self) -> dict[str, Any]:
+        """What a picture needs: the kind and, level by level, how many ranks a group holds."""
+        return {"kind": self.kind, "sizes": [self._size(level) for level in range(len(self.sizes))]}
+
     def node(self, rank: int) -> int:
         """The number of the rank's node (racks) or lowest switch (tree); 0 where there is one."""
         rank = self._rank(rank)

@@ -278,5 +278,11 @@ def _trace(messages: _Messages, what: str, ranks: int, machine: Machine) -> Trac
     del start, end
     columns = ("src", "dst", "nbytes", "offset", "op", "sent", "arrived", "received", "step")
     table = {name: getattr(messages, name) for name in columns}
-    meta = {"clock": "simulated", "ranks": ranks, "machine": str(machine), "collective": what}
+    meta = {
+        "clock": "simulated",
+        "ranks": ranks,
+        "machine": str(machine),
+        "topology": machine.topology.outline,
+        "collective": what,
+    }
     return Trace(spans, {**table, "count": messages.nbytes}, meta=meta)

@@ -346,7 +346,7 @@ class _Picture(Scene):
         if len(frame.messages) > LISTED:
             lines.append(f"and {len(frame.messages) - LISTED} more messages")
         if not frame.messages:
-            lines.append("before the first message")
+            lines.append(self.summary(frame) or "before the first message")
         noted = self.noted(number)
         if noted:
             lines += ["", "<b>to note</b>", *(text.wrap(line, 40) for line in noted[:NOTED])]

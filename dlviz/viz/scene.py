@@ -228,8 +228,10 @@ class Scene:
     def summary(self, frame: Frame) -> str:
         """A frame's messages in short; "" where it has none."""
         table, rows = self.trace.messages, list(frame.messages)
-        if len(rows) < 2:
-            return self.sentence(rows[0]) if rows else ""
+        if not rows:
+            return "what the ranks did by themselves" if frame.name == "end" else ""
+        if len(rows) == 1:
+            return self.sentence(rows[0])
         done = " and ".join(dict.fromkeys(text.done(op) for op in table.op[rows].tolist()))
         return f"{len(rows)} messages, {done}"
 

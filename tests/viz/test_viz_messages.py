@@ -223,8 +223,42 @@ def test_a_sender_is_shown_with_what_it_held_when_it_sent():
         for i, (t, value) in enumerate(held)
     ]
     sends = [{"src": 0, "dst": 1, "sent": 1.5, "received": 2.0, "offset": 0, "count": 1}]
-    start, sent = viz.message_frames(Trace(messages=sends, buffers=buffers))
-    assert (start.snapshots, sent.snapshots) == ({0: 0}, {0: 1})
+    start, sent, end = viz.message_frames(Trace(messages=sends, buffers=buffers))
+    assert (start.snapshots, sent.snapshots, end.snapshots) == ({0: 0}, {0: 1}, {0: 2})
+
+
+def test_what_ranks_do_after_the_last_message_is_a_picture_of_its_own():
+    trace = ring(3, 6)
+    assert viz.message_frames(trace)[-1].name == "step 3"
+    shot = trace.buffers[-1]
+    trace.buffers.append({**shot, "index": shot["index"] + 1, "array": shot["array"] / 3})
+    *before, last = viz.message_frames(trace)
+    assert before == viz.message_frames(ring(3, 6))
+    assert (last.name, last.messages) == ("end", ())
+    assert last.snapshots == {**before[-1].snapshots, 2: len(trace.buffers) - 1}
+    figure = viz.messages(trace)
+    assert "what the ranks did by themselves" in figure.frames[-1].layout.annotations[0].text
+
+
+def test_a_step_is_one_picture_where_some_ranks_get_ahead_of_others():
+    """Rank 0 begins step 1 before step 0 of ranks 2 and 3 is over."""
+    rows = [(0, 1, 0.0, 0), (1, 0, 2.0, 1), (2, 3, 3.0, 0), (3, 2, 5.0, 1)]
+    messages = [
+        {"src": s, "dst": d, "sent": t, "received": t + 1, "step": n} for s, d, t, n in rows
+    ]
+    frames = viz.message_frames(Trace(messages=messages))
+    assert [(frame.name, frame.messages) for frame in frames[1:]] == [
+        ("step 0", (0, 2)), ("step 1", (1, 3)),
+    ]  # fmt: skip
+
+
+def test_a_step_sent_after_a_later_one_was_received_is_shown_after_it():
+    rows = [(0, 1, 0.0, 1), (1, 2, 2.0, 0)]
+    messages = [
+        {"src": s, "dst": d, "sent": t, "received": t + 1, "step": n} for s, d, t, n in rows
+    ]
+    frames = viz.message_frames(Trace(messages=messages))
+    assert [frame.messages for frame in frames[1:]] == [(0,), (1,)]
 
 
 def test_a_step_of_each_message_is_a_picture_of_its_own_in_the_order_received():

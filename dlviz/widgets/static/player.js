@@ -36,6 +36,7 @@ function render({ model, el }) {
 function playerOf(model, el, { number, speed }, remember) {
   const scene = unpacked(JSON.parse(model.get("state")));
   const end = scene.frames.length - 1;
+  const sending = scene.frames.reduce((last, { messages }, i) => (messages.length ? i : last), 0);
   number = clamp(number, 0, end);
   let timer = 0;
   let chosen = [];
@@ -263,11 +264,11 @@ function playerOf(model, el, { number, speed }, remember) {
   }
 
   function prompt() {
-    const ask = number === end ? "No step is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
+    const ask = number >= sending ? "No step is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
     write(verdict, [told, ask].filter(Boolean).join(" "));
     write(points, `${score.right} of ${score.of} right`);
     off(reset, score.of === 0);
-    body.classList.toggle("dlv-predicting", predicting && number < end);
+    body.classList.toggle("dlv-predicting", predicting && number < sending);
   }
 
   function setScore(right, of) {
@@ -277,7 +278,7 @@ function playerOf(model, el, { number, speed }, remember) {
   }
 
   function guess(key) {
-    if (number === end) return;
+    if (number >= sending) return;
     const { rank, chunk } = chunks.cell(key);
     const sent = scene.frames[number + 1].messages.map((row) => scene.messages[row]);
     const hit = sent.filter(({ src, chunks: [from, to] }) => src === rank && chunk >= from && chunk < to);
