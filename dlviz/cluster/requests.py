@@ -87,7 +87,7 @@ class Request:
 
 
 class SendRequest(Request):
-    __slots__ = ("stamp",)  # paced: the device time at which the message has left the port
+    __slots__ = ("departure",)  # paced: when the message leaves the port
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
@@ -97,7 +97,8 @@ class SendRequest(Request):
                 self._await("isend")
                 clock = process.recorder.lane.clock
                 if clock is not None:
-                    self._settle(clock, self.stamp)
+                    clock.device.wait_for(self.departure)
+                    self._settle(clock, self.departure.stamp)
 
     def wait_taken(self, ahead: float) -> None:
         """The synchronous send: return when the receiver has taken the message. `ahead` is the
@@ -112,7 +113,8 @@ class SendRequest(Request):
             else:
                 ack.wait()
                 ahead = taken.item()
-            self._settle(clock, max(self.stamp, ahead))
+            clock.device.wait_for(self.departure)
+            self._settle(clock, max(self.departure.stamp, ahead))
 
     def _settle(self, clock: Any, until: float) -> None:
         clock.wait_until(until)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import gc
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -168,7 +169,7 @@ class _Messages:
             start, seconds = np.maximum(free[src], out[src]), self.seconds[first:end]
             if beyond > crossed:
                 on, of = self.link[crossed:beyond], self.crossing[crossed:beyond] - first
-                ready = free[src][of]
+                ready = start[of]
                 if (ready < booked[on]).any():  # an earlier step's message crosses after this one
                     return False
                 np.maximum.at(start, of, link_free[on])
@@ -201,6 +202,7 @@ class _Messages:
         )
         sent, arrived, received = ([math.nan] * count for _ in range(3))
         events: list[tuple[float, int]] = []  # time, message; message - count where it departs
+        queues: list[deque[tuple[float, int]]] = [deque() for _ in range(self.ranks)]  # at ports
 
         def go_on(rank: int) -> None:
             """Let a rank send what it can and take what is at its port."""
@@ -208,7 +210,9 @@ class _Messages:
             for at in range(place[rank], len(program)):
                 message = program[at]
                 if message >= 0:
-                    heapq.heappush(events, (now, message - count))
+                    queues[rank].append((now, message))
+                    if len(queues[rank]) == 1:
+                        heapq.heappush(events, (max(now, out[rank]), message - count))
                 elif arrived[~message] == arrived[~message]:
                     received[~message] = max(now, arrived[~message])
                     now = received[~message] + adding[~message]
@@ -224,12 +228,16 @@ class _Messages:
             if message < 0:
                 message += count
                 rank = src[message]
-                start = max(time, out[rank], *(link_free[link] for link, _ in crossings[message]))
+                start = max([time, *(link_free[link] for link, _ in crossings[message])])
                 for link, busy in crossings[message]:
                     link_free[link] = start + busy
                 sent[message] = start
                 out[rank] = start + seconds[message]
                 heapq.heappush(events, (out[rank], message))
+                queues[rank].popleft()
+                if queues[rank]:
+                    ready, following = queues[rank][0]
+                    heapq.heappush(events, (max(ready, out[rank]), following - count))
             else:
                 rank = dst[message]
                 into[rank] = arrived[message] = max(time, into[rank] + seconds[message])
