@@ -4,6 +4,9 @@ A frame is a round, or one step of it: a message is in the round after the last 
 its sender had received when it sent it. So the frames follow what happened, and a program that
 sends in another order than it should shows that order.
 
+A rank is shown as it was when it went on to its next message: what it made of the messages that it
+had got, such as adding one to a chunk, belongs to their frame.
+
 Snapshots are ordered against messages by the wall clock where the Trace has one, since a snapshot
 before a receive and one after it may bear the same device time.
 """
@@ -46,20 +49,23 @@ def message_frames(
     kept = watched(trace, buffer)
     sent, received, taken = event_times(trace, kept)
     times = {rank: [taken[place] for place in places] for rank, places in kept.items()}
-    order = _order(trace, messages_in(trace, step), sent, received)
+    events = _events(trace, sent, received)
 
     frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in kept.items()})]
-    for name, group in order:
+    for name, group in _order(trace, messages_in(trace, step), sent, received):
         state = dict(frames[-1].snapshots)
         for rank, places in kept.items():
-            seen = [state[rank]]
-            for row in group:
-                if trace.messages.dst[row] == rank and np.isfinite(received[row]):
-                    landed = bisect_left(times[rank], received[row])
-                    seen.append(places[min(landed, len(places) - 1)])
-                if trace.messages.src[row] == rank:
-                    left = bisect_right(times[rank], sent[row])
-                    seen += places[max(left - 1, 0) : left]
+            landed = [received[row] for row in group if trace.messages.dst[row] == rank]
+            left = [sent[row] for row in group if trace.messages.src[row] == rank]
+            own = [when for when in landed + left if np.isfinite(when)]
+            if not own:
+                continue
+            after = bisect_right(events[rank], (max(own), True))
+            onward, sends = (*events[rank], (np.inf, True))[after]
+            passed = bisect_right if sends else bisect_left  # after a send's snapshot, or before
+            count = [passed(times[rank], onward)]  # snapshots that are past: of a receive, its own
+            count += [bisect_left(times[rank], when) + 1 for when in landed if np.isfinite(when)]
+            seen = [state[rank], *places[: max(count)][-1:]]
             state[rank] = max(seen, key=lambda place: trace.buffers[place]["index"])
         frames.append(Frame(name, group, state))
     return frames
@@ -93,6 +99,21 @@ def event_times(
     if np.isfinite(table.wall_sent).all() and np.isfinite(list(wall.values())).all():
         return table.wall_sent, table.wall_received, wall
     return table.sent, table.received, {place: trace.buffers[place]["time"] for place in places}
+
+
+def _events(
+    trace: Trace, sent: np.ndarray, received: np.ndarray
+) -> dict[int, list[tuple[float, bool]]]:
+    """When each rank sent or received a message, and whether it sent, in order."""
+    events: dict[int, list[tuple[float, bool]]] = {}
+    for ranks, times, sends in (
+        (trace.messages.src, sent, True),
+        (trace.messages.dst, received, False),
+    ):
+        for rank, when in zip(ranks.tolist(), times.tolist(), strict=True):
+            if np.isfinite(when):
+                events.setdefault(rank, []).append((when, sends))
+    return {rank: sorted(own) for rank, own in events.items()}
 
 
 def _order(

@@ -82,7 +82,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         for frame in scene.frames
         for row in frame.messages
     }
-    phases = _phases(trace, messages)
+    phases = _phases(scene, messages)
     frames = [
         {
             "name": frame.name,
@@ -263,7 +263,7 @@ def _message(
         "sent": float(table.sent[row]),
         "received": received if landed else None,
         "sentence": _sentence(scene, row, name, landed),
-        "formula": "\n".join(_formula(scene, row, table.op[row])),
+        "formula": "\n".join(_formula(scene, row, scene.op(row))),
         "sender": ends[0],
         "receiver": ends[1],
         "sentAt": where(ends[0]),
@@ -288,7 +288,7 @@ def _columned(messages: dict[int, dict[str, Any]]) -> dict[str, Any]:
 def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
     """A message in words: rank 2 adds chunk 1 from rank 1."""
     table = scene.trace.messages
-    src, dst, op = int(table.src[row]), int(table.dst[row]), table.op[row]
+    src, dst, op = int(table.src[row]), int(table.dst[row]), scene.op(row)
     if not landed:
         return f"{what} from rank {src} never reaches rank {dst}"
     verb = VERBS.get(op, "gets")
@@ -348,10 +348,10 @@ def _carriers(trace: Trace) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def _phases(trace: Trace, messages: dict[int, dict[str, Any]]) -> dict[int, str]:
+def _phases(scene: Scene, messages: dict[int, dict[str, Any]]) -> dict[int, str]:
     """The phase of each message: of the innermost `phase` span in which it was sent, else what its
     receiver does with it."""
-    spans = trace.spans
+    spans = scene.trace.spans
     rows = np.flatnonzero(spans.kind == "phase")
     rank, lane, start, end = (spans[name][rows] for name in ("rank", "lane", "start", "end"))
     phases = {}
@@ -363,7 +363,7 @@ def _phases(trace: Trace, messages: dict[int, dict[str, Any]]) -> dict[int, str]
             & (start <= spans.start[span])
             & (end >= spans.end[span])
         ) if span >= 0 else rows[:0]  # fmt: skip
-        op = trace.messages.op[message]
+        op = scene.op(message)
         phases[message] = DOING.get(op, text.short(op))
         if len(around):
             inner = rows[around[np.argmax(spans.depth[rows[around]])]]
