@@ -5,7 +5,8 @@ of its own step or a later one. Else it is a round, or one step of it: a message
 after the last of the messages that its sender had received when it sent it. So the frames follow
 what happened, and a program that sends in another order than it should shows that order.
 
-What the ranks did to their buffers by themselves after the last message is a frame "end".
+A rank is shown as it was when it went on to its next message: what it made of the messages that it
+had got, such as adding one to a chunk, belongs to their frame.
 
 Snapshots are ordered against messages by the wall clock where the Trace has one, since a snapshot
 before a receive and one after it may bear the same device time.
@@ -14,7 +15,6 @@ before a receive and one after it may bear the same device time.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -50,26 +50,25 @@ def message_frames(
     kept = watched(trace, buffer)
     sent, received, taken = event_times(trace, kept)
     times = {rank: [taken[place] for place in places] for rank, places in kept.items()}
-    order = _order(trace, messages_in(trace, step), sent, received)
+    events = _events(trace, sent, received)
 
     frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in kept.items()})]
-    for name, group in order:
+    for name, group in _order(trace, messages_in(trace, step), sent, received):
         state = dict(frames[-1].snapshots)
         for rank, places in kept.items():
-            seen = [state[rank]]
-            for row in group:
-                if trace.messages.dst[row] == rank and np.isfinite(received[row]):
-                    landed = bisect_left(times[rank], received[row])
-                    seen.append(places[min(landed, len(places) - 1)])
-                if trace.messages.src[row] == rank:
-                    left = bisect_right(times[rank], sent[row])
-                    seen += places[max(left - 1, 0) : left]
+            landed = [received[row] for row in group if trace.messages.dst[row] == rank]
+            left = [sent[row] for row in group if trace.messages.src[row] == rank]
+            own = [when for when in landed + left if np.isfinite(when)]
+            if not own:
+                continue
+            after = bisect_right(events[rank], (max(own), True))
+            onward, sends = (*events[rank], (np.inf, True))[after]
+            passed = bisect_right if sends else bisect_left  # after a send's snapshot, or before
+            count = [passed(times[rank], onward)]  # snapshots that are past: of a receive, its own
+            count += [bisect_left(times[rank], when) + 1 for when in landed if np.isfinite(when)]
+            seen = [state[rank], *places[: max(count)][-1:]]
             state[rank] = max(seen, key=lambda place: trace.buffers[place]["index"])
         frames.append(Frame(name, group, state))
-    last = {rank: places[-1] for rank, places in kept.items()}
-    over = bool(order) and step is None and bool(np.isfinite(received).all())
-    if over and any(_differ(trace, frames[-1].snapshots, last)):
-        frames.append(Frame("end", (), last))
     return frames
 
 
@@ -103,11 +102,19 @@ def event_times(
     return table.sent, table.received, {place: trace.buffers[place]["time"] for place in places}
 
 
-def _differ(trace: Trace, before: dict[int, int], after: dict[int, int]) -> Iterator[bool]:
-    """Whether each rank's buffer holds something else in one picture than in another."""
-    for rank, place in after.items():
-        old, new = (trace.buffers[at]["array"] for at in (before[rank], place))
-        yield not np.array_equal(old, new, equal_nan=old.dtype.kind == new.dtype.kind == "f")
+def _events(
+    trace: Trace, sent: np.ndarray, received: np.ndarray
+) -> dict[int, list[tuple[float, bool]]]:
+    """When each rank sent or received a message, and whether it sent, in order."""
+    events: dict[int, list[tuple[float, bool]]] = {}
+    for ranks, times, sends in (
+        (trace.messages.src, sent, True),
+        (trace.messages.dst, received, False),
+    ):
+        for rank, when in zip(ranks.tolist(), times.tolist(), strict=True):
+            if np.isfinite(when):
+                events.setdefault(rank, []).append((when, sends))
+    return {rank: sorted(own) for rank, own in events.items()}
 
 
 def _order(

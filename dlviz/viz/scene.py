@@ -55,6 +55,9 @@ class Run:
         return "not a sum of contributions" if self.unknown else f"holds {says or 'nothing'}"
 
 
+Cells = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]  # sent, before, after
+
+
 @dataclass(frozen=True)
 class Scene:
     """The frames of one Trace and what they share: `step` chooses the messages of one step of the
@@ -186,11 +189,44 @@ class Scene:
                 runs.append(Run(rank, low, high, counts[low].tolist(), array[low:high]))
         return runs
 
-    def moved(self, row: int) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+    def moved(self, row: int) -> Cells:
         """The cells of a message: as the sender held them when it sent, as the receiver held them
-        before it landed, and after. None where no snapshot tells."""
+        before it landed, and after (when it went on, where the message landed elsewhere). None
+        where no snapshot tells."""
+        sent, before, after = self._landing(row)
+        if row in self._elsewhere:
+            place = self._elsewhere[row].get(int(self.trace.messages.dst[row]))
+            after = None if place is None else self._cells(place, row)
+        return sent, before, after
+
+    def op(self, row: int) -> str:
+        """What became of a message's elements: what its receive says, unless the buffers show that
+        it landed elsewhere, in a tensor of the receiver's own. Then "add" where its cells held
+        what was sent besides when the receiver went on, "copy" where they held that, else ""."""
+        sent, before, after = self.moved(row)
+        if row not in self._elsewhere or sent is None or before is None or after is None:
+            return str(self.trace.messages.op[row])
+        became = {"add": before + sent, "copy": sent}
+        return next((op for op, cells in became.items() if _same(after, cells)), "")
+
+    @cached_property
+    def _elsewhere(self) -> dict[int, dict[int, int]]:
+        """The messages that landed in none of the watched cells, each with its frame's snapshots:
+        the cells that it might have reached stayed what they were, which was not what was sent."""
+        found = {}
+        for frame in self.frames:
+            for row in frame.messages:
+                sent, before, after = self._landing(row)
+                if self.trace.messages.offset[row] < 0:
+                    found[row] = frame.snapshots
+                elif sent is not None and before is not None and after is not None:
+                    if sent.any() and _same(before, after) and not _same(before, sent):
+                        found[row] = frame.snapshots
+        return found
+
+    def _landing(self, row: int) -> Cells:
+        """The cells of a message when it was sent, before it landed and right afterwards."""
         table, (sent, received, shots) = self.trace.messages, self._recorded
-        low, high = int(table.offset[row]), int(table.offset[row] + table.count[row])
         none = ([], np.zeros(0))
         (own, own_times), (its, its_times) = (
             shots.get(int(rank), none) for rank in (table.src[row], table.dst[row])
@@ -198,12 +234,17 @@ class Scene:
         landed = int(np.searchsorted(its_times, received[row]))  # NaN is after all of them
 
         def held(places: list[int]) -> np.ndarray | None:
-            array = self.trace.buffers[places[0]]["array"] if places and low >= 0 else None
-            return array[low:high] if array is not None and high <= len(array) else None
+            return self._cells(places[0], row) if places else None
 
         left = own[: int(np.searchsorted(own_times, sent[row], "right"))][-1:]
         before = its[:landed][-1:] if landed < len(its) else []
         return held(left), held(before), held(its[landed : landed + 1])
+
+    def _cells(self, place: int, row: int) -> np.ndarray | None:
+        """What a snapshot holds in the cells of a message; None where it has no such cells."""
+        array, table = self.trace.buffers[place]["array"], self.trace.messages
+        low, high = int(table.offset[row]), int(table.offset[row] + table.count[row])
+        return array[low:high] if 0 <= low and high <= len(array) else None
 
     @cached_property
     def _recorded(self) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[list[int], np.ndarray]]]:
@@ -223,16 +264,14 @@ class Scene:
         if table.offset[row] >= 0:
             words.append(text.cells(int(table.offset[row]), int(table.count[row])))
         never = not np.isfinite(table.received[row])
-        return ", ".join([*words, "never received" if never else text.done(table.op[row])])
+        return ", ".join([*words, "never received" if never else text.done(self.op(row))])
 
     def summary(self, frame: Frame) -> str:
         """A frame's messages in short; "" where it has none."""
-        table, rows = self.trace.messages, list(frame.messages)
-        if not rows:
-            return "what the ranks did by themselves" if frame.name == "end" else ""
-        if len(rows) == 1:
-            return self.sentence(rows[0])
-        done = " and ".join(dict.fromkeys(text.done(op) for op in table.op[rows].tolist()))
+        rows = list(frame.messages)
+        if len(rows) < 2:
+            return self.sentence(rows[0]) if rows else ""
+        done = " and ".join(dict.fromkeys(text.done(self.op(row)) for row in rows))
         return f"{len(rows)} messages, {done}"
 
     def noted(self, number: int) -> list[str]:
@@ -245,6 +284,8 @@ class Scene:
             twice = (source for source, count in enumerate(run.counts) if count > 1)
             found += [f"{run.where}: rank {source} ×{run.counts[source]}" for source in twice]
         for rank, place in frame.snapshots.items() if number else ():
+            if any(row in self._elsewhere for row in self._last_received(number, rank)):
+                continue  # what became of such a message is the program's affair
             changed = self._changed(frame, rank, self.frames[number - 1].snapshots[rank], place)
             edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
             for low, high in edges.reshape(-1, 2).tolist():
@@ -257,6 +298,14 @@ class Scene:
         counts = self.counts[place]
         return self.trace.meta["ranks"] <= MAX_RANKS and bool(((counts > 1) | (counts < 0)).any())
 
+    def _last_received(self, number: int, rank: int) -> list[int]:
+        """The messages that a rank received last, in the frame of this number or before it."""
+        table = self.trace.messages
+        for frame in self.frames[number::-1]:
+            if rows := [row for row in frame.messages if table.dst[row] == rank]:
+                return rows
+        return []
+
     def _changed(self, frame: Frame, rank: int, before: int, after: int) -> np.ndarray:
         """The cells of a rank that changed though no message of the picture went there."""
         table, old, new = self.trace.messages, self.arrays[before], self.arrays[after]
@@ -268,3 +317,9 @@ class Scene:
             if table.dst[row] == rank and table.offset[row] >= 0:
                 changed[table.offset[row] : table.offset[row] + table.count[row]] = False
         return changed
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether cells hold the same, but for the rounding of a sum."""
+    eps = 8 * np.finfo(one.dtype).eps if one.dtype.kind == "f" else 0
+    return bool(np.isclose(one, other, rtol=eps, atol=0, equal_nan=True).all())

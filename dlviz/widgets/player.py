@@ -82,7 +82,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         for frame in scene.frames
         for row in frame.messages
     }
-    phases = _phases(trace, messages)
+    phases = _phases(scene, messages)
     frames = [
         {
             "name": frame.name,
@@ -264,7 +264,7 @@ def _message(
         "sent": float(table.sent[row]),
         "received": received if landed else None,
         "sentence": _sentence(scene, row, name, landed),
-        "formula": "\n".join(_formula(scene, row, table.op[row])),
+        "formula": "\n".join(_formula(scene, row, scene.op(row))),
         "sender": ends[0],
         "receiver": ends[1],
         "sentAt": where(ends[0]),
@@ -289,7 +289,7 @@ def _columned(messages: dict[int, dict[str, Any]]) -> dict[str, Any]:
 def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
     """A message in words: rank 2 adds chunk 1 from rank 1."""
     table = scene.trace.messages
-    src, dst, op = int(table.src[row]), int(table.dst[row]), table.op[row]
+    src, dst, op = int(table.src[row]), int(table.dst[row]), scene.op(row)
     if not landed:
         return f"{what} from rank {src} never reaches rank {dst}"
     verb = VERBS.get(op, "gets")
@@ -349,10 +349,10 @@ def _carriers(trace: Trace) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def _phases(trace: Trace, messages: dict[int, dict[str, Any]]) -> dict[int, str]:
+def _phases(scene: Scene, messages: dict[int, dict[str, Any]]) -> dict[int, str]:
     """The phase of each message: of the innermost `phase` span in which it was sent (of two that
     meet at that moment the later), else what its receiver does with it."""
-    spans = trace.spans
+    spans = scene.trace.spans
     begun, done = spans.start, spans.end
     rows = np.flatnonzero(spans.kind == "phase")
     rank, lane, start, end = spans.rank[rows], spans.lane[rows], begun[rows], done[rows]
@@ -365,7 +365,7 @@ def _phases(trace: Trace, messages: dict[int, dict[str, Any]]) -> dict[int, str]
             & (start <= begun[span])
             & (end >= done[span])
         ) if span >= 0 else rows[:0]  # fmt: skip
-        op = trace.messages.op[message]
+        op = scene.op(message)
         phases[message] = DOING.get(op, text.short(op))
         if len(around):
             inner = rows[around[np.lexsort((start[around], spans.depth[rows[around]]))[-1]]]

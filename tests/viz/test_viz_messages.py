@@ -216,28 +216,53 @@ def test_messages_that_take_no_time_follow_each_other_too():
     assert [frame.messages for frame in frames] == [(), (0,), (1,), (2,)]
 
 
-def test_a_sender_is_shown_with_what_it_held_when_it_sent():
-    held = [(0.0, 1.0), (1.0, 6.0), (3.0, 31.0)]  # at first, when it sends, later
-    buffers = [
-        {"rank": 0, "index": i, "time": t, "wall": t, "array": np.array([value])}
+def told(message, *buffers):
+    """A Trace of messages of one cell and of what each rank held when: (time, value)."""
+    shots = [
+        {"rank": rank, "index": i, "time": t, "wall": t, "array": np.array([value])}
+        for rank, held in enumerate(buffers)
         for i, (t, value) in enumerate(held)
     ]
-    sends = [{"src": 0, "dst": 1, "sent": 1.5, "received": 2.0, "offset": 0, "count": 1}]
-    start, sent, end = viz.message_frames(Trace(messages=sends, buffers=buffers))
-    assert (start.snapshots, sent.snapshots, end.snapshots) == ({0: 0}, {0: 1}, {0: 2})
+    common = {"offset": 0, "count": 1, "op": "copy"}
+    return Trace(messages=[common | each for each in message], buffers=shots)
 
 
-def test_what_ranks_do_after_the_last_message_is_a_picture_of_its_own():
-    trace = ring(3, 6)
-    assert viz.message_frames(trace)[-1].name == "step 3"
-    shot = trace.buffers[-1]
-    trace.buffers.append({**shot, "index": shot["index"] + 1, "array": shot["array"] / 3})
-    *before, last = viz.message_frames(trace)
-    assert before == viz.message_frames(ring(3, 6))
-    assert (last.name, last.messages) == ("end", ())
-    assert last.snapshots == {**before[-1].snapshots, 2: len(trace.buffers) - 1}
-    figure = viz.messages(trace)
-    assert "what the ranks did by themselves" in figure.frames[-1].layout.annotations[0].text
+def test_a_rank_is_shown_as_it_was_when_it_went_on_to_its_next_message():
+    sends = [
+        {"src": 0, "dst": 1, "sent": 1.5, "received": 2.0},
+        {"src": 1, "dst": 0, "sent": 3.0, "received": 3.5},
+        {"src": 0, "dst": 1, "sent": 5.5, "received": 6.0},
+    ]
+    sender = [(0.0, 1.0), (1.4, 2.0), (2.5, 3.0), (3.6, 4.0), (5.4, 5.0), (9.0, 6.0)]
+    start, *frames = viz.message_frames(told(sends, sender))
+    assert start.snapshots == {0: 0}
+    assert [frame.snapshots[0] for frame in frames] == [2, 4, 5]
+
+
+def test_a_sum_made_after_the_receive_belongs_to_the_step_of_its_message():
+    sends = [
+        {"src": 0, "dst": 1, "sent": 1.0, "received": 2.0},
+        {"src": 1, "dst": 0, "sent": 3.0, "received": 4.0},
+    ]
+    mine, theirs = [(0.9, 1.0), (9.0, 1.0)], [(0.0, 3.0), (2.1, 3.0), (2.9, 4.0), (9.0, 4.0)]
+    trace = told(sends, mine, theirs)
+    assert [frame.snapshots[1] - 2 for frame in viz.message_frames(trace)] == [0, 2, 3]
+    words = viz.messages(trace).frames[1].layout.annotations[0].text
+    assert "rank 0 → rank 1, cell 0, added" in words and "changed" not in words
+
+
+def test_a_message_put_aside_may_be_used_in_any_way_and_as_late_as_the_next_one():
+    sends = [
+        {"src": 0, "dst": 1, "sent": 1.0, "received": 2.0},
+        {"src": 1, "dst": 0, "sent": 3.0, "received": 4.0},
+    ]
+    mine = [(0.9, 1.0), (9.0, 1.0)]
+    doubled = told(sends, mine, [(0.0, 3.0), (2.1, 3.0), (2.9, 6.0), (9.0, 8.0)])
+    words = [frame.layout.annotations[0].text for frame in viz.messages(doubled).frames]
+    assert "delivered" in words[1] and not any("changed" in each for each in words)
+    into = told(sends, mine, [(0.0, 3.0), (2.1, 4.0), (2.9, 4.0), (9.0, 8.0)])
+    words = [frame.layout.annotations[0].text for frame in viz.messages(into).frames]
+    assert "changed, by no message of this step" in words[2].replace("<br>", " ")
 
 
 def test_a_step_is_one_picture_where_some_ranks_get_ahead_of_others():
@@ -391,6 +416,41 @@ def test_hover_tells_contents_and_messages_in_words():
     line = series(figure.frames[1], figure, "message")
     assert line.customdata[0][1].startswith("<b>message 0: rank 0 → rank 1, cells 0–1, added</b>")
     assert "16 bytes" in line.customdata[0][1]
+
+
+def with_a_temporary(comm, length):
+    """A student's ring: each message into a tensor of its own, then added by hand."""
+    import torch
+
+    from dlviz.viz import encode
+
+    tensor = torch.tensor(encode(comm.rank, comm.size, length), dtype=torch.float64)
+    comm.watch(tensor, "chunks")
+    chunks = tensor.chunk(comm.size)
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    for step in range(comm.size - 1):
+        mine, theirs = chunks[(comm.rank - step) % 3], chunks[(comm.rank - step - 1) % 3]
+        sending, temporary = comm.isend(mine, right), torch.empty_like(theirs)
+        comm.recv(temporary, left)
+        theirs += temporary
+        sending.wait()
+
+
+@pytest.mark.slow
+def test_a_real_run_that_adds_by_hand_is_told_as_one_that_adds():
+    trace = dlviz.launch(with_a_temporary, ranks=3, args=(6,)).trace
+    figure, frames = viz.messages(trace), viz.message_frames(trace)
+    first, last = ([trace.buffers[place]["array"] for place in f.snapshots.values()] for f in
+                   frames[1:])  # fmt: skip
+    own = [np.array(viz.encode(rank, 3, 6)) for rank in range(3)]
+    for rank in range(3):
+        chunk = slice(2 * ((rank - 1) % 3), 2 * ((rank - 1) % 3) + 2)
+        np.testing.assert_array_equal(first[rank][chunk], (own[rank] + own[rank - 1])[chunk])
+        whole = slice(2 * ((rank - 2) % 3), 2 * ((rank - 2) % 3) + 2)
+        np.testing.assert_array_equal(last[rank][whole], sum(own)[whole])
+    for picture in figure.frames[1:]:
+        words = picture.layout.annotations[0].text
+        assert words.count("added") == 3 and "to note" not in words
 
 
 def all_reduce(comm, length):
