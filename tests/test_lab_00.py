@@ -31,10 +31,13 @@ def test_the_lab_runs_in_jupyterlab_and_only_the_deadlock_fails(browser, tmp_pat
                 if any(name in last for name in WIDGETS):
                     lab.shown(i).locator(".dlv canvas, .dlv svg").first.wait_for()
                     drawn[i] = "widget"
-            answers = answered(lab, [i for i, kind in drawn.items() if kind == "widget"])
+            widgets = [i for i, kind in drawn.items() if kind == "widget"]
+            answers = answered(lab, widgets)
+            painted = in_the_dark(lab, widgets[1:])
         finally:
             lab.page.close()
 
+    assert all(corner == paper and sum(paper) < 150 for corner, paper in painted), painted
     assert answers["rank 2 after step 2"] == [
         "rank 2, chunk 0: holds rank 0, rank 1, rank 2; contents 31, 62, 93",
         "rank 2, chunk 1: holds rank 1, rank 2; contents 120, 150, 180",
@@ -92,4 +95,29 @@ def answered(lab, widgets):
     few.get_by_label("step", exact=True).select_option("3")
     cells = few.locator(".dlv-ranks td:last-child", has_text="longest:")
     found["longest wait of step 3"] = cells.inner_text()
+    return found
+
+
+def in_the_dark(lab, timelines):
+    """What the Timelines' pictures and their page are painted on after a change of the theme."""
+    lab.page.evaluate(
+        "() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })"
+    )
+    lab.page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
+    found = []
+    for i in timelines:
+        root = lab.shown(i).locator(".dlv[data-theme=dark]")
+        root.wait_for()
+        lab.page.wait_for_timeout(200)
+        found.append(
+            root.evaluate(
+                """root => {
+                    const canvas = root.querySelector(".dlv-canvas");
+                    const [x, y] = [canvas.width - 1, canvas.height - 1];
+                    const corner = canvas.getContext("2d").getImageData(x, y, 1, 1).data;
+                    const paper = getComputedStyle(root).backgroundColor.match(/\\d+/g);
+                    return [[...corner].slice(0, 3), paper.slice(0, 3).map(Number)];
+                }"""
+            )
+        )
     return found

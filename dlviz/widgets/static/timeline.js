@@ -155,15 +155,24 @@ function open({ model, el }) {
   const measure = document.createElement("canvas").getContext("2d");
   measure.font = `11px ${scene.look.font}`;
   const gutter = Math.min(Math.max(40, ...scene.rows.slice(0, 400).map((row) => measure.measureText(row.label).width)) + 14, 180);
-  const geometry = () => ({
-    left: gutter, width: Math.max(scroller.clientWidth - gutter, 50),
-    height: Math.min(scene.height + 4, TALLEST), top: scroller.scrollTop,
-  });
+  let measured = null;
+
+  /** Where the rows lie in the picture; where a notebook has put it aside, where they lay. */
+  function geometry() {
+    if (scroller.clientWidth) {
+      measured = {
+        whole: scroller.clientWidth, left: gutter, width: Math.max(scroller.clientWidth - gutter, 50),
+        height: Math.min(scene.height + 4, TALLEST), top: scroller.scrollTop,
+      };
+    }
+    return measured;
+  }
+
   tall.style.height = `${scene.height + 4 + AXIS}px`;
   scroller.style.maxHeight = `${TALLEST + AXIS}px`;
 
   const draw = oncePerPicture(() => {
-    if (!scroller.clientWidth) return;
+    if (!geometry()) return;
     const view = { ...now, ...geometry() };
     look.fills ??= fillsOf(canvas.getContext("2d"), scene);
     now.list = drawList(scene, view);
@@ -201,8 +210,7 @@ function open({ model, el }) {
   }
 
   function drawOverview() {
-    const width = minimap.clientWidth;
-    if (width) paintWhole(overview, scene, clock(), width, OVERVIEW, look);
+    if (geometry()) paintWhole(overview, scene, clock(), measured.whole, OVERVIEW, look);
   }
 
   function restyle() {
