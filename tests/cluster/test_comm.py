@@ -80,6 +80,7 @@ def test_a_message_can_be_added_to_what_the_tensor_holds():
 def test_the_larger_of_a_message_and_what_the_tensor_holds_can_be_kept():
     def worker(comm):
         matrix = torch.arange(6.0).view(2, 3)
+        comm.watch(matrix)
         columns = matrix[:, 1:]  # not contiguous
         comm.sendrecv(torch.full((2, 2), 3.0), 1 - comm.rank, columns, 1 - comm.rank, op="max")
         return matrix.tolist()
