@@ -34,7 +34,7 @@ CASES = [  # and how many in a row
     ("ring", "racks of 2 x 4", Topology.racks(2, 4, LINK, SLOW), IN_A_ROW),
     ("hierarchical", "racks of 2 x 4", Topology.racks(2, 4, LINK, SLOW), IN_A_ROW),
     ("halving_doubling", "tree of 8", Topology.tree(8, 2, LINK, SLOW, SLOW), IN_A_ROW),
-    ("tree", "tree of 8", Topology.tree(8, 2, LINK, SLOW, SLOW), 1),
+    ("tree", "tree of 8", Topology.tree(8, 2, LINK, SLOW, SLOW), IN_A_ROW),
 ]
 
 
