@@ -197,7 +197,7 @@ class Headers:
         while number < written:
             at = self.slots + number % SLOTS * HEADER
             form = self.memory[at + HEAD.size : at + HEADER]
-            found.append(Mail(*HEAD.unpack_from(self.memory, at), form))
+            found.append(Mail._make((*HEAD.unpack_from(self.memory, at), form)))
             number += 1
         self.cells[self.read] = number
         return found

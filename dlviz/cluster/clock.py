@@ -66,8 +66,9 @@ class DeviceClock:
         self._paths: dict[tuple[int, int], Any] = {}
         self._ledger = None
         if links := len(machine.topology.links):
+            lock = open(ledger, "w")  # noqa: SIM115 (held for the rank's life)
             start, ranks = board.ledger, board.ranks
-            self._ledger = Ledger(board.memory, start, ranks, links, ledger, self.path)
+            self._ledger = Ledger(board.memory, start, ranks, links, lock, self.path)
         self._lock = threading.Lock()
         self._left: deque[Departure] = deque()  # this rank's messages that the ledger has to book
         self._out = 0.0
@@ -104,8 +105,8 @@ class DeviceClock:
         """Whether too many of this rank's messages are on their way for one more."""
         if self._ledger is None or not self._ledger.full(self.rank):
             return False
-        if self._left:
-            self.book(self._left[0])  # so that its receiver can read it
+        for message in self._left:  # so that their receivers can read them
+            self.book(message)
         return True
 
     def has_come(self, message: Departure) -> bool:

@@ -22,7 +22,7 @@ from dlviz.cluster.board import DONE, SYNC, TOTAL, describe, fits, form_of, size
 from dlviz.cluster.clock import sleep_until
 from dlviz.cluster.ledger import moment
 from dlviz.cluster.process import Process, Watched, algorithm_step
-from dlviz.cluster.requests import POLL, ReceiveRequest, SendRequest, name_of, wire_of
+from dlviz.cluster.requests import POLL, REDUCE, ReceiveRequest, SendRequest, name_of, wire_of
 from dlviz.cluster.waits import TAG_BITS, TAGS
 from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
@@ -66,8 +66,8 @@ class Comm(Collectives):
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
     ) -> ReceiveRequest:
         """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with
-        op="add" the message is added to what the tensor holds. ValueError where shape or dtype
-        cannot take the message."""
+        op="add" the message is added to what the tensor holds, with op="max" the larger of both
+        is kept in each element. ValueError where shape or dtype cannot take the message."""
         clock = self.recorder.lane.clock
         ahead = NAN if clock is None else clock.free
         return self._receive(tensor, self._peer(src, "src"), self._tag(tag), op, ahead)
@@ -151,8 +151,8 @@ class Comm(Collectives):
     def _receive(
         self, tensor: torch.Tensor, peer: int, tag: int, op: str, ahead: float
     ) -> ReceiveRequest:
-        if op not in ("copy", "add"):
-            raise ValueError(f"op={op!r} is no way to receive: use 'copy' or 'add'.")
+        if op not in REDUCE:
+            raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
         process, mail = self.process, self.process.mail
         process.snapshot()
         form = form_of(tensor.shape, tensor.dtype)

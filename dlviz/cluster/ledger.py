@@ -29,6 +29,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from mmap import mmap
+from typing import IO
 
 from dlviz.machine.topology import Path
 
@@ -76,13 +77,13 @@ class Ledger:
         start: int,
         ranks: int,
         links: int,
-        file: str,
+        file: IO[str],
         path: Callable[[int, int], Path],
     ):
         self._memory = memory
         self._links = start
         self._ranks = [start + links * LINK.size + rank * RANK for rank in range(ranks)]
-        self._file = open(file, "w")  # noqa: SIM115 (held for the rank's life)
+        self._file = file
         self._path = path
         self._lock = threading.Lock()
 
@@ -92,7 +93,8 @@ class Ledger:
             free, entered, booked = self._port(src)
             self._write(src, entered, dst, nbytes, ready, math.nan, math.nan)
             PORT.pack_into(self._memory, self._ranks[src], free, entered + 1, booked)
-            return Departure(src, entered, math.nan, self._earliest(src, entered))
+            stamp = max(free, ready) + self._seconds(src, entered)
+            return Departure(src, entered, math.nan, stamp)
 
     def look(self, message: Departure, now: float, reader: int) -> None:
         """Bring a message up to date: book it, and all that come before it, where that is clear at

@@ -6,6 +6,7 @@ is posted for the parent to see, recorded, and on a paced run held to the device
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from dlviz.cluster.process import Process
 
 POLL = 2e-5  # s between two looks at the board
+# What becomes of a message where it lands.
+REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "copy": torch.Tensor.copy_,
+    "add": torch.Tensor.add_,
+    "max": lambda kept, came: torch.maximum(kept, came, out=kept),
+}
 ACK = 1 << 30  # tag of the message that tells a synchronous sender when its message was taken
 
 
@@ -126,7 +133,7 @@ class ReceiveRequest(Request):
     __slots__ = ("direct", "op", "told")
 
     def wait(self) -> None:
-        """Return when the message is in the tensor (added to it, where op="add")."""
+        """Return when the message is in the tensor (or reduced with what that held)."""
         process = self._process
         if self in process.pending:
             fields = {"peer": self.peer, "message": self.message}
@@ -154,12 +161,9 @@ class ReceiveRequest(Request):
         wall = perf_counter_ns()
         if not self.direct:
             target = tensor.detach()
-            if self.op == "add":
-                target.add_(self._wire if tensor.is_cpu else self._wire.to(tensor.device))
-                if clock is not None:
-                    clock.free += process.gamma * tensor.nbytes
-            else:
-                target.copy_(self._wire)
+            REDUCE[self.op](target, self._wire if tensor.is_cpu else self._wire.to(tensor.device))
+            if clock is not None and self.op != "copy":
+                clock.free += process.gamma * tensor.nbytes
             process.give_back(self._wire)
         if process.recorder.on:
             offset = process.locate(tensor)

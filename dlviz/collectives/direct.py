@@ -20,7 +20,8 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import chunks_of, flattened, receive, reduced
+from dlviz.cluster.requests import REDUCE
+from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
@@ -34,15 +35,13 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
         own = row.clone()
         row.fill_(0 if way == "add" else _lowest(row.dtype))
         with comm.span("phase", "exchange", round=0):
-            receives = {rank: receive(comm, row, rank, way) for rank in _others(comm)}
+            receives = {rank: comm.irecv(row, rank, op=way) for rank in _others(comm)}
             sends = [comm.isend(own, rank) for rank in _others(comm)]
             for rank in range(comm.size):
-                if rank != comm.rank:
-                    receives[rank].wait()
-                elif way == "add":
-                    row.add_(own)
+                if rank == comm.rank:
+                    REDUCE[way](row, own)
                 else:
-                    torch.maximum(row, own, out=row)
+                    receives[rank].wait()
             comm.process.snapshot()  # of a watched tensor: the last one to add may be this rank
             for send in sends:
                 send.wait()

@@ -155,5 +155,6 @@ def row(rank: int, lane: str) -> str:
 
 
 def done(op: str) -> str:
-    """What became of a message's elements where they landed: added, copied."""
-    return {"add": "added", "copy": "copied", "": "delivered"}.get(op, short(op))
+    """What became of a message's elements where they landed: added, copied, the larger kept."""
+    words = {"add": "added", "copy": "copied", "max": "larger kept", "": "delivered"}
+    return words.get(op, short(op))
