@@ -30,7 +30,7 @@ TOPOLOGIES = {
     "tree": "a tree of switches, two below each",
 }
 SIZES = [round(64 * 2 ** (k / 2)) for k in range(45)]  # bytes: 64 to 256 MiB
-PLAYED = SIZES[::6] + SIZES[-1:]  # where lines are played; straight in between
+COARSE = SIZES[::11]  # where lines are played while the reader moves on; straight in between
 RANKS = (2, 16)
 RUNNABLE = 8  # ranks
 SHORTEST = 10e-3  # s: what a paced message takes at least
@@ -60,9 +60,11 @@ def check(**values: Any) -> None:
         raise ValueError("alpha and beta are both 0: a message has to take some time.")
 
 
-def lines_of(ranks: int, alpha: float, beta: float, gamma: float, topology: str) -> dict[str, Any]:
+def lines_of(
+    ranks: int, alpha: float, beta: float, gamma: float, topology: str, fine: bool
+) -> dict[str, Any]:
     """The lines over size, where another becomes the cheapest, and the map of winners."""
-    lines = curves(ranks, alpha, beta, gamma, topology)
+    lines = curves(ranks, alpha, beta, gamma, topology, fine)
     flat = [name for name in ALGORITHMS if name != "hierarchical"]  # one node: the ring
     winners = [
         cheapest(np.array([closed(name, p, alpha, beta, gamma) for name in flat])).tolist()
@@ -86,19 +88,20 @@ def rates(ranks: int, nbytes: Any, seconds: Any) -> list[Any]:
 
 
 def curves(
-    ranks: int, alpha: float, beta: float, gamma: float, topology: str, **_: Any
+    ranks: int, alpha: float, beta: float, gamma: float, topology: str, fine: bool
 ) -> dict[str, np.ndarray]:
-    """Seconds of each algorithm at each of SIZES."""
+    """Seconds of each algorithm at each of SIZES; where they are played and not to be `fine`, at
+    COARSE alone."""
     if topology == "switch":
         return {name: closed(name, ranks, alpha, beta, gamma) for name in ALGORITHMS}
-    found = {}
-    for name in ALGORITHMS:
-        took = [
-            metrics.makespan(simulated(name, ranks, nbytes, alpha, beta, gamma, topology))
-            for nbytes in PLAYED
-        ]
-        found[name] = np.interp(SIZES, PLAYED, took)
-    return found
+    at = SIZES if fine else COARSE
+    link = (alpha, beta, gamma, topology)
+    return {
+        name: np.interp(
+            SIZES, at, [metrics.makespan(simulated(name, ranks, size, *link)) for size in at]
+        )
+        for name in ALGORITHMS
+    }
 
 
 def closed(name: str, ranks: int, alpha: float, beta: float, gamma: float) -> np.ndarray:

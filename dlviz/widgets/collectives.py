@@ -6,7 +6,7 @@
         Run it: the same on real ranks, paced; measured beside predicted
 
 On a switch the lines are the closed forms of `dlviz.sim.collective_seconds`; on another topology
-each is played message by message at a few sizes. The arithmetic is in all_reduce.py.
+each is played message by message. The arithmetic is in all_reduce.py.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from dlviz.viz.costs import dash_of
 from dlviz.viz.scene import Scene
 from dlviz.widgets.all_reduce import (
     ALGORITHMS,
+    COARSE,
     FIELDS,
-    PLAYED,
     RANKS,
     RUNNABLE,
     SIZES,
     TOPOLOGIES,
     check,
-    curves,
     lines_of,
     played,
     prediction,
@@ -87,6 +86,7 @@ class CollectiveExplorer(View):
         self._trace = played(**self._now)  # all that the widget shows bears its name
         self._model: dict[str, Any] = {}
         self._answers = self._ran = 0
+        self._settled = True
         self._run: dict[str, Any] | None = None
         super().__init__(self._trace, self._told(), theme)
         with self.hold_trait_notifications():
@@ -102,7 +102,10 @@ class CollectiveExplorer(View):
         return self._run["measured"] if self._run and "measured" in self._run else None
 
     def play(self) -> None:
-        """Show the messages of what is chosen now; the front end asks once the reader pauses."""
+        """Show the messages of what is chosen now, and the lines as fine as they can be; the front
+        end asks once the reader pauses."""
+        self._settled = True
+        self._show()
         self.player = self._played(played(**self._now))
 
     def run(self) -> None:
@@ -116,6 +119,7 @@ class CollectiveExplorer(View):
 
     def kept(self) -> dict[str, Any]:
         """All that a page without a kernel can show: the messages of every algorithm too."""
+        self.play()
         traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
         players = {name: self._played(trace, name) for name, trace in traces.items()}
         own = {name: self._now[name] for name in CONTROLS}
@@ -127,7 +131,8 @@ class CollectiveExplorer(View):
         from dlviz.viz.print import costs
 
         theme = "dark" if self.theme == "dark" else "light"
-        lines, title = curves(**self._now), self._title()
+        self.play()
+        lines, title = self._model["curves"], self._title()
         return costs(SIZES, lines, at=self._now["nbytes"], theme=theme, title=title)
 
     def _changed(self, change: Any) -> None:
@@ -139,7 +144,7 @@ class CollectiveExplorer(View):
         except ValueError as error:
             self._show(str(error))
             return
-        self._now, self._run = new, None
+        self._now, self._run, self._settled = new, None, False
         self._show()
 
     def _show(self, error: str = "") -> None:
@@ -157,13 +162,14 @@ class CollectiveExplorer(View):
         """All that the front end draws, but for the messages."""
         now = self._now
         link = {name: now[name] for name in ("ranks", *FIELDS, "topology")}
-        if self._model.get("link") != link:  # neither size nor algorithm changes the lines
-            self._model = {"link": link, **lines_of(**link)}
+        fine = self._settled or (self._model.get("fine", False) and self._model["link"] == link)
+        if (self._model.get("link"), self._model.get("fine")) != (link, fine):
+            self._model = {"link": link, "fine": fine, **lines_of(**link, fine=fine)}
         self._answers += 1
         here = {name: prediction(**{**now, "algorithm": name}) for name in ALGORITHMS}
         return {
             "title": "Which all-reduce is cheapest?",
-            "lines": [notes(now["topology"])],
+            "lines": [notes(now["topology"], fine)],
             "controls": now,
             "error": error,
             "algorithms": list(ALGORITHMS),
@@ -172,7 +178,8 @@ class CollectiveExplorer(View):
             "styles": {theme: [dash_of(i, theme) for i in range(len(ALGORITHMS))] for theme in
                        ("light", "dark")},
             "sizes": SIZES,
-            **{name: value for name, value in self._model.items() if name != "link"},
+            **{name: self._model[name] for name in ("curves", "at", "crossovers", "map")},
+            "settled": self._settled,
             "now": {name: rates(now["ranks"], now["nbytes"], took) for name, took in here.items()},
             "run": self._run,
             "ran": self._ran,
@@ -180,10 +187,9 @@ class CollectiveExplorer(View):
         }  # fmt: skip
 
 
-def notes(topology: str) -> str:
+def notes(topology: str, fine: bool) -> str:
+    """Where the lines come from."""
     if topology == "switch":
         return "On a switch: the closed forms of the alpha-beta-gamma model."
-    return (
-        f"On {TOPOLOGIES[topology]}: each algorithm played message by message at {len(PLAYED)} "
-        "sizes, straight in between."
-    )
+    told = f"On {TOPOLOGIES[topology]}: each algorithm played message by message"
+    return told + ("." if fine else f" at {len(COARSE)} sizes so far, straight in between.")

@@ -15,7 +15,7 @@ from dlviz.viz.scene import Scene
 from dlviz.widgets import CollectiveExplorer
 from dlviz.widgets.all_reduce import (
     ALGORITHMS,
-    PLAYED,
+    COARSE,
     SIZES,
     TOPOLOGIES,
     cells_of,
@@ -82,16 +82,25 @@ def test_the_map_names_the_cheapest_at_every_ranks_and_size():
 
 @pytest.mark.parametrize("topology", [name for name in TOPOLOGIES if name != "switch"])
 @pytest.mark.parametrize("ranks", [4, 5])
-def test_on_other_topologies_the_lines_are_played(topology, ranks):
-    told = state(CollectiveExplorer(ranks=ranks, topology=topology))
-    where = [SIZES.index(size) for size in PLAYED]
+def test_on_other_topologies_the_lines_are_played_finely_once_the_reader_pauses(topology, ranks):
+    def expected(name, sizes):
+        each = [simulated(name, ranks, size, topology=topology, **LINK) for size in sizes]
+        return [metrics.makespan(trace) for trace in each]
+
+    explorer = CollectiveExplorer(ranks=ranks)
+    explorer.topology = topology
+    coarse = state(explorer)
+    assert not coarse["settled"] and "at 5 sizes so far" in coarse["lines"][0]
+    explorer.wanted += 1
+    fine = state(explorer)
+    assert fine["settled"] and fine["lines"][0].endswith("played message by message.")
+    where = [SIZES.index(size) for size in COARSE]
     for name in ALGORITHMS:
-        expected = [
-            metrics.makespan(simulated(name, ranks, n, topology=topology, **LINK)) for n in PLAYED
-        ]
-        found = np.array(told["curves"][name])[where]
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
-    assert "played message by message" in told["lines"][0]
+        found = np.array(coarse["curves"][name])[where]
+        np.testing.assert_allclose(found, expected(name, COARSE), rtol=1e-12)
+        assert fine["curves"][name] == pytest.approx(expected(name, SIZES), rel=1e-12)
+    explorer.nbytes = SIZES[3]
+    assert state(explorer)["curves"] == fine["curves"]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -94,7 +94,8 @@ function render({ model, el }) {
     waiting[name] = value;
     if (live) ask();
     else if (name === "algorithm") messages.show(model.get("players")[value]);
-    draw();
+    if (["algorithm", "nbytes"].includes(name)) draw();
+    else drawControls(); // the pictures wait for the kernel's numbers
   }
 
   function ask() {
@@ -113,7 +114,7 @@ function render({ model, el }) {
     running = running && state.ran === ranBefore;
     now = { ...state.controls, ...(state.error ? asTyped() : {}), ...waiting };
     if (live) ask();
-    if (asked == null && !state.error) want();
+    if (asked == null && !state.error && !state.settled) want();
     draw();
     if (state.error) frame.say(state.error);
     else if (state.run && !running) frame.say(result.textContent);
@@ -123,7 +124,7 @@ function render({ model, el }) {
   function want() {
     clearTimeout(pause);
     pause = setTimeout(() => {
-      if (asked != null || model.get("wanted") === state.answer) return;
+      if (asked != null || state.settled) return;
       model.set("wanted", state.answer);
       model.save_changes();
     }, PAUSE);
@@ -162,7 +163,7 @@ function render({ model, el }) {
     return { stroke: color, "stroke-dasharray": DASHES[dash] };
   }
 
-  function draw() {
+  function drawControls() {
     algorithm.value = now.algorithm;
     topology.value = now.topology;
     if (document.activeElement !== ranks) ranks.value = String(now.ranks);
@@ -175,6 +176,10 @@ function render({ model, el }) {
       const shown = typeof now[name] === "number" ? String(Number((now[name] / Number(`1${power}`)).toPrecision(6))) : now[name];
       if (document.activeElement !== box) box.value = shown;
     }
+  }
+
+  function draw() {
+    drawControls();
     write(trouble, state.error);
     write(about, state.lines.join(" "));
     write(start, running ? "running …" : "▶ Run it");
