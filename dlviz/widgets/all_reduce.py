@@ -44,7 +44,7 @@ def check(**values: Any) -> None:
     algorithm, topology = values["algorithm"], values["topology"]
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm={algorithm!r} is none: use one of {', '.join(ALGORITHMS)}.")
-    if topology not in TOPOLOGIES:
+    if topology not in [*TOPOLOGIES]:
         raise ValueError(f"topology={topology!r} is none: use one of {', '.join(TOPOLOGIES)}.")
     low, high = RANKS
     for name, least, most in (("ranks", low, high), ("nbytes", SIZES[0], SIZES[-1])):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import node
 import numpy as np
@@ -169,6 +170,7 @@ def test_the_messages_follow_when_they_are_asked_for():
     [
         ({"algorithm": "rings"}, "algorithm='rings' is none: use one of ring, "),
         ({"topology": "mesh"}, "topology='mesh' is none: use one of switch, "),
+        ({"topology": []}, "topology=\\[\\] is none: use one of switch, "),
         ({"ranks": 1}, "ranks=1 has to be a whole number, 2 to 16"),
         ({"ranks": 4.5}, "ranks=4.5 has to be a whole number"),
         ({"nbytes": 0}, "nbytes=0 has to be a whole number, 64 to "),
@@ -186,7 +188,7 @@ def test_a_value_that_cannot_be_is_told_in_one_sentence_and_changes_nothing_else
     for name, value in wrong.items():
         setattr(explorer, name, value)
     told = state(explorer)
-    assert law in told["error"] and "\n" not in told["error"]
+    assert re.search(law, told["error"]) and "\n" not in told["error"]
     if len(wrong) == 1:
         assert told["curves"] == before["curves"]
     for name in wrong:
