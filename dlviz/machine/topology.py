@@ -53,7 +53,7 @@ class Topology:
     levels: tuple[Link, ...]
 
     def __str__(self) -> str:
-        shape = {"ring": "in a ring", "racks": f"in {self.ranks // self.sizes[0]} racks"}
+        shape = {"ring": "in a ring", "racks": f"in {-(-self.ranks // self.sizes[0])} racks"}
         return shape.get(self.kind, f"on a {self.kind}")
 
     @staticmethod

@@ -87,14 +87,17 @@ def costs(
         took = [np.interp(size, sizes, lines[after]) for size, _, after in crossed]
         series.append(_diamonds(crossed, at, height(at, np.array(took)), theme))
     drawn = np.concatenate([np.zeros(0), *(np.asarray(line.y) for line in series)])
-    heading = text.heading(title or "Cost over size", "<br>".join(_sentences(crossed, lines, show)))
+    told = [*filter(None, [SAYS[show]]), *winners(crossed, lines)]
+    heading = text.heading(
+        title or "Cost over size", "<br>".join(text.wrap(line, text.LINE) for line in told)
+    )
     figure = go.Figure(series)
     figure.update_layout(
         template=palette.template(theme),
         title=heading["title"],
         margin={**heading["margin"], "b": 60},
         height=heading["margin"]["t"] + 400,
-        xaxis={"title": "size", "type": "log", **ticks(sizes, BYTES, _size)},
+        xaxis={"title": "size", "type": "log", **ticks(sizes, BYTES, size_of)},
         yaxis={"title": SHOWN[show], "type": "log", **ticks(drawn, TENS, said)},
     )
     return figure
@@ -223,31 +226,30 @@ def _diamonds(
         mode="markers",
         marker={"symbol": "diamond", "size": 11, "color": colors["paper"],
                 "line": {"color": colors["ink"], "width": 2}},
-        customdata=[f"from {_size(size)} on <b>{text.cut(after)}</b><br>below it {text.cut(before)}"
-                    for size, before, after in crossed],
+        customdata=[f"from {size_of(at)} on <b>{text.cut(after)}</b><br>below it {text.cut(before)}"
+                    for at, before, after in crossed],
         hovertemplate="%{customdata}<extra></extra>",
     )  # fmt: skip
 
 
 def _told(name: str, x: np.ndarray, y: np.ndarray, said: Callable[[float], str]) -> list[str]:
     pairs = zip(x.tolist(), y.tolist(), strict=True)
-    return [f"<b>{text.cut(name, 40)}</b><br>{_size(size)}: {said(value)}" for size, value in pairs]
+    return [
+        f"<b>{text.cut(name, 40)}</b><br>{size_of(size)}: {said(value)}" for size, value in pairs
+    ]
 
 
-def _sentences(
-    crossed: list[tuple[float, str, str]], lines: Mapping[str, np.ndarray], show: str
-) -> list[str]:
-    """Which is cheapest from where on, and what a bandwidth means."""
-    told = [SAYS[show]] if SAYS[show] else []
-    if lines:
-        first = crossed[0][1] if crossed else [*lines][cheapest(np.array([*lines.values()]))[0]]
-        parts = [f"cheapest: {first}"]
-        parts += [f"from {_size(size)} on {after}" for size, _, after in crossed]
-        told.append(", ".join(parts))
-    return [text.wrap(line, text.LINE) for line in told]
+def winners(crossed: list[tuple[float, str, str]], lines: Mapping[str, np.ndarray]) -> list[str]:
+    """Which is cheapest from where on, in a sentence."""
+    if not lines:
+        return []
+    first = crossed[0][1] if crossed else [*lines][cheapest(np.array([*lines.values()]))[0]]
+    parts = [f"from {size_of(size)} on {after}" for size, _, after in crossed]
+    return [", ".join([f"cheapest: {first}", *parts])]
 
 
-def _size(nbytes: float) -> str:
+def size_of(nbytes: float) -> str:
+    """A size in words, whole where it is: 4 KiB."""
     return text.nbytes(round(nbytes)).replace(".0 ", " ")
 
 

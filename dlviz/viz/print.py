@@ -22,6 +22,7 @@ from dlviz.viz.contributions import UNKNOWN
 from dlviz.viz.frames import Frame
 from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, laid_out, longest
+from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.scene import RULED, Run, Scene
 from dlviz.viz.steps import spans_in
 from dlviz.viz.timeline import ARROWS

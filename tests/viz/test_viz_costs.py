@@ -132,3 +132,16 @@ def test_names_are_shown_as_written():
     figure = viz.costs([1, 2], {"<b>%{x}": [1, 2]}, measured={"<i>": [(1, 1)]})
     written = figure.to_json()
     assert "<b>%{x}" not in written and "<i>" not in written
+
+
+def test_on_paper_the_lines_are_the_same_and_the_size_is_marked():
+    given = priced(4)
+    figure = viz.print.costs(SIZES, given, at=2**20, theme="dark")
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == len(SIZES)]
+    for line, (name, seconds) in zip(lines, given.items(), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), seconds, err_msg=name)
+    assert len({(line.get_color(), str(line.get_linestyle())) for line in lines}) == len(given)
+    diamonds, mark = figure.axes[0].lines[len(lines) :]
+    assert list(diamonds.get_xdata()) == [viz.crossovers(SIZES, given)[0][0]]
+    assert list(mark.get_xdata()) == [2**20, 2**20]
+    assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"

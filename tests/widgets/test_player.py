@@ -159,6 +159,8 @@ def test_links_follow_the_topology():
     assert [[own["rank"] for own in group] for group in racks["groups"]] == [
         [0, 1, 2, 3], [4, 5, 6, 7],
     ]  # fmt: skip
+    spots = [(own["x"], own["y"]) for own in racks["nodes"]]
+    assert np.hypot(*np.subtract(spots[3], spots[4])) > np.hypot(*np.subtract(spots[2], spots[3]))
     tree = ends(places(range(8), TREE))
     assert tree[:8] == [(rank, f"hub {rank // 2}") for rank in range(8)]
     assert tree[8:12] == [(f"hub {low}", f"hub {4 + low // 2}") for low in range(4)]

@@ -11,7 +11,8 @@ const BEAT = 1600; // ms between two steps at speed 1
 const SPOKEN = 4; // messages read out per step
 const HINT = "Point at a message, a chunk or a rank to see what belongs to it.";
 
-function render({ model, el }) {
+/** Shows a model's messages in `el`, anew at each change of its state; returns what ends it. */
+export function showMessages({ model, el }) {
   let shown = { number: 0, speed: SPEEDS.indexOf(1) };
   let player = build();
 
@@ -341,4 +342,4 @@ function playerOf(model, el, { number, speed }, remember) {
   };
 }
 
-export default { render };
+export default { render: showMessages };
