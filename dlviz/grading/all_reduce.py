@@ -43,8 +43,7 @@ def check_reduce_scatter(reduce_scatter: Function, ranks: Sequence[int] = RANKS)
     """After reduce_scatter each rank holds one whole chunk, and together they hold them all."""
 
     def check(n: int) -> None:
-        for cells in (3 * n, 2 * n + 1):
-            _check_scattered(attempt(n, cells, [reduce_scatter]))
+        _check_scattered(attempt(n, 3 * n, [reduce_scatter]))
 
     _on_each(ranks, check)
     _passed("after reduce_scatter each rank holds one whole chunk", ranks)
@@ -95,9 +94,10 @@ def check_steps(
         _check_sends(trace, n)
         table = trace.messages
         expected = f"2(n-1) = {2 * (n - 1)} steps, each rank sending to its right neighbour"
-        astray = np.flatnonzero(table.dst != (table.src + 1) % n)
-        if len(astray):
-            src, dst = int(table.src[astray[0]]), int(table.dst[astray[0]])
+        pairs = set(zip(table.src.tolist(), table.dst.tolist(), strict=True))
+        astray = sorted((src, dst) for src, dst in pairs if dst != (src + 1) % n)
+        if astray:
+            src, dst = astray[0]
             raise CheckFailed(
                 f"on {n} ranks, rank {src} sent to rank {dst}",
                 f"{expected}, rank {(src + 1) % n}",
@@ -107,7 +107,7 @@ def check_steps(
         steps = _steps(trace)
         if steps != 2 * (n - 1):
             raise CheckFailed(
-                f"on {n} ranks, {steps} steps",
+                f"on {n} ranks, {steps} step{'s' * (steps != 1)}",
                 expected,
                 "a chunk has to come past every other rank once to be whole, and once more to be "
                 "known to all. How many steps does each of your loops take?"
@@ -262,15 +262,15 @@ def _why_not_scattered(tried: Attempt) -> str:
             f"rank {owner} holds whole chunks and others hold none: each rank has to end with one, "
             "so each has to do its share of the adding."
         )
-    if (counts > 1).any():
-        return (
-            "a contribution was added twice. Follow one chunk round the ring: what does a rank "
-            "pass on in the step after it has added to a chunk?"
-        )
     if (counts < 0).any():
         return (
             "cells hold what is no sum of their own values: a chunk was added to another one. "
             "Which chunk arrives, and which one is it added to?"
+        )
+    if (counts > 1).any():
+        return (
+            "a contribution was added twice. Follow one chunk round the ring: what does a rank "
+            "pass on in the step after it has added to a chunk?"
         )
     if (own == 0).any():
         return "a rank's own share of a chunk is gone: what arrives must not replace it."

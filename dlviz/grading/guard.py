@@ -48,7 +48,7 @@ class _Request:
     waited = False
 
     def __init__(self, tensor: torch.Tensor, copy: torch.Tensor, request: Any):
-        file, line = caller(3)
+        file, line = caller(0)
         self.where = f"{file}:{line}"
         self.tensor = tensor
         self.copy = copy
@@ -64,7 +64,7 @@ class Sending(_Request):
         self.request.wait()
 
     def fault(self) -> str:
-        if self.written or not self.waited and not _same(self.tensor, self.copy):
+        if self.written:
             return (
                 "wrote into a tensor that was still being sent; the send began at "
                 f"{show_line(self.where)}"

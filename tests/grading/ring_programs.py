@@ -167,10 +167,11 @@ def exchanges_across(comm, chunks):  # a butterfly: partners differ in one bit
 
 def writes_into_what_it_sends(comm, chunks):
     n, (left, right) = comm.size, neighbours(comm)
-    passing = chunks[comm.rank].clone()
+    passing = torch.zeros(max(map(len, chunks)), dtype=chunks[0].dtype)
+    passing[: len(chunks[comm.rank])] = chunks[comm.rank]
     for step in range(n - 1):
-        sending = comm.isend(passing, right)
-        mine = chunks[(comm.rank - step - 1) % n]
+        outgoing, mine = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
+        sending = comm.isend(passing[: len(outgoing)], right)
         comm.recv(passing[: len(mine)], left)
         mine += passing[: len(mine)]
         passing[: len(mine)] = mine
