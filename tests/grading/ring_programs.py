@@ -1,0 +1,342 @@
+"""Ring all-reduces as students write them, right and wrong, each a reduce-scatter or an all-gather
+on the chunks of a rank's tensor. Imports nothing but torch: every rank loads this file."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+
+def neighbours(comm):
+    return (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+
+
+def scatter(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        sending = comm.isend(chunks[(comm.rank - step) % n], right)
+        comm.recv(arriving, left)
+        sending.wait()
+        mine += arriving
+
+
+def gather(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        sending = comm.isend(chunks[(comm.rank - step + 1) % n], right)
+        comm.recv(chunks[(comm.rank - step) % n], left)
+        sending.wait()
+
+
+# -- right ones ------------------------------------------------------------------------------------
+
+
+def scatter_by_sendrecv(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        outgoing, mine = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(outgoing, right, mine, left, op="add")
+
+
+def gather_posted_before(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    order = [chunks[(comm.rank + 1 - step) % n] for step in range(n)]
+    arrivals = [comm.irecv(chunk, left) for chunk in order[1:]]
+    sends = []
+    for chunk, arrival in zip(order, arrivals, strict=False):
+        sends.append(comm.isend(chunk, right))
+        arrival.wait()
+    for send in sends:
+        send.wait()
+
+
+def scatter_begun_elsewhere(comm, chunks):  # rank r ends with chunk r, not r + 1
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 2) % n]
+        comm.sendrecv(chunks[(comm.rank - step - 1) % n], right, mine, left, op="add")
+
+
+def gather_begun_elsewhere(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        arriving = chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, arriving, left)
+
+
+# -- wrong ones ------------------------------------------------------------------------------------
+
+
+def adds_to_the_chunk_it_sent(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step) % n]
+        arriving = torch.empty_like(chunks[(comm.rank - step - 1) % n])
+        sending = comm.isend(mine, right)
+        comm.recv(arriving, left)
+        sending.wait()
+        mine[: len(arriving)] += arriving[: len(mine)]
+
+
+def sends_before_anyone_receives(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        comm.send(chunks[(comm.rank - step) % n], right)
+        comm.recv(arriving, left)
+        mine += arriving
+
+
+def receives_before_anyone_sends(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        comm.recv(arriving, left)
+        comm.send(chunks[(comm.rank - step) % n], right)
+        mine += arriving
+
+
+def broadcasts_everything(comm, chunks):
+    own = torch.cat(chunks)
+    others = [rank for rank in range(comm.size) if rank != comm.rank]
+    sends = [comm.isend(own, rank) for rank in others]
+    for rank in others:
+        arriving = torch.empty_like(own)
+        comm.recv(arriving, rank)
+        for chunk, part in zip(chunks, arriving.tensor_split(comm.size), strict=True):
+            chunk += part
+    for send in sends:
+        send.wait()
+
+
+def nothing(comm, chunks):
+    pass
+
+
+def scatter_without_the_last_step(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 2):
+        mine = chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, mine, left, op="add")
+
+
+def gather_without_the_last_step(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 2):
+        arriving = chunks[(comm.rank - step) % n]
+        comm.sendrecv(chunks[(comm.rank - step + 1) % n], right, arriving, left)
+
+
+def scatter_by_masks(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        outgoing, mine = chunks[comm.rank - step & n - 1], chunks[comm.rank - step - 1 & n - 1]
+        arriving = torch.zeros_like(mine)
+        sending = comm.isend(outgoing, right)
+        comm.recv(arriving, left)
+        sending.wait()
+        mine += arriving
+
+
+def gather_by_masks(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        arriving = torch.zeros_like(chunks[comm.rank - step & n - 1])
+        sending = comm.isend(chunks[comm.rank - step + 1 & n - 1], right)
+        comm.recv(arriving, left)
+        sending.wait()
+        chunks[comm.rank - step & n - 1].copy_(arriving)
+
+
+def exchanges_across(comm, chunks):  # a butterfly: partners differ in one bit
+    distance = 1
+    while distance < comm.size:
+        partner = comm.rank ^ distance
+        own = torch.cat(chunks)
+        arriving = torch.empty_like(own)
+        comm.sendrecv(own, partner, arriving, partner)
+        for chunk, part in zip(chunks, arriving.tensor_split(comm.size), strict=True):
+            chunk += part
+        distance *= 2
+
+
+def writes_into_what_it_sends(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    passing = torch.zeros(max(map(len, chunks)), dtype=chunks[0].dtype)
+    passing[: len(chunks[comm.rank])] = chunks[comm.rank]
+    for step in range(n - 1):
+        outgoing, mine = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
+        sending = comm.isend(passing[: len(outgoing)], right)
+        comm.recv(passing[: len(mine)], left)
+        mine += passing[: len(mine)]
+        passing[: len(mine)] = mine
+        sending.wait()
+
+
+def never_waits(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        comm.isend(chunks[(comm.rank - step) % n], right)
+        comm.recv(arriving, left)
+        mine += arriving
+
+
+def reads_before_it_has_arrived(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.zeros_like(mine)
+        receiving = comm.irecv(arriving, left)
+        sending = comm.isend(chunks[(comm.rank - step) % n], right)
+        mine += arriving
+        receiving.wait()
+        sending.wait()
+
+
+def sends_twice(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        outgoing, mine = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
+        arriving = mine.repeat(2)
+        sending = comm.isend(outgoing.repeat(2), right)
+        comm.recv(arriving, left)
+        sending.wait()
+        mine += arriving[: len(mine)]
+
+
+def gather_twice(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step) % n]
+        arriving = mine.repeat(2)
+        sending = comm.isend(chunks[(comm.rank - step + 1) % n].repeat(2), right)
+        comm.recv(arriving, left)
+        sending.wait()
+        mine.copy_(arriving[: len(mine)])
+
+
+def sums_on_rank_0(comm, chunks):
+    for chunk in chunks:
+        for rank in range(1, comm.size):
+            if comm.rank == 0:
+                arriving = torch.empty_like(chunk)
+                comm.recv(arriving, rank)
+                chunk += arriving
+            elif comm.rank == rank:
+                comm.send(chunk, 0)
+
+
+def spreads_from_rank_0(comm, chunks):
+    for chunk in chunks:
+        for rank in range(1, comm.size):
+            if comm.rank == 0:
+                comm.send(chunk, rank)
+            elif comm.rank == rank:
+                comm.recv(chunk, 0)
+
+
+def scatters_directly(comm, chunks):
+    n, mine = comm.size, chunks[(comm.rank + 1) % comm.size]
+    others = [rank for rank in range(n) if rank != comm.rank]
+    sends = [comm.isend(chunks[(rank + 1) % n], rank) for rank in others]
+    for rank in others:
+        arriving = torch.empty_like(mine)
+        comm.recv(arriving, rank)
+        mine += arriving
+    for send in sends:
+        send.wait()
+
+
+def gathers_directly(comm, chunks):
+    n, others = comm.size, [rank for rank in range(comm.size) if rank != comm.rank]
+    sends = [comm.isend(chunks[(comm.rank + 1) % n], rank) for rank in others]
+    for rank in others:
+        comm.recv(chunks[(rank + 1) % n], rank)
+    for send in sends:
+        send.wait()
+
+
+def takes_turns(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        outgoing, mine = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        if comm.rank % 2 == 0:
+            comm.send(outgoing, right)
+            comm.recv(arriving, left)
+        else:
+            comm.recv(arriving, left)
+            comm.send(outgoing, right)
+        mine += arriving
+
+
+def scatter_by_the_backend(comm, chunks):
+    for chunk in chunks:
+        comm.all_reduce(chunk)
+
+
+def scatter_out_of_place(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        here = (comm.rank - step - 1) % n
+        arriving = torch.empty_like(chunks[here])
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, arriving, left)
+        chunks[here] = chunks[here] + arriving
+
+
+def gather_out_of_place(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        here = (comm.rank - step) % n
+        arriving = torch.empty_like(chunks[here])
+        comm.sendrecv(chunks[(comm.rank - step + 1) % n], right, arriving, left)
+        chunks[here] = arriving
+
+
+def copies_in_reduce_scatter(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, mine, left)
+
+
+def adds_in_all_gather(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        arriving = chunks[(comm.rank - step) % n]
+        comm.sendrecv(chunks[(comm.rank - step + 1) % n], right, arriving, left, op="add")
+
+
+def forgets_that_the_ring_is_closed(comm, chunks):
+    comm.isend(chunks[comm.rank], comm.rank + 1)
+
+
+def counts_one_chunk_too_far(comm, chunks):
+    comm.isend(chunks[comm.rank + 1], (comm.rank + 1) % comm.size)
+
+
+def sends_more_than_is_received(comm, chunks):
+    gather(comm, chunks)
+    comm.isend(chunks[0], (comm.rank + 1) % comm.size)
+
+
+def only_some_go_on(comm, chunks):
+    if comm.rank != 0:
+        scatter(comm, chunks)
+
+
+def not_written(comm, chunks):
+    raise NotImplementedError()
+
+
+def leaves(comm, chunks):
+    if comm.rank == 1:
+        os._exit(3)
+    scatter(comm, chunks)
