@@ -151,8 +151,8 @@ class DeviceClock:
             while self._inbound and self._inbound[0][:2] <= last:
                 place, _, _, first = heapq.heappop(self._inbound)
                 self._look(first, self.now())
-                if moment(first.stamp) > place:
-                    self._queue(first)  # a shared link kept it waiting
+                if first.entry >= 0 or moment(first.stamp) > place:
+                    self._queue(first)  # a shared link keeps it waiting
                     continue
                 path = self.path(first.src, self.rank)
                 seconds = path.latency + first.mail.nbytes / path.bandwidth
