@@ -33,8 +33,8 @@ function render({ model, el }) {
     title: state.title,
     lines: [],
     keys: [
-      ["← →", "smaller, larger", { ArrowLeft: () => resize(-1), ArrowRight: () => resize(1) }],
-      ["↑ ↓", "more ranks, fewer", { ArrowUp: () => rerank(1), ArrowDown: () => rerank(-1) }],
+      ["← →", "smaller, larger", { ArrowLeft: (event) => moved(event, resize, -1), ArrowRight: (event) => moved(event, resize, 1) }],
+      ["↑ ↓", "more ranks, fewer", { ArrowUp: (event) => moved(event, rerank, 1), ArrowDown: (event) => moved(event, rerank, -1) }],
       ["a", "next algorithm", { a: () => choose("algorithm", after(state.algorithms, now.algorithm)) }],
       ["r", "run it", { r: () => runIt() }],
     ],
@@ -144,6 +144,12 @@ function render({ model, el }) {
     draw();
   }
 
+  /** What an arrow key does: on a slider it moves that one. */
+  function moved({ target }, usual, by) {
+    const own = new Map([[size, resize], [ranks, rerank]]).get(target) ?? usual;
+    own(by);
+  }
+
   function resize(by) {
     choose("nbytes", state.sizes[clamp(place() + by, 0, state.sizes.length - 1)]);
   }
@@ -166,8 +172,8 @@ function render({ model, el }) {
   function drawControls() {
     algorithm.value = now.algorithm;
     topology.value = now.topology;
-    if (document.activeElement !== ranks) ranks.value = String(now.ranks);
-    if (document.activeElement !== size) size.value = String(place());
+    ranks.value = String(now.ranks);
+    size.value = String(place());
     ranks.setAttribute("aria-valuetext", `${now.ranks} ranks`);
     size.setAttribute("aria-valuetext", bytes(now.nbytes));
     write(many, String(now.ranks));
