@@ -1,4 +1,7 @@
-"""The explorer of collectives in JupyterLab: from a slider to the new lines, through the kernel."""
+"""The explorer of collectives in JupyterLab: from a slider to the new lines.
+
+On a switch the front end has been told them ahead, on other topologies the kernel plays them.
+"""
 
 from __future__ import annotations
 
