@@ -1,14 +1,18 @@
-"""The explorer of collectives in JupyterLab: from a slider to the new lines, through the kernel."""
+"""The explorer of collectives in JupyterLab: from a slider to the new lines.
+
+On a switch the front end has been told them ahead, on other topologies the kernel plays them.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from nbformat import v4
 
-from benchmarks.table import Row, compare, take_turns
+from benchmarks.table import Row, amount, compare, take_turns
 from benchmarks.widgets import PLAYED, chromium
 from tests.lab_server import Lab, served
 
@@ -33,7 +37,33 @@ def moved(change):
             series.y = line
 slider.observe(moved, "value")
 ipywidgets.VBox([slider, figure])""",
+    """import anywidget, traitlets
+class Echo(anywidget.AnyWidget):
+    _esm = '''export default { render({ model, el }) {
+        const shown = el.appendChild(document.createElement("b"));
+        Object.assign(shown, { className: "echo", model });
+        model.on("change:answer", () => (shown.textContent = model.get("answer")));
+    } }'''
+    asked = traitlets.Int(0).tag(sync=True)
+    answer = traitlets.Int(0).tag(sync=True)
+    @traitlets.observe("asked")
+    def _answer(self, change):
+        self.answer = change.new
+Echo()""",
 ]
+ECHOED = """async () => {
+    const shown = document.querySelector('.echo');
+    const times = [];
+    for (let turn = 0; turn < 20; turn++) {
+        const [before, begun] = [shown.textContent, performance.now()];
+        shown.model.set('asked', Math.floor(begun));
+        shown.model.save_changes();
+        while (shown.textContent === before) await new Promise(done => setTimeout(done));
+        times.push((performance.now() - begun) / 1000);
+        await new Promise(done => setTimeout(done, 50));
+    }
+    return times.slice(2);
+}"""
 SLID = """async ([index, from]) => {
     const root = document.querySelectorAll(".dlv-player")[index].closest(".dlv");
     const slider = root.querySelector('[aria-label=ranks]');
@@ -59,13 +89,14 @@ SLID = """async ([index, from]) => {
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as name, chromium() as browser:
         found = in_notebook(browser, Path(name))
+    echo = median(found["echo"])
     return [
         compare(
             f"slider to new lines in JupyterLab, {where}",
             found[where],
             found["peer"],
             most=LIMIT,
-            note="beside FigureWidget's with the closed forms",
+            note=f"beside FigureWidget's; a bare echo of the kernel takes {amount(echo)}",
         )
         for where in ("a switch", "two racks")
     ]
@@ -78,6 +109,7 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
     with served(notebook, folder) as address:
         lab = Lab(browser, address, cells=len(NOTEBOOK))
         lab.page.wait_for_selector(".noUi-handle")
+        lab.page.wait_for_selector(".echo", state="attached")
         lab.page.wait_for_selector(".js-plotly-plot .js-line")
         lab.page.wait_for_function("() => document.querySelectorAll('.dlv-player').length >= 2")
         peer = [".noUi-handle", ["ArrowRight", "ArrowLeft"], ".js-plotly-plot .js-line"]
@@ -86,6 +118,7 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
                 "a switch": lambda: lab.page.evaluate(SLID, [0, 4]),
                 "two racks": lambda: lab.page.evaluate(SLID, [1, 6]),
                 "peer": lambda: lab.page.evaluate(PLAYED, peer),
+                "echo": lambda: lab.page.evaluate(ECHOED),
             },
             rounds=2,
         )

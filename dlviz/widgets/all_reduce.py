@@ -81,6 +81,17 @@ def lines_of(
     }
 
 
+def ahead(alpha: float, beta: float, gamma: float) -> dict[int, dict[str, Any]]:
+    """The lines on a switch of every number of ranks there may be, to six digits, and where they
+    cross: so that they can be drawn before the kernel has answered."""
+    found = {}
+    for ranks in range(RANKS[0], RANKS[1] + 1):
+        lines = {name: closed(name, ranks, alpha, beta, gamma) for name in ALGORITHMS}
+        told = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
+        found[ranks] = {"curves": told, "crossovers": crossovers(SIZES, lines)}
+    return found
+
+
 def rates(ranks: int, nbytes: Any, seconds: Any) -> list[Any]:
     """Seconds, and the algorithm and bus bandwidth that they come to."""
     bus = metrics.bus_bandwidth("all_reduce", ranks, nbytes, seconds)

@@ -27,6 +27,7 @@ from dlviz.widgets.all_reduce import (
     RUNNABLE,
     SIZES,
     TOPOLOGIES,
+    ahead,
     check,
     lines_of,
     played,
@@ -64,6 +65,7 @@ class CollectiveExplorer(View):
     gamma = traitlets.Any(1e-10).tag(sync=True)
     topology = traitlets.Any("switch").tag(sync=True)
     player = traitlets.Unicode("{}").tag(sync=True)
+    ahead = traitlets.Unicode("{}").tag(sync=True)
     wanted = traitlets.Int(0).tag(sync=True)
     runs = traitlets.Int(0).tag(sync=True)
     live = traitlets.Bool(True).tag(sync=True)
@@ -87,12 +89,14 @@ class CollectiveExplorer(View):
         self._model: dict[str, Any] = {}
         self._answers = self._ran = 0
         self._settled = True
+        self._ahead: dict[str, Any] = {}
         self._run: dict[str, Any] | None = None
         super().__init__(self._trace, self._told(), theme)
         with self.hold_trait_notifications():
             for name, value in self._now.items():
                 setattr(self, name, value)
         self.player = self._played(self._trace)
+        self._look_ahead()
         self.observe(self._changed, [*CONTROLS])
         self.observe(lambda _: self.play(), "wanted")
         self.observe(lambda _: self.run(), "runs")
@@ -107,6 +111,7 @@ class CollectiveExplorer(View):
         self._settled = True
         self._show()
         self.player = self._played(played(**self._now))
+        self._look_ahead()
 
     def run(self) -> None:
         """Run the chosen all-reduce on real ranks, paced, and show what was measured."""
@@ -146,6 +151,14 @@ class CollectiveExplorer(View):
             return
         self._now, self._run, self._settled = new, None, False
         self._show()
+
+    def _look_ahead(self) -> None:
+        """Tell the front end the lines of other numbers of ranks, where they are soon computed."""
+        link = {name: self._now[name] for name in FIELDS}
+        on = {**link, "topology": self._now["topology"]}
+        if on["topology"] == "switch" and on != self._ahead:
+            self._ahead = on
+            self.ahead = compact({"link": on, "ranks": ahead(**link)})
 
     def _show(self, error: str = "") -> None:
         self.state = compact(dressed(self._trace, self._told(error)))

@@ -165,6 +165,21 @@ def test_the_messages_follow_when_they_are_asked_for():
     assert told["title"] == "tree, message by message" and told["topology"]["kind"] == "switch"
 
 
+def test_the_lines_of_other_ranks_are_told_ahead_on_a_switch():
+    explorer = CollectiveExplorer()
+    told = json.loads(explorer.ahead)
+    assert told["link"] == {**LINK, "topology": "switch"}
+    for ranks, own in told["ranks"].items():
+        other = state(CollectiveExplorer(ranks=int(ranks)))
+        assert own["crossovers"] == other["crossovers"]
+        for name in ALGORITHMS:
+            assert own["curves"][name] == pytest.approx(other["curves"][name], rel=1e-5)
+    assert sorted(map(int, told["ranks"])) == list(range(2, 17))
+    explorer.alpha = 1e-3
+    explorer.wanted += 1
+    assert json.loads(explorer.ahead)["link"]["alpha"] == 1e-3
+
+
 @pytest.mark.parametrize(
     ("wrong", "law"),
     [

@@ -101,6 +101,11 @@ def test_keys_choose_size_and_algorithm_and_leave_tab_to_the_page(saved):
     shown.page.keyboard.press("ArrowLeft")
     shown.page.keyboard.press("ArrowLeft")
     assert shown.control("size").input_value() == "19"
+    shown.control("size").focus()
+    shown.page.keyboard.press("ArrowUp")
+    shown.page.keyboard.press("ArrowRight")
+    assert shown.control("size").input_value() == "21"
+    shown.root.focus()
     shown.page.keyboard.press("a")
     assert shown.player() == "parameter_server, message by message"
     shown.page.keyboard.press("?")
@@ -175,6 +180,14 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(bro
                 "() => document.querySelector('.dlv-player').textContent.includes('on 6 ranks')"
             )
             assert shown.player() == "tree, message by message"
+
+            shown.control("ranks").focus()
+            lab.page.keyboard.press("ArrowRight")
+            lab.page.keyboard.press("ArrowUp")
+            lab.page.wait_for_function(
+                "() => document.querySelector('.dlv-player').textContent.includes('on 8 ranks')"
+            )
+            assert shown.control("ranks").input_value() == "8"
 
             enter(shown, "alpha, µs a message", "a lot")
             trouble = shown.root.locator(".dlv-trouble")

@@ -25,6 +25,7 @@ function render({ model, el }) {
   let chart = null;
   let winners = null;
   let drawn = false;
+  let told = null; // the lines of other ranks, once read
 
   const frame = stage(el, {
     name: "explorer of collectives",
@@ -33,8 +34,8 @@ function render({ model, el }) {
     title: state.title,
     lines: [],
     keys: [
-      ["← →", "smaller, larger", { ArrowLeft: () => resize(-1), ArrowRight: () => resize(1) }],
-      ["↑ ↓", "more ranks, fewer", { ArrowUp: () => rerank(1), ArrowDown: () => rerank(-1) }],
+      ["← →", "smaller, larger", { ArrowLeft: (event) => moved(event, resize, -1), ArrowRight: (event) => moved(event, resize, 1) }],
+      ["↑ ↓", "more ranks, fewer", { ArrowUp: (event) => moved(event, rerank, 1), ArrowDown: (event) => moved(event, rerank, -1) }],
       ["a", "next algorithm", { a: () => choose("algorithm", after(state.algorithms, now.algorithm)) }],
       ["r", "run it", { r: () => runIt() }],
     ],
@@ -94,8 +95,24 @@ function render({ model, el }) {
     waiting[name] = value;
     if (live) ask();
     else if (name === "algorithm") messages.show(model.get("players")[value]);
-    if (["algorithm", "nbytes"].includes(name)) draw();
+    if (["algorithm", "nbytes"].includes(name) || (name === "ranks" && foreseen())) draw();
     else drawControls(); // the pictures wait for the kernel's numbers
+  }
+
+  function ahead() {
+    return (told ??= JSON.parse(model.get("ahead") ?? "{}"));
+  }
+
+  function lookedAhead() {
+    told = null;
+  }
+
+  /** Takes the lines of the chosen ranks from those told ahead; false where there are none. */
+  function foreseen() {
+    const { link, ranks: lines } = ahead();
+    if (!link || !lines[now.ranks] || Object.entries(link).some(([name, value]) => now[name] !== value)) return false;
+    state = { ...state, ...lines[now.ranks], now: null, run: null };
+    return true;
   }
 
   function ask() {
@@ -144,6 +161,12 @@ function render({ model, el }) {
     draw();
   }
 
+  /** What an arrow key does: on a slider it moves that one. */
+  function moved({ target }, usual, by) {
+    const own = new Map([[size, resize], [ranks, rerank]]).get(target) ?? usual;
+    own(by);
+  }
+
   function resize(by) {
     choose("nbytes", state.sizes[clamp(place() + by, 0, state.sizes.length - 1)]);
   }
@@ -166,8 +189,8 @@ function render({ model, el }) {
   function drawControls() {
     algorithm.value = now.algorithm;
     topology.value = now.topology;
-    if (document.activeElement !== ranks) ranks.value = String(now.ranks);
-    if (document.activeElement !== size) size.value = String(place());
+    ranks.value = String(now.ranks);
+    size.value = String(place());
     ranks.setAttribute("aria-valuetext", `${now.ranks} ranks`);
     size.setAttribute("aria-valuetext", bytes(now.nbytes));
     write(many, String(now.ranks));
@@ -257,6 +280,7 @@ function render({ model, el }) {
 
   /** Seconds, algorithm and bus bandwidth of an algorithm at the chosen size. */
   function row(name) {
+    if (!state.now) return [state.curves[name][place()], null, null]; // until the kernel has answered
     if (now.nbytes === state.controls.nbytes) return state.now[name];
     return state.at[name].map((values) => values[place()]);
   }
@@ -264,7 +288,7 @@ function render({ model, el }) {
   function drawTable() {
     const rows = state.algorithms.map((name) => [name, ...row(name)]);
     const best = Math.min(...rows.map(([, took]) => took));
-    const rate = (value) => (value >= 1e9 ? `${digits(value / 1e9)} GB/s` : `${digits(value / 1e6)} MB/s`);
+    const rate = (value) => (value == null ? "" : value >= 1e9 ? `${digits(value / 1e9)} GB/s` : `${digits(value / 1e6)} MB/s`);
     const cell = (text) => h("td", { class: "dlv-amount" }, text);
     const sample = (name) => s("svg", { width: 34, height: 10, "aria-hidden": "true" }, s("path", { class: "dlv-cost", d: "M1 5H33", ...styleOf(name) }));
     table.replaceChildren(h("table", {},
@@ -291,6 +315,7 @@ function render({ model, el }) {
   });
 
   const messages = playerIn(player, model);
+  model.on("change:ahead", lookedAhead);
   const resized = new ResizeObserver(() => charts.clientWidth && draw());
   resized.observe(charts);
   model.on("change:state", answered);
