@@ -80,10 +80,13 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
             lines = [line.rpartition("\r")[2] for line in output.text.split("\n")]
             output.text = "\n".join(lines)
         data = output.get("data", {})
+        drawn = None
         if FIGURE in data:
-            data["image/png"] = base64.b64encode(picture(data[FIGURE])).decode()
-        if data.pop(WIDGET, None) and "image/png" in data:  # without a kernel its picture is shown
-            data["image/png"] = base64.b64encode(small(base64.b64decode(data["image/png"]))).decode()
+            drawn = picture(data[FIGURE])
+        elif data.pop(WIDGET, None) and "image/png" in data:  # a page without a kernel shows this
+            drawn = small(base64.b64decode(data["image/png"]))
+        if drawn:
+            data["image/png"] = base64.b64encode(drawn).decode()
     return [output for output in shown if output.get("text", "any").strip()]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import dlviz
-from dlviz import patterns
+from dlviz import patterns, viz
 from dlviz.collectives import (
     ALGORITHMS,
     all_reduce,
@@ -431,6 +431,32 @@ def test_two_nodes_exchange_one_tensor_across_the_link_between_them():
     assert all(
         sum(t.count for t in rows if t.src == r) == 60 * 4 // 3 + 60 * 2 // 6 for r in range(6)
     )
+
+
+def watched_all(comm):
+    for name in ALGORITHMS:
+        for op in ("sum", "max"):
+            tensor = torch.tensor(viz.encode(comm.rank, comm.size, 12), dtype=torch.float64)
+            comm.watch(tensor, f"{name} {op}")
+            with comm.span("phase", f"{name} {op}"):
+                all_reduce(comm, tensor, name, op)
+
+
+def test_a_watched_tensor_is_seen_as_it_ends():
+    """So an animation shows whose values each cell holds, up to all of them."""
+    trace = dlviz.launch(watched_all, ranks=4).trace
+    spans = zip(trace.spans.name, trace.spans.rank, trace.spans.wall_end, strict=True)
+    ends = {(name, rank): end for name, rank, end in spans}
+    last = {
+        (shot["name"], shot["rank"]): shot["array"]
+        for shot in trace.buffers
+        if shot["wall"] <= ends[shot["name"], shot["rank"]]
+    }
+    largest = viz.encode(3, 4, 12)
+    for name in ALGORITHMS:
+        for rank in range(4):
+            assert (viz.decode(last[f"{name} sum", rank], 4) == 1).all(), name
+            assert last[f"{name} max", rank].tolist() == largest, name
 
 
 # -- wrong programs ------------------------------------------------------------------------------

@@ -8,6 +8,10 @@ warm_up()  # before torch is imported here: the fork server imports it at the sa
 from dlviz.cluster.comm import Comm  # noqa: E402
 from dlviz.cluster.errors import DeadlockError, RankError, RunError, RunTimeout  # noqa: E402
 from dlviz.cluster.launch import Run, launch  # noqa: E402
+from dlviz.cluster.link import LinkCost, measure_link  # noqa: E402
 from dlviz.cluster.waits import Wait  # noqa: E402
 
-__all__ = ["Comm", "DeadlockError", "RankError", "Run", "RunError", "RunTimeout", "Wait", "launch"]
+__all__ = [
+    "Comm", "DeadlockError", "LinkCost", "RankError", "Run", "RunError", "RunTimeout", "Wait",
+    "launch", "measure_link",
+]  # fmt: skip

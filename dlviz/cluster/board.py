@@ -7,7 +7,7 @@ It carries no tensor. It holds, as plain 64-bit cells that one side writes and o
     calls     per rank: its latest collective calls (group, number, operation, dtype, shape)
     mail      per ordered pair of ranks: a ring of headers of the messages that were sent, and a
               table of notes on the receives that were posted before their message came
-    links     when each link that several pairs share is next free (device seconds)
+    ledger    of the links that several pairs of ranks share, on a paced run (see ledger.py)
 
 A header is written before its message is sent and a note before its receive is posted, and each
 side then looks for the other's: whoever comes second sees whether message and tensor fit, before
@@ -26,12 +26,14 @@ from typing import NamedTuple
 
 import torch
 
+from dlviz.cluster import ledger
+
 STATE = 16  # cells a rank
 ACTIVITY, WAITING, DONE, TOTAL, EPOCH = range(5)  # cells of a rank's state
 CALLS = 128  # collective calls remembered a rank
 CALL = struct.Struct("=4q")  # sequence + 1, group, operation, root; then a form
 SLOTS = 256  # headers, and notes, under way in one direction
-HEAD = struct.Struct("=4q2d")  # tag, index, flags, wall; stamp, sent; then a form
+HEAD = struct.Struct("=5qd")  # tag, index, flags, wall, entry; stamp; then a form
 KEY = struct.Struct("=2qd")  # of a note: tag, index + 1, ahead; then a form
 FORM = struct.Struct("=11q")  # dtype, nbytes, dims, 8 sizes
 MAX_DIMS = 8
@@ -46,14 +48,14 @@ CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
 class Mail(NamedTuple):
-    """The header of a message. `stamp` and `sent` are device seconds, NaN on the wall clock."""
+    """The header of a message."""
 
     tag: int
     index: int  # the how-manieth message of this pair and tag
     flags: int  # SYNC: the sender waits until this is taken
     wall: int  # when it was sent (perf_counter_ns)
-    stamp: float  # when it arrives
-    sent: float
+    entry: int  # its place in the ledger while that says more than `stamp`, else -1
+    stamp: float  # the earliest device time at which it can arrive, NaN on the wall clock
     form: bytes  # dtype and shape
 
     @property
@@ -103,8 +105,8 @@ class Board:
         self._pair = self._notes + SLOTS * NOTE
         self._calls = ranks * STATE * 8
         self._mail = self._calls + ranks * CALLS * RECORD
-        self._links = self._mail + ranks * ranks * self._pair
-        size = self._links + max(links, 1) * 8
+        self.ledger = self._mail + ranks * ranks * self._pair  # where it begins
+        size = self.ledger + ledger.size(ranks, links)
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
         handle = os.open(path, flags, 0o600)
         try:
@@ -114,13 +116,9 @@ class Board:
         finally:
             os.close(handle)
         self.cells = memoryview(self.memory).cast("q")
-        self.links = memoryview(self.memory)[self._links : self._links + max(links, 1) * 8].cast(
-            "d"
-        )
 
     def close(self) -> None:
         self.cells.release()
-        self.links.release()
         self.memory.close()
 
     # -- state ---------------------------------------------------------------------------------
@@ -184,12 +182,12 @@ class Headers:
         return self.cells[self.written] - self.cells[self.read] >= SLOTS
 
     def write(
-        self, tag: int, index: int, flags: int, wall: int, stamp: float, sent: float, form: bytes
+        self, tag: int, index: int, flags: int, wall: int, entry: int, stamp: float, form: bytes
     ) -> None:
         with self._lock:
             number = self.cells[self.written]
             at = self.slots + number % SLOTS * HEADER
-            HEAD.pack_into(self.memory, at, tag, index, flags, wall, stamp, sent)
+            HEAD.pack_into(self.memory, at, tag, index, flags, wall, entry, stamp)
             self.memory[at + HEAD.size : at + HEADER] = form
             self.cells[self.written] = number + 1
 
@@ -199,8 +197,7 @@ class Headers:
         while number < written:
             at = self.slots + number % SLOTS * HEADER
             form = self.memory[at + HEAD.size : at + HEADER]
-            tag, index, flags, wall, stamp, sent = HEAD.unpack_from(self.memory, at)
-            found.append(Mail(tag, index, flags, wall, stamp, sent, form))
+            found.append(Mail._make((*HEAD.unpack_from(self.memory, at), form)))
             number += 1
         self.cells[self.read] = number
         return found

@@ -14,21 +14,25 @@ hides inside the sleep. An operation starts where the one before it ended, never
 clock: one late wake-up does not delay the rest.
 
 Ports follow the lectures' (and MPICH's) model: full duplex, busy for latency + nbytes/bandwidth
-of each message. A receiving port takes messages one at a time in the order of their stamps; a
-link shared by several pairs is busy for nbytes/bandwidth.
+of each message. A sending port takes messages in the order in which they are sent, a receiving one
+in the order of their stamps, at the same moment by source. A link that several pairs share is busy
+for nbytes/bandwidth (ledger.py).
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import heapq
 import itertools
+import math
 import sys
 import threading
 import time
+from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
+
+from dlviz.cluster.ledger import ENTRIES, Departure, Ledger, moment
 
 if TYPE_CHECKING:
     from dlviz.cluster.board import Board
@@ -60,15 +64,18 @@ class DeviceClock:
         self.lanes: list[LaneClock] = []
         self._topology = machine.topology
         self._paths: dict[tuple[int, int], Any] = {}
-        self._board = board
-        self._ledger = open(ledger, "w")  # noqa: SIM115 (held for the rank's life)
+        self._ledger = None
+        if links := len(machine.topology.links):
+            lock = open(ledger, "w")  # noqa: SIM115 (held for the rank's life)
+            start, ranks = board.ledger, board.ranks
+            self._ledger = Ledger(board.memory, start, ranks, links, lock, self.path)
         self._lock = threading.Lock()
+        self._left: deque[Departure] = deque()  # this rank's messages that the ledger has to book
         self._out = 0.0
         self._in = 0.0
         self._order = itertools.count()
-        self._inbound: list[
-            tuple[float, int, Letter]
-        ] = []  # by stamp: what the port has yet to take
+        # What the port has yet to take, by stamp and source.
+        self._inbound: list[tuple[int, int, int, Letter]] = []
 
     def lane(self, name: str) -> LaneClock:
         clock = LaneClock(self, name)
@@ -81,38 +88,82 @@ class DeviceClock:
             found = self._paths[src, dst] = self._topology.path(src, dst)
         return found
 
-    def send(self, dst: int, nbytes: int, ready: float) -> tuple[float, float]:
+    def send(self, dst: int, nbytes: int, ready: float) -> Departure:
         """When a message that is ready at `ready` leaves and when it is at `dst`'s port."""
-        path = self.path(self.rank, dst)
         with self._lock:
+            if self._ledger is not None:
+                while self._left and (self._left[0].entry < 0 or len(self._left) == ENTRIES):
+                    self.book(self._left.popleft())
+                self._left.append(self._ledger.enter(self.rank, dst, nbytes, ready))
+                return self._left[-1]
+            path = self.path(self.rank, dst)
             start = max(ready, self._out)
-            if path.shared:
-                fcntl.lockf(self._ledger, fcntl.LOCK_EX)
-                try:
-                    links = self._board.links
-                    start = max(start, *(links[number] for number, _ in path.shared))
-                    for number, link in path.shared:
-                        links[number] = start + nbytes / link.bandwidth
-                finally:
-                    fcntl.lockf(self._ledger, fcntl.LOCK_UN)
-            stamp = self._out = start + path.latency + nbytes / path.bandwidth
-        return start, stamp
+            self._out = start + path.latency + nbytes / path.bandwidth
+            return Departure(self.rank, -1, start, self._out)
+
+    def full(self) -> bool:
+        """Whether too many of this rank's messages are on their way for one more."""
+        if self._ledger is None or not self._ledger.full(self.rank):
+            return False
+        for message in self._left:  # so that their receivers can read them
+            self.book(message)
+        return True
+
+    def has_come(self, message: Departure) -> bool:
+        """Whether the wall clock has reached the message's stamp; every message with a smaller one
+        is then known. Its stamp moves on where a shared link keeps it waiting."""
+        now = self.now()
+        if message.entry >= 0 and now >= message.stamp:
+            self._look(message, now)
+        return message.entry < 0 and now >= message.stamp
+
+    def wait_for(self, message: Departure) -> None:
+        while not self.has_come(message):
+            sleep_until(self.wall(message.stamp) + 1)
+
+    def book(self, message: Departure) -> Departure:
+        """Have the ledger book a message whether or not another could come before it."""
+        self._look(message, math.inf)
+        return message
+
+    def finish(self) -> None:
+        """Wait until all that this rank has sent has left its port."""
+        while self._left:
+            self.wait_for(self._left.popleft())
+
+    def _look(self, message: Departure, now: float) -> None:
+        if self._ledger is not None and message.entry >= 0:
+            self._ledger.look(message, now, self.rank)
 
     def expect(self, letter: Letter) -> None:
         """A header was read: its message will want this rank's port."""
         with self._lock:
-            heapq.heappush(self._inbound, (letter.mail.stamp, next(self._order), letter))
+            self._queue(letter)
+
+    def _queue(self, letter: Letter) -> None:
+        place = moment(letter.stamp), letter.src, next(self._order), letter
+        heapq.heappush(self._inbound, place)
 
     def arrival(self, letter: Letter) -> float:
-        """When this rank's port has taken the message. Ask once the wall clock has passed its
-        stamp: every message with a smaller one is then known."""
+        """When this rank's port has taken a message that has come."""
         with self._lock:
-            while self._inbound and self._inbound[0][0] <= letter.mail.stamp:
-                stamp, _, taken = heapq.heappop(self._inbound)
-                path = self.path(taken.src, self.rank)
-                self._in = max(stamp, self._in + path.latency + taken.mail.nbytes / path.bandwidth)
-                taken.arrived = self._in
+            last = moment(letter.stamp), letter.src
+            while self._inbound and self._inbound[0][:2] <= last:
+                place, _, _, first = heapq.heappop(self._inbound)
+                self._look(first, self.now())
+                if moment(first.stamp) > place:
+                    self._queue(first)  # a shared link kept it waiting
+                    continue
+                path = self.path(first.src, self.rank)
+                seconds = path.latency + first.mail.nbytes / path.bandwidth
+                first.arrived = self._in = max(first.stamp, self._in + seconds)
         return letter.arrived
+
+    def take_stock(self) -> None:
+        """Read what the ledger has booked of the messages to this rank, which makes room in it."""
+        with self._lock:
+            for *_, letter in self._inbound:
+                self._look(letter, -math.inf)
 
     def now(self) -> float:
         """The wall clock in seconds from the run's start."""

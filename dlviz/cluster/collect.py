@@ -25,7 +25,12 @@ def clock_of(machine: Machine | None) -> dict[str, Any]:
     """What a Trace's meta says of its clock. The tolerance (s) is how late a paced run may be."""
     if machine is None:
         return {"clock": "wall", "machine": "this machine", "tolerance": 0.0}
-    return {"clock": "paced", "machine": str(machine), "tolerance": machine.step}
+    return {
+        "clock": "paced",
+        "machine": str(machine),
+        "topology": machine.topology.outline,
+        "tolerance": machine.step,
+    }
 
 
 def build(reports: list[dict[str, Any]], ranks: int, epoch: int, meta: dict[str, Any]) -> Trace:

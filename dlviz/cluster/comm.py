@@ -20,8 +20,9 @@ import torch
 from dlviz.cluster.backend import Collectives
 from dlviz.cluster.board import DONE, SYNC, TOTAL, describe, fits, form_of, size_of
 from dlviz.cluster.clock import sleep_until
+from dlviz.cluster.ledger import moment
 from dlviz.cluster.process import Process, Watched, algorithm_step
-from dlviz.cluster.requests import POLL, ReceiveRequest, SendRequest, name_of, wire_of
+from dlviz.cluster.requests import POLL, REDUCE, ReceiveRequest, SendRequest, name_of, wire_of
 from dlviz.cluster.waits import TAG_BITS, TAGS
 from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
@@ -65,8 +66,8 @@ class Comm(Collectives):
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
     ) -> ReceiveRequest:
         """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with
-        op="add" the message is added to what the tensor holds. ValueError where shape or dtype
-        cannot take the message."""
+        op="add" the message is added to what the tensor holds, with op="max" the larger of both
+        is kept in each element. ValueError where shape or dtype cannot take the message."""
         clock = self.recorder.lane.clock
         ahead = NAN if clock is None else clock.free
         return self._receive(tensor, self._peer(src, "src"), self._tag(tag), op, ahead)
@@ -125,15 +126,15 @@ class Comm(Collectives):
             process.snapshot()
             request = SendRequest(process, peer, tag, index, tensor, wire_of(tensor))
             lane = recorder.lane
-            sent = stamp = NAN
+            if not process.room(peer):
+                process.wait_for_room(request)
+            departure, entry, stamp = None, -1, NAN
             if lane.clock is not None:
                 lane.clock.begin()
-                sent, stamp = lane.clock.device.send(peer, nbytes, lane.clock.free)
-                request.stamp = stamp
-            if mail.outbox[peer].full():
-                process.wait_for_room(request)
+                departure = lane.clock.device.send(peer, nbytes, lane.clock.free)
+                request.departure, entry, stamp = departure, departure.entry, departure.stamp
             wall = perf_counter_ns()
-            mail.outbox[peer].write(tag, index, flags, wall, stamp, sent, form)
+            mail.outbox[peer].write(tag, index, flags, wall, entry, stamp, form)
             posted = mail.posted(peer, tag, index)
             its_form, ahead = posted or (form, NAN)
             if not fits(form, its_form):
@@ -141,7 +142,7 @@ class Comm(Collectives):
             request.begin(process.gloo.send)
             if recorder.on:
                 offset, step = process.locate(tensor), algorithm_step(lane.context)
-                row = (*message, nbytes, tensor.numel(), offset, sent, stamp, wall, self.name, step)
+                row = (*message, nbytes, tensor.numel(), offset, departure, wall, self.name, step)
                 process.sends.append(row)
             if flags & SYNC:
                 request.wait_taken(ahead)
@@ -150,8 +151,8 @@ class Comm(Collectives):
     def _receive(
         self, tensor: torch.Tensor, peer: int, tag: int, op: str, ahead: float
     ) -> ReceiveRequest:
-        if op not in ("copy", "add"):
-            raise ValueError(f"op={op!r} is no way to receive: use 'copy' or 'add'.")
+        if op not in REDUCE:
+            raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
         process, mail = self.process, self.process.mail
         process.snapshot()
         form = form_of(tensor.shape, tensor.dtype)
@@ -194,11 +195,11 @@ class Comm(Collectives):
                 if clock is None:
                     first = min(ready, key=lambda letter: letter.mail.wall)
                     break
-                first = min(ready, key=lambda letter: letter.mail.stamp)
-                due = clock.device.wall(first.mail.stamp)
-                if perf_counter_ns() >= due:
+                first = min(ready, key=lambda letter: (moment(letter.stamp), letter.src))
+                if clock.device.has_come(first):
                     break
-                sleep_until(due)  # and look again: an earlier one may come meanwhile
+                # and look again: an earlier one may come meanwhile
+                sleep_until(clock.device.wall(min(letter.stamp for letter in ready)))
             else:
                 time.sleep(pause)
                 pause = min(pause * 1.5, LONGEST_POLL)

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import nan as NAN
 
 from dlviz.cluster.board import Board, Mail
+from dlviz.cluster.ledger import Departure
 
 
-class Letter:
+class Letter(Departure):
     """A message on its way to this rank: its header, and (paced) when this rank's port has taken
     it."""
 
-    __slots__ = ("arrived", "mail", "src")
+    __slots__ = ("arrived", "mail")
 
     def __init__(self, src: int, mail: Mail):
-        self.src = src
+        super().__init__(src, mail.entry, NAN, mail.stamp)
         self.mail = mail
-        self.arrived = mail.stamp
+        self.arrived = NAN
 
 
 class Mailbox:

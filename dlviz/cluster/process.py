@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from math import nan as NAN
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from dlviz.cluster.board import ACTIVITY, STATE, SYNC, WAITING, Board, Mail
-from dlviz.cluster.clock import DeviceClock, LaneClock, sleep_until
+from dlviz.cluster.clock import DeviceClock, LaneClock
+from dlviz.cluster.ledger import Departure
 from dlviz.cluster.mail import Mailbox
 from dlviz.cluster.requests import ACK, POLL, ReceiveRequest, Request, Waited
 from dlviz.cluster.threads import awake
@@ -111,14 +113,21 @@ class Process:
     def wait_for_room(self, request: Request) -> None:
         """Wait until the receiver has read some of the headers that fill the board."""
         self.post("send", request)
-        while self.mail.outbox[request.peer].full():
+        while not self.room(request.peer):
             time.sleep(POLL)
         self.unpost()
+
+    def room(self, dst: int) -> bool:
+        """Whether the board has room for one more message to `dst`."""
+        full = self.mail.outbox[dst].full() or (self.clock is not None and self.clock.full())
+        return not full
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room on the board on the way
         for messages that it will not look for while it waits for another one."""
         self.mail.collect()
+        if self.clock is not None:
+            self.clock.take_stock()
         waits = list(self.posts.items())
         frames = sys._current_frames()
         idle = {lane.ident for lane in self.lanes if lane.idle}
@@ -177,7 +186,7 @@ class Process:
         settled: dict[str, Any] = {
             "rank": self.rank,
             "lanes": [(lane.name, lane.rows()) for lane in self.recorder.lanes],
-            "sends": list(self.sends),
+            "sends": [(*row[:7], *self._times(row[7]), *row[8:]) for row in list(self.sends)],
             "receives": list(self.receives),
             "snapshots": list(self.snapshots),
             "memory": list(self.memory),
@@ -188,13 +197,20 @@ class Process:
             settled["overruns"] = sum(lane.overruns for lane in self.clock.lanes)
         return settled
 
+    def _times(self, departure: Departure | None) -> tuple[float, float]:
+        """When a message was sent and had arrived (device seconds)."""
+        if departure is None or self.clock is None:
+            return NAN, NAN
+        self.clock.book(departure)
+        return departure.sent, departure.stamp
+
     # -- messages ------------------------------------------------------------------------------
     def take(self, request: ReceiveRequest, clock: LaneClock) -> float:
         """Wait until a message is here by the device clock, and tell a synchronous sender so; when
         this rank's port had taken it (device seconds)."""
         self.mail.collect()
         letter = self.mail.letters.pop((request.peer, request.tag, request.index))
-        sleep_until(clock.device.wall(letter.mail.stamp))
+        clock.device.wait_for(letter)
         self.mail.collect()
         arrived = clock.device.arrival(letter)
         clock.wait_until(arrived)
@@ -225,6 +241,8 @@ class Process:
         for lane in self.recorder.lanes:
             if lane.clock is not None:
                 lane.clock.pay()
+        if self.clock is not None:
+            self.clock.finish()
 
     def make_group(self, name: str, members: tuple[int, ...]) -> Any:
         """A gloo group of `members` for the backend's own collectives."""

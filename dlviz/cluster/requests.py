@@ -6,6 +6,7 @@ is posted for the parent to see, recorded, and on a paced run held to the device
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from dlviz.cluster.process import Process
 
 POLL = 2e-5  # s between two looks at the board
+# What becomes of a message where it lands.
+REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "copy": torch.Tensor.copy_,
+    "add": torch.Tensor.add_,
+    "max": lambda kept, came: torch.maximum(kept, came, out=kept),
+}
 ACK = 1 << 30  # tag of the message that tells a synchronous sender when its message was taken
 
 
@@ -87,7 +94,7 @@ class Request:
 
 
 class SendRequest(Request):
-    __slots__ = ("stamp",)  # paced: the device time at which the message has left the port
+    __slots__ = ("departure",)  # paced: when the message leaves the port
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
@@ -97,7 +104,8 @@ class SendRequest(Request):
                 self._await("isend")
                 clock = process.recorder.lane.clock
                 if clock is not None:
-                    self._settle(clock, self.stamp)
+                    clock.device.wait_for(self.departure)
+                    self._settle(clock, self.departure.stamp)
 
     def wait_taken(self, ahead: float) -> None:
         """The synchronous send: return when the receiver has taken the message. `ahead` is the
@@ -112,7 +120,8 @@ class SendRequest(Request):
             else:
                 ack.wait()
                 ahead = taken.item()
-            self._settle(clock, max(self.stamp, ahead))
+            clock.device.wait_for(self.departure)
+            self._settle(clock, max(self.departure.stamp, ahead))
 
     def _settle(self, clock: Any, until: float) -> None:
         clock.wait_until(until)
@@ -124,7 +133,7 @@ class ReceiveRequest(Request):
     __slots__ = ("direct", "op", "told")
 
     def wait(self) -> None:
-        """Return when the message is in the tensor (added to it, where op="add")."""
+        """Return when the message is in the tensor (or reduced with what that held)."""
         process = self._process
         if self in process.pending:
             fields = {"peer": self.peer, "message": self.message}
@@ -152,12 +161,9 @@ class ReceiveRequest(Request):
         wall = perf_counter_ns()
         if not self.direct:
             target = tensor.detach()
-            if self.op == "add":
-                target.add_(self._wire if tensor.is_cpu else self._wire.to(tensor.device))
-                if clock is not None:
-                    clock.free += process.gamma * tensor.nbytes
-            else:
-                target.copy_(self._wire)
+            REDUCE[self.op](target, self._wire if tensor.is_cpu else self._wire.to(tensor.device))
+            if clock is not None and self.op != "copy":
+                clock.free += process.gamma * tensor.nbytes
             process.give_back(self._wire)
         if process.recorder.on:
             offset = process.locate(tensor)

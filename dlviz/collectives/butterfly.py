@@ -23,7 +23,7 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import receive, reduced
+from dlviz.collectives.flat import reduced
 from dlviz.collectives.fold import fold, staying, unfold
 
 
@@ -50,7 +50,7 @@ def _double(
     place = members.index(comm.rank)
     partners = [members[place ^ (1 << level)] for level in range(levels)]
     with comm.span("phase", "exchange"):
-        receives = [receive(comm, row, partner, op) for partner in partners]
+        receives = [comm.irecv(row, partner, op=op) for partner in partners]
         for step, (partner, arrival) in enumerate(zip(partners, receives, strict=True), first_step):
             comm.label(round=step)
             comm.isend(row, partner).wait()  # it has left before anything is added to it

@@ -20,7 +20,8 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import chunks_of, flattened, receive, reduced
+from dlviz.cluster.requests import REDUCE
+from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
@@ -31,24 +32,19 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     with reduced(comm, tensor, op) as (row, way):
         if not len(row):
             return
+        own = row.clone()
+        row.fill_(0 if way == "add" else _lowest(row.dtype))
         with comm.span("phase", "exchange", round=0):
-            total = torch.full_like(row, 0 if way == "add" else _lowest(row.dtype))
-            receives = {
-                rank: receive(comm, total, rank, way)
-                for rank in range(comm.size)
-                if rank != comm.rank
-            }
-            sends = [comm.isend(row, rank) for rank in _others(comm)]
+            receives = {rank: comm.irecv(row, rank, op=way) for rank in _others(comm)}
+            sends = [comm.isend(own, rank) for rank in _others(comm)]
             for rank in range(comm.size):
-                if rank != comm.rank:
-                    receives[rank].wait()
-                elif way == "add":
-                    total.add_(row)
+                if rank == comm.rank:
+                    REDUCE[way](row, own)
                 else:
-                    torch.maximum(total, row, out=total)
+                    receives[rank].wait()
+            comm.process.snapshot()  # of a watched tensor: the last one to add may be this rank
             for send in sends:
                 send.wait()
-            row.copy_(total)
 
 
 def all_to_all(comm: Comm, tensor: torch.Tensor) -> None:

@@ -14,7 +14,6 @@ import torch
 from dlviz.cluster import Comm
 from dlviz.cluster.backend import CALLS
 from dlviz.cluster.board import form_of
-from dlviz.cluster.requests import ReceiveRequest
 
 REDUCTIONS = {"sum": "add", "average": "add", "max": "max"}  # op -> what a receiver does
 
@@ -64,30 +63,6 @@ def chunks_of(row: torch.Tensor, n: int) -> list[torch.Tensor]:
     differ by one at most."""
     length = row.numel()
     return [row[i * length // n : (i + 1) * length // n] for i in range(n)]
-
-
-def receive(comm: Comm, part: torch.Tensor, src: int, op: str) -> ReceiveRequest | Larger:
-    """Start to receive from `src` into `part`, which has the message copied to it ("copy"), added
-    ("add"), or the larger of both in each element ("max") after `wait()`."""
-    return Larger(comm, part, src) if op == "max" else comm.irecv(part, src, op=op)
-
-
-class Larger:
-    """A receive that keeps the larger of what `part` holds and what comes; on a paced run that
-    takes as long as adding it."""
-
-    def __init__(self, comm: Comm, part: torch.Tensor, src: int):
-        self.comm = comm
-        self.part = part
-        self.other = torch.empty_like(part)
-        self.request = comm.irecv(self.other, src)
-
-    def wait(self) -> None:
-        self.request.wait()
-        torch.maximum(self.part, self.other, out=self.part)
-        clock = self.comm.recorder.lane.clock
-        if clock is not None:
-            clock.free += self.comm.process.gamma * self.part.nbytes
 
 
 def _compare_calls(comm: Comm, tensor: torch.Tensor, call: str, root: int) -> None:

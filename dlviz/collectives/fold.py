@@ -15,7 +15,6 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import receive
 
 
 def staying(n: int) -> list[int]:
@@ -28,7 +27,7 @@ def fold(comm: Comm, row: torch.Tensor, op: str) -> None:
     if comm.rank < _paired(comm.size):
         with comm.span("phase", "fold", round=0):
             if comm.rank % 2:
-                receive(comm, row, comm.rank - 1, op).wait()
+                comm.irecv(row, comm.rank - 1, op=op).wait()
             else:
                 comm.isend(row, comm.rank + 1).wait()
 

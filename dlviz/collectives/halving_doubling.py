@@ -24,7 +24,7 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import flattened, receive, reduced
+from dlviz.collectives.flat import flattened, reduced
 from dlviz.collectives.fold import fold, staying, unfold
 
 
@@ -84,7 +84,7 @@ def _exchange(
 ) -> None:
     """With each partner in turn: send one part, receive the other. A part without elements is not
     sent."""
-    receives = [receive(comm, into, rank, op) if len(into) else None for rank, _, into in pairs]
+    receives = [comm.irecv(into, rank, op=op) if len(into) else None for rank, _, into in pairs]
     sends = []
     for step, ((rank, part, _), arrival) in enumerate(zip(pairs, receives, strict=True)):
         comm.label(round=first_step + step)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import chunks_of, receive, reduced
+from dlviz.collectives.flat import chunks_of, reduced
 from dlviz.collectives.ring import once_round
 
 
@@ -60,7 +60,7 @@ def all_reduce(
         folded = list(enumerate(mine[s + local :: s]))
         for turn, rank in folded:
             with comm.span("phase", "fold", round=turn):
-                receive(comm, row, rank, way).wait()
+                comm.irecv(row, rank, op=way).wait()
         _three_rings(comm, row, mine[:s], [node[local] for node in nodes], way, folds)
         sends = []
         for turn, rank in folded:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import receive, reduced
+from dlviz.collectives.flat import reduced
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 0) -> None:
@@ -43,7 +43,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 
 def _serve(comm: Comm, row: torch.Tensor, others: list[int], op: str) -> None:
     for step, rank in enumerate(others):
         with comm.span("phase", "gather", round=step):
-            receive(comm, row, rank, op).wait()
+            comm.irecv(row, rank, op=op).wait()
     sends = []
     for step, rank in enumerate(others, start=len(others)):
         with comm.span("phase", "send back", round=step):

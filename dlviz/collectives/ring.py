@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import chunks_of, flattened, receive, reduced
+from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
@@ -79,7 +79,7 @@ def once_round(
     left, right = members[place - 1], members[(place + 1) % n]
     order = [chunks[(place + start - step) % n] for step in range(n)]
     # A message that finds its receive posted moves at once, so all are posted before the first.
-    receives = [receive(comm, part, left, op) if part.numel() else None for part in order[1:]]
+    receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in order[1:]]
     sends = []
     for step, (part, arrival) in enumerate(zip(order, receives, strict=False), first_step):
         comm.label(round=step)

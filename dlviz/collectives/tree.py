@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import flattened, receive, reduced
+from dlviz.collectives.flat import flattened, reduced
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
@@ -96,7 +96,7 @@ def _reduce(comm: Comm, row: torch.Tensor, root: int, op: str) -> None:
                 comm.isend(row, (comm.rank - bit) % n).wait()
                 return
             if place + bit < n:
-                receive(comm, row, (comm.rank + bit) % n, op).wait()
+                comm.irecv(row, (comm.rank + bit) % n, op=op).wait()
 
 
 def _broadcast(comm: Comm, row: torch.Tensor, root: int, first_step: int) -> None:

@@ -53,7 +53,7 @@ class Topology:
     levels: tuple[Link, ...]
 
     def __str__(self) -> str:
-        shape = {"ring": "in a ring", "racks": f"in {self.ranks // self.sizes[0]} racks"}
+        shape = {"ring": "in a ring", "racks": f"in {-(-self.ranks // self.sizes[0])} racks"}
         return shape.get(self.kind, f"on a {self.kind}")
 
     @staticmethod
@@ -125,6 +125,11 @@ class Topology:
             first += 2 * self._groups(top - 1)
         bandwidth = min(link.bandwidth for link in self.levels[: top + 1])
         return Path(self.levels[top].latency, bandwidth, tuple(shared))
+
+    @property
+    def outline(self) -> dict[str, Any]:
+        """What a picture needs: the kind and, level by level, how many ranks a group holds."""
+        return {"kind": self.kind, "sizes": [self._size(level) for level in range(len(self.sizes))]}
 
     def node(self, rank: int) -> int:
         """The number of the rank's node (racks) or lowest switch (tree); 0 where there is one."""

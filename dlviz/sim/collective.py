@@ -5,9 +5,11 @@ that a paced run is held to as well:
 
     a message   leaves when its sender has what it carries, the sender's port is free and so is each
                 link on the way that pairs of ranks share; it takes latency + bytes/bandwidth
-    a port      is full duplex and carries one message at a time each way; incoming ones queue in
-                the order in which they would arrive (at the same moment: of their steps)
-    a link      that is shared is busy for bytes/bandwidth of each message
+    a port      is full duplex and carries one message at a time each way; outgoing ones queue in
+                the order in which they are sent, incoming ones in that in which they would arrive
+                (at the same moment: of their steps, then of their senders)
+    a link      that is shared is busy for bytes/bandwidth of each message; it takes them in the
+                order in which they have got to be the first in their senders' ports
     a rank      sends all it has to in a step, then takes what it gets in that step; adding takes
                 gamma a byte, during which its ports go on
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 import gc
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -168,7 +171,7 @@ class _Messages:
             start, seconds = np.maximum(free[src], out[src]), self.seconds[first:end]
             if beyond > crossed:
                 on, of = self.link[crossed:beyond], self.crossing[crossed:beyond] - first
-                ready = free[src][of]
+                ready = start[of]
                 if (ready < booked[on]).any():  # an earlier step's message crosses after this one
                     return False
                 np.maximum.at(start, of, link_free[on])
@@ -200,7 +203,13 @@ class _Messages:
             column.tolist() for column in (self.src, self.dst, self.seconds, self.adding)
         )
         sent, arrived, received = ([math.nan] * count for _ in range(3))
-        events: list[tuple[float, int]] = []  # time, message; message - count where it departs
+        events: list[tuple[int, int]] = []  # moment, message; message + count where it departs
+        queues: list[deque[tuple[float, int]]] = [deque() for _ in range(self.ranks)]  # at ports
+
+        def go_out(rank: int) -> None:
+            """The first message in a rank's queue comes to its links."""
+            ready, message = queues[rank][0]
+            heapq.heappush(events, (_moment(max(ready, out[rank])), message + count))
 
         def go_on(rank: int) -> None:
             """Let a rank send what it can and take what is at its port."""
@@ -208,7 +217,9 @@ class _Messages:
             for at in range(place[rank], len(program)):
                 message = program[at]
                 if message >= 0:
-                    heapq.heappush(events, (now, message - count))
+                    queues[rank].append((now, message))
+                    if len(queues[rank]) == 1:
+                        go_out(rank)
                 elif arrived[~message] == arrived[~message]:
                     received[~message] = max(now, arrived[~message])
                     now = received[~message] + adding[~message]
@@ -220,19 +231,23 @@ class _Messages:
         for rank in range(self.ranks):
             go_on(rank)
         while events:
-            time, message = heapq.heappop(events)
-            if message < 0:
-                message += count
+            _, message = heapq.heappop(events)
+            if message >= count:
+                message -= count
                 rank = src[message]
-                start = max(time, out[rank], *(link_free[link] for link, _ in crossings[message]))
+                ready, _ = queues[rank].popleft()
+                start = max(ready, out[rank], *(link_free[link] for link, _ in crossings[message]))
                 for link, busy in crossings[message]:
                     link_free[link] = start + busy
                 sent[message] = start
                 out[rank] = start + seconds[message]
-                heapq.heappush(events, (out[rank], message))
+                heapq.heappush(events, (_moment(out[rank]), message))
+                if queues[rank]:
+                    go_out(rank)
             else:
                 rank = dst[message]
-                into[rank] = arrived[message] = max(time, into[rank] + seconds[message])
+                stamp = sent[message] + seconds[message]
+                into[rank] = arrived[message] = max(stamp, into[rank] + seconds[message])
                 if programs[rank][place[rank]] == ~message:
                     go_on(rank)
         self.sent[:], self.arrived[:], self.received[:] = sent, arrived, received
@@ -246,6 +261,11 @@ class _Messages:
         for at in np.lexsort((taking, np.tile(self.step, 2))).tolist():
             programs[rank[at]].append(at if at < count else ~(at - count))
         return programs
+
+
+def _moment(seconds: float) -> int:
+    """A time in whole picoseconds: what differs by rounding alone is the same moment."""
+    return round(seconds * 1e12)
 
 
 def _repeats(step: np.ndarray, values: np.ndarray) -> bool:
@@ -278,5 +298,11 @@ def _trace(messages: _Messages, what: str, ranks: int, machine: Machine) -> Trac
     del start, end
     columns = ("src", "dst", "nbytes", "offset", "op", "sent", "arrived", "received", "step")
     table = {name: getattr(messages, name) for name in columns}
-    meta = {"clock": "simulated", "ranks": ranks, "machine": str(machine), "collective": what}
+    meta = {
+        "clock": "simulated",
+        "ranks": ranks,
+        "machine": str(machine),
+        "topology": machine.topology.outline,
+        "collective": what,
+    }
     return Trace(spans, {**table, "count": messages.nbytes}, meta=meta)

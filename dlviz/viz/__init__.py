@@ -8,16 +8,20 @@ from typing import Any
 
 from dlviz.viz.breakdown import breakdown
 from dlviz.viz.contributions import decode, encode
+from dlviz.viz.costs import costs, crossovers
 from dlviz.viz.curve import curve
 from dlviz.viz.frames import Frame, message_frames
 from dlviz.viz.messages import messages, messages_grid
 from dlviz.viz.tables import timeline_table
 from dlviz.viz.timeline import timeline
+from dlviz.viz.traffic import traffic, traffic_table
 from dlviz.viz.waits import waited_for
 
 __all__ = [
     "Frame",
     "breakdown",
+    "costs",
+    "crossovers",
     "curve",
     "decode",
     "encode",
@@ -26,6 +30,8 @@ __all__ = [
     "messages_grid",
     "timeline",
     "timeline_table",
+    "traffic",
+    "traffic_table",
     "waited_for",
 ]
 

@@ -1,8 +1,9 @@
 """A run's messages as frames: which are drawn together, and what every buffer held afterwards.
 
-A frame is a round, or one step of it: a message is in the round after the last of the messages that
-its sender had received when it sent it. So the frames follow what happened, and a program that
-sends in another order than it should shows that order.
+A frame is a step, where the messages bear steps and none was sent after its sender had received one
+of its own step or a later one. Else it is a round, or one step of it: a message is in the round
+after the last of the messages that its sender had received when it sent it. So the frames follow
+what happened, and a program that sends in another order than it should shows that order.
 
 A rank is shown as it was when it went on to its next message: what it made of the messages that it
 had got, such as adding one to a chunk, belongs to their frame.
@@ -119,20 +120,24 @@ def _events(
 def _order(
     trace: Trace, rows: np.ndarray, sent: np.ndarray, received: np.ndarray
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """The messages `rows` in groups, each with its name: by round, in a round by step."""
+    """The messages `rows` in groups, each with its name: by step, or by round and in it by step."""
     src, dst, step = (trace.messages[name].tolist() for name in ("src", "dst", "step"))
     events = [(sent[row], 1, row) for row in rows.tolist()]
     events += [(received[row], 0, row) for row in rows.tolist() if np.isfinite(received[row])]
     rounds: dict[int, int] = {}
     reached: dict[int, int] = {}  # rank -> the round of what it sends next
+    past: dict[int, int] = {}  # rank -> the highest step of what it has received
+    stepped = True  # each message is of a later step than all that its sender had received
     for _, sending, row in sorted(events):
         if sending:
             rounds[row] = reached.get(src[row], 0)
+            stepped = stepped and step[row] > past.get(src[row], -1)
         if row in rounds and (not sending or received[row] <= sent[row]):
             reached[dst[row]] = max(reached.get(dst[row], 0), rounds[row] + 1)
+            past[dst[row]] = max(past.get(dst[row], -1), step[row])
 
     def key(row: int) -> tuple[int, int]:
-        return rounds[row], step[row]
+        return 0 if stepped else rounds[row], step[row]
 
     keyed = [(at, tuple(group)) for at, group in groupby(sorted(rounds, key=key), key)]
     steps = [number for (_, number), _ in keyed]

@@ -67,6 +67,15 @@ def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) ->
     return Plan(clock, start, end, low, high, *text.unit(high - low), y, top, bottom, pixels)
 
 
+def longest(plan: Plan, drawn: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
+    """The longest `most` of the spans `drawn`, all of them where they are not more, and what is to
+    be said of that."""
+    if len(drawn) <= most:
+        return drawn, []
+    first = np.argsort((plan.start - plan.end)[drawn], kind="stable")[:most]
+    return np.sort(drawn[first]), [f"The longest {most:,} of {len(drawn):,} spans are drawn."]
+
+
 def rows(trace: Trace) -> dict[tuple[int, str], float]:
     """How far from the top each (rank, lane) is drawn. A rank without spans has a row as well."""
     used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}

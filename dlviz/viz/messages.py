@@ -11,7 +11,6 @@ plotly but through text.clean, cut or wrap. Each picture is the state after its 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -156,13 +155,10 @@ class _Picture(Scene):
     theme: str = "light"
 
     @property
-    def elsewhere(self) -> float:
-        """Where messages are drawn whose cells are in no watched buffer."""
-        return 1.06 * self.length
-
-    @property
     def cells_title(self) -> str:
-        beyond = " (arrows beyond it: not from or to its cells)" if self.strays else ""
+        beyond = (
+            " (arrows beyond it: not from or to its cells)" if self.strays and self.arrays else ""
+        )
         return text.clean(self.title) + beyond
 
     def subtitle(self, shown: int) -> str:
@@ -182,7 +178,7 @@ class _Picture(Scene):
         }
 
     def xaxis(self) -> dict[str, Any]:
-        right = self.elsewhere + 0.05 * self.length if self.strays else self.length
+        right = sum(self.aside) if self.strays else self.length
         whole = {"tickformat": "d", "nticks": min(self.length, 12)}
         return {"range": [-0.01 * self.length, 1.01 * right], "showgrid": False, **whole}
 
@@ -279,7 +275,7 @@ class _Picture(Scene):
         colors = palette.colors(self.theme)
         table = self.trace.messages
         left, landed, all_arrows, arrows, crosses = (_Line() for _ in range(5))
-        for row, x in zip(frame.messages, self._across(frame), strict=True):
+        for row, x in zip(frame.messages, self.across(frame), strict=True):
             src, dst = self.place[int(table.src[row])], self.place[int(table.dst[row])]
             got = bool(np.isfinite(table.received[row]))
             if table.offset[row] >= 0:
@@ -324,19 +320,6 @@ class _Picture(Scene):
             )
         return series
 
-    def _across(self, frame: Frame) -> list[float]:
-        """Where each message's arrow runs: over its cells, side by side with others of the same."""
-        table = self.trace.messages
-        at = [(int(table.offset[row]), int(table.count[row])) for row in frame.messages]
-        many, seen = Counter(at), Counter()
-        places = []
-        for cells in at:
-            seen[cells] += 1
-            share = seen[cells] / (many[cells] + 1)
-            low, width = cells if cells[0] >= 0 else (self.elsewhere, 0.05 * self.length)
-            places.append(low + share * width)
-        return places
-
     def _told(self, row: int) -> str:
         """A message in words, for hover."""
         table = self.trace.messages
@@ -363,7 +346,7 @@ class _Picture(Scene):
         if len(frame.messages) > LISTED:
             lines.append(f"and {len(frame.messages) - LISTED} more messages")
         if not frame.messages:
-            lines.append("before the first message")
+            lines.append(self.summary(frame) or "before the first message")
         noted = self.noted(number)
         if noted:
             lines += ["", "<b>to note</b>", *(text.wrap(line, 40) for line in noted[:NOTED])]

@@ -9,7 +9,6 @@ be pointed at on paper, so a label stands wherever it fits. Lengths are inches (
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.contributions import UNKNOWN
 from dlviz.viz.frames import Frame
 from dlviz.viz.labels import labels_of
-from dlviz.viz.layout import BAR, Plan, ends, laid_out
+from dlviz.viz.layout import BAR, Plan, ends, laid_out, longest
+from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.scene import RULED, Run, Scene
 from dlviz.viz.steps import spans_in
 from dlviz.viz.timeline import ARROWS
@@ -64,11 +64,8 @@ def timeline(
         arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
     plan = laid_out(trace, clock, drawn, arrows)
     drawn = drawn[np.isfinite(plan.end - plan.start)[drawn]]
-    lines = text.provenance(trace, clock)
-    if len(drawn) > max_spans:
-        longest = np.argsort((plan.start - plan.end)[drawn], kind="stable")[:max_spans]
-        lines.append(f"The longest {max_spans:,} of {len(drawn):,} spans are drawn.")
-        drawn = np.sort(drawn[longest])
+    drawn, cut = longest(plan, drawn, max_spans)
+    lines = [*text.provenance(trace, clock), *cut]
     if len(arrows) > ARROWS:
         lines.append(
             f"{len(arrows):,} messages are too many for arrows: draw a step, "
@@ -172,7 +169,7 @@ def messages(
 
 def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
     """One frame: the cells and whose contributions they hold, its messages over them."""
-    right = max(sum(_aside(scene)), scene.length) if scene.strays else scene.length
+    right = max(sum(scene.aside), scene.length) if scene.strays else scene.length
     axes.set_xlim(-0.02 * scene.length, 1.02 * right)
     axes.set_ylim(max(len(scene.rows), 3) - 0.5, -0.5)
     paper.ticks(axes, whole=True)
@@ -206,7 +203,7 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
             name, left, right, middle - CELLS / 2, middle + CELLS / 2, outlines[name]
         )
         axes.add_collection(boxes, autolim=False)
-    x, lean = _across(scene, frame), np.sign(dst - src) * CELLS / 2
+    x, lean = np.array(scene.across(frame)), np.sign(dst - src) * CELLS / 2
     tails, heads = np.stack([x, src + lean], axis=1), np.stack([x, dst - lean], axis=1)
     paper.arrows(axes, tails, heads, got, theme)
 
@@ -239,23 +236,6 @@ def _empty(scene: Scene, theme: str) -> LineCollection:
         lines += [[(mark, top), (mark, bottom)] for mark in [*marks, length]]
         lines += [[(0, edge), (length, edge)] for edge in (top, bottom)]
     return LineCollection(lines, colors=palette.colors(theme)["faint"], linewidths=0.4, alpha=0.6)
-
-
-def _aside(scene: Scene) -> tuple[float, float]:
-    """From where, and how widely, messages run whose cells are not in the buffer: beyond it."""
-    return (1.06 * scene.length, 0.12 * scene.length) if scene.arrays else (0.0, scene.length)
-
-
-def _across(scene: Scene, frame: Frame) -> np.ndarray:
-    """Where each message's arrow runs: over its cells, side by side with others of the same."""
-    table = scene.trace.messages
-    at = [(int(table.offset[row]), int(table.count[row])) for row in frame.messages]
-    many, seen, places = Counter(at), Counter(), []
-    for cells in at:
-        seen[cells] += 1
-        low, wide = cells if cells[0] >= 0 else _aside(scene)
-        places.append(low + wide * seen[cells] / (many[cells] + 1))
-    return np.array(places, float)
 
 
 def _outlines(theme: str) -> dict[str, dict[str, Any]]:

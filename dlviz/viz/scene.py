@@ -11,6 +11,7 @@ its messages landed. plotly, matplotlib and the widgets draw from this one Scene
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -131,6 +132,22 @@ class Scene:
         """What the cells are."""
         own = f" {text.short(self.name)}" if self.name else ""
         return f"cells of the watched buffer{own}" if self.arrays else "cells"
+
+    @property
+    def aside(self) -> tuple[float, float]:
+        """From where, and how widely, messages run whose cells are in no watched buffer."""
+        return (1.06 * self.length, 0.12 * self.length) if self.arrays else (0.0, self.length)
+
+    def across(self, frame: Frame) -> list[float]:
+        """Where each message's arrow runs: over its cells, side by side with others of the same."""
+        table = self.trace.messages
+        at = [(int(table.offset[row]), int(table.count[row])) for row in frame.messages]
+        many, seen, places = Counter(at), Counter(), []
+        for cells in at:
+            seen[cells] += 1
+            low, wide = cells if cells[0] >= 0 else self.aside
+            places.append(low + wide * seen[cells] / (many[cells] + 1))
+        return places
 
     @property
     def notes(self) -> list[str]:

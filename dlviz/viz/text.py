@@ -115,6 +115,14 @@ def provenance(trace: Any, clock: str, width: int = LINE) -> list[str]:
     return lines
 
 
+def topology(trace: Any) -> dict[str, Any]:
+    """How the ranks are joined: {"kind": "switch", "ring", "racks" or "tree", "sizes": ranks in a
+    group, level by level}. Kind "" where the Trace does not say."""
+    outline = trace.meta.get("topology")
+    ranks = max(trace.meta["ranks"], 1)
+    return outline if isinstance(outline, dict) else {"kind": "", "sizes": [ranks]}
+
+
 def subtitle(trace: Any, clock: str) -> str:
     """The same as the subtitle of a plotly figure."""
     return "<br>".join(map(clean, provenance(trace, clock)))
@@ -147,5 +155,6 @@ def row(rank: int, lane: str) -> str:
 
 
 def done(op: str) -> str:
-    """What became of a message's elements where they landed: added, copied."""
-    return {"add": "added", "copy": "copied", "": "delivered"}.get(op, short(op))
+    """What became of a message's elements where they landed: added, copied, the larger kept."""
+    words = {"add": "added", "copy": "copied", "max": "larger kept", "": "delivered"}
+    return words.get(op, short(op))

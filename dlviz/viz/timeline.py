@@ -22,7 +22,7 @@ import plotly.graph_objects as go
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.labels import hovers_of, labels_of
-from dlviz.viz.layout import BAR, Plan, ends, laid_out
+from dlviz.viz.layout import BAR, Plan, ends, laid_out, longest
 from dlviz.viz.steps import spans_in
 
 if TYPE_CHECKING:
@@ -57,11 +57,8 @@ def timeline(
     if step is not None:
         arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
     plan = laid_out(trace, clock, drawn, arrows)
-    subtitle = text.subtitle(trace, clock)
-    if len(drawn) > max_spans:
-        longest = np.argsort((plan.start - plan.end)[drawn], kind="stable")[:max_spans]
-        subtitle += f"<br>The longest {max_spans:,} of {len(drawn):,} spans are drawn."
-        drawn = np.sort(drawn[longest])
+    drawn, cut = longest(plan, drawn, max_spans)
+    subtitle = "<br>".join([text.subtitle(trace, clock), *cut])
     figure = go.Figure(_bars(trace, plan, drawn, theme))
     figure.add_traces(_arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)

@@ -1,6 +1,7 @@
 """Front ends: controls and live pictures of a Trace, in a notebook or on a saved page."""
 
+from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.timeline import Timeline
 
-__all__ = ["MessagePlayer", "Timeline"]
+__all__ = ["CollectiveExplorer", "MessagePlayer", "Timeline"]

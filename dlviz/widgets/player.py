@@ -104,6 +104,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
+        "topology": text.topology(trace),
         "ranks": [styled(style) for style in styles],
         "undecoded": styled(palette.UNDECODED),
         "columns": columns,
@@ -349,23 +350,24 @@ def _carriers(trace: Trace) -> dict[tuple[int, int], list[int]]:
 
 
 def _phases(scene: Scene, messages: dict[int, dict[str, Any]]) -> dict[int, str]:
-    """The phase of each message: of the innermost `phase` span in which it was sent, else what its
-    receiver does with it."""
+    """The phase of each message: of the innermost `phase` span in which it was sent (of two that
+    meet at that moment the later), else what its receiver does with it."""
     spans = scene.trace.spans
+    begun, done = spans.start, spans.end
     rows = np.flatnonzero(spans.kind == "phase")
-    rank, lane, start, end = (spans[name][rows] for name in ("rank", "lane", "start", "end"))
+    rank, lane, start, end = spans.rank[rows], spans.lane[rows], begun[rows], done[rows]
     phases = {}
     for message, told in messages.items():
         span = told["sender"]
         around = np.flatnonzero(
             (rank == spans.rank[span])
             & (lane == spans.lane[span])
-            & (start <= spans.start[span])
-            & (end >= spans.end[span])
+            & (start <= begun[span])
+            & (end >= done[span])
         ) if span >= 0 else rows[:0]  # fmt: skip
         op = scene.op(message)
         phases[message] = DOING.get(op, text.short(op))
         if len(around):
-            inner = rows[around[np.argmax(spans.depth[rows[around]])]]
+            inner = rows[around[np.lexsort((start[around], spans.depth[rows[around]]))[-1]]]
             phases[message] = text.short(spans.name[inner] or "phase", 60)
     return phases

@@ -18,7 +18,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import labels_of
-from dlviz.viz.layout import BAR, Plan, ends, laid_out
+from dlviz.viz.layout import BAR, Plan, ends, laid_out, longest
 from dlviz.viz.steps import messages_in, spans_in
 from dlviz.viz.waits import WAITING, waits
 from dlviz.widgets.source import sources
@@ -69,15 +69,11 @@ def _state(
 ) -> dict[str, Any]:
     spans = trace.spans
     drawn = spans_in(trace, step)
-    lines = text.provenance(trace, clock, WIDE)
-    if len(drawn) > max_spans:
-        start, end = span_times(trace, clock)
-        longest = np.argsort((start - end)[drawn], kind="stable")[:max_spans]
-        lines.append(f"The longest {max_spans:,} of {len(drawn):,} spans are shown.")
-        drawn = np.sort(drawn[longest])
     arrows = messages_in(trace, step)
     arrows = arrows[np.isfinite(message_times(trace, clock)[0][arrows])]
     plan = laid_out(trace, clock, drawn, arrows)
+    drawn, cut = longest(plan, drawn, max_spans)
+    lines = [*text.provenance(trace, clock, WIDE), *cut]
     order, slots = _slots(trace, plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))

@@ -60,13 +60,7 @@ class View(anywidget.AnyWidget):
             raise ValueError(
                 f"theme={theme!r} is no theme of a widget: use 'auto', 'light' or 'dark'."
             )
-        look = {
-            "themes": palette.THEMES,
-            "font": palette.FONT,
-            "kinds": {kind: styled(palette.style(kind)) for kind in [*palette.KINDS, ""]},
-        }
-        whole = {"trace": identity(trace), "look": look, **state}
-        super().__init__(state=compact(whole), theme=theme)
+        super().__init__(state=compact(dressed(trace, state)), theme=theme)
         self.title = state["title"]
 
     def picture(self) -> Figure:
@@ -76,9 +70,12 @@ class View(anywidget.AnyWidget):
     def save_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the widget as one HTML file, which works with no network and no kernel."""
         path = Path(path)
-        traits = {"state": self.state, "selection": self.selection, "theme": self.theme}
-        path.write_text(page(self.title, self.module, traits), encoding="utf-8")
+        path.write_text(page(self.title, self.module, self.kept()), encoding="utf-8")
         return path
+
+    def kept(self) -> dict[str, Any]:
+        """The traits that a saved page holds."""
+        return {"state": self.state, "selection": self.selection, "theme": self.theme}
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """The widget, and beside it its picture, for pages that have no kernel."""
@@ -88,6 +85,16 @@ class View(anywidget.AnyWidget):
         self.picture().savefig(stored, format="png", dpi=DPI)
         png = base64.b64encode(stored.getvalue()).decode()
         return {**data, "image/png": png}, metadata
+
+
+def dressed(trace: Trace, state: dict[str, Any]) -> dict[str, Any]:
+    """A state, and with it what every front end needs: whose it is, colours and type."""
+    look = {
+        "themes": palette.THEMES,
+        "font": palette.FONT,
+        "kinds": {kind: styled(palette.style(kind)) for kind in [*palette.KINDS, ""]},
+    }
+    return {"trace": identity(trace), "look": look, **state}
 
 
 def identity(trace: Trace) -> str:

@@ -77,6 +77,20 @@ def test_a_message_can_be_added_to_what_the_tensor_holds():
     assert set(run.trace.messages.op) == {"add"}
 
 
+def test_the_larger_of_a_message_and_what_the_tensor_holds_can_be_kept():
+    def worker(comm):
+        matrix = torch.arange(6.0).view(2, 3)
+        comm.watch(matrix)
+        columns = matrix[:, 1:]  # not contiguous
+        comm.sendrecv(torch.full((2, 2), 3.0), 1 - comm.rank, columns, 1 - comm.rank, op="max")
+        return matrix.tolist()
+
+    run = dlviz.launch(worker, ranks=2)
+    assert run.results == [[[0, 3, 3], [3, 4, 5]]] * 2
+    assert set(run.trace.messages.op) == {"max"}
+    assert "larger kept" in dlviz.viz.timeline(run.trace).to_json()
+
+
 def test_more_messages_than_the_board_holds_are_sent_ahead():
     def worker(comm):
         if comm.rank == 0:
@@ -196,7 +210,7 @@ def test_a_mesh_that_does_not_fit_and_an_axis_it_lacks_are_named():
         (lambda c: c.recv(torch.ones(1), -1), r"src=-1 is no rank"),
         (lambda c: c.send(torch.ones(1), c.rank), r"is this rank itself"),
         (lambda c: c.send(torch.ones(1), 1 - c.rank, tag=-1), r"tag=-1 is out of range"),
-        (lambda c: c.irecv(torch.ones(1), 1 - c.rank, op="max"), r"op='max' is no way to receive"),
+        (lambda c: c.irecv(torch.ones(1), 1 - c.rank, op="min"), r"op='min' is no way to receive"),
         (lambda c: c.all_reduce(torch.ones(1), "mean"), r"op='mean' is no reduction"),
         (lambda c: c.broadcast(torch.ones(1), 5), r"root=5 is no rank"),
         (lambda c: c.all_gather(torch.ones(3), torch.ones(2)), r"out holds 3 elements"),

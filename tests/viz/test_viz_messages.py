@@ -187,7 +187,9 @@ def test_a_trace_without_buffers_or_offsets_shows_its_messages():
     assert "No buffer was watched" in figure.layout.title.subtitle.text
     found = [arrows(figure, frame) for frame in figure.frames]
     assert [len(frame) for frame in found] == [0, 2, 1]
-    assert found[1][0][1] != found[1][1][1] and min(a[1] for a in found[1]) > 1  # beside the cells
+    across = sorted(arrow[1] for arrow in found[1])
+    assert across == pytest.approx([1 / 3, 2 / 3])  # side by side, where cells would be
+    assert figure.layout.xaxis.title.text == "cells"
     assert "rank 0 → rank 2, delivered" in figure.frames[1].layout.annotations[0].text
 
 
@@ -261,6 +263,27 @@ def test_a_message_put_aside_may_be_used_in_any_way_and_as_late_as_the_next_one(
     into = told(sends, mine, [(0.0, 3.0), (2.1, 4.0), (2.9, 4.0), (9.0, 8.0)])
     words = [frame.layout.annotations[0].text for frame in viz.messages(into).frames]
     assert "changed, by no message of this step" in words[2].replace("<br>", " ")
+
+
+def test_a_step_is_one_picture_where_some_ranks_get_ahead_of_others():
+    """Rank 0 begins step 1 before step 0 of ranks 2 and 3 is over."""
+    rows = [(0, 1, 0.0, 0), (1, 0, 2.0, 1), (2, 3, 3.0, 0), (3, 2, 5.0, 1)]
+    messages = [
+        {"src": s, "dst": d, "sent": t, "received": t + 1, "step": n} for s, d, t, n in rows
+    ]
+    frames = viz.message_frames(Trace(messages=messages))
+    assert [(frame.name, frame.messages) for frame in frames[1:]] == [
+        ("step 0", (0, 2)), ("step 1", (1, 3)),
+    ]  # fmt: skip
+
+
+def test_a_step_sent_after_a_later_one_was_received_is_shown_after_it():
+    rows = [(0, 1, 0.0, 1), (1, 2, 2.0, 0)]
+    messages = [
+        {"src": s, "dst": d, "sent": t, "received": t + 1, "step": n} for s, d, t, n in rows
+    ]
+    frames = viz.message_frames(Trace(messages=messages))
+    assert [frame.messages for frame in frames[1:]] == [(0,), (1,)]
 
 
 def test_a_step_of_each_message_is_a_picture_of_its_own_in_the_order_received():

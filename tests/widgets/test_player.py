@@ -121,6 +121,58 @@ def test_contributions_lie_in_their_run_each_in_a_place_of_its_own(ranks, length
                 assert len(places) == len(run["chips"])
 
 
+PLACES = "return m.placesOf({ rows: v[0], topology: v[1] }, 230);"
+SWITCH, RING = {"kind": "switch", "sizes": [8]}, {"kind": "ring", "sizes": [8]}
+RACKS, TREE = {"kind": "racks", "sizes": [4, 8]}, {"kind": "tree", "sizes": [2, 4, 8]}
+
+
+def places(ranks, topology):
+    return node.run("player_list.js", PLACES, list(ranks), topology)
+
+
+def ends(found):
+    """The links as pairs of what they join: a rank, or a hub's number as a text."""
+    at = {(own["x"], own["y"]): f"hub {i}" for i, own in enumerate(found["hubs"])}
+    at |= {(own["x"], own["y"]): own["rank"] for own in found["nodes"]}
+    return [tuple(at[end["x"], end["y"]] for end in link) for link in found["links"]]
+
+
+@pytest.mark.parametrize("topology", [SWITCH, RING, RACKS, TREE, {"kind": "", "sizes": [8]}])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 6, 8])
+def test_ranks_stand_apart_and_inside_the_picture_on_every_topology(ranks, topology):
+    nodes = places(range(ranks), topology)["nodes"]
+    assert [node["rank"] for node in nodes] == list(range(ranks))
+    for node_ in nodes:
+        assert node_["radius"] < min(node_["x"], node_["y"]) < 230 - node_["radius"]
+    spots = [(own["x"], own["y"], own["radius"]) for own in nodes]
+    for i, (x, y, radius) in enumerate(spots):
+        for a, b, other in spots[:i]:
+            assert np.hypot(x - a, y - b) > radius + other
+
+
+def test_links_follow_the_topology():
+    assert ends(places(range(4), SWITCH)) == [(rank, "hub 0") for rank in range(4)]
+    assert ends(places(range(3), RING)) == [(0, 1), (1, 2), (2, 0)]
+    racks = places(range(8), RACKS)
+    assert ends(racks)[:5] == [(0, "hub 0"), (1, "hub 0"), (2, "hub 0"), (3, "hub 0"), (4, "hub 1")]
+    assert ends(racks)[-2:] == [("hub 0", "hub 2"), ("hub 1", "hub 2")]
+    assert [[own["rank"] for own in group] for group in racks["groups"]] == [
+        [0, 1, 2, 3], [4, 5, 6, 7],
+    ]  # fmt: skip
+    spots = [(own["x"], own["y"]) for own in racks["nodes"]]
+    assert np.hypot(*np.subtract(spots[3], spots[4])) > np.hypot(*np.subtract(spots[2], spots[3]))
+    tree = ends(places(range(8), TREE))
+    assert tree[:8] == [(rank, f"hub {rank // 2}") for rank in range(8)]
+    assert tree[8:12] == [(f"hub {low}", f"hub {4 + low // 2}") for low in range(4)]
+    assert tree[12:] == [("hub 4", "hub 6"), ("hub 5", "hub 6")]
+    assert ends(places(range(3), {"kind": "", "sizes": [3]})) == []
+
+
+def test_ranks_of_one_rack_of_several_need_no_link_between():
+    found = places(range(4), RACKS)
+    assert len(found["hubs"]) == 1 and not found["groups"]
+
+
 @pytest.mark.parametrize("steps", [True, False])
 @pytest.mark.parametrize(("ranks", "length"), [(2, 4), (4, 16), (5, 3), (6, 40), (4, 1000)])
 def test_every_message_is_outlined_where_it_was_and_its_arrow_joins_the_two_ranks(
@@ -510,3 +562,14 @@ def test_a_real_run_plays_its_phases_and_every_sum_is_right():
         assert -1 not in own["spans"] and all("test_player.py" in where for where in own["where"])
     final = told(cells(made)[-1], 3)
     assert {tuple(counts) for _, counts in final.values()} == {(1, 1, 1)} and len(final) == 21
+
+
+def test_a_message_sent_where_two_phases_meet_is_of_the_later():
+    spans = [
+        {"rank": 0, "kind": "phase", "name": name, "start": start, "end": start + 1.0}
+        for name, start in (("first", 0.0), ("second", 1.0))
+    ]
+    spans.append({"rank": 0, "kind": "send", "start": 1.0, "end": 1.0, "depth": 1, "flow": 0})
+    messages = [{"src": 0, "dst": 1, "sent": 1.0, "received": 1.5}]
+    made = state(Trace(spans, messages))
+    assert [frame["phase"] for frame in made["frames"]] == ["", "second"]

@@ -700,7 +700,7 @@ def test_controls_and_pictures_have_names_and_roles(play, trace):
     assert grid.locator("[role=row]").count() == 4 and grid.locator("[role=gridcell]").count() == 16
     circle = player.at(".dlv-circle").get_attribute("aria-label")
     assert circle.startswith("4 messages: rank 1 adds chunk 0 from rank 0; ")
-    assert player.at(".dlv-toolbar").get_attribute("role") == "toolbar"
+    assert player.at(".dlv-toolbar").get_attribute("role") == "group"
     assert player.root.get_attribute("data-lm-suppress-shortcuts") == "true"
 
 

@@ -227,6 +227,19 @@ def test_a_memory_strip_rises_and_falls_with_what_the_rank_holds():
     assert heights[0] == heights[1] == heights[4] == 0 and heights[2] == heights[3] > 5
 
 
+def test_of_many_changes_in_a_pixel_a_memory_strip_shows_the_most_and_then_the_last():
+    held = [100 * (i % 3) + 700 * (i == 5000) for i in range(9000)]
+    rows = [
+        {"rank": 0, "time": i * 1e-4, "what": "all", "nbytes": own} for i, own in enumerate(held)
+    ]
+    (corners,) = draw(Trace([span(0)], memory=rows))["memory"]
+    x, y = np.array(corners).T
+    assert len(corners) < 5000 and (np.diff(x) >= 0).all()
+    assert x[y.argmin()] == pytest.approx(500, abs=1) and (y == y.min()).sum() == 1
+    low = y.max() - y.min()  # 900 bytes
+    assert y.max() - y[-2:] == pytest.approx(low * held[-1] / max(held))
+
+
 @pytest.mark.parametrize("clock", ["device", "wall"])
 def test_the_statistics_of_the_whole_are_those_of_the_metrics(clock):
     trace = data_parallel(4, 3)
@@ -327,7 +340,7 @@ def test_of_too_many_spans_the_longest_are_shown_and_it_is_said():
     trace = data_parallel(2, 2)
     made = state(trace, max_spans=10)
     assert made["count"] == 10
-    assert made["lines"][-1] == f"The longest 10 of {len(trace.spans)} spans are shown."
+    assert made["lines"][-1] == f"The longest 10 of {len(trace.spans)} spans are drawn."
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 
+import node
 import numpy as np
 import pytest
 from viz_scenes import data_parallel
 
 from dlviz import metrics
 from dlviz.trace import Trace
-from dlviz.viz import palette
+from dlviz.viz import palette, text
 from dlviz.viz.idle import idle
 from dlviz.viz.waits import waits
 from dlviz.widgets import Timeline
@@ -204,7 +206,9 @@ class Reader:
     def scale(self):
         """(left, width) in pixels of the page of what the view's from and to span."""
         if not hasattr(self, "_scale"):
-            self.press("Escape", "r")
+            self.press("Escape")
+            self.root.focus()  # where nothing was to be cleared, Escape left
+            self.press("r")
             edges = [
                 self.page.locator(f".dlv-edge[data-side={side}]").first for side in ("from", "to")
             ]
@@ -504,6 +508,21 @@ def test_period_and_comma_walk_along_the_row(read_page, trace):
     assert reader.span == order[-1]
 
 
+def test_walking_passes_over_none_of_many_spans_of_no_length(read_page):
+    lasting = [
+        {"rank": 0, "kind": kind, "start": start, "end": start + 1}
+        for kind, start in (("forward", 0.0), ("wait", 1.0), ("update", 2.0))
+    ]
+    sends = [{"rank": 0, "kind": "send", "start": at, "end": at} for at in (1.0, 2.0) * 5]
+    made = Trace([*lasting, *sends])
+    order = row_of(made, 0, "")
+    reader = read_page(made, {"span": order[0]})
+    for keys, rows in ((".", order[1:]), (",", order[-2::-1])):
+        for row in rows:
+            reader.press(keys)
+            assert reader.span == row
+
+
 def test_period_begins_with_a_row_that_has_spans(read_page):
     spans = [{"rank": 2, "kind": "forward", "start": 0.0, "end": 1.0}]
     reader = read_page(Trace(spans, meta={"ranks": 4}))  # ranks 0, 1 and 3 recorded nothing
@@ -574,7 +593,7 @@ def test_g_goes_to_what_was_waited_for(read_page, trace):
     reader.press("g")
     assert reader.span == row
     said = reader.root.locator(".dlv-spoken").text_content()
-    assert said == "the selected span waited for nobody"
+    assert said == "The selected span waited for nobody."
 
 
 def test_r_takes_the_selection_as_the_range(read_page, trace):
@@ -1029,7 +1048,7 @@ def test_each_button_of_the_legend_hides_its_kind_and_shows_it_again(read_page, 
     buttons = reader.root.locator(".dlv-legend button")
     kinds = [text.strip() for text in buttons.all_inner_texts()]
     assert sorted(kinds) == sorted({*trace.spans.kind.tolist()})
-    caption = reader.root.locator(".dlv-wide caption")
+    caption = reader.root.locator(".dlv-wide caption").first
     for kind, button in zip(kinds, buttons.all(), strict=True):
         left = len(trace.spans) - int((trace.spans.kind == kind).sum())
         button.click()
@@ -1150,7 +1169,11 @@ def test_the_table_lists_the_spans_in_view_and_its_links_select(read_page, trace
     inside = np.flatnonzero((spans.end >= low) & (spans.start <= high))
     ends = spans.end[inside].round(9)
     inside = inside[np.lexsort((-ends, spans.start[inside].round(9)))]
-    table = reader.root.locator(".dlv-wide table")
+    table, held = (reader.root.locator(".dlv-wide table").nth(n) for n in (0, 1))
+    memory = trace.memory
+    for rank, line in enumerate(held.locator("tbody tr").all_inner_texts()):
+        own = memory.nbytes[memory.rank == rank]
+        assert line.split("\t") == [str(rank), text.nbytes(int(own.max())), text.nbytes(own[-1])]
     assert table.locator("caption").inner_text() == f"{len(inside)} spans in view"
     rows = table.locator("tbody tr")
     assert rows.count() == len(inside)
@@ -1193,6 +1216,9 @@ def test_statistics_of_a_step_are_those_of_metrics_and_numpy(read_page, trace):
         parts = metrics.breakdown(own, clock)
         assert {*ranks} == {"0", "1", "2", "3"}
         for rank, cells in ranks.items():
+            mine = own.spans.rank == int(rank)  # its part of the step: first span to last
+            lasted = end[mine].max() - start[mine].min()
+            parts["idle"][int(rank)] -= (end.max() - start.min()) - lasted
             for name, amounts in parts.items():
                 assert amount(cells.get(name, "0 ms")) == near(amounts[int(rank)])
         reader.root.focus()
@@ -1298,6 +1324,32 @@ def test_a_line_of_source_selects_its_spans(read_page, trace):
     count = int((trace.spans.kind == kind).sum())
     assert reader.root.locator(".dlv-found").first.inner_text() == f"{count} found"
     assert reader.picture != plain
+
+
+def test_the_source_shows_the_line_of_the_selection_however_long_the_program(read_page, tmp_path):
+    program = tmp_path / "long.py"
+    program.write_text("pass\n" * 110)
+    spans = [
+        {
+            "rank": 0,
+            "kind": "forward",
+            "start": float(i),
+            "end": i + 0.5,
+            "where": f"{program}:{line}",
+        }
+        for i, line in enumerate([100, 3, 108, 55])
+    ]
+    reader = read_page(Trace(spans))
+    reader.button("source").click()
+    reader.root.focus()
+    source = reader.root.locator(".dlv-source")
+    for line in (100, 3, 108, 55):
+        reader.press(".")
+        marked = source.locator("li[aria-current=true]")
+        assert marked.get_attribute("value") == str(line)
+        inner, outer = marked.bounding_box(), source.bounding_box()
+        assert outer["y"] <= inner["y"]
+        assert inner["y"] + inner["height"] <= outer["y"] + outer["height"]
 
 
 # ---- all controls
@@ -1463,7 +1515,7 @@ def test_stopping_leaves_no_observer_no_listener_and_no_later_picture(
         state = Timeline(own).state
         page.evaluate("state => window.shown[0].model.set('state', state)", state)
         reader.settle()
-    assert page.evaluate("() => window.counts") == {"observers": 2, "channels": 1}
+    assert page.evaluate("() => window.counts") == {"observers": 3, "channels": 1}
     assert page.evaluate("() => window.shown[0].model.calls.length") == 3
     root = page.query_selector(".dlv")
     reader.root.focus()
@@ -1546,7 +1598,7 @@ def test_a_hundred_thousand_spans_are_drawn_and_every_key_still_acts(read_page):
     reader.root.get_by_label("step", exact=True).select_option("4")
     reader.settle()
     assert reader.cells("kinds")["forward"]["count"] == "10000"
-    assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").inner_text()
+    assert "the first 300 are listed" in reader.root.locator(".dlv-wide caption").first.inner_text()
 
 
 def test_a_failed_run_shows_messages_that_nobody_received_and_ranks_that_told_nothing(read_page):
@@ -1665,3 +1717,95 @@ def test_reduced_motion_stills_what_would_move(read_page, held_up):
     assert reader.page.evaluate(moving) == 1  # the one that the test put there
     reader.page.emulate_media(reduced_motion="reduce")
     assert reader.page.evaluate(moving) == 0
+
+
+def test_escape_clears_and_then_leaves_to_what_holds_the_timeline(browser, trace, tmp_path):
+    page = browser.new_page(bypass_csp=True)
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    page.evaluate("() => document.getElementById('dlviz').setAttribute('tabindex', '-1')")
+    page.locator(".dlv[data-draws]").focus()
+    at = "() => document.activeElement.id || document.activeElement.className"
+    page.keyboard.press(".")
+    page.keyboard.press("Escape")
+    assert page.evaluate(at) == "dlv"
+    page.keyboard.press("Escape")
+    assert page.evaluate(at) == "dlviz"
+    page.close()
+
+
+def test_the_keys_take_their_place_before_they_show(browser, trace, tmp_path):
+    page = browser.new_page(bypass_csp=True)
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    root, keys = page.locator(".dlv[data-draws]"), page.locator(".dlv-keys")
+    before = root.bounding_box()
+    assert not keys.is_visible()
+    root.focus()
+    assert keys.is_visible() and root.bounding_box() == before
+    page.close()
+
+
+def test_a_timeline_put_aside_takes_the_theme_of_the_page_when_it_is_back(
+    browser, trace, tmp_path
+):
+    page = browser.new_page(bypass_csp=True)
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    page.wait_for_selector(".dlv[data-draws]")
+    page.evaluate(
+        """() => {
+            window.aside = document.querySelector(".dlv");
+            window.aside.remove();
+            document.body.style.setProperty("--jp-layout-color0", "#111111");
+            document.body.style.setProperty("--jp-ui-font-color0", "#eeeeee");
+        }"""
+    )
+    page.wait_for_timeout(100)
+    page.evaluate("() => document.getElementById('dlviz').append(window.aside)")
+    page.wait_for_selector(".dlv[data-theme=dark]")
+    page.wait_for_timeout(100)
+    corner = "c => [...c.getContext('2d').getImageData(c.width - 1, c.height - 1, 1, 1).data]"
+    cell = palette.THEMES["dark"]["cell"]
+    assert page.locator(".dlv-minimap canvas").evaluate(corner)[:3] == [*bytes.fromhex(cell[1:])]
+    page.close()
+
+
+def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
+    code = (
+        "const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
+        "const list = { arrows: [arrow], bars: [[20, 5, 5, 10, 3]], idle: [], memory: [] };"
+        "return v[0].map(([x, y]) => m.hit(list, x, y));"
+    )
+    points = [[30, 17], [70, 33], [50, 40], [22, 11]]
+    near, far, off, bar = node.run("timeline_list.js", code, points)
+    assert near == {"message": 7, "end": "sender"} and far == {"message": 7, "end": "receiver"}
+    assert off is None and bar == {"span": 3}
+
+
+def test_a_timeline_drawn_before_it_is_put_on_the_page_takes_its_theme_there(
+    browser, trace, tmp_path
+):
+    page = browser.new_page(bypass_csp=True)
+    heard = []
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
+    state = Timeline(trace).state
+    page.evaluate(
+        f"""async state => {{
+            document.body.style.setProperty("--jp-layout-color0", "#111111");
+            document.body.style.setProperty("--jp-ui-font-color0", "#eeeeee");
+            const traits = {{ state, selection: {{}}, theme: "auto" }};
+            const model = {{
+                get: name => traits[name], set() {{}}, on() {{}}, off() {{}}, save_changes() {{}},
+            }};
+            const code = {json.dumps(joined("timeline"))};
+            const module = new Blob([code], {{ type: "text/javascript" }});
+            const frontEnd = (await import(URL.createObjectURL(module))).default;
+            const el = document.createElement("div");
+            el.id = "second";
+            frontEnd.render({{ model, el }});
+            document.body.append(el);
+        }}""",
+        state,
+    )
+    page.wait_for_selector("#second .dlv[data-theme=dark][data-draws]")
+    assert heard == []
+    page.close()

@@ -11,7 +11,8 @@ const BEAT = 1600; // ms between two steps at speed 1
 const SPOKEN = 4; // messages read out per step
 const HINT = "Point at a message, a chunk or a rank to see what belongs to it.";
 
-function render({ model, el }) {
+/** Shows a model's messages in `el`, anew at each change of its state; returns what ends it. */
+export function showMessages({ model, el }) {
   let shown = { number: 0, speed: SPEEDS.indexOf(1) };
   let player = build();
 
@@ -36,12 +37,14 @@ function render({ model, el }) {
 function playerOf(model, el, { number, speed }, remember) {
   const scene = unpacked(JSON.parse(model.get("state")));
   const end = scene.frames.length - 1;
+  const sending = scene.frames.reduce((last, { messages }, i) => (messages.length ? i : last), 0);
   number = clamp(number, 0, end);
   let timer = 0;
   let chosen = [];
   let predicting = false;
   let score = { right: 0, of: 0 };
   let told = "";
+  let furthest = number; // the last step that was seen: a guess counts for one not seen yet
   let spot = [0, 0]; // row and chunk of the grid that the keys are at
 
   const frame = stage(el, {
@@ -52,14 +55,18 @@ function playerOf(model, el, { number, speed }, remember) {
     lines: scene.lines,
     keys: [
       ["← →", "step back, step on", { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }],
-      [", .", "the same", { ",": () => step(-1), ".": () => step(1) }],
+      [", .", "step back, step on", { ",": () => step(-1), ".": () => step(1) }],
       ["Space", "play, pause", { " ": () => play(!timer) }],
       ["Home End", "first, last", { Home: () => go(0), End: () => go(end) }],
       ["+ −", "faster, slower", { "+": () => faster(1), "=": () => faster(1), "-": () => faster(-1), "−": () => faster(-1) }],
       ["p", "predict", { p: () => predict.turn() }],
       ["t", "tables", { t: () => tabled.turn() }],
-      ["Esc", "choose nothing", { Escape: () => shared.choose({}) }],
     ],
+    clear: () => {
+      const any = chosen.length > 0;
+      shared.choose({});
+      return any;
+    },
     onColors() {},
   });
 
@@ -118,6 +125,7 @@ function playerOf(model, el, { number, speed }, remember) {
     off(slower, speed === 0);
     off(quicker, speed === SPEEDS.length - 1);
     slider.disabled = end === 0;
+    const focused = frame.root.contains(document.activeElement);
     if (tables.root.hidden) {
       layOut();
       circle.draw(number);
@@ -126,6 +134,7 @@ function playerOf(model, el, { number, speed }, remember) {
       rove();
     } else tables.draw(number);
     mark();
+    if (focused && !frame.root.contains(document.activeElement)) frame.root.focus({ preventScroll: true });
   }
 
   /** Switches a button off without losing the focus that it may have. */
@@ -139,6 +148,7 @@ function playerOf(model, el, { number, speed }, remember) {
     if (moved) play(false);
     if (to === number) return;
     number = to;
+    furthest = Math.max(furthest, number);
     told = "";
     remember({ number, speed });
     point([], HINT);
@@ -255,28 +265,30 @@ function playerOf(model, el, { number, speed }, remember) {
   }
 
   function prompt() {
-    const ask = number === end ? "No step is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
+    const ask = number >= sending ? "No step is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
     write(verdict, [told, ask].filter(Boolean).join(" "));
     write(points, `${score.right} of ${score.of} right`);
     off(reset, score.of === 0);
-    body.classList.toggle("dlv-predicting", predicting && number < end);
+    body.classList.toggle("dlv-predicting", predicting && number < sending);
   }
 
   function setScore(right, of) {
     score = { right, of };
+    furthest = number;
     prompt();
   }
 
   function guess(key) {
-    if (number === end) return;
+    if (number >= sending) return;
     const { rank, chunk } = chunks.cell(key);
     const sent = scene.frames[number + 1].messages.map((row) => scene.messages[row]);
     const hit = sent.filter(({ src, chunks: [from, to] }) => src === rank && chunk >= from && chunk < to);
     const called = scene.chunks[chunk].low < 0 ? "" : ` ${scene.chunks[chunk].name}`;
     const others = sent.slice(0, 4).map(({ src, what }) => `rank ${src} sent ${what}`).join(", ");
     const more = sent.length > 4 ? ", …" : "";
-    const words = hit.length ? `Right: ${hit[0].sentence}.` : `Wrong: rank ${rank} did not send${called}. Instead ${others}${more}.`;
-    score = { right: score.right + (hit.length ? 1 : 0), of: score.of + 1 };
+    const known = number + 1 <= furthest ? " You had seen this step: it does not count." : "";
+    const words = (hit.length ? `Right: ${hit[0].sentence}.` : `Wrong: rank ${rank} did not send${called}. Instead ${others}${more}.`) + known;
+    if (!known) score = { right: score.right + (hit.length ? 1 : 0), of: score.of + 1 };
     step(1);
     told = words;
     prompt();
@@ -286,8 +298,12 @@ function playerOf(model, el, { number, speed }, remember) {
   /** Makes one cell of the grid reachable by Tab, while there is something to choose in it. */
   function rove() {
     for (const [key, { group }] of chunks.groups) {
-      if (predicting) group.setAttribute("tabindex", key === spot.join(":") ? "0" : "-1");
-      else group.removeAttribute("tabindex");
+      if (predicting) {
+        group.setAttribute("tabindex", key === spot.join(":") ? "0" : "-1");
+        continue;
+      }
+      if (document.activeElement === group) frame.root.focus({ preventScroll: true });
+      group.removeAttribute("tabindex");
     }
   }
 
@@ -326,4 +342,4 @@ function playerOf(model, el, { number, speed }, remember) {
   };
 }
 
-export default { render };
+export default { render: showMessages };

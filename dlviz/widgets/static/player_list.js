@@ -7,8 +7,10 @@ const GAP = 14; // between two ranks
 const PAD = 4; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
 const NARROWEST = 10; // of a column; a wider picture than its panel is scrolled
-const LETTER = 6.3; // pixels of a digit
+const LETTER = 7.1; // pixels of a digit
 const CHIP = 13; // a contribution's side, if there is room
+const TAG = 0.36; // of an arrow's way: where its label is, apart from that of the way back
+const GROUPED = 0.7; // more room between two racks or switches, in ranks
 const LANES = 5; // arrows beside each other
 export const MANY = 256; // messages drawn per frame
 
@@ -84,7 +86,7 @@ export function layoutOf(scene, width) {
   const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 1);
   const upright = longest * LETTER + 3 > wide;
   const lettersShown = Math.min(longest, 16);
-  const valueHeight = !count || !scene.values.length ? 12 : upright ? lettersShown * 6.2 + 6 : 18;
+  const valueHeight = !count || !scene.values.length ? 12 : upright ? lettersShown * LETTER + 5 : 18;
   const single = wide >= (CHIP * scene.ranks.length) / 2;
   const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
   const rows = scene.ranks.length ? chipRows(scene.ranks.length, narrow) : 0;
@@ -216,16 +218,55 @@ export function movesOf(scene, layout, number) {
   return { boxes, arrows };
 }
 
-/** The ranks on a circle, and an arrow for each message of a frame, as wide as its bytes are many. */
-export function circleOf(scene, number, size) {
-  const many = scene.rows.length;
+/**
+ * The ranks on a circle, those of a rack or switch beside each other, and what joins them: links from
+ * rank to rank in a ring, else each to its switch (a hub), and that to the next one up in the middle.
+ */
+export function placesOf({ rows, topology }, size) {
+  const many = rows.length;
   const middle = size / 2;
+  const ringed = topology.kind === "ring";
+  const whole = topology.sizes.findIndex((own) => rows.every((rank) => Math.floor(rank / own) === Math.floor(rows[0] / own)));
+  const levels = ringed || !topology.kind ? [] : topology.sizes.slice(0, whole < 0 ? undefined : whole + 1);
+  const groupOf = (rank, level) => Math.floor(rank / levels[level]);
   const radius = many > 1 ? middle - 26 : 0;
-  const dot = many > 1 ? Math.max(6, Math.min(18, (Math.PI * radius) / many / 1.6)) : 18;
-  const nodes = scene.rows.map((rank, row) => {
-    const angle = (2 * Math.PI * row) / many - Math.PI / 2;
-    return { rank, x: middle + radius * Math.cos(angle), y: middle + radius * Math.sin(angle), radius: dot };
+  const parted = levels.length > 1;
+  let at = 0;
+  const turns = rows.map((rank, row) => {
+    at += row ? 1 + (parted && groupOf(rank, 0) !== groupOf(rows[row - 1], 0) ? GROUPED : 0) : 0;
+    return at;
   });
+  const around = at + 1 + (parted ? GROUPED : 0);
+  const dot = many > 1 ? Math.max(6, Math.min(18, (Math.PI * radius) / around / 1.6)) : 18;
+  const place = (turn, share) => {
+    const angle = (2 * Math.PI * turn) / around - Math.PI / 2;
+    return { x: middle + share * radius * Math.cos(angle), y: middle + share * radius * Math.sin(angle) };
+  };
+  const nodes = rows.map((rank, row) => ({ rank, ...place(turns[row], 1), radius: dot }));
+  const links = ringed && many > 1 ? nodes.map((node, i) => [node, nodes[(i + 1) % many]]) : [];
+  const [hubs, groups] = [[], []];
+  let below = rows.map((rank, row) => ({ rank, turn: turns[row], ...nodes[row] }));
+  levels.forEach((_, level) => {
+    const members = new Map();
+    for (const part of below) {
+      const group = groupOf(part.rank, level);
+      members.set(group, [...(members.get(group) ?? []), part]);
+    }
+    if (!level && parted) groups.push(...members.values());
+    below = [...members.values()].map((parts) => {
+      const turn = (parts[0].turn + parts.at(-1).turn) / 2;
+      const hub = { rank: parts[0].rank, turn, ...place(turn, 1 - (level + 1) / levels.length) };
+      links.push(...parts.map((part) => [part, hub]));
+      hubs.push(hub);
+      return hub;
+    });
+  });
+  return { nodes, links, hubs, groups };
+}
+
+/** The ranks in their places, and an arrow for each message of a frame, as wide as its bytes are many. */
+export function circleOf(scene, number, size) {
+  const { nodes } = placesOf(scene, size);
   const beside = new Map();
   const arrows = messagesIn(scene, number).filter(({ src, dst }) => src !== dst).map((own) => {
     const [from, to] = [own.src, own.dst].map((rank) => nodes[scene.rowOf.get(rank)]);
@@ -244,7 +285,7 @@ export function circleOf(scene, number, size) {
       label: own.label,
       width,
       path: [start, turned, end],
-      at: [0, 1].map((axis) => 0.25 * start[axis] + 0.5 * turned[axis] + 0.25 * end[axis]),
+      at: [0, 1].map((axis) => (1 - TAG) ** 2 * start[axis] + 2 * TAG * (1 - TAG) * turned[axis] + TAG ** 2 * end[axis]),
     };
   });
   return { nodes, arrows };

@@ -1,6 +1,6 @@
 // The player's panels: ranks on a circle, what each rank holds, the arithmetic, and all as tables.
 import { bytes, h, moment, s, seconds, unitOf, write } from "./base.js";
-import { cellsOf, chipLabel, chipsOf, circleOf, headOf, layoutOf, messagesIn, movesOf, stretches } from "./player_list.js";
+import { cellsOf, chipLabel, chipsOf, circleOf, headOf, layoutOf, messagesIn, movesOf, placesOf, stretches } from "./player_list.js";
 
 const WORDED = 60; // messages put in words per frame
 let panels = 0;
@@ -25,6 +25,11 @@ function cross([x, y], size = 5) {
   return `M${x - size} ${y - size}l${2 * size} ${2 * size}M${x - size} ${y + size}l${2 * size} ${-2 * size}`;
 }
 
+function afterwards({ frames }, number) {
+  const { name, messages } = frames[number];
+  return messages.length ? `after ${name}` : number ? "in the end" : "at the start";
+}
+
 /** What a cell holds, in words. */
 export function cellWords(scene, cell) {
   const chunk = scene.chunks[cell.chunk];
@@ -44,8 +49,13 @@ export function circlePanel(scene) {
   const few = scene.rows.length <= 6;
   const size = few ? 230 : scene.rows.length <= 16 ? 290 : 360;
   const arrows = s("g");
-  const picture = s("svg", { class: "dlv-circle", viewBox: `0 0 ${size} ${size}`, role: "img" }, arrows);
-  for (const { rank, x, y, radius } of circleOf(scene, 0, size).nodes) {
+  const { nodes, links, hubs, groups } = placesOf(scene, size);
+  const ground = s("g", { "aria-hidden": "true" },
+    groups.map((group) => s("path", { class: "dlv-group", "stroke-width": 2 * group[0].radius + 14, d: line(group.map(({ x, y }) => [x, y])) })),
+    s("path", { class: "dlv-links", d: links.map((ends) => line(ends.map(({ x, y }) => [x, y]))).join("") }),
+    hubs.map(({ x, y }) => s("rect", { class: "dlv-hub", x: x - 5, y: y - 5, width: 10, height: 10, rx: 2 })));
+  const picture = s("svg", { class: "dlv-circle", viewBox: `0 0 ${size} ${size}`, role: "img" }, ground, arrows);
+  for (const { rank, x, y, radius } of nodes) {
     picture.append(s("g", { class: "dlv-rank", "data-rank": rank },
       s("circle", { cx: x, cy: y, r: radius }),
       radius > 8 && s("text", { x, y, "font-size": Math.min(14, radius * 1.1) }, rank)));
@@ -60,8 +70,8 @@ export function circlePanel(scene) {
           s("path", { d: curve, class: "dlv-reach" }),
           s("path", { d: curve, "stroke-width": width.toFixed(1) }),
           never ? s("path", { d: cross(end), "stroke-width": 2.5, class: "dlv-cross" }) : s("path", { d: `${line(headOf(turn, end, 8 + width))}Z`, class: "dlv-head" }));
-        if (label && drawn.length <= 24) {
-          const text = few && /^\d+$/.test(label) ? `chunk ${label}` : label;
+        if (label && drawn.length <= 24 && scene.chunks.length > 1) {
+          const text = few && drawn.length <= 4 && /^\d+$/.test(label) ? `chunk ${label}` : label;
           const wide = text.length * 6.2 + 8;
           own.append(s("rect", { class: "dlv-tag", x: at[0] - wide / 2, y: at[1] - 8, width: wide, height: 16, rx: 4 }), s("text", { x: at[0], y: at[1] }, text));
         }
@@ -152,8 +162,8 @@ export function chunksPanel(scene) {
     layout: () => layout,
     cell: (key) => groups.get(key)?.cell,
     draw(number) {
-      const { name } = scene.frames[number];
-      const what = scene.columns.length ? `What each rank holds ${number ? `after ${name}` : "at the start"}` : `Who sends and receives${number ? ` in ${name}` : ""}`;
+      const { name, messages } = scene.frames[number];
+      const what = scene.columns.length ? `What each rank holds ${afterwards(scene, number)}` : `Who sends and receives${messages.length ? ` in ${name}` : ""}`;
       const whole = `${what}${scene.buffer ? ` in ${scene.buffer}` : ""}`;
       write(title, whole + (cut ? " (scroll sideways for the rest)" : ""));
       grid.setAttribute("aria-label", whole);
@@ -221,7 +231,7 @@ export function arithmeticPanel(scene, choose) {
     root: h("div", { class: "dlv-arithmetic" }, title, list),
     draw(number) {
       const { messages, notes, name } = scene.frames[number];
-      write(title, number ? `The arithmetic of ${name}` : "The arithmetic");
+      write(title, messages.length ? `The arithmetic of ${name}` : "The arithmetic");
       const items = messages.slice(0, WORDED).map((message) => {
         const own = scene.messages[message];
         return h("li", {}, h("button", { type: "button", "data-message": message, "aria-pressed": "false", onclick: () => choose(message) },
@@ -230,7 +240,7 @@ export function arithmeticPanel(scene, choose) {
           h("small", {}, timesOf(own))));
       });
       if (messages.length > WORDED) items.push(h("li", {}, `and ${messages.length - WORDED} more messages`));
-      if (!number) items.push(h("li", {}, "Before the first message."));
+      if (!messages.length) items.push(h("li", {}, number ? "After the last message." : "Before the first message."));
       if (notes.length) items.push(h("li", { class: "dlv-note" }, h("strong", {}, "To note: "), notes.join("; "), "."));
       list.replaceChildren(...items);
     },
@@ -256,9 +266,9 @@ export function tablesPanel(scene, layoutNow) {
         return h("tr", {}, h("th", { scope: "row" }, own.sentence), h("td", {}, own.formula.join(", ")), h("td", {}, timesOf(own)));
       });
       root.replaceChildren(
-        h("div", { class: "dlv-scroll" }, h("table", {}, h("caption", {}, `What each rank holds ${number ? `after ${name}` : "at the start"}`),
+        h("div", { class: "dlv-scroll" }, h("table", {}, h("caption", {}, `What each rank holds ${afterwards(scene, number)}`),
           h("thead", {}, h("tr", {}, ["rank", "chunk", "contents", "contributions"].map((words) => cell("th", words)))), h("tbody", {}, rows))),
-        h("div", { class: "dlv-scroll" }, h("table", {}, h("caption", {}, number ? `Messages of ${name}` : "No message yet"),
+        h("div", { class: "dlv-scroll" }, h("table", {}, h("caption", {}, moved.length ? `Messages of ${name}` : number ? "No more messages" : "No message yet"),
           h("thead", {}, h("tr", {}, ["message", "in numbers", "bytes and times"].map((words) => cell("th", words)))), h("tbody", {}, moved))),
       );
     },

@@ -31,7 +31,7 @@ export function sourcePanel(files, choose) {
       marked = lines.get(where) ?? null;
       if (!marked) return;
       marked.setAttribute("aria-current", "true");
-      const [top, height] = [marked.offsetTop - panel.offsetTop, panel.clientHeight];
+      const [top, height] = [marked.offsetTop, panel.clientHeight]; // the panel is positioned: see dlviz.css
       if (top < panel.scrollTop || top > panel.scrollTop + height - 24) panel.scrollTop = top - height / 2;
     },
   };

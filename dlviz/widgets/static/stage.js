@@ -6,12 +6,14 @@ import { themed } from "./theme.js";
  * A region in `el` that takes keys when it has the focus and leaves Tab to the page.
  *
  * `keys` are [shown keys, what they do, {key: action}] rows; an action gets the event and is not
- * called while the reader types into a field. `onColors` gets the theme's colours.
+ * called while the reader types into a field. `clear` is what Escape does; where it gives false there
+ * was nothing to clear, and the focus goes to what holds the region. `onColors` gets the theme's
+ * colours.
  */
-export function stage(el, { name, look, model, title, lines, keys, onColors }) {
+export function stage(el, { name, look, model, title, lines, keys, clear, onColors }) {
   const actions = Object.assign({}, ...keys.map(([, , own]) => own));
-  const shownKeys = [...keys, ["?", "list the keys", {}], ["Tab", "leave", {}]];
-  const toolbar = h("div", { class: "dlv-toolbar", role: "toolbar", "aria-label": `${name} controls` });
+  const shownKeys = [...keys, ["Esc", "clear, again: leave", {}], ["?", "list the keys", {}], ["Tab", "leave", {}]];
+  const toolbar = h("div", { class: "dlv-toolbar", role: "group", "aria-label": `${name} controls` });
   const body = h("div", { class: "dlv-body" });
   const spoken = h("div", { class: "dlv-spoken", role: "status", "aria-live": "polite" });
   const close = h("button", { type: "button", onclick: () => help(false) }, "close");
@@ -25,7 +27,7 @@ export function stage(el, { name, look, model, title, lines, keys, onColors }) {
   const legend = h(
     "div",
     { class: "dlv-keys", "aria-hidden": "true" },
-    shownKeys.map(([shown, does]) => h("span", {}, h("kbd", {}, shown), ` ${does}`)),
+    [["?", "all keys"], ...keys].map(([shown, does]) => h("span", {}, h("kbd", {}, shown), ` ${does}`)),
   );
   const heading = h("h3", {}, title);
   const root = h(
@@ -53,6 +55,12 @@ export function stage(el, { name, look, model, title, lines, keys, onColors }) {
     } else before?.focus();
   }
 
+  function leave() {
+    const around = root.parentElement.closest("[tabindex]");
+    if (around) around.focus({ preventScroll: true });
+    else root.blur();
+  }
+
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
     const typing = event.target.matches("input:not([type=checkbox]):not([type=range]), textarea, select");
@@ -60,6 +68,7 @@ export function stage(el, { name, look, model, title, lines, keys, onColors }) {
     if (event.defaultPrevented || pressing) return event.stopPropagation();
     if (event.key === "Escape" && !list.hidden) help(false);
     else if (typing && event.key !== "Escape") return event.stopPropagation();
+    else if (event.key === "Escape") clear() || leave();
     else if (event.key === "?") help(list.hidden);
     else {
       const action = actions[event.key] ?? actions[event.key.toLowerCase()];

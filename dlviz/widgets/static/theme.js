@@ -24,6 +24,7 @@ export function themed(root, look, model, changed) {
   }
 
   function look_again() {
+    if (shown && !root.isConnected) return; // what a notebook has put aside has no colours around it
     const chosen = model.get("theme");
     const around = chosen === "auto" ? colorsAround(probe) : null;
     const name = chosen === "auto" ? around.name : chosen;
@@ -45,6 +46,8 @@ export function themed(root, look, model, changed) {
   for (const node of [document.documentElement, document.body]) {
     watch.observe(node, { attributes: true });
   }
+  const shownAgain = new ResizeObserver(look_again);
+  shownAgain.observe(root);
   for (const event of ["focusin", "pointerenter"]) root.addEventListener(event, look_again);
   model.on("change:theme", look_again);
   look_again();
@@ -52,6 +55,7 @@ export function themed(root, look, model, changed) {
     button,
     stop() {
       watch.disconnect();
+      shownAgain.disconnect();
       model.off("change:theme", look_again);
     },
   };

@@ -4,7 +4,7 @@ import { swatch } from "./paint.js";
 import { sharedSelection } from "./selection.js";
 import { sourcePanel } from "./source.js";
 import { button, stage, toggle } from "./stage.js";
-import { drawList, hit } from "./timeline_list.js";
+import { IDLE, drawList, hit } from "./timeline_list.js";
 import { AXIS, fillsOf, paint, paintWhole } from "./timeline_paint.js";
 import { spanPanel, spansTable, statisticsPanel } from "./timeline_panels.js";
 import { at, beside, readScene } from "./timeline_scene.js";
@@ -57,14 +57,13 @@ function open({ model, el }) {
     ["M", "messages on, off", { m: () => arrowsButton.turn() }],
     ["C", "device or wall clock", { c: () => setClock((now.clock + 1) % scene.clocks.length) }],
     ["T", "table", { t: () => tableButton.turn() }],
-    ["Esc", "clear", { Escape: clear }],
     ["Ctrl+wheel", "zoom at the pointer", {}],
     ["Shift+wheel", "pan, as Shift+drag", {}],
     ["drag", "select a range", {}],
     ["double-click", "fit all", {}],
   ].filter(([shown]) => shown !== "C" || scene.clocks.length > 1);
   const frame = stage(el, {
-    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, keys,
+    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, keys, clear,
     onColors: (colors) => {
       look.colors = colors;
       if (look.fills) restyle();
@@ -131,7 +130,9 @@ function open({ model, el }) {
     scene.clocks.length > 1 ? h("span", { role: "group", "aria-label": "clock" }, clockButtons) : [],
     [tableButton, ...(source.empty ? [] : [sourceButton])],
   );
-  scene.span.kinds.of.forEach((kind, number) => {
+  const kinds = scene.span.kinds.of.map((kind, number) => [kind, number]);
+  if (scene.clocks.some((one) => one.idle.count)) kinds.push([scene.span.kinds.of.includes("idle") ? "idle time" : "idle", IDLE]);
+  kinds.forEach(([kind, number]) => {
     legend.append(h("button", {
       type: "button", "aria-pressed": "true", title: `show or hide ${kind}`,
       onclick: (event) => {
@@ -140,7 +141,7 @@ function open({ model, el }) {
         event.currentTarget.setAttribute("aria-pressed", String(shown));
         draw();
       },
-    }, swatch(scene.look.kinds[kind] ?? scene.look.kinds[""]), ` ${kind.slice(0, 40)}`));
+    }, swatch(scene.look.kinds[number === IDLE ? "idle" : kind] ?? scene.look.kinds[""]), ` ${kind.slice(0, 40)}`));
   });
 
   /** Puts something else into a panel; the focus in what goes passes to the whole. */
@@ -154,15 +155,24 @@ function open({ model, el }) {
   const measure = document.createElement("canvas").getContext("2d");
   measure.font = `11px ${scene.look.font}`;
   const gutter = Math.min(Math.max(40, ...scene.rows.slice(0, 400).map((row) => measure.measureText(row.label).width)) + 14, 180);
-  const geometry = () => ({
-    left: gutter, width: Math.max(scroller.clientWidth - gutter, 50),
-    height: Math.min(scene.height + 4, TALLEST), top: scroller.scrollTop,
-  });
+  let measured = null;
+
+  /** Where the rows lie in the picture; where a notebook has put it aside, where they lay. */
+  function geometry() {
+    if (scroller.clientWidth) {
+      measured = {
+        whole: scroller.clientWidth, left: gutter, width: Math.max(scroller.clientWidth - gutter, 50),
+        height: Math.min(scene.height + 4, TALLEST), top: scroller.scrollTop,
+      };
+    }
+    return measured;
+  }
+
   tall.style.height = `${scene.height + 4 + AXIS}px`;
   scroller.style.maxHeight = `${TALLEST + AXIS}px`;
 
   const draw = oncePerPicture(() => {
-    if (!scroller.clientWidth) return;
+    if (!geometry()) return;
     const view = { ...now, ...geometry() };
     look.fills ??= fillsOf(canvas.getContext("2d"), scene);
     now.list = drawList(scene, view);
@@ -200,8 +210,7 @@ function open({ model, el }) {
   }
 
   function drawOverview() {
-    const width = minimap.clientWidth;
-    if (width) paintWhole(overview, scene, clock(), width, OVERVIEW, look);
+    if (geometry()) paintWhole(overview, scene, clock(), measured.whole, OVERVIEW, look);
   }
 
   function restyle() {
@@ -344,24 +353,34 @@ function open({ model, el }) {
   }
 
   function follow(end) {
-    if (now.message < 0) return frame.say("no message is selected");
-    const message = now.message;
-    go(scene.message[end][message]);
+    if (now.message < 0) return tell(now.span < 0 ? "Nothing is selected." : "The selected span carries no message.");
+    const span = scene.message[end][now.message];
+    if (span < 0) return tell(`The ${end}'s span is not in this picture.`);
+    go(span);
   }
 
   function goToCause() {
     const wait = clock().waits.get(now.span);
     if (wait && wait.at >= 0) return go(wait.at);
-    frame.say("the selected span waited for nobody");
+    tell(now.span < 0 ? "Nothing is selected." : "The selected span waited for nobody.");
+  }
+
+  /** Says why a key did nothing. */
+  function tell(words) {
+    showDetails();
+    details.prepend(h("p", { class: "dlv-reply" }, words));
+    frame.say(words);
   }
 
   function clear() {
+    if (!now.range && !now.matches && now.span < 0 && now.message < 0) return false;
     now.range = null;
     stepSelect.value = "";
     find((search.value = ""));
     shared.choose({});
     showStatistics();
     draw();
+    return true;
   }
 
   // ---- a range and its statistics
@@ -407,7 +426,7 @@ function open({ model, el }) {
     const { from, to, step } = now.range;
     fillPanel(stats, 
       h("h4", {}, `${step == null ? "Range" : `Step ${step}`}: ${seconds(to - from)}`),
-      ...statisticsPanel(scene, clock(), statistics(scene, clock(), now.range), { go }),
+      ...statisticsPanel(scene, clock(), now.range, statistics(scene, clock(), now.range), { go }),
     );
   });
 

@@ -1,8 +1,9 @@
 // What a timeline draws, as plain numbers: a pure function of a scene and the part in view.
-import { unitOf, upTo } from "./base.js";
+import { clamp, unitOf, upTo } from "./base.js";
 import { STRIP, within } from "./timeline_scene.js";
 
-export const ARROWS = 400; // messages in view: with more of them only the selection's are drawn
+export const IDLE = -1; // stands for idle time among the kinds that are hidden
+export const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
 const CHARACTER = 6.4; // pixels of a label
 const THIN = 1; // pixels: narrower spans share one
 
@@ -60,6 +61,7 @@ export function drawList(scene, view) {
 
 function idleIn(scene, clock, view, x, inView) {
   const { idle } = clock;
+  if (view.hidden?.has(IDLE)) return [];
   const found = [];
   for (let i = 0; i < idle.count; i++) {
     if (idle.end[i] <= view.from || idle.start[i] >= view.to || !inView(idle.row[i])) continue;
@@ -79,11 +81,19 @@ function strip(row, peak, view, x) {
   const y = (held) => base - (held / peak) * (STRIP - 5);
   const first = Math.max(upTo(time, view.from) - 1, 0);
   const corners = [];
+  let level = 0;
   for (let i = first; i < time.length && time[i] <= view.to; i++) {
-    if (corners.length) corners.push([x(time[i]), corners.at(-1)[1]]);
-    corners.push([Math.max(x(time[i]), 0), y(bytes[i])]);
+    const [at, own, last] = [Math.max(x(time[i]), 0), y(bytes[i]), corners.at(-1)];
+    if (last && at - last[0] < 0.5) last[1] = Math.min(last[1], own); // a pixel shows the most of many
+    else {
+      if (last && last[1] !== level) corners.push([last[0], level]);
+      if (last) corners.push([at, level]);
+      corners.push([at, own]);
+    }
+    level = own;
   }
-  if (corners.length) corners.push([view.width, corners.at(-1)[1]]);
+  if (corners.length && corners.at(-1)[1] !== level) corners.push([corners.at(-1)[0], level]);
+  if (corners.length) corners.push([view.width, level]);
   return { row, corners, base };
 }
 
@@ -142,8 +152,21 @@ export function hit(list, x, y) {
     }
   }
   if (best) return best;
+  const shaft = list.arrows.find((arrow) => toLine(arrow, x, y) <= 4);
+  if (shaft) return { message: shaft.message, end: nearer(shaft, x, y) };
   const idle = list.idle.find((box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height);
   if (idle) return { idle: idle.idle };
   const told = list.memory.find(({ base }) => y <= base && y > base - STRIP);
   return told ? { memory: told.row } : null;
+}
+
+/** How far a point is from an arrow's line, in pixels. */
+function toLine({ x1, y1, x2, y2 }, x, y) {
+  const [dx, dy] = [x2 - x1, y2 - y1];
+  const along = clamp(((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1), 0, 1);
+  return Math.hypot(x1 + along * dx - x, y1 + along * dy - y);
+}
+
+function nearer({ x1, y1, x2, y2 }, x, y) {
+  return Math.hypot(x1 - x, y1 - y) < Math.hypot(x2 - x, y2 - y) ? "sender" : "receiver";
 }

@@ -1,6 +1,7 @@
 // The panels under a timeline: the selected span, the statistics of a range, and the table.
-import { bytes, h, moment, seconds } from "./base.js";
-import { messageLines, numbersOf, placeOf, rowOf, titleOf, waited, whyOf } from "./timeline_words.js";
+import { bytes, h, moment, seconds, unitOf } from "./base.js";
+import { inRange } from "./timeline_stats.js";
+import { lateness, messageLines, numbersOf, placeOf, rowOf, titleOf, waited, whyOf } from "./timeline_words.js";
 
 const LISTED = 300; // spans in the table
 
@@ -15,14 +16,11 @@ function amount(value) {
 /** All that is known of span i. `go(span)` selects another, `show(where)` a line of source. */
 export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const clock = scene.clocks[shown];
-  const unit = ["ms", 1e-3];
+  const unit = unitOf(clock.high - clock.low);
   const { span, message } = scene;
   const rows = [["where", rowOf(scene, i)], ["took", seconds(clock.end[i] - clock.start[i])]];
   rows.push(["from", `${moment(clock.start[i], unit)} to ${moment(clock.end[i], unit)}`]);
-  if (scene.clocks.length > 1) {
-    const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
-    rows.push(["late by", `${seconds(by.wall.end[i] - by.device.end[i])} (wall clock after the device's, at its end)`]);
-  }
+  if (scene.clocks.length > 1) rows.push(["late by", `${lateness(scene, i)} (wall clock after the device's, at its end)`]);
   if (numbersOf(scene, i)) rows.push(["part of", numbersOf(scene, i)]);
   const why = whyOf(scene, clock, i);
   if (why.length) {
@@ -47,29 +45,33 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
 }
 
 /** The statistics of a range: by kind, and by rank. */
-export function statisticsPanel(scene, clock, found, { go }) {
+export function statisticsPanel(scene, clock, range, found, { go }) {
   const kinds = h("table", { class: "dlv-kinds" },
-    h("caption", {}, "What it holds"),
+    h("caption", {}, "What lies in it, in whole spans"),
     head(["kind", "count", "total", "min", "mean", "max"]),
     h("tbody", {}, found.kinds.map((own) => h("tr", {}, h("th", { scope: "row" }, own.kind), amount(own.count),
       ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
   const parts = ["compute", "update", "communication", "other", "idle"].filter((name) => name === "idle" || found.ranks.some((own) => own[name] > 0));
-  const longest = Math.max(...found.ranks.map((own) => length(clock, own.longest)));
-  const first = found.ranks.find((own) => length(clock, own.longest) === longest);
+  const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
+  const most = found.ranks.reduce((best, own) => Math.max(best, here(own)), 0);
+  const first = found.ranks.find((own) => here(own) === most);
   const ranks = h("table", { class: "dlv-ranks" },
     h("caption", {}, "Where each rank's time went"),
-    head(["rank", ...parts, "waited"], "its longest wait"),
+    head(["rank", ...parts, "waited on any lane"], "its longest wait"),
     h("tbody", {}, found.ranks.map((own) => h("tr", {}, h("th", { scope: "row" }, own.rank),
       [...parts, "waited"].map((name) => amount(seconds(own[name]))),
       h("td", {}, own.longest < 0 ? "none" : [
         own === first ? h("strong", {}, "longest: ") : null,
-        link(waited(scene, clock, own.longest) || `waited ${seconds(length(clock, own.longest))}; the Trace does not say for whom`, () => go(own.longest)),
+        link(waitWords(scene, clock, own.longest, here(own)), () => go(own.longest)),
       ])))));
   return [ranks, kinds];
 }
 
-function length(clock, span) {
-  return span < 0 ? -1 : clock.end[span] - clock.start[span];
+/** A wait in words, of which `here` seconds are in the range. */
+function waitWords(scene, clock, i, here) {
+  const length = clock.end[i] - clock.start[i];
+  const words = waited(scene, clock, i) || `waited ${seconds(length)}; the Trace does not say for whom`;
+  return here < length - clock.quantum ? `${seconds(here)} of: ${words}` : words;
 }
 
 function head(names, last, words = 1) {
@@ -86,7 +88,7 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go
     places.push(i);
   }
   places.sort((a, b) => clock.start[a] - clock.start[b] || clock.end[b] - clock.end[a]);
-  const unit = ["ms", 1e-3];
+  const unit = unitOf(clock.high - clock.low);
   const listed = places.slice(0, LISTED);
   const more = places.length > LISTED ? `; the first ${LISTED} are listed, zoom in for others` : "";
   return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
@@ -98,5 +100,15 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go
         h("td", {}, rowOf(scene, i)),
         amount(moment(clock.start[i], unit)),
         amount(seconds(clock.end[i] - clock.start[i])),
-        h("td", {}, waited(scene, clock, i)))))));
+        h("td", {}, waited(scene, clock, i)))))),
+    scene.memory.length ? memoryTable(scene.memory) : null);
+}
+
+/** What each rank held: the strips over the rows, in numbers. */
+function memoryTable(memory) {
+  return h("table", {},
+    h("caption", {}, "Memory held"),
+    head(["rank", "most", "at the end"]),
+    h("tbody", {}, memory.map(({ rank, bytes: held }) => h("tr", {}, h("th", { scope: "row" }, rank),
+      amount(bytes(held.reduce((most, one) => Math.max(most, one), 0))), amount(bytes(held.at(-1)))))));
 }

@@ -93,14 +93,26 @@ export function beside(scene, clock, place, forward) {
   let best = -1;
   for (const slot of scene.slots) {
     if (slot.row !== row) continue;
-    const at = upTo(clock.start, own[0], slot.first, slot.after);
-    for (let i = Math.max(slot.first, at - 2); i < Math.min(slot.after, at + 2); i++) {
+    const [low, high] = around(slot, clock.start, own[0]);
+    for (let i = low; i < high; i++) {
       const side = before(key(i), own);
       if (i === place || (forward ? side < 0 : side > 0)) continue;
       if (best < 0 || (forward ? before(key(i), key(best)) < 0 : before(key(i), key(best)) > 0)) best = i;
     }
   }
   return best;
+}
+
+/** The spans of a slot that start at a moment, with all at the last start before it and at the next after it. */
+function around({ first, after }, start, moment) {
+  let high = upTo(start, moment, first, after);
+  let low = high;
+  while (low > first && start[low - 1] === moment) low--;
+  if (low > first) low--;
+  while (low > first && start[low - 1] === start[low]) low--;
+  if (high < after) high++;
+  while (high < after && start[high] === start[high - 1]) high++;
+  return [low, high];
 }
 
 /** The innermost span of a row at a moment, else the nearest one; or -1. */

@@ -4,7 +4,8 @@
  * Of the spans that lie in part in `range` {from, to, step} (any step where it is null): a row for
  * each kind with count, total, min, mean and max of their whole lengths, and a row for each rank
  * with the seconds of the range in which it computed, updated, communicated, did other work or was
- * idle (each without what the ones before it cover), how long it waited, and its longest wait.
+ * idle (each without what the ones before it cover), how long it waited, and its longest wait in
+ * the range. A rank's part of a step is from its first span of the step to its last.
  */
 export function statistics(scene, clock, range) {
   const { span, groups } = scene;
@@ -25,11 +26,15 @@ export function statistics(scene, clock, range) {
     kinds.set(kind, own);
     const rank = ranks.get(span.rank[i]);
     rank.spans.push(i);
-    if (groups.waiting.includes(kind) && longer(clock, i, rank.longest)) rank.longest = i;
+    if (groups.waiting.includes(kind) && longer(clock, range, i, rank.longest)) rank.longest = i;
   }
   const cut = (i) => [Math.max(clock.start[i], range.from), Math.min(clock.end[i], range.to)];
   const open = (spans, of) => union(spans.filter((i) => of.includes(span.kind[i])).map(cut));
-  const whole = range.to - range.from;
+  const wholeOf = (spans) => {
+    if (range.step == null) return range.to - range.from;
+    const [first, last] = spans.reduce(([a, b], i) => [Math.min(a, clock.start[i]), Math.max(b, clock.end[i])], [Infinity, -Infinity]);
+    return Math.max(Math.min(last, range.to) - Math.max(first, range.from), 0);
+  };
   return {
     kinds: [...kinds.values()].map((own) => ({ ...own, mean: own.total / own.count })),
     ranks: [...ranks.values()].map(({ rank, spans, longest }) => {
@@ -42,14 +47,19 @@ export function statistics(scene, clock, range) {
         shares[name] = Math.max(until - before, 0);
         before = until;
       }
-      return { rank, ...shares, idle: Math.max(whole - before, 0), waited: open(spans, groups.waiting), longest };
+      return { rank, ...shares, idle: Math.max(wholeOf(spans) - before, 0), waited: open(spans, groups.waiting), longest };
     }),
   };
 }
 
-/** Whether wait i lasted longer than `other` (-1: none) or as long, and alone says for whom. */
-function longer(clock, i, other) {
-  const [own, before] = [i, other].map((one) => (one < 0 ? 0 : clock.end[one] - clock.start[one]));
+/** The seconds of span i that lie in a range. */
+export function inRange(clock, range, i) {
+  return Math.max(Math.min(clock.end[i], range.to) - Math.max(clock.start[i], range.from), 0);
+}
+
+/** Whether wait i is longer in the range than `other` (-1: none) or as long, and alone says for whom. */
+function longer(clock, range, i, other) {
+  const [own, before] = [i, other].map((one) => (one < 0 ? 0 : inRange(clock, range, one)));
   if (Math.abs(own - before) > clock.quantum) return own > before;
   return own > 0 && clock.waits.has(i) && !clock.waits.has(other);
 }

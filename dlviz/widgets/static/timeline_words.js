@@ -35,8 +35,15 @@ export function whyOf(scene, clock, i) {
 }
 
 export function waited(scene, clock, i) {
-  const why = whyOf(scene, clock, i);
+  const links = whyOf(scene, clock, i);
+  const why = links.length > 3 ? [links[0], { words: "and so on" }, links.at(-1)] : links;
   return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join(", ")}` : "";
+}
+
+/** How late a span of a paced run ended: by how much the wall clock was after the device's. */
+export function lateness(scene, i) {
+  const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
+  return seconds(by.wall.end[i] - by.device.end[i]);
 }
 
 /** A span in lines, the first its title. */
@@ -45,6 +52,7 @@ export function spanLines(scene, clock, i, unit) {
   const { nbytes, fields, where } = scene.span;
   return [
     ...lines, numbersOf(scene, i), waited(scene, clock, i),
+    scene.clocks.length > 1 ? `late by ${lateness(scene, i)}` : "",
     nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(scene, where[i]),
   ].filter(Boolean);
 }

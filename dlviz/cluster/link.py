@@ -1,0 +1,131 @@
+"""What a message costs here: alpha and beta, fitted to a ping-pong between two real ranks.
+
+Half of a round trip with n bytes is alpha + n * beta. The line through the measured times of a few
+sizes is fitted by least squares of the relative errors, so that short messages count as much as
+long ones. gamma is what adding costs, measured on rank 0.
+
+    seconds  |            x    slope beta (s/byte)
+             |       x
+             |  x              where it meets the axis: alpha (s)
+             +---------------  bytes
+
+On a paced run it is the device clock that is read, so the line is the Machine's own.
+
+Source: R. W. Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel
+Computing, 1994.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from dlviz.cluster.comm import Comm
+from dlviz.cluster.launch import launch
+
+if TYPE_CHECKING:
+    from dlviz.machine import Machine
+
+SIZES = (8, 4096, 65_536, 1_048_576)  # bytes of a message that is timed
+FINE = (8, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576)  # where there is time for more
+REPEATS = 5  # round trips of each size, of which the median counts
+
+
+@dataclass(frozen=True)
+class LinkCost:
+    """A message takes alpha s + beta s/byte, adding what came gamma s/byte.
+
+    `error` is the fit's: the root mean square of its relative distances from the `seconds` that
+    messages of `sizes` bytes took.
+    """
+
+    alpha: float
+    beta: float
+    gamma: float
+    error: float
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"alpha {self.alpha * 1e6:.3g} µs, beta {self.beta * 1e9:.3g} ns/byte, "
+            f"gamma {self.gamma * 1e9:.3g} ns/byte, off by {self.error:.0%}"
+        )
+
+
+def measure_link(machine: Machine | None = None, repeats: int = 25) -> LinkCost:
+    """The link between two ranks that are started for it, by the wall clock or, with a `machine` of
+    two ranks or more, by its own. `repeats` round trips of each size from 8 bytes to 1 MiB."""
+    ranks = 2 if machine is None else machine.topology.ranks
+    return launch(measure, ranks=ranks, machine=machine, args=(FINE, repeats)).results[0]
+
+
+def measure(comm: Comm, sizes: Sequence[int] = SIZES, repeats: int = REPEATS) -> LinkCost:
+    """The link between ranks 0 and 1 of a group of two or more, which all call this; every rank
+    returns what rank 0 found.
+
+    Cost: 2 * len(sizes) * (repeats + 1) messages between ranks 0 and 1, and a broadcast.
+    """
+    found = torch.zeros(1 + len(sizes), dtype=torch.float64)
+    with comm.span("phase", "measure the link"):
+        if comm.rank == 0:
+            times = [median(_round_trips(comm, nbytes, repeats)) / 2 for nbytes in sizes]
+            times = [_seconds_per_byte_added(comm, sizes[-1]), *times]
+            found[:] = torch.tensor(times, dtype=torch.float64)
+        elif comm.rank == 1:
+            for nbytes in sizes:
+                _return(comm, nbytes, repeats)
+        comm.broadcast(found)
+    gamma, *times = found.tolist()
+    alpha, beta = fit(sizes, times)
+    line = alpha + beta * np.array(sizes)
+    error = float(np.sqrt(np.mean((line / times - 1) ** 2)))
+    return LinkCost(alpha, beta, gamma, error, tuple(sizes), tuple(times))
+
+
+def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """alpha and beta of the line through `seconds` over `sizes`, neither below 0."""
+    rows = np.stack([np.ones(len(sizes)), np.array(sizes)], axis=1) / np.array(seconds)[:, None]
+    alpha, beta = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)[0]
+    return max(float(alpha), 0.0), max(float(beta), 0.0)
+
+
+def _round_trips(comm: Comm, nbytes: int, repeats: int) -> list[float]:
+    """Seconds of `repeats` round trips to rank 1, after one that is not counted."""
+    ball, now = torch.zeros(nbytes, dtype=torch.uint8), _clock(comm)
+    times = []
+    for _ in range(repeats + 1):
+        start = now()
+        comm.sendrecv(ball, 1, torch.empty_like(ball), 1)
+        times.append(now() - start)
+    return times[1:]
+
+
+def _return(comm: Comm, nbytes: int, repeats: int) -> None:
+    ball = torch.zeros(nbytes, dtype=torch.uint8)
+    for _ in range(repeats + 1):
+        comm.recv(ball, 0)
+        comm.isend(ball, 0).wait()
+
+
+def _seconds_per_byte_added(comm: Comm, nbytes: int) -> float:
+    if comm.process.machine is not None:
+        return comm.process.machine.device.gamma
+    one, other = torch.ones(2, nbytes // 4)
+    times = []
+    for _ in range(REPEATS):
+        start = perf_counter()
+        one.add_(other)
+        times.append(perf_counter() - start)
+    return median(times) / one.nbytes
+
+
+def _clock(comm: Comm) -> Callable[[], float]:
+    clock = comm.recorder.lane.clock
+    return perf_counter if clock is None else lambda: clock.free

@@ -1,0 +1,262 @@
+"""What algorithms cost over the size of a message, which is cheapest where, and from where on.
+
+    seconds  |  ring ______________________/      both axes logarithmic; a diamond where one
+             |  ____________________--o---/       algorithm takes over from another as the cheapest
+             |  butterfly          /
+             +---------------------------- bytes
+
+The two bandwidths are those of nccl-tests. The algorithm bandwidth is size / time: what a user of
+the collective sees. The bus bandwidth multiplies it by what each rank must move at least, for an
+all-reduce 2(n-1)/n: it compares with the speed of the link whatever the number n of ranks. It is no
+measurement of what went over the link: an algorithm that sends more than it must shows a low bus
+bandwidth on a link that is full all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz import metrics
+from dlviz.viz import palette, text
+
+TIE = 1e-9  # relative: seconds nearer than this are equal
+BYTES = (2.0, 4.0, 32.0, 1024.0, 2.0**20)  # steps between the marks of an axis of sizes
+TENS = (10.0, 100.0, 1e3, 1e6)
+MARKS = 9  # at most, on an axis
+SHOWN = {"seconds": "time", "algorithm": "algorithm bandwidth", "bus": "bus bandwidth"}
+SAYS = {
+    "seconds": "",
+    "algorithm": "Algorithm bandwidth: size / time.",
+    "bus": "Bus bandwidth: size / time x 2(n-1)/n, what each of n ranks must move at least; "
+    "an algorithm that moves more shows less, on a link as fast.",
+}
+
+
+def costs(
+    nbytes: Sequence[float],
+    seconds: Mapping[str, Sequence[float]],
+    *,
+    measured: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    show: str = "seconds",
+    ranks: int | None = None,
+    theme: str = "light",
+    title: str | None = None,
+) -> go.Figure:
+    """Draw the predicted `seconds` of each algorithm over `nbytes`, and where the cheapest changes.
+
+    `nbytes` ascend. `measured` lays (bytes, seconds) points of an algorithm beside its line. `show`
+    is "seconds", "algorithm" (bandwidth, bytes/s) or "bus" (that of an all-reduce, which needs
+    `ranks`). Raises ValueError for another `show`, for a bus bandwidth without ranks, and where
+    sizes and seconds are no positive numbers, as many of one as of the other.
+    """
+    if show not in SHOWN:
+        raise ValueError(f"show={show!r} is no form of costs: use {', '.join(map(repr, SHOWN))}.")
+    if show == "bus" and (ranks is None or ranks < 2):
+        raise ValueError(f"show='bus' depends on the number of ranks, not {ranks!r}: give 2 or up.")
+    sizes = np.asarray(nbytes, dtype=np.float64)
+    lines = {name: np.asarray(values, dtype=np.float64) for name, values in seconds.items()}
+    for name, values in lines.items():
+        _check(name, sizes, values)
+    marks = {
+        name: np.array(points, float).reshape(-1, 2) for name, points in (measured or {}).items()
+    }
+    for name, points in marks.items():
+        _check(f"{name}, measured", *points.T)
+
+    def height(size: np.ndarray, took: np.ndarray) -> np.ndarray:
+        if show == "bus":
+            return metrics.bus_bandwidth("all_reduce", ranks or 1, size, took)  # pyright: ignore
+        return took if show == "seconds" else metrics.algorithm_bandwidth(size, took)  # pyright: ignore
+
+    series: list[go.Scatter] = []
+    said = text.seconds if show == "seconds" else _rate
+    crossed = crossovers(sizes, lines)
+    if lines:
+        best = height(sizes, np.min(list(lines.values()), axis=0))
+        series.append(_envelope(sizes, best, theme))
+    for i, (name, values) in enumerate(lines.items()):
+        series.append(_line(name, i, sizes, height(sizes, values), said, theme))
+    for name, points in marks.items():
+        i = [*lines, *marks].index(name)
+        series.append(_points(name, i, points, height(*points.T), said, theme))
+    if crossed:
+        at = np.array([size for size, _, _ in crossed])
+        took = [np.interp(size, sizes, lines[after]) for size, _, after in crossed]
+        series.append(_diamonds(crossed, at, height(at, np.array(took)), theme))
+    drawn = np.concatenate([np.zeros(0), *(np.asarray(line.y) for line in series)])
+    told = [*filter(None, [SAYS[show]]), *winners(crossed, lines)]
+    heading = text.heading(
+        title or "Cost over size", "<br>".join(text.wrap(line, text.LINE) for line in told)
+    )
+    figure = go.Figure(series)
+    figure.update_layout(
+        template=palette.template(theme),
+        title=heading["title"],
+        margin={**heading["margin"], "b": 60},
+        height=heading["margin"]["t"] + 400,
+        xaxis={"title": "size", "type": "log", **ticks(sizes, BYTES, size_of)},
+        yaxis={"title": SHOWN[show], "type": "log", **ticks(drawn, TENS, said)},
+    )
+    return figure
+
+
+def crossovers(
+    nbytes: Sequence[float] | np.ndarray, seconds: Mapping[str, Sequence[float] | np.ndarray]
+) -> list[tuple[float, str, str]]:
+    """Where the cheapest algorithm changes: (bytes, the one before, the one after), in order.
+
+    Between two sizes the seconds are taken to lie on straight lines, so that what the alpha-beta-
+    gamma model gives is exact.
+    """
+    names, lines = list(seconds), np.array([*seconds.values()], dtype=np.float64)
+    found: list[tuple[float, str, str]] = []
+    if not len(names):
+        return found
+    best = cheapest(lines)
+
+    def between(low: float, high: float, ends: np.ndarray, a: int, b: int) -> None:
+        """The changes from algorithm a at `low` to b at `high`; `ends`: seconds (algorithms, 2)."""
+        if a == b:
+            return
+        gap = ends[a] - ends[b]
+        share = float(np.clip(gap[0] / (gap[0] - gap[1]), 0, 1)) if gap[0] != gap[1] else 1.0
+        middle = ends[:, 0] + share * (ends[:, 1] - ends[:, 0])
+        at, c = low + share * (high - low), int(cheapest(middle[:, None])[0])
+        if middle[c] >= middle[a] * (1 - TIE):
+            found.append((at, names[a], names[b]))
+            return
+        between(low, at, np.stack([ends[:, 0], middle], axis=1), a, c)
+        between(at, high, np.stack([middle, ends[:, 1]], axis=1), c, b)
+
+    for i in np.flatnonzero(np.diff(best)).tolist():
+        between(float(nbytes[i]), float(nbytes[i + 1]), lines[:, i : i + 2],
+                int(best[i]), int(best[i + 1]))  # fmt: skip
+    return found
+
+
+def cheapest(seconds: np.ndarray) -> np.ndarray:
+    """The row of the least in each column of (algorithms, sizes); of equals the first."""
+    return np.argmax(seconds <= seconds.min(axis=0) * (1 + TIE), axis=0)
+
+
+def dash_of(place: int, theme: str) -> tuple[str, str]:
+    """The colour and the dash of the line of algorithm number `place`."""
+    colors = palette.LINES[palette.checked(theme)]
+    turn, at = divmod(place, len(colors))
+    return colors[at], palette.DASHES[(at + turn) % len(palette.DASHES)]
+
+
+def ticks(values: np.ndarray, steps: Sequence[float], said: Callable[[float], str]) -> dict:
+    """Marks of a logarithmic axis at the powers of the first of `steps` that are few enough."""
+    places = np.zeros(0)
+    for step in steps if len(values) else ():
+        low, high = np.log([np.min(values), np.max(values)]) / np.log(step)
+        places = step ** np.arange(np.ceil(low - 1e-9), np.floor(high + 1e-9) + 1)
+        if len(places) <= MARKS:
+            break
+    return {"tickvals": places.tolist(), "ticktext": [said(place) for place in places.tolist()]}
+
+
+def _check(name: str, sizes: np.ndarray, values: np.ndarray) -> None:
+    if len(values) != len(sizes):
+        raise ValueError(
+            f"{name} has {len(values)} seconds and there are {len(sizes)} sizes: give one for each."
+        )
+    for what, numbers in (("size", sizes), ("seconds of " + name, values)):
+        wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
+        if len(wrong):
+            raise ValueError(
+                f"{what} {wrong[0]:g} cannot stand on a logarithmic axis: use numbers above 0."
+            )
+
+
+def _envelope(sizes: np.ndarray, best: np.ndarray, theme: str) -> go.Scatter:
+    line = {"color": palette.colors(theme)["grid"], "width": 11}
+    return go.Scatter(x=sizes, y=best, name="the cheapest", mode="lines", line=line,
+                      hoverinfo="skip")  # fmt: skip
+
+
+def _line(
+    name: str, place: int, x: np.ndarray, y: np.ndarray, said: Callable[[float], str], theme: str
+) -> go.Scatter:
+    color, dash = dash_of(place, theme)
+    return go.Scatter(
+        x=x,
+        y=y,
+        name=text.cut(name),
+        mode="lines",
+        line={"color": color, "dash": dash, "width": 2.2},
+        customdata=_told(name, x, y, said),
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _points(
+    name: str,
+    place: int,
+    points: np.ndarray,
+    y: np.ndarray,
+    said: Callable[[float], str],
+    theme: str,
+) -> go.Scatter:
+    color, _ = dash_of(place, theme)
+    edge = {"color": palette.colors(theme)["ink"], "width": 1.2}
+    return go.Scatter(
+        x=points[:, 0],
+        y=y,
+        name=f"{text.cut(name)}, measured",
+        mode="markers",
+        marker={"color": color, "symbol": place % 24, "size": 10, "line": edge},
+        customdata=_told(f"{name}, measured", points[:, 0], y, said),
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _diamonds(
+    crossed: list[tuple[float, str, str]], at: np.ndarray, y: np.ndarray, theme: str
+) -> go.Scatter:
+    colors = palette.colors(theme)
+    return go.Scatter(
+        x=at,
+        y=y,
+        name="another is cheapest",
+        mode="markers",
+        marker={"symbol": "diamond", "size": 11, "color": colors["paper"],
+                "line": {"color": colors["ink"], "width": 2}},
+        customdata=[f"from {size_of(at)} on <b>{text.cut(after)}</b><br>below it {text.cut(before)}"
+                    for at, before, after in crossed],
+        hovertemplate="%{customdata}<extra></extra>",
+    )  # fmt: skip
+
+
+def _told(name: str, x: np.ndarray, y: np.ndarray, said: Callable[[float], str]) -> list[str]:
+    pairs = zip(x.tolist(), y.tolist(), strict=True)
+    return [
+        f"<b>{text.cut(name, 40)}</b><br>{size_of(size)}: {said(value)}" for size, value in pairs
+    ]
+
+
+def winners(crossed: list[tuple[float, str, str]], lines: Mapping[str, np.ndarray]) -> list[str]:
+    """Which is cheapest from where on, in a sentence."""
+    if not lines:
+        return []
+    first = crossed[0][1] if crossed else [*lines][cheapest(np.array([*lines.values()]))[0]]
+    parts = [f"from {size_of(size)} on {after}" for size, _, after in crossed]
+    return [", ".join([f"cheapest: {first}", *parts])]
+
+
+def size_of(nbytes: float) -> str:
+    """A size in words, whole where it is: 4 KiB."""
+    return text.nbytes(round(nbytes)).replace(".0 ", " ")
+
+
+def _rate(value: float) -> str:
+    """Bytes a second in words, in powers of ten as nccl-tests has it: 1.2 GB/s."""
+    scale, name = next(
+        ((s, n) for s, n in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s")) if value >= s),
+        (1.0, "B/s"),
+    )
+    return f"{value / scale:.3g} {name}"

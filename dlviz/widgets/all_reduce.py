@@ -1,0 +1,282 @@
+"""What the explorer of collectives prices, plays and runs: one all-reduce on one network.
+
+What is played or run has few cells, each of which stands for many bytes: it takes as long as the
+whole tensor would, and its contents can be shown.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from dlviz import metrics
+from dlviz.machine import Device, Link, Machine, Topology
+from dlviz.sim import collective, collective_seconds
+from dlviz.trace import Trace
+from dlviz.viz import crossovers, encode, text
+from dlviz.viz.contributions import MAX_RANKS
+from dlviz.viz.costs import cheapest
+
+ALGORITHMS = (
+    "ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct", "hierarchical",
+)  # fmt: skip
+TOPOLOGIES = {
+    "switch": "a switch",
+    "ring": "a ring of links",
+    "racks": "two racks, joined by a link of 10 α and 10 β",
+    "tree": "a tree of switches, two below each",
+}
+SIZES = [round(64 * 2 ** (k / 2)) for k in range(45)]  # bytes: 64 to 256 MiB
+COARSE = SIZES[::11]  # where lines are played while the reader moves on; straight in between
+RANKS = (2, 16)
+RUNNABLE = 8  # ranks
+SHORTEST = 25e-3  # s: what a paced message takes at least
+LONGEST = 3.0  # s: what a turn of a run may take
+TURNS = 3  # of a run
+FIELDS = {"alpha": "α", "beta": "β", "gamma": "γ"}
+
+
+def check(**values: Any) -> None:
+    """ValueError, one sentence, where a control has a value that it cannot have."""
+    algorithm, topology = values["algorithm"], values["topology"]
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm={algorithm!r} is none: use one of {', '.join(ALGORITHMS)}.")
+    if topology not in [*TOPOLOGIES]:
+        raise ValueError(f"topology={topology!r} is none: use one of {', '.join(TOPOLOGIES)}.")
+    low, high = RANKS
+    for name, least, most in (("ranks", low, high), ("nbytes", SIZES[0], SIZES[-1])):
+        value = values[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError(f"{name}={value!r} has to be a whole number, {least} to {most}.")
+    for name in FIELDS:
+        value = values[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:
+            raise ValueError(f"{name}={value!r} has to be a number of seconds, 0 to 1.")
+    if not values["alpha"] and not values["beta"]:
+        raise ValueError("alpha and beta are both 0: a message has to take some time.")
+
+
+def lines_of(
+    ranks: int, alpha: float, beta: float, gamma: float, topology: str, fine: bool
+) -> dict[str, Any]:
+    """The lines over size, where another becomes the cheapest, and the map of winners."""
+    lines = curves(ranks, alpha, beta, gamma, topology, fine)
+    flat = [name for name in ALGORITHMS if name != "hierarchical"]  # one node: the ring
+    winners = [
+        cheapest(np.array([closed(name, p, alpha, beta, gamma) for name in flat])).tolist()
+        for p in range(RANKS[0], RANKS[1] + 1)
+    ]
+    return {
+        "curves": {name: line.tolist() for name, line in lines.items()},
+        "at": {
+            name: [each.tolist() for each in rates(ranks, np.array(SIZES), line)]
+            for name, line in lines.items()
+        },
+        "crossovers": crossovers(SIZES, lines),
+        "map": winners,
+    }
+
+
+def rates(ranks: int, nbytes: Any, seconds: Any) -> list[Any]:
+    """Seconds, and the algorithm and bus bandwidth that they come to."""
+    bus = metrics.bus_bandwidth("all_reduce", ranks, nbytes, seconds)
+    return [seconds, metrics.algorithm_bandwidth(nbytes, seconds), bus]
+
+
+def curves(
+    ranks: int, alpha: float, beta: float, gamma: float, topology: str, fine: bool
+) -> dict[str, np.ndarray]:
+    """Seconds of each algorithm at each of SIZES; where they are played and not to be `fine`, at
+    COARSE alone."""
+    if topology == "switch":
+        return {name: closed(name, ranks, alpha, beta, gamma) for name in ALGORITHMS}
+    at = SIZES if fine else COARSE
+    link = (alpha, beta, gamma, topology)
+    return {
+        name: np.interp(
+            SIZES, at, [metrics.makespan(simulated(name, ranks, size, *link)) for size in at]
+        )
+        for name in ALGORITHMS
+    }
+
+
+def closed(name: str, ranks: int, alpha: float, beta: float, gamma: float) -> np.ndarray:
+    """The closed form on a switch at each of SIZES: straight in the size."""
+    low, high = (
+        collective_seconds(priced(name), ranks, nbytes, alpha, beta, gamma)
+        for nbytes in (0, SIZES[-1])
+    )
+    return low + (high - low) / SIZES[-1] * np.array(SIZES)
+
+
+def priced(name: str) -> str:
+    """Whose closed form prices an algorithm on a switch, where all ranks are one node."""
+    return "ring" if name == "hierarchical" else name
+
+
+def prediction(algorithm: str, ranks: int, nbytes: int, topology: str, **link: float) -> float:
+    """Seconds at a size: the closed form on a switch, else what playing it takes."""
+    if topology == "switch":
+        return collective_seconds(priced(algorithm), ranks, nbytes, *link.values())
+    return metrics.makespan(simulated(algorithm, ranks, nbytes, topology=topology, **link))
+
+
+def network(ranks: int, link: Link, topology: str) -> Topology:
+    if topology == "switch":
+        return Topology.switch(ranks, link)
+    if topology == "ring":
+        return Topology.ring(ranks, link)
+    if topology == "racks":
+        between = Link(10 * link.latency, link.bandwidth / 10)
+        return Topology("racks", ranks, (-(-ranks // 2), 2), (link, between))
+    levels = max(1, math.ceil(math.log2(ranks)))
+    return Topology.tree(ranks, 2, *[link] * levels)
+
+
+def machine(
+    ranks: int, share: float, alpha: float, beta: float, gamma: float, topology: str
+) -> Machine:
+    """The machine of the controls on which one byte takes as long as `share` bytes."""
+    device = Device("explorer", 1e9, 1e9, 1e9, gamma * share)
+    link = Link(alpha, 1 / (beta * share) if beta else math.inf)
+    return Machine(device, network(ranks, link, topology))
+
+
+def cells_of(ranks: int) -> int:
+    """As few cells as all algorithms can cut evenly."""
+    return math.lcm(ranks, 1 << (ranks.bit_length() - 1))
+
+
+def simulated(
+    algorithm: str, ranks: int, nbytes: float, alpha: float, beta: float, gamma: float,
+    topology: str,
+) -> Trace:  # fmt: skip
+    """The algorithm played on as few cells as it can cut evenly, each of nbytes / cells bytes."""
+    cells = cells_of(ranks)
+    on = machine(ranks, nbytes / cells, alpha, beta, gamma, topology)
+    return collective(algorithm, ranks, cells, on)
+
+
+def played(**controls: Any) -> Trace:
+    """The same with the bytes of the messages and the contents of every rank's cells."""
+    trace = simulated(**controls)
+    ranks, table = controls["ranks"], trace.messages
+    table.nbytes[:] = np.round(table.count * (controls["nbytes"] / cells_of(ranks)))
+    buffers = contents(trace, ranks) if ranks <= MAX_RANKS else []
+    meta = {**trace.meta, "machine": link_of(**controls)}
+    return Trace(trace.spans, table, buffers=buffers, meta=meta)
+
+
+def link_of(
+    ranks: int, nbytes: int, alpha: float, beta: float, gamma: float, topology: str, **_: Any
+) -> str:
+    """The controls on one line."""
+    return (
+        f"{text.nbytes(nbytes)} on {ranks} ranks, {TOPOLOGIES[topology]}; α {alpha * 1e6:.6g} µs, "
+        f"β {beta * 1e9:.6g} ns/byte, γ {gamma * 1e9:.6g} ns/byte"
+    )
+
+
+def contents(trace: Trace, ranks: int) -> list[dict[str, Any]]:
+    """Snapshots of every rank's cells, filled by `encode`: at first, and after each message.
+
+    A message may wait for a link until its sender has already received another, and still carries
+    what was there before. So the wall columns of the messages, and of the snapshots, are made to
+    say in which order the pattern has it: they count steps.
+    """
+    table, cells = trace.messages, cells_of(ranks)
+    held = [np.array(encode(rank, ranks, cells)) for rank in range(ranks)]
+    shots: list[dict[str, Any]] = []
+
+    def shoot(rank: int, time: float, wall: float) -> None:
+        own = {"rank": rank, "name": "buffer", "time": time, "wall": wall, "index": len(shots)}
+        shots.append({**own, "array": held[rank].copy()})
+
+    for rank in range(ranks):
+        shoot(rank, 0.0, 0.0)
+    table.wall_sent[:] = table.step + 0.2
+    for step in np.unique(table.step).tolist():
+        rows = np.flatnonzero(table.step == step)
+        rows = rows[np.argsort(table.received[rows], kind="stable")]
+        table.wall_received[rows] = step + np.linspace(0.4, 0.8, len(rows))
+        carried = {}
+        for row in rows.tolist():
+            low, high = table.offset[row], table.offset[row] + table.count[row]
+            carried[row] = slice(low, high), held[table.src[row]][low:high].copy()
+        for row, (where, came) in carried.items():
+            rank = int(table.dst[row])
+            held[rank][where] = came + (held[rank][where] if table.op[row] == "add" else 0)
+            shoot(rank, float(table.received[row]), float(table.wall_received[row]))
+    return shots
+
+
+def run(**controls: Any) -> dict[str, Any]:
+    """Run it on real ranks, paced: what was measured and predicted, in seconds of the controls.
+
+    Where messages are too short to be kept to by the wall clock, or the run too long, all of it is
+    run slower or faster by one factor. ValueError for more ranks than can be run.
+    """
+    from dlviz import launch
+    from dlviz.collectives import all_reduce
+
+    ranks, algorithm = controls["ranks"], controls["algorithm"]
+    if ranks > RUNNABLE:
+        raise ValueError(f"{ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
+    trace = simulated(**controls)
+    predicted, table = metrics.makespan(trace), trace.messages
+    shortest = float((table.arrived - table.sent).min())
+    factor = max(1.0, SHORTEST / shortest)
+    if predicted * factor > LONGEST:
+        factor = LONGEST / predicted
+    cells = cells_of(ranks)
+    link = {name: controls[name] * factor for name in FIELDS}
+    on = machine(ranks, controls["nbytes"] / (8 * cells), topology=controls["topology"], **link)
+
+    def worker(comm: Any) -> None:
+        import torch
+
+        tensor = torch.tensor(encode(comm.rank, comm.size, cells), dtype=torch.float64)
+        for turn in range(TURNS):
+            comm.barrier()
+            with comm.span("collective", f"turn {turn}"):
+                all_reduce(comm, tensor, algorithm)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of lateness: it is told below
+        trace = launch(worker, ranks=ranks, machine=on).trace
+    took = [makespan_of(trace, f"turn {turn}") for turn in range(TURNS)]
+    measured = float(np.median(took)) / factor
+    told = [f"The median of {TURNS} turns."]
+    if factor > 1:
+        told.append(f"It was run {factor:.3g} times as slow, so that this machine keeps the pace.")
+    elif factor < 1:
+        told.append(f"It was run {1 / factor:.3g} times as fast, to end in time.")
+    if controls["topology"] != "switch":
+        told.append("Which message is first on a link that pairs share is open: runs differ.")
+    if trace.meta["lateness"]["worst"] > shortest * factor:
+        late = text.seconds(trace.meta["lateness"]["worst"])
+        told.append(f"Other work on this machine made it late by up to {late}: run it again.")
+    return {
+        "algorithm": algorithm,
+        "nbytes": controls["nbytes"],
+        "measured": measured,
+        "predicted": predicted,
+        "gap": measured / predicted - 1,
+        "notes": told,
+    }
+
+
+def makespan_of(trace: Trace, name: str) -> float:
+    """Seconds by the wall clock from the first start to the last end of the spans of a name."""
+    spans = trace.spans
+    own = spans.name == name
+    return float(spans.wall_end[own].max() - spans.wall_start[own].min())
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong on one line."""
+    return text.short(str(error) or type(error).__name__, 300)

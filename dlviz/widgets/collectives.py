@@ -1,0 +1,195 @@
+"""CollectiveExplorer: what an all-reduce costs by each algorithm, which wins where, how it goes.
+
+    algorithm, ranks, size, alpha, beta, gamma, topology
+        seconds over size, one line for each algorithm        ranks x size: who wins
+        the messages of the chosen algorithm on the chosen topology, step by step
+        Run it: the same on real ranks, paced; measured beside predicted
+
+On a switch the lines are the closed forms of `dlviz.sim.collective_seconds`; on another topology
+each is played message by message. The arithmetic is in all_reduce.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from dlviz.trace import Trace
+from dlviz.viz import text
+from dlviz.viz.costs import dash_of
+from dlviz.viz.scene import Scene
+from dlviz.widgets.all_reduce import (
+    ALGORITHMS,
+    COARSE,
+    FIELDS,
+    RANKS,
+    RUNNABLE,
+    SIZES,
+    TOPOLOGIES,
+    check,
+    lines_of,
+    played,
+    prediction,
+    rates,
+    run,
+    sentence,
+)
+from dlviz.widgets.player import player_state
+from dlviz.widgets.view import View, compact, dressed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONTROLS = ("algorithm", "ranks", "nbytes", "alpha", "beta", "gamma", "topology")
+
+
+class CollectiveExplorer(View):
+    """Choose an algorithm, ranks, a size and a network; see what an all-reduce costs and how it
+    goes; run it.
+
+    `nbytes` is the size of the tensor, `alpha` in s, `beta` and `gamma` in s/byte, `topology` one
+    of "switch", "ring", "racks", "tree". All may be set later on; a value that cannot be is told in
+    the widget and changes nothing else. `run()` does what the button does. `measured` is what the
+    last run found, in s, or None. Raises ValueError where a first value cannot be.
+    """
+
+    module = "collectives"
+
+    algorithm = traitlets.Any("ring").tag(sync=True)
+    ranks = traitlets.Any(4).tag(sync=True)
+    nbytes = traitlets.Any(2**20).tag(sync=True)
+    alpha = traitlets.Any(10e-6).tag(sync=True)
+    beta = traitlets.Any(1e-9).tag(sync=True)
+    gamma = traitlets.Any(1e-10).tag(sync=True)
+    topology = traitlets.Any("switch").tag(sync=True)
+    player = traitlets.Unicode("{}").tag(sync=True)
+    wanted = traitlets.Int(0).tag(sync=True)
+    runs = traitlets.Int(0).tag(sync=True)
+    live = traitlets.Bool(True).tag(sync=True)
+
+    def __init__(
+        self,
+        algorithm: str = "ring",
+        ranks: int = 4,
+        nbytes: int = 2**20,
+        alpha: float = 10e-6,
+        beta: float = 1e-9,
+        gamma: float = 1e-10,
+        topology: str = "switch",
+        *,
+        theme: str = "auto",
+    ):
+        values = (algorithm, ranks, nbytes, alpha, beta, gamma, topology)
+        self._now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
+        check(**self._now)
+        self._trace = played(**self._now)  # all that the widget shows bears its name
+        self._model: dict[str, Any] = {}
+        self._answers = self._ran = 0
+        self._settled = True
+        self._run: dict[str, Any] | None = None
+        super().__init__(self._trace, self._told(), theme)
+        with self.hold_trait_notifications():
+            for name, value in self._now.items():
+                setattr(self, name, value)
+        self.player = self._played(self._trace)
+        self.observe(self._changed, [*CONTROLS])
+        self.observe(lambda _: self.play(), "wanted")
+        self.observe(lambda _: self.run(), "runs")
+
+    @property
+    def measured(self) -> float | None:
+        return self._run["measured"] if self._run and "measured" in self._run else None
+
+    def play(self) -> None:
+        """Show the messages of what is chosen now, and the lines as fine as they can be; the front
+        end asks once the reader pauses."""
+        self._settled = True
+        self._show()
+        self.player = self._played(played(**self._now))
+
+    def run(self) -> None:
+        """Run the chosen all-reduce on real ranks, paced, and show what was measured."""
+        try:
+            self._run = run(**self._now)
+        except Exception as error:  # whatever went wrong is told where the reader looks
+            self._run = {"error": sentence(error)}
+        self._ran += 1
+        self._show()
+
+    def kept(self) -> dict[str, Any]:
+        """All that a page without a kernel can show: the messages of every algorithm too."""
+        self.play()
+        traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
+        players = {name: self._played(trace, name) for name, trace in traces.items()}
+        own = {name: self._now[name] for name in CONTROLS}
+        return {**super().kept(), **own, "player": players[own["algorithm"]], "players": players,
+                "runs": 0, "live": False}  # fmt: skip
+
+    def picture(self) -> Figure:
+        """The lines of all algorithms, and the chosen size."""
+        from dlviz.viz.print import costs
+
+        theme = "dark" if self.theme == "dark" else "light"
+        self.play()
+        lines, title = self._model["curves"], self._title()
+        return costs(SIZES, lines, at=self._now["nbytes"], theme=theme, title=title)
+
+    def _changed(self, change: Any) -> None:
+        new = {name: getattr(self, name) for name in CONTROLS}
+        if new == self._now:
+            return
+        try:
+            check(**new)
+        except ValueError as error:
+            self._show(str(error))
+            return
+        self._now, self._run, self._settled = new, None, False
+        self._show()
+
+    def _show(self, error: str = "") -> None:
+        self.state = compact(dressed(self._trace, self._told(error)))
+
+    def _played(self, trace: Trace, algorithm: str = "") -> str:
+        title = f"{algorithm or self._now['algorithm']}, message by message"
+        return compact(dressed(trace, player_state(Scene(trace), title)))
+
+    def _title(self) -> str:
+        size = text.nbytes(self._now["nbytes"])
+        return f"All-reduce of {size} on {self._now['ranks']} ranks"
+
+    def _told(self, error: str = "") -> dict[str, Any]:
+        """All that the front end draws, but for the messages."""
+        now = self._now
+        link = {name: now[name] for name in ("ranks", *FIELDS, "topology")}
+        fine = self._settled or (self._model.get("fine", False) and self._model["link"] == link)
+        if (self._model.get("link"), self._model.get("fine")) != (link, fine):
+            self._model = {"link": link, "fine": fine, **lines_of(**link, fine=fine)}
+        self._answers += 1
+        here = {name: prediction(**{**now, "algorithm": name}) for name in ALGORITHMS}
+        return {
+            "title": "Which all-reduce is cheapest?",
+            "lines": [notes(now["topology"], fine)],
+            "controls": now,
+            "error": error,
+            "algorithms": list(ALGORITHMS),
+            "topologies": TOPOLOGIES,
+            "limits": {"ranks": RANKS, "run": RUNNABLE},
+            "styles": {theme: [dash_of(i, theme) for i in range(len(ALGORITHMS))] for theme in
+                       ("light", "dark")},
+            "sizes": SIZES,
+            **{name: self._model[name] for name in ("curves", "at", "crossovers", "map")},
+            "settled": self._settled,
+            "now": {name: rates(now["ranks"], now["nbytes"], took) for name, took in here.items()},
+            "run": self._run,
+            "ran": self._ran,
+            "answer": self._answers,
+        }  # fmt: skip
+
+
+def notes(topology: str, fine: bool) -> str:
+    """Where the lines come from."""
+    if topology == "switch":
+        return "On a switch: the closed forms of the alpha-beta-gamma model."
+    told = f"On {TOPOLOGIES[topology]}: each algorithm played message by message"
+    return told + ("." if fine else f" at {len(COARSE)} sizes so far, straight in between.")

@@ -1,0 +1,344 @@
+// Explores what an all-reduce costs: controls, lines over size, the map of winners, and the player.
+import { bytes, clamp, digits, h, s, seconds, write } from "./base.js";
+import { chartOf, mapOf, nearest } from "./collectives_list.js";
+import { showMessages } from "./player.js";
+import { button, stage } from "./stage.js";
+
+const DASHES = { solid: null, dash: "7 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "11 3 2 3" };
+const FIELDS = [["alpha", "α", "µs a message", "e-6"], ["beta", "β", "ns a byte", "e-9"], ["gamma", "γ", "ns a byte added", "e-9"]];
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)$/;
+const HEIGHT = 320;
+const PAUSE = 250; // ms without a change until the messages are asked for
+const SAVED = "On a saved page algorithm and size can be chosen; the rest needs a kernel.";
+
+function render({ model, el }) {
+  const read = () => JSON.parse(model.get("state"));
+  const live = model.get("live");
+  let state = read();
+  let now = { ...state.controls };
+  let theme = "light";
+  let asked = null; // what the kernel has been asked for and has not answered
+  let waiting = {};
+  let running = false;
+  let ranBefore = 0;
+  let pause = 0;
+  let chart = null;
+  let winners = null;
+  let drawn = false;
+
+  const frame = stage(el, {
+    name: "explorer of collectives",
+    look: state.look,
+    model,
+    title: state.title,
+    lines: [],
+    keys: [
+      ["← →", "smaller, larger", { ArrowLeft: () => resize(-1), ArrowRight: () => resize(1) }],
+      ["↑ ↓", "more ranks, fewer", { ArrowUp: () => rerank(1), ArrowDown: () => rerank(-1) }],
+      ["a", "next algorithm", { a: () => choose("algorithm", after(state.algorithms, now.algorithm)) }],
+      ["r", "run it", { r: () => runIt() }],
+    ],
+    onColors(colors) {
+      theme = colors.name;
+      if (drawn) draw();
+    },
+  });
+
+  // Controls
+
+  const option = (value, words) => h("option", { value }, words);
+  const select = (name, label, options) => {
+    const box = h("select", { "aria-label": label, onchange: () => choose(name, box.value) }, options);
+    return box;
+  };
+  const algorithm = select("algorithm", "algorithm", state.algorithms.map((name) => option(name, words(name))));
+  const topology = select("topology", "topology", Object.keys(state.topologies).map((name) => option(name, name)));
+  const [fewest, most] = state.limits.ranks;
+  const ranks = h("input", { type: "range", min: fewest, max: most, step: 1, "aria-label": "ranks", oninput: () => choose("ranks", Number(ranks.value)) });
+  const many = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
+  const size = h("input", { type: "range", min: 0, max: state.sizes.length - 1, step: 1, "aria-label": "size", class: "dlv-long", oninput: () => choose("nbytes", state.sizes[Number(size.value)]) });
+  const large = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
+  const fields = FIELDS.map(([name, letter, unit, power]) => {
+    const box = h("input", {
+      type: "text", inputmode: "decimal", size: 6, "aria-label": `${name}, ${unit}`,
+      onchange: () => choose(name, NUMBER.test(box.value.trim()) ? Number(`${box.value.trim()}${power}`) : box.value.trim()),
+    });
+    return { name, power, box, label: h("label", {}, `${letter} `, box, ` ${unit}`) };
+  });
+  const start = button("▶ Run it", "run it on real ranks", runIt);
+  frame.controls([h("label", {}, "algorithm ", algorithm)], [h("label", {}, "topology ", topology)], [h("label", {}, "ranks ", ranks), many], [h("label", {}, "size ", size), large]);
+  const link = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, fields.map(({ label }) => label), start);
+
+  const trouble = h("p", { class: "dlv-trouble", role: "alert" });
+  const result = h("p", { class: "dlv-result", role: "status" });
+  const about = h("p");
+  const lines = s("svg", { class: "dlv-costs", role: "img", onclick: null });
+  const map = s("svg", { class: "dlv-costs", role: "img" });
+  const left = h("div", { class: "dlv-chart" }, h("h4", {}, "Time over size (click to choose a size)"), lines);
+  const right = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Who wins, on a switch (click to choose ranks and size)"), map);
+  const table = h("div", { class: "dlv-scroll" });
+  const player = h("div", { class: "dlv-player" });
+  const charts = h("div", { class: "dlv-pictures" }, left, right);
+  frame.body.append(link, trouble, result, about, charts, table, player);
+  if (!live) {
+    frame.body.prepend(h("p", {}, SAVED));
+    for (const control of [topology, ranks, start, ...fields.map(({ box }) => box)]) control.disabled = true;
+  }
+
+  // What is asked of the kernel: one thing at a time, the newest of what came meanwhile next
+
+  function choose(name, value) {
+    if (!live && !["algorithm", "nbytes"].includes(name)) return;
+    if (now[name] === value && !state.error) return;
+    now = { ...now, [name]: value };
+    waiting[name] = value;
+    if (live) ask();
+    else if (name === "algorithm") messages.show(model.get("players")[value]);
+    if (["algorithm", "nbytes"].includes(name)) draw();
+    else drawControls(); // the pictures wait for the kernel's numbers
+  }
+
+  function ask() {
+    const news = Object.entries(waiting).filter(([name, value]) => model.get(name) !== value);
+    if (asked != null || !news.length) return;
+    waiting = {};
+    asked = state.answer;
+    for (const [name, value] of news) model.set(name, value);
+    model.save_changes();
+  }
+
+  function answered() {
+    const before = state.answer;
+    state = read();
+    if (state.answer !== before) asked = null;
+    running = running && state.ran === ranBefore;
+    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...waiting };
+    if (live) ask();
+    if (asked == null && !state.error && !state.settled) want();
+    draw();
+    if (state.error) frame.say(state.error);
+    else if (state.run && !running) frame.say(result.textContent);
+  }
+
+  /** Asks for the messages once the reader has paused. */
+  function want() {
+    clearTimeout(pause);
+    pause = setTimeout(() => {
+      if (asked != null || state.settled) return;
+      model.set("wanted", state.answer);
+      model.save_changes();
+    }, PAUSE);
+  }
+
+  function asTyped() {
+    return Object.fromEntries(["algorithm", "topology", "ranks", "nbytes", ...FIELDS.map(([name]) => name)].map((name) => [name, model.get(name)]));
+  }
+
+  function runIt() {
+    if (!live || running || state.error) return;
+    running = true;
+    ranBefore = state.ran;
+    model.set("runs", model.get("runs") + 1);
+    model.save_changes();
+    frame.say("running");
+    draw();
+  }
+
+  function resize(by) {
+    choose("nbytes", state.sizes[clamp(place() + by, 0, state.sizes.length - 1)]);
+  }
+
+  function rerank(by) {
+    choose("ranks", clamp(now.ranks + by, fewest, most));
+  }
+
+  function place() {
+    return nearest(state.sizes.map(Math.log), Math.log(now.nbytes));
+  }
+
+  // Pictures
+
+  function styleOf(name) {
+    const [color, dash] = state.styles[theme][state.algorithms.indexOf(name)];
+    return { stroke: color, "stroke-dasharray": DASHES[dash] };
+  }
+
+  function drawControls() {
+    algorithm.value = now.algorithm;
+    topology.value = now.topology;
+    if (document.activeElement !== ranks) ranks.value = String(now.ranks);
+    if (document.activeElement !== size) size.value = String(place());
+    ranks.setAttribute("aria-valuetext", `${now.ranks} ranks`);
+    size.setAttribute("aria-valuetext", bytes(now.nbytes));
+    write(many, String(now.ranks));
+    write(large, bytes(now.nbytes));
+    for (const { name, power, box } of fields) {
+      const shown = typeof now[name] === "number" ? String(Number((now[name] / Number(`1${power}`)).toPrecision(6))) : now[name];
+      if (document.activeElement !== box) box.value = shown;
+    }
+  }
+
+  function draw() {
+    drawControls();
+    write(trouble, state.error);
+    write(about, state.lines.join(" "));
+    write(start, running ? "running …" : "▶ Run it");
+    start.disabled = !live || running || now.ranks > state.limits.run;
+    write(result, resultWords());
+    drawLines();
+    drawMap();
+    drawTable();
+    drawn = true;
+  }
+
+  function resultWords() {
+    const { run } = state;
+    if (running) return `Running ${words(now.algorithm)} on ${now.ranks} real ranks, paced …`;
+    if (!run) return live && now.ranks > state.limits.run ? `Up to ${state.limits.run} ranks can be run.` : "";
+    if (run.error) return `It did not run: ${run.error}`;
+    const gap = `${run.gap < 0 ? "−" : "+"}${Math.abs(100 * run.gap).toFixed(1)} %`;
+    const told = `${words(run.algorithm)} of ${bytes(run.nbytes)}: measured ${seconds(run.measured)}, predicted ${seconds(run.predicted)} (${gap}).`;
+    return [told, ...run.notes].join(" ");
+  }
+
+  function axes({ box, sizes }, marks, said, title) {
+    return [
+      s("g", { class: "dlv-axis" },
+        sizes.map(({ at }) => s("path", { d: `M${at} ${box.top}V${box.bottom}` })),
+        marks.map(({ at }) => s("path", { d: `M${box.left} ${at}H${box.right}` }))),
+      sizes.map(({ value, at }) => s("text", { x: at, y: box.bottom + 13 }, bytes(value).replace(".0 ", " "))),
+      marks.map(({ value, at }) => s("text", { x: box.left - 6, y: at, class: "dlv-left" }, said(value))),
+      s("text", { x: box.right, y: box.bottom + 31, class: "dlv-left" }, "size"),
+      s("text", { x: box.left, y: box.bottom + 31, class: "dlv-start" }, title),
+    ];
+  }
+
+  function open(svg, around) {
+    const width = Math.max(300, around.clientWidth || 560);
+    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    svg.setAttribute("height", HEIGHT);
+    return width;
+  }
+
+  function drawLines() {
+    chart = chartOf(state, open(lines, left), HEIGHT);
+    const path = (points) => `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
+    const { box, measured } = chart;
+    const at = chart.x(now.nbytes);
+    lines.replaceChildren(
+      ...axes(chart, chart.seconds, seconds, "time").flat(),
+      s("path", { class: "dlv-best", d: path(chart.best) }),
+      ...chart.lines.map(({ name, points }) => s("path", { class: name === now.algorithm ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), ...styleOf(name) }, s("title", {}, words(name)))),
+      ...chart.crossed.map(({ size: value, before, after, x, y }) => s("path", { class: "dlv-crossed", d: `M${x} ${y - 7}l7 7l-7 7l-7-7Z` }, s("title", {}, `from ${bytes(Math.round(value))} on ${words(after)}, below it ${words(before)}`))),
+      s("path", { class: "dlv-here", d: `M${at} ${box.top}V${box.bottom}` }),
+      s("circle", { class: "dlv-spot", cx: at, cy: chart.y(row(now.algorithm)[0]), r: 5, fill: styleOf(now.algorithm).stroke }),
+      ...(measured ? [s("path", { class: "dlv-measured", d: `M${measured.x - 7} ${measured.y - 7}l14 14m0-14l-14 14` }, s("title", {}, "measured"))] : []),
+    );
+    lines.setAttribute("aria-label", `Time over size of ${state.algorithms.length} algorithms. ${cheapestWords()}`);
+  }
+
+  function cheapestWords() {
+    const first = state.crossovers.length ? state.crossovers[0][1] : state.algorithms.reduce((best, name) => (state.curves[name][0] < state.curves[best][0] ? name : best));
+    const parts = state.crossovers.map(([value, , after]) => `from ${bytes(Math.round(value))} on ${words(after)}`);
+    return `Cheapest: ${[words(first), ...parts].join(", ")}.`;
+  }
+
+  function drawMap() {
+    winners = mapOf(state, open(map, right), HEIGHT);
+    const cell = winners.cell(now.ranks, now.nbytes);
+    map.replaceChildren(
+      ...winners.parts.map(({ winner, x, y, width, height }) => s("rect", { x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(state.algorithms[winner]).stroke, "fill-opacity": 0.62 })),
+      ...axes({ box: winners.box, sizes: winners.sizes }, winners.ranks.filter(({ value }) => value % 2 === 0), String, "ranks").flat(),
+      ...winners.names.filter(({ winner, width }) => width > 7 * state.algorithms[winner].length).map(({ winner, x, y }) => s("text", { x, y, class: "dlv-winner" }, words(state.algorithms[winner]))),
+      s("rect", { class: "dlv-chosencell", x: cell.x - 6, y: cell.y - 1, width: 12, height: cell.height + 2, rx: 2 }),
+    );
+    map.setAttribute("aria-label", `The cheapest on a switch by ranks and size: ${winners.names.map(({ winner }) => words(state.algorithms[winner])).join(", ")}`);
+  }
+
+  /** Seconds, algorithm and bus bandwidth of an algorithm at the chosen size. */
+  function row(name) {
+    if (now.nbytes === state.controls.nbytes) return state.now[name];
+    return state.at[name].map((values) => values[place()]);
+  }
+
+  function drawTable() {
+    const rows = state.algorithms.map((name) => [name, ...row(name)]);
+    const best = Math.min(...rows.map(([, took]) => took));
+    const rate = (value) => (value >= 1e9 ? `${digits(value / 1e9)} GB/s` : `${digits(value / 1e6)} MB/s`);
+    const cell = (text) => h("td", { class: "dlv-amount" }, text);
+    const sample = (name) => s("svg", { width: 34, height: 10, "aria-hidden": "true" }, s("path", { class: "dlv-cost", d: "M1 5H33", ...styleOf(name) }));
+    table.replaceChildren(h("table", {},
+      h("caption", {}, `${bytes(now.nbytes)} on ${now.ranks} ranks. ${cheapestWords()}`),
+      h("thead", {}, h("tr", {}, ["algorithm", "predicted", "× the cheapest", "measured", "algorithm bandwidth", "bus bandwidth"].map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
+      h("tbody", {}, rows.map(([name, took, algorithmic, bus]) => h("tr", { "aria-selected": String(name === now.algorithm) },
+        h("th", { scope: "row" }, sample(name), " ", h("button", { type: "button", class: "dlv-link", onclick: () => choose("algorithm", name) }, words(name))),
+        cell(seconds(took)), cell(`${digits(took / best)}${took === best ? " ◆" : ""}`),
+        cell(state.run?.measured && state.run.algorithm === name ? seconds(state.run.measured) : ""),
+        cell(rate(algorithmic)), cell(rate(bus)))))),
+    h("p", {}, "Algorithm bandwidth is size / time. Bus bandwidth multiplies it by 2(n−1)/n, what each of n ranks must move at least: an algorithm that moves more shows less on a link as fast."));
+  }
+
+  const point = (svg, { clientX, clientY }) => {
+    const box = svg.getBoundingClientRect();
+    const scale = svg.viewBox.baseVal.width / box.width;
+    return [(clientX - box.left) * scale, (clientY - box.top) * scale];
+  };
+  lines.addEventListener("click", (event) => choose("nbytes", state.sizes[nearest(state.sizes.map(chart.x), point(lines, event)[0])]));
+  map.addEventListener("click", (event) => {
+    const { ranks: at, place: sized } = winners.found(...point(map, event));
+    choose("ranks", at);
+    choose("nbytes", state.sizes[sized]);
+  });
+
+  const messages = playerIn(player, model);
+  const resized = new ResizeObserver(() => charts.clientWidth && draw());
+  resized.observe(charts);
+  model.on("change:state", answered);
+  draw();
+  return () => {
+    model.off("change:state", answered);
+    clearTimeout(pause);
+    resized.disconnect();
+    messages.stop();
+    frame.stop();
+    frame.root.remove();
+  };
+}
+
+/** The player of the explorer's messages, made anew where they are others. */
+function playerIn(el, model) {
+  const listeners = new Set();
+  let state = model.get("player");
+  const own = {
+    get: (name) => (name === "state" ? state : model.get(name)),
+    set: (name, value) => model.set(name, value),
+    save_changes: () => model.save_changes(),
+    on: (name, call) => (name === "change:state" ? listeners.add(call) : model.on(name, call)),
+    off: (name, call) => (name === "change:state" ? listeners.delete(call) : model.off(name, call)),
+  };
+  const show = (text) => {
+    if (!text || text === state) return;
+    state = text;
+    for (const call of listeners) call();
+  };
+  const changed = () => show(model.get("player"));
+  model.on("change:player", changed);
+  const stop = showMessages({ model: own, el });
+  return {
+    show,
+    stop() {
+      model.off("change:player", changed);
+      stop();
+    },
+  };
+}
+
+function after(names, name) {
+  return names[(names.indexOf(name) + 1) % names.length];
+}
+
+function words(name) {
+  return name.replaceAll("_", " ");
+}
+
+export default { render };

@@ -1,0 +1,85 @@
+"""The heat map's cells are the bytes of the messages, and its margins what each port carried."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from viz_scenes import ring
+
+from dlviz import metrics, viz
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.sim import collective
+from dlviz.trace import Trace
+
+ALGORITHMS = ("ring", "tree", "butterfly", "halving_doubling", "direct", "parameter_server")
+
+
+def on_racks(algorithm="hierarchical", nodes=2, size=2):
+    fast, slow = Link(1e-5, 1e9), Link(1e-4, 1e8)
+    machine = Machine(classroom(1).device, Topology.racks(nodes, size, fast, slow))
+    return collective(algorithm, nodes * size, 4096, machine)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_cells_hold_the_bytes_of_the_messages_between_two_ranks(algorithm):
+    trace = collective(algorithm, 5, 1000, classroom(5))
+    z = np.array(viz.traffic(trace).data[0].z, float)
+    expected = np.full((5, 5), np.nan)
+    for message in trace.messages.rows():
+        before = np.nan_to_num(expected[message.src, message.dst])
+        expected[message.src, message.dst] = before + message.nbytes
+    np.testing.assert_array_equal(z, expected)
+
+
+def test_the_margins_say_what_each_rank_sent_and_received():
+    trace = collective("parameter_server", 4, 2048, classroom(4))
+    figure = viz.traffic(trace)
+    assert list(figure.layout.yaxis.ticktext) == ["0 (6.0 KiB)"] + [
+        f"{rank} (2.0 KiB)" for rank in (1, 2, 3)
+    ]
+    assert list(figure.layout.xaxis.ticktext)[0] == "0<br>(6.0 KiB)"
+    assert "6 of 12 pairs talk" in figure.layout.title.subtitle.text
+
+
+def test_every_cell_with_a_message_bears_its_number_where_there_is_room():
+    trace = collective("ring", 4, 4096, classroom(4))
+    marks = {(a.y, a.x): a.text for a in viz.traffic(trace).layout.annotations}
+    assert marks == {(r, (r + 1) % 4): "6.0 KiB" for r in range(4)}
+    assert not viz.traffic(collective("ring", 20, 4096, classroom(20))).layout.annotations
+
+
+def test_racks_are_parted_by_lines_and_what_crosses_them_is_counted():
+    trace = on_racks()
+    figure = viz.traffic(trace)
+    assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [1.5]
+    table = trace.messages
+    across = int(table.nbytes[(table.src // 2) != (table.dst // 2)].sum())
+    assert across == 2 * 4096
+    assert "8.0 KiB between racks" in figure.layout.title.subtitle.text
+    switch = viz.traffic(collective("ring", 4, 4096, classroom(4)))
+    assert not switch.layout.shapes and "between" not in switch.layout.title.subtitle.text
+
+
+def test_the_table_is_the_map_with_its_sums():
+    trace = ring(4, 10)
+    table = viz.traffic_table(trace)
+    assert table["sent"].tolist()[:-1] == metrics.bytes_sent(trace).tolist()
+    assert table.loc["received", "sent"] == trace.messages.nbytes.sum()
+    assert table.loc[2, 3] == trace.messages.nbytes[trace.messages.src == 2].sum()
+
+
+def test_a_part_of_the_ranks_keeps_their_numbers():
+    figure = viz.traffic(collective("direct", 4, 64, classroom(4)).only(rank=[1, 3]))
+    assert [name.split()[0] for name in figure.layout.yaxis.ticktext] == ["1", "3"]
+    assert np.array(figure.data[0].z, float)[0, 1] == 64
+
+
+def test_without_messages_the_map_is_empty_and_says_so():
+    figure = viz.traffic(Trace(meta={"ranks": 3}))
+    assert np.isnan(np.array(figure.data[0].z, float)).all()
+    assert "No message was sent" in figure.layout.title.subtitle.text
+
+
+def test_another_theme_is_refused():
+    with pytest.raises(ValueError, match="theme='blue' is not a theme of the figures"):
+        viz.traffic(Trace(), theme="blue")

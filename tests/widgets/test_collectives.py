@@ -1,0 +1,296 @@
+"""The explorer of collectives without a browser: traits in, state out."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import node
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from dlviz import metrics, sim, viz
+from dlviz.machine import Device, Link, Machine, Topology
+from dlviz.viz.scene import Scene
+from dlviz.widgets import CollectiveExplorer
+from dlviz.widgets.all_reduce import (
+    ALGORITHMS,
+    COARSE,
+    SIZES,
+    TOPOLOGIES,
+    cells_of,
+    contents,
+    network,
+    played,
+    simulated,
+)
+
+LINK = {"alpha": 10e-6, "beta": 1e-9, "gamma": 1e-10}
+FORMULAS = [name for name in ALGORITHMS if name != "hierarchical"]
+
+
+def state(explorer):
+    return json.loads(explorer.state)
+
+
+def priced(name, ranks, nbytes, link=LINK):
+    return sim.collective_seconds(name, ranks, nbytes, *link.values())
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 7, 16])
+def test_on_a_switch_the_lines_are_the_closed_forms(ranks):
+    told = state(CollectiveExplorer(ranks=ranks))
+    for name in FORMULAS:
+        expected = [priced(name, ranks, size) for size in SIZES]
+        assert told["curves"][name] == pytest.approx(expected, rel=1e-12)
+    assert told["curves"]["hierarchical"] == told["curves"]["ring"]
+
+
+def test_the_numbers_of_the_lecture_stand_in_the_table():
+    """4 ranks, 10 us, 1 ns/B, 0.1 ns/B, 1 MiB."""
+    told = state(CollectiveExplorer())["now"]
+    took = {name: row[0] * 1e6 for name, row in told.items()}
+    assert took["ring"] == pytest.approx(1711.5072)
+    assert took["butterfly"] == pytest.approx(2326.8672)
+    assert took["halving_doubling"] == pytest.approx(1691.5072)
+
+
+def test_bandwidths_are_those_of_nccl_tests():
+    explorer = CollectiveExplorer(ranks=6, nbytes=4096)
+    for name, (took, algorithm, bus) in state(explorer)["now"].items():
+        assert took == pytest.approx(priced("ring" if name == "hierarchical" else name, 6, 4096))
+        assert algorithm == metrics.algorithm_bandwidth(4096, took)
+        assert bus == metrics.bus_bandwidth("all_reduce", 6, 4096, took)
+
+
+def test_the_crossovers_are_where_the_lines_meet():
+    told = state(CollectiveExplorer())
+    ((size, before, after),) = told["crossovers"]
+    assert (before, after) == ("butterfly", "halving_doubling")
+    assert priced(before, 4, size) == pytest.approx(priced(after, 4, size), rel=1e-9)
+
+
+def test_the_map_names_the_cheapest_at_every_ranks_and_size():
+    told = state(CollectiveExplorer())
+    assert len(told["map"]) == 15
+    for ranks, row in enumerate(told["map"], 2):
+        assert len(row) == len(SIZES)
+        for size, winner in zip(SIZES, row, strict=True):
+            took = {name: priced(name, ranks, size) for name in FORMULAS}
+            assert took[ALGORITHMS[winner]] == pytest.approx(min(took.values()), rel=1e-9)
+
+
+@pytest.mark.parametrize("topology", [name for name in TOPOLOGIES if name != "switch"])
+@pytest.mark.parametrize("ranks", [4, 5])
+def test_on_other_topologies_the_lines_are_played_finely_once_the_reader_pauses(topology, ranks):
+    def expected(name, sizes):
+        each = [simulated(name, ranks, size, topology=topology, **LINK) for size in sizes]
+        return [metrics.makespan(trace) for trace in each]
+
+    explorer = CollectiveExplorer(ranks=ranks)
+    explorer.topology = topology
+    coarse = state(explorer)
+    assert not coarse["settled"] and "at 5 sizes so far" in coarse["lines"][0]
+    explorer.wanted += 1
+    fine = state(explorer)
+    assert fine["settled"] and fine["lines"][0].endswith("played message by message.")
+    where = [SIZES.index(size) for size in COARSE]
+    for name in ALGORITHMS:
+        found = np.array(coarse["curves"][name])[where]
+        np.testing.assert_allclose(found, expected(name, COARSE), rtol=1e-12)
+        assert fine["curves"][name] == pytest.approx(expected(name, SIZES), rel=1e-12)
+    explorer.nbytes = SIZES[3]
+    assert state(explorer)["curves"] == fine["curves"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_few_cells_take_as_long_as_the_whole_tensor(name):
+    ranks, nbytes = 6, 12 * 1000
+    for topology in TOPOLOGIES:
+        on = Machine(
+            Device("whole", 1e9, 1e9, 1e9, LINK["gamma"]),
+            network(ranks, Link(LINK["alpha"], 1 / LINK["beta"]), topology),
+        )
+        whole = metrics.makespan(sim.collective(name, ranks, nbytes, on))
+        few = metrics.makespan(simulated(name, ranks, nbytes, topology=topology, **LINK))
+        assert few == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_what_is_played_ends_with_every_contribution_once_on_every_rank(name, ranks, topology):
+    trace = played(algorithm=name, ranks=ranks, nbytes=2**20, topology=topology, **LINK)
+    trace.validate()
+    scene = Scene(trace)
+    last = scene.frames[-1].snapshots
+    assert sorted(last) == list(range(ranks))
+    for place in last.values():
+        assert (viz.decode(trace.buffers[place]["array"], ranks) == 1).all()
+    assert not any(scene.noted(number) for number in range(len(scene.frames)))
+    steps = [f"step {step}" for step in sorted({*trace.messages.step.tolist()})]
+    assert [frame.name for frame in scene.frames] == ["start", *steps]
+
+
+def test_the_messages_bear_the_bytes_of_the_whole_tensor():
+    trace = played(algorithm="ring", ranks=4, nbytes=2**20, topology="switch", **LINK)
+    assert metrics.bytes_sent(trace).tolist() == [3 * 2**19] * 4
+
+
+def test_a_change_of_a_trait_changes_the_state():
+    explorer = CollectiveExplorer()
+    for name, value in {
+        "ranks": 6, "nbytes": 4096, "alpha": 1e-4, "beta": 2e-9, "gamma": 0.0,
+        "topology": "racks", "algorithm": "tree",
+    }.items():  # fmt: skip
+        before = state(explorer)
+        setattr(explorer, name, value)
+        told = state(explorer)
+        assert told["controls"] == {**before["controls"], name: value}
+        assert told["answer"] > before["answer"]
+        same = name in ("algorithm", "nbytes")
+        assert (told["curves"] == before["curves"]) == same
+        if name != "algorithm":
+            assert told["now"] != before["now"]
+
+
+def test_the_messages_follow_when_they_are_asked_for():
+    explorer = CollectiveExplorer()
+    before = explorer.player
+    explorer.algorithm = "tree"
+    assert explorer.player == before
+    explorer.wanted += 1
+    told = json.loads(explorer.player)
+    assert told["title"] == "tree, message by message" and told["topology"]["kind"] == "switch"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "law"),
+    [
+        ({"algorithm": "rings"}, "algorithm='rings' is none: use one of ring, "),
+        ({"topology": "mesh"}, "topology='mesh' is none: use one of switch, "),
+        ({"topology": []}, "topology=\\[\\] is none: use one of switch, "),
+        ({"ranks": 1}, "ranks=1 has to be a whole number, 2 to 16"),
+        ({"ranks": 4.5}, "ranks=4.5 has to be a whole number"),
+        ({"nbytes": 0}, "nbytes=0 has to be a whole number, 64 to "),
+        ({"alpha": "abc"}, "alpha='abc' has to be a number of seconds, 0 to 1"),
+        ({"beta": -1e-9}, "beta=-1e-09 has to be a number of seconds"),
+        ({"gamma": float("nan")}, "gamma=nan has to be a number of seconds"),
+        ({"alpha": 0, "beta": 0}, "alpha and beta are both 0"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_in_one_sentence_and_changes_nothing_else(wrong, law):
+    with pytest.raises(ValueError, match=law):
+        CollectiveExplorer(**wrong)
+    explorer = CollectiveExplorer()
+    before = state(explorer)
+    for name, value in wrong.items():
+        setattr(explorer, name, value)
+    told = state(explorer)
+    assert re.search(law, told["error"]) and "\n" not in told["error"]
+    if len(wrong) == 1:
+        assert told["curves"] == before["curves"]
+    for name in wrong:
+        setattr(explorer, name, before["controls"][name])
+    explorer.ranks = 5
+    assert state(explorer)["error"] == "" and state(explorer)["controls"]["ranks"] == 5
+
+
+def test_what_goes_wrong_in_a_run_is_told_in_one_sentence():
+    explorer = CollectiveExplorer(ranks=9)
+    explorer.run()
+    assert state(explorer)["run"] == {"error": "9 ranks are too many to run here: use 8 or fewer."}
+    assert explorer.measured is None
+
+
+@pytest.mark.slow
+def test_run_it_measures_and_says_how_far_it_is_from_predicted():
+    explorer = CollectiveExplorer("halving_doubling", ranks=4)
+    explorer.runs += 1
+    ran = state(explorer)["run"]
+    assert ran["predicted"] == pytest.approx(priced("halving_doubling", 4, 2**20))
+    assert ran["measured"] == explorer.measured == pytest.approx(ran["predicted"], rel=0.5)
+    assert ran["gap"] == ran["measured"] / ran["predicted"] - 1
+    assert "times as slow" in " ".join(ran["notes"])
+    explorer.ranks = 3
+    assert state(explorer)["run"] is None and explorer.measured is None
+
+
+def test_what_each_rank_holds_is_added_in_the_order_received():
+    trace = simulated("parameter_server", 3, 300, topology="switch", **LINK)
+    shots = [shot for shot in contents(trace, 3) if shot["rank"] == 0]
+    held = [viz.decode(shot["array"], 3)[0].tolist() for shot in shots]
+    assert held[0] == [1, 0, 0] and held[-1] == [1, 1, 1] and len(held) == 3
+
+
+@pytest.mark.parametrize("ranks", range(2, 17))
+def test_cells_can_be_cut_evenly_by_every_algorithm(ranks):
+    assert cells_of(ranks) % ranks == 0 and cells_of(ranks) % 2 ** (ranks.bit_length() - 1) == 0
+
+
+def test_a_saved_page_holds_the_messages_of_every_algorithm():
+    explorer = CollectiveExplorer(ranks=3)
+    explorer.topology = "ring"
+    kept = explorer.kept()
+    assert kept["live"] is False
+    assert list(kept["players"]) == list(ALGORITHMS)
+    for name, told in kept["players"].items():
+        told = json.loads(told)
+        assert told["title"].startswith(name) and told["topology"]["kind"] == "ring"
+    assert kept["player"] == kept["players"]["ring"]
+
+
+def test_the_picture_for_paper_shows_every_line_and_the_size():
+    figure = CollectiveExplorer(nbytes=2**16).picture()
+    assert isinstance(figure, Figure)
+    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    assert len(lines) >= len(ALGORITHMS) + 2
+    figure.savefig("/dev/null", format="png")
+
+
+def test_racks_of_an_odd_number_of_ranks_are_two():
+    assert str(network(5, Link(1e-5, 1e9), "racks")) == "in 2 racks"
+    assert [network(5, Link(1e-5, 1e9), "racks").node(rank) for rank in range(5)] == [0, 0, 0, 1, 1]
+    assert isinstance(network(7, Link(1e-5, 1e9), "tree"), Topology)
+
+
+CHART = "return m.chartOf(v[0], 600, 320);"
+MAP = (
+    "const map = m.mapOf(v[0], 400, 320);"
+    "return { ...map, spots: v[1].map(([x, y]) => map.found(x, y)) };"
+)
+
+
+def test_lines_are_drawn_at_their_numbers_and_marks_where_they_say():
+    told = state(CollectiveExplorer())
+    told["run"] = {"algorithm": "ring", "nbytes": 2**20, "measured": 2e-3}
+    drawn = node.run("collectives_list.js", CHART, told)
+    lines = {line["name"]: np.array(line["points"]) for line in drawn["lines"]}
+    x, y = lines["ring"].T
+    slope, at = np.polyfit(np.log(SIZES), x, 1)
+    assert np.allclose(x, slope * np.log(SIZES) + at)
+    took = np.log(np.concatenate([told["curves"][name] for name in ALGORITHMS]))
+    heights = np.concatenate([lines[name][:, 1] for name in ALGORITHMS])
+    down, top = np.polyfit(took, heights, 1)
+    assert np.allclose(heights, down * took + top) and down < 0
+    assert drawn["measured"]["y"] == pytest.approx(down * np.log(2e-3) + top)
+    (crossed,) = drawn["crossed"]
+    size, _, after = told["crossovers"][0]
+    assert crossed["x"] == pytest.approx(slope * np.log(size) + at)
+    assert crossed["y"] == pytest.approx(down * np.log(priced(after, 4, size)) + top, abs=1e-6)
+    best = np.min([told["curves"][name] for name in ALGORITHMS], axis=0)
+    assert np.allclose(np.array(drawn["best"])[:, 1], down * np.log(best) + top)
+
+
+def test_the_map_is_covered_once_and_a_point_finds_its_ranks_and_size():
+    told = state(CollectiveExplorer())
+    drawn = node.run("collectives_list.js", MAP, told, [[70, 275], [374, 12]])
+    area = sum(part["width"] * part["height"] for part in drawn["parts"])
+    box = drawn["box"]
+    whole = (box["right"] - box["left"]) * (box["bottom"] - box["top"])
+    assert area == pytest.approx(whole, rel=2e-3)  # sizes are whole bytes
+    assert drawn["spots"][0]["ranks"] == 2 and drawn["spots"][1]["ranks"] == 16
+    assert drawn["spots"][0]["place"] < 3 and drawn["spots"][1]["place"] == len(SIZES) - 1
+    named = {name["winner"] for name in drawn["names"]}
+    assert named == {winner for row in told["map"] for winner in row}

@@ -1,0 +1,211 @@
+"""The explorer of collectives in a real browser: a saved page, and every control in JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from lab_server import Lab, served
+from nbformat import v4
+
+from dlviz.widgets import CollectiveExplorer
+from dlviz.widgets.all_reduce import ALGORITHMS, SIZES
+
+pytestmark = pytest.mark.slow
+
+PICTURE = """root => JSON.stringify([...root.querySelectorAll('.dlv-costs')].map(
+    part => part.innerHTML))"""
+CELL = """import dlviz
+explorer = dlviz.widgets.CollectiveExplorer()
+explorer"""
+
+
+class Page:
+    """The explorer on an open page."""
+
+    def __init__(self, page):
+        self.page, self.root = page, page.locator(".dlv").first
+
+    def control(self, name):
+        return self.root.get_by_label(name, exact=True).first
+
+    def picture(self):
+        return self.root.evaluate(PICTURE)
+
+    def table(self):
+        rows = self.root.locator(".dlv-scroll tbody tr").first.locator("xpath=..").locator("tr")
+        cells = [row.locator("th, td").all_inner_texts() for row in rows.all()]
+        return {row[0].strip(): row[1:] for row in cells}
+
+    def player(self):
+        return self.root.locator(".dlv-player h3").inner_text()
+
+    def slide(self, name, value):
+        self.control(name).evaluate(
+            "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }",
+            str(value),
+        )
+
+
+@pytest.fixture
+def saved(browser, tmp_path):
+    """Opens the saved page of an explorer; afterwards no error was logged, nothing fetched."""
+    pages, faults = [], []
+
+    def show(explorer, **options):
+        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
+        pages.append(page)
+        page.on("request", lambda asked: asked.url.startswith("file:") or faults.append(asked.url))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.goto(explorer.save_html(tmp_path / "explorer.html").as_uri())
+        page.wait_for_selector(".dlv-cost")
+        return Page(page)
+
+    yield show
+    for page in pages:
+        page.close()
+    assert not faults
+
+
+def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
+    shown = saved(CollectiveExplorer())
+    assert shown.root.locator("svg.dlv-costs .dlv-cost").count() == len(ALGORITHMS)
+    assert shown.root.locator(".dlv-crossed").count() == 1
+    table = shown.table()
+    assert list(table) == [name.replace("_", " ") for name in ALGORITHMS]
+    assert table["halving doubling"][0] == "1.69 ms" and table["ring"][0] == "1.71 ms"
+    assert "from 31.3 KiB on halving doubling" in shown.root.locator("caption").first.inner_text()
+
+
+def test_on_a_saved_page_algorithm_and_size_can_be_chosen_and_the_rest_says_why_not(saved):
+    shown = saved(CollectiveExplorer())
+    before = shown.picture()
+    shown.control("algorithm").select_option("tree")
+    assert shown.player() == "tree, message by message"
+    assert shown.picture() != before
+    shown.slide("size", 0)
+    assert "64 bytes on 4 ranks" in shown.root.locator("caption").first.inner_text()
+    assert shown.table()["butterfly"][0] == "20.1 µs"
+    for name in ("ranks", "topology", "run it on real ranks"):
+        assert shown.control(name).is_disabled()
+    assert "the rest needs a kernel" in shown.root.inner_text()
+
+
+def test_keys_choose_size_and_algorithm_and_leave_tab_to_the_page(saved):
+    shown = saved(CollectiveExplorer(nbytes=SIZES[20]))
+    shown.root.focus()
+    shown.page.keyboard.press("ArrowRight")
+    assert shown.control("size").input_value() == "21"
+    shown.page.keyboard.press("ArrowLeft")
+    shown.page.keyboard.press("ArrowLeft")
+    assert shown.control("size").input_value() == "19"
+    shown.page.keyboard.press("a")
+    assert shown.player() == "parameter_server, message by message"
+    shown.page.keyboard.press("?")
+    assert shown.root.get_by_role("dialog").first.is_visible()
+    shown.page.keyboard.press("Escape")
+    shown.page.keyboard.press("Tab")
+    assert shown.page.evaluate("document.activeElement.getAttribute('aria-label')") == "algorithm"
+
+
+def test_a_click_on_the_lines_chooses_a_size(saved):
+    shown = saved(CollectiveExplorer())
+    box = shown.root.locator("svg.dlv-costs").first.bounding_box()
+    shown.page.mouse.click(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2)
+    assert int(shown.control("size").input_value()) in range(6, 16)
+
+
+@pytest.mark.parametrize("width", [360, 800, 1200])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, theme):
+    shown = saved(
+        CollectiveExplorer(ranks=8, algorithm="direct", theme=theme),
+        viewport={"width": width, "height": 900},
+    )
+    assert shown.root.get_attribute("data-theme") == theme
+    over = shown.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert over <= 0
+    for control in shown.root.locator("button, select, input").all():
+        name = control.evaluate(
+            "it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent"
+        )
+        assert name
+    texts = shown.root.locator("svg.dlv-costs text").all()
+    inside = shown.page.evaluate("innerWidth")
+    for text in texts:
+        box = text.bounding_box()
+        assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= inside)
+
+
+def test_a_program_of_names_is_never_markup(saved):
+    shown = saved(CollectiveExplorer())
+    assert shown.root.locator("script, img").count() == 0
+
+
+def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(browser, tmp_path):
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL)])
+    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
+    with served(notebook, tmp_path) as address:
+        lab = Lab(browser, address, cells=1)
+        try:
+            lab.page.wait_for_selector(".dlv-cost")
+            shown = Page(lab.page)
+            changes = {
+                "algorithm": lambda: shown.control("algorithm").select_option("tree"),
+                "size": lambda: shown.slide("size", 20),
+                "topology": lambda: shown.control("topology").select_option("racks"),
+                "ranks": lambda: shown.slide("ranks", 6),
+                "alpha": lambda: enter(shown, "alpha, µs a message", "200"),
+                "beta": lambda: enter(shown, "beta, ns a byte", "5"),
+                "gamma": lambda: enter(shown, "gamma, ns a byte added", "3"),
+            }
+            for name, change in changes.items():
+                before, answer = shown.picture(), table_of(shown)
+                change()
+                lab.page.wait_for_function(
+                    f"([before]) => ({PICTURE})(document.querySelector('.dlv')) !== before",
+                    arg=[before],
+                )
+                if name not in ("algorithm", "ranks"):
+                    lab.page.wait_for_timeout(300)
+                    assert table_of(shown) != answer, name
+            lab.page.wait_for_function(
+                "() => document.querySelector('.dlv-player').textContent.includes('on 6 ranks')"
+            )
+            assert shown.player() == "tree, message by message"
+
+            enter(shown, "alpha, µs a message", "a lot")
+            trouble = shown.root.locator(".dlv-trouble")
+            lab.page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
+            assert trouble.inner_text() == ("alpha='a lot' has to be a number of seconds, 0 to 1.")
+            enter(shown, "alpha, µs a message", "50")
+            lab.page.wait_for_function("() => !document.querySelector('.dlv-trouble').textContent")
+
+            shown.control("topology").select_option("switch")
+            shown.slide("ranks", 3)
+            shown.control("run it on real ranks").click()
+            lab.page.wait_for_function(
+                "() => /measured|did not/.test(document.querySelector('.dlv-result').textContent)"
+            )
+            result = shown.root.locator(".dlv-result").inner_text()
+            found = re.match(
+                r"tree of .*: measured (.*), predicted (.*) \([+−][\d.]+ %\)\.", result
+            )
+            assert found, result
+            assert shown.table()["tree"][2] == found[1]
+            assert shown.root.locator(".dlv-measured").count() == 1
+        finally:
+            lab.page.close()
+    assert lab.complaints == [] and lab.far() == []
+
+
+def enter(shown, name, text):
+    field = shown.control(name)
+    field.fill(text)
+    field.blur()
+
+
+def table_of(shown):
+    return json.dumps(shown.table())
