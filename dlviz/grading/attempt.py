@@ -26,7 +26,7 @@ from dlviz.grading.guard import Guard
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]
-TIMEOUT = 10.0  # s that a run may take; one without a fault takes some tenths
+TIMEOUT = 30.0  # s that a run may take; one without a fault takes some tenths on a quiet machine
 WIDTH = 88  # columns of what a notebook shows
 LATE = 0.05  # s by which one rank comes late where a program must not depend on timing
 PACKAGE = str(Path(__file__).parents[1])
