@@ -5,13 +5,14 @@ READY := .venv/.installed
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
   $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
-.PHONY: help lab test check labs bench clean
+.PHONY: help lab test check labs assignments bench clean
 
 help:
 	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
 	@echo "make test   everything that CI checks (the same set-up)"
 	@echo "make check  ruff, pyright and the fast tests"
 	@echo "make labs   run every lab again and store its outputs"
+	@echo "make assignments  write the students' copies of the assignments, free of solutions"
 	@echo "make bench  measure dlviz beside its peers"
 	@echo "make clean  remove the environment and what tools left"
 
@@ -49,6 +50,11 @@ check: $(READY)
 
 labs: $(READY)
 	$(BIN)/python labs/build.py
+
+assignments: $(READY)
+	cd labs/assignments && for source in source/*/; do \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" nbgrader generate_assignment --force "$$(basename $$source)" || exit 1; \
+	done
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

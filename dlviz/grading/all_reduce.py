@@ -205,7 +205,7 @@ def _passes(check: Callable[[int], None], n: int) -> bool:
 
 def _passed(what: str, ranks: Sequence[int]) -> None:
     *most, last = map(str, ranks)
-    print(f"Right: {what}, on {', '.join(most)} and {last} ranks." if most else f"Right: {what}.")
+    print(f"Right: {what}, on {', '.join(most)}{' and ' * bool(most)}{last} ranks.")
 
 
 def _check_scattered(tried: Attempt) -> None:

@@ -9,6 +9,7 @@ A run that raised, hung or was killed is told of in a few lines, with one hint.
 from __future__ import annotations
 
 import re
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,7 +26,8 @@ from dlviz.grading.guard import Guard
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]
-TIMEOUT = 10.0  # s that a run may take; one without a fault takes some tenths
+TIMEOUT = 30.0  # s that a run may take; one without a fault takes some tenths on a quiet machine
+WIDTH = 88  # columns of what a notebook shows
 LATE = 0.05  # s by which one rank comes late where a program must not depend on timing
 PACKAGE = str(Path(__file__).parents[1])
 
@@ -41,7 +43,7 @@ class CheckFailed(AssertionError):
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the message, not the lines of the check."""
-        return ["Not yet.", *str(self).splitlines()]
+        return ["Not yet.", *_wrapped(str(self))]
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Rehearsal:
     told: str
 
     def __repr__(self) -> str:
-        return self.told
+        return "\n".join(_wrapped(self.told))
 
 
 @dataclass
@@ -168,6 +170,16 @@ def _watched(comm: Comm, functions: Sequence[Function], starts: list[list[float]
     for function in functions:
         with comm.span("phase", function.__name__):
             function(comm, chunks)
+
+
+def _wrapped(message: str) -> list[str]:
+    """Its lines for a page that does not wrap them itself."""
+    lines = []
+    for line in message.splitlines():
+        first = len(line) - len(line.lstrip())
+        after = " " * max(first + 2, 10)
+        lines += textwrap.wrap(line, WIDTH, subsequent_indent=after, break_on_hyphens=False)
+    return lines
 
 
 def _contributors(counts: np.ndarray) -> str:

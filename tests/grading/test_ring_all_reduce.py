@@ -11,7 +11,8 @@ import pytest
 import ring_programs as program
 import torch
 
-from dlviz.grading import all_reduce
+from dlviz.grading import all_reduce, attempt
+from dlviz.viz import decode, message_frames
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "labs/assignments/source/ring_all_reduce/ring_all_reduce.ipynb"
@@ -137,7 +138,7 @@ WRONG = {  # functions, the checks that fail, and what each text is to say
         {"no_hang"},
         {
             "no_hang": r"on 2 ranks, rank 0 wrote into a tensor that was still being sent; the send"
-            r" began at .*: sending = comm.isend\(passing, right\)\nExpected: .*until its request's"
+            r" began at .*: sending = comm.isend\(passing.*right\)\nExpected: .*until its request's"
             r" wait\(\) has returned\nHint: .*What may not happen to the tensor meanwhile",
         },
     ),
@@ -259,3 +260,39 @@ def test_a_wrong_program_loses_the_points_it_should_and_gets_a_hint_that_fits(na
     for failed in found.values():
         assert failed.seen and failed.expected and failed.hint
         assert len(str(failed).splitlines()) <= 12
+
+
+@pytest.mark.slow
+def test_a_loop_that_never_ends_is_told_when_the_time_is_up(monkeypatch):
+    monkeypatch.setattr(attempt, "TIMEOUT", 2.0)
+    with pytest.raises(all_reduce.CheckFailed) as caught:
+        all_reduce.check_bytes(program.never_ends, program.gather)
+    text = str(caught.value)
+    assert "took longer than timeout=2 s" in text and "ring_programs.py" in text
+    assert "does the loop at that line ever end?" in text and len(text.splitlines()) < 8
+
+
+@pytest.mark.slow
+def test_a_rehearsal_shows_the_students_own_program_to_where_it_came():
+    done = all_reduce.rehearse(program.scatter, program.gather, ranks=4)
+    assert repr(done) == "24 messages; every rank of 4 returned"
+    frames = message_frames(done.trace)
+    assert [len(frame.messages) for frame in frames] == [0] + 6 * [4]
+    counts = [decode(done.trace.buffers[frames[-1].snapshots[r]]["array"], 4) for r in range(4)]
+    assert all((each == 1).all() for each in counts)
+
+    stuck = all_reduce.rehearse(program.sends_before_anyone_receives)
+    assert len(stuck.trace.messages) == 4
+    assert repr(stuck).startswith("4 messages; deadlock: no rank can go on\n  rank 0 waits in send")
+    assert "Which call starts a send and returns at once?" in " ".join(repr(stuck).split())
+    assert max(map(len, repr(stuck).splitlines())) <= attempt.WIDTH
+
+    empty = all_reduce.rehearse(program.not_written)
+    assert len(empty.trace.messages) == 0 and "still to be written" in repr(empty)
+
+
+def test_a_check_that_fails_shows_its_message_and_no_line_of_its_own():
+    failed = all_reduce.CheckFailed("this", "that", "look again " * 12)
+    head, seen, expected, *hint = failed._render_traceback_()
+    assert (head, seen, expected) == ("Not yet.", "Seen:     this", "Expected: that")
+    assert hint[0].startswith("Hint:     look") and hint[1].startswith(" " * 10 + "look")
