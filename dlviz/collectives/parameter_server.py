@@ -41,9 +41,10 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 
 
 
 def _serve(comm: Comm, row: torch.Tensor, others: list[int], op: str) -> None:
-    for step, rank in enumerate(others):
+    receives = [comm.irecv(row, rank, op=op) for rank in others]
+    for step, receive in enumerate(receives):
         with comm.span("phase", "gather", round=step):
-            comm.irecv(row, rank, op=op).wait()
+            receive.wait()
     sends = []
     for step, rank in enumerate(others, start=len(others)):
         with comm.span("phase", "send back", round=step):
