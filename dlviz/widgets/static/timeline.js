@@ -271,7 +271,9 @@ function open({ model, el }) {
       show((start + end) / 2 - half, (start + end) / 2 + half);
     }
     const row = scene.rows[scene.slots[scene.slotOf[span]].row];
-    const { top, height } = geometry();
+    const seen = geometry();
+    if (!seen) return; // it is not on the page yet
+    const { top, height } = seen;
     if (row.top < top || row.top + scene.pixels > top + height) scroller.scrollTop = row.middle - height / 2;
   }
 
