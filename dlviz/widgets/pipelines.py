@@ -1,0 +1,170 @@
+"""What the explorer of schedules makes, simulates and runs: a pipeline schedule with its costs.
+
+A rank that holds v stages spends 1/v of the costs on each: the same model, cut finer, so that
+schedules with any number of stages compare.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dlviz import metrics
+from dlviz.schedules import NAMES, RECEIVES_FROM, Schedule, from_csv, make
+from dlviz.sim import Costs, simulate
+from dlviz.trace import Table, Trace
+from dlviz.viz import text
+from dlviz.widgets.view import column
+
+DRAWN = "drawn"  # the name of a schedule that is read from a CSV
+LOOPS = ("interleaved", "looped_bfs", "interleaved_zb")  # those that take any number of chunks
+SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
+COSTS = ("forward", "backward", "backward_input", "backward_weight")
+OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
+LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+_NEEDED = {"F": 0, "B": 1, "I": 1, "W": -1}  # of which result a kind receives
+
+
+def check(values: dict[str, Any]) -> None:
+    """ValueError, one sentence, where a control has a value that it cannot have."""
+    for name in ("schedule", "beside"):
+        known = [*NAMES, DRAWN, *([""] if name == "beside" else [])]
+        if values[name] not in known:
+            raise ValueError(f"{name}={values[name]!r} is none: use one of {', '.join(known)}.")
+    for name, most in SIZES.items():
+        value = values[name]
+        if name == "chunks" and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise ValueError(f"{name}={value!r} has to be a whole number, 1 to {most}.")
+    Costs(**{name: values[name] for name in (*COSTS, "latency")})
+    stage, slow = values["slow_stage"], values["slow"]
+    if stage is not None and (not isinstance(stage, int) or isinstance(stage, bool) or stage < 0):
+        raise ValueError(f"slow_stage={stage!r} is no stage: use a whole number from 0, or none.")
+    number = isinstance(slow, int | float) and not isinstance(slow, bool)
+    if not number or not 0 < slow < math.inf:
+        raise ValueError(f"slow={slow!r} has to be a number above 0: how many times as long.")
+    if not isinstance(values["csv"], str):
+        raise ValueError(f"csv={values['csv']!r} has to be the text of a CSV.")
+
+
+def schedule_of(name: str, values: dict[str, Any]) -> Schedule:
+    """The schedule called `name` of the controls' size. ValueError where there is none."""
+    if name == DRAWN:
+        return from_csv(values["csv"], DRAWN)
+    chunks = values["chunks"] if name in LOOPS else None
+    return make(name, values["ranks"], values["microbatches"], chunks)
+
+
+def costs_of(schedule: Schedule, values: dict[str, Any]) -> Costs:
+    """What a visit to a stage of `schedule` takes."""
+    stages, slowed = len(schedule.stage_rank), values["slow_stage"]
+    if slowed is None:
+        factors: Any = 1 / schedule.chunks
+        times = {name: _times(values[name], factors) for name in COSTS}
+    else:
+        factors = np.full(stages, 1 / schedule.chunks)
+        if slowed < stages:
+            factors[slowed] *= values["slow"]
+        times = {name: _times(values[name], factors) for name in COSTS}
+    return Costs(**times, latency=values["latency"])
+
+
+def _times(seconds: float | None, factors: Any) -> Any:
+    return None if seconds is None else seconds * factors
+
+
+def predicted(name: str, values: dict[str, Any]) -> tuple[Schedule, Trace]:
+    """The schedule called `name` and how it would go. ValueError where it cannot."""
+    schedule = schedule_of(name, values)
+    slowed = values["slow_stage"]
+    if name == values["schedule"] and slowed is not None and slowed >= len(schedule.stage_rank):
+        last = len(schedule.stage_rank) - 1
+        raise ValueError(f"slow_stage={slowed} is no stage of {name}: they are 0 to {last}.")
+    trace = simulate(schedule, costs_of(schedule, values))
+    if not metrics.makespan(trace) > 0:
+        raise ValueError("All costs are 0: an action has to take some time.")
+    return schedule, trace
+
+
+def picture_of(schedule: Schedule, trace: Trace) -> dict[str, Any]:
+    """A simulated schedule as columns for the front end, in seconds; spans in the Trace's order,
+    rank by rank."""
+    spans, memory = trace.spans, trace.memory
+    total = metrics.makespan(trace)
+    digits = 8 - math.floor(math.log10(total))
+    stages = np.arange(len(schedule.stage_rank))
+    homes = np.array(schedule.stage_rank)
+    busy = metrics.busy(trace)
+    return {
+        "name": schedule.name,
+        "ranks": schedule.ranks,
+        "microbatches": schedule.microbatches,
+        "chunks": schedule.chunks,
+        "chunk": [int((homes[:stage] == homes[stage]).sum()) for stage in stages],
+        "counts": np.bincount(spans.rank, minlength=schedule.ranks).tolist(),
+        "kind": "".join(map(LETTERS.__getitem__, spans.kind.tolist())),
+        "stage": column(spans.stage),
+        "microbatch": column(spans.microbatch),
+        "start": column(np.round(spans.start, digits)),
+        "length": column(np.round(spans.end - spans.start, digits)),
+        "half": column(halves_of(spans)),
+        "source": column(sources_of(spans, len(stages))),
+        "path": metrics.critical_path(trace).tolist(),
+        "held": {
+            "counts": np.bincount(memory.rank, minlength=schedule.ranks).tolist(),
+            "time": column(np.round(memory.time, digits)),
+            "many": column(memory.nbytes),
+        },
+        "makespan": total,
+        "busy": busy.tolist(),
+        "ratio": metrics.bubble_ratio(trace),
+        "fraction": metrics.bubble_fraction(trace),
+        "peak": metrics.peak_in_flight(trace).tolist(),
+    }
+
+
+def halves_of(spans: Table) -> np.ndarray:
+    """Of each span 0, or of an overlap 1 for its first half and 2 for its second."""
+    second = spans.lane == "compute2"
+    return np.where(second, 2, np.where(np.append(second[1:], False), 1, 0))
+
+
+def sources_of(spans: Table, stages: int) -> np.ndarray:
+    """Of each span the one (its row) whose result it receives from another stage, or -1."""
+    if not len(spans):
+        return np.zeros(0, int)
+    letter = np.array([LETTERS[kind] for kind in spans.kind.tolist()])
+    made = np.full((2, stages + 2, int(spans.microbatch.max()) + 1), -1)
+    for result, kinds in enumerate(("F", "BI")):
+        rows = np.flatnonzero(np.isin(letter, list(kinds)))
+        made[result, spans.stage[rows] + 1, spans.microbatch[rows]] = rows
+    result = np.array([_NEEDED[one] for one in letter])
+    step = np.array([RECEIVES_FROM[one] for one in letter])
+    received = made[np.maximum(result, 0), spans.stage + 1 + step, spans.microbatch]
+    return np.where(result < 0, -1, received)
+
+
+def chart(names: list[str], values: dict[str, Any]) -> dict[str, Any]:
+    """The bubble fraction of each schedule over the number of microbatches: simulated where it is
+    defined, else None."""
+    over = sorted({*OVER, values["microbatches"]})
+    return {
+        "over": over,
+        "lines": {name: [_fraction(name, values, m) for m in over] for name in names},
+    }
+
+
+def _fraction(name: str, values: dict[str, Any], microbatches: int) -> float | None:
+    try:
+        _, trace = predicted(name, {**values, "microbatches": microbatches})
+    except ValueError:
+        return None
+    return metrics.bubble_fraction(trace)
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong on one line."""
+    return text.short(str(error) or type(error).__name__, 400)
