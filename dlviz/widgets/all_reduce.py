@@ -262,6 +262,10 @@ def run(**controls: Any) -> dict[str, Any]:
     took = [makespan_of(trace, f"turn {turn}") for turn in range(TURNS)]
     measured = float(np.median(took)) / factor
     told = [f"The median of {TURNS} turns."]
+    bound = prediction(**controls)
+    if bound > predicted * (1 + 1e-9):
+        bounded = text.seconds(bound)
+        told.append(f"The closed form, {bounded}, is a bound: played message by message it is less.")
     if factor > 1:
         told.append(f"It was run {factor:.3g} times as slow, so that this machine keeps the pace.")
     elif factor < 1:

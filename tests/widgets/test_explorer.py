@@ -228,6 +228,7 @@ def test_run_it_measures_and_says_how_far_it_is_from_predicted():
     assert ran["measured"] == explorer.measured == pytest.approx(ran["predicted"], rel=0.5)
     assert ran["gap"] == ran["measured"] / ran["predicted"] - 1
     assert "times as slow" in " ".join(ran["notes"])
+    assert "is a bound" not in " ".join(ran["notes"])
     explorer.ranks = 3
     assert state(explorer)["run"] is None and explorer.measured is None
 
