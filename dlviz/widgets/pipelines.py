@@ -24,6 +24,19 @@ SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
 COSTS = ("forward", "backward", "backward_input", "backward_weight")
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+FORMULAS = {  # the bubble ratio of `metrics.bubble_formula`, in words
+    "naive": "p−1",
+    "gpipe": "(p−1)/m",
+    "1f1b": "(p−1)/m",
+    "pipedream": "(p−1)/m",
+    "interleaved": "(p−1)/(vm)",
+    "looped_bfs": "(p−1)/(vm)",
+    "zb_h1": "(p−1)max(F, I, F+I−W) / m(F+I+W)",
+    "interleaved_zb": "(p−1)max(F, I, F+I−W) / vm(F+I+W)",
+    "zb_h2": "(p−1)/3m",
+    "zbv": "(p−1)/6m",
+    "inference": "(p−1)/m",
+}
 _NEEDED = {"F": 0, "B": 1, "I": 1, "W": -1}  # of which result a kind receives
 
 
@@ -89,9 +102,26 @@ def predicted(name: str, values: dict[str, Any]) -> tuple[Schedule, Trace]:
     return schedule, trace
 
 
-def picture_of(schedule: Schedule, trace: Trace) -> dict[str, Any]:
+def formula(name: str, made: Schedule, values: dict[str, Any], microbatches: int) -> float | None:
+    """The bubble ratio by the closed form at a number of microbatches; None where there is none."""
+    if name not in FORMULAS or values["latency"] or values["slow_stage"] is not None:
+        return None
+    F, I, W = (values[cost] for cost in ("forward", "backward_input", "backward_weight"))  # noqa: E741
+    if name == "inference":
+        I = W = 0.0  # noqa: E741
+    elif values["backward"] is not None and any(
+        half.kind == "B" for row in made.actions for action in row for half in action.halves
+    ):
+        I, W = values["backward"], 0.0  # noqa: E741
+    idle = metrics.bubble_formula(name, made.ranks, microbatches, F, I, W) / made.chunks
+    work = microbatches * (F + I + W)
+    return idle / work if work and math.isfinite(idle) else None
+
+
+def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict[str, Any]:
     """A simulated schedule as columns for the front end, in seconds; spans in the Trace's order,
     rank by rank."""
+    ratio = formula(schedule.name, schedule, values, schedule.microbatches)
     spans, memory = trace.spans, trace.memory
     total = metrics.makespan(trace)
     digits = 8 - math.floor(math.log10(total))
@@ -123,6 +153,7 @@ def picture_of(schedule: Schedule, trace: Trace) -> dict[str, Any]:
         "ratio": metrics.bubble_ratio(trace),
         "fraction": metrics.bubble_fraction(trace),
         "peak": metrics.peak_in_flight(trace).tolist(),
+        "formula": None if ratio is None else {"text": FORMULAS[schedule.name], "ratio": ratio},
     }
 
 
@@ -148,21 +179,24 @@ def sources_of(spans: Table, stages: int) -> np.ndarray:
 
 
 def chart(names: list[str], values: dict[str, Any]) -> dict[str, Any]:
-    """The bubble fraction of each schedule over the number of microbatches: simulated where it is
-    defined, else None."""
+    """The bubble fraction of each schedule over the number of microbatches, simulated and by its
+    closed form; None where it is not defined."""
     over = sorted({*OVER, values["microbatches"]})
+    lines = {name: [_at(name, values, m) for m in over] for name in names}
     return {
         "over": over,
-        "lines": {name: [_fraction(name, values, m) for m in over] for name in names},
+        "lines": {name: [simulated for simulated, _ in line] for name, line in lines.items()},
+        "formulas": {name: [closed for _, closed in line] for name, line in lines.items()},
     }
 
 
-def _fraction(name: str, values: dict[str, Any], microbatches: int) -> float | None:
+def _at(name: str, values: dict[str, Any], microbatches: int) -> tuple[float | None, float | None]:
     try:
-        _, trace = predicted(name, {**values, "microbatches": microbatches})
+        made, trace = predicted(name, {**values, "microbatches": microbatches})
     except ValueError:
-        return None
-    return metrics.bubble_fraction(trace)
+        return None, None
+    ratio = formula(name, made, values, microbatches)
+    return metrics.bubble_fraction(trace), None if ratio is None else ratio / (1 + ratio)
 
 
 def sentence(error: BaseException) -> str:

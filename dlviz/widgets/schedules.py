@@ -118,7 +118,7 @@ class ScheduleExplorer(View):
         fixed = {**self._now, "names": names, "microbatches": None, "csv": None}
         if self._charted.get("of") != fixed or self._now["microbatches"] not in self._charted["over"]:
             self._charted = {"of": fixed, **chart(names, self._now)}
-        over = {name: self._charted[name] for name in ("over", "lines")}
+        over = {name: self._charted[name] for name in ("over", "lines", "formulas")}
         self.calm = compact({"answer": self._answers, "csv": self._made.to_csv(), **over})
 
     def run(self) -> None:
@@ -161,7 +161,7 @@ class ScheduleExplorer(View):
         """All that the front end draws at once."""
         now = self._now
         self._answers += 1
-        sides = [picture_of(self._made, self.trace)]
+        sides = [picture_of(self._made, self.trace, now)]
         if now["beside"]:
             sides.append(self._beside())
         return {
@@ -181,6 +181,6 @@ class ScheduleExplorer(View):
     def _beside(self) -> dict[str, Any]:
         name = self._now["beside"]
         try:
-            return picture_of(*predicted(name, self._now))
+            return picture_of(*predicted(name, self._now), self._now)
         except ValueError as error:
             return {"name": name, "error": sentence(error)}

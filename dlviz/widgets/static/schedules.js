@@ -115,7 +115,7 @@ function render({ model, el }) {
   const charts = h("div", { class: "dlv-pictures" });
   const bubble = s("svg", { class: "dlv-costs dlv-bubble", role: "img" });
   const memory = s("svg", { class: "dlv-costs dlv-held", role: "img" });
-  const bubbleBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Bubble over m: idle / total"), bubble);
+  const bubbleBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Bubble over m: idle / all (line: formula, dots: simulated)"), bubble);
   const memoryBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Activations in flight on each rank, in microbatches, and their peak"), memory);
   const table = h("div", { class: "dlv-chart" });
   const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
@@ -251,7 +251,7 @@ function render({ model, el }) {
 
   function chosenLines() {
     const side = sides[chosen.side];
-    const run = chosen.side === 0 ? state.run : null;
+    const run = chosen.side === 0 ? run() : null;
     return chosen.span >= 0 ? actionLines(side, chosen.span, state.controls, run) : holeLines(side, side.holes[chosen.hole], state.controls);
   }
 
@@ -292,7 +292,8 @@ function render({ model, el }) {
 
   // ---- the part in view
 
-  const last = () => Math.max(...drawable().map(({ makespan }) => makespan), state.run ? state.run.makespan : 0);
+  const last = () => Math.max(...drawable().map(({ makespan }) => makespan), run()?.seconds ?? 0);
+  const run = () => (state.run?.start ? state.run : null);
   const drawable = () => sides.filter((side) => !side.error);
 
   function show(from, to) {
@@ -349,7 +350,7 @@ function render({ model, el }) {
       tip.hidden = !at;
       if (!at) return;
       const side = sides[place];
-      const lines = at.span != null ? actionLines(side, at.span, state.controls, place === 0 ? state.run : null) : holeLines(side, side.holes[at.hole], state.controls);
+      const lines = at.span != null ? actionLines(side, at.span, state.controls, place === 0 ? run() : null) : holeLines(side, side.holes[at.hole], state.controls);
       tip.replaceChildren(...lines.map((line, i) => h(i ? "div" : "strong", {}, line)));
       const box = plot.getBoundingClientRect();
       tip.style.left = `${clamp(event.clientX - box.left + 14, 0, Math.max(box.width - tip.offsetWidth - 4, 0))}px`;
@@ -422,7 +423,7 @@ function render({ model, el }) {
       plot.plot.hidden = Boolean(side.error);
       if (side.error) return;
       plot.width = width;
-      plot.list = drawList(side, own, place === 0 ? state.run : null);
+      plot.list = drawList(side, own, place === 0 ? run() : null);
       const mine = (which, name) => (which.side === place ? which[name] : -1);
       paintSide(plot.canvas, side, plot.list, own, look, { span: mine(chosen, "span"), hole: mine(chosen, "hole"), hover: mine(pointed, "span") });
       plot.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} Arrow keys walk through its ${side.count} actions; the table lists them.`);
@@ -433,7 +434,7 @@ function render({ model, el }) {
   function drawLegend() {
     const shown = [...new Set(drawable().flatMap((side) => [...new Set(side.kind)]))];
     const chunks = Math.max(1, ...drawable().map((side) => side.chunks));
-    const key = `${shown.join()} ${chunks} ${state.run != null}`;
+    const key = `${shown.join()} ${chunks} ${run() != null}`;
     if (legend.dataset.key === key) return;
     legend.dataset.key = key;
     const mark = (style, text) => h("span", {}, swatch(style), text);
@@ -443,16 +444,16 @@ function render({ model, el }) {
       ...(chunks > 1 ? [h("span", {}, "lighter: a later chunk")] : []),
       h("span", {}, "number: the microbatch"),
       h("span", {}, s("svg", { width: 22, height: 10, "aria-hidden": "true" }, s("path", { d: "M1 5H21", class: "dlv-critical" })), "critical path"),
-      ...(state.run?.start ? [h("span", {}, "lower bar: measured")] : []),
+      ...(run() ? [h("span", {}, "lower bar: measured")] : []),
     );
   }
 
   function drawCharts() {
     const width = Math.max(280, bubbleBox.clientWidth || 400);
     const styles = state.styles[look.colors.name];
-    bubbleChart(bubble, calm, drawable(), width, styles, state.run);
+    bubbleChart(bubble, calm, drawable(), width, styles, run());
     memoryStrips(memory, drawable(), Math.max(280, memoryBox.clientWidth || 400), styles);
-    comparison(table, drawable(), styles, state.run);
+    comparison(table, drawable(), styles, run());
   }
 
   function drawDetails() {
@@ -471,7 +472,7 @@ function render({ model, el }) {
   }
 
   function drawTable() {
-    if (!tableBox.hidden) actionsTable(tableBox, sides, state.run, chosen, (side, span) => select({ side, span }));
+    if (!tableBox.hidden) actionsTable(tableBox, sides, run(), chosen, (side, span) => select({ side, span }));
   }
 
   function drawCsv() {

@@ -188,23 +188,25 @@ export function stripsOf(sides, width, row) {
   };
 }
 
-/** The chart of the bubble over m: lines, the present points, and axes. */
-export function chartOf({ over, lines }, points, width, height) {
-  const [low, high] = [over[0], over.at(-1)];
+/**
+ * The chart of the bubble fraction over m: of each schedule the closed form and what was simulated,
+ * the present `points` {m, value}, and axes.
+ */
+export function chartOf({ over, lines, formulas }, points, width, height) {
+  const all = [...over, ...points.map(({ m }) => m)];
+  const [low, high] = [Math.min(...all), Math.max(...all)];
   const span = Math.log2(high / low) || 1;
   const x = (m) => LEFT + (Math.log2(m / low) / span) * (width - LEFT - RIGHT);
   const values = [...Object.values(lines).flat(), ...points.map(({ value }) => value)].filter((value) => value != null);
   const most = Math.min(1, Math.ceil(Math.max(0.1, ...values) * 10 + 0.2) / 10);
   const y = (value) => height - BOTTOM - (value / most) * (height - BOTTOM - TOP);
+  const placed = (line) => line.map((value, i) => (value == null ? null : [x(over[i]), y(value)])).filter(Boolean);
   return {
-    x, y, most,
+    most,
     box: { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM },
-    lines: Object.entries(lines).map(([name, line]) => ({
-      name,
-      points: line.map((value, i) => ({ m: over[i], value, at: value == null ? null : [x(over[i]), y(value)] })).filter(({ at }) => at),
-    })),
+    lines: Object.entries(lines).map(([name, line]) => ({ name, simulated: placed(line), formula: placed(formulas[name]) })),
     points: points.map((point) => ({ ...point, at: [x(point.m), y(point.value)] })),
-    sizes: over.filter((m) => Number.isInteger(Math.log2(m))).map((value) => ({ value, at: x(value) })),
+    sizes: Array.from({ length: 1 + Math.floor(Math.log2(high)) }, (_, i) => 2 ** i).filter((m) => m >= low).map((value) => ({ value, at: x(value) })),
     shares: Array.from({ length: Math.round(most * 10) + 1 }, (_, i) => i / 10)
       .filter((_, i) => most <= 0.5 || i % 2 === 0).map((value) => ({ value, at: y(value) })),
   };

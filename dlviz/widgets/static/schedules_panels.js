@@ -20,27 +20,26 @@ function line(styles, place) {
   return { stroke: styles[place], "stroke-dasharray": place ? DASHES[1] : null };
 }
 
-/** The bubble fraction over m of each side: a line where it was simulated, a dot where it is now. */
-export function bubbleChart(svg, { over, lines }, sides, width, styles, run) {
+/** The bubble fraction over m of each side: a line by its closed form, else as simulated; dots where it was simulated. */
+export function bubbleChart(svg, calm, sides, width, styles, run) {
   open(svg, width, HEIGHT);
-  const points = sides.map((side, place) => ({ place, name: side.name, m: side.microbatches, value: side.fraction }));
-  const measured = run?.fraction != null && sides.length ? [{ place: 0, m: sides[0].microbatches, value: run.fraction, measured: true }] : [];
-  const known = over?.length ? { over, lines } : { over: [1, 64], lines: {} };
-  const wide = { over: [...new Set([...known.over, ...points.map(({ m }) => m)])].sort((a, b) => a - b), lines: {} };
-  const chart = chartOf({ ...known, over: wide.over, lines: Object.fromEntries(Object.entries(known.lines).map(([name, line]) => [name, wide.over.map((m) => line[known.over.indexOf(m)] ?? null)])) }, [...points, ...measured], width, HEIGHT);
+  const points = sides.map((side, place) => ({ place, m: side.microbatches, value: side.fraction }));
+  if (run?.fraction != null) points.push({ place: 0, m: sides[0].microbatches, value: run.fraction, measured: true });
+  const chart = chartOf(calm, points, width, HEIGHT);
   const { box } = chart;
+  const placeOf = (name) => Math.max(0, sides.findIndex((side) => side.name === name));
   svg.replaceChildren(
     s("g", { class: "dlv-axis" }, chart.shares.map(({ at }) => s("path", { d: `M${box.left} ${at}H${box.right}` }))),
     ...chart.sizes.map(({ value, at }) => s("text", { x: at, y: box.bottom + 13 }, value)),
     ...chart.shares.map(({ value, at }) => s("text", { x: box.left - 6, y: at, class: "dlv-left" }, percent(value))),
     s("text", { x: box.right, y: box.bottom + 30, class: "dlv-left" }, "microbatches m"),
-    ...chart.lines.filter(({ points: own }) => own.length).map(({ name, points: own }) => {
-      const place = Math.max(0, sides.findIndex((side) => side.name === name));
-      return s("path", { class: "dlv-cost", d: path(own.map(({ at }) => at)), ...line(styles, place) }, s("title", {}, words(name)));
-    }),
-    ...chart.points.map(({ place, at: [x, y], measured: cross }) => (cross
+    ...chart.lines.filter(({ simulated }) => simulated.length).map(({ name, simulated, formula }) => [
+      s("path", { class: "dlv-cost", d: path(formula.length ? formula : simulated), ...line(styles, placeOf(name)) }, s("title", {}, `${words(name)}${formula.length ? ", by the formula" : ""}`)),
+      simulated.map(([cx, cy]) => s("circle", { cx, cy, r: 2.6, fill: styles[placeOf(name)] })),
+    ]).flat(2),
+    ...chart.points.map(({ place, at: [x, y], measured }) => (measured
       ? s("path", { class: "dlv-measured", d: `M${x - 6} ${y - 6}l12 12m0-12l-12 12` }, s("title", {}, "measured"))
-      : s("circle", { class: "dlv-spot", cx: x, cy: y, r: 5, fill: styles[place] }, s("title", {}, words(sides[place].name))))),
+      : s("circle", { class: "dlv-spot", cx: x, cy: y, r: 5.5, fill: styles[place] }, s("title", {}, words(sides[place].name))))),
   );
   svg.setAttribute("aria-label", `Bubble fraction over microbatches. ${sides.map((side) => `${words(side.name)} at m = ${side.microbatches}: ${percent(side.fraction)}`).join("; ")}`);
 }

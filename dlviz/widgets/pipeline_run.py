@@ -1,0 +1,182 @@
+"""What the explorer of schedules runs: a schedule that trains a small network on real ranks, paced.
+
+All costs are scaled by one factor, so that the shortest action is long enough for the wall clock to
+keep to it and the whole short enough to wait for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+from dlviz import metrics
+from dlviz.machine import Device, Link, Machine, Topology
+from dlviz.schedules import Schedule
+from dlviz.sim import Costs
+from dlviz.trace import Trace
+from dlviz.viz import text
+
+RUNNABLE = 8  # ranks
+SHORTEST = 5e-3  # s: what the shortest action takes
+LONGEST = 4.0  # s: what a step may take
+FLOOR = 2e-3  # s: shorter actions the wall clock cannot keep to
+STEPS = 2  # of which the last is measured
+WIDTH, EXAMPLES = 16, 4  # of a stage; of a microbatch
+RATE = 0.5  # of learning
+ALIKE = 1e-5  # gradients apart by less, relative to the largest, are equal
+
+
+def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Trace]:
+    """Train on real ranks by `made`, whose Trace by `costs` is `trace`.
+
+    Returns what the front end shows, in seconds of `costs` by the wall clock, and the run's Trace.
+    ValueError for a schedule that is not complete and for more ranks than can be run.
+    """
+    from dlviz import launch
+
+    made.check()
+    if made.ranks > RUNNABLE:
+        raise ValueError(f"{made.ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
+    lengths = trace.spans.end - trace.spans.start
+    shortest = float(lengths[lengths > 0].min())
+    factor = min(SHORTEST / shortest, LONGEST / metrics.makespan(trace))
+    paced = slower(costs, factor)
+    link = Link(costs.latency * factor, float("inf"))
+    device = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
+    on = Machine(device, Topology.switch(made.ranks, link), step=shortest * factor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of lateness: it is told below
+        done = launch(train, ranks=made.ranks, machine=on, args=(made, paced))
+    step = done.trace.only(step=STEPS - 1, kind=metrics.COMPUTE)
+    return {
+        **laid_over(trace, step, factor),
+        "told": [
+            *figures(trace, step, factor),
+            *learned(made, done.results),
+            *pace(done.trace, factor, shortest * factor),
+        ],
+        "seconds": metrics.makespan(step, "wall") / factor,
+        "busy": float(metrics.busy(step, "wall").mean()) / factor,
+        "ratio": metrics.bubble_ratio(step, "wall"),
+        "fraction": metrics.bubble_fraction(step, "wall"),
+        "peak": int(metrics.peak_in_flight(step, "wall").max()),
+    }, done.trace
+
+
+def slower(costs: Costs, factor: float) -> Costs:
+    """The costs, each times `factor`, but for the latency, which is the machine's."""
+
+    def times(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [factor * one for one in value]
+        return None if value is None else factor * value
+
+    return Costs(**{name: times(value) for name, value in asdict(costs).items()})
+
+
+def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
+    """What a rank runs: `losses`, one for each step, and `apart`, by how much its gradients of the
+    first step (or what an inference gives) differ from those of one process."""
+    import torch
+    from torch import nn
+    from torch.nn.functional import mse_loss
+
+    from dlviz.models import seed_layers
+    from dlviz.parallel.pipeline import infer, train_step
+
+    kinds = {half.kind for row in made.actions for action in row for half in action.halves}
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in made.stage_rank]
+    network = seed_layers(nn.Sequential(*layers), seed=0)
+    draw = torch.Generator().manual_seed(0)
+    shape = made.microbatches * EXAMPLES, WIDTH
+    inputs, targets = (torch.rand(shape, generator=draw) for _ in range(2))
+    output = network(inputs)
+    mse_loss(output, targets).backward()  # one process
+    own = [layers[stage] for stage, rank in enumerate(made.stage_rank) if rank == comm.rank]
+    parameters = [*nn.ModuleList(own).parameters()]
+    alone = [parameter.grad.clone() for parameter in parameters]
+    optimizer = torch.optim.SGD(parameters, RATE)
+
+    losses, apart = [], 0.0
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        comm.barrier()
+        with comm.span("phase", f"step {step}", step=step):
+            if kinds == {"F"}:
+                found, expected = [infer(comm, layers, made, inputs)], [output]
+                losses.append(mse_loss(found[0], targets).item())
+            else:
+                updates = None if made.flushes else optimizer
+                losses.append(
+                    train_step(comm, layers, made, inputs, targets, mse_loss, updates, costs)
+                )
+                found, expected = [parameter.grad for parameter in parameters], alone
+        if step == 0:
+            pairs = zip(found, expected, strict=True)
+            apart = max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
+        if kinds != {"F"} and made.flushes:
+            optimizer.step()
+    return {"losses": losses, "apart": apart}
+
+
+def laid_over(trace: Trace, step: Trace, factor: float) -> dict[str, list[float | None]]:
+    """When each span of `trace` was and how long it took in `step`, by the wall clock; None for one
+    that never ran."""
+    spans = step.spans
+    begun = spans.wall_start.min()
+    at = {
+        key: (float(start - begun) / factor, float(end - start) / factor)
+        for key, start, end in zip(keys(step), spans.wall_start, spans.wall_end, strict=True)
+    }
+    found = [at.get(key, (None, None)) for key in keys(trace)]
+    return {"start": [start for start, _ in found], "length": [length for _, length in found]}
+
+
+def keys(trace: Trace) -> list[tuple[Any, ...]]:
+    """By what a span is found in another Trace of the same schedule."""
+    columns = (trace.spans[name].tolist() for name in ("rank", "kind", "stage", "microbatch"))
+    return list(zip(*columns, strict=True))
+
+
+def figures(trace: Trace, step: Trace, factor: float) -> list[str]:
+    """Measured beside predicted."""
+    took, predicted = metrics.makespan(step, "wall") / factor, metrics.makespan(trace)
+    gap = took / predicted - 1
+    ratio = metrics.bubble_ratio(step, "wall")
+    return [
+        f"Measured {text.seconds(took)}, predicted {text.seconds(predicted)} ({signed(gap)}); "
+        f"bubble ratio {ratio:.3g}, predicted {metrics.bubble_ratio(trace):.3g}."
+    ]
+
+
+def signed(share: float) -> str:
+    return f"{'−' if share < 0 else '+'}{abs(100 * share):.1f} %"
+
+
+def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
+    """What the training came to."""
+    first, *_, last = results[0]["losses"]
+    apart = max(result["apart"] for result in results)
+    if not any(half.kind != "F" for row in made.actions for one in row for half in one.halves):
+        same = "equals" if apart < ALIKE else f"differs by {apart:.1g} of the largest from"
+        return [f"What it infers {same} one process's."]
+    stages = len(made.stage_rank)
+    told = f"It trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
+    if not made.flushes:
+        return [f"{told}; it updates after each backward, so its gradients are not those of a step."]
+    if apart < ALIKE:
+        return [f"{told}; its gradients equal one process's."]
+    return [f"{told}; its gradients differ from one process's by {apart:.1g} of the largest."]
+
+
+def pace(trace: Trace, factor: float, shortest: float) -> list[str]:
+    """How much slower or faster it was run, and whether the machine kept to it."""
+    told = [f"1 s of the picture was run in {text.seconds(factor)}."]
+    if shortest < FLOOR:
+        told.append(f"Its shortest action took {text.seconds(shortest)}, too short to keep to.")
+    worst = trace.meta["lateness"]["worst"]
+    if worst > shortest:
+        late = text.seconds(worst)
+        told.append(f"Other work on this machine made it late by up to {late}: run it again.")
+    return told
