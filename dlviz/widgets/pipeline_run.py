@@ -164,7 +164,7 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
     stages = len(made.stage_rank)
     told = f"It trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
     if not made.flushes:
-        return [f"{told}; it updates after each backward, so its gradients are not those of a step."]
+        return [f"{told}; it updates after each backward, so its gradients are no step's."]
     if apart < ALIKE:
         return [f"{told}; its gradients equal one process's."]
     return [f"{told}; its gradients differ from one process's by {apart:.1g} of the largest."]

@@ -7,18 +7,21 @@ schedules with any number of stages compare.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dlviz import metrics
 from dlviz.schedules import NAMES, RECEIVES_FROM, Schedule, from_csv, make
+from dlviz.schedules.drawing import Drawing, Pipeline, drawn, laid_out
+from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
 from dlviz.viz import text
 from dlviz.widgets.view import column
 
-DRAWN = "drawn"  # the name of a schedule that is read from a CSV
+DRAWN = "drawn"  # the name of the schedule on the board
 LOOPS = ("interleaved", "looped_bfs", "interleaved_zb")  # those that take any number of chunks
 SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
 COSTS = ("forward", "backward", "backward_input", "backward_weight")
@@ -60,46 +63,74 @@ def check(values: dict[str, Any]) -> None:
     if not number or not 0 < slow < math.inf:
         raise ValueError(f"slow={slow!r} has to be a number above 0: how many times as long.")
     if not isinstance(values["csv"], str):
-        raise ValueError(f"csv={values['csv']!r} has to be the text of a CSV.")
+        raise ValueError(f"csv={values['csv']!r} has to be text.")
 
 
 def schedule_of(name: str, values: dict[str, Any]) -> Schedule:
     """The schedule called `name` of the controls' size. ValueError where there is none."""
-    if name == DRAWN:
-        return from_csv(values["csv"], DRAWN)
     chunks = values["chunks"] if name in LOOPS else None
     return make(name, values["ranks"], values["microbatches"], chunks)
 
 
-def costs_of(schedule: Schedule, values: dict[str, Any]) -> Costs:
-    """What a visit to a stage of `schedule` takes."""
-    stages, slowed = len(schedule.stage_rank), values["slow_stage"]
-    if slowed is None:
-        factors: Any = 1 / schedule.chunks
-        times = {name: _times(values[name], factors) for name in COSTS}
-    else:
-        factors = np.full(stages, 1 / schedule.chunks)
-        if slowed < stages:
-            factors[slowed] *= values["slow"]
-        times = {name: _times(values[name], factors) for name in COSTS}
+def costs_of(stage_rank: tuple[int, ...], values: dict[str, Any]) -> Costs:
+    """What a visit to each of the stages takes that live on the ranks of `stage_rank`. ValueError
+    where the slow one is none of them."""
+    chunks = max(map(stage_rank.count, stage_rank))
+    slowed, last = values["slow_stage"], len(stage_rank) - 1
+    factors: Any = 1 / chunks
+    if slowed is not None:
+        if slowed > last:
+            raise ValueError(f"slow_stage={slowed} is none of the stages, 0 to {last}.")
+        factors = np.full(last + 1, factors)
+        factors[slowed] *= values["slow"]
+    times = {name: None if values[name] is None else values[name] * factors for name in COSTS}
     return Costs(**times, latency=values["latency"])
-
-
-def _times(seconds: float | None, factors: Any) -> Any:
-    return None if seconds is None else seconds * factors
 
 
 def predicted(name: str, values: dict[str, Any]) -> tuple[Schedule, Trace]:
     """The schedule called `name` and how it would go. ValueError where it cannot."""
     schedule = schedule_of(name, values)
-    slowed = values["slow_stage"]
-    if name == values["schedule"] and slowed is not None and slowed >= len(schedule.stage_rank):
-        last = len(schedule.stage_rank) - 1
-        raise ValueError(f"slow_stage={slowed} is no stage of {name}: they are 0 to {last}.")
-    trace = simulate(schedule, costs_of(schedule, values))
+    return schedule, played(schedule, costs_of(schedule.stage_rank, values))
+
+
+def played(schedule: Schedule, costs: Costs) -> Trace:
+    """How it would go. ValueError where it cannot."""
+    trace = simulate(schedule, costs)
     if not metrics.makespan(trace) > 0:
-        raise ValueError("All costs are 0: an action has to take some time.")
-    return schedule, trace
+        raise ValueError("The costs are 0: an action has to take some time.")
+    return trace
+
+
+def board_for(
+    values: dict[str, Any], before: Drawing | None, stage_rank: tuple[int, ...]
+) -> Drawing:
+    """What the board shows by the controls: the drawing `before`, or an empty grid where that is
+    None or of another size. A new grid has the ranks of `stage_rank` where the size is theirs."""
+    ranks, microbatches = values["ranks"], values["microbatches"]
+    chunks = values["chunks"] or max(map(stage_rank.count, stage_rank))
+    if max(stage_rank) + 1 != ranks or len(stage_rank) != ranks * chunks:
+        stage_rank = loop(ranks, chunks)
+    costs = costs_of(stage_rank, values)
+    if before is None:
+        return Drawing(Pipeline(stage_rank, microbatches, costs, backward="either"))
+    pipeline = replace(
+        before.pipeline, stage_rank=stage_rank, microbatches=microbatches, costs=costs
+    )
+    same = (before.pipeline.stage_rank, before.pipeline.microbatches) == (stage_rank, microbatches)
+    try:
+        return laid_out(before.schedule(), pipeline) if same else Drawing(pipeline)
+    except ValueError:  # what is drawn cannot go on, and its actions last otherwise now
+        return Drawing(pipeline)
+
+
+def board_of(text: str, values: dict[str, Any]) -> Drawing:
+    """What the board shows of a CSV: each action as early as it can be. ValueError where that
+    cannot go on, or is too large."""
+    made = from_csv(text, DRAWN)
+    for name, most in SIZES.items():
+        if (size := getattr(made, name)) > most:
+            raise ValueError(f"The CSV has {size} {name}: the explorer takes {most} at most.")
+    return drawn(made, costs_of(made.stage_rank, values))
 
 
 def formula(name: str, made: Schedule, values: dict[str, Any], microbatches: int) -> float | None:

@@ -23,7 +23,6 @@ const FIELDS = [
 const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const PAUSE = 250; // ms without a change until what takes longer is asked for
-const MOST = 8; // ranks of a run
 const SAVED = "This page has no kernel: point at it, select, zoom and follow the critical path; controls and runs need one.";
 const NOTHING = { side: -1, span: -1, hole: -1 };
 
@@ -166,8 +165,8 @@ function render({ model, el }) {
 
   /** Asks for what takes longer, once the reader has paused. */
   function want() {
-    if (!queue.settled() || state.error || calm.answer === state.answer) return;
-    model.set("wanted", state.answer);
+    if (!queue.settled() || state.error || calm.shown === state.shown) return;
+    model.set("wanted", model.get("wanted") + 1);
     model.save_changes();
   }
 
@@ -191,7 +190,7 @@ function render({ model, el }) {
     draw();
   }
 
-  const runnable = () => !sides[0].error && sides[0].ranks <= MOST;
+  const runnable = () => !sides[0].error && sides[0].ranks <= state.limits.run;
 
   function use() {
     choose("csv", given.value);
@@ -251,8 +250,7 @@ function render({ model, el }) {
 
   function chosenLines() {
     const side = sides[chosen.side];
-    const run = chosen.side === 0 ? run() : null;
-    return chosen.span >= 0 ? actionLines(side, chosen.span, state.controls, run) : holeLines(side, side.holes[chosen.hole], state.controls);
+    return chosen.span >= 0 ? actionLines(side, chosen.span, state.controls, chosen.side === 0 ? run() : null) : holeLines(side, side.holes[chosen.hole], state.controls);
   }
 
   function moved(event, along, by) {
@@ -394,15 +392,16 @@ function render({ model, el }) {
   function draw() {
     drawControls();
     write(trouble, state.error);
+    write(refused, state.refused);
     write(start, running ? "running …" : "▶ Run it");
     start.disabled = !live || running || !runnable();
-    write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > MOST ? MOST : 0));
+    write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
     drawPlots();
     drawLegend();
     drawCharts();
     drawDetails();
     drawTable();
-    root.dataset.answer = state.answer;
+    root.dataset.shown = state.shown;
     look.ready = true;
   }
 

@@ -123,7 +123,7 @@ export function drawList(side, view, run = null) {
   if (view.path) {
     for (const i of side.path) {
       const [y, height] = barOf(side, i, rows);
-      list.path.push([x(side.start[i]), y + height / 2], [x(side.end[i]), y + height / 2]);
+      list.path.push([x(side.start[i]), y + height - 3], [x(side.end[i]), y + height - 3]); // below the labels
     }
   }
   return list;

@@ -60,11 +60,6 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
   context.textAlign = "center";
   for (const label of list.labels) {
     const { ink } = fills.edges[KINDS[side.kind[label.span]]];
-    if (list.path.length) {
-      context.lineWidth = 3;
-      context.strokeStyle = shade(fills.edges[KINDS[side.kind[label.span]]].color, side.chunk[side.stage[label.span]], side.chunks);
-      context.strokeText(label.text, label.x, label.y + 0.5);
-    }
     context.fillStyle = ink;
     context.fillText(label.text, label.x, label.y + 0.5);
   }

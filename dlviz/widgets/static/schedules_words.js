@@ -60,11 +60,12 @@ export function sideWords(side) {
   if (side.error) return side.error;
   const size = [count(side.ranks, "rank"), count(side.microbatches, "microbatch", "es")];
   if (side.chunks > 1) size.push(count(side.chunks, "chunk"));
-  return `${side.name.replaceAll("_", " ")}, ${size.join(", ")}: ${seconds(side.makespan)}, bubble ratio ${digits(side.ratio)}${formulaWords(side)}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
+  return `${side.name.replaceAll("_", " ")}, ${size.join(", ")}: ${seconds(side.makespan)}, bubble ratio ${digits(side.ratio)}${side.formula ? ` (${formulaWords(side)})` : ""}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
 }
 
+/** The closed form of a side's bubble ratio, where it has one. */
 export function formulaWords({ formula }) {
-  return formula ? ` (${formula.text} = ${digits(formula.ratio)})` : "";
+  return formula ? `${formula.text} = ${digits(formula.ratio)}` : "";
 }
 
 function count(many, what, plural = "s") {
