@@ -1,7 +1,7 @@
 // The drawing board: a schedule put together by hand on a grid of ranks and slots.
 //
 // The kernel says what a drawing means; here it is shown, and each gesture is drawn at once and sent.
-import { clamp, h, s, write } from "./base.js";
+import { clamp, h, oncePerPicture, s, write } from "./base.js";
 import { boxAt, drawList, foreseen, halvesOf, hit, layoutOf, nextOn, pick, sameAs, slotAt, slotsOf, thingAt, turned } from "./drawing_list.js";
 import { paintBoard, sampleOf, savedBoard } from "./drawing_paint.js";
 import { button, toggle } from "./stage.js";
@@ -9,6 +9,7 @@ import { button, toggle } from "./stage.js";
 const FAR = 4; // pixels from which on a press is a drag
 const EDGE = 24; // pixels from an edge within which a drag scrolls
 const SAVED = "A saved page shows the drawing; drawing on needs a kernel.";
+const DOES = { F: "the forward", B: "the backward", I: "the input's gradient", W: "the weights' gradient" };
 const BACKWARDS = { whole: "B, whole", split: "I and W, split", either: "B, or I and W" };
 
 /** What the keys do; a help may list them. */
@@ -72,7 +73,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   const known = h("select", { "aria-label": "start from a known schedule", onchange: startFrom });
   const chips = h("span", { class: "dlv-boardchips", role: "group", "aria-label": "may come next on this rank" });
   const typed = h("input", {
-    type: "text", size: 6, spellcheck: "false", autocomplete: "off", "aria-label": "action to place, such as 2F0",
+    type: "text", size: 6, placeholder: "2F0", spellcheck: "false", autocomplete: "off", "aria-label": "action to place, such as 2F0",
     oninput: () => choose(typed.value.trim()), onkeydown: (event) => event.key === "Enter" && place(),
   });
   const put = act("place", "place the action at the cursor", () => place());
@@ -324,7 +325,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       if (key.toLowerCase() !== "z") return;
       send({ do: event.shiftKey ? "redo" : "undo" });
     } else {
-      const action = KEYS[key];
+      const action = KEYS[key] ?? KEYS[key.toLowerCase()];
       if (!action || action(event) === false) return;
     }
     event.preventDefault();
@@ -379,7 +380,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     note = drag.target
       ? `${drag.piece.action} to rank ${drag.target.rank}, slot ${drag.target.slot}.`
       : drag.cell ? `Let go and ${drag.piece.action} is removed.` : `Let go and ${drag.piece.action} is not placed.`;
-    draw();
+    drawSoon();
   }
 
   function dropped() {
@@ -418,11 +419,13 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   const hueOf = () => (hue.getAttribute("aria-pressed") === "true" ? "chunk" : "microbatch");
   const showsNext = () => ghosts.getAttribute("aria-pressed") === "true";
 
+  const drawSoon = oncePerPicture(() => draw());
+
   function draw() {
     if (!colors) return;
     const shown = foreseen(state, pending);
     layout = layoutOf(shown, Math.max(200, scroller.clientWidth || 600));
-    list = drawList(shown, layout, { hue: hueOf(), ghosts: showsNext() && !pending.length });
+    list = drawList(shown, layout, { hue: hueOf(), ghosts: showsNext() });
     const moving = drag?.far && drag.piece ? drag : carried && { piece: carried, target: cursor };
     const action = moving ? moving.piece.action : toPlace();
     const spot = moving?.target ?? cursor;
@@ -446,10 +449,10 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   /** What is said of a thing on the grid. */
   function wordsOf({ cell, ghost, idle }) {
     if (cell) {
-      const span = `${cell.action} on rank ${cell.rank}, ${slots(cell.slot, cell.slot + cell.slots)}`;
-      return cell.faults.length ? cell.faults.join(" ") : `${span}.`;
+      const does = cell.parts.map(({ kind, microbatch, stage }) => `${DOES[kind]} of microbatch ${microbatch} through stage ${stage}`).join(" and ");
+      return cell.faults.length ? cell.faults.join(" ") : `${cell.action}: ${does}, on rank ${cell.rank}, ${slots(cell.slot, cell.slot + cell.slots)}.`;
     }
-    if (ghost) return `${ghost.action} may come next, on rank ${ghost.rank} from slot ${ghost.slot} on. Click to place it.`;
+    if (ghost) return `${ghost.action} may come next, on rank ${ghost.rank} from slot ${ghost.slot} on.${live ? " Click to place it." : ""}`;
     if (idle) return `Rank ${idle.rank}, ${slots(idle.start, idle.end)}: ${idle.words}.`;
     return "";
   }
@@ -497,14 +500,14 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     const record = best ? `Best known for this size: ${best.name}, ${best.slots} slots, ${(100 * best.ratio).toFixed(1)} %, ${Math.max(...best.peak)} in flight.` : "No known schedule keeps this limit.";
     write(score, `${state.beaten ? "★ Better than the best known! " : ""}${state.complete && state.names.length ? `This is ${state.names.join(" or ")}. ` : ""}${now}${record}`);
     const kinds = [...new Set([...state.kinds, ...state.cells.flatMap(({ parts }) => parts.map(({ kind: one }) => one))])];
-    const key = JSON.stringify([kinds, colors, hueOf(), state.zoo]);
+    const key = JSON.stringify([kinds, colors, hueOf(), state.zoo, state.slot]);
     if (legend.dataset.key === key) return;
     legend.dataset.key = key;
     const sample = (what, words) => h("span", {}, what, ` ${words}`);
     legend.replaceChildren(
       ...kinds.map((one) => sample(sampleOf({ kind: one, microbatch: 0, chunk: 0 }, state.hues, hueOf(), colors, `${prefix}key`), { F: "F forward", B: "B backward", I: "I input's gradient", W: "W weights' gradient" }[one])),
       ...["waiting", "choice", "done"].map((cause) => sample(sampleOf({ cause }, state.hues, hueOf(), colors, `${prefix}key`), { waiting: "idle: waits for a message", choice: "idle: your choice", done: "idle: nothing left" }[cause])),
-      h("span", {}, `a slot is ${state.slot} s`),
+      h("span", {}, `a slot is ${state.slot} s${state.stages.length > state.ranks ? "; small letters are a rank's later chunks" : ""}`),
     );
     table.replaceChildren(h("summary", {}, "known schedules of this size"), h("table", {},
       h("thead", {}, h("tr", {}, ["schedule", "slots", "idle / work", "in flight"].map((name) => h("th", { scope: "col" }, name)))),
@@ -534,6 +537,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     },
     stop() {
       resized.disconnect();
+      drawSoon.cancel();
       model.off("change:board", answered);
     },
   };

@@ -4,11 +4,11 @@ import { clamp } from "./base.js";
 const PITCH = 50; // pixels from one rank's row to the next
 const ROW = 44; // a row's height
 const TOP = 22; // of the slots' numbers
-const NARROWEST = 24; // pixels of the shortest action
+const NARROWEST = 26; // pixels of the shortest action
 const WIDEST = 44;
 const STRIPS = 4; // ghosts on top of each other in one row
 const LIFT = 9; // pixels by which what breaks a rule stands out of its row
-const LETTER = 7; // pixels of a letter
+const LETTER = 7.4; // pixels of a letter
 const ACTION = /^(\d+)([FBIW])(\d+)$/;
 
 /** Where slots and rows lie in a grid that is `width` pixels wide if it can be. */
@@ -30,17 +30,19 @@ export function slotAt(layout, x, y) {
 /** All that is drawn; `look` is {hue: "microbatch" or "chunk", ghosts: whether they are shown}. */
 export function drawList(state, layout, look) {
   const box = ({ rank, slot, slots }) => ({ x: slot * layout.slot, y: TOP + rank * PITCH, width: slots * layout.slot, height: ROW });
+  const full = state.cells.every((cell) => cell.parts.every((part) => fits(nameOf(part), cell.slots * layout.slot)));
+  const own = { hue: look.hue, hues: state.hues.length, name: full ? nameOf : shortName };
   const idle = state.idle.map((area, index) => ({ ...box({ ...area, slot: area.start, slots: area.end - area.start }), area, index }));
   const cells = state.cells.map((cell) => {
     const whole = box(cell);
     const lift = cell.faults?.length ? LIFT : 0;
     const place = { ...whole, y: whole.y + lift, height: whole.height - lift };
-    return { ...place, cell, faulty: lift > 0, pending: Boolean(cell.pending), parts: partsOf(cell, place, state, look) };
+    return { ...place, cell, faulty: lift > 0, pending: Boolean(cell.pending), parts: partsOf(cell, place, own) };
   });
   cells.sort((one, other) => Number(one.faulty) - Number(other.faulty));
   return {
     idle, cells,
-    ghosts: look.ghosts ? ghostsOf(state, box) : { shown: [], more: [] },
+    ghosts: look.ghosts ? ghostsOf(state, box, own) : { shown: [], more: [] },
     marks: marksOf(layout),
     rows: Array.from({ length: layout.ranks }, (_, rank) => ({ rank, y: TOP + rank * PITCH, height: ROW, middle: TOP + rank * PITCH + ROW / 2 })),
   };
@@ -147,24 +149,31 @@ export function nextOn(state, rank) {
   return state.ghosts.filter((ghost) => ghost.lead && ghost.rank === rank).sort((one, other) => one.slot - other.slot);
 }
 
-function partsOf(cell, place, state, look) {
+function partsOf(cell, place, { hue, hues, name }) {
   const height = place.height / cell.parts.length;
   return cell.parts.map((part, number) => ({
     x: place.x, y: place.y + number * height, width: place.width, height,
     kind: part.kind,
-    hue: part[look.hue] % state.hues.length,
-    label: labelOf(part, place.width),
+    hue: part[hue] % hues,
+    label: name(part),
   }));
 }
 
-/** As much of an action as fits: 2F0, F0 or 0. */
-function labelOf({ stage, kind, microbatch }, width) {
-  const ways = [`${stage}${kind}${microbatch}`, `${kind}${microbatch}`, `${microbatch}`];
-  return ways.find((text) => text.length * LETTER + 3 <= width) ?? "";
+function fits(text, width) {
+  return text.length * LETTER + 3 <= width;
+}
+
+function nameOf({ stage, kind, microbatch }) {
+  return `${stage}${kind}${microbatch}`;
+}
+
+/** Without the stage, which the row tells: of a rank's second chunk in small letters, f3, then f3', ... */
+function shortName({ kind, microbatch, chunk }) {
+  return `${chunk ? kind.toLowerCase() : kind}${microbatch}${"'".repeat(Math.max(0, chunk - 1))}`;
 }
 
 /** The leading ghosts of each row, side by side where they overlap; `more` is how many did not fit. */
-function ghostsOf(state, box) {
+function ghostsOf(state, box, { name }) {
   const shown = [];
   const more = [];
   for (let rank = 0; rank < state.ranks; rank++) {
@@ -183,7 +192,7 @@ function ghostsOf(state, box) {
         const whole = box(ghost);
         const height = whole.height / many;
         const part = { ...whole, y: whole.y + lane * height, height };
-        shown.push({ ...part, ghost, label: ghost.parts.map((one) => labelOf(one, part.width / ghost.parts.length)).join(" ") });
+        shown.push({ ...part, ghost, label: ghost.parts.map(ghost.parts.length > 1 ? shortName : name).join(" ") });
       }
       const hidden = placed.filter((one) => one.lane >= many);
       if (hidden.length) more.push({ ...box(hidden[0].ghost), count: hidden.length });

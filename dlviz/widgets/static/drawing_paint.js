@@ -117,9 +117,11 @@ function cellOf({ x, y, width, height, parts, cell, faulty, pending }, hues, col
       text(part.x + part.width / 2, part.y + part.height / 2, part.label, part.kind === "F" ? hues[part.hue].ink : "#000000", "middle", 11.5),
     ]));
   if (faulty) {
+    const outline = { x: x + 1, y: y + 1, width: width - 2, height: height - 2, rx: 3, fill: "none" };
     group.append(
-      s("rect", { class: "dlv-boardfault", x: x + 1, y: y + 1, width: width - 2, height: height - 2, rx: 3, fill: "none", stroke: WRONG, "stroke-width": 3, "stroke-dasharray": "5 2" }),
-      s("circle", { cx: x + width - 7, cy: y + 1, r: 7, fill: WRONG }),
+      s("rect", { ...outline, stroke: "#FFFFFF", "stroke-width": 4 }),
+      s("rect", { class: "dlv-boardfault", ...outline, stroke: WRONG, "stroke-width": 3, "stroke-dasharray": "5 2" }),
+      s("circle", { cx: x + width - 7, cy: y + 1, r: 7, fill: WRONG, stroke: "#FFFFFF", "stroke-width": 1.5 }),
       text(x + width - 7, y + 1.5, "!", "#000000", "middle", 11));
   }
   if (chosen) group.append(s("rect", { class: "dlv-boardchosen", x: x - 0.5, y: y - 0.5, width: width + 1, height: height + 1, rx: 4, fill: "none", stroke: colors.ink, "stroke-width": 3 }));
