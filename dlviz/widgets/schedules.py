@@ -50,8 +50,8 @@ CONTROLS = (
 class ScheduleExplorer(View):
     """Choose a schedule, its size and its costs; see its timeline, bubble and memory; run it.
 
-    `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one in `csv`; `beside` names a
-    second one, "" none. `ranks`, `microbatches` and `chunks` are its size; `chunks`, None for the
+    `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board, which begins
+    with what a `csv` holds; `beside` names a second one, "" none. `ranks`, `microbatches` and `chunks` are its size; `chunks`, None for the
     schedule's own, matters to those that take any. `forward`, `backward` (None: input + weight),
     `backward_input` and `backward_weight` are the seconds that one microbatch takes on a rank,
     which a rank with v stages shares among them; `latency` in s passes between ranks;
@@ -177,13 +177,16 @@ class ScheduleExplorer(View):
         if not self._error:
             self._tell(**self._now)
         elif given:  # the text stays in its box alone, and what was shown goes on
-            self._tell(csv=self._now["csv"], schedule=self._now["schedule"])
+            self._tell(csv=self._now["csv"])
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
         """Go on with other values of the controls. ValueError where they cannot be."""
+        given = new["csv"] and new["csv"] != before["csv"]
+        if given and new["beside"] != DRAWN:
+            new["schedule"] = DRAWN
         if DRAWN in (new["schedule"], new["beside"]):
             drawing = self._board.drawing if self._board else None
-            if new["csv"] and new["csv"] != before["csv"]:
+            if given:
                 drawing = board_of(new["csv"], new)
             elif drawing is None or _sizing(new) != _sizing(before):
                 homes = drawing.pipeline.stage_rank if drawing else self._made.stage_rank

@@ -86,7 +86,8 @@ def test_an_action_starts_when_its_rank_is_free_and_what_it_receives_is_there(na
 def test_chunks_share_the_costs_of_a_rank_so_that_schedules_compare():
     told = state(ScheduleExplorer("interleaved", 4, 8, chunks=4, beside="1f1b"))
     first, second = told["sides"]
-    assert first["busy"] == pytest.approx(second["busy"]) == pytest.approx([24.0] * 4)
+    assert first["busy"] == pytest.approx([24.0] * 4)
+    assert second["busy"] == pytest.approx([24.0] * 4)
     assert first["makespan"] == pytest.approx(24 + 3 * 3 / 4)
     assert second["makespan"] == pytest.approx(24 + 3 * 3)
 
@@ -240,25 +241,19 @@ def test_a_csv_is_shown_and_goes_out_as_it_came_in():
 @pytest.mark.parametrize(
     ("text", "law"),
     [
-        ("0F0,0B0\n", "no row runs stage 0|never runs|missing|ok"),
         ("0F0,0B0\n\n2F0,2B0\n", "row 2 .rank 1. has no actions"),
         ("0F0,0X0\n", "'0X0' is no action"),
         ("0F0,0F0,0B0\n", "0F0 twice"),
         ("0F0,0B0\n0F1,0B1\n", "a stage lives on one rank"),
         ("0F0,0B0\n1B0,1F0\n", "rank 0 stops before its action 1"),
-        (",".join(f"0F{m},0B{m}" for m in range(200)), "200 microbatches: the explorer takes 128"),
+        (",".join(f"0F{m},0B{m}" for m in range(200)), "takes 128 at most"),
     ],
 )
 def test_a_csv_that_cannot_be_is_refused_in_one_sentence_and_forgotten(text, law):
     explorer = ScheduleExplorer()
     before = state(explorer)
     explorer.csv = text
-    with explorer.hold_trait_notifications():
-        explorer.csv, explorer.schedule = text, "drawn"
     told = state(explorer)
-    if "ok" in law:
-        assert told["error"] == ""
-        return
     assert re.search(law, told["refused"]) and told["refused"] == told["error"]
     assert "\n" not in told["error"] and told["sides"] == before["sides"]
     explorer.ranks = 3
@@ -280,11 +275,12 @@ def test_what_is_drawn_is_shown_at_once_and_an_empty_grid_says_so():
     explorer.run()
     assert state(explorer)["run"] == {"error": side["error"]}
     drawn_on(explorer, {"do": "place", "action": "0F0", "rank": 0, "slot": 0})
+    explorer.run()
+    assert "rank 1 never runs 1F0" in state(explorer)["run"]["error"]
     drawn_on(explorer, {"do": "place", "action": "1F0", "rank": 1, "slot": 1})
     (side,) = state(explorer)["sides"]
     assert [(rank, kind) for rank, kind, *_ in spans_of(side)] == [(0, "F"), (1, "F")]
-    explorer.run()
-    assert "0B0" in state(explorer)["run"]["error"]
+    assert state(explorer)["run"] is None
 
 
 def test_the_board_has_the_size_and_the_stages_of_what_was_shown_and_follows_the_controls():
