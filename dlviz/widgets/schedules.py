@@ -237,7 +237,7 @@ class ScheduleExplorer(View):
         assert self._board is not None
         drawing = self._board.drawing
         if not drawing.placed:
-            raise ValueError("Nothing is drawn yet: place an action on the grid below.")
+            raise ValueError("Nothing is drawn yet: place an action on the grid.")
         made = replace(drawing.schedule(), name=DRAWN)
         return made, played(made, costs_of(made.stage_rank, self._now))
 

@@ -1,6 +1,7 @@
 // Explores pipeline schedules: controls, the timeline of one or two of them, the bubble, the memory, a run.
 import { asking } from "./asking.js";
 import { clamp, h, oncePerPicture, s, write } from "./base.js";
+import { BOARD_KEYS, drawingBoard } from "./drawing.js";
 import { swatch } from "./paint.js";
 import { drawList, hit, nameOf, neighbour, readSide, spanOf } from "./schedules_list.js";
 import { AXIS, GUTTER, KINDS, fillsOf, paintSide } from "./schedules_paint.js";
@@ -40,6 +41,7 @@ function render({ model, el }) {
   let ranBefore = 0;
   let pause = 0;
   let before = "1f1b"; // the schedule to go back to from drawing
+  let board = null; // made when it is first drawn on
   const look = { font: state.look.font };
   const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
 
@@ -61,9 +63,11 @@ function render({ model, el }) {
       ["0", "fit all", { 0: fit }],
       ["t", "table of all actions", { t: () => tableButton.turn() }],
       ["r", "run it", { r: runIt }],
+      ...BOARD_KEYS.map(([shown, does]) => [shown, `on the grid: ${does}`, {}]),
     ],
     onColors(colors) {
       look.colors = colors;
+      board?.colors(colors);
       if (look.ready) draw();
     },
   });
@@ -125,7 +129,8 @@ function render({ model, el }) {
   const csvBox = h("div", { class: "dlv-pictures", hidden: true },
     h("div", { class: "dlv-chart" }, h("h4", {}, "The schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
     h("div", { class: "dlv-chart" }, h("h4", {}, "Another one"), given, button("use it", "use this CSV", use), refused));
-  frame.body.append(costs, trouble, result, ...plots.map(({ box }) => box), legend, h("div", { class: "dlv-panels" }, details), charts, csvBox, tableBox);
+  const boardBox = h("div", { class: "dlv-side", hidden: true });
+  frame.body.append(costs, trouble, result, boardBox, ...plots.map(({ box }) => box), legend, h("div", { class: "dlv-panels" }, details), charts, csvBox, tableBox);
   if (!live) {
     for (const control of [schedule, beside, start, drawButton, given, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
   }
@@ -193,8 +198,8 @@ function render({ model, el }) {
   const runnable = () => !sides[0].error && sides[0].ranks <= state.limits.run;
 
   function use() {
-    choose("csv", given.value);
-    choose("schedule", "drawn");
+    if (now.csv === given.value && live) queue.change("schedule", "drawn");
+    else choose("csv", given.value);
   }
 
   function copy() {
@@ -220,8 +225,10 @@ function render({ model, el }) {
     else selection.start();
   }
 
-  function select(next) {
+  function select(next, onBoard = false) {
     chosen = { ...NOTHING, ...next };
+    const side = sides[chosen.side];
+    if (!onBoard) board?.choose(side?.name === "drawn" && chosen.span >= 0 ? actionOf(side, chosen.span) : null);
     selection.choose(chosen.side === 0 && chosen.span >= 0 ? { span: chosen.span } : {});
     tell();
   }
@@ -239,6 +246,13 @@ function render({ model, el }) {
     if (to >= view.from && from <= view.to) return;
     const half = (view.to - view.from) / 2;
     show((from + to) / 2 - half, (from + to) / 2 + half);
+  }
+
+  /** Selects what the reader chose on the board. */
+  function fromBoard(action) {
+    const side = sides.findIndex(({ name, error }) => name === "drawn" && !error);
+    const span = action && side >= 0 ? spanOf(sides[side], `${action.stage}${action.kind}${action.microbatch}`) : -1;
+    select(span >= 0 ? { side, span } : {}, true);
   }
 
   /** The same action in the new pictures. */
@@ -290,7 +304,7 @@ function render({ model, el }) {
 
   // ---- the part in view
 
-  const last = () => Math.max(...drawable().map(({ makespan }) => makespan), run()?.seconds ?? 0);
+  const last = () => Math.max(1e-9, ...drawable().map(({ makespan }) => makespan), run()?.seconds ?? 0);
   const run = () => (state.run?.start ? state.run : null);
   const drawable = () => sides.filter((side) => !side.error);
 
@@ -374,7 +388,7 @@ function render({ model, el }) {
     schedule.value = now.schedule;
     beside.value = now.beside;
     drawButton.setAttribute("aria-pressed", String(now.schedule === "drawn"));
-    const free = [now.schedule, now.beside].some((name) => state.loops.includes(name));
+    const free = [now.schedule, now.beside].some((name) => name === "drawn" || state.loops.includes(name));
     for (const { name, slide, box } of sliders) {
       const value = now[name] ?? sides[0].chunks ?? 1;
       slide.value = String(value);
@@ -396,6 +410,7 @@ function render({ model, el }) {
     write(start, running ? "running …" : "▶ Run it");
     start.disabled = !live || running || !runnable();
     write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
+    drawBoard();
     drawPlots();
     drawLegend();
     drawCharts();
@@ -403,6 +418,14 @@ function render({ model, el }) {
     drawTable();
     root.dataset.shown = state.shown;
     look.ready = true;
+  }
+
+  function drawBoard() {
+    const shown = [state.controls.schedule, state.controls.beside].includes("drawn");
+    boardBox.hidden = !shown;
+    if (!shown || board) return;
+    board = drawingBoard({ model, el: boardBox, look: state.look, say: frame.say, selected: fromBoard });
+    board.colors(look.colors);
   }
 
   const drawPlots = oncePerPicture(paintPlots);
@@ -492,13 +515,18 @@ function render({ model, el }) {
     drawPlots.cancel();
     resized.disconnect();
     selection.stop();
+    board?.stop();
     frame.stop();
     root.remove();
   };
 }
 
+function actionOf(side, i) {
+  return { stage: side.stage[i], kind: side.kind[i], microbatch: side.microbatch[i] };
+}
+
 function words(name) {
-  return name.replaceAll("_", " ");
+  return name === "drawn" ? "your own drawing" : name.replaceAll("_", " ");
 }
 
 export default { render };
