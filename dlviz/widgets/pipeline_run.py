@@ -19,11 +19,12 @@ from dlviz.viz import text
 
 RUNNABLE = 8  # ranks
 SHORTEST = 5e-3  # s: what the shortest action takes
-LONGEST = 4.0  # s: what a step may take
+LEAST, LONGEST = 0.8, 4.0  # s: what a step takes at least and at most
 FLOOR = 2e-3  # s: shorter actions the wall clock cannot keep to
 STEPS = 2  # of which the last is measured
 WIDTH, EXAMPLES = 16, 4  # of a stage; of a microbatch
 RATE = 0.5  # of learning
+READY = 50e-3  # s before a step, in which ranks that are late catch up
 ALIKE = 1e-5  # gradients apart by less, relative to the largest, are equal
 
 
@@ -40,7 +41,8 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
         raise ValueError(f"{made.ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
     lengths = trace.spans.end - trace.spans.start
     shortest = float(lengths[lengths > 0].min())
-    factor = min(SHORTEST / shortest, LONGEST / metrics.makespan(trace))
+    whole = metrics.makespan(trace)
+    factor = min(max(SHORTEST / shortest, LEAST / whole), LONGEST / whole)
     paced = slower(costs, factor)
     link = Link(costs.latency * factor, float("inf"))
     device = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
@@ -54,7 +56,7 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
         "told": [
             *figures(trace, step, factor),
             *learned(made, done.results),
-            *pace(done.trace, factor, shortest * factor),
+            *pace(step, factor, shortest * factor),
         ],
         "seconds": metrics.makespan(step, "wall") / factor,
         "busy": float(metrics.busy(step, "wall").mean()) / factor,
@@ -102,6 +104,8 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
     for step in range(STEPS):
         optimizer.zero_grad()
         comm.barrier()
+        with comm.compute("data", "make ready", READY):
+            pass
         with comm.span("phase", f"step {step}", step=step):
             if kinds == {"F"}:
                 found, expected = [infer(comm, layers, made, inputs)], [output]
@@ -170,13 +174,13 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
     return [f"{told}; its gradients differ from one process's by {apart:.1g} of the largest."]
 
 
-def pace(trace: Trace, factor: float, shortest: float) -> list[str]:
-    """How much slower or faster it was run, and whether the machine kept to it."""
+def pace(step: Trace, factor: float, shortest: float) -> list[str]:
+    """How much faster it was run, and whether this machine kept to the pace."""
     told = [f"1 s of the picture was run in {text.seconds(factor)}."]
     if shortest < FLOOR:
         told.append(f"Its shortest action took {text.seconds(shortest)}, too short to keep to.")
-    worst = trace.meta["lateness"]["worst"]
-    if worst > shortest:
-        late = text.seconds(worst)
+    late = float((step.spans.wall_end - step.spans.end).max())
+    if late > shortest / 2:
+        late = text.seconds(late / factor)
         told.append(f"Other work on this machine made it late by up to {late}: run it again.")
     return told

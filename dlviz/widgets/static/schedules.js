@@ -6,7 +6,7 @@ import { swatch } from "./paint.js";
 import { drawList, hit, nameOf, neighbour, readSide, spanOf } from "./schedules_list.js";
 import { AXIS, GUTTER, KINDS, fillsOf, paintSide } from "./schedules_paint.js";
 import { actionsTable, bubbleChart, comparison, memoryStrips } from "./schedules_panels.js";
-import { actionLines, holeLines, causeOf, receiversOf, sideWords, runWords } from "./schedules_words.js";
+import { actionLines, holeLines, causeOf, receiversOf, runWords, sideWords, words } from "./schedules_words.js";
 import { sharedSelection } from "./selection.js";
 import { button, stage, toggle } from "./stage.js";
 import { ticks } from "./timeline_list.js";
@@ -80,7 +80,7 @@ function render({ model, el }) {
   const beside = h("select", { "aria-label": "schedule beside it", onchange: () => choose("beside", beside.value) },
     h("option", { value: "" }, "none"), options(state.schedules));
   const sliders = SLIDERS.map(([name, label]) => {
-    const slide = h("input", { type: "range", min: 1, max: state.limits[name], step: 1, "aria-label": name, oninput: () => choose(name, Number(slide.value)) });
+    const slide = h("input", { type: "range", min: 1, max: state.limits[name], step: 1, class: "dlv-slide", "aria-label": name, oninput: () => choose(name, Number(slide.value)) });
     const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typed(box, name)) });
     return { name, slide, box, group: [h("label", {}, `${label} `, slide), box] };
   });
@@ -471,6 +471,8 @@ function render({ model, el }) {
   }
 
   function drawCharts() {
+    charts.hidden = legend.hidden = !drawable().length;
+    if (charts.hidden) return;
     const width = Math.max(280, bubbleBox.clientWidth || 400);
     const styles = state.styles[look.colors.name];
     bubbleChart(bubble, calm, drawable(), width, styles, run());
@@ -523,10 +525,6 @@ function render({ model, el }) {
 
 function actionOf(side, i) {
   return { stage: side.stage[i], kind: side.kind[i], microbatch: side.microbatch[i] };
-}
-
-function words(name) {
-  return name === "drawn" ? "your own drawing" : name.replaceAll("_", " ");
 }
 
 export default { render };

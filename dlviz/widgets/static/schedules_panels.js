@@ -1,14 +1,13 @@
 // The panels of the explorer of schedules: the bubble over m, the activations in flight, the tables.
 import { digits, h, s, seconds } from "./base.js";
 import { chartOf, nameOf, stripsOf } from "./schedules_list.js";
-import { causeOf, formulaWords } from "./schedules_words.js";
+import { causeOf, formulaWords, words } from "./schedules_words.js";
 
 const HEIGHT = 250; // pixels of the chart
 const LISTED = 400; // actions in the table
 const DASHES = ["solid", "6 4"];
 
 const path = (corners) => `M${corners.map((corner) => corner.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
-const words = (name) => name.replaceAll("_", " ");
 const percent = (value) => `${digits(100 * value)} %`;
 
 function open(svg, width, height) {

@@ -4,6 +4,11 @@ import { awaited, nameOf, receivers } from "./schedules_list.js";
 
 const DOES = { F: "forward", B: "backward", I: "gradient of the input", W: "gradient of the weights" };
 
+/** A schedule's name in words. */
+export function words(name) {
+  return name === "drawn" ? "your own drawing" : name.replaceAll("_", " ");
+}
+
 /** An action in lines, the first its name. */
 export function actionLines(side, i, controls, run) {
   const { rank, stage, microbatch, kind, start, end } = side;
@@ -60,7 +65,7 @@ export function sideWords(side) {
   if (side.error) return side.error;
   const size = [count(side.ranks, "rank"), count(side.microbatches, "microbatch", "es")];
   if (side.chunks > 1) size.push(count(side.chunks, "chunk"));
-  return `${side.name.replaceAll("_", " ")}, ${size.join(", ")}: ${seconds(side.makespan)}, bubble ratio ${digits(side.ratio)}${side.formula ? ` (${formulaWords(side)})` : ""}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
+  return `${words(side.name)}, ${size.join(", ")}: ${seconds(side.makespan)}, bubble ratio ${digits(side.ratio)}${side.formula ? ` (${formulaWords(side)})` : ""}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
 }
 
 /** The closed form of a side's bubble ratio, where it has one. */
