@@ -265,7 +265,7 @@ def run(**controls: Any) -> dict[str, Any]:
     bound = prediction(**controls)
     if bound > predicted * (1 + 1e-9):
         bounded = text.seconds(bound)
-        told.append(f"The closed form, {bounded}, is a bound: played message by message it is less.")
+        told.append(f"The closed form, {bounded}, is a bound: by its messages it is less.")
     if factor > 1:
         told.append(f"It was run {factor:.3g} times as slow, so that this machine keeps the pace.")
     elif factor < 1:
