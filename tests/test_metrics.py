@@ -341,6 +341,30 @@ def test_a_wait_for_another_lane_leads_to_what_that_lane_did():
     assert metrics.critical_path(Trace(spans)).tolist() == [0, 1, 4]
 
 
+def test_an_overlap_begins_with_the_later_of_what_its_halves_wait_for():
+    both = dict(start=5.0, end=8.0)
+    spans = [
+        span(0, "forward", 0.0, 2.0, microbatch=1),
+        span(2, "backward", 0.0, 5.0, microbatch=0),
+        span(1, "forward", **both, microbatch=1, flow=0),
+        span(1, "backward", **both, microbatch=0, flow=1, lane="compute2"),
+        span(1, "backward", 8.0, 9.0, microbatch=1),
+    ]
+    messages = [
+        dict(src=0, dst=1, sent=2.0, arrived=2.0, received=5.0),
+        dict(src=2, dst=1, sent=5.0, arrived=5.0, received=5.0),
+    ]
+    assert metrics.critical_path(Trace(spans, messages)).tolist() == [1, 2, 4]
+
+
+def test_a_lane_that_goes_on_where_another_ended_is_one_chain_with_it():
+    spans = [
+        span(0, "forward", 0.0, 2.0 + 3e-10),  # rounded in a file
+        span(0, "backward", 2.0, 5.0, lane="compute2"),
+    ]
+    assert metrics.critical_path(Trace(spans)).tolist() == [0, 1]
+
+
 def test_spans_that_only_hold_others_are_not_on_the_path():
     spans = [
         span(0, "step", 0.0, 9.0),

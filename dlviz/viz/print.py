@@ -23,6 +23,8 @@ from dlviz.viz.frames import Frame
 from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
 from dlviz.viz.print_costs import costs as costs
+from dlviz.viz.print_pipeline import bubble as bubble
+from dlviz.viz.print_pipeline import memory as memory
 from dlviz.viz.scene import RULED, Run, Scene
 from dlviz.viz.timeline import ARROWS
 
