@@ -7,15 +7,16 @@ keep to it and the whole short enough to wait for.
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from dlviz import metrics
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.schedules import Schedule
-from dlviz.sim import Costs
+from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import text
+from dlviz.viz.compare import gap, matched, sentence
 
 RUNNABLE = 8  # ranks
 SHORTEST = 5e-3  # s: what the shortest action takes
@@ -44,30 +45,43 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
     whole = metrics.makespan(trace)
     factor = min(max(SHORTEST / shortest, LEAST / whole), LONGEST / whole)
     paced = slower(costs, factor)
-    link = Link(costs.latency * factor, float("inf"))
     device = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
+    link = Link(paced.latency, float("inf"))
     on = Machine(device, Topology.switch(made.ranks, link), step=shortest * factor)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of lateness: it is told below
         done = launch(train, ranks=made.ranks, machine=on, args=(made, paced))
     step = done.trace.only(step=STEPS - 1, kind=metrics.COMPUTE)
+    (before, after), _ = matched(simulate(made, paced), step, None, "wall")
+    before, after = (
+        replace(side, start=side.start / factor, end=side.end / factor) for side in (before, after)
+    )
+    ran, took = before.other, after.end - after.start
+    found = gap((before, after), metrics.critical_path(step, "wall"))
+    ratio = metrics.bubble_ratio(step, "wall")
+    figures = (
+        f"Measured {text.seconds(after.makespan)}, predicted {text.seconds(before.makespan)}; "
+        f"bubble ratio {ratio:.3g}, predicted {metrics.bubble_ratio(trace):.3g}."
+    )
     return {
-        **laid_over(trace, step, factor),
+        "start": [float(after.start[row]) if row >= 0 else None for row in ran],
+        "length": [float(took[row]) if row >= 0 else None for row in ran],
         "told": [
-            *figures(trace, step, factor),
+            figures,
+            " ".join(sentence(found, (before, after))),
             *learned(made, done.results),
             *pace(step, factor, shortest * factor),
         ],
-        "seconds": metrics.makespan(step, "wall") / factor,
+        "seconds": after.makespan,
         "busy": float(metrics.busy(step, "wall").mean()) / factor,
-        "ratio": metrics.bubble_ratio(step, "wall"),
+        "ratio": ratio,
         "fraction": metrics.bubble_fraction(step, "wall"),
         "peak": int(metrics.peak_in_flight(step, "wall").max()),
     }, done.trace
 
 
 def slower(costs: Costs, factor: float) -> Costs:
-    """The costs, each times `factor`, but for the latency, which is the machine's."""
+    """The costs, each times `factor`."""
 
     def times(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -122,40 +136,6 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
         if kinds != {"F"} and made.flushes:
             optimizer.step()
     return {"losses": losses, "apart": apart}
-
-
-def laid_over(trace: Trace, step: Trace, factor: float) -> dict[str, list[float | None]]:
-    """When each span of `trace` was and how long it took in `step`, by the wall clock; None for one
-    that never ran."""
-    spans = step.spans
-    begun = spans.wall_start.min()
-    at = {
-        key: (float(start - begun) / factor, float(end - start) / factor)
-        for key, start, end in zip(keys(step), spans.wall_start, spans.wall_end, strict=True)
-    }
-    found = [at.get(key, (None, None)) for key in keys(trace)]
-    return {"start": [start for start, _ in found], "length": [length for _, length in found]}
-
-
-def keys(trace: Trace) -> list[tuple[Any, ...]]:
-    """By what a span is found in another Trace of the same schedule."""
-    columns = (trace.spans[name].tolist() for name in ("rank", "kind", "stage", "microbatch"))
-    return list(zip(*columns, strict=True))
-
-
-def figures(trace: Trace, step: Trace, factor: float) -> list[str]:
-    """Measured beside predicted."""
-    took, predicted = metrics.makespan(step, "wall") / factor, metrics.makespan(trace)
-    gap = took / predicted - 1
-    ratio = metrics.bubble_ratio(step, "wall")
-    return [
-        f"Measured {text.seconds(took)}, predicted {text.seconds(predicted)} ({signed(gap)}); "
-        f"bubble ratio {ratio:.3g}, predicted {metrics.bubble_ratio(trace):.3g}."
-    ]
-
-
-def signed(share: float) -> str:
-    return f"{'−' if share < 0 else '+'}{abs(100 * share):.1f} %"
 
 
 def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:

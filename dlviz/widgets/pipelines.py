@@ -22,7 +22,6 @@ from dlviz.viz import text
 from dlviz.widgets.view import column
 
 DRAWN = "drawn"  # the name of the schedule on the board
-LOOPS = ("interleaved", "looped_bfs", "interleaved_zb")  # those that take any number of chunks
 SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
 COSTS = ("forward", "backward", "backward_input", "backward_weight")
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
@@ -68,7 +67,7 @@ def check(values: dict[str, Any]) -> None:
 
 def schedule_of(name: str, values: dict[str, Any]) -> Schedule:
     """The schedule called `name` of the controls' size. ValueError where there is none."""
-    chunks = values["chunks"] if name in LOOPS else None
+    chunks = values["chunks"] if name in metrics.CHUNKED else None
     return make(name, values["ranks"], values["microbatches"], chunks)
 
 

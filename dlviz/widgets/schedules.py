@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from dlviz import metrics
 from dlviz.schedules import NAMES, Schedule
 from dlviz.schedules.drawing import Drawing
 from dlviz.trace import Trace
@@ -24,7 +25,6 @@ from dlviz.widgets.drawing import Board
 from dlviz.widgets.pipeline_run import RUNNABLE, run
 from dlviz.widgets.pipelines import (
     DRAWN,
-    LOOPS,
     SIZES,
     board_for,
     board_of,
@@ -51,14 +51,14 @@ class ScheduleExplorer(View):
     """Choose a schedule, its size and its costs; see its timeline, bubble and memory; run it.
 
     `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board, which begins
-    with what a `csv` holds; `beside` names a second one, "" none. `ranks`, `microbatches` and `chunks` are its size; `chunks`, None for the
-    schedule's own, matters to those that take any. `forward`, `backward` (None: input + weight),
-    `backward_input` and `backward_weight` are the seconds that one microbatch takes on a rank,
-    which a rank with v stages shares among them; `latency` in s passes between ranks;
-    `slow_stage` takes `slow` times as long. All may be set later on; a value that cannot be is told
-    in the widget and changes nothing else. `run()` does what the button does. `trace` is what is
-    predicted, `measured` the Trace of the last run, or None. Raises ValueError where a first value
-    cannot be.
+    with what `csv` holds; `beside` names a second one, "" none. `ranks`, `microbatches` and
+    `chunks` are its size; `chunks`, None for the schedule's own, matters to those that take any.
+    `forward`, `backward` (None: input + weight), `backward_input` and `backward_weight` are the
+    seconds that one microbatch takes on a rank, which a rank with v stages shares among them;
+    `latency` in s passes between ranks; `slow_stage` takes `slow` times as long. All may be set
+    later on; a value that cannot be is told in the widget and changes nothing else. `run()` does
+    what the button does. `trace` is what is predicted, `measured` the Trace of the last run, or
+    None. Raises ValueError where a first value cannot be.
     """
 
     module = "schedules"
@@ -272,7 +272,7 @@ class ScheduleExplorer(View):
             "error": self._error,
             "refused": self._refused,
             "schedules": [*NAMES, DRAWN],
-            "loops": [*LOOPS],
+            "chunked": [*metrics.CHUNKED],
             "limits": {**SIZES, "run": RUNNABLE},
             "styles": {theme: list(palette.LINES[theme][:2]) for theme in palette.THEMES},
             "sides": sides,

@@ -145,8 +145,9 @@ def test_a_point_is_told_what_lies_there():
     code = """const side = m.readSide(v[0]);
         const list = m.drawList(side, v[1]);
         return v[2].map(([x, y]) => {
-            const found = m.hit(list, x, y);
-            return found && (found.span != null ? m.nameOf(side, found.span) : side.holes[found.hole].from);
+            const found = m.hit(list, x, y) ?? {};
+            if (found.span != null) return m.nameOf(side, found.span);
+            return found.hole != null ? side.holes[found.hole].from : null;
         });"""
     step = 1000 / 9
     points = [[0.5 * step, 3], [1.5 * step, 3], [3 * step, 3], [1.5 * step, 35], [5, 500]]
@@ -157,8 +158,8 @@ def test_a_point_is_told_what_lies_there():
 def test_keys_walk_along_a_rank_and_from_rank_to_rank():
     (side,) = sides("1f1b", 3, 4)
     code = """const side = m.readSide(v[0]);
-        const go = (name, along, by) => m.nameOf(side, m.neighbour(side, m.spanOf(side, name), along, by));
-        return v[1].map((step) => go(...step));"""
+        return v[1].map(([name, along, by]) =>
+            m.nameOf(side, m.neighbour(side, m.spanOf(side, name), along, by)));"""
     steps = [["0F0", 1, 0], ["0F1", -1, 0], ["0F0", -1, 0], ["0F2", 0, 1], ["2F0", 0, 1],
              ["0B3", 1, 0], ["1F0", 0, -1]]  # fmt: skip
     found = run("schedules_list.js", code, side, steps)
@@ -208,8 +209,13 @@ ASKED = """
     const kernel = { answer: 0, error: "" };
     const model = { get: (name) => traits[name], set: (name, value) => { traits[name] = value; },
         save_changes: () => sent.push({ ...traits }) };
-    const queue = m.asking(model, { answer: () => kernel.answer, failed: () => kernel.error !== "" });
-    const answer = (error = "") => { kernel.answer += 1; kernel.error = error; return queue.answered(); };
+    const failed = () => kernel.error !== "";
+    const queue = m.asking(model, { answer: () => kernel.answer, failed });
+    const answer = (error = "") => {
+        kernel.answer += 1;
+        kernel.error = error;
+        return queue.answered();
+    };
 """
 
 

@@ -150,6 +150,7 @@ function render({ model, el }) {
     now = { ...now, [name]: value };
     drawControls();
     queue.change(name, value);
+    root.dataset.asking = "true";
   }
 
   function answered() {
@@ -388,7 +389,7 @@ function render({ model, el }) {
     schedule.value = now.schedule;
     beside.value = now.beside;
     drawButton.setAttribute("aria-pressed", String(now.schedule === "drawn"));
-    const free = [now.schedule, now.beside].some((name) => name === "drawn" || state.loops.includes(name));
+    const free = [now.schedule, now.beside].some((name) => name === "drawn" || state.chunked.includes(name));
     for (const { name, slide, box } of sliders) {
       const value = now[name] ?? sides[0].chunks ?? 1;
       slide.value = String(value);
@@ -416,7 +417,7 @@ function render({ model, el }) {
     drawCharts();
     drawDetails();
     drawTable();
-    root.dataset.shown = state.shown;
+    Object.assign(root.dataset, { shown: state.shown, asking: !queue.settled() });
     look.ready = true;
   }
 
