@@ -409,7 +409,7 @@ function render({ model, el }) {
     write(trouble, state.error);
     write(refused, state.refused);
     write(start, running ? "running …" : "▶ Run it");
-    start.disabled = !live || running || !runnable();
+    start.disabled = !live || running || state.error !== "" || !runnable();
     write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
     drawBoard();
     drawPlots();
