@@ -177,8 +177,8 @@ class Fault(NamedTuple):
 
 
 class Ghost(NamedTuple):
-    """An action that may come next, where it could start first. `lead` is the one of the lowest
-    microbatch among those of its stage and kind."""
+    """An action that may come next, where it could start first. `lead`: of those of its stage and
+    kind it could be the first, with the lowest microbatch."""
 
     placed: Placed
     lead: bool
@@ -300,7 +300,7 @@ class Drawing:
         return rows
 
     def schedule(self) -> Schedule:
-        """The drawing as a Schedule, which may be a part of one (its `check` says what is missing).
+        """The drawing as a Schedule, which may be a part of one (`whole` says what is missing).
 
         Raises ScheduleError where a fault is drawn.
         """
@@ -310,6 +310,15 @@ class Drawing:
             index = sum(placed.slot < slot for placed in row)
             raise ScheduleError(f"{words} {mend}", rank, index)
         return Schedule(self.rows(), self.pipeline.stage_rank, "drawn")
+
+    def whole(self) -> Schedule:
+        """The drawing as a Schedule that is complete, legal and checked. Raises ScheduleError."""
+        schedule = self.schedule()
+        for action in self.left():
+            rank = self.pipeline.rank_of(action)
+            raise ScheduleError(f"{action} of rank {rank} is not drawn yet: draw it too.", rank)
+        schedule.check()
+        return schedule
 
     def to_csv(self) -> str:
         """The rows as torch.distributed.pipelining's compute-only CSV: the order, no slots."""
@@ -328,17 +337,19 @@ class Drawing:
     @cached_property
     def ghosts(self) -> list[Ghost]:
         """All that may come next, at the earliest slot at which it is legal."""
-        found: list[Ghost] = []
-        led: set[tuple[int, str]] = set()
-        for action in self.left():
-            slot = self.grid.earliest(action)
-            if slot is not None:
-                lead = (action.stage, action.kind) not in led
-                led.add((action.stage, action.kind))
-                found.append(Ghost(Placed(action, self.pipeline.rank_of(action), slot), lead))
-        if self.pipeline.overlaps:
-            found += self._overlaps([ghost.placed for ghost in found if ghost.lead])
-        return found
+        found = [
+            Placed(action, self.pipeline.rank_of(action), slot)
+            for action in self.left()
+            if (slot := self.grid.earliest(action)) is not None
+        ]
+        leads: dict[tuple[int, str], Placed] = {}
+        for placed in found:
+            first = leads.setdefault((placed.action.stage, placed.action.kind), placed)
+            if placed.slot < first.slot:
+                leads[placed.action.stage, placed.action.kind] = placed
+        in_front = {*leads.values()}
+        both = self._overlaps([*leads.values()]) if self.pipeline.overlaps else ()
+        return [*(Ghost(placed, placed in in_front) for placed in found), *both]
 
     @cached_property
     def idle(self) -> list[Idle]:

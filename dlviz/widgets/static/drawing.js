@@ -495,7 +495,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   function drawScore() {
     const { slots: length, ratio, peak } = state.score;
-    const best = state.zoo.find(({ fits }) => fits);
+    const best = state.zoo.find(({ name }) => name === state.best);
     const now = length ? `Now ${length} slots, idle / work ${(100 * ratio).toFixed(1)} %, at most ${Math.max(...peak)} in flight. ` : "";
     const record = best ? `Best known for this size: ${best.name}, ${best.slots} slots, ${(100 * best.ratio).toFixed(1)} %, ${Math.max(...best.peak)} in flight.` : "No known schedule keeps this limit.";
     write(score, `${state.beaten ? "★ Better than the best known! " : ""}${state.complete && state.names.length ? `This is ${state.names.join(" or ")}. ` : ""}${now}${record}`);
