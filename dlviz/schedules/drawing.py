@@ -98,7 +98,7 @@ class Pipeline:
     def slot(self) -> Fraction:
         """The seconds of a slot."""
         each = [Action(stage, kind, 0) for stage in range(self.stages) for kind in self._possible]
-        if self.overlaps:
+        if self.backward != "none":
             each += [overlap(Action(s, "F", 0), Action(s, "B", 1)) for s in range(self.stages)]
         times = {action: _fraction(self.costs.seconds(action)) for action in each}
         for action, seconds in times.items():
@@ -153,6 +153,13 @@ class Pipeline:
     def rank_of(self, action: Action) -> int:
         """The rank on which `action` has to run."""
         return self.stage_rank[action.halves[0].stage]
+
+    def offering(self, schedule: Schedule) -> Pipeline:
+        """The pipeline that offers all that `schedule` is made of."""
+        backward, overlaps = _made_of(schedule)
+        if {*BACKWARDS[backward]} <= {*self.kinds}:
+            backward = self.backward
+        return replace(self, backward=backward, overlaps=self.overlaps or overlaps)
 
 
 class Placed(NamedTuple):
@@ -673,11 +680,7 @@ class Grid:
 def drawn(schedule: Schedule, costs: Lasting, limit: int | None = None) -> Drawing:
     """`schedule` drawn at its earliest times. Raises ScheduleError where it cannot go on, and
     ValueError for costs that cannot be drawn."""
-    halves = [half for row in schedule.actions for one in row for half in one.halves]
-    kinds = {half.kind for half in halves}
-    split = "either" if "B" in kinds else "split"
-    backward = "none" if kinds == {"F"} else split if kinds & {"I", "W"} else "whole"
-    overlaps = any(one.parts for row in schedule.actions for one in row)
+    backward, overlaps = _made_of(schedule)
     pipeline = Pipeline(
         schedule.stage_rank, schedule.microbatches, costs, backward, limit, overlaps
     )
@@ -730,8 +733,17 @@ def from_csv(text: str, pipeline: Pipeline) -> Drawing:
     except ValueError:
         fits = False
     if fits:
-        return laid_out(Schedule(rows, pipeline.stage_rank), pipeline)
+        schedule = Schedule(rows, pipeline.stage_rank)
+        return laid_out(schedule, pipeline.offering(schedule))
     return drawn(Schedule.from_csv(text), pipeline.costs, pipeline.limit)
+
+
+def _made_of(schedule: Schedule) -> tuple[str, bool]:
+    """The `backward` and the `overlaps` of a pipeline for `schedule`."""
+    actions = [action for row in schedule.actions for action in row]
+    kinds = {half.kind for action in actions for half in action.halves}
+    ways = [way for way, offered in BACKWARDS.items() if kinds <= {*offered}]
+    return min(ways, key=lambda way: len(BACKWARDS[way])), any(one.parts for one in actions)
 
 
 def _fraction(seconds: float) -> Fraction:

@@ -150,8 +150,7 @@ class Board:
         known = next((one for one in zoo(pipeline) if one.name == asked["name"]), None)
         if known is None:
             raise ValueError(f"{asked['name']!r} is not defined for this size and placement.")
-        overlaps = any(one.parts for row in known.schedule.actions for one in row)
-        self.start(laid_out(known.schedule, replace(pipeline, overlaps=overlaps)))
+        self.start(laid_out(known.schedule, pipeline.offering(known.schedule)))
 
     def _set(self, asked: dict[str, Any]) -> None:
         """Another pipeline: {"backward": ...}, {"limit": ...} or {"overlaps": ...}."""
