@@ -98,7 +98,7 @@ class Pipeline:
     def slot(self) -> Fraction:
         """The seconds of a slot."""
         each = [Action(stage, kind, 0) for stage in range(self.stages) for kind in self._possible]
-        if self.overlaps:
+        if self.backward != "none":
             each += [overlap(Action(s, "F", 0), Action(s, "B", 1)) for s in range(self.stages)]
         times = {action: _fraction(self.costs.seconds(action)) for action in each}
         for action, seconds in times.items():
@@ -154,6 +154,13 @@ class Pipeline:
         """The rank on which `action` has to run."""
         return self.stage_rank[action.halves[0].stage]
 
+    def offering(self, schedule: Schedule) -> Pipeline:
+        """The pipeline that offers all that `schedule` is made of."""
+        backward, overlaps = _made_of(schedule)
+        if {*BACKWARDS[backward]} <= {*self.kinds}:
+            backward = self.backward
+        return replace(self, backward=backward, overlaps=self.overlaps or overlaps)
+
 
 class Placed(NamedTuple):
     """An action that starts on `rank` at `slot`."""
@@ -177,8 +184,8 @@ class Fault(NamedTuple):
 
 
 class Ghost(NamedTuple):
-    """An action that may come next, where it could start first. `lead` is the one of the lowest
-    microbatch among those of its stage and kind."""
+    """An action that may come next, where it could start first. `lead`: of those of its stage and
+    kind it could be the first, with the lowest microbatch."""
 
     placed: Placed
     lead: bool
@@ -300,7 +307,7 @@ class Drawing:
         return rows
 
     def schedule(self) -> Schedule:
-        """The drawing as a Schedule, which may be a part of one (its `check` says what is missing).
+        """The drawing as a Schedule, which may be a part of one (`whole` says what is missing).
 
         Raises ScheduleError where a fault is drawn.
         """
@@ -310,6 +317,15 @@ class Drawing:
             index = sum(placed.slot < slot for placed in row)
             raise ScheduleError(f"{words} {mend}", rank, index)
         return Schedule(self.rows(), self.pipeline.stage_rank, "drawn")
+
+    def whole(self) -> Schedule:
+        """The drawing as a Schedule that is complete, legal and checked. Raises ScheduleError."""
+        schedule = self.schedule()
+        for action in self.left():
+            rank = self.pipeline.rank_of(action)
+            raise ScheduleError(f"{action} of rank {rank} is not drawn yet: draw it too.", rank)
+        schedule.check()
+        return schedule
 
     def to_csv(self) -> str:
         """The rows as torch.distributed.pipelining's compute-only CSV: the order, no slots."""
@@ -328,17 +344,19 @@ class Drawing:
     @cached_property
     def ghosts(self) -> list[Ghost]:
         """All that may come next, at the earliest slot at which it is legal."""
-        found: list[Ghost] = []
-        led: set[tuple[int, str]] = set()
-        for action in self.left():
-            slot = self.grid.earliest(action)
-            if slot is not None:
-                lead = (action.stage, action.kind) not in led
-                led.add((action.stage, action.kind))
-                found.append(Ghost(Placed(action, self.pipeline.rank_of(action), slot), lead))
-        if self.pipeline.overlaps:
-            found += self._overlaps([ghost.placed for ghost in found if ghost.lead])
-        return found
+        found = [
+            Placed(action, self.pipeline.rank_of(action), slot)
+            for action in self.left()
+            if (slot := self.grid.earliest(action)) is not None
+        ]
+        leads: dict[tuple[int, str], Placed] = {}
+        for placed in found:
+            first = leads.setdefault((placed.action.stage, placed.action.kind), placed)
+            if placed.slot < first.slot:
+                leads[placed.action.stage, placed.action.kind] = placed
+        in_front = {*leads.values()}
+        both = self._overlaps([*leads.values()]) if self.pipeline.overlaps else ()
+        return [*(Ghost(placed, placed in in_front) for placed in found), *both]
 
     @cached_property
     def idle(self) -> list[Idle]:
@@ -662,11 +680,7 @@ class Grid:
 def drawn(schedule: Schedule, costs: Lasting, limit: int | None = None) -> Drawing:
     """`schedule` drawn at its earliest times. Raises ScheduleError where it cannot go on, and
     ValueError for costs that cannot be drawn."""
-    halves = [half for row in schedule.actions for one in row for half in one.halves]
-    kinds = {half.kind for half in halves}
-    split = "either" if "B" in kinds else "split"
-    backward = "none" if kinds == {"F"} else split if kinds & {"I", "W"} else "whole"
-    overlaps = any(one.parts for row in schedule.actions for one in row)
+    backward, overlaps = _made_of(schedule)
     pipeline = Pipeline(
         schedule.stage_rank, schedule.microbatches, costs, backward, limit, overlaps
     )
@@ -719,8 +733,17 @@ def from_csv(text: str, pipeline: Pipeline) -> Drawing:
     except ValueError:
         fits = False
     if fits:
-        return laid_out(Schedule(rows, pipeline.stage_rank), pipeline)
+        schedule = Schedule(rows, pipeline.stage_rank)
+        return laid_out(schedule, pipeline.offering(schedule))
     return drawn(Schedule.from_csv(text), pipeline.costs, pipeline.limit)
+
+
+def _made_of(schedule: Schedule) -> tuple[str, bool]:
+    """The `backward` and the `overlaps` of a pipeline for `schedule`."""
+    actions = [action for row in schedule.actions for action in row]
+    kinds = {half.kind for action in actions for half in action.halves}
+    ways = [way for way, offered in BACKWARDS.items() if kinds <= {*offered}]
+    return min(ways, key=lambda way: len(BACKWARDS[way])), any(one.parts for one in actions)
 
 
 def _fraction(seconds: float) -> Fraction:

@@ -27,9 +27,13 @@ class Known(NamedTuple):
     schedule: Schedule
     score: Score
 
-    def fits(self, limit: int | None) -> bool:
-        """Whether no rank holds more than `limit` microbatches."""
-        return limit is None or max(self.score.peak) <= limit
+    def fits(self, pipeline: Pipeline) -> bool:
+        """Whether it keeps the limit of `pipeline` and is made of what is offered there."""
+        actions = [one for row in self.schedule.actions for one in row]
+        if pipeline.limit is not None and max(self.score.peak) > pipeline.limit:
+            return False
+        offered = {half.kind for one in actions for half in one.halves} <= {*pipeline.kinds}
+        return offered and (pipeline.overlaps or not any(one.parts for one in actions))
 
 
 class Move(NamedTuple):
@@ -43,7 +47,8 @@ class Move(NamedTuple):
 
 @lru_cache(maxsize=32)
 def zoo(pipeline: Pipeline) -> tuple[Known, ...]:
-    """The schedules of the zoo whose stages live where those of `pipeline` do, fastest first.
+    """The schedules of the zoo whose stages live where those of `pipeline` do, fastest first; of
+    equally fast ones that which holds fewest microbatches.
 
     Those of training where there are backwards, else those without.
     """
@@ -59,12 +64,12 @@ def zoo(pipeline: Pipeline) -> tuple[Known, ...]:
             pipeline.backward == "none"
         ):
             found.append(Known(name, schedule, laid_out(schedule, pipeline).score))
-    return tuple(sorted(found, key=lambda known: known.score.slots))
+    return tuple(sorted(found, key=lambda one: (one.score.slots, max(one.score.peak))))
 
 
 def best(pipeline: Pipeline) -> Known | None:
-    """The fastest of the zoo within the limit that flushes; None where there is none."""
-    fitting = (one for one in zoo(pipeline) if one.fits(pipeline.limit) and one.schedule.flushes)
+    """The fastest of the zoo that flushes and fits; None where there is none."""
+    fitting = (one for one in zoo(pipeline) if one.fits(pipeline) and one.schedule.flushes)
     return next(fitting, None)
 
 
@@ -86,7 +91,8 @@ def recognised(drawing: Drawing) -> list[str]:
 
 
 def moves(drawing: Drawing) -> list[Move]:
-    """The next actions of the rank that may go on first, the best move in front.
+    """The next actions of the rank that may go on first, and what the zoo does next where it goes
+    on from here, the best move in front.
 
     Empty where there is a fault, or nothing is left to draw.
     """
@@ -94,19 +100,37 @@ def moves(drawing: Drawing) -> list[Move]:
     if drawing.faults or not leads:
         return []
     rank = min(leads, key=lambda placed: (placed.slot, placed.rank)).rank
-    found = [_judged(drawing, placed) for placed in leads if placed.rank == rank]
+    tried = {placed: None for placed in leads if placed.rank == rank}
+    tried |= {_next_of(drawing, known.schedule.actions): None for known in _going_on(drawing)}
+    found = [_judged(drawing, placed) for placed in tried]
     return sorted(found, key=lambda move: (move.end or NEVER, move.placed.slot))
 
 
 def _judged(drawing: Drawing, placed: Placed) -> Move:
     after = drawing.place(*placed)
     ends = [(_greedy(after, order), way) for way, order in ORDERS.items()]
-    for known in zoo(drawing.pipeline):
-        rows = known.schedule.actions
-        if known.fits(drawing.pipeline.limit) and _begins(rows, after.rows()):
-            ends.append((_as_known(after, rows), f"as {known.name}"))
+    ends += [(_as_known(after, one.schedule.actions), f"as {one.name}") for one in _going_on(after)]
     end, way = min(ends, key=lambda one: one[0])
     return Move(placed, None if end == NEVER else int(end), way)
+
+
+def _going_on(drawing: Drawing) -> list[Known]:
+    """The schedules of the zoo that fit and begin as `drawing` does."""
+    rows, pipeline = drawing.rows(), drawing.pipeline
+    fitting = (known for known in zoo(pipeline) if known.fits(pipeline))
+    return [known for known in fitting if _begins(known.schedule.actions, rows)]
+
+
+def _next_of(drawing: Drawing, rows: list[list[Action]]) -> Placed:
+    """What comes first of `rows` that is not drawn, behind what is drawn of its rank."""
+    grid = drawing.grid
+    nexts = [
+        (max(grid.ready(row[len(busy)]), busy[-1][1] if busy else 0), rank, row[len(busy)])
+        for rank, (row, busy) in enumerate(zip(rows, grid.busy, strict=True))
+        if len(busy) < len(row)
+    ]
+    slot, rank, action = min(nexts)
+    return Placed(action, rank, int(slot))
 
 
 def _begins(rows: list[list[Action]], drawn: list[list[Action]]) -> bool:

@@ -116,10 +116,11 @@ class Board:
             "names": names,
             "score": {"slots": slots, "ratio": ratio, "peak": peak},
             "zoo": [
-                {"name": name, "slots": s, "ratio": r, "peak": p, "fits": one.fits(pipeline.limit)}
+                {"name": name, "slots": s, "ratio": r, "peak": p, "fits": one.fits(pipeline)}
                 for one in zoo(pipeline)
                 for name, _, (s, r, p) in [one]
             ],
+            "best": known.name if (known := best(pipeline)) else None,
             "beaten": beats(drawing),
             "advice": advice(drawing, self._moves) if self._moves is not None else None,
             "said": self._said,
@@ -149,8 +150,7 @@ class Board:
         known = next((one for one in zoo(pipeline) if one.name == asked["name"]), None)
         if known is None:
             raise ValueError(f"{asked['name']!r} is not defined for this size and placement.")
-        overlaps = any(one.parts for row in known.schedule.actions for one in row)
-        self.start(laid_out(known.schedule, replace(pipeline, overlaps=overlaps)))
+        self.start(laid_out(known.schedule, pipeline.offering(known.schedule)))
 
     def _set(self, asked: dict[str, Any]) -> None:
         """Another pipeline: {"backward": ...}, {"limit": ...} or {"overlaps": ...}."""
@@ -205,7 +205,7 @@ def _score(drawing: Drawing) -> str:
     words = f"{slots} slots, idle / work {100 * ratio:.1f} %, at most {max(peak)} in flight. "
     words += f"This is {named}. " if named else "It has no name in the zoo. "
     if known is None:
-        return words + "No schedule of the zoo keeps the limit."
+        return words + "No schedule of the zoo fits the limit."
     record = f"{known.name} with {known.score.slots} slots"
     if slots < known.score.slots:
         return words + f"It beats the best known, {record}."

@@ -32,12 +32,21 @@ const frontEnd = { render({ model, el }) {
 OPEN = """
 const traits = JSON.parse(document.getElementById("state").textContent);
 const listeners = new Map();
+let answers = Promise.resolve(); // in order, as those of a kernel
 const model = {
   get: (name) => traits[name],
   set: (name, value) => { traits[name] = value; for (const call of listeners.get(`change:${name}`) ?? []) call(); },
   on: (name, call) => listeners.set(name, (listeners.get(name) ?? new Set()).add(call)),
   off: (name, call) => listeners.get(name)?.delete(call),
-  save_changes() { if (globalThis.ask) ask(traits.gesture).then((board) => model.set("board", board)); },
+  save_changes() {
+    if (!globalThis.ask) return;
+    globalThis.asked = (globalThis.asked ?? 0) + 1;
+    const { gesture } = traits;
+    answers = answers.then(() => ask(gesture)).then((board) => {
+      model.set("board", board);
+      globalThis.asked -= 1;
+    });
+  },
 };
 frontEnd.render({ model, el: document.getElementById("dlviz") });
 """  # noqa: E501

@@ -38,6 +38,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   const read = () => JSON.parse(model.get("board"));
   let state = read();
   let pending = []; // gestures that the kernel has not answered
+  let later = []; // what keys ask for until then: they go by what is drawn
   let last = state.answer;
   let colors = null;
   let layout = null;
@@ -47,7 +48,9 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   let chosen = null; // the cell that is selected, by action, rank and slot
   let carried = null; // the cell that the keys move
   let drag = null;
+  let pointer = null; // where it is over the grid
   let pointed = {};
+  let hovered = false; // whether it went to another thing since `note` came up
   let note = ""; // what was last asked for, until the next gesture
   let looked = false; // whether the reader moved the cursor since
 
@@ -121,7 +124,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function send(asked) {
     if (!live) return;
     pending.push({ n: (last += 1), ...asked });
-    note = "";
+    remark("");
     looked = false;
     model.set("gesture", JSON.stringify(pending));
     model.save_changes();
@@ -140,20 +143,21 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     if (carried && !state.cells.some(sameAs(carried))) carried = null;
     cursor = { rank: Math.min(cursor.rank, state.ranks - 1), slot: cursor.slot };
     draw();
+    while (later.length && !pending.length) later.shift()();
   }
 
   /** Says what came of a gesture. */
   function tell(asked) {
     const at = asked.do === "place" ? asked : asked.do === "move" ? { ...asked.from, rank: asked.rank, slot: asked.slot } : null;
     const cell = at && state.cells.find(sameAs(at));
-    if (state.said) note = state.said;
+    if (state.said) remark(state.said);
     else if (asked.do === "advise" && state.advice) {
-      note = state.advice.words;
+      remark(state.advice.words);
       if (state.advice.move) {
         brush = state.advice.move.action;
         cursor = { rank: state.advice.move.rank, slot: state.advice.move.slot };
       }
-    } else if (cell?.faults.length) note = cell.faults.join(" ");
+    } else if (cell?.faults.length) remark(cell.faults.join(" "));
     const words = { place: cell && `${asked.action} placed`, move: cell && `${cell.action} moved`, remove: asked.from && `${asked.from.action} removed` }[asked.do];
     say(note || `${words ?? asked.do}. ${state.verdict}`);
   }
@@ -173,7 +177,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function place(action = toPlace(), { rank, slot } = cursor) {
     if (carried) return putDown();
     if (!action || !halvesOf(state, action)) {
-      note = action ? `${action} is no action of this pipeline: write stage, ${[...state.kinds].join(", ")} and microbatch, as in 0F0.` : "No action is chosen: press f or b, or write one.";
+      remark(action ? `${action} is no action of this pipeline: write stage, ${[...state.kinds].join(", ")} and microbatch, as in 0F0.` : "No action is chosen: press f or b, or write one.");
       say(note);
       return draw();
     }
@@ -188,7 +192,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     if (carried) return putDown();
     if (!cell || !live) return;
     carried = cell;
-    note = `${cell.action} is picked up: arrows choose where, Enter puts it down, Escape leaves it.`;
+    remark(`${cell.action} is picked up: arrows choose where, Enter puts it down, Escape leaves it.`);
     say(note);
     draw();
   }
@@ -222,7 +226,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   }
 
   function checked() {
-    note = state.verdict;
+    remark(state.verdict);
     const wrong = state.cells.find(({ faults }) => faults.length);
     if (wrong) {
       cursor = { rank: wrong.rank, slot: wrong.slot };
@@ -261,7 +265,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     const { cell } = thingAt(state, cursor);
     if (!carried) select(cell ?? null);
     looked = true;
-    note = "";
+    remark("");
     say(`rank ${cursor.rank}, slot ${cursor.slot}: ${carried ? `${carried.action} would be put here` : wordsOf(thingAt(state, cursor))}`);
     draw();
     reveal();
@@ -284,7 +288,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   const kind = (letter) => () => {
     const found = pick(state, cursor.rank, letter, brush);
-    note = found ? "" : `Rank ${cursor.rank} has no ${letter} left to place.`;
+    remark(found ? "" : `Rank ${cursor.rank} has no ${letter} left to place.`);
     say(found ?? note);
     if (found) choose(found);
     else draw();
@@ -307,10 +311,11 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     u: () => send({ do: "undo" }), r: () => send({ do: "redo" }), e: () => send({ do: "reset" }),
     k: checked, g: () => ghosts.turn(), h: () => send({ do: "advise" }),
     Escape: () => {
-      if (!carried && !drag && !brush && !chosen) return false;
+      if (!carried && !drag && !brush && !chosen && !later.length) return false;
       carried = drag = brush = null;
+      later = [];
       select(null);
-      note = "";
+      remark("");
       draw();
       return true;
     },
@@ -326,7 +331,9 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       send({ do: event.shiftKey ? "redo" : "undo" });
     } else {
       const action = KEYS[key] ?? KEYS[key.toLowerCase()];
-      if (!action || action(event) === false) return;
+      if (!action) return;
+      if (pending.length && key !== "Escape") later.push(() => action(event));
+      else if (action(event) === false) return;
     }
     event.preventDefault();
     event.stopPropagation();
@@ -348,9 +355,9 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     const held = piece ? Math.floor(x / layout.slot) - piece.slot : 0;
     begin(event, grid, { piece, cell: found.cell, ghost: found.ghost, held, empty: piece ? null : slotAt(layout, x, y) });
   });
-  grid.addEventListener("pointerleave", () => point({}));
+  grid.addEventListener("pointerleave", () => point(null));
   grid.addEventListener("pointermove", (event) => {
-    if (!drag) point(hit(list, ...at(event)));
+    if (!drag) point(at(event));
   });
 
   function begin(event, holder, what) {
@@ -377,15 +384,15 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     const [x, y] = at(event);
     const over = inside ? slotAt(layout, x, y) : null;
     drag.target = over && { rank: over.rank, slot: Math.max(0, over.slot - drag.held) };
-    note = drag.target
+    remark(drag.target
       ? `${drag.piece.action} to rank ${drag.target.rank}, slot ${drag.target.slot}.`
-      : drag.cell ? `Let go and ${drag.piece.action} is removed.` : `Let go and ${drag.piece.action} is not placed.`;
+      : drag.cell ? `Let go and ${drag.piece.action} is removed.` : `Let go and ${drag.piece.action} is not placed.`);
     drawSoon();
   }
 
   function dropped() {
     const { far, target, cell, piece, empty: free, ghost, chip } = drag;
-    note = "";
+    remark("");
     if (!far) {
       if (ghost) place(ghost.action, ghost);
       else if (chip) choose(brush === chip.action ? null : chip.action);
@@ -408,10 +415,18 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     }
   }
 
-  function point(found) {
-    const before = pointed;
-    pointed = found;
-    if (before.cell !== found.cell || before.ghost !== found.ghost || before.idle !== found.idle) drawTold();
+  function point(where) {
+    const before = wordsOf(pointed);
+    pointer = where;
+    pointed = where ? hit(list, ...where) : {};
+    if (wordsOf(pointed) === before) return;
+    hovered = true;
+    drawTold();
+  }
+
+  function remark(words) {
+    note = words;
+    hovered = false;
   }
 
   // Drawing
@@ -435,13 +450,14 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       chosen, faded: moving?.piece ?? null,
       advised: state.advice?.move ?? null,
     });
+    pointed = pointer && !drag ? hit(list, ...pointer) : {};
     drawControls(shown);
     drawTold();
     drawScore();
   }
 
   function drawTold() {
-    const words = drag?.far && note ? note : wordsOf(pointed) || note || (looked ? wordsOf(thingAt(state, cursor)) : "") || state.verdict;
+    const words = (!hovered && note) || wordsOf(pointed) || note || (looked ? wordsOf(thingAt(state, cursor)) : "") || state.verdict;
     write(told, words);
     told.classList.toggle("dlv-boardwrong", Boolean(state.said && words === state.said) || (pointed.cell ?? {}).faults?.length > 0 || (!state.legal && words === note));
   }
@@ -495,7 +511,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   function drawScore() {
     const { slots: length, ratio, peak } = state.score;
-    const best = state.zoo.find(({ fits }) => fits);
+    const best = state.zoo.find(({ name }) => name === state.best);
     const now = length ? `Now ${length} slots, idle / work ${(100 * ratio).toFixed(1)} %, at most ${Math.max(...peak)} in flight. ` : "";
     const record = best ? `Best known for this size: ${best.name}, ${best.slots} slots, ${(100 * best.ratio).toFixed(1)} %, ${Math.max(...best.peak)} in flight.` : "No known schedule keeps this limit.";
     write(score, `${state.beaten ? "★ Better than the best known! " : ""}${state.complete && state.names.length ? `This is ${state.names.join(" or ")}. ` : ""}${now}${record}`);

@@ -82,7 +82,8 @@ export function foreseen(state, pending) {
     else if (asked.do === "remove") cells = cells.filter((cell) => !from(cell));
     else if (asked.do === "move") cells = cells.map((cell) => (from(cell) ? { ...cell, rank: asked.rank, slot: asked.slot, faults: [], pending: true } : cell));
   }
-  return pending.length ? { ...state, cells } : state;
+  const placed = new Set(pending.map(({ action }) => action));
+  return pending.length ? { ...state, cells, ghosts: state.ghosts.filter(({ action }) => !placed.has(action)) } : state;
 }
 
 /** Whether a cell is the one of this action, rank and slot. */
