@@ -14,6 +14,7 @@ Times are seconds in the Trace and s, ms or µs on the axis, whichever reads bes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
     hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
     on = {*path.rows.tolist()} if path else ()
     for span in drawn.tolist() if path else ():
-        hovers[span] += f"<br>{'on' if span in on else 'not on'} the critical path"
+        hovers[span] += f"<br>on the critical path: {'yes' if span in on else 'no'}"
     length = plan.end - plan.start
     pixels = length / (plan.high - plan.low) * WIDE
     if len(drawn) > LABELLED:
@@ -106,8 +107,8 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
                     orientation="h",
                     base=plan.start[here] / plan.size,
                     x=length[here] / plan.size,
-                    y=((plan.top + plan.bottom) / 2)[here],
-                    width=_one((plan.bottom - plan.top)[here]),
+                    y=_rows(((plan.top + plan.bottom) / 2)[here]),
+                    width=_rows((plan.bottom - plan.top)[here]),
                     marker=style.marker(),
                     text=labels[here],
                     textposition="inside",
@@ -121,24 +122,25 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
 
 
 def _hover(told: list[str]) -> dict[str, Any]:
-    """What a series says on hover. Of many spans a line that is the same for all is sent once."""
+    """What a series says on hover. Of many spans what their lines begin with is sent once."""
     lines = [one.split("<br>") for one in told]
     if len(told) <= LABELLED // 2 or len({*map(len, lines)}) > 1:
         return {"customdata": told, "hovertemplate": "%{customdata}<extra></extra>"}
     template, columns = [], []
     for column in zip(*lines, strict=True):
-        if len({*column}) == 1 and "%" not in column[0]:
-            template.append(column[0])
-        else:
-            template.append(f"%{{customdata[{len(columns)}]}}")
-            columns.append(column)
+        same = commonprefix(column)
+        same = "" if "%" in same else same  # which plotly would read
+        template.append(f"{same}%{{customdata[{len(columns)}]}}")
+        columns.append([line.removeprefix(same) for line in column])
     rows = [*zip(*columns, strict=True)]
     return {"customdata": rows, "hovertemplate": "<br>".join(template) + "<extra></extra>"}
 
 
-def _one(values: np.ndarray) -> Any:
-    """The one value that all of many are, or all of them."""
-    return values[0] if len(values) > LABELLED // 2 and np.ptp(values) < 1e-9 else values
+def _rows(values: np.ndarray) -> Any:
+    """Heights in rows; those of many in as few bytes as show them, one where all are the same."""
+    if len(values) <= LABELLED // 2:
+        return values
+    return values[0] if np.ptp(values) < 1e-9 else values.astype(np.float32)
 
 
 def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:
