@@ -35,7 +35,7 @@ class Known:
 
     input: torch.Tensor | None = None
     output: torch.Tensor | None = None
-    nbytes: int | None = None
+    nbytes: int = 0
 
 
 _KNOWN: WeakKeyDictionary[nn.Module, dict[tuple, Known]] = WeakKeyDictionary()

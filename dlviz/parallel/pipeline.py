@@ -212,7 +212,7 @@ class _Training:
         stage, microbatch = at
         module, fact = self.stages[stage], self.facts[stage]
         weights = self.stashes[stage].now if self.stashes else None
-        kept = Kept(module) if fact.nbytes is None else nullcontext()
+        kept = Kept(module) if fact.output is None else nullcontext()
         with kept:
             visit = Visit(module, x, stage > 0, at in self.split, weights)
             if stage == len(self.stages) - 1:
