@@ -53,7 +53,7 @@ class Visit:
         self._path: set[Node] = set()
         self._reached: dict[Node, Arrived] = {}
         self._needs: dict[Any, tuple[bool, ...]] = {}
-        if differentiable(x) and (wanted or split):
+        if differentiable(x.dtype) and (wanted or split):
             self.leaf = x.detach().requires_grad_()
             x = self.leaf.clone()  # in which the stage may work in place
         with self._to_be_split(stage) if split else nullcontext():
@@ -173,9 +173,9 @@ class _Apart(dict):
         return parameter.view_as(parameter)
 
 
-def differentiable(tensor: torch.Tensor) -> bool:
-    """Whether a tensor can have a gradient."""
-    return tensor.is_floating_point() or tensor.is_complex()
+def differentiable(dtype: torch.dtype) -> bool:
+    """Whether a tensor of that dtype can have a gradient."""
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[GradientEdge]]:
