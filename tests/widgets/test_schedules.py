@@ -327,8 +327,12 @@ def test_run_it_measures_trains_and_says_how_far_it_is_from_predicted(name):
     )
     words = " ".join(ran["told"])
     assert "Measured" in words and "predicted" in words
-    expected = {"1f1b": "gradients equal one process's", "zbv": "gradients equal one process's",
-                "pipedream": "updates after each backward", "inference": "equals one process's"}
+    expected = {
+        "1f1b": "gradients equal one process's",
+        "zbv": "gradients equal one process's",
+        "pipedream": "updates after each backward",
+        "inference": "equals one process's",
+    }
     assert expected[name] in words
     explorer.microbatches = 5
     assert state(explorer)["run"] is None and explorer.measured is None

@@ -42,7 +42,9 @@ class Page:
         return self.root.get_by_label(name, exact=True).first
 
     def picture(self):
-        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+        self.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+        )
         return self.root.evaluate(PIXELS)
 
     def numbers(self):

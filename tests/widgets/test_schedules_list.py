@@ -220,35 +220,47 @@ ASKED = """
 
 
 def test_changes_are_asked_for_one_at_a_time_and_the_newest_next():
-    code = ASKED + """
+    code = (
+        ASKED
+        + """
     queue.change("a", 2); queue.change("a", 3); queue.change("b", 5); queue.change("a", 4);
     const first = sent.length; answer(); const second = sent.length; answer();
     return [first, second, sent, queue.settled()];"""
+    )
     first, second, sent, settled = run("asking.js", code)
     assert (first, second) == (1, 2) and settled
     assert [(one["a"], one["b"]) for one in sent] == [(2, 1), (4, 5)]
 
 
 def test_a_run_waits_for_every_change_before_it():
-    code = ASKED + """
+    code = (
+        ASKED
+        + """
     queue.change("a", 2); queue.change("b", 3); queue.run(); queue.change("a", 4);
     const told = [traits.runs]; answer(); told.push(traits.runs); answer(); told.push(traits.runs);
     return [told, sent.at(-1), queue.settled(), answer(), queue.settled()];"""
+    )
     told, last, *rest = run("asking.js", code)
     assert told == [0, 0, 1] and (last["a"], last["b"]) == (4, 3)
     assert rest == [False, True, True]
 
 
 def test_a_run_behind_a_refused_change_is_dropped():
-    code = ASKED + """
+    code = (
+        ASKED
+        + """
     queue.change("a", -1); queue.run();
     return [answer("no"), traits.runs, queue.settled()];"""
+    )
     assert run("asking.js", code) == [False, 0, True]
 
 
 def test_what_comes_in_between_is_no_answer():
     """A gesture on the board changes the state and answers no control."""
-    code = ASKED + """
+    code = (
+        ASKED
+        + """
     queue.change("a", 2); queue.run(); queue.answered();
     return [sent.length, traits.runs];"""
+    )
     assert run("asking.js", code) == [1, 0]

@@ -120,7 +120,7 @@ function render({ model, el }) {
   const memory = s("svg", { class: "dlv-costs dlv-held", role: "img" });
   const bubbleBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Bubble over m: idle / all (line: formula, dots: simulated)"), bubble);
   const memoryBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Activations in flight on each rank, in microbatches, and their peak"), memory);
-  const table = h("div", { class: "dlv-chart" });
+  const table = h("div", { class: "dlv-chart dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers" });
   const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
   charts.append(bubbleBox, memoryBox, table);
   const shared = h("textarea", { readonly: true, rows: 6, "aria-label": "the schedule as CSV", spellcheck: "false" });

@@ -35,6 +35,14 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
     context.fillStyle = side.rank[chosen.span] === rank ? colors.ink : colors.faint;
     context.fillText(`rank ${rank}`, GUTTER - 8, AXIS + rank * list.rows.row + list.rows.bar / 2);
   }
+  if (list.rows.below > 9) {
+    context.font = `10px ${font}`;
+    context.fillStyle = colors.faint;
+    for (let rank = 0; rank < side.ranks; rank++) {
+      context.fillText("measured", GUTTER - 8, AXIS + rank * list.rows.row + list.rows.bar + list.rows.below / 2 + 1);
+    }
+    context.font = `11px ${font}`;
+  }
   context.save();
   context.beginPath();
   context.rect(GUTTER - 1, AXIS, view.width + 2, height);

@@ -72,14 +72,14 @@ export function comparison(box, sides, styles, run) {
     ["all of it", (side) => seconds(side.makespan), ran && seconds(run.seconds)],
     ["busy, mean of the ranks", (side) => seconds(mean(side)), ran && seconds(run.busy)],
     ["bubble ratio: idle / busy", (side) => digits(side.ratio), ran && digits(run.ratio)],
-    ["the same by the formula", (side) => formulaWords(side), ""],
+    ...(sides.some(({ formula }) => formula) ? [["the same by the formula", (side) => formulaWords(side), ""]] : []),
     ["bubble fraction: idle / all", (side) => percent(side.fraction), ran && percent(run.fraction)],
     ["most in flight on a rank", (side) => count(most(side), side.chunks > 1 ? "chunk" : "microbatch"), ran && run.peak],
-    ["the same in microbatches", (side) => digits(most(side) / side.chunks), ""],
+    ...(sides.some(({ chunks }) => chunks > 1) ? [["the same in microbatches", (side) => digits(most(side) / side.chunks), ""]] : []),
   ];
   const sample = (place) => s("svg", { width: 26, height: 10, "aria-hidden": "true" }, s("path", { class: "dlv-cost", d: "M1 5H25", ...line(styles, place) }));
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
-  box.replaceChildren(h("table", {},
+  box.replaceChildren(h("table", { class: "dlv-sides" },
     h("caption", {}, sides.length > 1 ? "Side by side" : "In numbers"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""),
       sides.map((side, place) => h("th", { scope: "col", class: "dlv-amount" }, sample(place), " ", words(side.name))),
