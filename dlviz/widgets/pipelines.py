@@ -178,6 +178,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
             "time": column(np.round(memory.time, digits)),
             "many": column(memory.nbytes),
         },
+        "latency": values["latency"],
         "makespan": total,
         "busy": busy.tolist(),
         "ratio": metrics.bubble_ratio(trace),

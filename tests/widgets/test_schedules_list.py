@@ -68,6 +68,8 @@ def test_where_the_longest_number_has_no_room_no_number_is_shown():
     (side,) = sides("1f1b", 4, 64)
     assert drawn(side, width=300)["labels"] == []
     assert len(drawn(side, width=30_000)["labels"]) == 512
+    roomy = drawn(side, width=2010)  # a forward has 10 pixels, a backward 20
+    assert len(roomy["labels"]) == 256
 
 
 def test_halves_of_an_overlap_share_the_height_of_a_bar():
@@ -128,7 +130,7 @@ def test_a_gap_says_which_action_it_waits_for():
 
 
 def test_a_gap_before_an_overlap_waits_for_what_comes_last():
-    (side,) = sides("dualpipev", 2, 6, latency=0.5)
+    (side,) = sides("dualpipev", 4, 8, latency=0.5, slow_stage=2)
     code = """const side = m.readSide(v[0]);
         return side.holes.filter(({ next }) => next >= 0).map((hole) => {
             const { source } = m.awaited(side, hole);
@@ -138,6 +140,16 @@ def test_a_gap_before_an_overlap_waits_for_what_comes_last():
     assert len(found) > 3
     for until, ended, same_rank in found:
         assert until == pytest.approx(ended + (0 if same_rank else 0.5))
+
+
+@pytest.mark.parametrize(("ends", "latency", "last"), [([5, 7], 0, 3), ([7, 5], 0, 2),
+                                                       ([5, 6], 2, 2)])  # fmt: skip
+def test_of_an_overlap_the_half_counts_whose_input_comes_last(ends, latency, last):
+    """Span 2 receives from another rank's span 0, span 3, its other half, from its own rank's 1."""
+    side = {"half": [0, 0, 1, 2], "source": [-1, -1, 0, 1], "end": [*ends, 9, 9],
+            "rank": [1, 0, 0, 0], "latency": latency}  # fmt: skip
+    found = run("schedules_list.js", "return m.awaited(v[0], { next: 2 });", side)
+    assert found == {"action": last, "source": last - 2}
 
 
 def test_a_point_is_told_what_lies_there():

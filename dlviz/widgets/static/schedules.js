@@ -3,10 +3,10 @@ import { asking } from "./asking.js";
 import { clamp, h, oncePerPicture, s, write } from "./base.js";
 import { BOARD_KEYS, drawingBoard } from "./drawing.js";
 import { swatch } from "./paint.js";
-import { drawList, hit, nameOf, neighbour, readSide, spanOf } from "./schedules_list.js";
+import { drawList, hit, nameOf, neighbour, readSide, receivers, spanOf } from "./schedules_list.js";
 import { AXIS, GUTTER, KINDS, fillsOf, paintSide } from "./schedules_paint.js";
 import { actionsTable, bubbleChart, comparison, memoryStrips } from "./schedules_panels.js";
-import { actionLines, holeLines, causeOf, receiversOf, runWords, sideWords, words } from "./schedules_words.js";
+import { actionLines, holeLines, causeOf, runWords, sideWords, words } from "./schedules_words.js";
 import { sharedSelection } from "./selection.js";
 import { button, stage, toggle } from "./stage.js";
 import { ticks } from "./timeline_list.js";
@@ -265,7 +265,7 @@ function render({ model, el }) {
 
   function chosenLines() {
     const side = sides[chosen.side];
-    return chosen.span >= 0 ? actionLines(side, chosen.span, state.controls, chosen.side === 0 ? run() : null) : holeLines(side, side.holes[chosen.hole], state.controls);
+    return chosen.span >= 0 ? actionLines(side, chosen.span, chosen.side === 0 ? run() : null) : holeLines(side, side.holes[chosen.hole]);
   }
 
   function moved(event, along, by) {
@@ -284,7 +284,7 @@ function render({ model, el }) {
   function follow(back) {
     if (chosen.span < 0) return frame.say("Nothing is selected.");
     const side = sides[chosen.side];
-    const to = back ? causeOf(side, chosen.span) : receiversOf(side, chosen.span)[0] ?? -1;
+    const to = back ? causeOf(side, chosen.span) : receivers(side, chosen.span)[0] ?? -1;
     if (to >= 0) select({ side: chosen.side, span: to });
     else frame.say(back ? "It receives nothing from another stage." : "No other stage receives from it.");
   }
@@ -363,7 +363,7 @@ function render({ model, el }) {
       tip.hidden = !at;
       if (!at) return;
       const side = sides[place];
-      const lines = at.span != null ? actionLines(side, at.span, state.controls, place === 0 ? run() : null) : holeLines(side, side.holes[at.hole], state.controls);
+      const lines = at.span != null ? actionLines(side, at.span, place === 0 ? run() : null) : holeLines(side, side.holes[at.hole]);
       tip.replaceChildren(...lines.map((line, i) => h(i ? "div" : "strong", {}, line)));
       const box = plot.getBoundingClientRect();
       tip.style.left = `${clamp(event.clientX - box.left + 14, 0, Math.max(box.width - tip.offsetWidth - 4, 0))}px`;
@@ -492,7 +492,7 @@ function render({ model, el }) {
     const focused = details.contains(document.activeElement);
     details.replaceChildren(h("strong", {}, title), ...lines.map((line) => h("p", {}, line)),
       to >= 0 ? h("p", {}, link(to, `go to ${nameOf(side, to)}`)) : "",
-      ...(chosen.span >= 0 ? receiversOf(side, chosen.span).map((i) => h("p", {}, link(i, `its result goes to ${nameOf(side, i)}`))) : []));
+      ...(chosen.span >= 0 ? receivers(side, chosen.span).map((i) => h("p", {}, link(i, `its result goes to ${nameOf(side, i)}`))) : []));
     if (focused) root.focus({ preventScroll: true });
   }
 

@@ -72,8 +72,14 @@ export function awaited(side, { next }) {
   const both = side.half[next] ? [next, next + 1] : [next];
   const wanted = both.filter((i) => side.source[i] >= 0);
   if (!wanted.length) return { action: next, source: -1 };
-  const last = wanted.reduce((best, i) => (side.end[side.source[i]] > side.end[side.source[best]] ? i : best));
+  const last = wanted.reduce((best, i) => (arrival(side, i) > arrival(side, best) ? i : best));
   return { action: last, source: side.source[last] };
+}
+
+/** When what span i receives is there. */
+export function arrival(side, i) {
+  const from = side.source[i];
+  return side.end[from] + (side.rank[from] === side.rank[i] ? 0 : side.latency);
 }
 
 /** The spans that receive from span i. */

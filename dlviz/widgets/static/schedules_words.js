@@ -1,6 +1,6 @@
 // A schedule in words: an action, a gap and what it waits for, a side, a run; for hover, panels and listeners.
 import { digits, seconds } from "./base.js";
-import { awaited, nameOf, receivers } from "./schedules_list.js";
+import { arrival, awaited, nameOf, receivers } from "./schedules_list.js";
 
 const DOES = { F: "forward", B: "backward", I: "gradient of the input", W: "gradient of the weights" };
 
@@ -10,7 +10,7 @@ export function words(name) {
 }
 
 /** An action in lines, the first its name. */
-export function actionLines(side, i, controls, run) {
+export function actionLines(side, i, run) {
   const { rank, stage, microbatch, kind, start, end } = side;
   const chunk = side.chunks > 1 ? `, chunk ${side.chunk[stage[i]]}` : "";
   const lines = [
@@ -19,7 +19,7 @@ export function actionLines(side, i, controls, run) {
     `rank ${rank[i]}${chunk}: ${seconds(start[i])} to ${seconds(end[i])}, takes ${seconds(end[i] - start[i])}`,
   ];
   const from = side.source[i];
-  if (from >= 0) lines.push(`receives from ${nameOf(side, from)} of rank ${rank[from]}, there at ${seconds(arrival(side, i, from, controls))}`);
+  if (from >= 0) lines.push(`receives from ${nameOf(side, from)} of rank ${rank[from]}, there at ${seconds(arrival(side, i))}`);
   if (side.half[i]) lines.push(`at the same time as ${nameOf(side, side.half[i] === 1 ? i + 1 : i - 1)}`);
   if (side.path.includes(i)) lines.push("on the critical path: later here is later for all");
   if (run?.start?.[i] != null) {
@@ -33,12 +33,8 @@ function gap(by) {
   return `ends ${seconds(Math.abs(by))} ${by < 0 ? "earlier" : "later"} than predicted`;
 }
 
-function arrival(side, i, from, { latency }) {
-  return side.end[from] + (side.rank[from] === side.rank[i] ? 0 : latency);
-}
-
 /** A gap in lines: nothing left, or what its rank waits for. */
-export function holeLines(side, hole, controls) {
+export function holeLines(side, hole) {
   const lines = ["idle", `rank ${hole.rank}: ${seconds(hole.to - hole.from)}, from ${seconds(hole.from)} to ${seconds(hole.to)}`];
   if (hole.next < 0) return [...lines, "nothing left to do until the last rank is done"];
   const { action, source } = awaited(side, hole);
@@ -46,7 +42,7 @@ export function holeLines(side, hole, controls) {
   const begun = hole.from === 0 ? "it has not begun: " : "";
   const ends = side.end[source];
   lines.push(`${begun}its next action ${nameOf(side, action)} waits for ${nameOf(side, source)} of rank ${side.rank[source]}, which ends at ${seconds(ends)}`);
-  if (arrival(side, action, source, controls) > ends) lines.push(`and takes ${seconds(controls.latency)} to get here`);
+  if (arrival(side, action) > ends) lines.push(`and takes ${seconds(side.latency)} to get here`);
   return lines;
 }
 
@@ -54,10 +50,6 @@ export function holeLines(side, hole, controls) {
 export function causeOf(side, i, last = false) {
   if (i < 0) return -1;
   return last ? awaited(side, { next: i })?.source ?? -1 : side.source[i];
-}
-
-export function receiversOf(side, i) {
-  return receivers(side, i);
 }
 
 /** A side in a sentence. */
