@@ -591,6 +591,7 @@ def test_csv_of_a_part_comes_back_with_its_empty_rows():
         ("1F0\n0F0,0B0", "rank 1 stops before its action 1|never ran|rank"),
         ("0B0,0F0\n1F0,1B0", "it needs 0F0"),
         ("0F0\n0F1", "a stage lives on one rank"),
+        ("0F0,0F999999999\n1F0", "too many to draw"),
     ],
 )
 def test_csv_that_is_no_schedule_is_refused_in_one_sentence(text, words):
@@ -604,6 +605,8 @@ def test_csv_that_is_no_schedule_is_refused_in_one_sentence(text, words):
         ({"microbatches": 0}, "microbatches=0"),
         ({"limit": 0}, "limit=0"),
         ({"limit": 1.5}, "limit=1.5"),
+        ({"limit": "many"}, "limit='many'"),
+        ({"microbatches": 513}, "their product may be 1024 at most"),
         ({"backward": "both"}, "backward='both'"),
         ({"stage_rank": (0, 2)}, "each of the ranks 0 to 2"),
         ({"stage_rank": ()}, "each of the ranks"),

@@ -90,7 +90,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     Object.entries(BACKWARDS).map(([value, words]) => h("option", { value }, words)));
   const limit = h("input", {
     type: "text", inputmode: "numeric", size: 3, placeholder: "none", "aria-label": "microbatches a rank may hold at most",
-    onchange: () => send({ do: "set", limit: limit.value.trim() === "" ? null : Number(limit.value) }),
+    onchange: () => send({ do: "set", limit: limit.value.trim() ? numberIn(limit.value.trim()) : null }),
   });
   const overlaps = toggle("F&B", "offer a forward and a backward at the same time", false, (on) => state.overlaps !== on && send({ do: "set", overlaps: on }));
   const hue = toggle("colour by chunk", "colour by chunk, not by microbatch", false, () => draw());
@@ -327,6 +327,8 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     if (key === "Tab" || event.altKey) return;
     if (target.matches("input, textarea, select")) return;
     if (target.closest("button, summary") && ["Enter", " "].includes(key)) return;
+    pointer = null; // words are for what the keys are at, wherever the pointer was left
+    pointed = {};
     if (event.ctrlKey || event.metaKey) {
       if (key.toLowerCase() !== "z") return;
       send({ do: event.shiftKey ? "redo" : "undo" });
@@ -560,6 +562,11 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       model.off("change:board", answered);
     },
   };
+}
+
+/** A whole number that was typed; other text as it is, for the kernel to refuse in words. */
+function numberIn(typed) {
+  return /^\d{1,9}$/.test(typed) ? Number(typed) : typed;
 }
 
 function pickPart({ stage, kind, microbatch }) {

@@ -18,7 +18,7 @@ export function paintBoard({ grid, names, list, layout, colors, hues, prefix, cu
     ...ground(list, layout, colors),
     ...list.idle.map((area) => idleOf(area, colors, prefix)),
     ...list.ghosts.shown.map((ghost) => ghostOf(ghost, colors, is(advised, ghost.ghost))),
-    ...list.ghosts.more.map(({ x, y, width, height, count }) => text(x + width - 3, y + height - 5, `+${count}`, colors.faint, "end", 9)),
+    ...list.ghosts.more.map(({ x, y, width, height, count }) => text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10)),
     ...list.cells.map((cell) => cellOf(cell, hues, colors, prefix, { chosen: is(chosen, cell.cell), faded: is(faded, cell.cell) })),
     s("rect", { class: "dlv-boardcursor", x: cursor.x + 1, y: cursor.y - 2, width: cursor.width - 2, height: cursor.height + 4, fill: "none", stroke: colors.ink, "stroke-width": 2, rx: 3 }),
     ...(brush ? [s("g", { class: "dlv-boardbrush" },
