@@ -505,13 +505,14 @@ def test_the_moves_are_those_of_the_rank_that_may_go_on_first_and_the_worse_one_
     assert found[0].way and found[1].way
 
 
-def test_a_good_move_is_to_do_as_the_zoo_where_no_greedy_order_is_as_good():
-    """The moves of 1F1B, which leaves a rank idle by choice to hold less, end where it does."""
-    drawing = drawn(make("1f1b", 4, 8), Costs(), limit=4)
-    half = Drawing(drawing.pipeline, tuple(one for one in drawing.placed if one.slot < 12))
-    while found := moves(half):
-        half = half.place(*found[0].placed)
-    assert half.score.slots == drawing.score.slots and half.faults == []
+def test_a_good_move_is_to_do_as_the_zoo_where_whoever_can_start_first_gets_stuck():
+    """ZB-V within its own memory, which a forward too early fills for good."""
+    known = drawn(make("zbv", 2, 4), Costs(latency=1.0), limit=4)
+    drawing = known.cleared()
+    while found := moves(drawing):
+        assert found[0].end is not None and found[0].end <= known.end
+        drawing = drawing.place(*found[0].placed)
+    assert drawing.complete and drawing.end == known.end and drawing.faults == []
 
 
 def test_no_move_is_named_while_a_rule_is_broken_or_nothing_is_left():
