@@ -32,6 +32,7 @@ from dlviz.schedules.schedule import Schedule
 
 BACKWARDS = {"whole": "FB", "split": "FIW", "either": "FBIW", "none": "F"}
 LONGEST = 60  # slots of an action
+LARGEST = 1024  # visits of a microbatch to a stage
 NEVER = math.inf
 _LISTED = 3  # actions in a sentence
 
@@ -74,6 +75,11 @@ class Pipeline:
             raise ValueError(
                 f"stage_rank={self.stage_rank}: each of the ranks 0 to {self.ranks - 1} has to "
                 "have a stage."
+            )
+        if self.stages * self.microbatches > LARGEST:
+            raise ValueError(
+                f"{self.stages} stages and microbatches={self.microbatches} are too many to draw: "
+                f"their product may be {LARGEST} at most."
             )
         _ = self.slot
 

@@ -505,13 +505,14 @@ def test_the_moves_are_those_of_the_rank_that_may_go_on_first_and_the_worse_one_
     assert found[0].way and found[1].way
 
 
-def test_a_good_move_is_to_do_as_the_zoo_where_no_greedy_order_is_as_good():
-    """The moves of 1F1B, which leaves a rank idle by choice to hold less, end where it does."""
-    drawing = drawn(make("1f1b", 4, 8), Costs(), limit=4)
-    half = Drawing(drawing.pipeline, tuple(one for one in drawing.placed if one.slot < 12))
-    while found := moves(half):
-        half = half.place(*found[0].placed)
-    assert half.score.slots == drawing.score.slots and half.faults == []
+def test_a_good_move_is_to_do_as_the_zoo_where_whoever_can_start_first_gets_stuck():
+    """ZB-V within its own memory, which a forward too early fills for good."""
+    known = drawn(make("zbv", 2, 4), Costs(latency=1.0), limit=4)
+    drawing = known.cleared()
+    while found := moves(drawing):
+        assert found[0].end is not None and found[0].end <= known.end
+        drawing = drawing.place(*found[0].placed)
+    assert drawing.complete and drawing.end == known.end and drawing.faults == []
 
 
 def test_no_move_is_named_while_a_rule_is_broken_or_nothing_is_left():
@@ -591,6 +592,7 @@ def test_csv_of_a_part_comes_back_with_its_empty_rows():
         ("1F0\n0F0,0B0", "rank 1 stops before its action 1|never ran|rank"),
         ("0B0,0F0\n1F0,1B0", "it needs 0F0"),
         ("0F0\n0F1", "a stage lives on one rank"),
+        ("0F0,0F999999999\n1F0", "too many to draw"),
     ],
 )
 def test_csv_that_is_no_schedule_is_refused_in_one_sentence(text, words):
@@ -604,6 +606,8 @@ def test_csv_that_is_no_schedule_is_refused_in_one_sentence(text, words):
         ({"microbatches": 0}, "microbatches=0"),
         ({"limit": 0}, "limit=0"),
         ({"limit": 1.5}, "limit=1.5"),
+        ({"limit": "many"}, "limit='many'"),
+        ({"microbatches": 513}, "their product may be 1024 at most"),
         ({"backward": "both"}, "backward='both'"),
         ({"stage_rank": (0, 2)}, "each of the ranks 0 to 2"),
         ({"stage_rank": ()}, "each of the ranks"),

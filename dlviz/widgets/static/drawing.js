@@ -2,7 +2,7 @@
 //
 // The kernel says what a drawing means; here it is shown, and each gesture is drawn at once and sent.
 import { clamp, h, oncePerPicture, s, write } from "./base.js";
-import { boxAt, drawList, foreseen, halvesOf, hit, layoutOf, nextOn, pick, sameAs, slotAt, slotsOf, thingAt, turned } from "./drawing_list.js";
+import { boxAt, drawList, foreseen, halvesOf, hit, layoutOf, nameOf, nextOn, pick, sameAs, slotAt, slotsOf, thingAt, turned } from "./drawing_list.js";
 import { paintBoard, sampleOf, savedBoard } from "./drawing_paint.js";
 import { button, toggle } from "./stage.js";
 
@@ -52,6 +52,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   let pointed = {};
   let hovered = false; // whether it went to another thing since `note` came up
   let note = ""; // what was last asked for, until the next gesture
+  let grave = false; // whether that is a fault
   let looked = false; // whether the reader moved the cursor since
 
   // The picture
@@ -89,7 +90,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     Object.entries(BACKWARDS).map(([value, words]) => h("option", { value }, words)));
   const limit = h("input", {
     type: "text", inputmode: "numeric", size: 3, placeholder: "none", "aria-label": "microbatches a rank may hold at most",
-    onchange: () => send({ do: "set", limit: limit.value.trim() === "" ? null : Number(limit.value) }),
+    onchange: () => send({ do: "set", limit: limit.value.trim() ? numberIn(limit.value.trim()) : null }),
   });
   const overlaps = toggle("F&B", "offer a forward and a backward at the same time", false, (on) => state.overlaps !== on && send({ do: "set", overlaps: on }));
   const hue = toggle("colour by chunk", "colour by chunk, not by microbatch", false, () => draw());
@@ -150,14 +151,14 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function tell(asked) {
     const at = asked.do === "place" ? asked : asked.do === "move" ? { ...asked.from, rank: asked.rank, slot: asked.slot } : null;
     const cell = at && state.cells.find(sameAs(at));
-    if (state.said) remark(state.said);
+    if (state.said) remark(state.said, true);
     else if (asked.do === "advise" && state.advice) {
       remark(state.advice.words);
       if (state.advice.move) {
         brush = state.advice.move.action;
         cursor = { rank: state.advice.move.rank, slot: state.advice.move.slot };
       }
-    } else if (cell?.faults.length) remark(cell.faults.join(" "));
+    } else if (cell?.faults.length) remark(cell.faults.join(" "), true);
     const words = { place: cell && `${asked.action} placed`, move: cell && `${cell.action} moved`, remove: asked.from && `${asked.from.action} removed` }[asked.do];
     say(note || `${words ?? asked.do}. ${state.verdict}`);
   }
@@ -226,7 +227,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   }
 
   function checked() {
-    remark(state.verdict);
+    remark(state.verdict, !state.legal);
     const wrong = state.cells.find(({ faults }) => faults.length);
     if (wrong) {
       cursor = { rank: wrong.rank, slot: wrong.slot };
@@ -326,6 +327,8 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     if (key === "Tab" || event.altKey) return;
     if (target.matches("input, textarea, select")) return;
     if (target.closest("button, summary") && ["Enter", " "].includes(key)) return;
+    pointer = null; // words are for what the keys are at, wherever the pointer was left
+    pointed = {};
     if (event.ctrlKey || event.metaKey) {
       if (key.toLowerCase() !== "z") return;
       send({ do: event.shiftKey ? "redo" : "undo" });
@@ -424,8 +427,9 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     drawTold();
   }
 
-  function remark(words) {
+  function remark(words, wrong = false) {
     note = words;
+    grave = wrong;
     hovered = false;
   }
 
@@ -446,7 +450,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     const spot = moving?.target ?? cursor;
     paintBoard({ grid, names, list, layout, colors, hues: state.hues, prefix,
       cursor: boxAt(layout, cursor),
-      brush: moving?.target || (brush && live) ? { ...boxAt(layout, spot, slotsOf(state, action)), label: action } : null,
+      brush: moving?.target || (brush && live) ? { ...boxAt(layout, spot, slotsOf(state, action)), label: nameOf({ action, parts: halvesOf(state, action) ?? [] }) } : null,
       chosen, faded: moving?.piece ?? null,
       advised: state.advice?.move ?? null,
     });
@@ -459,7 +463,8 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function drawTold() {
     const words = (!hovered && note) || wordsOf(pointed) || note || (looked ? wordsOf(thingAt(state, cursor)) : "") || state.verdict;
     write(told, words);
-    told.classList.toggle("dlv-boardwrong", Boolean(state.said && words === state.said) || (pointed.cell ?? {}).faults?.length > 0 || (!state.legal && words === note));
+    const thing = words === note ? {} : pointed.cell ?? (looked ? thingAt(state, cursor).cell : null) ?? {};
+    told.classList.toggle("dlv-boardwrong", words === note ? grave : thing.faults?.length > 0 || (words === state.verdict && !state.legal));
   }
 
   /** What is said of a thing on the grid. */
@@ -480,8 +485,8 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function drawControls(shown) {
     const next = nextOn(state, cursor.rank);
     const shownChips = next.map((ghost) => {
-      const chip = h("button", { type: "button", "aria-pressed": String(brush === ghost.action), "aria-label": `choose ${ghost.action}`, title: `${ghost.action}, from slot ${ghost.slot} on`, onclick: (event) => event.detail === 0 && choose(brush === ghost.action ? null : ghost.action) },
-        sampleOf(ghost.parts[0], state.hues, hueOf(), colors, `${prefix}chip`), ghost.action);
+      const chip = h("button", { type: "button", "aria-pressed": String(brush === ghost.action), "aria-label": `choose ${nameOf(ghost)}`, title: `${ghost.action}, from slot ${ghost.slot} on`, onclick: (event) => event.detail === 0 && choose(brush === ghost.action ? null : ghost.action) },
+        sampleOf(ghost.parts[0], state.hues, hueOf(), colors, `${prefix}chip`), nameOf(ghost));
       chip.addEventListener("pointerdown", (event) => event.button === 0 && begin(event, chip, { piece: ghost, chip: ghost, held: 0 }));
       return chip;
     });
@@ -557,6 +562,11 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       model.off("change:board", answered);
     },
   };
+}
+
+/** A whole number that was typed; other text as it is, for the kernel to refuse in words. */
+function numberIn(typed) {
+  return /^\d{1,9}$/.test(typed) ? Number(typed) : typed;
 }
 
 function pickPart({ stage, kind, microbatch }) {

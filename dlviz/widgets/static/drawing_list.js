@@ -6,7 +6,7 @@ const ROW = 44; // a row's height
 const TOP = 22; // of the slots' numbers
 const NARROWEST = 26; // pixels of the shortest action
 const WIDEST = 44;
-const STRIPS = 4; // ghosts on top of each other in one row
+const STRIPS = 3; // ghosts on top of each other in one row
 const LIFT = 9; // pixels by which what breaks a rule stands out of its row
 const LETTER = 7.4; // pixels of a letter
 const ACTION = /^(\d+)([FBIW])(\d+)$/;
@@ -30,8 +30,8 @@ export function slotAt(layout, x, y) {
 /** All that is drawn; `look` is {hue: "microbatch" or "chunk", ghosts: whether they are shown}. */
 export function drawList(state, layout, look) {
   const box = ({ rank, slot, slots }) => ({ x: slot * layout.slot, y: TOP + rank * PITCH, width: slots * layout.slot, height: ROW });
-  const full = state.cells.every((cell) => cell.parts.every((part) => fits(nameOf(part), cell.slots * layout.slot)));
-  const own = { hue: look.hue, hues: state.hues.length, name: full ? nameOf : shortName };
+  const full = state.cells.every((cell) => cell.parts.every((part) => fits(longName(part), cell.slots * layout.slot)));
+  const own = { hue: look.hue, hues: state.hues.length, name: full ? longName : shortName };
   const idle = state.idle.map((area, index) => ({ ...box({ ...area, slot: area.start, slots: area.end - area.start }), area, index }));
   const cells = state.cells.map((cell) => {
     const whole = box(cell);
@@ -145,6 +145,11 @@ export function turned(state, action, by) {
   return `${own.stage}${own.kind}${all[place]}`;
 }
 
+/** An action in a few letters: its text, or of an overlap its halves. */
+export function nameOf({ action, parts }) {
+  return parts.length > 1 ? parts.map(longName).join("&") : action;
+}
+
 /** The ghosts of a rank that lead, those that may start first in front: the palette. */
 export function nextOn(state, rank) {
   return state.ghosts.filter((ghost) => ghost.lead && ghost.rank === rank).sort((one, other) => one.slot - other.slot);
@@ -164,7 +169,7 @@ function fits(text, width) {
   return text.length * LETTER + 3 <= width;
 }
 
-function nameOf({ stage, kind, microbatch }) {
+function longName({ stage, kind, microbatch }) {
   return `${stage}${kind}${microbatch}`;
 }
 
@@ -193,7 +198,7 @@ function ghostsOf(state, box, { name }) {
         const whole = box(ghost);
         const height = whole.height / many;
         const part = { ...whole, y: whole.y + lane * height, height };
-        shown.push({ ...part, ghost, label: ghost.parts.map(ghost.parts.length > 1 ? shortName : name).join(" ") });
+        shown.push({ ...part, ghost, label: ghost.parts.map(ghost.parts.length > 1 ? shortName : name).join("&") });
       }
       const hidden = placed.filter((one) => one.lane >= many);
       if (hidden.length) more.push({ ...box(hidden[0].ghost), count: hidden.length });

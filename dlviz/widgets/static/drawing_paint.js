@@ -18,12 +18,12 @@ export function paintBoard({ grid, names, list, layout, colors, hues, prefix, cu
     ...ground(list, layout, colors),
     ...list.idle.map((area) => idleOf(area, colors, prefix)),
     ...list.ghosts.shown.map((ghost) => ghostOf(ghost, colors, is(advised, ghost.ghost))),
-    ...list.ghosts.more.map(({ x, y, width, height, count }) => text(x + width - 3, y + height - 5, `+${count}`, colors.faint, "end", 9)),
+    ...list.ghosts.more.map(({ x, y, width, height, count }) => text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10)),
     ...list.cells.map((cell) => cellOf(cell, hues, colors, prefix, { chosen: is(chosen, cell.cell), faded: is(faded, cell.cell) })),
     s("rect", { class: "dlv-boardcursor", x: cursor.x + 1, y: cursor.y - 2, width: cursor.width - 2, height: cursor.height + 4, fill: "none", stroke: colors.ink, "stroke-width": 2, rx: 3 }),
     ...(brush ? [s("g", { class: "dlv-boardbrush" },
       s("rect", { x: brush.x + 1, y: brush.y + 1, width: brush.width - 2, height: brush.height - 2, fill: colors.paper, "fill-opacity": 0.6, stroke: "#0072B2", "stroke-width": 2.4, "stroke-dasharray": "2 2", rx: 3 }),
-      text(brush.x + brush.width / 2, brush.y + brush.height / 2, brush.label.length > 9 ? "F&B" : brush.label, colors.ink))] : []),
+      text(brush.x + brush.width / 2, brush.y + brush.height / 2, brush.label, colors.ink))] : []),
   );
 }
 
@@ -105,8 +105,8 @@ function idleOf({ x, y, width, height, area }, colors, prefix) {
 
 function ghostOf({ x, y, width, height, label, ghost }, colors, advised) {
   return s("g", { class: "dlv-boardghost dlv-boardpiece", "data-action": ghost.action },
-    s("rect", { x: x + 1.5, y: y + 1, width: width - 3, height: height - 2, rx: 3, fill: colors.paper, "fill-opacity": 0.55, stroke: advised ? "#0072B2" : colors.faint, "stroke-width": advised ? 3 : 1.4, "stroke-dasharray": "4 3" }),
-    text(x + width / 2, y + height / 2, label, colors.ink, "middle", height < 14 ? 9 : 11));
+    s("rect", { x: x + 1.5, y: y + 1, width: width - 3, height: height - 2, rx: 3, fill: colors.paper, "fill-opacity": 0.8, stroke: advised ? "#0072B2" : colors.faint, "stroke-width": advised ? 3 : 1.4, "stroke-dasharray": "4 3" }),
+    text(x + width / 2, y + height / 2, label, colors.ink, "middle", height < 16 ? 10 : 11));
 }
 
 function cellOf({ x, y, width, height, parts, cell, faulty, pending }, hues, colors, prefix, { chosen, faded }) {
