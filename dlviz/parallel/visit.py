@@ -78,11 +78,13 @@ class Visit:
         self._path, weighted = _path(root, self._starts)
         for node in self._path:
             self._restrict(node, self._path.__contains__)
-        inputs = []
+        inputs: list[GradientEdge] = []
         if self._wanted and self.leaf is not None:
             inputs = [get_gradient_edge(self.leaf)]
+        if not (sought := [*inputs, *weighted]):
+            return None
         found = torch.autograd.grad(
-            [root], [*inputs, *weighted], [gradient], retain_graph=True, allow_unused=True
+            [root], sought, [gradient], retain_graph=True, allow_unused=True
         )
         for edge, arrived in zip(weighted, found[len(inputs) :], strict=True):
             if arrived is not None:
