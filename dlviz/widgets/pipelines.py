@@ -18,8 +18,8 @@ from dlviz.schedules.drawing import Drawing, Pipeline, drawn, laid_out
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
-from dlviz.viz import text
-from dlviz.widgets.view import column
+from dlviz.viz import palette, text
+from dlviz.widgets.view import column, styled
 
 DRAWN = "drawn"  # the name of the schedule on the board
 SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
@@ -168,6 +168,14 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "kind": "".join(map(LETTERS.__getitem__, spans.kind.tolist())),
         "stage": column(spans.stage),
         "microbatch": column(spans.microbatch),
+        "shades": {
+            letter: [
+                styled(palette.shade(palette.style(kind), chunk, schedule.chunks))
+                for chunk in range(schedule.chunks)
+            ]
+            for kind, letter in LETTERS.items()
+            if kind in spans.kind
+        },
         "start": column(np.round(spans.start, digits)),
         "length": column(np.round(spans.end - spans.start, digits)),
         "half": column(halves_of(spans)),

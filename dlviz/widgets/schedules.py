@@ -154,11 +154,11 @@ class ScheduleExplorer(View):
         return {**super().kept(), **self._now, **told}
 
     def picture(self) -> Figure:
-        """The timeline of the schedule."""
+        """The timeline of the schedule, with its critical path."""
         from dlviz.viz.print import timeline
 
         theme = "dark" if self.theme == "dark" else "light"
-        return timeline(self.trace, theme=theme, title=self._title())
+        return timeline(self.trace, critical=True, theme=theme, title=self._title())
 
     def _changed(self, change: Any) -> None:
         new = {name: getattr(self, name) for name in CONTROLS}

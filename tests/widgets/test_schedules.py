@@ -10,8 +10,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from dlviz import Costs, metrics, schedules, simulate
+from dlviz.viz import palette
 from dlviz.widgets import ScheduleExplorer
 from dlviz.widgets.pipelines import FORMULAS, SIZES
+from dlviz.widgets.view import styled
 
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 HALF = Costs(0.5, None, 0.5, 0.5)
@@ -90,6 +92,15 @@ def test_chunks_share_the_costs_of_a_rank_so_that_schedules_compare():
     assert second["busy"] == pytest.approx([24.0] * 4)
     assert first["makespan"] == pytest.approx(24 + 3 * 3 / 4)
     assert second["makespan"] == pytest.approx(24 + 3 * 3)
+
+
+def test_chunks_have_the_shades_of_the_timeline_and_the_first_the_kinds_own():
+    (side,) = state(ScheduleExplorer("interleaved_zb", 2, 4, chunks=3))["sides"]
+    assert side["chunk"] == [0, 0, 1, 1, 2, 2] and [*side["shades"]] == ["F", "I", "W"]
+    for kind, letter in LETTERS.items():
+        for chunk, style in enumerate(side["shades"].get(letter, [])):
+            assert style == styled(palette.shade(palette.style(kind), chunk, 3))
+    assert len({style["color"] for style in side["shades"]["F"]}) == 3
 
 
 @pytest.mark.parametrize("name", [*FORMULAS])

@@ -209,12 +209,6 @@ def test_the_chart_places_what_was_simulated_on_its_formula():
         assert box["left"] <= x <= box["right"] and box["top"] <= y <= box["bottom"]
 
 
-def test_chunks_have_shades_and_the_first_the_colour_itself():
-    code = "return v[0].map(([chunk, chunks]) => m.shade('#56B4E9', chunk, chunks));"
-    found = run("schedules_list.js", code, [[0, 4], [1, 4], [2, 4], [3, 4], [1, 2]])
-    assert found[0] == "#56B4E9" and len({*found[:4]}) == 4 and found[3] == found[4]
-
-
 ASKED = """
     const sent = [];
     const traits = { a: 1, b: 1, runs: 0 };

@@ -217,11 +217,3 @@ export function chartOf({ over, lines, formulas }, points, width, height) {
       .filter((_, i) => most <= 0.5 || i % 2 === 0).map((value) => ({ value, at: y(value) })),
   };
 }
-
-/** A colour, lighter the later the chunk: of several chunks each has its own shade. */
-export function shade(color, chunk, chunks) {
-  if (!chunk) return color;
-  const share = 0.62 * (chunk / Math.max(chunks - 1, 1));
-  const parts = [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16));
-  return `#${parts.map((part) => Math.round(part + (255 - part) * share).toString(16).padStart(2, "0")).join("")}`;
-}

@@ -1,23 +1,19 @@
 // Paints the timeline of a schedule: bars, gaps, what was measured, the critical path.
 import { fill, sized } from "./paint.js";
-import { shade } from "./schedules_list.js";
 
 export const AXIS = 20; // pixels above the rows
 export const GUTTER = 58; // pixels left of them
 export const KINDS = { F: "forward", B: "backward", I: "backward_input", W: "backward_weight" };
 
-/** The fills of all kinds and chunks, for one canvas. */
+/** The fills that a canvas has made so far, by style. */
 export function fillsOf(context, look) {
   const known = new Map();
-  const of = (kind, chunk, chunks) => {
-    const key = `${kind}${chunk}/${chunks}`;
-    if (!known.has(key)) {
-      const style = look.kinds[KINDS[kind]];
-      known.set(key, fill(context, { ...style, color: shade(style.color, chunk, chunks) }));
-    }
+  const of = (style) => {
+    const key = `${style.color}${style.pattern}`;
+    if (!known.has(key)) known.set(key, fill(context, style));
     return known.get(key);
   };
-  return { of, idle: fill(context, look.kinds.idle), edges: look.kinds };
+  return { of, idle: fill(context, look.kinds.idle) };
 }
 
 /** `chosen` has the spans and the hole that are selected and pointed at, -1 for none. */
@@ -52,14 +48,14 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
   context.fillStyle = fills.idle;
   for (const box of list.holes) context.fillRect(box.x, box.y, box.width, box.height);
   context.globalAlpha = 1;
+  const styleOf = (span) => side.shades[side.kind[span]][side.chunk[side.stage[span]]];
   for (const bars of [list.bars, list.measured]) {
     for (let i = 0; i < bars.length; i += 5) {
-      const span = bars[i + 4];
-      const kind = side.kind[span];
-      context.fillStyle = fills.of(kind, side.chunk[side.stage[span]], side.chunks);
+      const style = styleOf(bars[i + 4]);
+      context.fillStyle = fills.of(style);
       context.fillRect(bars[i], bars[i + 1], bars[i + 2], bars[i + 3]);
       if (bars[i + 2] > 3) {
-        context.fillStyle = fills.edges[KINDS[kind]].edge;
+        context.fillStyle = style.edge;
         context.fillRect(bars[i] + bars[i + 2] - 0.7, bars[i + 1], 0.7, bars[i + 3]);
       }
     }
@@ -67,8 +63,7 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
   path(context, list.path, colors);
   context.textAlign = "center";
   for (const label of list.labels) {
-    const { ink } = fills.edges[KINDS[side.kind[label.span]]];
-    context.fillStyle = ink;
+    context.fillStyle = styleOf(label.span).ink;
     context.fillText(label.text, label.x, label.y + 0.5);
   }
   outline(context, [list.bars, list.measured], chosen.hover, colors, 1.5);
