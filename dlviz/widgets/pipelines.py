@@ -82,7 +82,9 @@ def costs_of(stage_rank: tuple[int, ...], values: dict[str, Any]) -> Costs:
             raise ValueError(f"slow_stage={slowed} is none of the stages, 0 to {last}.")
         factors = np.full(last + 1, factors)
         factors[slowed] *= values["slow"]
-    times = {name: None if values[name] is None else values[name] * factors for name in COSTS}
+    times: dict[str, Any] = {
+        name: None if values[name] is None else values[name] * factors for name in COSTS
+    }
     return Costs(**times, latency=values["latency"])
 
 

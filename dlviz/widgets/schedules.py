@@ -50,15 +50,16 @@ CONTROLS = (
 class ScheduleExplorer(View):
     """Choose a schedule, its size and its costs; see its timeline, bubble and memory; run it.
 
-    `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board, which begins
-    with what `csv` holds; `beside` names a second one, "" none. `ranks`, `microbatches` and
-    `chunks` are its size; `chunks`, None for the schedule's own, matters to those that take any.
-    `forward`, `backward` (None: input + weight), `backward_input` and `backward_weight` are the
-    seconds that one microbatch takes on a rank, which a rank with v stages shares among them;
-    `latency` in s passes between ranks; `slow_stage` takes `slow` times as long. All may be set
-    later on; a value that cannot be is told in the widget and changes nothing else. `run()` does
-    what the button does. `trace` is what is predicted, `measured` the Trace of the last run, or
-    None. Raises ValueError where a first value cannot be.
+    `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board; `beside`
+    names a second one, "" none. A `csv` that is given is drawn on the board (and the trait is empty
+    again). `ranks`, `microbatches` and `chunks` are the size; `chunks`, None for the schedule's
+    own, matters to those that take any. `forward`, `backward` (None: input + weight),
+    `backward_input` and `backward_weight` are the seconds that one microbatch takes on a rank,
+    which a rank with v stages shares among them; `latency` in s passes between ranks; `slow_stage`
+    takes `slow` times as long. All may be set later on; a value that cannot be is told in the
+    widget and changes nothing else. `run()` does what the button does. `trace` is what is
+    predicted, `measured` the Trace of the last run, or None. Raises ValueError where a first value
+    cannot be.
     """
 
     module = "schedules"
@@ -113,7 +114,7 @@ class ScheduleExplorer(View):
         self.measured: Trace | None = None
         check(self._now)
         self._made, self.trace = predicted(NAMES[0] if schedule == DRAWN else schedule, self._now)
-        self._take(self._now, {**self._now, "csv": ""})
+        self._take(self._now, self._now)
         super().__init__(self.trace, self._told(), theme)
         self._tell(**self._now)
         self.settle()
@@ -170,35 +171,35 @@ class ScheduleExplorer(View):
             self._error = ""
         except ValueError as error:
             self._error = sentence(error)
-        given = new["csv"] != self._now["csv"]
-        self._refused = self._error if given else ""
+        self._refused = self._error if self.csv else ""
         self._answers += 1
         self._show()
-        if not self._error:
-            self._tell(**self._now)
-        elif given:  # the text stays in its box alone, and what was shown goes on
-            self._tell(csv=self._now["csv"])
+        self._tell(**({"csv": ""} if self._error else self._now))
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
         """Go on with other values of the controls. ValueError where they cannot be."""
-        given = new["csv"] and new["csv"] != before["csv"]
-        if given and new["beside"] != DRAWN:
+        if new["csv"] and new["beside"] != DRAWN:
             new["schedule"] = DRAWN
-        if DRAWN in (new["schedule"], new["beside"]):
-            drawing = self._board.drawing if self._board else None
-            if given:
-                drawing = board_of(new["csv"], new)
-            elif drawing is None or _sizing(new) != _sizing(before):
-                homes = drawing.pipeline.stage_rank if drawing else self._made.stage_rank
-                drawing = board_for(new, drawing, homes)
-            self._put(drawing)
-            new.update(_size(drawing))
         if new["schedule"] != DRAWN:
             self._made, self.trace = predicted(new["schedule"], new)
+        if DRAWN in (new["schedule"], new["beside"]):
+            self._put(board_of(new["csv"], new) if new["csv"] else self._drawing(new, before))
+            new.update(_size(self._board.drawing), csv="")
         self._now = new
         self._look()
         if {**new, "beside": ""} != {**before, "beside": ""}:
             self._run = self.measured = None
+
+    def _drawing(self, new: dict[str, Any], before: dict[str, Any]) -> Drawing:
+        """What the board shows by the controls: an empty grid where it is new or of another size,
+        else what is drawn, by the present costs."""
+        if self._board is None:
+            return board_for(new, None, self._made.stage_rank)
+        drawing = self._board.drawing
+        if all(new[name] == before[name] for name in SIZES):
+            new = {**new, **_size(drawing)}
+        found = board_for(new, drawing, drawing.pipeline.stage_rank)
+        return drawing if found.pipeline == drawing.pipeline else found
 
     def _put(self, drawing: Drawing) -> None:
         """Show another drawing on the board."""
@@ -296,8 +297,3 @@ def _size(drawing: Drawing) -> dict[str, int]:
     pipeline = drawing.pipeline
     chunks = max(map(pipeline.stage_rank.count, pipeline.stage_rank))
     return {"ranks": pipeline.ranks, "microbatches": pipeline.microbatches, "chunks": chunks}
-
-
-def _sizing(values: dict[str, Any]) -> list[Any]:
-    """What the grid of the board follows from."""
-    return [values[name] for name in CONTROLS if name not in ("schedule", "beside", "csv")]

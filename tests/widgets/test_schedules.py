@@ -307,11 +307,25 @@ def test_the_board_has_the_size_and_the_stages_of_what_was_shown_and_follows_the
     assert explorer.ranks == 3 and state(explorer)["controls"]["ranks"] == 3
 
 
-def test_other_costs_keep_what_is_drawn():
+def test_other_costs_keep_what_is_drawn_on_the_board_too():
     explorer = ScheduleExplorer("drawn", csv="0F0,0B0\n1F0,1B0\n")
     assert state(explorer)["sides"][0]["makespan"] == 6
     explorer.forward = 2.0
     assert state(explorer)["sides"][0]["makespan"] == 8
+    assert json.loads(explorer.board)["end"] * json.loads(explorer.board)["slot"] == 8
+
+
+def test_a_drawing_outlasts_a_look_at_another_schedule():
+    explorer = ScheduleExplorer("drawn", csv="0F0,0B0\n1F0,1B0\n")
+    explorer.schedule = "gpipe"
+    explorer.ranks, explorer.forward = 4, 3.0
+    explorer.schedule = "drawn"
+    assert explorer.ranks == 2 and state(explorer)["sides"][0]["kind"] == "FBFB"
+    assert state(explorer)["sides"][0]["makespan"] == 10
+    explorer.csv = "0F0,0B0\n"
+    assert state(explorer)["sides"][0]["kind"] == "FB" and explorer.csv == ""
+    explorer.csv = "0F0,0B0\n1F0,1B0\n"
+    assert state(explorer)["sides"][0]["kind"] == "FBFB"
 
 
 def test_what_goes_wrong_in_a_run_is_told_in_one_sentence():
@@ -332,7 +346,7 @@ def test_run_it_measures_trains_and_says_how_far_it_is_from_predicted(name):
     count = len(side["kind"])
     assert len(ran["start"]) == len(ran["length"]) == count and None not in ran["start"]
     ends = [a + b for a, b in zip(ran["start"], ran["length"], strict=True)]
-    assert max(ends) == pytest.approx(ran["seconds"]) == pytest.approx(side["makespan"], rel=0.3)
+    assert max(ends) == pytest.approx(ran["seconds"]) == pytest.approx(side["makespan"], rel=0.5)
     assert ran["ratio"] == pytest.approx(
         metrics.bubble_ratio(explorer.measured.only(step=1), "wall"), rel=1e-6
     )

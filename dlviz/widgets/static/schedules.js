@@ -125,14 +125,15 @@ function render({ model, el }) {
   charts.append(bubbleBox, memoryBox, table);
   const shared = h("textarea", { readonly: true, rows: 6, "aria-label": "the schedule as CSV", spellcheck: "false" });
   const given = h("textarea", { rows: 6, "aria-label": "a schedule of your own as CSV", spellcheck: "false", placeholder: "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1" });
+  const useButton = button("use it", "use this CSV", use);
   const refused = h("p", { class: "dlv-trouble", role: "alert" });
   const csvBox = h("div", { class: "dlv-pictures", hidden: true },
     h("div", { class: "dlv-chart" }, h("h4", {}, "The schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
-    h("div", { class: "dlv-chart" }, h("h4", {}, "Another one"), given, button("use it", "use this CSV", use), refused));
+    h("div", { class: "dlv-chart" }, h("h4", {}, "Another one"), given, useButton, refused));
   const boardBox = h("div", { class: "dlv-side", hidden: true });
   frame.body.append(costs, trouble, result, boardBox, ...plots.map(({ box }) => box), legend, h("div", { class: "dlv-panels" }, details), charts, csvBox, tableBox);
   if (!live) {
-    for (const control of [schedule, beside, start, drawButton, given, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
+    for (const control of [schedule, beside, start, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
   }
 
   /** What was typed: a number, nothing where that is allowed, else the text, for the kernel to refuse. */
@@ -161,6 +162,7 @@ function render({ model, el }) {
     now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.waiting };
     chosen = found(chosen);
     pointed = { ...NOTHING };
+    for (const { tip } of plots) tip.hidden = true; // what it told of has changed
     clearTimeout(pause);
     if (queue.settled() && !state.error) pause = setTimeout(want, PAUSE);
     draw();
@@ -199,8 +201,9 @@ function render({ model, el }) {
   const runnable = () => !sides[0].error && sides[0].ranks <= state.limits.run;
 
   function use() {
-    if (now.csv === given.value && live) queue.change("schedule", "drawn");
-    else choose("csv", given.value);
+    if (given.value.trim()) queue.change("csv", given.value);
+    else choose("schedule", "drawn");
+    root.dataset.asking = String(!queue.settled());
   }
 
   function copy() {
@@ -216,14 +219,15 @@ function render({ model, el }) {
   /** Shares what is selected with other widgets of the Trace that is shown now. */
   function follows() {
     if (selection?.trace === state.trace) return;
+    const first = selection == null;
     selection?.stop();
     selection = { trace: state.trace, ...sharedSelection(state.trace, model, ({ span }) => {
       if (span === undefined ? chosen.side === 1 : span === chosen.span && chosen.side === 0) return;
       chosen = span < sides[0].count ? { side: 0, span, hole: -1 } : { ...NOTHING };
       tell();
     }) };
-    if (chosen.side === 0) selection.choose(chosen.span < 0 ? {} : { span: chosen.span });
-    else selection.start();
+    if (first) selection.start();
+    else selection.choose(chosen.side === 0 && chosen.span >= 0 ? { span: chosen.span } : {});
   }
 
   function select(next, onBoard = false) {
