@@ -39,7 +39,6 @@ FORMULAS = {  # the bubble ratio of `metrics.bubble_formula`, in words
     "zbv": "(p−1)/6m",
     "inference": "(p−1)/m",
 }
-_NEEDED = {"F": 0, "B": 1, "I": 1, "W": -1}  # of which result a kind receives
 
 
 def check(values: dict[str, Any]) -> None:
@@ -160,6 +159,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     stages = np.arange(len(schedule.stage_rank))
     homes = np.array(schedule.stage_rank)
     busy = metrics.busy(trace)
+    letters = "".join(map(LETTERS.__getitem__, spans.kind.tolist()))
     return {
         "name": schedule.name,
         "ranks": schedule.ranks,
@@ -167,7 +167,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "chunks": schedule.chunks,
         "chunk": [int((homes[:stage] == homes[stage]).sum()) for stage in stages],
         "counts": np.bincount(spans.rank, minlength=schedule.ranks).tolist(),
-        "kind": "".join(map(LETTERS.__getitem__, spans.kind.tolist())),
+        "kind": letters,
         "stage": column(spans.stage),
         "microbatch": column(spans.microbatch),
         "shades": {
@@ -176,12 +176,12 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
                 for chunk in range(schedule.chunks)
             ]
             for kind, letter in LETTERS.items()
-            if kind in spans.kind
+            if letter in letters
         },
         "start": column(np.round(spans.start, digits)),
         "length": column(np.round(spans.end - spans.start, digits)),
         "half": column(halves_of(spans)),
-        "source": column(sources_of(spans, len(stages))),
+        "source": column(sources_of(spans, letters, len(stages))),
         "path": metrics.critical_path(trace).tolist(),
         "held": {
             "counts": np.bincount(memory.rank, minlength=schedule.ranks).tolist(),
@@ -204,19 +204,16 @@ def halves_of(spans: Table) -> np.ndarray:
     return np.where(second, 2, np.where(np.append(second[1:], False), 1, 0))
 
 
-def sources_of(spans: Table, stages: int) -> np.ndarray:
-    """Of each span the one (its row) whose result it receives from another stage, or -1."""
-    if not len(spans):
-        return np.zeros(0, int)
-    letter = np.array([LETTERS[kind] for kind in spans.kind.tolist()])
+def sources_of(spans: Table, letters: str, stages: int) -> np.ndarray:
+    """Of each span, whose kinds are `letters`, the one (its row) whose result it receives from
+    another stage, or -1."""
+    kind = np.array([*letters])
+    forward, weights = kind == "F", kind == "W"
     made = np.full((2, stages + 2, int(spans.microbatch.max()) + 1), -1)
-    for result, kinds in enumerate(("F", "BI")):
-        rows = np.flatnonzero(np.isin(letter, list(kinds)))
-        made[result, spans.stage[rows] + 1, spans.microbatch[rows]] = rows
-    result = np.array([_NEEDED[one] for one in letter])
-    step = np.array([RECEIVES_FROM[one] for one in letter])
-    received = made[np.maximum(result, 0), spans.stage + 1 + step, spans.microbatch]
-    return np.where(result < 0, -1, received)
+    for result, own in enumerate((forward, ~forward & ~weights)):
+        made[result, spans.stage[own] + 1, spans.microbatch[own]] = np.flatnonzero(own)
+    neighbour = spans.stage + 1 + np.where(forward, RECEIVES_FROM["F"], RECEIVES_FROM["B"])
+    return np.where(weights, -1, made[np.where(forward, 0, 1), neighbour, spans.microbatch])
 
 
 def chart(names: list[str], values: dict[str, Any]) -> dict[str, Any]:

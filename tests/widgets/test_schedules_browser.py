@@ -204,6 +204,7 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
     )
     shown = saved(explorer, viewport={"width": width, "height": 900})
     assert shown.root.get_attribute("data-theme") == theme
+    assert "A rank with v chunks spends 1/v" in shown.root.inner_text()
     for name in ("share the schedule as CSV", "show a table of all actions (t)"):
         shown.control(name).click()
     assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

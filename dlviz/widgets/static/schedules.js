@@ -25,6 +25,7 @@ const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const PAUSE = 250; // ms without a change until what takes longer is asked for
 const SAVED = "This page has no kernel: point at it, select, zoom and follow the critical path; controls and runs need one.";
+const SHARED = "A rank with v chunks spends 1/v of F, B, I and W on each: the same model, cut finer.";
 const NOTHING = { side: -1, span: -1, hole: -1 };
 
 function render({ model, el }) {
@@ -112,6 +113,7 @@ function render({ model, el }) {
 
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const result = h("p", { class: "dlv-result", role: "status" });
+  const about = h("p");
   const plots = [0, 1].map(plotOf);
   const legend = h("div", { class: "dlv-marks" });
   const details = h("div", { class: "dlv-panel dlv-chosenaction", role: "region", "aria-label": "selected action" });
@@ -131,7 +133,7 @@ function render({ model, el }) {
     h("div", { class: "dlv-chart" }, h("h4", {}, "The schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
     h("div", { class: "dlv-chart" }, h("h4", {}, "Another one"), given, useButton, refused));
   const boardBox = h("div", { class: "dlv-side", hidden: true });
-  frame.body.append(costs, trouble, result, boardBox, ...plots.map(({ box }) => box), legend, h("div", { class: "dlv-panels" }, details), charts, csvBox, tableBox);
+  frame.body.append(costs, trouble, result, about, boardBox, ...plots.map(({ box }) => box), legend, h("div", { class: "dlv-panels" }, details), charts, csvBox, tableBox);
   if (!live) {
     for (const control of [schedule, beside, start, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
   }
@@ -415,6 +417,7 @@ function render({ model, el }) {
     write(start, running ? "running …" : "▶ Run it");
     start.disabled = !live || running || state.error !== "" || !runnable();
     write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
+    write(about, drawable().some(({ chunks }) => chunks > 1) ? SHARED : "");
     drawBoard();
     drawPlots();
     drawLegend();
