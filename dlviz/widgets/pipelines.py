@@ -152,7 +152,8 @@ def formula(name: str, made: Schedule, values: dict[str, Any], microbatches: int
 def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict[str, Any]:
     """A simulated schedule as columns for the front end, in seconds; spans in the Trace's order,
     rank by rank."""
-    ratio = formula(schedule.name, schedule, values, schedule.microbatches)
+    microbatches = trace.meta["microbatches"]
+    ratio = formula(schedule.name, schedule, values, microbatches)
     spans, memory = trace.spans, trace.memory
     total = metrics.makespan(trace)
     digits = 8 - math.floor(math.log10(total))
@@ -163,7 +164,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     return {
         "name": schedule.name,
         "ranks": schedule.ranks,
-        "microbatches": schedule.microbatches,
+        "microbatches": microbatches,
         "chunks": schedule.chunks,
         "chunk": [int((homes[:stage] == homes[stage]).sum()) for stage in stages],
         "counts": np.bincount(spans.rank, minlength=schedule.ranks).tolist(),
