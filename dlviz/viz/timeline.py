@@ -87,6 +87,7 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
     for span in drawn.tolist() if path else ():
         hovers[span] += f"<br>on the critical path: {'yes' if span in on else 'no'}"
     length = plan.end - plan.start
+    middle = ((plan.top + plan.bottom) / 2).astype(np.float32 if len(drawn) > LABELLED else float)
     pixels = length / (plan.high - plan.low) * WIDE
     if len(drawn) > LABELLED:
         labels[pixels < 12 + 6.5 * np.array([len(label) for label in labels])] = ""
@@ -105,8 +106,8 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
                     orientation="h",
                     base=plan.start[here] / plan.size,
                     x=length[here] / plan.size,
-                    y=_rows(((plan.top + plan.bottom) / 2)[here]),
-                    width=_rows((plan.bottom - plan.top)[here]),
+                    y=middle[here],
+                    width=_heights((plan.bottom - plan.top)[here]),
                     marker=style.marker(),
                     text=labels[here],
                     textposition="inside",
@@ -119,11 +120,9 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
     return series
 
 
-def _rows(values: np.ndarray) -> Any:
-    """Heights in rows; those of many in as few bytes as show them, one where all are the same."""
-    if len(values) <= MANY:
-        return values
-    return values[0] if np.ptp(values) < 1e-9 else values.astype(np.float32)
+def _heights(values: np.ndarray) -> Any:
+    """The heights of bars; of many that are all alike one."""
+    return values[0] if len(values) > MANY and np.ptp(values) < 1e-9 else values
 
 
 def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:
