@@ -179,6 +179,14 @@ def test_a_click_on_an_action_selects_it_and_a_click_beside_it_deletes_nothing(o
     assert len(shown.cells()) == 2
 
 
+def test_delete_removes_what_was_placed_last_not_what_was_selected_before(opened):
+    shown = opened(placed(("0F0", 0, 0)))
+    shown.click_at(0, 0)
+    shown.click_at(1, 1)
+    shown.press("Delete")
+    assert shown.cells() == {"0F0": (0, 0)}
+
+
 def test_an_action_is_dragged_to_another_slot_and_off_the_grid_it_is_removed(opened):
     shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 4)))
     for _ in shown.drag((1, 4), (1, 2)):
@@ -542,15 +550,17 @@ def test_moving_by_key_scrolls_to_the_cursor(opened):
     assert cursor["x"] + cursor["width"] <= scroller["x"] + scroller["width"]
 
 
-def test_the_largest_board_is_drawn_within_a_tenth_of_a_second(opened):
+def test_the_largest_board_is_drawn_anew_in_a_few_pictures(opened):
+    """A move of the cursor on 768 actions; the fastest of ten, for other work may be going on."""
     shown = opened(drawn(make("interleaved_zb", 8, 16), Costs()))
     took = shown.page.evaluate(
         """() => { const times = [];
-        for (let i = 0; i < 5; i++) { const start = performance.now(); board.choose(null);
+        for (let i = 0; i < 10; i++) { const start = performance.now();
+            board.choose(i % 2 ? null : { stage: 0, kind: 'F', microbatch: i });
             document.body.getBoundingClientRect(); times.push(performance.now() - start); }
-        return times.sort((a, b) => a - b)[2]; }"""
+        return Math.min(...times); }"""
     )
-    assert took < 100, f"{took:.0f} ms"
+    assert shown.grid.locator(".dlv-boardcell").count() == 768 and took < 60, f"{took:.0f} ms"
 
 
 def test_in_jupyterlab_the_board_is_drawn_on_by_mouse_and_by_keys(browser, tmp_path):
