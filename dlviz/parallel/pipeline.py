@@ -152,6 +152,7 @@ def _work_through(
     costs: Costs | None = None,
 ) -> None:
     """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
+    comm.begin()
     for action in row:
         received = [borders.receive(half) for half in action.halves]
         spans = [
