@@ -98,4 +98,4 @@ def test_what_runs_beside_lies_on_a_second_lane_over_the_same_stretch(machine):
     if machine is not None:
         assert (other.end - other.start).tolist() == pytest.approx([0.01, 0.02])
         assert other.wall_end[1] >= other.wall_start[1] >= other.wall_end[0]
-        assert other.wall_end[1] >= other.end[1]  # the debt of both lanes was slept off
+        assert other.wall_end[1] >= other.end[1] - 1e-8  # the debt of both lanes was slept off
