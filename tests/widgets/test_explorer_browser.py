@@ -88,7 +88,7 @@ def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
     assert list(table) == [name.replace("_", " ") for name in ALGORITHMS]
     assert table["halving doubling"][0] == "1.69 ms" and table["ring"][0] == "1.71 ms"
     told = shown.root.locator(".dlv-cheapest").inner_text()
-    assert told == "Cheapest: butterfly, halving doubling from 31.3 KiB."
+    assert told == "Cheapest: butterfly, then halving doubling from 31.3 KiB."
 
 
 def test_on_a_saved_page_algorithm_and_size_can_be_chosen_and_the_rest_says_why_not(saved):

@@ -77,9 +77,9 @@ function render({ model, el }) {
   const about = h("p");
   const lines = s("svg", { class: "dlv-costs", role: "img", onclick: null });
   const map = s("svg", { class: "dlv-costs", role: "img" });
+  const marks = h("p", {}, "Grey: the cheapest. ◇: from here on it is another. ✕: measured.");
   const left = h("div", { class: "dlv-chart" }, h("h4", {}, "Time over size (click to choose a size)"), lines, marks);
   const right = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Who wins, on a switch (click to choose ranks and size)"), map);
-  const marks = h("p", {}, "Grey: the cheapest. ◇: from here on it is another. ✕: measured.");
   const cheapest = h("p", { class: "dlv-cheapest" });
   const table = h("div", { class: "dlv-scroll" });
   const explained = h("p", {}, RATES);
@@ -272,7 +272,7 @@ function render({ model, el }) {
 
   function cheapestWords() {
     const first = state.crossovers.length ? state.crossovers[0][1] : state.algorithms.reduce((best, name) => (state.curves[name][0] < state.curves[best][0] ? name : best));
-    const parts = state.crossovers.map(([value, , after]) => `${words(after)} from ${bytes(Math.round(value))}`);
+    const parts = state.crossovers.map(([value, , after]) => `then ${words(after)} from ${bytes(Math.round(value))}`);
     return `Cheapest: ${[words(first), ...parts].join(", ")}.`;
   }
 
