@@ -115,7 +115,7 @@ def attempt(
     except RunError as error:
         raise CheckFailed(
             f"on {n} ranks with {cells} cells, {_told(error)}",
-            "every rank returns from both functions",
+            f"every rank returns from {' and '.join(each.__name__ for each in functions)}",
             _hint(error),
         ) from None
     held, listed, faults = zip(*run.results, strict=True)
@@ -168,7 +168,8 @@ def _watched(comm: Comm, functions: Sequence[Function], starts: list[list[float]
     comm.watch(tensor, "chunks")
     chunks = list(tensor.tensor_split(comm.size))
     for function in functions:
-        with comm.span("phase", function.__name__):
+        # not whole: inside runs the student's code, whose own lines are recorded
+        with comm.recorder.open("phase", function.__name__, {}, whole=False):
             function(comm, chunks)
 
 
@@ -185,7 +186,7 @@ def _wrapped(message: str) -> list[str]:
 def _contributors(counts: np.ndarray) -> str:
     """Whose contributions a chunk's cells hold, in words. Counts: (cells, ranks)."""
     if (counts < 0).any():
-        return "no sum of its own values"
+        return "no sum of contributions"
     if (counts != counts[0]).any():
         return "other ranks in each cell"
     held = [f"{rank}" + (f" ×{n}" if n > 1 else "") for rank, n in enumerate(counts[0]) if n]
@@ -199,7 +200,7 @@ def _told(error: RunError) -> str:
     first = str(error).partition("\n\n")[0]
     if isinstance(error, DeadlockError | RunTimeout):
         return first
-    return f"{first.splitlines()[0]}{_place(error.traceback or '')}"
+    return f"{first.splitlines()[0].rstrip('.')}{_place(error.traceback or '')}"
 
 
 def _place(traceback: str) -> str:
@@ -233,7 +234,7 @@ def _hint(error: RunError) -> str:
     if isinstance(error, RunTimeout):
         return "the ranks are busy, not waiting: does the loop at that line ever end?"
     known = {
-        "NotImplementedError": "this function is still to be written: take its raise away.",
+        "NotImplementedError": "this function is still to be written, in place of its raise.",
         "message mismatch": "sender and receiver of a message mean chunks of different length. In "
         "one step, which chunk does rank 0 send, and which one does its right neighbour expect?",
         "is no rank of": "the ring is closed: who is the right neighbour of the last rank?",
@@ -244,5 +245,6 @@ def _hint(error: RunError) -> str:
     }
     return next(
         (hint for sign, hint in known.items() if sign in text.partition("\n\n")[0]),
-        "run the cell that shows your program again, with the number of ranks that failed here.",
+        "start from the line at which it stopped. To watch it get there, call rehearse with that "
+        "number of ranks in a cell of your own.",
     )

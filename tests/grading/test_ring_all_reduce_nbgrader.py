@@ -59,7 +59,7 @@ def course(tmp_path_factory) -> Path:
     """A course to which the assignment was released."""
     folder = tmp_path_factory.mktemp("course")
     shutil.copytree(ASSIGNMENTS, folder, dirs_exist_ok=True)
-    nbgrader(folder, "generate_assignment", NAME)
+    assert "WARNING" not in nbgrader(folder, "generate_assignment", NAME)
     return folder
 
 
