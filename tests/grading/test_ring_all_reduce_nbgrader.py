@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dlviz.grading import all_reduce, attempt, guard
+from dlviz.grading import all_reduce, attempt, guard, report
 
 ROOT = Path(__file__).parents[2]
 ASSIGNMENTS = ROOT / "labs" / "assignments"
@@ -111,7 +111,7 @@ def test_the_checks_are_worth_18_points_and_the_question_2():
 
 
 def test_no_hint_and_no_message_of_a_check_holds_a_line_of_the_solution():
-    package = "\n".join(map(inspect.getsource, (all_reduce, attempt, guard)))
+    package = "\n".join(map(inspect.getsource, (all_reduce, attempt, guard, report)))
     lines = solution_lines()
     assert len(lines) > 12
     assert [line for line in lines if line in package] == []
