@@ -23,7 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from dlviz.cluster import launch
+from dlviz.grading import training
 from dlviz.grading.report import NOT_WRITTEN, CheckFailed, Rehearsal, raised
+from dlviz.machine import classroom
 from dlviz.metrics import bubble_ratio, peak_in_flight
 from dlviz.schedules import Action, Schedule, ScheduleError, make
 from dlviz.schedules.orders import loop
@@ -40,7 +43,9 @@ __all__ = [
     "check_in_flight",
     "check_no_deadlock",
     "check_order",
+    "check_training",
     "rehearse",
+    "train",
 ]
 Program = Callable[..., Any]
 Sizes = Sequence[tuple[int, ...]]
@@ -178,6 +183,25 @@ def check_bubble(program: Program, sizes: Sizes = PLAIN) -> None:
     _passed("the bubble is that of the formula", sizes)
 
 
+def check_training(program: Program, sizes: Sizes = PLAIN) -> None:
+    """Real ranks take three steps of training in the student's order: the loss of each and the
+    gradients of the last are those of one process, up to the order of their sums."""
+
+    def check(size: Size) -> None:
+        tried = try_out(program, size)
+        _check_legal(tried)
+        run = launch(training.work, size.ranks, device="cpu", args=(tried.schedule,))
+        if told := training.differs(run.results, size.stages, size.microbatches):
+            raise CheckFailed(
+                f"{size}, {told}",
+                "losses and gradients of one process that has the whole network",
+                "compare the rows of the rank that has this stage with its neighbour's.",
+            )
+
+    _on_each(sizes, check)
+    _passed("real ranks train as one process would", sizes)
+
+
 def rehearse(
     program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
 ) -> Rehearsal:
@@ -197,6 +221,27 @@ def rehearse(
     held = ", ".join(map(str, peak_in_flight(trace).tolist()))
     told = f"{count} actions; bubble ratio {bubble_ratio(trace):.4g}; in flight at most {held}"
     return Rehearsal(trace, told)
+
+
+def train(
+    program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
+) -> Rehearsal:
+    """Train for one step with the student's schedule on real ranks, paced; where it does not come
+    to its end, simulate it as far as it goes."""
+    size = Size(ranks, microbatches, chunks)
+    try:
+        tried = try_out(program, size)
+        _check_legal(tried)
+    except CheckFailed:
+        return rehearse(program, ranks, microbatches, chunks)
+    costs = _costs(size)
+    run = launch(training.work, ranks, machine=classroom(ranks), args=(tried.schedule, 1, costs))
+    ratio = bubble_ratio(simulate(tried.schedule, costs))
+    told = (
+        f"{ranks} processes, {len(run.trace.messages)} messages; loss {run.results[0][0][0]:.4f}; "
+        f"bubble ratio measured {bubble_ratio(run.trace, 'wall'):.4g}, simulated {ratio:.4g}"
+    )
+    return Rehearsal(run.trace, told)
 
 
 def as_far_as_it_goes(tried: Tried) -> tuple[Trace, list[list[Action]]]:
@@ -382,7 +427,10 @@ def _check_each_once(tried: Tried, rank: int) -> None:
     missing = [action for action in size.reference.actions[rank] if action not in row]
     if missing:
         only = {action.kind for action in missing}
-        if only == {"B"} and any(action.kind == "B" for action in row):
+        absent = {action.stage for action in missing} - {action.stage for action in row}
+        if absent:
+            hint = f"stage {min(absent)} is one of this rank's too."
+        elif only == {"B"} and any(action.kind == "B" for action in row):
             hint = (
                 "after the last forward some microbatches are still in flight: what becomes of "
                 "them?"
@@ -547,8 +595,8 @@ def _why_idle(tried: Tried, trace: Trace) -> str:
     action = Action(int(spans.stage[row]), spans.kind[row][0].upper(), int(spans.microbatch[row]))
     return (
         f"the longest gap inside a row is that of rank {spans.rank[row]} before "
-        f"{tried.says(action)}, {1000 * gap:.3g} ms. What could it do meanwhile, or which rank should have "
-        "done its part earlier?"
+        f"{tried.says(action)}, {1000 * gap:.3g} ms. What could it do meanwhile, or which rank "
+        "should have done its part earlier?"
     )
 
 
