@@ -223,6 +223,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
         {
             "order": "rank 0 runs 1F0: .*\nExpected: stage 1 is on rank 1\nHint: .*go round the "
             "ranks, one to each",
+            "no_deadlock": "1B0: it needs 2B0, which never ran; rank 1, which has 2B0, stops before",
             "training": "stage 1 is on rank 1",
         },
     ),
