@@ -96,6 +96,12 @@ def describe(form: bytes) -> str:
     return f"shape {tuple(sizes[:dims])} {name}"
 
 
+def empty(form: bytes, device: torch.device) -> torch.Tensor:
+    """A tensor of that form, with nothing in it yet."""
+    code, _, dims, *sizes = FORM.unpack(form)
+    return torch.empty(sizes[:dims], dtype=DTYPES[code], device=device)
+
+
 class Board:
     """Opened by the parent (`create=True`) and by every rank on the same path."""
 

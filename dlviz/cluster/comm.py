@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from dlviz.cluster.backend import Collectives
-from dlviz.cluster.board import DONE, SYNC, TOTAL, describe, fits, form_of, size_of
+from dlviz.cluster.board import DONE, SYNC, TOTAL, describe, empty, fits, form_of, size_of
 from dlviz.cluster.clock import sleep_until
 from dlviz.cluster.ledger import moment
 from dlviz.cluster.process import Process, Watched, algorithm_step
@@ -84,6 +84,25 @@ class Comm(Collectives):
             span.annotate(peer=peer, message=request.message)
             request.finish("recv")
         return self.members.index(peer)
+
+    def probe(self, src: int, tag: int = 0) -> torch.Tensor:
+        """Wait until the next message from `src` has been sent; returns an empty tensor of its
+        shape and dtype to receive it into."""
+        peer, tag, process = self._peer(src, "src"), self._tag(tag), self.process
+        index = process.mail.claimed.get((peer, tag), 0)
+        letter = process.mail.look(peer, tag, index)
+        if letter is None:
+            with self.recorder.open("wait", None, {"peer": peer}):
+                if self.recorder.lane.clock is not None:
+                    self.recorder.lane.clock.begin()
+                    self.recorder.lane.clock.settle()
+                process.post("recv", Directed(peer, tag, index))
+                pause = POLL
+                while (letter := process.mail.look(peer, tag, index)) is None:
+                    time.sleep(pause)
+                    pause = min(pause * 1.5, LONGEST_POLL)
+                process.unpost()
+        return empty(letter.mail.form, self.device)
 
     def sendrecv(
         self,
@@ -276,6 +295,10 @@ class Comm(Collectives):
             self.recorder, kind, name, machine.seconds(kind) if seconds is None else seconds, fields
         )
 
+    def beside(self, kind: str, name: str | None = None, **fields: Any) -> Any:
+        """Record, on lane compute2, math that runs at the same time as the `compute` inside."""
+        return self.recorder.beside(kind, name, fields)
+
     def hold(self) -> None:
         """On a paced run sleep off this lane's debt now (before a write to shared memory, say)."""
         clock = self.recorder.lane.clock
@@ -348,6 +371,20 @@ class Mesh:
 
     def __getattr__(self, name: str) -> Comm:
         raise AttributeError(f"the mesh has no axis {name!r}: it has {', '.join(self.__dict__)}")
+
+
+class Directed:
+    """What a rank waits for that wants to know the shape of a message."""
+
+    def __init__(self, peer: int, tag: int, index: int):
+        self.peer = peer
+        self.tag = tag
+        self.index = index
+
+    def details(self) -> dict[str, Any]:
+        tag = self.tag
+        place = {"tag": tag & TAGS, "group_id": tag >> TAG_BITS}
+        return {"peer": self.peer, "index": self.index, **place}
 
 
 class AnySource:

@@ -1,5 +1,5 @@
 """Strategies for training one network on many ranks, one a file."""
 
-from dlviz.parallel import data
+from dlviz.parallel import data, pipeline
 
-__all__ = ["data"]
+__all__ = ["data", "pipeline"]

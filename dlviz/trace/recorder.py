@@ -188,6 +188,7 @@ class Recorder:
         self.on = on
         self.lanes: list[Lane] = []
         self._clock = clock
+        self._second: dict[Lane, Lane] = {}
         self._mine = _Mine(self)
         self.open_lane("compute")
 
@@ -206,6 +207,19 @@ class Recorder:
     def lane(self) -> Lane:
         """The calling thread's lane."""
         return self._mine.lane
+
+    def beside(self, kind: str, name: str | None, fields: dict[str, Any]) -> Any:
+        """`open` for what runs at the same time as that which is recorded inside: the span lies on
+        a second lane of the calling thread, called compute2 where its own is compute."""
+        if not self.on:
+            return NOTHING
+        own = self.lane
+        if own not in self._second:
+            second = self._second[own] = self.open_lane(f"{own.name}2")
+            second.clock, self._mine.lane = own.clock, own
+        second = self._second[own]
+        second.context = own.context
+        return second.make(second, (kind, name, *caller(2), False), fields)
 
     def span(self, kind: str, name: str | None = None, **fields: Any) -> Any:
         """Record what runs inside the `with` as one span of `kind`."""

@@ -1,0 +1,138 @@
+"""The borders between stages: what an action receives from the stage before or after its own, and
+what it passes on.
+
+    stage 1 on rank 1     F --activations-->    stage 2 on rank 2     a message, or where both
+                          B <--gradient----                           live on one rank a hand-over
+
+Every message has a tag of its own, and a receive is posted while the rank is still at the actions
+before. Shapes need not be told: of the first message that comes to a stage the header is read, and
+what it says is kept for all that follow, in this step and in later ones on batches of that shape.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.visit import differentiable
+from dlviz.schedules import RECEIVES_FROM, Action
+
+AHEAD = 2  # receives under way: the next one, and the one after it
+Message = tuple[int, int, int, int]
+
+
+@dataclass
+class Known:
+    """What is known of a stage: the form of its input and output (tensors without storage), and
+    the bytes that it keeps of a microbatch until its backward."""
+
+    input: torch.Tensor | None = None
+    output: torch.Tensor | None = None
+    nbytes: int | None = None
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, dict[tuple, Known]] = WeakKeyDictionary()
+
+
+def known(stage: nn.Module, *case: Any) -> Known:
+    """What is known of a stage in a case: the form of the batch and what is done with it."""
+    return _KNOWN.setdefault(stage, {}).setdefault(case, Known())
+
+
+class Borders:
+    """Those that a rank meets on its way through `row`. `inputs` are the microbatches that go into
+    the first stage, `stages` what is known of the rank's stages."""
+
+    def __init__(
+        self,
+        comm: Comm,
+        stage_rank: Sequence[int],
+        row: Sequence[Action],
+        inputs: Sequence[torch.Tensor],
+        stages: Mapping[int, Known],
+    ):
+        self._comm = comm
+        self._stage_rank = stage_rank
+        self._inputs = inputs
+        self._known = stages
+        self._handed_over: dict[int, torch.Tensor] = {}
+        self._posted: deque[Any] = deque()
+        self._sends: list[Any] = []
+        self._due = deque(
+            half for action in row for half in action.halves if self._neighbour(half) is not None
+        )
+
+    def receive(self, half: Action) -> tuple[torch.Tensor | None, Message | None]:
+        """The input of a forward or the gradient of a stage's output (None where the loss or a W
+        is next); and which message brought it."""
+        if half.kind == "F" and half.stage == 0:
+            return self._inputs[half.microbatch], None
+        source = half.stage + RECEIVES_FROM[half.kind]
+        if half.kind == "W" or source == len(self._stage_rank) or self._has_no_gradient(half):
+            return None, None
+        if self._stage_rank[source] == self._comm.rank:
+            return self._handed_over.pop(self._tag(half)), None
+        self._post()
+        if not self._posted:
+            self._known[half.stage].input = self._comm.probe(
+                self._stage_rank[source], self._tag(half)
+            ).to("meta")
+            self._post()
+        request = self._posted.popleft()
+        self._post()
+        request.wait()
+        return request.tensor, request.message
+
+    def pass_on(self, half: Action, left: torch.Tensor | None) -> None:
+        """Give the next stage what `half` left, if it left anything."""
+        if left is None:
+            return
+        stage = half.stage - RECEIVES_FROM[half.kind]
+        tag = self._tag(half._replace(stage=stage))
+        if self._stage_rank[stage] == self._comm.rank:
+            self._handed_over[tag] = left
+        else:
+            self._sends.append(self._comm.isend(left, self._stage_rank[stage], tag))
+
+    def finish(self) -> None:
+        """Wait until everything has gone."""
+        for send in self._sends:
+            send.wait()
+
+    def _post(self) -> None:
+        """Post the next receives, as far as it is known what will come."""
+        while self._due and len(self._posted) < AHEAD:
+            half = self._due[0]
+            stage = self._known[half.stage]
+            form = stage.input if half.kind == "F" else stage.output
+            if form is None:
+                return
+            self._due.popleft()
+            if not self._has_no_gradient(half):
+                buffer = torch.empty_like(form, device=self._comm.device)
+                source = self._neighbour(half)
+                assert source is not None  # or it would not be due
+                self._posted.append(self._comm.irecv(buffer, source, self._tag(half)))
+
+    def _neighbour(self, half: Action) -> int | None:
+        """The other rank that sends what `half` receives."""
+        source = half.stage + RECEIVES_FROM[half.kind]
+        if not 0 <= source < len(self._stage_rank):
+            return None
+        rank = self._stage_rank[source]
+        return None if rank == self._comm.rank else rank
+
+    def _has_no_gradient(self, half: Action) -> bool:
+        output = self._known[half.stage].output
+        return half.kind != "F" and output is not None and not differentiable(output)
+
+    def _tag(self, half: Action) -> int:
+        """The number of what `half` receives."""
+        return 2 * (half.microbatch * len(self._stage_rank) + half.stage) + (half.kind != "F")

@@ -1,0 +1,348 @@
+"""Pipeline parallelism: the model is cut into stages that live on ranks, the batch into
+microbatches that go through them; a Schedule says in which order, and this module runs any of them.
+
+    rank 0   0F0 0F1 0F2         0B0 ...       F: wait for activations, pass on activations
+                \\   \\   \\        /              B: wait for a gradient, pass on a gradient
+    rank 1       1F0 1F1 ... 1B0 ...           I: as B, and leaves to W what nobody waits for
+
+A rank works through its row of the schedule. Before an action it waits for what the neighbouring
+stage left, after it it passes on what the action left. Every message has a tag of its own, sending
+waits for nobody, and receives are posted ahead, so that no legal order can deadlock.
+
+The gradient of the mean over the batch is the mean of the microbatches' gradients, so those of a
+flushing schedule add up to what one process computes. One that does not flush (`pipedream`) takes
+each microbatch for a batch: its backward uses the weights that its forward saw, and is followed at
+once by an update.
+
+Source: Huang et al., GPipe, NeurIPS 2019; Narayanan et al., PipeDream, SOSP 2019; the schedules'
+own sources are in dlviz/schedules. In PyTorch: torch.distributed.pipelining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.borders import Borders, Known, known
+from dlviz.parallel.split import split
+from dlviz.parallel.stash import Stash
+from dlviz.parallel.tied import Tied
+from dlviz.parallel.visit import Kept, Visit
+from dlviz.schedules import Action, Schedule
+
+if TYPE_CHECKING:
+    from dlviz.sim import Costs
+
+__all__ = ["infer", "split", "train_step"]
+
+KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Math = Callable[[Action, torch.Tensor | None], torch.Tensor | None]
+
+
+def train_step(
+    comm: Comm,
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    loss: Loss,
+    optimizer: torch.optim.Optimizer | None = None,
+    costs: Costs | None = None,
+) -> float:
+    """Run one step of `schedule`; every rank calls it. Returns the mean loss, on every rank.
+
+    `stages` are all stages of the model, each of which takes a tensor and gives one; a rank uses
+    those that live on it, on its device. `inputs` (B, ...) and `targets` (B, ...) are the whole
+    batch, which is cut into equal microbatches; `loss(output, target)` is the mean over one. The
+    gradients are added to the `.grad` of the parameters of a rank's stages; a parameter that stages
+    of several ranks share gets the sum on each. `optimizer`, of the parameters of a rank's stages,
+    is used by schedules that do not flush, and by them alone.
+
+    On a paced run an action takes what `costs` say (a message takes what the machine says), by
+    default the machine's step for each forward. Raises ValueError where schedule, stages and batch
+    do not go together.
+
+    Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
+    2(p-1)m messages for p stages on p ranks and m microbatches.
+    """
+    microbatches, trains = _checked(comm, stages, schedule)
+    if not trains:
+        raise ValueError(f"{schedule!r} has no backwards to train with: call infer, or use gpipe.")
+    if costs is not None:
+        costs.check_stages(len(stages))
+    if len(inputs) != len(targets):
+        raise ValueError(
+            f"the batch has {len(inputs)} inputs and {len(targets)} targets: give one for each."
+        )
+    row = schedule.actions[comm.rank]
+    pieces = _pieces(comm, inputs, microbatches)
+    facts = _facts(comm, stages, schedule, pieces, "train")
+    tied = Tied(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
+    if schedule.flushes:
+        optimizer = None
+    elif optimizer is None or tied.count:
+        raise ValueError(_no_update(schedule, tied.count))
+    math = _Training(
+        comm, stages, facts, row, _pieces(comm, targets, microbatches), loss, optimizer
+    )
+    borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
+    _work_through(comm, row, borders, math.run, math.conclude, costs)
+    borders.finish()
+    tied.add_up()
+    mean = torch.tensor([sum(map(float, math.losses)) / microbatches], dtype=torch.float64)
+    comm.broadcast(mean, schedule.stage_rank[-1])
+    return mean.item()
+
+
+def infer(
+    comm: Comm, stages: Sequence[nn.Module], schedule: Schedule, inputs: torch.Tensor
+) -> torch.Tensor:
+    """The model's outputs (B, ...), on every rank: the forwards of `schedule`, without autograd.
+
+    `stages` and `inputs` are as in `train_step`; any schedule will do, `inference` has no more than
+    it takes. Cost: (p-1)m messages of activations, then p-1 of the outputs.
+    """
+    microbatches, _ = _checked(comm, stages, schedule)
+    actions = [half for action in schedule.actions[comm.rank] for half in action.halves]
+    row = [action for action in actions if action.kind == "F"]
+    pieces = _pieces(comm, inputs, microbatches)
+    outputs: dict[int, torch.Tensor] = {}
+
+    def forward(action: Action, x: torch.Tensor | None) -> torch.Tensor | None:
+        output = stages[action.stage](x)
+        if action.stage < len(stages) - 1:
+            return output
+        outputs[action.microbatch] = output
+        return None
+
+    facts = _facts(comm, stages, schedule, pieces, "infer")
+    borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
+    with torch.no_grad():
+        _work_through(comm, row, borders, forward)
+    borders.finish()
+    return _to_all(comm, outputs, schedule.stage_rank[-1], 2 * len(stages) * microbatches)
+
+
+def _work_through(
+    comm: Comm,
+    row: Sequence[Action],
+    borders: Borders,
+    math: Math,
+    conclude: Callable[[Action], None] = lambda half: None,
+    costs: Costs | None = None,
+) -> None:
+    """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
+    for action in row:
+        received = [borders.receive(half) for half in action.halves]
+        spans = [
+            {
+                "kind": KINDS[half.kind],
+                "stage": half.stage,
+                "microbatch": half.microbatch,
+                "message": message,
+            }
+            for half, (_, message) in zip(action.halves, received, strict=True)
+        ]
+        beside = comm.beside(**spans[1]) if action.parts else nullcontext()
+        with beside, comm.compute(**spans[0], seconds=_seconds(comm, action, costs)):
+            left = [
+                math(half, tensor)
+                for half, (tensor, _) in zip(action.halves, received, strict=True)
+            ]
+        for half, tensor in zip(action.halves, left, strict=True):
+            borders.pass_on(half, tensor)
+            conclude(half)
+
+
+def _seconds(comm: Comm, action: Action, costs: Costs | None) -> float | None:
+    """How long `action` takes on a paced run."""
+    machine = comm.process.machine
+    if machine is None or costs is not None:
+        return None if costs is None else costs.seconds(action)
+    return sum(machine.seconds(KINDS[half.kind]) for half in action.halves)
+
+
+class _Training:
+    """The math of a rank's actions, and what it keeps between them."""
+
+    def __init__(
+        self,
+        comm: Comm,
+        stages: Sequence[nn.Module],
+        facts: dict[int, Known],
+        row: Sequence[Action],
+        targets: Sequence[torch.Tensor],
+        loss: Loss,
+        optimizer: torch.optim.Optimizer | None,
+    ):
+        self.comm = comm
+        self.stages = stages
+        self.facts = facts
+        self.targets = targets
+        self.loss = loss
+        self.losses: list[torch.Tensor] = []
+        self.optimizer = optimizer
+        self.stashes = {stage: Stash(stages[stage]) for stage in facts} if optimizer else {}
+        # What the gradient of a microbatch's loss counts.
+        self.share = 1.0 if optimizer else 1 / len(targets)
+        halves = [half for action in row for half in action.halves]
+        self.split = {(half.stage, half.microbatch) for half in halves if half.kind == "I"}
+        self.visits: dict[tuple[int, int], Visit] = {}
+        self.held = 0  # bytes of activations
+        self.do = {
+            "F": self.forward,
+            "B": self.backward,
+            "I": self.backward_input,
+            "W": self.backward_weight,
+        }
+
+    def run(self, action: Action, received: torch.Tensor | None) -> torch.Tensor | None:
+        """F, B, I or W; returns what it leaves to the next stage, None where nobody waits."""
+        return self.do[action.kind]((action.stage, action.microbatch), received)
+
+    def forward(self, at: tuple[int, int], x: torch.Tensor | None) -> torch.Tensor | None:
+        assert x is not None
+        stage, microbatch = at
+        module, fact = self.stages[stage], self.facts[stage]
+        weights = self.stashes[stage].now if self.stashes else None
+        kept = Kept(module) if fact.nbytes is None else nullcontext()
+        with kept:
+            visit = Visit(module, x, stage > 0, at in self.split, weights)
+            if stage == len(self.stages) - 1:
+                visit.root = self.loss(visit.output, self.targets[microbatch])
+                if visit.root.numel() != 1:
+                    raise ValueError(
+                        f"the loss has shape {tuple(visit.root.shape)}: make it one number, the "
+                        "mean over its microbatch."
+                    )
+                self.losses.append(visit.root.detach())
+        if isinstance(kept, Kept):
+            kept.see(x)
+            kept.see(visit.output)
+            fact.output, fact.nbytes = visit.output.detach().to("meta"), kept.nbytes
+        self.visits[at] = visit
+        self.hold(fact.nbytes)
+        return None if stage == len(self.stages) - 1 else visit.output.detach()
+
+    def backward(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor | None:
+        return self.visits[at].backward(self.seed(at, gradient))
+
+    def backward_input(
+        self, at: tuple[int, int], gradient: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        return self.visits[at].backward_input(self.seed(at, gradient))
+
+    def backward_weight(self, at: tuple[int, int], _: torch.Tensor | None) -> None:
+        self.visits[at].backward_weight()
+
+    def seed(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor:
+        """The gradient with which the backward of a visit begins: the one received, or the loss's
+        share of the mean."""
+        root = self.visits[at].root
+        return torch.full_like(root, self.share) if gradient is None else gradient
+
+    def conclude(self, action: Action) -> None:
+        """Let go of what a microbatch needed of a stage once its gradients are there, and update
+        the stage where the schedule does not flush."""
+        if action.kind not in "BW":
+            return
+        visit = self.visits.pop((action.stage, action.microbatch))
+        self.hold(-self.facts[action.stage].nbytes)
+        if self.optimizer is not None:
+            with self.comm.span("update", stage=action.stage, microbatch=action.microbatch):
+                self.stashes[action.stage].update(visit, self.optimizer)
+            self.comm.memory("weights", self.weight_bytes())
+
+    def hold(self, nbytes: int) -> None:
+        """Record that so many more bytes of activations are held."""
+        self.held += nbytes
+        self.comm.memory("activations", self.held)
+
+    def weight_bytes(self) -> int:
+        """The bytes of all versions of weights that are kept."""
+        kept = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
+        for (stage, _), visit in self.visits.items():
+            kept[stage].add(id(visit.weights))
+        return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in kept.items())
+
+
+def _checked(comm: Comm, stages: Sequence[nn.Module], schedule: Schedule) -> tuple[int, bool]:
+    """How many microbatches the schedule has and whether it has backwards. Raises ValueError where
+    it is illegal, or is not for these ranks and stages."""
+    if schedule.ranks != comm.size:
+        raise ValueError(
+            f"{schedule!r} is for {schedule.ranks} ranks and {comm.name} has {comm.size}: make it "
+            f"for ranks={comm.size}."
+        )
+    if len(stages) != len(schedule.stage_rank):
+        raise ValueError(
+            f"{schedule!r} has {len(schedule.stage_rank)} stages and {len(stages)} were given: "
+            "give all of them, as split(model, stages) does."
+        )
+    return _check(tuple(map(tuple, schedule.actions)), schedule.stage_rank)
+
+
+@lru_cache(maxsize=64)  # the same schedule is run step after step
+def _check(rows: tuple[tuple[Action, ...], ...], stage_rank: tuple[int, ...]) -> tuple[int, bool]:
+    schedule = Schedule([list(row) for row in rows], stage_rank)
+    schedule.check()
+    trains = any(half.kind != "F" for row in rows for action in row for half in action.halves)
+    return schedule.microbatches, trains
+
+
+def _pieces(comm: Comm, batch: torch.Tensor, microbatches: int) -> Sequence[torch.Tensor]:
+    """The microbatches of a batch, (B/m, ...) each."""
+    if len(batch) % microbatches or not len(batch):
+        raise ValueError(
+            f"a batch of {len(batch)} cannot be cut into {microbatches} equal microbatches: use a "
+            f"multiple of {microbatches}."
+        )
+    return batch.to(comm.device).split(len(batch) // microbatches)
+
+
+def _facts(
+    comm: Comm,
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    pieces: Sequence[torch.Tensor],
+    purpose: str,
+) -> dict[int, Known]:
+    """What is known of the stages of this rank."""
+    form = tuple(pieces[0].shape), pieces[0].dtype
+    return {
+        stage: known(stages[stage], purpose, *form)
+        for stage, rank in enumerate(schedule.stage_rank)
+        if rank == comm.rank
+    }
+
+
+def _no_update(schedule: Schedule, tied: int) -> str:
+    if tied:
+        return (
+            f"{schedule!r} updates each stage at a time of its own, and {tied} parameters are "
+            "shared by stages of several ranks: use a schedule that flushes."
+        )
+    return (
+        f"{schedule!r} does not flush, an update follows each backward: give optimizer=, of the "
+        "parameters of this rank's stages."
+    )
+
+
+def _to_all(comm: Comm, outputs: dict[int, torch.Tensor], root: int, tag: int) -> torch.Tensor:
+    """The outputs of all microbatches, which are on `root`, in their order on every rank."""
+    if comm.rank != root:
+        whole = comm.probe(root, tag)
+        comm.recv(whole, root, tag)
+        return whole
+    whole = torch.cat([outputs[microbatch] for microbatch in sorted(outputs)])
+    others = [rank for rank in range(comm.size) if rank != root]
+    for send in [comm.isend(whole, rank, tag) for rank in others]:
+        send.wait()
+    return whole

@@ -1,0 +1,127 @@
+"""A model cut into stages: runs of its layers, so that the costliest run costs as little as it can.
+
+    layers    4 1 1 | 3 3 | 6      three stages; the costliest takes 6, and no cut does better
+
+A pipeline goes at the pace of its slowest stage. Of all cuts into runs a dynamic programme finds
+the best: best(k layers, s stages) = min over the start i of the last run of
+max(best(i, s-1), cost(i..k)).
+Source: the partitioning of Narayanan et al., PipeDream, SOSP 2019, section 3.1, of one level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import fx, nn
+
+REPEATS = 5  # of which the median counts
+
+
+def split(
+    model: nn.Module, stages: int, costs: Sequence[float] | torch.Tensor | None = None
+) -> list[nn.Module]:
+    """`stages` modules that one after the other are `model`, which keeps its parameters.
+
+    A layer is a child of the model: of an nn.Sequential, or of a module whose forward is its
+    children one after the other. `costs` are what each layer costs, in any unit; or a batch of
+    inputs, on which forward and backward of each are timed; None counts a layer's parameters, to
+    which the work of a matrix product is proportional. Raises ValueError for a model that cannot be
+    cut like this, one with fewer layers than stages, and costs that are not.
+    """
+    layers = _layers(model)
+    if isinstance(stages, bool) or not isinstance(stages, int) or stages < 1:
+        raise ValueError(f"stages={stages!r} has to be a whole number, 1 or more.")
+    if len(layers) < stages:
+        raise ValueError(
+            f"{type(model).__name__} has {len(layers)} layers for stages={stages}: a stage has one "
+            f"layer or more, so use stages={max(1, len(layers))} or fewer."
+        )
+    if costs is None:
+        costs = [float(sum(p.numel() for p in layer.parameters())) for layer in layers]
+    elif isinstance(costs, torch.Tensor):
+        costs = measure(layers, costs)
+    if len(costs) != len(layers):
+        raise ValueError(
+            f"costs has {len(costs)} entries for the {len(layers)} layers of "
+            f"{type(model).__name__}: give one for each."
+        )
+    for layer, cost in enumerate(costs):
+        if not 0 <= cost < math.inf:
+            raise ValueError(f"costs[{layer}]={cost!r} is no cost: it has to be 0 or more.")
+    starts = [*cut(costs, stages), len(layers)]
+    return [
+        nn.Sequential(*layers[first:end]) for first, end in zip(starts, starts[1:], strict=False)
+    ]
+
+
+def cut(costs: Sequence[float], stages: int) -> list[int]:
+    """Where each of `stages` runs of `costs` starts, so that the largest sum of a run is smallest;
+    of several such cuts one with the runs before the last as cheap as they can be."""
+    until = [0.0, *accumulate(costs)]  # what the first k layers cost
+    best = [(cost, [0]) for cost in until]  # of one stage
+    for stage in range(1, stages):
+        best = [
+            min(
+                ((max(best[i][0], until[k] - until[i]), [*best[i][1], i]) for i in range(stage, k)),
+                default=(math.inf, []),
+            )
+            for k in range(len(until))
+        ]
+    return best[-1][1]
+
+
+def measure(layers: Sequence[nn.Module], inputs: torch.Tensor) -> list[float]:
+    """Seconds that forward and backward of each layer take, one after the other from `inputs`."""
+    seconds = []
+    for layer in layers:
+        times = []
+        for _ in range(REPEATS):
+            x = inputs.detach().clone().requires_grad_(inputs.is_floating_point())
+            start = perf_counter()
+            output = layer(x.clone())
+            if output.requires_grad:
+                parameters = [p for p in layer.parameters() if p.requires_grad]
+                wanted = [*parameters, *([x] if x.requires_grad else [])]
+                torch.autograd.grad(output, wanted, torch.ones_like(output), allow_unused=True)
+            times.append(perf_counter() - start)
+        seconds.append(median(times))
+        inputs = output.detach()
+    return seconds
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """The children of `model` in the order in which they run."""
+    if type(model).forward is nn.Sequential.forward:
+        return list(model.children())
+    try:
+        graph = _Children().trace(model)
+    except Exception as error:
+        raise _cannot(model, f"its forward cannot be traced ({error})") from None
+    first, *nodes, last = graph.nodes
+    before = first
+    for node in nodes:
+        if node.op != "call_module" or node.args != (before,) or node.kwargs:
+            raise _cannot(model, f"its forward does more than that at {node.name!r}")
+        before = node
+    if last.args != (before,):
+        raise _cannot(model, "its forward returns something else")
+    return [model.get_submodule(node.target) for node in nodes]
+
+
+class _Children(fx.Tracer):
+    """Sees the children of a module as they are called, and not what is in them."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+
+def _cannot(model: nn.Module, why: str) -> ValueError:
+    return ValueError(
+        f"{type(model).__name__} cannot be cut into runs of its children, one after the other: "
+        f"{why}; use an nn.Sequential, or give the list of stages yourself."
+    )

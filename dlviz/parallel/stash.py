@@ -1,0 +1,44 @@
+"""Weight stashing: the versions of a stage's weights that microbatches under way still need.
+
+    rank 0 of 2   F0  F1      B0 u1  F2  B1 u2      F0 and F1 saw version 0, F2 sees version 1;
+                                                    B1 goes back through version 0 though
+                                                    version 1 is there
+
+A version is kept until the last of its microbatches has gone back: p-r of them at most on rank r.
+Source: Narayanan et al., PipeDream, SOSP 2019, section 3.3.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from dlviz.parallel.visit import Visit
+
+Weights = dict[str, torch.Tensor]
+
+
+class Stash:
+    """The weights of `stage`: `now` is the version that a forward is to see."""
+
+    def __init__(self, stage: nn.Module):
+        self.parameters = {
+            name: parameter
+            for name, parameter in stage.named_parameters()
+            if parameter.requires_grad
+        }
+        self.nbytes = sum(parameter.nbytes for parameter in self.parameters.values())
+        self.now = self._version()
+
+    def _version(self) -> Weights:
+        return {name: weights.data.requires_grad_() for name, weights in self.parameters.items()}
+
+    def update(self, visit: Visit, optimizer: torch.optim.Optimizer) -> None:
+        """Take a step with the gradients of `visit`, of weights that may be old, in storage of its
+        own: the version before stays what it is."""
+        for name, parameter in self.parameters.items():
+            seen = visit.weights[name]
+            parameter.grad, seen.grad = seen.grad, None
+            parameter.data = parameter.data.clone()
+        optimizer.step()
+        self.now = self._version()

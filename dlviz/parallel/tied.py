@@ -1,0 +1,68 @@
+"""Parameters that stages of several ranks share: an embedding that is the output layer too, say.
+
+    rank 0   embedding   dE of its use --.            .--> their sum
+                                          >-- adds --<
+    rank 2   output      dE of its use --'            `--> their sum
+
+Each rank has a copy of its own, whose gradient is that of its own stages' use. The first of the
+ranks adds them up, in the order of the ranks, and sends the sum to the others: all take the same
+update and stay alike.
+
+Source: Narayanan et al., Megatron-LM, SC 2021 (its "embedding group").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+
+
+class Tied:
+    """The trained parameters that stages of several ranks share, made before a step. Messages bear
+    the tags from `first_tag` on."""
+
+    def __init__(
+        self,
+        comm: Comm,
+        stages: Sequence[nn.Module],
+        stage_rank: Sequence[int],
+        first_tag: int,
+    ):
+        held: dict[nn.Parameter, set[int]] = {}
+        for stage, rank in zip(stages, stage_rank, strict=True):
+            for parameter in stage.parameters():
+                if parameter.requires_grad:
+                    held.setdefault(parameter, set()).add(rank)
+        shared = [(parameter, sorted(ranks)) for parameter, ranks in held.items() if len(ranks) > 1]
+        self.count = len(shared)
+        self._comm = comm
+        self._mine = []
+        for tag, (parameter, ranks) in enumerate(shared, first_tag):
+            if comm.rank in ranks:
+                self._mine.append((parameter, ranks, tag, parameter.grad))
+                parameter.grad = None  # that of the steps before is a sum already
+
+    def add_up(self) -> None:
+        """Give each of them the sum of the gradients that its ranks found in this step.
+
+        Cost: for k ranks that share n bytes 2(k-1) messages of n bytes.
+        """
+        comm, sends = self._comm, []
+        for parameter, (first, *others), tag, before in self._mine:
+            own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            total, other = own.clone(), torch.empty_like(own)
+            if comm.rank == first:
+                for rank in others:
+                    comm.recv(other, rank, tag)
+                    total += other
+                sends += [comm.isend(total, rank, tag) for rank in others]
+            else:
+                sends.append(comm.isend(own, first, tag))
+                comm.recv(total, first, tag)
+            parameter.grad = total if before is None else before + total
+        for send in sends:
+            send.wait()

@@ -1,0 +1,227 @@
+"""A microbatch's visit to a stage: its forward, and its backward, whole (B) or in two (I and W).
+
+    x ----> layer 1 ----> layer 2 ----> output        F
+    dx <--- layer 1 <---- layer 2 <---- gradient      I   along the path of the activations
+               |             |
+               v             v
+              dw1           dw2                       W   off the path, to the weights
+
+I goes back along the path of the activations alone and keeps the gradient that comes to each
+operation which has weights. W starts from each of these and goes to its weights alone. So an
+operation that has both is run twice, once for each of its gradients, and no gradient is computed
+twice or before its time.
+
+Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2. In PyTorch:
+torch.distributed.pipelining's stage_backward_input and stage_backward_weight.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge, saved_tensors_hooks
+from torch.nn.parameter import is_lazy
+
+Arrived = list[tuple[GradientEdge, torch.Tensor]]  # the gradient at a place in the graph
+
+
+class Visit:
+    """One microbatch in one stage, made by its forward.
+
+    `output` is what the stage gave, `root` where the backward begins: the output, or the loss that
+    was made of it. `wanted`: the stage before waits for the gradient of the input. `split`: the
+    backward comes as I and W. `weights` stand in for the stage's parameters, by name.
+    """
+
+    def __init__(
+        self,
+        stage: nn.Module,
+        x: torch.Tensor,
+        wanted: bool,
+        split: bool = False,
+        weights: dict[str, torch.Tensor] | None = None,
+    ):
+        self.weights = weights
+        self.leaf: torch.Tensor | None = None
+        self._wanted = wanted
+        self._starts: set[Node] = set()  # of the path
+        self._path: set[Node] = set()
+        self._reached: dict[Node, Arrived] = {}
+        self._needs: dict[Any, tuple[bool, ...]] = {}
+        if differentiable(x) and (wanted or split):
+            self.leaf = x.detach().requires_grad_()
+            x = self.leaf.clone()  # in which the stage may work in place
+        with self._to_be_split(stage) if split else nullcontext():
+            if weights is None:
+                self.output = stage(x)
+            else:
+                self.output = torch.func.functional_call(stage, weights, (x,))
+        self.root: torch.Tensor = self.output
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        """B: add to the weights' gradients; returns that of the input, where it is wanted.
+        `gradient` is that of the root."""
+        if self.root.requires_grad:
+            torch.autograd.backward(self.root, gradient)
+        return self._of_input(None if self.leaf is None else self.leaf.grad)
+
+    def backward_input(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        """I: the gradient of the input, where it is wanted, and no weight's."""
+        if not self.root.requires_grad:
+            return self._of_input(None)
+        root = get_gradient_edge(self.root)
+        self._path, weighted = _path(root, self._starts)
+        self._needs = {
+            node: node.needs_input_grad for node in self._path if hasattr(node, "needs_input_grad")
+        }
+        for node in self._needs:
+            self._restrict(node, self._path.__contains__)
+        inputs = [self.leaf] if self._wanted and self.leaf is not None else []
+        found = torch.autograd.grad(
+            [root], [*inputs, *weighted], [gradient], retain_graph=True, allow_unused=True
+        )
+        for edge, arrived in zip(weighted, found[len(inputs) :], strict=True):
+            if arrived is not None:
+                self._reached.setdefault(edge.node, []).append((edge, arrived))
+        return self._of_input(found[0] if inputs else None)
+
+    def backward_weight(self) -> None:
+        """W, after I: add to the weights' gradients, and compute no other."""
+        ends: Arrived = []
+        for node, arrived in self._reached.items():
+            ends += self._off_path(node, arrived) if node in self._path else arrived
+        if ends:
+            torch.autograd.backward(*zip(*ends, strict=True))
+
+    def _of_input(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        if not self._wanted or self.leaf is None:
+            return None
+        return torch.zeros_like(self.leaf) if gradient is None else gradient
+
+    def _off_path(self, node: Node, arrived: Arrived) -> Arrived:
+        """What `node` makes of the gradient that arrived, where that leaves the path."""
+        if node in self._needs:
+            self._restrict(node, lambda child: child not in self._path)
+        after = dict.fromkeys(edge for edge in node.next_functions if edge[0] is not None)
+        off = [GradientEdge(*edge) for edge in after if edge[0] not in self._path]
+        edges, gradients = zip(*arrived, strict=True)
+        # Where weights are reached along the path as well, that is another operation's share.
+        stops = [child.register_prehook(_nothing) for child, _ in after if child in self._path]
+        try:
+            found = torch.autograd.grad(edges, off, gradients, retain_graph=True, allow_unused=True)
+        finally:
+            for stop in stops:
+                stop.remove()
+        return [(edge, grad) for edge, grad in zip(off, found, strict=True) if grad is not None]
+
+    def _restrict(self, node: Any, wanted: Callable[[Node], bool]) -> None:
+        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; the
+        operations of torch are told by the engine."""
+        children = (child for child, _ in node.next_functions if child is not None)
+        node.needs_input_grad = tuple(need and wanted(next(children)) for need in self._needs[node])
+
+    @contextmanager
+    def _to_be_split(self, stage: nn.Module) -> Iterator[None]:
+        """Run a forward so that path and weights can be told apart afterwards.
+
+        Each use of a parameter gets a place of its own in the graph. The path begins at the input
+        or, where that has no gradient (numbers of words, say), at the layers that take it in.
+        """
+        modules = [module for module in stage.modules() if module._parameters]
+        kept = [module._parameters for module in modules]
+        hooks = []
+        if self.leaf is not None:
+            self._starts.add(get_gradient_edge(self.leaf).node)
+        else:
+            layers = [module for module in stage.modules() if not any(module.children())]
+            hooks = [layer.register_forward_hook(self._begin_path) for layer in layers]
+        try:
+            for module in modules:
+                module.__dict__["_parameters"] = _Apart(module._parameters)
+            yield
+        finally:
+            for module, parameters in zip(modules, kept, strict=True):
+                module.__dict__["_parameters"] = parameters
+            for hook in hooks:
+                hook.remove()
+
+    def _begin_path(self, layer: nn.Module, args: tuple, output: Any) -> None:
+        given = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        begins = given and not any(tensor.requires_grad for tensor in given)
+        if begins and isinstance(output, torch.Tensor) and output.requires_grad:
+            self._starts.add(get_gradient_edge(output).node)
+
+
+class _Apart(dict):
+    """The parameters of a module; each time that one is asked for, an alias of its own."""
+
+    def __getitem__(self, name: str) -> torch.Tensor | None:
+        parameter = super().__getitem__(name)
+        if parameter is None or is_lazy(parameter) or not parameter.requires_grad:
+            return parameter
+        return parameter.view_as(parameter)
+
+
+def differentiable(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can have a gradient."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[GradientEdge]]:
+    """The nodes from which one of `starts` is reached; and the places where a gradient comes to one
+    that leads off the path as well. Without a path that is the root."""
+    came_from: dict[Node, list[Node]] = defaultdict(list)
+    places: dict[Node, set[int]] = defaultdict(set, {root.node: {root.output_nr}})
+    nodes = [root.node]
+    for node in nodes:
+        for child, place in node.next_functions:
+            if child is not None:
+                if child not in came_from:
+                    nodes.append(child)
+                came_from[child].append(node)
+                places[child].add(place)
+    path = starts & places.keys()
+    onward = list(path)
+    for node in onward:
+        new = [parent for parent in came_from[node] if parent not in path]
+        path.update(new)
+        onward += new
+    if not path:
+        return path, [root]
+    weighted = [
+        GradientEdge(node, place)
+        for node in nodes
+        if node in path
+        and any(child is not None and child not in path for child, _ in node.next_functions)
+        for place in sorted(places[node])
+    ]
+    return path, weighted
+
+
+def _nothing(gradients: tuple[torch.Tensor | None, ...]) -> tuple[None, ...]:
+    return (None,) * len(gradients)
+
+
+class Kept(saved_tensors_hooks):
+    """Sees what the forward inside keeps for the backward of `stage`, its weights aside."""
+
+    def __init__(self, stage: nn.Module):
+        self._held: dict[int, int] = {}  # bytes by storage
+        tensors = [*stage.parameters(), *stage.buffers()]
+        self._weights = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        super().__init__(self.see, lambda tensor: tensor)
+
+    def see(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage().data_ptr()
+        if storage not in self._weights:
+            self._held[storage] = max(tensor.nbytes, self._held.get(storage, 0))
+        return tensor
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self._held.values())
