@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy as np
 from dlviz.cluster import launch
 from dlviz.grading import training
 from dlviz.grading.report import NOT_WRITTEN, CheckFailed, Rehearsal, raised
-from dlviz.machine import classroom
+from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, peak_in_flight
 from dlviz.schedules import Action, Schedule, ScheduleError, make
 from dlviz.schedules.orders import loop
@@ -226,8 +227,8 @@ def rehearse(
 def train(
     program: Program, ranks: int = 4, microbatches: int = 8, chunks: int | None = None
 ) -> Rehearsal:
-    """Train for one step with the student's schedule on real ranks, paced; where it does not come
-    to its end, simulate it as far as it goes."""
+    """Train for one step with the student's schedule on real ranks, paced, with messages that take
+    no time; where it does not come to its end, simulate it as far as it goes."""
     size = Size(ranks, microbatches, chunks)
     try:
         tried = try_out(program, size)
@@ -235,7 +236,8 @@ def train(
     except CheckFailed:
         return rehearse(program, ranks, microbatches, chunks)
     costs = _costs(size)
-    run = launch(training.work, ranks, machine=classroom(ranks), args=(tried.schedule, 1, costs))
+    machine = Machine(classroom(ranks).device, Topology.switch(ranks, Link(0.0, inf)), STEP)
+    run = launch(training.work, ranks, machine=machine, args=(tried.schedule, 1, costs))
     ratio = bubble_ratio(simulate(tried.schedule, costs))
     told = (
         f"{ranks} processes, {len(run.trace.messages)} messages; loss {run.results[0][0][0]:.4f}; "

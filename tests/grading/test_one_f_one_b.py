@@ -223,7 +223,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
         {
             "order": "rank 0 runs 1F0: .*\nExpected: stage 1 is on rank 1\nHint: .*go round the "
             "ranks, one to each",
-            "no_deadlock": "1B0: it needs 2B0, which never ran; rank 1, which has 2B0, stops before",
+            "no_deadlock": "1B0: it needs 2B0, which never ran; rank 1, which has 2B0",
             "training": "stage 1 is on rank 1",
         },
     ),
@@ -408,7 +408,9 @@ def columns(trace):
 def test_the_students_schedule_trains_on_paced_ranks_for_all_to_see():
     done = schedules.train(program.interleaved, ranks=2, microbatches=4, chunks=2)
     assert done.trace.meta["clock"] == "paced" and len(done.trace.messages) == 24
-    told = r"2 processes, 24 messages; loss 0\.\d+; bubble ratio measured \d\.\d+, simulated 0\.125"
+    told = (
+        r"2 processes, 24 messages; loss \d\.\d+; bubble ratio measured \d\.\d+, simulated 0\.125"
+    )
     assert re.fullmatch(told, done.told)
     work = {"forward", "backward"}
     assert sum(kind in work for kind in done.trace.spans.kind.tolist()) == 32
