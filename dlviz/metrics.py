@@ -12,6 +12,7 @@ outside the bubble, whose window is a step: the first compute of any rank to the
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator
 
 import numpy as np
@@ -22,7 +23,10 @@ COMPUTE = ("forward", "backward", "backward_input", "backward_weight")
 UPDATE = ("update",)
 COMMUNICATION = ("send", "recv", "collective", "wait")
 OTHER = ("compress", "data", "lock")
+_NO_WORK = ("step", "phase", "idle")  # kinds that only hold others, or nothing
+_WAITING = ("recv", "wait")
 _CLOCKS = {"device": ("start", "end"), "wall": ("wall_start", "wall_end")}
+_ALIKE = 1e-6  # of a cost: costs closer than this are equal
 _TIE = 1e-9  # seconds: a release and a start closer than this are one moment
 
 
@@ -68,6 +72,51 @@ def bubble_fraction(trace: Trace, clock: str = "device") -> float:
     return _median([1 - mean / window for window, mean in _steps(trace, clock)])
 
 
+def bubble_formula(
+    schedule: str,
+    ranks: int,
+    microbatches: int,
+    forward: float = 1.0,
+    backward_input: float = 1.0,
+    backward_weight: float = 1.0,
+) -> float:
+    """Seconds that each rank idles in a step of `schedule`, by its closed form; NaN where it has
+    none.
+
+    The costs are those of one visit of a microbatch to a stage, alike for all stages; a backward
+    takes input + weight, and a message no time. By the work of a rank, m visits to each of its v
+    stages, this is the bubble ratio: chunks shorten a visit, and so the bubble.
+
+        naive                                m(p-1)(F+B)
+        gpipe, 1f1b, pipedream               (p-1)(F+B)
+        interleaved, looped_bfs  (m >= p)    (p-1)(F+B)
+        zb_h1, interleaved_zb  (m >= p)      (p-1) max(F, I, F+I-W)
+        zb_h2  (m >= 2p-1), zbv  (m >= 2p)   (p-1) F where F = I = W
+        inference                            (p-1) F
+
+    Source: the papers named in dlviz/schedules, each beside its schedule.
+    """
+    p, m = ranks, microbatches
+    F, I, W = forward, backward_input, backward_weight  # noqa: E741
+    visit, alike = F + I + W, max(F, I, W) - min(F, I, W) <= _ALIKE * F
+    zero_bubble = max(F, I, F + I - W)
+    forms = {
+        "naive": (1, m * visit),
+        "gpipe": (1, visit),
+        "1f1b": (1, visit),
+        "pipedream": (1, visit),
+        "interleaved": (p, visit),
+        "looped_bfs": (p, visit),
+        "zb_h1": (p, zero_bubble),
+        "interleaved_zb": (p, zero_bubble),
+        "zb_h2": (2 * p - 1, F if alike else np.nan),
+        "zbv": (2 * p, F if alike else np.nan),
+        "inference": (1, F),
+    }
+    fewest, fill = forms.get(schedule, (1, np.nan))
+    return float((p - 1) * fill) if m >= fewest else float("nan")
+
+
 def exposed_communication(trace: Trace, clock: str = "device") -> np.ndarray:
     """Seconds per rank in which it communicates or waits for that, and does not compute.
 
@@ -106,6 +155,64 @@ def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
         until = _open(trace, kinds, clock)
         rows[name], before = np.maximum(until - before, 0.0), until
     return {**rows, "idle": np.maximum(makespan(trace, clock) - before, 0.0)}
+
+
+def critical_path(trace: Trace, clock: str = "device") -> np.ndarray:
+    """The rows of the spans that decide the makespan, in the order of time.
+
+    From the span that ends last back, each time to what it waited for: whichever came later of what
+    its rank did before and the span whose message (`flow`) it needed. A backend's own collective
+    waits for the rank that entered it last. A receive or a wait that something else ended is not on
+    the path: that, and its message, are. Of a simulated schedule the durations on the path and the
+    latencies of its messages add up to the makespan. Spans that only hold others have no part.
+
+    On a wall clock, where no link is modelled, a message counts as there when it was sent.
+    Source: Yang and Miller, "Critical path analysis", ICDCS 1988.
+    """
+    spans, start, end = _times(trace.spans, clock)
+    lane, row, begin, finish, first = _stretches(spans, start, end)
+    if not row:
+        return np.zeros(0, np.int64)
+    place = np.full(len(spans), -1)  # of a span its last stretch
+    place[row] = np.arange(len(row))
+    sender, lands = (column.tolist() for column in _senders(trace, start, end))
+    entered_last = _entered_last(spans, start)
+    rank, kind, place = spans.rank.tolist(), spans.kind.tolist(), place.tolist()
+    beside: dict[int, list[int]] = {}  # the lanes of a rank
+    for number, at in enumerate(first[:-1]):
+        beside.setdefault(rank[row[at]], []).append(number)
+
+    path, seen, at, counts = [], set(), int(np.argmax(finish)), True
+    while at >= 0 and at not in seen:
+        seen.add(at)
+        span = row[at]
+        last = place[entered_last.get(span, span)]
+        if last >= 0 and row[last] != span:
+            at = last
+            continue
+        waits = kind[span] in _WAITING
+        asks = finish[at] if waits and sender[span] < 0 else begin[at]
+        previous = at - 1 if at > first[lane[at]] else -1
+        until, to, message = finish[previous] if previous >= 0 else -np.inf, previous, False
+        needs = [span]
+        for other in beside[rank[span]]:
+            if other == lane[at]:
+                continue
+            low, high = first[other], first[other + 1]
+            found = bisect_right(finish, asks + _TIE, low, high) - 1
+            if found >= low and finish[found] > until:
+                until, to = finish[found], found
+            twin = bisect_right(begin, begin[at] + _TIE, low, high) - 1
+            if twin >= low and abs(begin[twin] - begin[at]) + abs(finish[twin] - finish[at]) < _TIE:
+                needs.append(row[twin])  # the other half of an overlap
+        for one in needs:
+            if sender[one] >= 0 and lands[one] > until:
+                until, to, message = lands[one], place[sender[one]], True
+        if counts and not (waits and until > begin[at]):
+            path.append(span)
+        counts = not (message and kind[row[to]] == "send")  # it left as that began
+        at = to
+    return np.array([*dict.fromkeys(reversed(path))], np.int64)
 
 
 def bytes_sent(trace: Trace) -> np.ndarray:
@@ -201,6 +308,95 @@ def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) ->
             f"collective={collective!r} has no bus bandwidth here: use {', '.join(factors)}."
         )
     return algorithm_bandwidth(nbytes, seconds) * factors[collective]
+
+
+def _stretches(
+    spans: Table, start: np.ndarray, end: np.ndarray
+) -> tuple[list[int], list[int], list[float], list[float], list[int]]:
+    """What each lane was at, from when to when: the innermost of its spans that do something.
+
+    Columns lane (a number), span (its row), begin and finish, in order of lanes and of time; and
+    where each lane begins among them, with the end of the last.
+    """
+    lane = _codes(zip(spans.rank.tolist(), spans.lane.tolist(), strict=True))
+    order = np.lexsort((end, spans.depth, start, lane))
+    works = (~_of_kinds(spans, _NO_WORK)).tolist()
+    of, begins, ends = lane.tolist(), start.tolist(), end.tolist()
+    held: list[tuple[int, int, float, float]] = []
+    around: list[int] = []  # the spans that hold this moment, outermost first
+    since = -np.inf
+
+    def told(span: int, until: float) -> None:
+        if works[span] and (until > since or ends[span] == begins[span]):
+            held.append((of[span], span, since, until))
+
+    for span in [*order.tolist(), -1]:
+        while around:
+            inner = around[-1]
+            inside = span >= 0 and of[span] == of[inner]
+            if inside and ends[inner] > begins[span] + _TIE:
+                told(inner, begins[span])
+                break
+            told(inner, ends[inner])
+            since = ends[around.pop()]
+        if span >= 0:
+            around.append(span)
+            since = begins[span]
+    columns = [list(column) for column in zip(*held, strict=True)] or [[], [], [], []]
+    edges = np.flatnonzero(np.diff(columns[0])) + 1
+    return *columns, [0, *edges.tolist(), len(held)]  # pyright: ignore[reportReturnType]
+
+
+def _senders(trace: Trace, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each span that received its `flow` the span that sent it (its row; -1 for the others), and
+    when that landed by the clock of `start` and `end`.
+
+    Its sender is the one that carries it, else whichever span of that rank ended as it was sent, of
+    several that of the microbatch that it is for.
+    """
+    spans, messages = trace.spans, trace.messages
+    sender = np.full(len(messages), -1)
+    carries = np.flatnonzero(spans.flow >= 0)
+    sends = spans.rank[carries] == messages.src[spans.flow[carries]]
+    sender[spans.flow[carries[sends]]] = carries[sends]
+    works = np.flatnonzero(~_of_kinds(spans, _NO_WORK))
+    works = works[np.lexsort((works, spans.start[works], spans.end[works], spans.rank[works]))]
+    gets = carries[~sends]
+    of = np.full(len(messages), -1)
+    of[spans.flow[gets]] = spans.microbatch[gets]
+    missing = np.flatnonzero((sender < 0) & np.isfinite(messages.sent))
+    for rank, rows in _by_rank(spans.rank[works], trace.meta["ranks"]):
+        asked = missing[messages.src[missing] == rank]
+        ends, sent = spans.end[works[rows]], messages.sent[asked]
+        after = np.minimum(np.searchsorted(ends, sent), len(ends) - 1)
+        before = np.maximum(after - 1, 0)
+        nearest = np.where(sent - ends[before] < ends[after] - sent, before, after)
+        first, last = (np.searchsorted(ends, ends[nearest], side) for side in ("left", "right"))
+        sender[asked] = works[rows][first]
+        for i in np.flatnonzero(last - first > 1).tolist():
+            for one in works[rows][first[i] : last[i]][::-1].tolist():
+                if spans.microbatch[one] == of[asked[i]]:
+                    sender[asked[i]] = one
+
+    left = spans.kind[sender] == "send"
+    ready = np.where(left, spans.start[sender], spans.end[sender])
+    clocked = np.where(left, start[sender], end[sender])
+    modelled = (trace.meta["clock"] != "wall") & np.isfinite(messages.arrived)
+    lands = clocked + np.where(modelled, messages.arrived, messages.sent) - ready
+    from_whom, when = np.full(len(spans), -1), np.full(len(spans), np.nan)
+    from_whom[gets] = sender[spans.flow[gets]]
+    when[gets] = lands[spans.flow[gets]]
+    return from_whom, when
+
+
+def _entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:
+    """Of each call of a backend's collective (a span's row) the call of the rank that came last."""
+    calls: dict[tuple[str, int], list[int]] = {}
+    together = np.flatnonzero((spans.kind == "collective") & (spans.sequence >= 0))
+    keys = zip(spans.group[together].tolist(), spans.sequence[together].tolist(), strict=True)
+    for key, call in zip(keys, together.tolist(), strict=True):
+        calls.setdefault(key, []).append(call)
+    return {call: max(of, key=lambda one: start[one]) for of in calls.values() for call in of}
 
 
 def _times(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from time import perf_counter
+
 import numpy as np
 import pytest
 
 from dlviz import metrics
+from dlviz.schedules import NAMES, Schedule, make, needs
+from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 
 GRID = [(1, 1), (1, 4), (2, 1), (2, 3), (3, 3), (3, 7), (4, 2), (4, 8), (5, 6), (7, 21)]
@@ -153,6 +158,247 @@ def test_an_idle_rank_counts_and_a_rank_that_was_not_chosen_does_not():
     assert metrics.bubble_ratio(trace) == pytest.approx(2.0)
     assert metrics.bubble_fraction(trace.only(rank=0)) == 0.0
     assert metrics.busy(trace.only(rank=0)).tolist() == [3.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("times", [(1, 1, 1), (3, 7, 5), (11, 2, 6), (4, 9, 13)])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_closed_form_of_a_bubble_is_what_the_simulation_idles(name, times):
+    """Where a schedule has one: in every size for which it does not say that it has none."""
+    said = 0
+    for p in (1, 2, 3, 4, 7):
+        for m in (1, 2, 3, 4, 6, 9, 14, 21):
+            try:
+                schedule = make(name, p, m)
+            except ValueError:
+                continue  # not defined in this size
+            idle = metrics.bubble_formula(name, p, m, *times)
+            if idle == idle:
+                said += m >= p
+                trace = simulate(schedule, Costs(times[0], None, *times[1:]))
+                found = metrics.makespan(trace) - metrics.busy(trace)
+                assert found == pytest.approx([idle] * p, abs=1e-9), (p, m)
+    alone = name == "dualpipev" or (name in ("zb_h2", "zbv") and len({*times}) > 1)
+    assert (said > 0) != alone
+    assert np.isnan(metrics.bubble_formula("my own", 4, 8))
+
+
+def test_chunks_shorten_a_visit_and_the_closed_form_with_it():
+    for v in (1, 2, 4):
+        idle = metrics.bubble_formula("interleaved", 4, 8, 1 / v, 1 / v, 1 / v)
+        assert idle / (8 * 3) == pytest.approx(3 / (8 * v))  # (p-1)/(vm) of the work
+
+
+# ---------------------------------------------------------------- the critical path
+
+
+def random_schedule(seed: int) -> Schedule:
+    """A legal order of a split or whole backward, stages anywhere."""
+    rng = random.Random(seed)
+    ranks, stages, microbatches = rng.randint(1, 4), rng.randint(1, 6), rng.randint(1, 4)
+    place = tuple(rng.randrange(ranks) for _ in range(stages))
+    whole = make("gpipe" if rng.random() < 0.5 else "zb_h1", stages, microbatches)
+    ahead, done = {action for row in whole.actions for action in row}, set()
+    rows = [[] for _ in range(ranks)]
+    while ahead:
+        ready = [a for a in sorted(ahead) if all(done & {*one} for one in needs(a, stages))]
+        action = rng.choice(ready)
+        rows[place[action.stage]].append(action)
+        done.add(action)
+        ahead.remove(action)
+    return Schedule(rows, place)
+
+
+def longest_path(schedule: Schedule, costs: Costs) -> float:
+    """By brute force: an action ends its cost after the latest of all that it depends on."""
+    ends: dict = {}
+    stages = len(schedule.stage_rank)
+    by_half = {half: action for row in schedule.actions for action in row for half in action.halves}
+    while len(ends) < sum(map(len, schedule.actions)):
+        for rank, row in enumerate(schedule.actions):
+            for before, action in zip([None, *row], row, strict=False):
+                asked = [] if before is None else [(before, 0.0)]
+                for half in action.halves:
+                    for choice in needs(half, stages):
+                        one = next(one for one in choice if one in by_half)
+                        apart = schedule.stage_rank[one.stage] != rank
+                        asked.append((by_half[one], costs.latency if apart else 0.0))
+                if action not in ends and all(one in ends for one, _ in asked):
+                    latest = max([0.0, *(ends[one] + more for one, more in asked)])
+                    ends[action] = latest + costs.seconds(action)
+    return max(ends.values())
+
+
+def along(trace: Trace, path: np.ndarray, latency: float) -> float:
+    """Durations on the path and the latency of each message on it; asserts that it is a chain."""
+    spans = trace.spans
+    start, end = spans.start[path], spans.end[path]
+    assert start[0] == 0 and len({*path.tolist()}) == len(path)
+    sent = 0.0
+    for one, other, gap in zip(path, path[1:], start[1:] - end[:-1], strict=False):
+        if spans.rank[one] == spans.rank[other]:
+            assert gap == pytest.approx(0, abs=1e-12)
+        else:
+            assert spans.microbatch[one] == spans.microbatch[other]
+            assert gap == pytest.approx(latency, abs=1e-12)
+            sent += latency
+    return float((end - start).sum() + sent)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_critical_path_is_the_longest_one_of_any_legal_schedule(seed):
+    rng = random.Random(seed)
+    schedule = random_schedule(seed)
+    times = [[rng.choice([0, 0.1, 0.3, 1, 2.7]) for _ in schedule.stage_rank] for _ in range(3)]
+    costs = Costs(times[0], None, *times[1:], latency=rng.choice([0.0, 0.01, 1.3]))
+    trace = simulate(schedule, costs)
+    path = metrics.critical_path(trace)
+    longest = longest_path(schedule, costs)
+    assert metrics.makespan(trace) == pytest.approx(longest, abs=1e-12)
+    assert along(trace, path, costs.latency) == pytest.approx(longest, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("overlapped", [None, 0.4])
+def test_the_critical_path_of_the_zoo_adds_up_to_its_makespan(name, overlapped):
+    for costs in (Costs(0.1, None, 0.2, 0.3, 0.05, overlapped), Costs(1, 0, 0, 0)):
+        trace = simulate(make(name, 3, 6), costs)
+        makespan = metrics.makespan(trace)
+        path = metrics.critical_path(trace)
+        assert along(trace, path, costs.latency) == pytest.approx(makespan, abs=1e-12)
+
+
+def test_the_critical_path_of_a_naive_pipeline_is_all_of_it_and_of_gpipe_its_slow_rank():
+    trace = simulate(make("naive", 3, 2))
+    assert sorted(metrics.critical_path(trace)) == [*range(len(trace.spans))]
+    slow = simulate(make("gpipe", 3, 4), Costs([1, 5, 1], [1, 5, 1]))
+    path = slow.spans[metrics.critical_path(slow)]
+    assert path.stage.tolist() == [0, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 0]
+
+
+def test_the_path_goes_to_whichever_came_later_the_message_or_the_rank_itself():
+    def trace(arrived: float) -> Trace:
+        spans = [
+            span(0, "forward", 0.0, arrived - 1, stage=0),
+            span(1, "data", 0.0, 4.0),
+            span(1, "forward", max(arrived, 4.0), 9.0, stage=1, flow=0),
+        ]
+        message = dict(src=0, dst=1, sent=arrived - 1, arrived=arrived, received=max(arrived, 4.0))
+        return Trace(spans, [message])
+
+    assert metrics.critical_path(trace(3.0)).tolist() == [1, 2]
+    assert metrics.critical_path(trace(5.0)).tolist() == [0, 2]
+
+
+def test_a_receive_that_waited_is_left_out_and_one_that_did_not_is_in():
+    def trace(late: float) -> Trace:
+        spans = [
+            span(0, "forward", 0.0, late),
+            span(0, "send", late, late, flow=0, peer=1),
+            span(1, "forward", 0.0, 3.0),
+            span(1, "recv", 3.0, max(late + 0.5, 3.25), flow=0, peer=0),
+            span(1, "backward", max(late + 0.5, 3.25), 9.0),
+        ]
+        message = dict(src=0, dst=1, sent=late, arrived=late + 0.5, received=max(late + 0.5, 3.25))
+        return Trace(spans, [message], meta={"clock": "paced"})
+
+    assert metrics.critical_path(trace(5.0)).tolist() == [0, 4]
+    assert metrics.critical_path(trace(1.0)).tolist() == [2, 3, 4]
+
+
+def test_the_wall_clock_has_a_critical_path_of_its_own():
+    """A rank that the wall clock saw late; the device clock did not."""
+    spans = [
+        span(0, "forward", 0.0, 2.0, wall_start=0.0, wall_end=2.0),
+        span(1, "data", 0.0, 1.0, wall_start=0.0, wall_end=6.0),
+        span(1, "forward", 2.0, 3.0, flow=0, wall_start=6.0, wall_end=7.0),
+    ]
+    message = dict(src=0, dst=1, sent=2.0, arrived=2.0, received=2.0, wall_sent=0.1)
+    trace = Trace(spans, [{**message, "wall_received": 0.2}], meta={"clock": "paced"})
+    assert metrics.critical_path(trace).tolist() == [0, 2]
+    assert metrics.critical_path(trace, clock="wall").tolist() == [1, 2]
+
+
+def test_a_collective_waits_for_the_rank_that_enters_it_last():
+    call = dict(group="world", sequence=3)
+    spans = [
+        span(0, "backward", 0.0, 1.0),
+        span(0, "collective", 1.0, 6.0, **call),
+        span(1, "backward", 0.0, 5.0),
+        span(1, "collective", 5.0, 6.0, **call),
+        span(0, "update", 6.0, 8.0),
+    ]
+    assert metrics.critical_path(Trace(spans)).tolist() == [2, 3, 4]
+
+
+def test_a_wait_for_another_lane_leads_to_what_that_lane_did():
+    spans = [
+        span(0, "backward", 0.0, 2.0),
+        span(0, "collective", 2.0, 7.0, lane="comm"),
+        span(0, "backward", 2.0, 3.0),
+        span(0, "wait", 3.0, 7.0, name="for lane comm"),
+        span(0, "update", 7.0, 8.0),
+    ]
+    assert metrics.critical_path(Trace(spans)).tolist() == [0, 1, 4]
+
+
+def test_an_overlap_begins_with_the_later_of_what_its_halves_wait_for():
+    both = dict(start=5.0, end=8.0)
+    spans = [
+        span(0, "forward", 0.0, 2.0, microbatch=1),
+        span(2, "backward", 0.0, 5.0, microbatch=0),
+        span(1, "forward", **both, microbatch=1, flow=0),
+        span(1, "backward", **both, microbatch=0, flow=1, lane="compute2"),
+        span(1, "backward", 8.0, 9.0, microbatch=1),
+    ]
+    messages = [
+        dict(src=0, dst=1, sent=2.0, arrived=2.0, received=5.0),
+        dict(src=2, dst=1, sent=5.0, arrived=5.0, received=5.0),
+    ]
+    assert metrics.critical_path(Trace(spans, messages)).tolist() == [1, 2, 4]
+
+
+def test_a_lane_that_goes_on_where_another_ended_is_one_chain_with_it():
+    spans = [
+        span(0, "forward", 0.0, 2.0 + 3e-10),  # rounded in a file
+        span(0, "backward", 2.0, 5.0, lane="compute2"),
+    ]
+    assert metrics.critical_path(Trace(spans)).tolist() == [0, 1]
+
+
+def test_spans_that_only_hold_others_are_not_on_the_path():
+    spans = [
+        span(0, "step", 0.0, 9.0),
+        span(0, "forward", 0.0, 4.0, depth=1),
+        span(0, "recv", 1.0, 2.0, depth=2),
+        span(0, "backward", 4.0, 9.0, depth=1),
+        span(0, "collective", 6.0, 9.0, depth=2),
+    ]
+    assert metrics.critical_path(Trace(spans)).tolist() == [1, 2, 3, 4]
+    assert metrics.critical_path(Trace(spans[:1])).tolist() == []
+    assert metrics.critical_path(Trace()).tolist() == []
+
+
+def test_times_rounded_in_a_file_do_not_break_the_path(tmp_path):
+    trace = simulate(make("interleaved", 4, 8), Costs(1 / 3, None, 1 / 7, 1 / 11, latency=1 / 13))
+    back = Trace.load(trace.save(tmp_path / "it.json"))
+    path = metrics.critical_path(trace)
+    assert metrics.critical_path(back).tolist() == path.tolist()
+    noise = np.random.default_rng(5).uniform(-4e-10, 4e-10, (2, len(path)))
+    back.spans.start[path] += noise[0]
+    back.spans.end[path] += noise[1]
+    spans = back.spans[metrics.critical_path(back)]
+    assert spans.start[0] == pytest.approx(0, abs=1e-9)
+    gaps = spans.start[1:] - spans.end[:-1]
+    assert (spans.end - spans.start).sum() + gaps.sum() == pytest.approx(metrics.makespan(trace))
+    assert (gaps < 1 / 13 + 1e-8).all()
+
+
+def test_the_critical_path_of_262_144_spans_takes_well_under_a_second():
+    trace = simulate(make("gpipe", 8, 2**14))
+    began = perf_counter()
+    path = metrics.critical_path(trace)
+    assert perf_counter() - began < 3  # 0.5 s on two idle cores
+    assert len(path) == 2 * (2**14 + 7)
 
 
 # ---------------------------------------------------------------- communication
@@ -336,6 +582,7 @@ OF_SPANS = (
     metrics.exposed_communication,
     metrics.overlap,
     metrics.breakdown,
+    metrics.critical_path,
     metrics.peak_in_flight,
 )
 

@@ -1,7 +1,9 @@
 """Which all-reduce is the quickest here: the one that the measured link prices lowest.
 
 A group's link is measured once, by ping-pong between its ranks 0 and 1 (dlviz/cluster/link.py);
-rank 0 tells the others what it found, so that all choose alike.
+rank 0 tells the others what it found, so that all choose alike. Prices that lie closer together
+than the fit is off do not tell which is quicker: of these the first of CANDIDATES is taken, the
+ring before all others, which only ever sends to a neighbour.
 
 In PyTorch: what NCCL's tuner and gloo's size thresholds decide.
 """
@@ -21,12 +23,15 @@ _measured: WeakKeyDictionary[Comm, LinkCost] = WeakKeyDictionary()
 
 
 def choose(comm: Comm, nbytes: int) -> str:
-    """The name of the cheapest all-reduce of `nbytes` on this group. All ranks must call it."""
+    """The name of the cheapest all-reduce of `nbytes` on this group, as far as the measurement can
+    tell. All ranks must call it."""
     if comm.size == 1:
         return CANDIDATES[0]
     link = link_of(comm)
     costs = link.alpha, link.beta, link.gamma
-    return min(CANDIDATES, key=lambda name: collective_seconds(name, comm.size, nbytes, *costs))
+    prices = {name: collective_seconds(name, comm.size, nbytes, *costs) for name in CANDIDATES}
+    told_apart = min(prices.values()) * (1 + link.error)
+    return next(name for name, price in prices.items() if price <= told_apart)
 
 
 def link_of(comm: Comm) -> LinkCost:

@@ -7,12 +7,15 @@ from importlib import import_module
 from typing import Any
 
 from dlviz.viz.breakdown import breakdown
+from dlviz.viz.bubble import bubble
+from dlviz.viz.compare import compare
 from dlviz.viz.contributions import decode, encode
 from dlviz.viz.costs import costs, crossovers
 from dlviz.viz.curve import curve
 from dlviz.viz.frames import Frame, message_frames
+from dlviz.viz.memory import memory
 from dlviz.viz.messages import messages, messages_grid
-from dlviz.viz.tables import timeline_table
+from dlviz.viz.tables import bubble_table, compare_table, memory_table, timeline_table
 from dlviz.viz.timeline import timeline
 from dlviz.viz.traffic import traffic, traffic_table
 from dlviz.viz.waits import waited_for
@@ -20,11 +23,17 @@ from dlviz.viz.waits import waited_for
 __all__ = [
     "Frame",
     "breakdown",
+    "bubble",
+    "bubble_table",
+    "compare",
+    "compare_table",
     "costs",
     "crossovers",
     "curve",
     "decode",
     "encode",
+    "memory",
+    "memory_table",
     "message_frames",
     "messages",
     "messages_grid",

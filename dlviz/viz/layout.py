@@ -14,6 +14,7 @@ import numpy as np
 
 from dlviz.viz import text
 from dlviz.viz.clocks import message_times, span_times
+from dlviz.viz.steps import spans_in
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -67,7 +68,25 @@ def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) ->
     return Plan(clock, start, end, low, high, *text.unit(high - low), y, top, bottom, pixels)
 
 
-def longest(plan: Plan, drawn: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
+def shown(
+    trace: Trace, clock: str, step: int | None, most: int, messages: bool = True
+) -> tuple[Plan, np.ndarray, np.ndarray, list[str]]:
+    """What a timeline shows of `step` (of all where it is None): where everything lies, the rows of
+    at most `most` spans and of the messages that spans of the step carry, and what is to be said.
+    Without what has no times by `clock`."""
+    start, end = span_times(trace, clock)
+    drawn = spans_in(trace, step)
+    arrows = np.arange(len(trace.messages) if messages else 0)
+    if step is not None:
+        arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
+    drawn = drawn[np.isfinite(end - start)[drawn]]
+    arrows = arrows[np.isfinite(message_times(trace, clock)[0][arrows])]
+    plan = laid_out(trace, clock, drawn, arrows)
+    drawn, cut = _longest(plan, drawn, most)
+    return plan, drawn, arrows, cut
+
+
+def _longest(plan: Plan, drawn: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
     """The longest `most` of the spans `drawn`, all of them where they are not more, and what is to
     be said of that."""
     if len(drawn) <= most:

@@ -21,10 +21,11 @@ from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.contributions import UNKNOWN
 from dlviz.viz.frames import Frame
 from dlviz.viz.labels import labels_of
-from dlviz.viz.layout import BAR, Plan, ends, laid_out, longest
+from dlviz.viz.layout import BAR, Plan, ends, shown
 from dlviz.viz.print_costs import costs as costs
+from dlviz.viz.print_pipeline import bubble as bubble
+from dlviz.viz.print_pipeline import memory as memory
 from dlviz.viz.scene import RULED, Run, Scene
-from dlviz.viz.steps import spans_in
 from dlviz.viz.timeline import ARROWS
 
 if TYPE_CHECKING:
@@ -58,13 +59,7 @@ def timeline(
     no such clock or step, for another theme, and for less than 3 inches.
     """
     clock = clock_of(trace, clock)
-    drawn = spans_in(trace, step)
-    arrows = np.arange(len(trace.messages) if messages else 0)
-    if step is not None:
-        arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
-    plan = laid_out(trace, clock, drawn, arrows)
-    drawn = drawn[np.isfinite(plan.end - plan.start)[drawn]]
-    drawn, cut = longest(plan, drawn, max_spans)
+    plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
     lines = [*text.provenance(trace, clock), *cut]
     if len(arrows) > ARROWS:
         lines.append(

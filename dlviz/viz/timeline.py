@@ -22,8 +22,7 @@ import plotly.graph_objects as go
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.labels import hovers_of, labels_of
-from dlviz.viz.layout import BAR, Plan, ends, laid_out, longest
-from dlviz.viz.steps import spans_in
+from dlviz.viz.layout import BAR, Plan, ends, shown
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -52,12 +51,7 @@ def timeline(
     clock or step.
     """
     clock = clock_of(trace, clock)
-    drawn = spans_in(trace, step)
-    arrows = np.arange(len(trace.messages) if messages else 0)
-    if step is not None:
-        arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
-    plan = laid_out(trace, clock, drawn, arrows)
-    drawn, cut = longest(plan, drawn, max_spans)
+    plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
     subtitle = "<br>".join([text.subtitle(trace, clock), *cut])
     figure = go.Figure(_bars(trace, plan, drawn, theme))
     figure.add_traces(_arrows(trace, plan, arrows, theme))

@@ -81,12 +81,12 @@ def lines_of(
     }
 
 
-def ahead(alpha: float, beta: float, gamma: float) -> dict[int, dict[str, Any]]:
-    """The lines on a switch of every number of ranks there may be, to six digits, and where they
+def ahead(alpha: float, beta: float, gamma: float, topology: str) -> dict[int, dict[str, Any]]:
+    """The lines of every number of ranks there may be, not fine, to six digits, and where they
     cross: so that they can be drawn before the kernel has answered."""
     found = {}
     for ranks in range(RANKS[0], RANKS[1] + 1):
-        lines = {name: closed(name, ranks, alpha, beta, gamma) for name in ALGORITHMS}
+        lines = curves(ranks, alpha, beta, gamma, topology, fine=False)
         told = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
         found[ranks] = {"curves": told, "crossovers": crossovers(SIZES, lines)}
     return found
@@ -262,6 +262,10 @@ def run(**controls: Any) -> dict[str, Any]:
     took = [makespan_of(trace, f"turn {turn}") for turn in range(TURNS)]
     measured = float(np.median(took)) / factor
     told = [f"The median of {TURNS} turns."]
+    bound = prediction(**controls)
+    if bound > predicted * (1 + 1e-9):
+        bounded = text.seconds(bound)
+        told.append(f"The closed form, {bounded}, is a bound: by its messages it is less.")
     if factor > 1:
         told.append(f"It was run {factor:.3g} times as slow, so that this machine keeps the pace.")
     elif factor < 1:

@@ -153,12 +153,11 @@ class CollectiveExplorer(View):
         self._show()
 
     def _look_ahead(self) -> None:
-        """Tell the front end the lines of other numbers of ranks, where they are soon computed."""
-        link = {name: self._now[name] for name in FIELDS}
-        on = {**link, "topology": self._now["topology"]}
-        if on["topology"] == "switch" and on != self._ahead:
+        """Tell the front end the lines of other numbers of ranks on the same network."""
+        on = {name: self._now[name] for name in (*FIELDS, "topology")}
+        if on != self._ahead:
             self._ahead = on
-            self.ahead = compact({"link": on, "ranks": ahead(**link)})
+            self.ahead = compact({"link": on, "ranks": ahead(**on)})
 
     def _show(self, error: str = "") -> None:
         self.state = compact(dressed(self._trace, self._told(error)))

@@ -18,8 +18,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import labels_of
-from dlviz.viz.layout import BAR, Plan, ends, laid_out, longest
-from dlviz.viz.steps import messages_in, spans_in
+from dlviz.viz.layout import BAR, Plan, ends, laid_out, shown
 from dlviz.viz.waits import WAITING, waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 WIDE = 400  # characters of a line under the title: the page wraps it
-NUMBERS = ("rank", "depth", "step", "stage", "microbatch", "bucket", "peer", "nbytes")
+NUMBERS = ("rank", "step", "stage", "microbatch", "bucket", "nbytes")
 
 
 class Timeline(View):
@@ -68,11 +67,7 @@ def _state(
     trace: Trace, step: int | None, clock: str, title: str | None, max_spans: int
 ) -> dict[str, Any]:
     spans = trace.spans
-    drawn = spans_in(trace, step)
-    arrows = messages_in(trace, step)
-    arrows = arrows[np.isfinite(message_times(trace, clock)[0][arrows])]
-    plan = laid_out(trace, clock, drawn, arrows)
-    drawn, cut = longest(plan, drawn, max_spans)
+    plan, drawn, arrows, cut = shown(trace, clock, step, max_spans)
     lines = [*text.provenance(trace, clock, WIDE), *cut]
     order, slots = _slots(trace, plan, drawn)
     place = np.full(len(spans) + 1, -1)

@@ -10,6 +10,7 @@ from viz_scenes import data_parallel
 
 from dlviz import viz
 from dlviz.trace import Trace
+from dlviz.viz.clocks import message_times
 from dlviz.viz.layout import rows
 
 MS = 1e-3
@@ -150,6 +151,25 @@ def test_a_step_is_drawn_alone_with_the_messages_that_its_spans_carry():
 def test_a_part_without_the_spans_that_carry_messages_draws_no_arrow_of_a_step():
     trace = data_parallel(ranks=2).only(kind=["forward", "backward"])
     assert not [s for s in viz.timeline(trace, step=0).data if s.type == "scatter"]
+
+
+def test_by_the_wall_clock_a_paced_message_leaves_when_its_senders_span_begins():
+    spans = [
+        span(0, "send", 1.0, 2.0, wall_start=1.0, wall_end=2.0, flow=0),
+        span(1, "recv", 0.0, 2.0, wall_start=0.0, wall_end=2.0, flow=0),
+        span(1, "send", 2.0, 3.0, wall_start=2.0, wall_end=3.0, flow=1),
+    ]
+    messages = {
+        "src": [0, 1], "dst": [1, 0], "sent": [1.0, 2.0], "arrived": [2.0, 3.0],
+        "received": [2.0, 3.0], "wall_sent": [0.4, 2.5], "wall_received": [2.0, 2.2],
+    }  # fmt: skip
+    paced = Trace(spans, messages, meta={"clock": "paced", "ranks": 2})
+    sent, received = message_times(paced, "wall")
+    assert sent.tolist() == [1.0, 2.5]  # never before its span, never before it really left
+    assert received.tolist() == [2.0, 2.5]  # and never received before that
+    free = Trace(spans, messages, meta={"clock": "wall", "ranks": 2})
+    assert message_times(free, "wall")[0].tolist() == [0.4, 2.5]
+    assert message_times(paced, "device")[0].tolist() == [1.0, 2.0]
 
 
 def test_the_axis_spans_what_is_drawn():

@@ -467,6 +467,23 @@ def test_predictions_by_pointer_are_judged_in_words_and_counted(play, trace):
     assert player.name == "step 1"  # out of the mode a click foretells nothing
 
 
+def test_a_step_that_was_seen_is_judged_and_does_not_count_until_the_score_is_reset(play, trace):
+    player = play(trace).press("ArrowRight", "ArrowRight", "Home", "p")
+    guess = player.at("[data-cell='2:2'] .dlv-ground")
+    guess.click()
+    assert player.name == "step 0" and player.score == "0 of 0 right"
+    assert player.verdict.startswith("Right:") and "it does not count" in player.verdict
+    guess.click(force=True)
+    assert player.score == "0 of 0 right"
+    guess.click(force=True)  # step 2 is new
+    assert player.name == "step 2" and player.score.endswith("of 1 right")
+    assert "it does not count" not in player.verdict
+    player.button("reset the score").click()
+    player.press("Home")
+    guess.click(force=True)
+    assert player.score.endswith("of 0 right")  # steps before the reset stay seen
+
+
 def test_the_answer_is_nowhere_in_sight_before_the_prediction(play, trace):
     player = play(trace).press("ArrowRight", "p")
     made = json.loads(MessagePlayer(trace).state)
@@ -511,6 +528,22 @@ def test_there_is_nothing_to_predict_at_the_end_and_playing_leaves_the_mode(play
     assert player.score == "0 of 0 right" and "No step is left" in player.verdict
     player.press(" ")
     assert player.playing and not player.predicting
+
+
+def test_the_keyboard_stays_in_the_player_when_what_had_it_goes(play, trace):
+    player = play(trace).press("ArrowRight")
+    inside = "document.activeElement.closest('.dlv') !== null"
+    player.at(".dlv-steps button").first.focus()
+    player.page.keyboard.press("ArrowRight")
+    assert player.name == "step 1" and player.page.evaluate(inside)
+    player.page.keyboard.press("ArrowRight")
+    assert player.name == "step 2"
+    player.press("p")
+    player.at("[role=grid] [tabindex='0']").focus()
+    player.page.keyboard.press("p")
+    assert not player.predicting and player.page.evaluate(inside)
+    player.page.keyboard.press("ArrowLeft")
+    assert player.name == "step 1"
 
 
 # Selection

@@ -20,6 +20,7 @@ function render({ model, el }) {
   let asked = null; // what the kernel has been asked for and has not answered
   let waiting = {};
   let running = false;
+  let toRun = false;
   let ranBefore = 0;
   let pause = 0;
   let chart = null;
@@ -117,10 +118,15 @@ function render({ model, el }) {
 
   function ask() {
     const news = Object.entries(waiting).filter(([name, value]) => model.get(name) !== value);
-    if (asked != null || !news.length) return;
-    waiting = {};
-    asked = state.answer;
-    for (const [name, value] of news) model.set(name, value);
+    if (asked != null) return;
+    if (news.length) {
+      waiting = {};
+      asked = state.answer;
+      for (const [name, value] of news) model.set(name, value);
+    } else if (toRun && !state.error) {
+      toRun = false;
+      model.set("runs", model.get("runs") + 1);
+    } else return;
     model.save_changes();
   }
 
@@ -131,6 +137,7 @@ function render({ model, el }) {
     running = running && state.ran === ranBefore;
     now = { ...state.controls, ...(state.error ? asTyped() : {}), ...waiting };
     if (live) ask();
+    if (asked == null && state.error) running = toRun = false;
     if (asked == null && !state.error && !state.settled) want();
     draw();
     if (state.error) frame.say(state.error);
@@ -152,12 +159,11 @@ function render({ model, el }) {
   }
 
   function runIt() {
-    if (!live || running || state.error) return;
-    running = true;
+    if (!live || running || (state.error && asked == null)) return;
+    running = toRun = true; // after the changes that are still on their way
     ranBefore = state.ran;
-    model.set("runs", model.get("runs") + 1);
-    model.save_changes();
     frame.say("running");
+    ask();
     draw();
   }
 

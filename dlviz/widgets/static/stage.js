@@ -84,7 +84,6 @@ export function stage(el, { name, look, model, title, lines, keys, clear, onColo
   toolbar.append(h("span", { class: "dlv-end" }, helpButton, theme.button));
   return {
     root,
-    toolbar,
     body,
     /** Puts controls into the toolbar, in groups. */
     controls: (...groups) => toolbar.prepend(...groups.map((group) => h("span", {}, group))),

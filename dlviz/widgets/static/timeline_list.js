@@ -3,7 +3,7 @@ import { clamp, unitOf, upTo } from "./base.js";
 import { STRIP, within } from "./timeline_scene.js";
 
 export const IDLE = -1; // stands for idle time among the kinds that are hidden
-export const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
+const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
 const CHARACTER = 6.4; // pixels of a label
 const THIN = 1; // pixels: narrower spans share one
 

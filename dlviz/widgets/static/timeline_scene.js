@@ -1,7 +1,7 @@
 // A timeline's state, read into columns: which spans lie in which slot, and their times by each clock.
 import { clamp, column, texts, upTo } from "./base.js";
 
-const NUMBERS = ["row", "flow", "rank", "depth", "step", "stage", "microbatch", "bucket", "peer", "nbytes"];
+const NUMBERS = ["row", "flow", "rank", "step", "stage", "microbatch", "bucket", "nbytes"];
 const TEXTS = ["kind", "label", "name", "where", "fields"];
 const ENDS = ["row", "tail", "head", "sender", "receiver", "src", "dst", "nbytes", "offset", "count"];
 export const STRIP = 18; // pixels: the memory over a rank's first row

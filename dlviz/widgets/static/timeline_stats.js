@@ -11,7 +11,7 @@ export function statistics(scene, clock, range) {
   const { span, groups } = scene;
   const kinds = new Map();
   const ranks = new Map();
-  for (const { rank } of scene.rows) ranks.set(rank, { rank, spans: [], waited: 0, longest: -1 });
+  for (const { rank } of scene.rows) ranks.set(rank, { rank, spans: [], longest: -1 });
   for (let i = 0; i < scene.count; i++) {
     const [start, end] = [clock.start[i], clock.end[i]];
     const inside = end > range.from && start < range.to;
