@@ -23,6 +23,7 @@ COMPUTE = ("forward", "backward", "backward_input", "backward_weight")
 UPDATE = ("update",)
 COMMUNICATION = ("send", "recv", "collective", "wait")
 OTHER = ("compress", "data", "lock")
+CHUNKED = ("interleaved", "looped_bfs", "interleaved_zb")  # schedules of any number of chunks
 _NO_WORK = ("step", "phase", "idle")  # kinds that only hold others, or nothing
 _WAITING = ("recv", "wait")
 _CLOCKS = {"device": ("start", "end"), "wall": ("wall_start", "wall_end")}
