@@ -62,6 +62,12 @@ class Comm(Collectives):
         send first wait for each other for ever)."""
         self._send(tensor, dst, tag, flags=SYNC)
 
+    def wait_sent(self, requests: Iterable[SendRequest]) -> None:
+        """Wait for sends under way, recorded as one wait."""
+        with self.recorder.open("wait", "sends", {}):
+            for request in requests:
+                request.finish()
+
     def irecv(
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
     ) -> ReceiveRequest:

@@ -101,11 +101,14 @@ class SendRequest(Request):
         process = self._process
         if self in process.pending:
             with process.recorder.open("wait", "send", {"peer": self.peer}):
-                self._await("isend")
-                clock = process.recorder.lane.clock
-                if clock is not None:
-                    clock.device.wait_for(self.departure)
-                    self._settle(clock, self.departure.stamp)
+                self.finish()
+
+    def finish(self) -> None:
+        self._await("isend")
+        clock = self._process.recorder.lane.clock
+        if clock is not None:
+            clock.device.wait_for(self.departure)
+            self._settle(clock, self.departure.stamp)
 
     def wait_taken(self, ahead: float) -> None:
         """The synchronous send: return when the receiver has taken the message. `ahead` is the

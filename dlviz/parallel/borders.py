@@ -24,18 +24,19 @@ from dlviz.cluster import Comm
 from dlviz.parallel.visit import differentiable
 from dlviz.schedules import RECEIVES_FROM, Action
 
-AHEAD = 2  # receives under way: the next one, and the one after it
+AHEAD = 8  # receives under way
 Message = tuple[int, int, int, int]
+Form = tuple[torch.Size, torch.dtype]
 
 
 @dataclass
 class Known:
-    """What is known of a stage: the form of its input and output (tensors without storage), and
-    the bytes that it keeps of a microbatch until its backward."""
+    """What is known of a stage: the shape and dtype of its input and of its output, and the bytes
+    that it keeps of a microbatch until its backward."""
 
-    input: torch.Tensor | None = None
-    output: torch.Tensor | None = None
-    nbytes: int | None = None
+    input: Form | None = None
+    output: Form | None = None
+    nbytes: int = 0
 
 
 _KNOWN: WeakKeyDictionary[nn.Module, dict[tuple, Known]] = WeakKeyDictionary()
@@ -81,9 +82,8 @@ class Borders:
             return self._handed_over.pop(self._tag(half)), None
         self._post()
         if not self._posted:
-            self._known[half.stage].input = self._comm.probe(
-                self._stage_rank[source], self._tag(half)
-            ).to("meta")
+            first = self._comm.probe(self._stage_rank[source], self._tag(half))
+            self._known[half.stage].input = first.shape, first.dtype
             self._post()
         request = self._posted.popleft()
         self._post()
@@ -103,8 +103,7 @@ class Borders:
 
     def finish(self) -> None:
         """Wait until everything has gone."""
-        for send in self._sends:
-            send.wait()
+        self._comm.wait_sent(self._sends)
 
     def _post(self) -> None:
         """Post the next receives, as far as it is known what will come."""
@@ -116,7 +115,8 @@ class Borders:
                 return
             self._due.popleft()
             if not self._has_no_gradient(half):
-                buffer = torch.empty_like(form, device=self._comm.device)
+                shape, dtype = form
+                buffer = torch.empty(shape, dtype=dtype, device=self._comm.device)
                 source = self._neighbour(half)
                 assert source is not None  # or it would not be due
                 self._posted.append(self._comm.irecv(buffer, source, self._tag(half)))
@@ -131,7 +131,7 @@ class Borders:
 
     def _has_no_gradient(self, half: Action) -> bool:
         output = self._known[half.stage].output
-        return half.kind != "F" and output is not None and not differentiable(output)
+        return half.kind != "F" and output is not None and not differentiable(output[1])
 
     def _tag(self, half: Action) -> int:
         """The number of what `half` receives."""

@@ -93,9 +93,10 @@ def train_step(
         comm, stages, facts, row, _pieces(comm, targets, microbatches), loss, optimizer
     )
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
-    _work_through(comm, row, borders, math.run, math.conclude, costs)
-    borders.finish()
-    tied.add_up()
+    with comm.span("phase", schedule.name or "pipeline"):
+        _work_through(comm, row, borders, math.run, math.conclude, costs)
+        borders.finish()
+        tied.add_up()
     mean = torch.tensor([sum(map(float, math.losses)) / microbatches], dtype=torch.float64)
     comm.broadcast(mean, schedule.stage_rank[-1])
     return mean.item()
@@ -124,9 +125,9 @@ def infer(
 
     facts = _facts(comm, stages, schedule, pieces, "infer")
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
-    with torch.no_grad():
+    with torch.no_grad(), comm.span("phase", "inference"):
         _work_through(comm, row, borders, forward)
-    borders.finish()
+        borders.finish()
     return _to_all(comm, outputs, schedule.stage_rank[-1], 2 * len(stages) * microbatches)
 
 
@@ -212,7 +213,7 @@ class _Training:
         stage, microbatch = at
         module, fact = self.stages[stage], self.facts[stage]
         weights = self.stashes[stage].now if self.stashes else None
-        kept = Kept(module) if fact.nbytes is None else nullcontext()
+        kept = Kept(module) if fact.output is None else nullcontext()
         with kept:
             visit = Visit(module, x, stage > 0, at in self.split, weights)
             if stage == len(self.stages) - 1:
@@ -226,7 +227,8 @@ class _Training:
         if isinstance(kept, Kept):
             kept.see(x)
             kept.see(visit.output)
-            fact.output, fact.nbytes = visit.output.detach().to("meta"), kept.nbytes
+            fact.output = visit.output.shape, visit.output.dtype
+            fact.nbytes = kept.nbytes
         self.visits[at] = visit
         self.hold(fact.nbytes)
         return None if stage == len(self.stages) - 1 else visit.output.detach()

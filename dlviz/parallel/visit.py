@@ -53,7 +53,7 @@ class Visit:
         self._path: set[Node] = set()
         self._reached: dict[Node, Arrived] = {}
         self._needs: dict[Any, tuple[bool, ...]] = {}
-        if differentiable(x) and (wanted or split):
+        if differentiable(x.dtype) and (wanted or split):
             self.leaf = x.detach().requires_grad_()
             x = self.leaf.clone()  # in which the stage may work in place
         with self._to_be_split(stage) if split else nullcontext():
@@ -76,12 +76,11 @@ class Visit:
             return self._of_input(None)
         root = get_gradient_edge(self.root)
         self._path, weighted = _path(root, self._starts)
-        self._needs = {
-            node: node.needs_input_grad for node in self._path if hasattr(node, "needs_input_grad")
-        }
-        for node in self._needs:
+        for node in self._path:
             self._restrict(node, self._path.__contains__)
-        inputs = [self.leaf] if self._wanted and self.leaf is not None else []
+        inputs = []
+        if self._wanted and self.leaf is not None:
+            inputs = [get_gradient_edge(self.leaf)]
         found = torch.autograd.grad(
             [root], [*inputs, *weighted], [gradient], retain_graph=True, allow_unused=True
         )
@@ -96,7 +95,7 @@ class Visit:
         for node, arrived in self._reached.items():
             ends += self._off_path(node, arrived) if node in self._path else arrived
         if ends:
-            torch.autograd.backward(*zip(*ends, strict=True))
+            torch.autograd.backward([edge for edge, _ in ends], [grad for _, grad in ends])
 
     def _of_input(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
         if not self._wanted or self.leaf is None:
@@ -105,25 +104,32 @@ class Visit:
 
     def _off_path(self, node: Node, arrived: Arrived) -> Arrived:
         """What `node` makes of the gradient that arrived, where that leaves the path."""
-        if node in self._needs:
-            self._restrict(node, lambda child: child not in self._path)
-        after = dict.fromkeys(edge for edge in node.next_functions if edge[0] is not None)
-        off = [GradientEdge(*edge) for edge in after if edge[0] not in self._path]
-        edges, gradients = zip(*arrived, strict=True)
-        # Where weights are reached along the path as well, that is another operation's share.
-        stops = [child.register_prehook(_nothing) for child, _ in after if child in self._path]
+        self._restrict(node, lambda child: child not in self._path)
+        after = [(child, at) for child, at in dict.fromkeys(node.next_functions) if child is not None]
+        off = [GradientEdge(child, at) for child, at in after if child not in self._path]
+        # Weights that are reached along the path too: there it is another operation's use of them.
+        on = [child for child, _ in after if child in self._path]
+        stops = [child.register_prehook(_nothing) for child in on]
         try:
-            found = torch.autograd.grad(edges, off, gradients, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(
+                [edge for edge, _ in arrived],
+                off,
+                [grad for _, grad in arrived],
+                retain_graph=True,
+                allow_unused=True,
+            )
         finally:
             for stop in stops:
                 stop.remove()
         return [(edge, grad) for edge, grad in zip(off, found, strict=True) if grad is not None]
 
     def _restrict(self, node: Any, wanted: Callable[[Node], bool]) -> None:
-        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; the
-        operations of torch are told by the engine."""
-        children = (child for child, _ in node.next_functions if child is not None)
-        node.needs_input_grad = tuple(need and wanted(next(children)) for need in self._needs[node])
+        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; torch's
+        own operations are told so by the engine."""
+        if hasattr(node, "needs_input_grad"):
+            needs = self._needs.setdefault(node, node.needs_input_grad)
+            children = (child for child, _ in node.next_functions if child is not None)
+            node.needs_input_grad = tuple(need and wanted(next(children)) for need in needs)
 
     @contextmanager
     def _to_be_split(self, stage: nn.Module) -> Iterator[None]:
@@ -167,9 +173,9 @@ class _Apart(dict):
         return parameter.view_as(parameter)
 
 
-def differentiable(tensor: torch.Tensor) -> bool:
-    """Whether a tensor can have a gradient."""
-    return tensor.is_floating_point() or tensor.is_complex()
+def differentiable(dtype: torch.dtype) -> bool:
+    """Whether a tensor of that dtype can have a gradient."""
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[GradientEdge]]:
