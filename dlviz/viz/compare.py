@@ -23,13 +23,13 @@ from dlviz import metrics
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, span_times
+from dlviz.viz.labels import LETTERS
 
 if TYPE_CHECKING:
     from dlviz.trace import Table, Trace
 
 NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 LABELLED = 4000  # bars: of more none bears a label
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import text
 from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.waits import HOLDERS, ON_ITS_WAY, doings
@@ -51,7 +52,7 @@ def idle(
         busy = busy[np.argsort(start[busy], kind="stable")]
         reached = np.maximum.accumulate(np.concatenate([[low], end[busy]]))
         begun = np.concatenate([start[busy], [high]])
-        hole = np.flatnonzero(begun > reached)
+        hole = np.flatnonzero(begun > reached + TOLERANCE)
         parts.append((rank, lane, reached[hole], begun[hole], hole == len(busy)))
     if not parts:
         nothing, none = np.zeros(0), np.zeros(0, int)

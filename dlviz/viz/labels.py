@@ -14,11 +14,12 @@ from dlviz.viz.waits import waited_for
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
+LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 TOWARDS = {"send": "to", "recv": "from", "wait": "for"}
 
 
 def labels_of(trace: Trace) -> list[str]:
-    """The label of each span: its name, else its peer, microbatch, step or bucket."""
+    """The label of each span: its name, else its peer, microbatch (F3), step or bucket."""
     keys = list(_columns(trace, "kind", "name", "peer", "microbatch", "step", "bucket"))
     labels = {key: _label(*key) for key in set(keys)}
     return [labels[key] for key in keys]
@@ -64,7 +65,11 @@ def _label(kind: str, name: str, peer: int, microbatch: int, step: int, bucket: 
     if peer >= 0 and kind in TOWARDS:
         return f"{kind} {TOWARDS[kind]} {peer}"
     if microbatch >= 0:
-        return text.short(f"{kind} {microbatch}")
+        return (
+            f"{LETTERS[kind]}{microbatch}"
+            if kind in LETTERS
+            else text.short(f"{kind} {microbatch}")
+        )
     if kind == "step" and step >= 0:
         return f"step {step}"
     return text.short(f"{kind} b{bucket}" if bucket >= 0 else kind)

@@ -117,6 +117,14 @@ def style(kind: str) -> Style:
     return KINDS.get(kind, OTHER)
 
 
+def shade(style: Style, chunk: int, chunks: int) -> Style:
+    """The style of a kind in the `chunk`-th of a rank's `chunks` stages: lighter from one to the
+    next, the last one halfway to white."""
+    share = chunk / (2 * max(chunks - 1, 1))
+    parts = (int(style.color[i : i + 2], 16) for i in (1, 3, 5))
+    return Style("#" + "".join(f"{round(p + (255 - p) * share):02X}" for p in parts), style.pattern)
+
+
 def rank_style(rank: int) -> Style:
     """The style of what rank `rank` contributed: seven colours, then the same seven with a
     pattern."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from dlviz.viz import palette, paper, text
@@ -22,6 +23,7 @@ from dlviz.viz.contributions import UNKNOWN
 from dlviz.viz.frames import Frame
 from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
+from dlviz.viz.pipeline import bubbles, chunks_of, critical_among, outlines, shades
 from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.print_pipeline import bubble as bubble
 from dlviz.viz.print_pipeline import memory as memory
@@ -46,6 +48,7 @@ def timeline(
     step: int | None = None,
     clock: str | None = None,
     messages: bool = True,
+    critical: bool = False,
     theme: str = "light",
     title: str | None = None,
     max_spans: int = 20_000,
@@ -60,7 +63,8 @@ def timeline(
     """
     clock = clock_of(trace, clock)
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
-    lines = [*text.provenance(trace, clock), *cut]
+    path = critical_among(trace, drawn, clock) if critical else None
+    lines = [*text.provenance(trace, clock), *cut, *([path.told] if path else [])]
     if len(arrows) > ARROWS:
         lines.append(
             f"{len(arrows):,} messages are too many for arrows: draw a step, "
@@ -70,7 +74,10 @@ def timeline(
 
     tails, heads, got = _ends(trace, plan, arrows)
     bars, entries = _bars(trace, plan, drawn, width)
-    entries += paper.marks(theme, bool(got.any()), bool((~got).any()))
+    idle, entry = _bubbles(trace, plan, drawn, 72 * width)
+    bars, entries = idle + bars, entries + entry
+    edges, entry = _critical(path.rows if path else np.zeros(0, int), plan, theme)
+    entries += entry + paper.marks(theme, bool(got.any()), bool((~got).any()))
 
     lowest = max(plan.y.values(), default=0.0)
     body = (lowest + 1.2) * plan.pixels / INCH
@@ -88,6 +95,8 @@ def timeline(
     times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
     axes.set_xlabel(times, loc="right", **paper.WORDS)
     for collection in bars:
+        axes.add_collection(collection, autolim=False)
+    for collection in edges:
         axes.add_collection(collection, autolim=False)
     paper.arrows(axes, tails, heads, got, theme)
     _labels(axes, trace, plan, drawn)
@@ -267,10 +276,10 @@ def _bars(
     own = sorted(set(kinds.tolist()) - set(palette.KINDS))
     groups = [(kind, palette.KINDS[kind], kinds == kind) for kind in palette.KINDS]
     groups.append((", ".join(own), palette.OTHER, np.isin(kinds, own)))
+    chunk, chunks = chunks_of(trace)
     bars, entries = [], []
-    for name, style, chosen in groups:
-        if chosen.any():
-            here = drawn[chosen]
+    for group, base, chosen in groups:
+        for name, style, here, listed in shades(base, group, drawn[chosen], chunk, chunks):
             look = paper.look(style)
             edges = plan.start[here] / plan.size, plan.end[here] / plan.size
             thin = points[here] < 2 * look["linewidth"]
@@ -278,8 +287,38 @@ def _bars(
             boxes.set_linewidth(max(crowd * look["linewidth"], 0.15))
             boxes.set_snap(crowd == 1)
             bars.append(boxes)
-            entries.append((name, Patch(**look)))
+            entries += [(name, Patch(**look))] * listed
     return bars, entries
+
+
+def _bubbles(
+    trace: Trace, plan: Plan, drawn: np.ndarray, points: float
+) -> tuple[list[PathCollection], list[tuple[str, Any]]]:
+    """A pipeline's idle time, if it has any, and the legend's entry."""
+    found = bubbles(trace, plan, drawn, points)
+    if found is None or not len(found.start):
+        return [], []
+    y = np.array([plan.y[at] for at in zip(found.rank.tolist(), found.lane.tolist(), strict=True)])
+    look = paper.look(palette.style("idle"))
+    edges = found.start / plan.size, found.end / plan.size
+    boxes = paper.boxes("idle", *edges, y - BAR / 2, y + BAR / 2, look)
+    boxes.set_alpha(0.55)
+    return [boxes], [("idle", Patch(**look, alpha=0.55))]
+
+
+def _critical(
+    path: np.ndarray, plan: Plan, theme: str
+) -> tuple[list[LineCollection], list[tuple[str, Any]]]:
+    """The critical path: a bold outline around its spans, and a line from each to the next."""
+    if not len(path):
+        return [], []
+    boxes, lines = outlines(path, plan)
+    strokes = [corners / (plan.size, 1) for corners in (*boxes, *lines)]
+    colors, looks = palette.colors(theme), []
+    for color, width, over in (("paper", 2.6, 0.8), ("ink", 1.4, 1.0)):
+        look = {"colors": colors[color], "linewidths": width, "alpha": over, "zorder": 2.5}
+        looks.append(LineCollection(strokes, **look))
+    return looks, [("critical path", Line2D([], [], color=colors["ink"], linewidth=1.4))]
 
 
 def _labels(axes: Axes, trace: Trace, plan: Plan, drawn: np.ndarray) -> None:

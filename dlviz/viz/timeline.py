@@ -14,6 +14,7 @@ Times are seconds in the Trace and s, ms or µs on the axis, whichever reads bes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.labels import hovers_of, labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
+from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_among, outlines, shades
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 LABELLED = 2000  # spans: with more of them a label is sent only where it fits at first sight
 WIDE = 900  # pixels: how wide a figure is taken to be when labels are chosen
 ARROWS = 150  # messages: with more of them the arrows wait for a click on the legend
+MOST = 5000  # messages: with more of them there are none
 
 
 def timeline(
@@ -38,6 +41,7 @@ def timeline(
     step: int | None = None,
     clock: str | None = None,
     messages: bool = True,
+    critical: bool = False,
     theme: str = "light",
     title: str | None = None,
     max_spans: int = 20_000,
@@ -47,13 +51,24 @@ def timeline(
     `step` draws one step of the program, with the messages that its spans carry. `clock` chooses
     the device's or the wall's columns (by default those the Trace bears). Of more than `max_spans`
     spans the longest are drawn, and the subtitle says so. Hover on a wait says whom it waited for
-    and what that one was doing, in whichever step. Raises ValueError where the Trace has no such
-    clock or step.
+    and what that one was doing, in whichever step. Of a pipeline each further stage of a rank is a
+    lighter shade, and idle time a hatched bubble that says what ended it. `critical` outlines the
+    critical path of what is drawn. Raises ValueError where the Trace has no such clock or step.
     """
     clock = clock_of(trace, clock)
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
-    subtitle = "<br>".join([text.subtitle(trace, clock), *cut])
-    figure = go.Figure(_bars(trace, plan, drawn, theme))
+    path = critical_among(trace, drawn, clock) if critical else None
+    lines = [text.subtitle(trace, clock), *cut, *([path.told] if path else [])]
+    if len(arrows) > MOST:
+        lines.append(
+            f"{len(arrows):,} messages are too many for arrows: draw a step, or some ranks."
+        )
+        arrows = arrows[:0]
+    subtitle = "<br>".join(lines)
+    figure = go.Figure(_bubbles(trace, plan, drawn))
+    figure.add_traces(_bars(trace, plan, drawn, path))
+    if path is not None:
+        figure.add_traces(_outlines(path.rows, plan, theme))
     figure.add_traces(_arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
 
@@ -66,40 +81,125 @@ def timeline(
     return figure
 
 
-def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, theme: str) -> list[go.Bar]:
-    """One horizontal bar series for each kind among the spans `drawn`."""
+def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> list[go.Bar]:
+    """One horizontal bar series for each kind, and each chunk of it, among the spans `drawn`."""
     labels = np.array([text.clean(label) for label in labels_of(trace)], object)
     hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
+    on = {*path.rows.tolist()} if path else ()
+    for span in drawn.tolist() if path else ():
+        hovers[span] += f"<br>on the critical path: {'yes' if span in on else 'no'}"
     length = plan.end - plan.start
     pixels = length / (plan.high - plan.low) * WIDE
     if len(drawn) > LABELLED:
         labels[pixels < 12 + 6.5 * np.array([len(label) for label in labels])] = ""
     kinds = trace.spans.kind[drawn]
     known = [kind for kind in palette.KINDS if (kinds == kind).any()]
+    chunk, chunks = chunks_of(trace)
     series = []
     for kind in known + sorted(set(kinds.tolist()) - set(known)):
-        here = drawn[kinds == kind]
-        style = palette.style(kind)
-        series.append(
-            go.Bar(
-                name=text.cut(kind),
-                legendgroup=text.cut(kind),
-                orientation="h",
-                base=plan.start[here] / plan.size,
-                x=length[here] / plan.size,
-                y=((plan.top + plan.bottom) / 2)[here],
-                width=(plan.bottom - plan.top)[here],
-                marker=style.marker(),
-                text=labels[here],
-                textposition="inside",
-                insidetextanchor="middle",
-                textangle=0,
-                textfont={"color": style.ink, "size": 11},
-                customdata=[hovers[span] for span in here.tolist()],
-                hovertemplate="%{customdata}<extra></extra>",
+        rows = drawn[kinds == kind]
+        for name, style, here, listed in shades(palette.style(kind), kind, rows, chunk, chunks):
+            series.append(
+                go.Bar(
+                    name=text.cut(name),
+                    legendgroup=text.cut(kind),
+                    showlegend=listed,
+                    orientation="h",
+                    base=plan.start[here] / plan.size,
+                    x=length[here] / plan.size,
+                    y=_rows(((plan.top + plan.bottom) / 2)[here]),
+                    width=_rows((plan.bottom - plan.top)[here]),
+                    marker=style.marker(),
+                    text=labels[here],
+                    textposition="inside",
+                    insidetextanchor="middle",
+                    textangle=0,
+                    textfont={"color": style.ink, "size": 11},
+                    **_hover([hovers[span] for span in here.tolist()]),
+                )
             )
-        )
     return series
+
+
+def _hover(told: list[str]) -> dict[str, Any]:
+    """What a series says on hover. Of many spans what their lines begin with is sent once."""
+    lines = [one.split("<br>") for one in told]
+    if len(told) <= LABELLED // 2 or len({*map(len, lines)}) > 1:
+        return {"customdata": told, "hovertemplate": "%{customdata}<extra></extra>"}
+    template, columns = [], []
+    for column in zip(*lines, strict=True):
+        same = commonprefix(column)
+        same = "" if "%" in same else same  # which plotly would read
+        template.append(f"{same}%{{customdata[{len(columns)}]}}")
+        columns.append([line.removeprefix(same) for line in column])
+    rows = [*zip(*columns, strict=True)]
+    return {"customdata": rows, "hovertemplate": "<br>".join(template) + "<extra></extra>"}
+
+
+def _rows(values: np.ndarray) -> Any:
+    """Heights in rows; those of many in as few bytes as show them, one where all are the same."""
+    if len(values) <= LABELLED // 2:
+        return values
+    return values[0] if np.ptp(values) < 1e-9 else values.astype(np.float32)
+
+
+def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:
+    """A pipeline's idle time as hatched bars, if it has any."""
+    found = bubbles(trace, plan, drawn, WIDE)
+    if found is None or not len(found.start):
+        return []
+    lasted = found.end - found.start
+    y = [plan.y[at] for at in zip(found.rank.tolist(), found.lane.tolist(), strict=True)]
+    told = [
+        f"<b>idle</b><br>{text.clean(text.row(rank, lane))}: {text.seconds(length)}, from "
+        f"{text.moment(start, plan.unit, plan.size)}<br>{text.wrap(why, 76)}"
+        for rank, lane, length, start, why in zip(
+            found.rank.tolist(), found.lane.tolist(), lasted.tolist(), found.start.tolist(),
+            found.why, strict=True,
+        )
+    ]  # fmt: skip
+    name = "idle time" if (trace.spans.kind[drawn] == "idle").any() else "idle"
+    return [
+        go.Bar(
+            name=name,
+            legendgroup=name,
+            orientation="h",
+            base=found.start / plan.size,
+            x=lasted / plan.size,
+            y=y,
+            width=BAR,
+            opacity=0.55,
+            marker=palette.style("idle").marker(),
+            customdata=told,
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    ]
+
+
+def _outlines(path: np.ndarray, plan: Plan, theme: str) -> list[go.Scatter]:
+    """The critical path: a bold outline around its spans, and a line from each to the next."""
+    if not len(path):
+        return []
+    boxes, lines = outlines(path, plan)
+    parts = []
+    for corners in (boxes, lines):
+        gap = np.full((len(corners), 1, 2), np.nan)
+        parts.append(np.concatenate([corners, gap], axis=1).reshape(-1, 2))
+    x, y = np.concatenate(parts).T
+    colors = palette.colors(theme)
+    shared = {
+        "x": x / plan.size,
+        "y": y,
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "legendgroup": "critical path",
+    }
+    halo = {"color": colors["paper"], "width": 5}
+    line = {"color": colors["ink"], "width": 2.6}
+    return [
+        go.Scatter(**shared, line=halo, opacity=0.8, showlegend=False),
+        go.Scatter(**shared, line=line, name="critical path"),
+    ]
 
 
 def _lay_out(figure: go.Figure, plan: Plan, heading: dict[str, Any], theme: str) -> None:

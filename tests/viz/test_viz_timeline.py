@@ -303,7 +303,7 @@ def test_labels_say_the_name_else_the_peer_microbatch_step_or_bucket():
     ]
     drawn = bars(viz.timeline(Trace(spans)))
     assert [list(drawn[kind].text) for kind in ("forward", "recv", "step", "collective")] == [
-        ["layer 1", "forward 3"], ["recv from 1"], ["step 7"], ["collective b2"],
+        ["layer 1", "F3"], ["recv from 1"], ["step 7"], ["collective b2"],
     ]  # fmt: skip
     assert list(drawn["update"].text) == ["update"]
     assert "microbatch 3" in drawn["forward"].customdata[0]

@@ -1,0 +1,123 @@
+"""What a timeline shows of a pipeline beyond its spans: chunks, bubbles, the critical path.
+
+    rank 0  |F0|F1|\\\\\\\\|B0  |       each further stage of a rank, a chunk, is a lighter shade,
+    rank 1     |F0|B0  |\\\\|B1  |      idle time a hatched bubble that says what ended it, and the
+                                        critical path has a bold outline from span to span
+
+Every form of the timeline draws these three: on a page, in a widget and in print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlviz import metrics
+from dlviz.trace import Trace
+from dlviz.trace.trace import TOLERANCE
+from dlviz.viz import palette, text
+from dlviz.viz.clocks import span_times
+from dlviz.viz.idle import Idle, idle
+from dlviz.viz.waits import HOLDERS
+
+if TYPE_CHECKING:
+    from dlviz.viz.layout import Plan
+
+LISTED = 3  # chunks: of more a legend lists the first and the last
+FINEST = 0.5  # pixels: shorter bubbles are left out
+
+
+def chunks_of(trace: Trace) -> tuple[np.ndarray, int]:
+    """Of each span the number of its stage among those of its rank, counted from 0 (0 where it has
+    no stage or is no forward or backward), and how many a rank has at most."""
+    spans = trace.spans
+    chunk = np.zeros(len(spans), np.int64)
+    staged = np.flatnonzero((spans.stage >= 0) & np.isin(spans.kind, metrics.COMPUTE))
+    if not len(staged):
+        return chunk, 1
+    width = int(spans.stage[staged].max()) + 1
+    held, of = np.unique(spans.rank[staged] * width + spans.stage[staged], return_inverse=True)
+    rank = held // width
+    number = np.arange(len(held)) - np.searchsorted(rank, rank)
+    chunk[staged] = number[of]
+    return chunk, int(number.max()) + 1
+
+
+def shades(
+    style: palette.Style, name: str, rows: np.ndarray, chunk: np.ndarray, chunks: int
+) -> Iterator[tuple[str, palette.Style, np.ndarray, bool]]:
+    """The spans `rows` of one kind by chunk: name, style, rows, and whether a legend lists them (of
+    many chunks the first and the last)."""
+    for number in np.unique(chunk[rows]).tolist():
+        told = f"{name}, chunk {number}" if number else name
+        listed = chunks <= LISTED or number in (0, chunks - 1)
+        yield told, palette.shade(style, number, chunks), rows[chunk[rows] == number], listed
+
+
+def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle | None:
+    """The idle time that the spans `drawn` leave in a picture so many pixels wide; None where they
+    are no pipeline's."""
+    spans = trace.spans
+    actions = np.isin(spans.kind[drawn], metrics.COMPUTE)
+    if not (actions & (spans.stage[drawn] >= 0) & (spans.microbatch[drawn] >= 0)).any():
+        return None
+    found = idle(trace, drawn, plan.low, plan.high, clock=plan.clock)
+    seen = np.flatnonzero((found.end - found.start) * pixels >= FINEST * (plan.high - plan.low))
+    why = [found.why[i] for i in seen.tolist()]
+    rank, lane, start, end = (
+        column[seen] for column in (found.rank, found.lane, found.start, found.end)
+    )
+    return Idle(rank, lane, start, end, why, found.span[seen])
+
+
+@dataclass(frozen=True)
+class Path:
+    """The critical path: its spans (rows) in the order of time, and what is to be said of it."""
+
+    rows: np.ndarray
+    told: str
+
+
+def critical_among(trace: Trace, drawn: np.ndarray, clock: str) -> Path:
+    """The critical path among the spans `drawn`, all of which have times by `clock`."""
+    part = trace
+    if len(drawn) < len(trace.spans):
+        part = Trace(trace.spans[drawn], trace.messages, meta=trace.meta)
+    rows = drawn[metrics.critical_path(part, clock)]
+    if not len(rows):
+        return Path(rows, "There is no critical path.")
+    start, end = span_times(trace, clock)
+    worked = float((end - start)[rows[~np.isin(trace.spans.kind[rows], HOLDERS)]].sum())
+    whole = float(end[drawn].max() - start[drawn].min())
+    share = f" ({worked / whole:.0%})" if whole else ""
+    spans = "1 span" if len(rows) == 1 else f"{len(rows):,} spans"
+    return Path(
+        rows,
+        f"Critical path (bold): {spans}, together {text.seconds(worked)} of "
+        f"{text.seconds(whole)}{share}.",
+    )
+
+
+def outlines(path: np.ndarray, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """The corners of a box around each stretch of the path in which one span follows another on a
+    row without a gap, (boxes, 5, 2), and the line from each box to the next, (boxes - 1, 2, 2):
+    seconds across, rows down."""
+    left, right, top, bottom = (
+        column[path] for column in (plan.start, plan.end, plan.top, plan.bottom)
+    )
+    apart = (
+        (top[1:] != top[:-1]) | (bottom[1:] != bottom[:-1]) | (left[1:] > right[:-1] + TOLERANCE)
+    )
+    first = np.flatnonzero(np.append(True, apart))
+    right = right[np.append(first[1:] - 1, len(path) - 1)]
+    left, top, bottom = left[first], top[first], bottom[first]
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
+    boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
+    down, middle = np.sign(top[1:] - top[:-1]), (top + bottom) / 2
+    leaves = np.select([down > 0, down < 0], [bottom[:-1], top[:-1]], middle[:-1])
+    meets = np.select([down > 0, down < 0], [top[1:], bottom[1:]], middle[1:])
+    tails, heads = np.stack([right[:-1], leaves], axis=-1), np.stack([left[1:], meets], axis=-1)
+    return boxes, np.stack([tails, heads], axis=1)
