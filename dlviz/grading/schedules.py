@@ -141,7 +141,7 @@ def check_in_flight(program: Program, sizes: Sizes = PLAIN) -> None:
                 )
 
     _on_each(sizes, check)
-    _passed("no rank holds more activations than it has to, nor fewer", sizes)
+    _passed("no rank holds too much or too little", sizes)
 
 
 def check_no_deadlock(program: Program, sizes: Sizes = PLAIN) -> None:
@@ -234,7 +234,8 @@ def train(
         tried = try_out(program, size)
         _check_legal(tried)
     except CheckFailed:
-        return rehearse(program, ranks, microbatches, chunks)
+        played = rehearse(program, ranks, microbatches, chunks)
+        return Rehearsal(played.trace, f"No rank was started. {played.told}")
     costs = _costs(size)
     machine = Machine(classroom(ranks).device, Topology.switch(ranks, Link(0.0, inf)), STEP)
     run = launch(training.work, ranks, machine=machine, args=(tried.schedule, 1, costs))
@@ -379,7 +380,7 @@ def _on_each(sizes: Sizes, check: Callable[[Size], None]) -> None:
 
 def _passed(what: str, sizes: Sizes) -> None:
     named = ["x".join(map(str, numbers)) for numbers in sizes]
-    legend = "ranks x microbatches" + " x chunks" * (len(sizes[0]) > 2)
+    legend = "p x m" + " x v" * (len(sizes[0]) > 2)
     print(f"Right: {what} ({legend}: {', '.join(named)}).")
 
 
