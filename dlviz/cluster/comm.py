@@ -303,6 +303,8 @@ class Comm(Collectives):
 
     def beside(self, kind: str, name: str | None = None, **fields: Any) -> Any:
         """Record, on lane compute2, math that runs at the same time as the `compute` inside."""
+        if self.recorder.lane.clock is not None:
+            self.recorder.lane.clock.begin()
         return self.recorder.beside(kind, name, fields)
 
     def hold(self) -> None:

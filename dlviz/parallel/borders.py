@@ -74,7 +74,7 @@ class Borders:
         """The input of a forward or the gradient of a stage's output (None where the loss or a W
         is next); and which message brought it."""
         if half.kind == "F" and half.stage == 0:
-            return self._inputs[half.microbatch], None
+            return self._inputs[half.microbatch].clone(), None  # a stage may work in place
         source = half.stage + RECEIVES_FROM[half.kind]
         if half.kind == "W" or source == len(self._stage_rank) or self._has_no_gradient(half):
             return None, None

@@ -72,8 +72,8 @@ def train_step(
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
     2(p-1)m messages for p stages on p ranks and m microbatches.
     """
-    microbatches, trains = _checked(comm, stages, schedule)
-    if not trains:
+    microbatches, kinds = _checked(comm, stages, schedule)
+    if kinds == "F":
         raise ValueError(f"{schedule!r} has no backwards to train with: call infer, or use gpipe.")
     if costs is not None:
         costs.check_stages(len(stages))
@@ -83,7 +83,7 @@ def train_step(
         )
     row = schedule.actions[comm.rank]
     pieces = _pieces(comm, inputs, microbatches)
-    facts = _facts(comm, stages, schedule, pieces, "train")
+    facts = _facts(comm, stages, schedule, pieces, kinds)
     tied = Tied(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
     if schedule.flushes:
         optimizer = None
@@ -123,7 +123,7 @@ def infer(
         outputs[action.microbatch] = output
         return None
 
-    facts = _facts(comm, stages, schedule, pieces, "infer")
+    facts = _facts(comm, stages, schedule, pieces, "F")
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
     with torch.no_grad(), comm.span("phase", "inference"):
         _work_through(comm, row, borders, forward)
@@ -275,9 +275,9 @@ class _Training:
         return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in kept.items())
 
 
-def _checked(comm: Comm, stages: Sequence[nn.Module], schedule: Schedule) -> tuple[int, bool]:
-    """How many microbatches the schedule has and whether it has backwards. Raises ValueError where
-    it is illegal, or is not for these ranks and stages."""
+def _checked(comm: Comm, stages: Sequence[nn.Module], schedule: Schedule) -> tuple[int, str]:
+    """How many microbatches the schedule has, and which kinds of actions ("BF", say). Raises
+    ValueError where it is illegal, or is not for these ranks and stages."""
     if schedule.ranks != comm.size:
         raise ValueError(
             f"{schedule!r} is for {schedule.ranks} ranks and {comm.name} has {comm.size}: make it "
@@ -292,11 +292,11 @@ def _checked(comm: Comm, stages: Sequence[nn.Module], schedule: Schedule) -> tup
 
 
 @lru_cache(maxsize=64)  # the same schedule is run step after step
-def _check(rows: tuple[tuple[Action, ...], ...], stage_rank: tuple[int, ...]) -> tuple[int, bool]:
+def _check(rows: tuple[tuple[Action, ...], ...], stage_rank: tuple[int, ...]) -> tuple[int, str]:
     schedule = Schedule([list(row) for row in rows], stage_rank)
     schedule.check()
-    trains = any(half.kind != "F" for row in rows for action in row for half in action.halves)
-    return schedule.microbatches, trains
+    kinds = {half.kind for row in rows for action in row for half in action.halves}
+    return schedule.microbatches, "".join(sorted(kinds))
 
 
 def _pieces(comm: Comm, batch: torch.Tensor, microbatches: int) -> Sequence[torch.Tensor]:
@@ -314,12 +314,12 @@ def _facts(
     stages: Sequence[nn.Module],
     schedule: Schedule,
     pieces: Sequence[torch.Tensor],
-    purpose: str,
+    kinds: str,
 ) -> dict[int, Known]:
-    """What is known of the stages of this rank."""
+    """What is known of the stages of this rank, of such microbatches and these kinds of actions."""
     form = tuple(pieces[0].shape), pieces[0].dtype
     return {
-        stage: known(stages[stage], purpose, *form)
+        stage: known(stages[stage], kinds, *form)
         for stage, rank in enumerate(schedule.stage_rank)
         if rank == comm.rank
     }

@@ -36,6 +36,7 @@ class Stash:
     def update(self, visit: Visit, optimizer: torch.optim.Optimizer) -> None:
         """Take a step with the gradients of `visit`, of weights that may be old, in storage of its
         own: the version before stays what it is."""
+        optimizer.zero_grad()  # the rank's other stages stay as they are
         assert visit.weights is not None  # its forward was given `now`
         for name, parameter in self.parameters.items():
             seen = visit.weights[name]

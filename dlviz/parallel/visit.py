@@ -60,7 +60,7 @@ class Visit:
             if weights is None:
                 self.output = stage(x)
             else:
-                self.output = torch.func.functional_call(stage, weights, (x,))
+                self.output = torch.func.functional_call(stage, dict(weights), (x,))
         self.root: torch.Tensor = self.output
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor | None:
@@ -78,11 +78,13 @@ class Visit:
         self._path, weighted = _path(root, self._starts)
         for node in self._path:
             self._restrict(node, self._path.__contains__)
-        inputs = []
+        inputs: list[GradientEdge] = []
         if self._wanted and self.leaf is not None:
             inputs = [get_gradient_edge(self.leaf)]
+        if not (sought := [*inputs, *weighted]):
+            return None
         found = torch.autograd.grad(
-            [root], [*inputs, *weighted], [gradient], retain_graph=True, allow_unused=True
+            [root], sought, [gradient], retain_graph=True, allow_unused=True
         )
         for edge, arrived in zip(weighted, found[len(inputs) :], strict=True):
             if arrived is not None:
@@ -105,7 +107,9 @@ class Visit:
     def _off_path(self, node: Node, arrived: Arrived) -> Arrived:
         """What `node` makes of the gradient that arrived, where that leaves the path."""
         self._restrict(node, lambda child: child not in self._path)
-        after = [(child, at) for child, at in dict.fromkeys(node.next_functions) if child is not None]
+        after = [
+            (child, at) for child, at in dict.fromkeys(node.next_functions) if child is not None
+        ]
         off = [GradientEdge(child, at) for child, at in after if child not in self._path]
         # Weights that are reached along the path too: there it is another operation's use of them.
         on = [child for child, _ in after if child in self._path]

@@ -1,0 +1,577 @@
+"""Pipelines on real ranks against one process of plain torch on the whole batch."""
+
+import random
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import dlviz
+from dlviz import metrics, schedules
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.parallel.pipeline import infer, train_step
+from dlviz.schedules import Action, Schedule, needs, overlap
+
+FLUSHING = [name for name in schedules.NAMES if name not in ("pipedream", "inference")]
+WIDTH = 5
+NO_LATENCY = Link(0.0, 1e30)
+
+
+class Block(nn.Module):
+    """A layer used twice, an in-place ReLU (also on the stage's input), a residual, a parameter
+    that nothing uses and one that is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.once, self.twice = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.relu = nn.LeakyReLU(0.3, inplace=True)
+        self.unused = nn.Parameter(torch.randn(3))
+        self.frozen = nn.Parameter(torch.randn(WIDTH), requires_grad=False)
+
+    def forward(self, x):
+        h = self.relu(x)
+        h = h + self.twice(self.relu(self.once(h))) * self.frozen
+        return self.twice(h)
+
+
+def network(stages, seed=0):
+    torch.manual_seed(seed)
+    return [Block().double() for _ in range(stages)]
+
+
+def data(rows):
+    generator = torch.Generator().manual_seed(rows)
+    return torch.randn(2, rows, WIDTH, generator=generator, dtype=torch.float64)
+
+
+def one_process(stages, x, y, loss=functional.mse_loss):
+    """The loss and the gradients of all stages of plain torch on the whole batch."""
+    value = loss(nn.Sequential(*stages)(x.clone()), y)
+    value.backward()
+    return value.item()
+
+
+def gap(stages, reference):
+    """The largest difference of a gradient; infinite where one has a gradient and one has none."""
+    worst = 0.0
+    for stage, other in zip(stages, reference, strict=True):
+        for p, q in zip(stage.parameters(), other.parameters(), strict=True):
+            if (p.grad is None) != (q.grad is None):
+                return float("inf")
+            if p.grad is not None:
+                worst = max(worst, (p.grad - q.grad).abs().max().item())
+    return worst
+
+
+def compare(comm, cases):
+    """Of each schedule: how far loss and gradients of this rank's stages are from one process."""
+    gaps = []
+    for schedule in cases:
+        x, y = data(3 * schedule.microbatches)
+        stages, reference = (network(len(schedule.stage_rank)) for _ in range(2))
+        loss = train_step(comm, stages, schedule, x, y, functional.mse_loss)
+        expected = one_process(reference, x, y)
+        mine = [i for i, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
+        others = [i for i, rank in enumerate(schedule.stage_rank) if rank != comm.rank]
+        assert all(p.grad is None for i in others for p in stages[i].parameters())
+        worst = gap([stages[i] for i in mine], [reference[i] for i in mine])
+        gaps.append(max(worst, abs(loss - expected)))
+    return gaps
+
+
+def zoo(ranks):
+    """Every flushing schedule that is defined for these ranks, m from 1 to 8, v from 1 to 3."""
+    found = []
+    for name in FLUSHING:
+        loops = name in ("interleaved", "looped_bfs", "interleaved_zb")
+        for microbatches in (1, 3, 4, 8):
+            for chunks in (None, 3) if loops else (None,):
+                try:
+                    found.append(schedules.make(name, ranks, microbatches, chunks))
+                except ValueError:
+                    continue
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_loss_and_gradients_of_every_flushing_schedule_equal_one_process(ranks):
+    cases = zoo(ranks)
+    assert {schedule.name for schedule in cases} == set(FLUSHING)
+    for gaps in dlviz.launch(compare, ranks=ranks, args=(cases,)).results:
+        found = {repr(case): gap for case, gap in zip(cases, gaps, strict=True)}
+        assert max(found.values()) < 1e-12, found
+
+
+def drawn(seed, ranks):
+    """A legal schedule that nobody would draw: stages anywhere, each backward whole or split, and
+    at each turn any action that can run, or any two as an overlap."""
+    dice = random.Random(seed)
+    stages, microbatches = ranks + dice.randrange(4), dice.randrange(1, 5)
+    stage_rank = [*range(ranks), *(dice.randrange(ranks) for _ in range(stages - ranks))]
+    dice.shuffle(stage_rank)
+    left = []
+    for stage in range(stages):
+        for microbatch in range(microbatches):
+            kinds = dice.choice(["FB", "FIW"])
+            left += [Action(stage, kind, microbatch) for kind in kinds]
+    rows, done = [[] for _ in range(ranks)], set()
+
+    def ready(action):
+        return all(any(one in done for one in any_of) for any_of in needs(action, stages))
+
+    while left:
+        able = [action for action in left if ready(action)]
+        action = dice.choice(able)
+        partners = [
+            other
+            for other in able
+            if stage_rank[other.stage] == stage_rank[action.stage]
+            and "".join(sorted(other.kind + action.kind)) in ("BF", "FI")
+        ]
+        if partners and dice.random() < 0.3:
+            action = overlap(action, dice.choice(partners))
+        rows[stage_rank[action.halves[0].stage]].append(action)
+        done.update(action.halves)
+        left = [one for one in left if one not in action.halves]
+    return Schedule(rows, tuple(stage_rank), f"drawn {seed}")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_any_legal_order_runs_to_its_end_and_equals_one_process(ranks):
+    cases = [drawn(seed, ranks) for seed in range(25)]
+    assert any(action.parts for case in cases for row in case.actions for action in row)
+    for gaps in dlviz.launch(compare, ranks=ranks, args=(cases,), timeout=30).results:
+        assert max(gaps) < 1e-12, dict(zip(map(str, cases), gaps, strict=True))
+
+
+def many_steps(comm, schedule, batches):
+    """Gradients add up over steps on batches of other shapes, as `backward()` adds them up."""
+    stages, reference = (network(len(schedule.stage_rank)) for _ in range(2))
+    for rows in batches:
+        x, y = data(rows)
+        train_step(comm, stages, schedule, x, y, functional.mse_loss)
+        one_process(reference, x, y)
+    mine = [i for i, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
+    return gap([stages[i] for i in mine], [reference[i] for i in mine])
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zbv"])
+def test_gradients_add_up_over_steps_whatever_the_shapes(name):
+    run = dlviz.launch(many_steps, ranks=2, args=(schedules.make(name, 2, 4), [4, 12, 8, 4, 12]))
+    assert max(run.results) < 1e-12
+
+
+def with_tied(comm, schedule, optimize):
+    stages, reference = (network(len(schedule.stage_rank)) for _ in range(2))
+    for layers in (stages, reference):
+        layers[-1].twice.weight = layers[0].twice.weight  # on two ranks
+        layers[-1].once.weight = layers[1].once.weight  # on two others, or on one
+        layers[1].once.bias = layers[0].once.bias = layers[-1].once.bias  # on all
+    mine = [i for i, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
+    worst = 0.0
+    for _ in range(3):
+        x, y = data(8)
+        train_step(comm, stages, schedule, x, y, functional.mse_loss)
+        one_process(reference, x, y)
+        worst = max(worst, gap([stages[i] for i in mine], [reference[i] for i in mine]))
+        if optimize:
+            for layers in ([stages[i] for i in mine], reference):
+                parameters = {p: None for layer in layers for p in layer.parameters()}
+                optimizer = torch.optim.SGD(parameters, lr=0.01)
+                optimizer.step()
+                optimizer.zero_grad()
+    return worst
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb_h1", "zbv"])
+@pytest.mark.parametrize("optimize", [False, True], ids=["added up", "trained"])
+def test_a_parameter_shared_by_stages_of_several_ranks_gets_the_sum_of_their_gradients(
+    name, optimize
+):
+    run = dlviz.launch(with_tied, ranks=3, args=(schedules.make(name, 3, 4), optimize))
+    assert max(run.results) < 1e-12
+
+
+def versions(comm, schedule, steps, momentum):
+    """What a rank's stages are after `steps` of a schedule that does not flush, the losses, and
+    the most versions of weights that it kept."""
+    stages = network(len(schedule.stage_rank))
+    mine = [i for i, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
+    parameters = [p for i in mine for p in stages[i].parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=momentum)
+    x, y = data(2 * schedule.microbatches)
+    losses = [
+        train_step(comm, stages, schedule, x, y, functional.mse_loss, optimizer)
+        for _ in range(steps)
+    ]
+    return losses, {i: dict(stages[i].named_parameters()) for i in mine}
+
+
+def replayed(schedule, steps, momentum):
+    """The same in one process: each microbatch goes through the versions that the rows dictate."""
+    stages = network(len(schedule.stage_rank))
+    history = [[{k: p.detach().clone() for k, p in s.named_parameters()}] for s in stages]
+    speed = [{k: torch.zeros_like(p) for k, p in s.named_parameters()} for s in stages]
+    x, y = data(2 * schedule.microbatches)
+    losses = []
+    for _ in range(steps):
+        before = len(history[0]) - 1
+        total = 0.0
+        for k in range(schedule.microbatches):
+            seen = []
+            for stage, rank in enumerate(schedule.stage_rank):
+                row = [half for action in schedule.actions[rank] for half in action.halves]
+                until = row[: row.index(Action(stage, "F", k))]
+                updates = sum(half.stage == stage and half.kind in "BW" for half in until)
+                version = history[stage][before + updates]
+                seen.append({key: w.clone().requires_grad_() for key, w in version.items()})
+            out = x[2 * k : 2 * k + 2].clone()
+            for stage, weights in zip(stages, seen, strict=True):
+                out = torch.func.functional_call(stage, weights, (out,))
+            loss = functional.mse_loss(out, y[2 * k : 2 * k + 2])
+            loss.backward()
+            total += loss.item()
+            for stage, weights in enumerate(seen):
+                new = dict(history[stage][-1])
+                for key, w in weights.items():
+                    if w.grad is not None and key != "frozen":
+                        speed[stage][key] = momentum * speed[stage][key] + w.grad
+                        new[key] = new[key] - 0.1 * speed[stage][key]
+                history[stage].append(new)
+        losses.append(total / schedule.microbatches)
+    return losses, [versions[-1] for versions in history]
+
+
+def never_flushing(name, ranks, microbatches):
+    made = schedules.make(name, ranks, microbatches)
+    return Schedule(made.actions, made.stage_rank, made.name, flushes=False)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        schedules.make("pipedream", 1, 3),
+        schedules.make("pipedream", 3, 7),
+        schedules.make("pipedream", 3, 2),
+        never_flushing("zb_h1", 3, 5),
+        never_flushing("interleaved", 2, 4),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_without_a_flush_each_backward_uses_the_weights_of_its_forward(schedule, momentum):
+    losses, expected = replayed(schedule, 2, momentum)
+    run = dlviz.launch(versions, ranks=schedule.ranks, args=(schedule, 2, momentum))
+    for its_losses, stages in run.results:
+        assert its_losses == pytest.approx(losses, rel=1e-12)
+        for stage, weights in stages.items():
+            for key, w in weights.items():
+                torch.testing.assert_close(w.data, expected[stage][key], rtol=0, atol=1e-12)
+
+
+def test_pipedream_keeps_p_minus_r_versions_of_the_weights_at_most():
+    ranks = 4
+    trace = dlviz.launch(
+        versions, ranks=ranks, args=(schedules.make("pipedream", ranks, 9), 1, 0.0)
+    ).trace
+    one = 8 * sum(p.numel() for p in network(1)[0].parameters() if p.requires_grad)
+    memory = trace.memory[trace.memory.what == "weights"]
+    for rank in range(ranks):
+        assert memory.nbytes[memory.rank == rank].max() == (ranks - rank) * one
+
+
+def outputs(comm, cases):
+    gaps = []
+    for schedule in cases:
+        stages, (x, _) = network(len(schedule.stage_rank)), data(3 * schedule.microbatches)
+        whole = infer(comm, stages, schedule, x)
+        assert not whole.requires_grad
+        gaps.append((whole - nn.Sequential(*stages)(x.clone())).abs().max().item())
+    return gaps
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_inference_gives_every_rank_the_outputs_of_one_process(ranks):
+    cases = [schedules.make("inference", ranks, m) for m in (1, 2, 7)]
+    cases += [schedules.make(name, ranks, 6) for name in ("gpipe", "zbv", "dualpipev")]
+    for gaps in dlviz.launch(outputs, ranks=ranks, args=(cases,)).results:
+        assert max(gaps) < 1e-12
+
+
+def language_model(comm, schedule):
+    """Words in, and a loss that a cell defines."""
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(WIDTH, 11, dtype=torch.float64)
+
+        def forward(self, h):
+            return self.out(h.tanh()).flatten(0, 1)
+
+    def loss(output, target):
+        return functional.cross_entropy(output, target.flatten()) + output.square().mean()
+
+    def build():
+        torch.manual_seed(3)
+        lstm = nn.LSTM(WIDTH, WIDTH, batch_first=True, dtype=torch.float64)
+
+        class Recurrent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lstm = lstm
+
+            def forward(self, x):
+                return self.lstm(x)[0]
+
+        embedding = nn.Embedding(11, WIDTH, dtype=torch.float64)
+        last = Last()
+        last.out.weight = embedding.weight  # tied: input words and output words
+        return [nn.Identity(), nn.Sequential(embedding, Block().double()), Recurrent(), last]
+
+    words = torch.randint(11, (6, 4), generator=torch.Generator().manual_seed(1))
+    stages, reference = build(), build()
+    value = train_step(comm, stages, schedule, words, words.roll(1, 1), loss)
+    expected = one_process(reference, words, words.roll(1, 1), loss)
+    mine = [i for i, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
+    worst = gap([stages[i] for i in mine], [reference[i] for i in mine])
+    return max(worst, abs(value - expected))
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb_h1"])
+def test_a_model_and_a_loss_of_a_cell_with_words_as_input_between_stages(name):
+    run = dlviz.launch(language_model, ranks=4, args=(schedules.make(name, 4, 3),))
+    assert max(run.results) < 1e-12
+
+
+# -- what a run leaves ---------------------------------------------------------------------------
+def traced(comm, schedule, costs=None, steps=1, slow=0.0):
+    torch.manual_seed(0)
+    stages = [nn.Linear(8, 8) for _ in schedule.stage_rank]
+    x = torch.randn(2 * schedule.microbatches, 8)
+
+    def late(module, args):
+        time.sleep(slow)
+
+    if slow and comm.rank == 1:
+        stages[1].register_forward_pre_hook(late)
+    comm.barrier()
+    for step in range(steps):
+        with comm.span("step", step=step):
+            train_step(comm, stages, schedule, x, x, functional.mse_loss, costs=costs)
+
+
+def ran(trace, rank):
+    """The actions of a rank in the order of their spans."""
+    spans = trace.only(rank=rank, kind=metrics.COMPUTE).spans
+    letters = dict(zip(metrics.COMPUTE, "FBIW", strict=True))
+    rows = sorted(range(len(spans)), key=lambda i: (spans.wall_end[i], spans.lane[i]))
+    return [
+        Action(int(spans.stage[i]), letters[spans.kind[i]], int(spans.microbatch[i])) for i in rows
+    ]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_h2", "zbv", "dualpipev"])
+def test_the_spans_of_a_run_are_the_schedules_actions_and_say_what_they_waited_for(name):
+    schedule = schedules.make(name, 2, 4)
+    trace = dlviz.launch(traced, ranks=2, args=(schedule,)).trace
+    predicted = dlviz.simulate(schedule)
+    for rank, row in enumerate(schedule.actions):
+        assert ran(trace, rank) == [half for action in row for half in action.halves]
+    fields = ("rank", "kind", "stage", "microbatch")
+
+    def flows(trace):
+        spans = trace.only(kind=metrics.COMPUTE).spans
+        found = {}
+        for i in range(len(spans)):
+            flow = int(spans.flow[i])
+            ends = None
+            if flow >= 0:
+                ends = int(trace.messages.src[flow]), int(trace.messages.dst[flow])
+            found[tuple(spans[field][i] for field in fields)] = ends
+        return found
+
+    assert flows(trace) == flows(predicted)
+    assert len(trace.only(kind=metrics.COMPUTE).spans) == len(predicted.spans)
+
+
+def test_halves_of_an_overlap_lie_on_two_lanes_over_the_same_stretch():
+    schedule = schedules.make("dualpipev", 2, 4)
+    spans = dlviz.launch(traced, ranks=2, args=(schedule,)).trace.only(kind=metrics.COMPUTE).spans
+    for rank, row in enumerate(schedule.actions):
+        both = [action for action in row if action.parts]
+        second = (spans.rank == rank) & (spans.lane == "compute2")
+        assert both and second.sum() == len(both)
+        for action in both:
+            one, other = (
+                next(
+                    i
+                    for i in range(len(spans))
+                    if (spans.stage[i], spans.microbatch[i]) == (half.stage, half.microbatch)
+                    and (spans.kind[i] == "forward") == (half.kind == "F")
+                )
+                for half in action.parts
+            )
+            assert (spans.lane[one], spans.lane[other]) == ("compute", "compute2")
+            assert spans.wall_start[other] <= spans.wall_start[one]
+            assert spans.wall_end[one] <= spans.wall_end[other]
+
+
+def test_a_microbatch_crosses_each_border_twice():
+    p, m = 3, 4
+    trace = dlviz.launch(traced, ranks=p, args=(schedules.make("1f1b", p, m),)).trace
+    pipe = trace.messages[trace.messages.nbytes == 2 * 8 * 4]
+    assert len(pipe) == len(trace.messages) == 2 * (p - 1) * m
+
+
+def test_activations_held_are_those_of_the_microbatches_in_flight():
+    p, m = 4, 6
+    for name, most in (("gpipe", [m] * p), ("1f1b", [p - r for r in range(p)])):
+        trace = dlviz.launch(traced, ranks=p, args=(schedules.make(name, p, m),)).trace
+        for rank in range(p):
+            held = trace.memory.nbytes[trace.memory.rank == rank]
+            # Input and output; behind the first stage a copy to work on; for the loss the target.
+            assert held[0] == (2 + (rank > 0) + (rank == p - 1)) * 2 * 8 * 4  # bytes
+            assert held.max() == most[rank] * held[0]
+            assert held[-1] == 0
+
+
+# -- time ----------------------------------------------------------------------------------------
+def machine(ranks, step=0.005):
+    return Machine(classroom(ranks).device, Topology.switch(ranks, NO_LATENCY), step)
+
+
+@pytest.mark.filterwarnings("ignore:the run")
+def test_on_a_paced_run_actions_take_what_costs_say_and_an_overlap_its_own():
+    schedule = schedules.make("dualpipev", 2, 5)
+    costs = dlviz.Costs(
+        forward=[0.002, 0.003, 0.002, 0.004], backward_input=0.004, overlapped=0.006
+    )
+    costs = dlviz.Costs(**{**vars(costs), "backward_weight": 0.001})
+    trace = dlviz.launch(traced, ranks=2, machine=machine(2), args=(schedule, costs)).trace
+    predicted = dlviz.simulate(schedule, costs)
+    assert metrics.bubble_ratio(trace) == pytest.approx(metrics.bubble_ratio(predicted), rel=1e-6)
+    for one in (trace, predicted):
+        spans = one.only(kind=metrics.COMPUTE).spans
+        one.took = {
+            (spans.kind[i], int(spans.stage[i]), int(spans.microbatch[i])): spans.end[i]
+            - spans.start[i]
+            for i in range(len(spans))
+        }
+    assert trace.took == pytest.approx(predicted.took)
+
+
+@pytest.mark.filterwarnings("ignore:the run")
+@pytest.mark.parametrize("name", ["gpipe", "zb_h1", "interleaved"])
+def test_a_paced_run_has_the_simulators_device_times(name):
+    schedule = schedules.make(name, 3, 6)
+    trace = dlviz.launch(traced, ranks=3, machine=machine(3), args=(schedule,)).trace
+    expected = metrics.bubble_ratio(dlviz.simulate(schedule))
+    assert metrics.bubble_ratio(trace) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:the run")
+def test_the_measured_bubble_grows_where_a_rank_is_slowed():
+    schedule = schedules.make("gpipe", 2, 4)
+    bubbles = [
+        metrics.bubble_ratio(
+            dlviz.launch(traced, ranks=2, machine=machine(2), args=(schedule, None, 1, slow)).trace,
+            "wall",
+        )
+        for slow in (0.0, 0.03)
+    ]
+    assert bubbles[1] > bubbles[0] + 0.1
+
+
+# -- what goes wrong -----------------------------------------------------------------------------
+def broken(comm, when):
+    class Breaks(nn.Linear):
+        def forward(self, x):
+            if when == "forward" and comm.rank == 1:
+                raise ArithmeticError("no such number")
+            y = super().forward(x)
+            if when == "backward" and comm.rank == 1:
+                y.register_hook(lambda gradient: 1 / 0)
+            return y
+
+    stages = [Breaks(4, 4) for _ in range(3)]
+    x = torch.randn(6, 4)
+    train_step(comm, stages, schedules.make("1f1b", 3, 6), x, x, functional.mse_loss)
+
+
+@pytest.mark.parametrize(
+    ("when", "what"), [("forward", "no such number"), ("backward", "division by zero")]
+)
+def test_a_stage_that_fails_on_one_rank_ends_the_run_with_its_error(when, what):
+    with pytest.raises(dlviz.RankError, match=what) as raised:
+        dlviz.launch(broken, ranks=3, args=(when,), timeout=30)
+    assert raised.value.rank == 1
+
+
+def at_odds(comm, mine, theirs):
+    schedule = theirs if comm.rank == 1 else mine
+    stages = [nn.Linear(4, 4) for _ in range(2)]
+    x = torch.randn(8, 4)
+    train_step(comm, stages, schedule, x, x, functional.mse_loss)
+
+
+def test_ranks_with_schedules_of_other_sizes_end_with_an_error_and_do_not_hang():
+    mine, theirs = schedules.make("gpipe", 2, 4), schedules.make("gpipe", 2, 8)
+    begun = time.monotonic()
+    with pytest.raises(dlviz.RunError):
+        dlviz.launch(at_odds, ranks=2, args=(mine, theirs), timeout=30)
+    assert time.monotonic() - begun < 15
+
+
+def step_with(comm, schedule, stages=2, rows=8, targets=None, loss=functional.mse_loss, costs=None):
+    x = torch.randn(rows, 4)
+    y = torch.randn(rows if targets is None else targets, 4)
+    train_step(comm, [nn.Linear(4, 4) for _ in range(stages)], schedule, x, y, loss, costs=costs)
+
+
+def tied_without_flush(comm, schedule):
+    layer = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    x = torch.randn(8, 4)
+    train_step(comm, [layer, layer], schedule, x, x, functional.mse_loss, optimizer)
+
+
+GPIPE = schedules.make("gpipe", 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("worker", "arguments", "words"),
+    [
+        (step_with, {"schedule": GPIPE, "rows": 6}, "a batch of 6 cannot be cut into 4 equal"),
+        (step_with, {"schedule": GPIPE, "rows": 0}, "a batch of 0 cannot be cut into 4 equal"),
+        (step_with, {"schedule": GPIPE, "targets": 4}, "has 8 inputs and 4 targets"),
+        (step_with, {"schedule": GPIPE, "stages": 3}, "has 2 stages and 3 were given"),
+        (step_with, {"schedule": schedules.make("gpipe", 3, 4)}, "is for 3 ranks and world has 2"),
+        (step_with, {"schedule": schedules.make("inference", 2, 4)}, "has no backwards to train"),
+        (step_with, {"schedule": schedules.make("pipedream", 2, 4)}, "give optimizer=, of the"),
+        (tied_without_flush, {"schedule": schedules.make("pipedream", 2, 4)}, "2 parameters are"),
+        (
+            step_with,
+            {"schedule": GPIPE, "costs": dlviz.Costs(forward=[1.0, 1.0, 1.0])},
+            "forward has 3 costs and the schedule 2 stages",
+        ),
+        (
+            step_with,
+            {"schedule": GPIPE, "loss": lambda output, target: output - target},
+            r"the loss has shape \(2, 4\): make it one number",
+        ),
+        (
+            step_with,
+            {"schedule": Schedule([GPIPE.actions[0][::-1], GPIPE.actions[1]], (0, 1))},
+            "rank 0 stops before its action 0, 0B3: it needs 0F3 and 1B3",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_go_together_is_refused_in_one_sentence(worker, arguments, words):
+    with pytest.raises(dlviz.RankError, match=words) as raised:
+        dlviz.launch(worker, ranks=2, kwargs=arguments, timeout=30)
+    first = str(raised.value).splitlines()[0]
+    assert "Error: " in first and first.endswith(".")
