@@ -174,8 +174,8 @@ def window(trace: Trace, rows: list[Held]) -> tuple[float, float]:
 
 
 def counts(trace: Trace) -> bool:
-    """Whether the Trace counts microbatches, as simulated ones do, not bytes."""
-    return trace.meta["clock"] == "simulated"
+    """Whether the Trace counts microbatches, as that of a simulated schedule does, not bytes."""
+    return trace.meta["clock"] == "simulated" and "microbatches" in trace.meta
 
 
 def amount(trace: Trace, number: int) -> str:

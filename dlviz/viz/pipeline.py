@@ -21,7 +21,7 @@ from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import span_times
 from dlviz.viz.idle import Idle, idle
-from dlviz.viz.waits import HOLDERS
+from dlviz.viz.steps import spans_in
 
 if TYPE_CHECKING:
     from dlviz.viz.layout import Plan
@@ -81,17 +81,19 @@ class Path:
     told: str
 
 
-def critical_among(trace: Trace, drawn: np.ndarray, clock: str) -> Path:
-    """The critical path among the spans `drawn`, all of which have times by `clock`."""
+def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
+    """The critical path of `step` (of all where it is None), by what has times by `clock`."""
+    start, end = span_times(trace, clock)
+    timed = spans_in(trace, step)
+    timed = timed[np.isfinite(end - start)[timed]]
     part = trace
-    if len(drawn) < len(trace.spans):
-        part = Trace(trace.spans[drawn], trace.messages, meta=trace.meta)
-    rows = drawn[metrics.critical_path(part, clock)]
+    if len(timed) < len(trace.spans):
+        part = Trace(trace.spans[timed], trace.messages, meta=trace.meta)
+    rows = timed[metrics.critical_path(part, clock)]
     if not len(rows):
         return Path(rows, "There is no critical path.")
-    start, end = span_times(trace, clock)
-    worked = float((end - start)[rows[~np.isin(trace.spans.kind[rows], HOLDERS)]].sum())
-    whole = float(end[drawn].max() - start[drawn].min())
+    worked = float((end - start)[rows].sum())
+    whole = float(end[timed].max() - start[timed].min())
     share = f" ({worked / whole:.0%})" if whole else ""
     spans = "1 span" if len(rows) == 1 else f"{len(rows):,} spans"
     return Path(

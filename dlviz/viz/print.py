@@ -23,7 +23,7 @@ from dlviz.viz.contributions import UNKNOWN
 from dlviz.viz.frames import Frame
 from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
-from dlviz.viz.pipeline import bubbles, chunks_of, critical_among, outlines, shades
+from dlviz.viz.pipeline import bubbles, chunks_of, critical_of, outlines, shades
 from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.print_pipeline import bubble as bubble
 from dlviz.viz.print_pipeline import memory as memory
@@ -63,7 +63,7 @@ def timeline(
     """
     clock = clock_of(trace, clock)
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
-    path = critical_among(trace, drawn, clock) if critical else None
+    path = critical_of(trace, step, clock) if critical else None
     lines = [*text.provenance(trace, clock), *cut, *([path.told] if path else [])]
     if len(arrows) > ARROWS:
         lines.append(
@@ -76,7 +76,9 @@ def timeline(
     bars, entries = _bars(trace, plan, drawn, width)
     idle, entry = _bubbles(trace, plan, drawn, 72 * width)
     bars, entries = idle + bars, entries + entry
-    edges, entry = _critical(path.rows if path else np.zeros(0, int), plan, theme)
+    edges, entry = _critical(
+        path.rows[np.isin(path.rows, drawn)] if path else drawn[:0], plan, theme
+    )
     entries += entry + paper.marks(theme, bool(got.any()), bool((~got).any()))
 
     lowest = max(plan.y.values(), default=0.0)

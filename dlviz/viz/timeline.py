@@ -24,7 +24,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.labels import hovers_of, labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
-from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_among, outlines, shades
+from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -57,7 +57,7 @@ def timeline(
     """
     clock = clock_of(trace, clock)
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
-    path = critical_among(trace, drawn, clock) if critical else None
+    path = critical_of(trace, step, clock) if critical else None
     lines = [text.subtitle(trace, clock), *cut, *([path.told] if path else [])]
     if len(arrows) > MOST:
         lines.append(
@@ -68,7 +68,7 @@ def timeline(
     figure = go.Figure(_bubbles(trace, plan, drawn))
     figure.add_traces(_bars(trace, plan, drawn, path))
     if path is not None:
-        figure.add_traces(_outlines(path.rows, plan, theme))
+        figure.add_traces(_outlines(path.rows[np.isin(path.rows, drawn)], plan, theme))
     figure.add_traces(_arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
 

@@ -19,9 +19,11 @@ from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, laid_out, shown
+from dlviz.viz.memory import counts
+from dlviz.viz.pipeline import chunks_of, critical_of
 from dlviz.viz.waits import WAITING, waits
 from dlviz.widgets.source import sources
-from dlviz.widgets.view import View, column, indexed
+from dlviz.widgets.view import View, column, indexed, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,9 +38,9 @@ class Timeline(View):
     """The spans of every rank and lane over time, with messages, idle time and memory.
 
     `step` shows one step of the program; `clock` ("device" or "wall") is the one shown at first, by
-    default the one the Trace bears: of a paced run the reader may change it. Of more than
-    `max_spans` spans the longest are shown, and the heading says so. Raises ValueError where the
-    Trace has no such clock or step.
+    default the one the Trace bears: of a paced run the reader may change it. `critical` outlines
+    the critical path at first. Of more than `max_spans` spans the longest are shown, and the
+    heading says so. Raises ValueError where the Trace has no such clock or step.
     """
 
     module = "timeline"
@@ -49,11 +51,13 @@ class Timeline(View):
         *,
         step: int | None = None,
         clock: str | None = None,
+        critical: bool = False,
         title: str | None = None,
         theme: str = "auto",
         max_spans: int = 200_000,
     ):
-        self._shown = {"step": step, "clock": clock_of(trace, clock), "title": title}
+        clock = clock_of(trace, clock)
+        self._shown = {"step": step, "clock": clock, "title": title, "critical": critical}
         self._trace = trace
         super().__init__(trace, _state(trace, **self._shown, max_spans=max_spans), theme)
 
@@ -64,7 +68,7 @@ class Timeline(View):
 
 
 def _state(
-    trace: Trace, step: int | None, clock: str, title: str | None, max_spans: int
+    trace: Trace, step: int | None, clock: str, title: str | None, critical: bool, max_spans: int
 ) -> dict[str, Any]:
     spans = trace.spans
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans)
@@ -80,6 +84,7 @@ def _state(
     level = {y: number for number, y in enumerate(plan.y.values())}
     arrows = arrows[np.isfinite(tail[arrows] + head[arrows])]
     table = trace.messages
+    chunk, chunks = chunks_of(trace)
     carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
     return {
         "title": text.short(title or "Timeline", 90),
@@ -92,6 +97,9 @@ def _state(
         ],
         "slots": slots,
         "count": len(order),
+        "chunks": chunks,
+        "shades": _shades(spans.kind[order], chunks),
+        "critical": critical,
         "spans": {
             "row": column(order),
             "kind": indexed(spans.kind[order].tolist(), first=[*palette.KINDS]),
@@ -99,6 +107,7 @@ def _state(
             "name": indexed(spans.name[order].tolist()),
             "where": indexed(spans.where[order].tolist()),
             "fields": indexed([_words(fields) for fields in spans.fields[order].tolist()]),
+            "chunk": column(chunk[order]),
             "flow": column(_shown_flow(spans.flow[order], arrows, len(table))),
             **{name: column(spans[name][order]) for name in NUMBERS},
         },
@@ -115,7 +124,7 @@ def _state(
                 for name in ("src", "dst", "nbytes", "offset", "count")
             },
         },
-        "clocks": [_clock(trace, one, order, arrows, place) for one in plans],
+        "clocks": [_clock(trace, one, step, order, arrows, place) for one in plans],
         "memory": _memory(trace) if step is None else [],
         "groups": {
             "compute": COMPUTE,
@@ -125,6 +134,15 @@ def _state(
             "waiting": WAITING,
         },
         "sources": sources(trace),
+    }
+
+
+def _shades(kinds: np.ndarray, chunks: int) -> dict[str, list[dict[str, str]]]:
+    """Where ranks have several chunks, how each kind of action looks in each of them."""
+    return {
+        kind: [styled(palette.shade(palette.style(kind), chunk, chunks)) for chunk in range(chunks)]
+        for kind in COMPUTE
+        if chunks > 1 and kind in kinds
     }
 
 
@@ -152,7 +170,12 @@ def _slots(trace: Trace, plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, lis
 
 
 def _clock(
-    trace: Trace, plan: Plan, order: np.ndarray, arrows: np.ndarray, place: np.ndarray
+    trace: Trace,
+    plan: Plan,
+    step: int | None,
+    order: np.ndarray,
+    arrows: np.ndarray,
+    place: np.ndarray,
 ) -> dict[str, Any]:
     """All that bears the times of one clock."""
     quantum = 10.0 ** (math.floor(math.log10(plan.high - plan.low)) - 8)
@@ -168,6 +191,8 @@ def _clock(
     }
     holes = idle(trace, order, plan.low, plan.high, clock=plan.clock)
     hole = whole(holes.start - plan.low)
+    path = critical_of(trace, step, plan.clock)
+    on = place[path.rows]
     level = {rank: number for number, (rank, _) in reversed([*enumerate(plan.y)])}
     sent, received = message_times(trace, plan.clock)
     never = ~np.isfinite(received[arrows])
@@ -183,6 +208,8 @@ def _clock(
         "length": column(whole(plan.end[order] - plan.low) - begin),
         "sent": column(whole(sent[arrows] - plan.low)),
         "received": [None if lost else at for at, lost in zip(got.tolist(), never, strict=True)],
+        "critical": on[on >= 0].tolist(),
+        "told": path.told,
         "waits": {
             "span": list(waiting),
             "why": indexed([f"for {wait.whom}, {wait.doing}" for wait in waiting.values()]),
@@ -220,7 +247,8 @@ def _words(fields: dict[str, Any] | None) -> str:
 
 
 def _memory(trace: Trace) -> list[dict[str, Any]]:
-    """Of each rank that told of its memory: times in seconds and bytes held from then on."""
+    """Of each rank that told of its memory: times in seconds and what was held from then on, bytes
+    or microbatches."""
     told = []
     for rank in np.unique(trace.memory.rank).tolist():
         own = trace.memory[trace.memory.rank == rank]
@@ -233,5 +261,5 @@ def _memory(trace: Trace) -> list[dict[str, Any]]:
             else:
                 times.append(float(own.time[i]))
                 totals.append(sum(held.values()))
-        told.append({"rank": rank, "time": times, "bytes": totals})
+        told.append({"rank": rank, "time": times, "held": totals, "counts": counts(trace)})
     return told

@@ -120,7 +120,7 @@ def test_the_print_form_has_the_same_steps_and_peaks(theme):
 def test_nothing_recorded_is_said_and_a_wrong_name_refused():
     empty = Trace(meta={"clock": "simulated", "ranks": 2})
     words = [note.text for note in viz.memory(empty).layout.annotations]
-    assert words == ["peak 0", "peak 0", "no memory was recorded"]
+    assert words == ["peak 0 bytes", "peak 0 bytes", "no memory was recorded"]
     assert viz.print.memory(empty).axes[0].texts[-2].get_text() == "no memory was recorded"
     with pytest.raises(ValueError) as raised:
         viz.memory(simulate(make("gpipe", 2, 4)), what="weights")

@@ -10,7 +10,11 @@ import pytest
 from viz_scenes import data_parallel
 
 from dlviz import metrics
+from dlviz.schedules import make
+from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
+from dlviz.viz import palette
+from dlviz.viz.pipeline import chunks_of, critical_of
 from dlviz.widgets import Timeline
 
 SCENE = "const scene = m.readScene(v[0]); const clock = scene.clocks[v[1] ?? 0];"
@@ -174,6 +178,84 @@ def test_more_messages_than_can_be_told_apart_wait_for_a_closer_look():
     assert [arrow["message"] for arrow in chosen["arrows"]] == [7]
 
 
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_h1"])
+def test_the_critical_path_is_boxed_where_its_spans_lie(name):
+    trace = simulate(make(name, 3, 6), Costs(latency=0.25))
+    path = trace.spans[metrics.critical_path(trace)]
+    length = metrics.makespan(trace)
+    assert draw(trace)["path"] == []
+    list_ = draw(trace, critical=True)
+    boxes, rows = list_["path"], list_["rows"]
+    assert boxes[0]["x"] == pytest.approx(0, abs=1e-3)
+    right = boxes[-1]["x"] + boxes[-1]["width"]
+    assert right == pytest.approx(1000, abs=1e-3) and boxes[-1].get("line") is None
+    took = (path.end - path.start).sum()
+    assert sum(box["width"] for box in boxes) == pytest.approx(took / length * 1000)
+    for box, after in zip(boxes, boxes[1:], strict=False):
+        line = box["line"]
+        assert [line["x1"], line["x2"]] == pytest.approx([box["x"] + box["width"], after["x"]])
+        assert box["y"] != after["y"] or after["x"] > line["x1"]
+    at = [min(rows, key=lambda row: abs(row["middle"] - box["y"] - box["height"] / 2))["rank"]
+          for box in boxes]  # fmt: skip
+    turns = np.flatnonzero(np.diff(path.rank)) + 1
+    assert at == path.rank[[0, *turns.tolist()]].tolist()
+    order = state(trace)["clocks"][0]["critical"]
+    assert scene(trace, "return clock.critical.map(i => scene.span.row[i]);") == (
+        metrics.critical_path(trace).tolist()
+    )
+    assert len(order) == len(path)
+
+
+def test_a_path_beyond_the_view_is_cut_to_it():
+    trace = simulate(make("gpipe", 1, 50))
+    list_ = draw(trace, critical=True, **{"from": 60.0, "to": 61.0})
+    (box,) = list_["path"]
+    assert box["x"] >= -10 and box["x"] + box["width"] <= 1010
+    assert draw(trace, critical=True, **{"from": 200.0, "to": 201.0})["path"] == []
+
+
+def test_the_path_of_a_step_and_of_the_spans_that_are_shown_is_their_own():
+    trace = data_parallel(3, 2)
+    for step in (0, 1):
+        made = state(trace, step=step)
+        rows = scene(trace, "return clock.critical.map(i => scene.span.row[i]);", step=step)
+        assert rows == critical_of(trace, step, "device").rows.tolist()
+        assert made["clocks"][0]["told"].startswith("Critical path (bold): ")
+    trace = simulate(make("1f1b", 2, 4))
+    cut = scene(trace, "return clock.critical.map(i => scene.span.row[i]);", max_spans=5)
+    assert 0 < len(cut) <= 5 and {*cut} < {*metrics.critical_path(trace).tolist()}
+
+
+def test_a_failed_run_whose_spans_have_no_wall_time_is_shown():
+    spans = [
+        span(0, wall_start=0.0, wall_end=1.0),
+        span(1, start=1.0, end=2.0, wall_start=np.nan, wall_end=np.nan),
+    ]
+    trace = Trace(spans, meta={"clock": "paced", "outcome": "failed"})
+    assert [clock["critical"] for clock in state(trace)["clocks"]] == [[1]]
+    assert state(trace, clock="wall")["clocks"][0]["critical"] == [0]
+
+
+def test_chunks_are_columns_only_where_ranks_have_several():
+    plain = state(simulate(make("1f1b", 2, 4)))
+    assert plain["chunks"] == 1 and plain["spans"]["chunk"] == 0 and plain["shades"] == {}
+    trace = simulate(make("interleaved", 2, 4, 3))
+    made = state(trace)
+    assert made["chunks"] == 3 and {*made["spans"]["chunk"]} == {0, 1, 2}
+    assert [one["color"] for one in made["shades"]["forward"]] == [
+        palette.shade(palette.KINDS["forward"], chunk, 3).color for chunk in range(3)
+    ]
+    code = "return scene.span.row.map((row, i) => [row, scene.span.chunk[i]]);"
+    chunk, _ = chunks_of(trace)
+    assert all(chunk[row] == own for row, own in scene(trace, code))
+
+
+def test_the_memory_of_a_simulated_schedule_counts_microbatches():
+    made = state(simulate(make("1f1b", 2, 4)))["memory"]
+    assert [own["counts"] for own in made] == [True, True]
+    assert [max(own["held"]) for own in made] == [2, 1]
+
+
 def test_idle_time_is_hatched_and_names_the_message_that_ended_it():
     spans = [
         span(0, "forward", 0.0, 2.0), span(0, "backward", 6.0, 8.0),
@@ -220,7 +302,8 @@ def test_a_memory_strip_rises_and_falls_with_what_the_rank_holds():
     ]
     trace = Trace([span(0), span(1)], memory=memory)
     made = state(trace)["memory"]
-    assert made == [{"rank": 0, "time": [0.0, 0.5, 0.75], "bytes": [100, 400, 100]}]
+    held = {"time": [0.0, 0.5, 0.75], "held": [100, 400, 100], "counts": False}
+    assert made == [{"rank": 0, **held}]
     (corners,) = draw(trace)["memory"]
     assert [x for x, _ in corners] == pytest.approx([0, 500, 500, 750, 750, 1000])
     heights = [corners[0][1] - y for _, y in corners]

@@ -12,9 +12,12 @@ import pytest
 from viz_scenes import data_parallel
 
 from dlviz import metrics
+from dlviz.schedules import make
+from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette, text
 from dlviz.viz.idle import idle
+from dlviz.viz.pipeline import chunks_of, critical_of
 from dlviz.viz.waits import waits
 from dlviz.widgets import Timeline
 from dlviz.widgets.modules import joined, read
@@ -404,6 +407,12 @@ def held_up():
     return Trace(spans, [{**message, "nbytes": 64}], meta={"clock": "simulated", "ranks": 2})
 
 
+@pytest.fixture(scope="module")
+def chunked():
+    """Two ranks of two stages each, simulated."""
+    return simulate(make("interleaved", 2, 4), Costs(5 * MS, None, 5 * MS, 5 * MS, latency=MS))
+
+
 def row_of(trace, rank, lane):
     """A row's spans in the order in which a reader walks them."""
     spans = trace.spans
@@ -630,6 +639,86 @@ def test_m_c_and_t_turn_messages_clock_and_table(read_page, trace):
         assert table.is_visible() is shown
 
 
+def test_p_and_its_button_outline_the_critical_path_of_the_clock_that_shows(read_page, trace):
+    reader = read_page(trace)
+    button, note = reader.button("critical path"), reader.root.locator("p.dlv-found")
+    plain = reader.picture
+    assert reader.data["critical"] == "false" and note.inner_text() == ""
+    reader.press("p")
+    outlined = reader.picture
+    assert outlined != plain and button.get_attribute("aria-pressed") == "true"
+    assert note.inner_text() == critical_of(trace, None, "device").told
+    reader.press("c")  # the wall clock has a critical path of its own
+    assert note.inner_text() == critical_of(trace, None, "wall").told
+    reader.press("c", "P")
+    assert reader.picture == plain and note.inner_text() == ""
+    button.click()
+    reader.settle()
+    reader.root.focus()
+    assert reader.data["critical"] == "true" and reader.picture == outlined
+
+
+def test_the_outline_lies_on_the_edge_of_the_paths_spans_and_of_no_other(read_page, chunked):
+    reader = read_page(chunked, critical=True)
+    assert reader.data["critical"] == "true"  # a saved page opens as the widget was made
+    on = {*metrics.critical_path(chunked).tolist()}
+    ink, dark = "rgb(27, 31, 36)", 0
+    for row, (x, y, width, _) in reader.places()["bars"].items():
+        outlined = ink in [reader.pixel(x + width / 2, y + by) for by in (-1, 0, 1)]
+        assert outlined == (row in on), row
+        dark += outlined
+    assert dark == len(on) > 3
+
+
+def test_the_panel_the_hover_and_the_table_say_what_is_on_the_critical_path(read_page, chunked):
+    path = metrics.critical_path(chunked).tolist()
+    off = next(row for row in range(len(chunked.spans)) if row not in path)
+    reader = read_page(chunked, {"span": path[2]})
+    panel = reader.panel("selected span")
+    assert f"on it, 3 of {len(path)}" in panel.inner_text()
+    reader.page.mouse.move(*reader.middle(path[2]))
+    reader.settle()
+    assert "on the critical path" in reader.root.locator(".dlv-tip").inner_text()
+    reader.page.mouse.move(*reader.middle(off))
+    reader.settle()
+    assert "critical" not in reader.root.locator(".dlv-tip").inner_text()
+    reader.click(*reader.middle(off))
+    assert "critical" not in panel.inner_text()
+    reader.root.focus()
+    reader.press("Escape", "t")
+    table = reader.root.locator(".dlv-wide table").first
+    assert "critical path" not in table.locator("thead").inner_text()
+    reader.root.focus()
+    reader.press("p")
+    assert "critical path" in table.locator("thead").inner_text()
+    cells = table.locator("tbody tr td:last-child").all_inner_texts()
+    assert cells.count("on it") == len(path) and len(cells) == len(chunked.spans)
+
+
+def test_chunks_are_painted_in_their_shades_and_the_legend_shows_them(read_page, chunked):
+    reader = read_page(chunked)
+    chunk, chunks = chunks_of(chunked)
+    assert chunks == 2
+    for row, (x, y, _, height) in reader.places()["bars"].items():
+        style = palette.KINDS[chunked.spans.kind[row]]
+        if style.pattern:
+            continue
+        color = palette.shade(style, int(chunk[row]), chunks).color
+        rgb = ", ".join(str(int(color[i : i + 2], 16)) for i in (1, 3, 5))
+        assert reader.pixel(x + 3, y + height - 4) == f"rgb({rgb})"
+    forward = reader.root.locator(".dlv-legend button", has_text="forward")
+    assert forward.locator("canvas").count() == 2
+
+
+def test_a_simulated_pipelines_memory_is_told_in_microbatches(read_page, chunked):
+    reader = read_page(chunked)
+    reader.press("t")
+    table = reader.root.locator(".dlv-wide table").nth(1)
+    most = metrics.peak_in_flight(chunked)
+    told = [row.locator("td").first.inner_text() for row in table.locator("tbody tr").all()]
+    assert told == [f"{held} microbatches" for held in most]
+
+
 def test_slash_searches_and_escape_clears_everything(read_page, trace):
     reader = read_page(trace, {"span": 5})
     reader.press("r", "/")
@@ -676,6 +765,7 @@ LISTED = {  # what stands in the list of keys, and what to press after `before` 
     "R": ["r"],
     "/": ["/"],
     "M": ["m"],
+    "P": ["p"],
     "C": ["c"],
     "T": ["t"],
     "Esc": ["Escape"],
@@ -712,14 +802,14 @@ def test_keys_typed_into_the_search_do_nothing_else(read_page, trace):
     reader = read_page(trace)
     reader.press("/")
     before = {**reader.data}
-    reader.page.keyboard.type("wsad+-0.,[]grmct?fWSADF")
+    reader.page.keyboard.type("wsad+-0.,[]grmpct?fWSADF")
     reader.press("ArrowUp", "ArrowDown", "ArrowLeft")
     after = reader.data
     for name in ("from", "to", "clock", "span", "message"):
         assert after[name] == before[name]
     assert not reader.root.locator("[role=dialog]").is_visible()
     assert not reader.root.locator(".dlv-wide").is_visible()
-    assert reader.root.locator("input[type=search]").input_value() == "wsad+-0.,[]grmct?fWSADF"
+    assert reader.root.locator("input[type=search]").input_value() == "wsad+-0.,[]grmpct?fWSADF"
 
 
 def test_keys_with_ctrl_alt_or_meta_stay_the_browsers(read_page, trace):
@@ -1744,9 +1834,7 @@ def test_the_keys_take_their_place_before_they_show(browser, trace, tmp_path):
     page.close()
 
 
-def test_a_timeline_put_aside_takes_the_theme_of_the_page_when_it_is_back(
-    browser, trace, tmp_path
-):
+def test_a_timeline_put_aside_takes_the_theme_of_the_page_when_it_is_back(browser, trace, tmp_path):
     page = browser.new_page(bypass_csp=True)
     page.goto(Timeline(trace).save_html(tmp_path / "page.html").as_uri())
     page.wait_for_selector(".dlv[data-draws]")

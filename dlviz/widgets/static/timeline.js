@@ -35,12 +35,14 @@ function open({ model, el }) {
   const scene = readScene(JSON.parse(model.get("state")));
   const whole = scene.clocks.map(({ low, high }) => ({ from: low - (high - low) * 0.01, to: high + (high - low) * 0.01 }));
   const now = {
-    clock: 0, ...whole[0], hidden: new Set(), arrows: true, table: false, hover: -1,
+    clock: 0, ...whole[0], hidden: new Set(), arrows: true, critical: scene.critical, table: false, hover: -1,
     span: -1, message: -1, range: null, matches: null, query: "", centred: -1, list: null,
   };
   const look = {};
   const clock = () => scene.clocks[now.clock];
   const unit = () => unitOf(clock().high - clock().low);
+
+  const hasPath = scene.clocks.some((one) => one.critical.length);
 
   // ---- what stands where
   const keys = [
@@ -55,13 +57,14 @@ function open({ model, el }) {
     ["R", "range of the selection", { r: rangeOfSelection }],
     ["/", "search", { "/": () => search.focus() }],
     ["M", "messages on, off", { m: () => arrowsButton.turn() }],
+    ["P", "critical path on, off", { p: () => criticalButton.turn() }],
     ["C", "device or wall clock", { c: () => setClock((now.clock + 1) % scene.clocks.length) }],
     ["T", "table", { t: () => tableButton.turn() }],
     ["Ctrl+wheel", "zoom at the pointer", {}],
     ["Shift+wheel", "pan, as Shift+drag", {}],
     ["drag", "select a range", {}],
     ["double-click", "fit all", {}],
-  ].filter(([shown]) => shown !== "C" || scene.clocks.length > 1);
+  ].filter(([shown]) => (shown !== "C" || scene.clocks.length > 1) && (shown !== "P" || hasPath));
   const frame = stage(el, {
     name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, keys, clear,
     onColors: (colors) => {
@@ -83,12 +86,13 @@ function open({ model, el }) {
   const tip = h("div", { class: "dlv-tip", hidden: true, "aria-hidden": "true" });
   const plot = h("div", { class: "dlv-plot" }, scroller, edges, tip);
   const legend = h("div", { class: "dlv-legend", role: "group", "aria-label": "kinds shown" });
+  const criticalNote = h("p", { class: "dlv-found" });
   const details = h("div", { class: "dlv-panel", role: "region", "aria-label": "selected span" });
   const stats = h("div", { class: "dlv-panel dlv-most", role: "region", "aria-label": "statistics of the range" });
   const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
   const source = sourcePanel(scene.sources, (value) => shared.choose(value));
   const sourceBox = h("div", { class: "dlv-panel", hidden: true, role: "region", "aria-label": "source" }, source.panel);
-  body.append(minimap, plot, legend, h("div", { class: "dlv-panels" }, details, stats, sourceBox, tableBox));
+  body.append(minimap, plot, legend, criticalNote, h("div", { class: "dlv-panels" }, details, stats, sourceBox, tableBox));
 
   const search = h("input", {
     type: "search", placeholder: "search names", "aria-label": "search spans by name", size: "14",
@@ -111,6 +115,11 @@ function open({ model, el }) {
     draw();
   });
   const arrowsNote = h("span", { class: "dlv-found" });
+  const criticalButton = toggle("critical path", "show the critical path (P)", scene.critical, (on) => {
+    now.critical = on;
+    frame.say(on ? clock().told : "the critical path is not shown");
+    draw();
+  });
   const tableButton = toggle("table", "show a table of the spans in view (T)", false, (on) => {
     now.table = on;
     tableBox.hidden = !on;
@@ -127,6 +136,7 @@ function open({ model, el }) {
     steps.length > 1 ? [stepSelect] : [],
     [search, found],
     scene.messageCount ? [arrowsButton, arrowsNote] : [],
+    hasPath ? [criticalButton] : [],
     scene.clocks.length > 1 ? h("span", { role: "group", "aria-label": "clock" }, clockButtons) : [],
     [tableButton, ...(source.empty ? [] : [sourceButton])],
   );
@@ -141,7 +151,7 @@ function open({ model, el }) {
         event.currentTarget.setAttribute("aria-pressed", String(shown));
         draw();
       },
-    }, swatch(scene.look.kinds[number === IDLE ? "idle" : kind] ?? scene.look.kinds[""]), ` ${kind.slice(0, 40)}`));
+    }, (scene.shades[kind] ?? [scene.look.kinds[number === IDLE ? "idle" : kind] ?? scene.look.kinds[""]]).map(swatch), ` ${kind.slice(0, 40)}`));
   });
 
   /** Puts something else into a panel; the focus in what goes passes to the whole. */
@@ -181,7 +191,7 @@ function open({ model, el }) {
     place(view);
     drawTable();
     Object.assign(root.dataset, {
-      from: now.from, to: now.to, clock: clock().name, draws: Number(root.dataset.draws ?? 0) + 1,
+      from: now.from, to: now.to, clock: clock().name, critical: now.critical, draws: Number(root.dataset.draws ?? 0) + 1,
       span: now.span >= 0 ? scene.span.row[now.span] : "", message: now.message >= 0 ? scene.message.row[now.message] : "",
     });
   });
@@ -205,6 +215,7 @@ function open({ model, el }) {
     inView.style.left = `${part(now.from)}%`;
     inView.style.width = `${Math.max(part(now.to) - part(now.from), 0.3)}%`;
     const hiddenArrows = now.arrows && now.list.messagesInView > now.list.arrows.length;
+    write(criticalNote, now.critical ? clock().told : "");
     write(arrowsNote, hiddenArrows ? `${now.list.messagesInView.toLocaleString("en")} in view: zoom in to see them` : "");
     canvas.setAttribute("aria-label", `Timeline of ${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view. The table lists them.`);
   }
@@ -221,7 +232,7 @@ function open({ model, el }) {
 
   const drawTable = () => {
     if (!now.table) return;
-    const key = [now.from, now.to, now.clock, now.query, now.span, ...now.hidden].join();
+    const key = [now.from, now.to, now.clock, now.critical, now.query, now.span, ...now.hidden].join();
     if (tableBox.dataset.key === key) return;
     tableBox.dataset.key = key;
     fillPanel(tableBox, spansTable(scene, clock(), { ...now, chosen: now.span, go }));
@@ -463,7 +474,7 @@ function open({ model, el }) {
     const { kind, name, label, where } = scene.span;
     const known = new Map();
     now.matches = Uint8Array.from({ length: scene.count }, (_, i) => {
-      const text = `${kind[i]} ${name[i]} ${label[i]} ${where[i]}`;
+      const text = `${titleOf(scene, i)} ${kind[i]} ${name[i]} ${label[i]} ${where[i]}`;
       if (!known.has(text)) known.set(text, Number(text.toLowerCase().includes(now.query)));
       return known.get(text);
     });

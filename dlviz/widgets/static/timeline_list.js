@@ -8,7 +8,7 @@ const CHARACTER = 6.4; // pixels of a label
 const THIN = 1; // pixels: narrower spans share one
 
 /**
- * The draw list of `view`: {clock, from, to, width, top, height, hidden, arrows, span, message}.
+ * The draw list of `view`: {clock, from, to, width, top, height, hidden, arrows, critical, span, message}.
  *
  * Times in seconds, the rest in pixels; `top` and `height` are the stretch of the scene's height
  * that is in view, and every y is given within it. `bars[kind]` holds x, y, width, height and span,
@@ -55,6 +55,7 @@ export function drawList(scene, view) {
     memory: scene.rows.filter((row, number) => row.memory && inView(number) && clock.memory)
       .map((row) => strip(row, scene.peak, view, x)),
     ...arrowsIn(scene, clock, view, x),
+    path: view.critical ? pathIn(scene, clock, view, x) : [],
     ticks: ticks(view.from, view.to, x),
   };
 }
@@ -74,16 +75,37 @@ function idleIn(scene, clock, view, x, inView) {
   return found;
 }
 
-/** What a rank held over time, as the corners of an area above its row; `peak` bytes fill it. */
+/** The critical path: a box around each stretch in which one span follows another on a row, and the line to the next. */
+function pathIn(scene, clock, view, x) {
+  const boxes = [];
+  for (const i of clock.critical) {
+    const slot = scene.slots[scene.slotOf[i]];
+    const middle = scene.rows[slot.row].middle - view.top;
+    const [top, bottom] = [slot.top, slot.bottom].map((part) => middle + part * scene.pixels);
+    const last = boxes.at(-1);
+    if (last?.top === top && last.bottom === bottom && clock.start[i] <= last.to + clock.quantum) last.to = clock.end[i];
+    else boxes.push({ from: clock.start[i], to: clock.end[i], top, bottom });
+  }
+  const place = (time) => clamp(x(time), -10, view.width + 10);
+  return boxes.map((box, number) => {
+    const next = boxes[number + 1];
+    const down = Math.sign((next?.top ?? box.top) - box.top);
+    const side = ({ top, bottom }, way) => (way > 0 ? bottom : way < 0 ? top : (top + bottom) / 2);
+    const line = next && { x1: place(box.to), y1: side(box, down), x2: place(next.from), y2: side(next, -down) };
+    return { x: place(box.from), y: box.top, width: place(box.to) - place(box.from), height: box.bottom - box.top, line };
+  }).filter(({ x: left, width, line }) => left + width > -10 || (line && line.x2 > -10)).filter(({ x: left }) => left < view.width + 10);
+}
+
+/** What a rank held over time, as the corners of an area above its row; `peak` fills it. */
 function strip(row, peak, view, x) {
-  const { time, bytes } = row.memory;
+  const { time, held } = row.memory;
   const base = row.top - 1 - view.top;
-  const y = (held) => base - (held / peak) * (STRIP - 5);
+  const y = (level) => base - (level / peak) * (STRIP - 5);
   const first = Math.max(upTo(time, view.from) - 1, 0);
   const corners = [];
   let level = 0;
   for (let i = first; i < time.length && time[i] <= view.to; i++) {
-    const [at, own, last] = [Math.max(x(time[i]), 0), y(bytes[i]), corners.at(-1)];
+    const [at, own, last] = [Math.max(x(time[i]), 0), y(held[i]), corners.at(-1)];
     if (last && at - last[0] < 0.5) last[1] = Math.min(last[1], own); // a pixel shows the most of many
     else {
       if (last && last[1] !== level) corners.push([last[0], level]);

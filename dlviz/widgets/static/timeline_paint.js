@@ -9,7 +9,8 @@ const FONT = "11px";
 export function fillsOf(context, scene) {
   const { kinds } = scene.look;
   const styles = scene.span.kinds.of.map((kind) => kinds[kind] ?? kinds[""]);
-  return { styles, kinds: styles.map((style) => fill(context, style)), idle: fill(context, kinds.idle) };
+  const shades = scene.span.kinds.of.map((kind, i) => (scene.shades[kind] ?? [styles[i]]).map((style) => fill(context, style)));
+  return { styles, shades, idle: fill(context, kinds.idle) };
 }
 
 export function paint(canvas, scene, list, view, look, chosen) {
@@ -40,8 +41,10 @@ export function paint(canvas, scene, list, view, look, chosen) {
   }
   context.globalAlpha = 1;
   list.bars.forEach((bars, kind) => {
-    context.fillStyle = fills.kinds[kind];
+    const shades = fills.shades[kind];
+    context.fillStyle = shades[0];
     for (let i = 0; i < bars.length; i += 5) {
+      if (shades.length > 1) context.fillStyle = shades[scene.span.chunk[bars[i + 4]]];
       if (chosen.matches) context.globalAlpha = chosen.matches[bars[i + 4]] ? 1 : 0.22;
       context.fillRect(bars[i], bars[i + 1], bars[i + 2], bars[i + 3]);
     }
@@ -58,6 +61,7 @@ export function paint(canvas, scene, list, view, look, chosen) {
     context.fillText(label.text, label.x, label.y + 0.5);
   }
   for (const { corners, base, row } of list.memory) memory(context, corners, base, row, colors);
+  path(context, list.path, colors);
   outline(context, list, chosen.hover, colors, 1.5);
   outline(context, list, chosen.span, colors, 3);
   for (const one of list.arrows) {
@@ -102,6 +106,22 @@ function memory(context, corners, base, row, colors) {
   context.strokeStyle = colors.faint;
   context.lineWidth = 1;
   context.stroke();
+}
+
+/** The critical path, bold, in a halo. */
+function path(context, boxes, colors) {
+  for (const [color, width] of [[colors.paper, 5], [colors.ink, 2.6]]) {
+    context.beginPath();
+    for (const { x, y, width: wide, height, line } of boxes) {
+      context.rect(x, y, wide, height);
+      if (!line) continue;
+      context.moveTo(line.x1, line.y1);
+      context.lineTo(line.x2, line.y2);
+    }
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.stroke();
+  }
 }
 
 function outline(context, list, span, colors, width) {

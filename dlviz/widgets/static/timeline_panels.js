@@ -1,7 +1,7 @@
 // The panels under a timeline: the selected span, the statistics of a range, and the table.
 import { bytes, h, moment, seconds, unitOf } from "./base.js";
 import { inRange } from "./timeline_stats.js";
-import { lateness, messageLines, numbersOf, placeOf, rowOf, titleOf, waited, whyOf } from "./timeline_words.js";
+import { amountOf, lateness, messageLines, numbersOf, placeOf, rowOf, titleOf, waited, whyOf } from "./timeline_words.js";
 
 const LISTED = 300; // spans in the table
 
@@ -27,6 +27,7 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
     rows.push(["waited", why.map(({ words, at }, number) =>
       [number ? ", " : "", words, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : null])]);
   }
+  if (clock.turn.has(i)) rows.push(["critical path", `on it, ${clock.turn.get(i) + 1} of ${clock.critical.length}`]);
   if (span.nbytes[i] >= 0) rows.push(["size", bytes(span.nbytes[i])]);
   const flow = span.flow[i];
   if (flow >= 0) {
@@ -77,11 +78,11 @@ function waitWords(scene, clock, i, here) {
 function head(names, last, words = 1) {
   return h("thead", {}, h("tr", {},
     names.map((name, i) => h("th", { scope: "col", class: i < words ? null : "dlv-amount" }, name)),
-    last ? h("th", { scope: "col" }, last) : null));
+    [last].flat().map((name) => name && h("th", { scope: "col" }, name))));
 }
 
 /** The spans that lie in part between two moments, as a table, by start. */
-export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go }) {
+export function spansTable(scene, clock, { from, to, matches, hidden, chosen, critical, go }) {
   const places = [];
   for (let i = 0; i < scene.count; i++) {
     if (clock.end[i] < from || clock.start[i] > to || hidden.has(scene.kindOf[i]) || (matches && !matches[i])) continue;
@@ -94,13 +95,14 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, go
   return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
     h("table", {},
       h("caption", {}, `${places.length.toLocaleString("en")} spans in view${more}`),
-      head(["span", "where", "from", "took"], "waited for", 2),
+      head(["span", "where", "from", "took"], ["waited for", critical && "critical path"], 2),
       h("tbody", {}, listed.map((i) => h("tr", { "aria-selected": i === chosen ? "true" : null },
         h("th", { scope: "row" }, link(titleOf(scene, i), () => go(i))),
         h("td", {}, rowOf(scene, i)),
         amount(moment(clock.start[i], unit)),
         amount(seconds(clock.end[i] - clock.start[i])),
-        h("td", {}, waited(scene, clock, i)))))),
+        h("td", {}, waited(scene, clock, i)),
+        critical ? h("td", {}, clock.turn.has(i) ? "on it" : "") : null)))),
     scene.memory.length ? memoryTable(scene.memory) : null);
 }
 
@@ -109,6 +111,6 @@ function memoryTable(memory) {
   return h("table", {},
     h("caption", {}, "Memory held"),
     head(["rank", "most", "at the end"]),
-    h("tbody", {}, memory.map(({ rank, bytes: held }) => h("tr", {}, h("th", { scope: "row" }, rank),
-      amount(bytes(held.reduce((most, one) => Math.max(most, one), 0))), amount(bytes(held.at(-1)))))));
+    h("tbody", {}, memory.map((own) => h("tr", {}, h("th", { scope: "row" }, own.rank),
+      amount(amountOf(own, own.held.reduce((most, one) => Math.max(most, one), 0))), amount(amountOf(own, own.held.at(-1)))))));
 }

@@ -1,7 +1,7 @@
 // A timeline's state, read into columns: which spans lie in which slot, and their times by each clock.
 import { clamp, column, texts, upTo } from "./base.js";
 
-const NUMBERS = ["row", "flow", "rank", "step", "stage", "microbatch", "bucket", "nbytes"];
+const NUMBERS = ["row", "flow", "rank", "step", "stage", "microbatch", "bucket", "nbytes", "chunk"];
 const TEXTS = ["kind", "label", "name", "where", "fields"];
 const ENDS = ["row", "tail", "head", "sender", "receiver", "src", "dst", "nbytes", "offset", "count"];
 export const STRIP = 18; // pixels: the memory over a rank's first row
@@ -34,7 +34,7 @@ export function readScene(state) {
   return {
     ...state, pixels, span, message, slots, rows, slotOf,
     kindOf: column(state.spans.kind.at, count),
-    peak: state.memory.reduce((most, own) => own.bytes.reduce((a, b) => Math.max(a, b), most), 1),
+    peak: state.memory.reduce((most, own) => own.held.reduce((a, b) => Math.max(a, b), most), 1),
     height: last ? last.top + pixels : pixels,
     messageCount: state.messages.shown,
     rowOf: new Map(span.row.map((row, place) => [row, place])),
@@ -58,6 +58,7 @@ function readClock(clock, count, messages) {
     ...clock, start, end,
     sent: column(clock.sent, messages).map((time) => low + time * quantum),
     received: clock.received.map((time) => (time == null ? NaN : low + time * quantum)),
+    turn: new Map(clock.critical.map((span, number) => [span, number])), // on the critical path
     waits: new Map(clock.waits.span.map((span, i) => [span, { why: why[i], at: at[i] }])),
     idle: {
       row: column(idle.row, idle.count), start: begin, end: finish,

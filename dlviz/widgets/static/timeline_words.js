@@ -5,8 +5,9 @@ const NUMBERS = ["step", "stage", "microbatch", "bucket"];
 
 /** Kind and whole name of a span. */
 export function titleOf(scene, i) {
-  const { kind, name } = scene.span;
-  return name[i] && name[i] !== kind[i] ? `${kind[i]}: ${name[i]}` : scene.span.label[i];
+  const { kind, name, label, microbatch } = scene.span;
+  if (name[i]) return name[i] !== kind[i] ? `${kind[i]}: ${name[i]}` : label[i];
+  return label[i].endsWith(microbatch[i]) ? `${kind[i]} ${microbatch[i]}` : label[i];
 }
 
 /** The row's name, on which a span lies. */
@@ -52,6 +53,7 @@ export function spanLines(scene, clock, i, unit) {
   const { nbytes, fields, where } = scene.span;
   return [
     ...lines, numbersOf(scene, i), waited(scene, clock, i),
+    clock.turn.has(i) ? "on the critical path" : "",
     scene.clocks.length > 1 ? `late by ${lateness(scene, i)}` : "",
     nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(scene, where[i]),
   ].filter(Boolean);
@@ -66,9 +68,15 @@ export function idleLines(scene, clock, i, unit) {
 
 /** What a row's rank holds at a moment, in lines. */
 export function memoryLines(row, time, unit) {
-  const held = row.memory.bytes[upTo(row.memory.time, time) - 1] ?? 0;
-  const peak = row.memory.bytes.reduce((a, b) => Math.max(a, b), 0);
-  return ["memory", `rank ${row.rank} holds ${bytes(held)} at ${moment(time, unit)}`, `at most ${bytes(peak)}`];
+  const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
+  const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
+  return ["memory", `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${moment(time, unit)}`, `at most ${amountOf(row.memory, peak)}`];
+}
+
+/** What is held in words: bytes or, in a simulation, microbatches. */
+export function amountOf(memory, held) {
+  if (!memory.counts) return bytes(held);
+  return `${held} microbatch${held === 1 ? "" : "es"}`;
 }
 
 /** A message in lines. */
