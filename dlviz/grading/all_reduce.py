@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dlviz.grading.attempt import Attempt, CheckFailed, Function, Rehearsal, attempt, rehearse
+from dlviz.grading.attempt import Attempt, Function, attempt, rehearse
+from dlviz.grading.report import CheckFailed, Rehearsal
 from dlviz.metrics import bytes_sent
 from dlviz.trace import Trace
 
