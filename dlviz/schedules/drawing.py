@@ -569,15 +569,14 @@ class Drawing:
     ) -> tuple[tuple[Action, ...], str]:
         """What a rank waits for that can run none of what is ahead: the message for the first of
         that, or for what that needs of its own rank."""
-        need, slot, rank_of = None, NEVER, self.pipeline.rank_of
-        for action in ahead[:1]:
-            while unmet := [one for one in self.grid.arrivals(action) if one[1] > now]:
-                choice, slot = max(unmet, key=lambda one: rank_of(one[0][0]) != rank)
-                need = action = self._meant(choice)
-                if rank_of(need) != rank:
-                    break
-        if need is None or rank_of(need) == rank:
-            limit = self.pipeline.limit
+        limit, rank_of = self.pipeline.limit, self.pipeline.rank_of
+        need, slot = next(iter(ahead), None), NEVER
+        while need and (unmet := [one for one in self.grid.arrivals(need) if one[1] > now]):
+            choice, slot = max(unmet, key=lambda one: rank_of(one[0][0]) != rank)
+            need = self._meant(choice)
+            if rank_of(need) != rank:
+                break
+        if need is None or (limit is not None and rank_of(need) == rank):
             return (), f"waiting for room: it holds {limit} microbatches, as many as it may"
         when = "which is not drawn" if slot == NEVER else f"which is there from slot {slot} on"
         return (need,), f"waiting for {need} of rank {rank_of(need)}, {when}"
@@ -593,7 +592,9 @@ class History:
 
     def did(self, drawing: Drawing) -> History:
         """With `drawing` as the present one; nothing where it is the same."""
-        return self if drawing == self.present else History(drawing, (*self.past, self.present))
+        if drawing == self.present:
+            return self
+        return History(drawing, (*self.past, replace(self.present)))  # without what it worked out
 
     def undo(self) -> History:
         if not self.past:

@@ -71,11 +71,15 @@ def test_each_gesture_has_its_effect_and_undo_takes_each_back():
 
 def test_a_gesture_that_comes_twice_is_done_once_and_none_is_lost():
     board = Board(blank())
-    gestures = [{"n": n, "do": "place", **at(f"0F{n}", 0, n)} for n in (0, 1, 2)]
-    board.apply(json.dumps(gestures[1:2]))
-    board.apply(json.dumps(gestures[1:]))
-    assert board.state()["answer"] == 2
-    assert there(board.state()) == [("0F1", 0, 1), ("0F2", 0, 2)]
+    gestures = [{"n": n, "do": "place", **at(f"0F{n}", 0, n)} for n in (1, 2)]
+    gestures += [{"n": 3, "do": "undo"}, {"n": 4, "do": "place", **at("0F0", 0, 0)}]
+    board.apply(json.dumps(gestures[:1]))
+    board.apply(json.dumps(gestures[:3]))  # the second text has the first gesture still
+    assert there(board.state()) == [("0F1", 0, 1)]
+    board.apply(json.dumps(gestures))
+    board.apply(json.dumps(gestures))
+    assert there(board.state()) == [("0F0", 0, 0), ("0F1", 0, 1)]
+    assert board.state()["answer"] == 4 and board.state()["said"] == ""
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,14 @@ def test_a_click_on_an_action_selects_it_and_a_click_beside_it_deletes_nothing(o
     assert len(shown.cells()) == 2
 
 
+def test_delete_removes_what_was_placed_last_not_what_was_selected_before(opened):
+    shown = opened(placed(("0F0", 0, 0)))
+    shown.click_at(0, 0)
+    shown.click_at(1, 1)
+    shown.press("Delete")
+    assert shown.cells() == {"0F0": (0, 0)}
+
+
 def test_an_action_is_dragged_to_another_slot_and_off_the_grid_it_is_removed(opened):
     shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 4)))
     for _ in shown.drag((1, 4), (1, 2)):
@@ -249,7 +257,9 @@ def test_the_keys_move_choose_place_and_remove(opened):
     shown.press("End")
     assert "rank 0, slot 1" in shown.spoken()
     shown.press("N")
-    assert shown.spoken().startswith("rank 1, slot 1") or "slot 1" in shown.spoken()
+    assert shown.spoken().startswith("rank 1, slot 1")
+    shown.press("Enter")
+    assert shown.cells() == {"0F0": (0, 0), "1F0": (1, 1)}
 
 
 def test_keys_undo_redo_empty_check_show_and_advise(opened):
@@ -413,9 +423,7 @@ def test_idle_time_says_its_cause_where_it_is_pointed_at(opened):
         "Rank 1, slot 0: waiting for 0F0 of rank 0, which is there from slot 1 on."
     )
     shown.page.mouse.move(*shown.center(0, 2))
-    assert shown.told() == (
-        "Rank 0, slots 2 to 3: your choice: 0F2 or 0F3 could have run here."
-    ) or shown.told().startswith("Rank 0, slots 2 to 3: your choice")
+    assert shown.told() == "Rank 0, slots 2 to 3: your choice: 0F2 or 0F3 could have run here."
 
 
 def test_csv_shows_the_order_and_is_drawn_again(opened):
@@ -542,15 +550,17 @@ def test_moving_by_key_scrolls_to_the_cursor(opened):
     assert cursor["x"] + cursor["width"] <= scroller["x"] + scroller["width"]
 
 
-def test_the_largest_board_is_drawn_within_a_tenth_of_a_second(opened):
+def test_the_largest_board_is_drawn_anew_in_a_few_pictures(opened):
+    """A move of the cursor on 768 actions; the fastest of ten, for other work may be going on."""
     shown = opened(drawn(make("interleaved_zb", 8, 16), Costs()))
     took = shown.page.evaluate(
         """() => { const times = [];
-        for (let i = 0; i < 5; i++) { const start = performance.now(); board.choose(null);
+        for (let i = 0; i < 10; i++) { const start = performance.now();
+            board.choose(i % 2 ? null : { stage: 0, kind: 'F', microbatch: i });
             document.body.getBoundingClientRect(); times.push(performance.now() - start); }
-        return times.sort((a, b) => a - b)[2]; }"""
+        return Math.min(...times); }"""
     )
-    assert took < 100, f"{took:.0f} ms"
+    assert shown.grid.locator(".dlv-boardcell").count() == 768 and took < 60, f"{took:.0f} ms"
 
 
 def test_in_jupyterlab_the_board_is_drawn_on_by_mouse_and_by_keys(browser, tmp_path):

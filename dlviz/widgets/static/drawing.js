@@ -69,23 +69,22 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   // Controls
 
-  const act = (label, name, pressed) => button(label, name, pressed);
-  const undo = act("↶ undo", "undo", () => send({ do: "undo" }));
-  const redo = act("↷ redo", "redo", () => send({ do: "redo" }));
-  const empty = act("empty", "empty the grid", () => send({ do: "reset" }));
-  const tighten = act("⇤ tighten", "move every action to its earliest slot, in the same order", () => send({ do: "tighten" }));
+  const undo = button("↶ undo", "undo", () => send({ do: "undo" }));
+  const redo = button("↷ redo", "redo", () => send({ do: "redo" }));
+  const empty = button("empty", "empty the grid", () => send({ do: "reset" }));
+  const tighten = button("⇤ tighten", "move every action to its earliest slot, in the same order", () => send({ do: "tighten" }));
   const known = h("select", { "aria-label": "start from a known schedule", onchange: startFrom });
   const chips = h("span", { class: "dlv-boardchips", role: "group", "aria-label": "may come next on this rank" });
   const typed = h("input", {
     type: "text", size: 6, placeholder: "2F0", spellcheck: "false", autocomplete: "off", "aria-label": "action to place, such as 2F0",
     oninput: () => choose(typed.value.trim()), onkeydown: (event) => event.key === "Enter" && place(),
   });
-  const put = act("place", "place the action at the cursor", () => place());
-  const carry = act("move", "move the action at the cursor", () => pickUp());
-  const remove = act("remove", "remove the action at the cursor", () => removeHere());
-  const check = act("check", "check what I did", () => checked());
+  const put = button("place", "place the action at the cursor", () => place());
+  const carry = button("move", "move the action at the cursor", () => pickUp());
+  const remove = button("remove", "remove the action at the cursor", () => removeHere());
+  const check = button("check", "check what I did", () => checked());
   const ghosts = toggle("show next", "show what may come next", true, () => draw());
-  const advise = act("a good move", "name a good move and what another costs", () => send({ do: "advise" }));
+  const advise = button("a good move", "name a good move and what another costs", () => send({ do: "advise" }));
   const backward = h("select", { "aria-label": "backward", onchange: () => send({ do: "set", backward: backward.value }) },
     Object.entries(BACKWARDS).map(([value, words]) => h("option", { value }, words)));
   const limit = h("input", {
@@ -94,9 +93,9 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   });
   const overlaps = toggle("F&B", "offer a forward and a backward at the same time", false, (on) => state.overlaps !== on && send({ do: "set", overlaps: on }));
   const hue = toggle("colour by chunk", "colour by chunk, not by microbatch", false, () => draw());
-  const svg = act("SVG", "save the grid as an SVG file", () => saveSvg());
+  const svg = button("SVG", "save the grid as an SVG file", () => saveSvg());
   const text = h("textarea", { rows: 5, spellcheck: "false", "aria-label": "the drawing as CSV" });
-  const take = act("draw this", "draw what the CSV says", () => send({ do: "csv", text: text.value }));
+  const take = button("draw this", "draw what the CSV says", () => send({ do: "csv", text: text.value }));
   const sheet = h("div", { class: "dlv-boardcsv", hidden: true },
     text, take, h("p", {}, "One line a rank, its actions in order, as torch.distributed.pipelining reads them; each is drawn at its earliest slot."));
   const csv = toggle("CSV", "the drawing as CSV, out and in", false, (on) => {
@@ -185,6 +184,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     send({ do: "place", action, rank, slot });
     cursor = { rank, slot };
     brush = null;
+    select(null);
     draw();
   }
 
@@ -241,7 +241,9 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function select(cell) {
     const before = JSON.stringify(chosen);
     chosen = cell && { action: cell.action, rank: cell.rank, slot: cell.slot };
-    if (JSON.stringify(chosen) !== before) selected(cell ? { ...chosen, ...pickPart(cell.parts[0]) } : null);
+    if (JSON.stringify(chosen) === before) return;
+    const { stage, kind, microbatch } = cell?.parts[0] ?? {};
+    selected(cell ? { ...chosen, stage, kind, microbatch } : null);
   }
 
   function saveSvg() {
@@ -256,10 +258,9 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   // Keys
 
-  const step = (rank, slot) => (event) => {
-    const before = cursor;
+  const step = (rank, slot) => () => {
     cursor = { rank: clamp(cursor.rank + rank, 0, state.ranks - 1), slot: clamp(cursor.slot + slot, 0, layout.columns - 1) };
-    moved(event, before);
+    moved();
   };
 
   function moved() {
@@ -335,8 +336,8 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     } else {
       const action = KEYS[key] ?? KEYS[key.toLowerCase()];
       if (!action) return;
-      if (pending.length && key !== "Escape") later.push(() => action(event));
-      else if (action(event) === false) return;
+      if (pending.length && key !== "Escape") later.push(action);
+      else if (action() === false) return;
     }
     event.preventDefault();
     event.stopPropagation();
@@ -366,14 +367,14 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function begin(event, holder, what) {
     drag = { ...what, x: event.clientX, y: event.clientY, far: false, target: null };
     holder.setPointerCapture(event.pointerId);
-    const move = (later) => dragged(later);
-    const end = (later) => {
-      for (const [name, call] of [["pointermove", move], ["pointerup", end], ["pointercancel", end]]) holder.removeEventListener(name, call);
-      if (later.type === "pointerup") dropped();
+    const end = ({ type }) => {
+      for (const [name, call] of calls) holder.removeEventListener(name, call);
+      if (type === "pointerup") dropped();
       drag = null;
       draw();
     };
-    for (const [name, call] of [["pointermove", move], ["pointerup", end], ["pointercancel", end]]) holder.addEventListener(name, call);
+    const calls = [["pointermove", dragged], ["pointerup", end], ["pointercancel", end]];
+    for (const [name, call] of calls) holder.addEventListener(name, call);
   }
 
   function dragged(event) {
@@ -567,10 +568,6 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 /** A whole number that was typed; other text as it is, for the kernel to refuse in words. */
 function numberIn(typed) {
   return /^\d{1,9}$/.test(typed) ? Number(typed) : typed;
-}
-
-function pickPart({ stage, kind, microbatch }) {
-  return { stage, kind, microbatch };
 }
 
 /** Puts buttons into a group; the focus stays where it was, by name. */

@@ -7,24 +7,63 @@ const WRONG = "#D55E00"; // what breaks a rule
 const CHOICE = "#E69F00"; // idle that was chosen
 const TILE = 6; // pixels between the lines of a pattern
 
-/** Paints all of the board anew. */
+const painted = new WeakMap(); // of each grid what it shows, by what that was made of
+
+/** Paints the board; what looks as it did stays as it is. */
 export function paintBoard({ grid, names, list, layout, colors, hues, prefix, cursor, brush, chosen, faded, advised }) {
-  const is = (one, cell) => one && one.action === cell.action && one.rank === cell.rank && one.slot === cell.slot;
+  const is = (one, cell) => Boolean(one && one.action === cell.action && one.rank === cell.rank && one.slot === cell.slot);
+  const look = JSON.stringify([colors, hues, layout]);
+  const last = painted.get(grid);
+  const before = last?.look === look ? last.parts : new Map();
+  const parts = new Map();
+  const keep = (make, ...what) => {
+    const key = JSON.stringify([make.name, what]);
+    const part = before.get(key) ?? make(...what);
+    parts.set(key, part);
+    return part;
+  };
+  const back = () => s("g", {}, patterns(hues, colors, prefix), ground(list, layout, colors));
+  const area = (one) => idleOf(one, colors, prefix);
+  const ghost = (one, marked) => ghostOf(one, colors, marked);
+  const more = ({ x, y, width, height, count }) => text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10);
+  const cell = (one, marks) => cellOf(one, hues, colors, prefix, marks);
   size(grid, layout.width, layout.height);
-  size(names, NAMES, layout.height);
-  names.replaceChildren(...list.rows.map(({ rank, middle }) => text(NAMES - 6, middle, `rank ${rank}`, colors.ink, "end")));
-  grid.replaceChildren(
-    patterns(hues, colors, prefix),
-    ...ground(list, layout, colors),
-    ...list.idle.map((area) => idleOf(area, colors, prefix)),
-    ...list.ghosts.shown.map((ghost) => ghostOf(ghost, colors, is(advised, ghost.ghost))),
-    ...list.ghosts.more.map(({ x, y, width, height, count }) => text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10)),
-    ...list.cells.map((cell) => cellOf(cell, hues, colors, prefix, { chosen: is(chosen, cell.cell), faded: is(faded, cell.cell) })),
-    s("rect", { class: "dlv-boardcursor", x: cursor.x + 1, y: cursor.y - 2, width: cursor.width - 2, height: cursor.height + 4, fill: "none", stroke: colors.ink, "stroke-width": 2, rx: 3 }),
-    ...(brush ? [s("g", { class: "dlv-boardbrush" },
-      s("rect", { x: brush.x + 1, y: brush.y + 1, width: brush.width - 2, height: brush.height - 2, fill: colors.paper, "fill-opacity": 0.6, stroke: "#0072B2", "stroke-width": 2.4, "stroke-dasharray": "2 2", rx: 3 }),
-      text(brush.x + brush.width / 2, brush.y + brush.height / 2, brush.label, colors.ink))] : []),
-  );
+  if (before.size === 0) {
+    size(names, NAMES, layout.height);
+    names.replaceChildren(...list.rows.map(({ rank, middle }) => text(NAMES - 6, middle, `rank ${rank}`, colors.ink, "end")));
+  }
+  const layers = last?.layers ?? Array.from({ length: 5 }, () => s("g", {}));
+  if (!last) grid.replaceChildren(...layers);
+  const shown = [
+    [keep(back)],
+    list.idle.map((one) => keep(area, one)),
+    [...list.ghosts.shown.map((one) => keep(ghost, one, is(advised, one.ghost))), ...list.ghosts.more.map((one) => keep(more, one))],
+    list.cells.map((one) => keep(cell, one, { chosen: is(chosen, one.cell), faded: is(faded, one.cell) })),
+    [cursorOf(cursor, colors), ...(brush ? [brushOf(brush, colors)] : [])],
+  ];
+  layers.forEach((layer, i) => fill(layer, shown[i]));
+  painted.set(grid, { look, parts, layers });
+}
+
+/** Makes `nodes` the children of a layer, touching those alone that were not. */
+function fill(layer, nodes) {
+  const wanted = new Set(nodes);
+  for (const child of [...layer.childNodes]) if (!wanted.has(child)) child.remove();
+  let at = layer.firstChild;
+  for (const node of nodes) {
+    if (node === at) at = at.nextSibling;
+    else layer.insertBefore(node, at);
+  }
+}
+
+function cursorOf({ x, y, width, height }, colors) {
+  return s("rect", { class: "dlv-boardcursor", x: x + 1, y: y - 2, width: width - 2, height: height + 4, fill: "none", stroke: colors.ink, "stroke-width": 2, rx: 3 });
+}
+
+function brushOf({ x, y, width, height, label }, colors) {
+  return s("g", { class: "dlv-boardbrush" },
+    s("rect", { x: x + 1, y: y + 1, width: width - 2, height: height - 2, fill: colors.paper, "fill-opacity": 0.6, stroke: "#0072B2", "stroke-width": 2.4, "stroke-dasharray": "2 2", rx: 3 }),
+    text(x + width / 2, y + height / 2, label, colors.ink));
 }
 
 /** The board as an SVG of its own. */
