@@ -58,19 +58,20 @@ def train_step(
 ) -> float:
     """Run one step of `schedule`; every rank calls it. Returns the mean loss, on every rank.
 
-    `stages` are all stages of the model, each of which takes a tensor and gives one; a rank uses
-    those that live on it, on its device. `inputs` (B, ...) and `targets` (B, ...) are the whole
-    batch, which is cut into equal microbatches; `loss(output, target)` is the mean over one. The
-    gradients are added to the `.grad` of the parameters of a rank's stages; a parameter that stages
-    of several ranks share gets the sum on each. `optimizer`, of the parameters of a rank's stages,
-    is used by schedules that do not flush, and by them alone.
+    `stages` are all stages of the model, each of which takes a tensor and gives one, whose shape
+    follows from the input's; a rank uses those that live on it, on its device. `inputs` (B, ...)
+    and `targets` (B, ...) are the whole batch, which is cut into equal microbatches;
+    `loss(output, target)` is the mean over one. The gradients are added to the `.grad` of the
+    parameters of a rank's stages; a parameter that stages of several ranks share gets the sum on
+    each. `optimizer`, of the parameters of a rank's stages, is used by schedules that do not flush,
+    and by them alone.
 
     On a paced run an action takes what `costs` say (a message takes what the machine says), by
     default the machine's step for each forward. Raises ValueError where schedule, stages and batch
     do not go together.
 
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
-    2(p-1)m messages for p stages on p ranks and m microbatches.
+    2(p-1)m messages for p stages on p ranks and m microbatches, then p-1 of the loss.
     """
     microbatches, kinds = _checked(comm, stages, schedule)
     if kinds == "F":
@@ -93,12 +94,17 @@ def train_step(
         comm, stages, facts, row, _pieces(comm, targets, microbatches), loss, optimizer
     )
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
+    mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], tied.next_tag
+    told = None if comm.rank == last else comm.irecv(mean, last, tag)
     with comm.span("phase", schedule.name or "pipeline"):
         _work_through(comm, row, borders, math.run, math.conclude, costs)
-        borders.finish()
+        if told is None:
+            mean += sum(map(float, math.losses)) / microbatches
+            borders.tell_all(mean, tag)
         tied.add_up()
-    mean = torch.tensor([sum(map(float, math.losses)) / microbatches], dtype=torch.float64)
-    comm.broadcast(mean, schedule.stage_rank[-1])
+        borders.finish()
+        if told is not None:
+            told.wait()
     return mean.item()
 
 
@@ -118,6 +124,7 @@ def infer(
 
     def forward(action: Action, x: torch.Tensor | None) -> torch.Tensor | None:
         output = stages[action.stage](x)
+        _check_output(action.stage, output)
         if action.stage < len(stages) - 1:
             return output
         outputs[action.microbatch] = output
@@ -125,10 +132,17 @@ def infer(
 
     facts = _facts(comm, stages, schedule, pieces, "F")
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
+    last, tag = schedule.stage_rank[-1], 2 * len(stages) * microbatches
     with torch.no_grad(), comm.span("phase", "inference"):
         _work_through(comm, row, borders, forward)
+        if comm.rank == last:
+            whole = torch.cat([outputs[microbatch] for microbatch in range(microbatches)])
+            borders.tell_all(whole, tag)
+        else:
+            whole = comm.probe(last, tag)
+            comm.recv(whole, last, tag)
         borders.finish()
-    return _to_all(comm, outputs, schedule.stage_rank[-1], 2 * len(stages) * microbatches)
+    return whole
 
 
 def _work_through(
@@ -140,6 +154,8 @@ def _work_through(
     costs: Costs | None = None,
 ) -> None:
     """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
+    if row and row[0].halves[0].stage == 0:  # this rank waits for nobody
+        comm.begin()
     for action in row:
         received = [borders.receive(half) for half in action.halves]
         spans = [
@@ -216,6 +232,7 @@ class _Training:
         kept = Kept(module) if fact.output is None else nullcontext()
         with kept:
             visit = Visit(module, x, stage > 0, at in self.split, weights)
+            _check_output(stage, visit.output)
             if stage == len(self.stages) - 1:
                 visit.root = self.loss(visit.output, self.targets[microbatch])
                 if visit.root.numel() != 1:
@@ -325,6 +342,14 @@ def _facts(
     }
 
 
+def _check_output(stage: int, output: object) -> None:
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(
+            f"stage {stage} gave a {type(output).__name__}: a stage takes one tensor and gives "
+            "one, so pack several into one with torch.cat."
+        )
+
+
 def _no_update(schedule: Schedule, tied: int) -> str:
     if tied:
         return (
@@ -335,16 +360,3 @@ def _no_update(schedule: Schedule, tied: int) -> str:
         f"{schedule!r} does not flush, an update follows each backward: give optimizer=, of the "
         "parameters of this rank's stages."
     )
-
-
-def _to_all(comm: Comm, outputs: dict[int, torch.Tensor], root: int, tag: int) -> torch.Tensor:
-    """The outputs of all microbatches, which are on `root`, in their order on every rank."""
-    if comm.rank != root:
-        whole = comm.probe(root, tag)
-        comm.recv(whole, root, tag)
-        return whole
-    whole = torch.cat([outputs[microbatch] for microbatch in sorted(outputs)])
-    others = [rank for rank in range(comm.size) if rank != root]
-    for send in [comm.isend(whole, rank, tag) for rank in others]:
-        send.wait()
-    return whole

@@ -422,8 +422,9 @@ def test_halves_of_an_overlap_lie_on_two_lanes_over_the_same_stretch():
 def test_a_microbatch_crosses_each_border_twice():
     p, m = 3, 4
     trace = dlviz.launch(traced, ranks=p, args=(schedules.make("1f1b", p, m),)).trace
-    pipe = trace.messages[trace.messages.nbytes == 2 * 8 * 4]
-    assert len(pipe) == len(trace.messages) == 2 * (p - 1) * m
+    sizes = trace.messages.nbytes.tolist()
+    assert sizes.count(2 * 8 * 4) == 2 * (p - 1) * m
+    assert sizes.count(8) == len(sizes) - 2 * (p - 1) * m == p - 1  # the loss
 
 
 def test_activations_held_are_those_of_the_microbatches_in_flight():
@@ -538,6 +539,12 @@ def tied_without_flush(comm, schedule):
     train_step(comm, [layer, layer], schedule, x, x, functional.mse_loss, optimizer)
 
 
+def two_tensors(comm, schedule):
+    x = torch.randn(8, 4)
+    stages = [nn.LSTM(4, 4), nn.Linear(4, 4)]
+    train_step(comm, stages, schedule, x, x, functional.mse_loss)
+
+
 GPIPE = schedules.make("gpipe", 2, 4)
 
 
@@ -552,6 +559,7 @@ GPIPE = schedules.make("gpipe", 2, 4)
         (step_with, {"schedule": schedules.make("inference", 2, 4)}, "has no backwards to train"),
         (step_with, {"schedule": schedules.make("pipedream", 2, 4)}, "give optimizer=, of the"),
         (tied_without_flush, {"schedule": schedules.make("pipedream", 2, 4)}, "2 parameters are"),
+        (two_tensors, {"schedule": GPIPE}, "stage 0 gave a tuple: a stage takes one tensor"),
         (
             step_with,
             {"schedule": GPIPE, "costs": dlviz.Costs(forward=[1.0, 1.0, 1.0])},
