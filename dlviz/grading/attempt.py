@@ -8,13 +8,10 @@ A run that raised, hung or was killed is told of in a few lines, with one hint.
 
 from __future__ import annotations
 
-import re
-import textwrap
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,39 +20,12 @@ import torch
 from dlviz.cluster import Comm, DeadlockError, RunError, RunTimeout, launch
 from dlviz.cluster.waits import SENDS
 from dlviz.grading.guard import Guard
+from dlviz.grading.report import NOT_WRITTEN, CheckFailed, Rehearsal, ended_by
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]
 TIMEOUT = 30.0  # s that a run may take; one without a fault takes some tenths on a quiet machine
-WIDTH = 88  # columns of what a notebook shows
 LATE = 0.05  # s by which one rank comes late where a program must not depend on timing
-PACKAGE = str(Path(__file__).parents[1])
-
-
-class CheckFailed(AssertionError):
-    """A check that was not passed: what was `seen`, what was `expected`, and a `hint`."""
-
-    def __init__(self, seen: str, expected: str, hint: str):
-        super().__init__(f"Seen:     {seen}\nExpected: {expected}\nHint:     {hint}")
-        self.seen = seen
-        self.expected = expected
-        self.hint = hint
-
-    def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the message, not the lines of the check."""
-        return ["Not yet.", *_wrapped(str(self))]
-
-
-@dataclass
-class Rehearsal:
-    """A run of the student's functions to look at: its Trace (up to where it failed), what it came
-    to."""
-
-    trace: Trace
-    told: str
-
-    def __repr__(self) -> str:
-        return "\n".join(_wrapped(self.told))
 
 
 @dataclass
@@ -114,8 +84,8 @@ def attempt(
         run = _launch(_guarded, n, (functions, starts, late))
     except RunError as error:
         raise CheckFailed(
-            f"on {n} ranks with {cells} cells, {_told(error)}",
-            "every rank returns from both functions",
+            f"on {n} ranks with {cells} cells, {ended_by(error)}",
+            f"every rank returns from {' and '.join(each.__name__ for each in functions)}",
             _hint(error),
         ) from None
     held, listed, faults = zip(*run.results, strict=True)
@@ -138,7 +108,7 @@ def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal
         told = f"every rank of {ranks} returned"
     except RunError as error:
         trace = Trace(meta={"ranks": ranks}) if error.trace is None else error.trace
-        told = f"{_told(error)}\nHint: {_hint(error)}"
+        told = f"{ended_by(error)}\nHint: {_hint(error)}"
     return Rehearsal(trace, f"{len(trace.messages)} messages; {told}")
 
 
@@ -168,47 +138,21 @@ def _watched(comm: Comm, functions: Sequence[Function], starts: list[list[float]
     comm.watch(tensor, "chunks")
     chunks = list(tensor.tensor_split(comm.size))
     for function in functions:
-        with comm.span("phase", function.__name__):
+        # not whole: inside runs the student's code, whose own lines are recorded
+        with comm.recorder.open("phase", function.__name__, {}, whole=False):
             function(comm, chunks)
-
-
-def _wrapped(message: str) -> list[str]:
-    """Its lines for a page that does not wrap them itself."""
-    lines = []
-    for line in message.splitlines():
-        first = len(line) - len(line.lstrip())
-        after = " " * max(first + 2, 10)
-        lines += textwrap.wrap(line, WIDTH, subsequent_indent=after, break_on_hyphens=False)
-    return lines
 
 
 def _contributors(counts: np.ndarray) -> str:
     """Whose contributions a chunk's cells hold, in words. Counts: (cells, ranks)."""
     if (counts < 0).any():
-        return "no sum of its own values"
+        return "no sum of contributions"
     if (counts != counts[0]).any():
         return "other ranks in each cell"
     held = [f"{rank}" + (f" ×{n}" if n > 1 else "") for rank, n in enumerate(counts[0]) if n]
     if not held:
         return "nothing"
     return f"rank{'s' * (len(held) > 1)} {', '.join(held)}"
-
-
-def _told(error: RunError) -> str:
-    """What ended a run, in a few lines."""
-    first = str(error).partition("\n\n")[0]
-    if isinstance(error, DeadlockError | RunTimeout):
-        return first
-    return f"{first.splitlines()[0]}{_place(error.traceback or '')}"
-
-
-def _place(traceback: str) -> str:
-    """Where the student's code was, by the traceback's innermost line that is not dlviz's."""
-    frames = re.findall(r'^ +(?:File "([^"]+)"|cell), line (\d+), in .*\n +(.+)', traceback, re.M)
-    for file, line, code in reversed(frames):
-        if not file.startswith(PACKAGE):
-            return f", at {f'{Path(file).name}:' if file else 'cell line '}{line}: {code}"
-    return ""
 
 
 def _hint(error: RunError) -> str:
@@ -233,7 +177,7 @@ def _hint(error: RunError) -> str:
     if isinstance(error, RunTimeout):
         return "the ranks are busy, not waiting: does the loop at that line ever end?"
     known = {
-        "NotImplementedError": "this function is still to be written: take its raise away.",
+        "NotImplementedError": NOT_WRITTEN,
         "message mismatch": "sender and receiver of a message mean chunks of different length. In "
         "one step, which chunk does rank 0 send, and which one does its right neighbour expect?",
         "is no rank of": "the ring is closed: who is the right neighbour of the last rank?",
@@ -244,5 +188,6 @@ def _hint(error: RunError) -> str:
     }
     return next(
         (hint for sign, hint in known.items() if sign in text.partition("\n\n")[0]),
-        "run the cell that shows your program again, with the number of ranks that failed here.",
+        "start from the line at which it stopped. To watch it get there, call rehearse with that "
+        "number of ranks in a cell of your own.",
     )

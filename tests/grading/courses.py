@@ -1,0 +1,116 @@
+"""An assignment in a course: what it holds, nbgrader on it, and what students hand in."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).parents[2]
+ASSIGNMENTS = ROOT / "labs" / "assignments"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """By the name of its folder under source/."""
+
+    name: str
+
+    @property
+    def source(self) -> nbformat.NotebookNode:
+        return self.notebook(ASSIGNMENTS / "source")
+
+    def notebook(self, folder: Path) -> nbformat.NotebookNode:
+        return nbformat.read(folder / self.name / f"{self.name}.ipynb", as_version=4)
+
+    def points(self) -> dict[str, float]:
+        """Of each graded cell, by its id."""
+        return {
+            name: cell.metadata.nbgrader.points
+            for name, cell in managed(self.source).items()
+            if cell.metadata.nbgrader.grade
+        }
+
+    def points_in_the_table(self) -> int:
+        """The sum of what the table of parts says."""
+        table = re.findall(r"^\| \d\..*\|(.*)\|$", self.source.cells[0].source, re.M)
+        return sum(int(points) for points in table if points.strip())
+
+    def solution_lines(self) -> list[str]:
+        """The lines between BEGIN SOLUTION and END SOLUTION, of code and of prose."""
+        lines, inside = [], False
+        for cell in self.source.cells:
+            for line in cell.source.splitlines():
+                if "### " in line:
+                    inside = "BEGIN SOLUTION" in line
+                elif inside and line.strip():
+                    lines.append(line.strip())
+        return lines
+
+    def released(self, course: Path) -> str:
+        """The cells of the students' copy, as one text."""
+        return "\n".join(cell.source for cell in self.notebook(course / "release").cells)
+
+    def release(self, course: Path) -> Path:
+        """Make the course, and the students' copy in it."""
+        shutil.copytree(ASSIGNMENTS, course, dirs_exist_ok=True)
+        assert "WARNING" not in nbgrader(course, "generate_assignment", self.name)
+        return course
+
+    def hand_in(
+        self, course: Path, student: str, changes: Mapping[str, Callable[[str], str]] | None = None
+    ) -> None:
+        """Submit the students' copy with the solution filled in, some cells changed; of None
+        nothing is filled in."""
+        solved = managed(self.source)
+        lab = self.notebook(course / "release")
+        for name, cell in managed(lab).items():
+            if changes is not None and solved[name].metadata.nbgrader.solution:
+                kept = [line for line in solved[name].source.splitlines() if "### " not in line]
+                cell.source = changes.get(name, str)("\n".join(kept))
+        folder = course / "submitted" / student / self.name
+        folder.mkdir(parents=True)
+        nbformat.write(lab, folder / f"{self.name}.ipynb")
+
+    def grade(self, course: Path) -> dict[str, float]:
+        """Each student's score, before anything is graded by hand."""
+        nbgrader(course, "autograde", self.name)
+        nbgrader(course, "generate_feedback", self.name)
+        nbgrader(course, "export")
+        with open(course / "grades.csv") as file:
+            return {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+
+    def feedback(self, course: Path, student: str) -> str:
+        return (course / "feedback" / student / self.name / f"{self.name}.html").read_text()
+
+    def told(self, course: Path, student: str) -> str:
+        """The words of the feedback."""
+        return " ".join(re.sub(r"<[^>]+>", " ", self.feedback(course, student)).split())
+
+
+def managed(lab) -> dict[str, nbformat.NotebookNode]:
+    """The cells that nbgrader knows, by their id."""
+    known = [cell for cell in lab.cells if "nbgrader" in cell.metadata]
+    return {cell.metadata.nbgrader.grade_id: cell for cell in known}
+
+
+def nbgrader(course: Path, *words: str) -> str:
+    """What the command said; the test fails where it did."""
+    env = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "JUPYTER_CONFIG_DIR": str(course / "jupyter"),
+    }
+    command = [sys.executable, "-m", "nbgrader", *words]
+    done = subprocess.run(command, cwd=course, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr

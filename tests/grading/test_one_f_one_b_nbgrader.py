@@ -1,0 +1,77 @@
+"""The assignment in a course: nbgrader's generate, validate, autograde and feedback."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from courses import Assignment, nbgrader
+
+from dlviz.grading import report, schedules, training
+
+PIPELINE = Assignment("one_f_one_b")
+CHECKS = ("order", "in_flight", "no_deadlock", "bubble", "training")
+AUTOMATIC = {f"check_{name}{part}": 2 for part in ("", "_chunked") for name in CHECKS}
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory) -> Path:
+    """A course to which the assignment was released."""
+    return PIPELINE.release(tmp_path_factory.mktemp("course"))
+
+
+def test_the_committed_notebook_of_1f1b_holds_no_output():
+    code = [cell for cell in PIPELINE.source.cells if cell.cell_type == "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert "widgets" not in PIPELINE.source.metadata
+
+
+def test_the_checks_of_both_schedules_are_worth_20_points_and_the_question_2():
+    assert PIPELINE.points() == {**AUTOMATIC, "explain": 2}
+    assert PIPELINE.points_in_the_table() == 22
+
+
+def test_no_hint_and_no_message_about_a_schedule_holds_a_line_of_the_solution():
+    package = "\n".join(map(inspect.getsource, (schedules, training, report)))
+    lines = PIPELINE.solution_lines()
+    assert len(lines) > 18
+    assert [line for line in lines if line in package] == []
+
+
+@pytest.mark.slow
+def test_the_students_copy_of_1f1b_is_free_of_the_solution_and_of_hidden_tests(course):
+    (path,) = (course / "release").rglob("*.ipynb")
+    text = PIPELINE.released(course)
+    assert [line for line in PIPELINE.solution_lines() if line in text] == []
+    raw = path.read_text()
+    for word in ("SOLUTION", "HIDDEN", "(7, 10)", "warmup", "groups =", "chunk * ranks"):
+        assert word not in raw
+    assert text.count("# YOUR CODE HERE") == 2 and "YOUR ANSWER HERE" in text
+    assert "def one_f_one_b(rank, ranks, microbatches):" in text
+    assert "def interleaved(rank, ranks, microbatches, chunks):" in text
+    assert [file.name for file in (course / "release").rglob("*") if file.is_file()] == [path.name]
+
+
+@pytest.mark.slow
+def test_the_solution_of_both_schedules_validates(course):
+    notebook = f"source/{PIPELINE.name}/{PIPELINE.name}.ipynb"
+    assert "passes all the tests" in nbgrader(course, "validate", notebook)
+
+
+@pytest.mark.slow
+def test_right_wrong_and_empty_schedules_are_graded_and_get_their_feedback(course):
+    PIPELINE.hand_in(course, "ada", {})
+    longer = {"one_f_one_b": lambda source: source.replace("ranks - 1 - rank", "ranks - rank")}
+    PIPELINE.hand_in(course, "bob", longer)
+    PIPELINE.hand_in(course, "eve")
+    # of 22, and the question is still to grade
+    assert PIPELINE.grade(course) == {"ada": 20, "bob": 18, "eve": 0}
+
+    told = {student: PIPELINE.told(course, student) for student in ("ada", "bob", "eve")}
+    assert "Not yet." not in told["ada"]
+    assert PIPELINE.feedback(course, "ada").count("data:image/png") == 3, "the three timelines"
+    assert "128 actions; bubble ratio 0.1875; in flight at most 11, 9, 7, 5" in told["ada"]
+    assert "the steady state begins with a forward" in told["bob"]
+    assert told["bob"].count("Not yet.") == 1
+    assert "still to be written" in told["eve"] and told["eve"].count("Not yet.") == 10
