@@ -16,6 +16,13 @@ pytestmark = pytest.mark.slow
 PIXELS = """root => JSON.stringify([...root.querySelectorAll('.dlv-side canvas')].map(
     canvas => canvas.width ? canvas.toDataURL() : ''))"""
 NUMBERS = "root => [...root.querySelectorAll('.dlv-chart table td')].map(cell => cell.textContent)"
+TO_AND_FRO = """async slider => {
+    for (let turn = 0; turn <= 40; turn++) {
+        slider.value = String(7 + turn % 2);
+        slider.dispatchEvent(new Event('input'));
+        await new Promise(done => setTimeout(done, 5));
+    }
+}"""
 CELL = """import dlviz
 explorer = dlviz.widgets.ScheduleExplorer("1f1b", ranks=3, microbatches=4)
 explorer"""
@@ -262,6 +269,10 @@ def test_in_jupyterlab_every_control_changes_the_picture(lab):
     settled(shown)
     assert shown.control("microbatches").input_value() == "8"
     assert "8 microbatches" in shown.heading()
+    shown.control("microbatches").evaluate(TO_AND_FRO)
+    settled(shown)
+    assert shown.control("microbatches").input_value() == "7"
+    assert "7 microbatches" in shown.heading()
 
 
 def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):

@@ -3,16 +3,32 @@
 /**
  * `answer()` is the number of the kernel's last answer, `failed()` whether that was an error.
  *
- * `waiting` are the changes that have not been sent. A run waits until every earlier change was
- * answered, and is dropped where one was refused.
+ * A run waits until every earlier change was answered, and is dropped where one was refused.
  */
 export function asking(model, { answer, failed }) {
   let asked = null; // the answer before what the kernel has been asked for
+  let sent = {};
+  let waiting = {};
   let toRun = false;
-  const queue = {
-    waiting: {},
+
+  function send() {
+    if (asked != null) return;
+    const news = Object.entries(waiting).filter(([name, value]) => model.get(name) !== value);
+    waiting = {};
+    if (!news.length && !(toRun && !failed())) return;
+    asked = answer();
+    sent = Object.fromEntries(news);
+    for (const [name, value] of news) model.set(name, value);
+    if (!news.length) {
+      toRun = false;
+      model.set("runs", model.get("runs") + 1);
+    }
+    model.save_changes();
+  }
+
+  return {
     change(name, value) {
-      queue.waiting[name] = value;
+      waiting[name] = value;
       send();
     },
     run() {
@@ -21,28 +37,15 @@ export function asking(model, { answer, failed }) {
     },
     /** To be called at each answer; false where a run that waited was dropped. */
     answered() {
-      if (answer() !== asked) asked = null;
+      if (answer() !== asked) [asked, sent] = [null, {}];
       send();
       const dropped = toRun && asked == null && failed();
       if (dropped) toRun = false;
       return !dropped;
     },
+    /** The changes that have no answer yet. */
+    pending: () => ({ ...sent, ...waiting }),
     /** Whether nothing is asked or waits. */
     settled: () => asked == null && !toRun,
   };
-
-  function send() {
-    if (asked != null) return;
-    const news = Object.entries(queue.waiting).filter(([name, value]) => model.get(name) !== value);
-    queue.waiting = {};
-    if (!news.length && !(toRun && !failed())) return;
-    asked = answer();
-    for (const [name, value] of news) model.set(name, value);
-    if (!news.length) {
-      toRun = false;
-      model.set("runs", model.get("runs") + 1);
-    }
-    model.save_changes();
-  }
-  return queue;
 }

@@ -122,7 +122,7 @@ function render({ model, el }) {
     state = read();
     running = running && state.ran === ranBefore;
     if (!queue.answered()) running = false;
-    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.waiting };
+    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.pending() };
     if (queue.settled() && !state.error && !state.settled) want();
     draw();
     if (state.error) frame.say(state.error);

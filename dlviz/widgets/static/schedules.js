@@ -161,7 +161,7 @@ function render({ model, el }) {
     sides = state.sides.map(readSide);
     running = running && state.ran === ranBefore;
     if (!queue.answered()) running = false;
-    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.waiting };
+    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.pending() };
     chosen = found(chosen);
     pointed = { ...NOTHING };
     for (const { tip } of plots) tip.hidden = true; // what it told of has changed
