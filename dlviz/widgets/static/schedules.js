@@ -419,7 +419,7 @@ function render({ model, el }) {
     write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
     write(about, drawable().some(({ chunks }) => chunks > 1) ? SHARED : "");
     drawBoard();
-    drawPlots();
+    paintPlots();
     drawLegend();
     drawCharts();
     drawDetails();
