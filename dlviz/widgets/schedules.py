@@ -45,6 +45,7 @@ CONTROLS = (
     "schedule", "ranks", "microbatches", "chunks", "forward", "backward", "backward_input",
     "backward_weight", "latency", "slow_stage", "slow", "beside", "csv",
 )  # fmt: skip
+FAST = 5000  # spans: of larger schedules nothing is told ahead
 
 
 class ScheduleExplorer(View):
@@ -80,6 +81,7 @@ class ScheduleExplorer(View):
     board = traitlets.Unicode("{}").tag(sync=True)
     gesture = traitlets.Unicode("[]").tag(sync=True)
     calm = traitlets.Unicode("{}").tag(sync=True)
+    ahead = traitlets.Unicode("{}").tag(sync=True)
     wanted = traitlets.Int(0).tag(sync=True)
     runs = traitlets.Int(0).tag(sync=True)
     live = traitlets.Bool(True).tag(sync=True)
@@ -175,6 +177,26 @@ class ScheduleExplorer(View):
         self._answers += 1
         self._show()
         self._tell(**({"csv": ""} if self._error else self._now))
+        if change.name in SIZES and not self._error:
+            self._look_ahead(change.name)
+
+    def _look_ahead(self, name: str) -> None:
+        """Tell the front end how it looks a little further along a slider that moves, so that it
+        can be drawn before the kernel has answered."""
+        now = self._now
+        if DRAWN in (now["schedule"], now["beside"]) or len(self.trace.spans) > FAST:
+            return
+        pictures = {}
+        for by in (-2, -1, 1, 2):
+            values = {**now, name: self._made.chunks + by if now[name] is None else now[name] + by}
+            try:
+                check(values)
+                pictures[values[name]] = [picture_of(*predicted(now["schedule"], values), values)]
+            except ValueError:
+                continue
+            if now["beside"]:
+                pictures[values[name]].append(self._beside(values))
+        self.ahead = compact({"of": {**now, name: None}, "name": name, "pictures": pictures})
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
         """Go on with other values of the controls. ValueError where they cannot be."""
@@ -266,7 +288,7 @@ class ScheduleExplorer(View):
         first = picture_of(self._made, self.trace, now)
         sides = [{"name": DRAWN, "error": self._unready} if self._unready else first]
         if now["beside"]:
-            sides.append(self._beside())
+            sides.append(self._beside(now))
         return {
             "title": "How large is the bubble of a pipeline?",
             "controls": now,
@@ -283,11 +305,11 @@ class ScheduleExplorer(View):
             "shown": self._shows,
         }
 
-    def _beside(self) -> dict[str, Any]:
-        name = self._now["beside"]
+    def _beside(self, values: dict[str, Any]) -> dict[str, Any]:
+        name = values["beside"]
         try:
-            made = self._drawn() if name == DRAWN else predicted(name, self._now)
-            return picture_of(*made, self._now)
+            made = self._drawn() if name == DRAWN else predicted(name, values)
+            return picture_of(*made, values)
         except ValueError as error:
             return {"name": name, "error": sentence(error)}
 

@@ -185,6 +185,22 @@ def test_the_bubble_over_m_and_the_csv_follow_when_they_are_asked_for():
     assert calm(explorer)["shown"] == state(explorer)["shown"]
 
 
+@pytest.mark.parametrize("beside", ["", "zb_h1"])
+@pytest.mark.parametrize("name", ["ranks", "microbatches"])
+def test_what_is_told_ahead_is_what_the_kernel_answers(name, beside):
+    explorer = ScheduleExplorer("1f1b", 4, 6, beside=beside)
+    assert explorer.ahead == "{}"
+    setattr(explorer, name, 5)
+    told = json.loads(explorer.ahead)
+    assert told["name"] == name and told["of"][name] is None
+    assert [*told["pictures"]] == ["3", "4", "6", "7"]
+    for value, sides in told["pictures"].items():
+        setattr(explorer, name, int(value))
+        assert state(explorer)["sides"] == sides
+    explorer.ranks = 2
+    assert [*json.loads(explorer.ahead)["pictures"]] == ["1", "3", "4"]
+
+
 def test_where_a_schedule_is_not_defined_the_chart_has_no_point():
     told = calm(ScheduleExplorer("dualpipev", 4, 16))
     fractions = dict(zip(told["over"], told["lines"]["dualpipev"], strict=True))

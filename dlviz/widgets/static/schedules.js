@@ -42,6 +42,7 @@ function render({ model, el }) {
   let ranBefore = 0;
   let pause = 0;
   let before = "1f1b"; // the schedule to go back to from drawing
+  let told = null; // what was told ahead, once read
   let board = null; // made when it is first drawn on
   const look = { font: state.look.font };
   const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
@@ -151,9 +152,25 @@ function render({ model, el }) {
     if (!live || (now[name] === value && !state.error)) return;
     if (name === "schedule" && value === "drawn") before = now.schedule;
     now = { ...now, [name]: value };
-    drawControls();
+    if (foreseen(name, value)) draw();
+    else drawControls(); // the pictures wait for the kernel's
     queue.change(name, value);
     root.dataset.asking = "true";
+  }
+
+  /** Takes the pictures from those told ahead; false where there are none. */
+  function foreseen(name, value) {
+    told ??= JSON.parse(model.get("ahead"));
+    const pictures = told.name === name && !state.error && told.pictures[value];
+    if (!pictures || Object.entries(told.of).some(([other, own]) => other !== name && now[other] !== own)) return false;
+    state = { ...state, controls: now, sides: pictures, run: null };
+    sides = pictures.map(readSide);
+    chosen = found(chosen);
+    return true;
+  }
+
+  function lookedAhead() {
+    told = null;
   }
 
   function answered() {
@@ -514,6 +531,7 @@ function render({ model, el }) {
 
   model.on("change:state", answered);
   model.on("change:calm", calmed);
+  model.on("change:ahead", lookedAhead);
   const resized = new ResizeObserver(() => frame.body.clientWidth && draw());
   resized.observe(frame.body);
   follows();
@@ -521,6 +539,7 @@ function render({ model, el }) {
   return () => {
     model.off("change:state", answered);
     model.off("change:calm", calmed);
+    model.off("change:ahead", lookedAhead);
     clearTimeout(pause);
     drawPlots.cancel();
     resized.disconnect();
