@@ -321,7 +321,14 @@ def _stretches(
     """
     lane = _codes(zip(spans.rank.tolist(), spans.lane.tolist(), strict=True))
     order = np.lexsort((end, spans.depth, start, lane))
-    works = (~_of_kinds(spans, _NO_WORK)).tolist()
+    works = ~_of_kinds(spans, _NO_WORK)
+    here, after = order[:-1], order[1:]
+    if not ((lane[here] == lane[after]) & (end[here] > start[after] + _TIE)).any():  # none nests
+        order = order[works[order]]
+        edges = np.flatnonzero(np.diff(lane[order])) + 1
+        columns = (column[order].tolist() for column in (lane, np.arange(len(lane)), start, end))
+        return *columns, [0, *edges.tolist(), len(order)]  # pyright: ignore[reportReturnType]
+    works = works.tolist()
     of, begins, ends = lane.tolist(), start.tolist(), end.tolist()
     held: list[tuple[int, int, float, float]] = []
     around: list[int] = []  # the spans that hold this moment, outermost first

@@ -65,11 +65,10 @@ def timeline(
         )
         arrows = arrows[:0]
     subtitle = "<br>".join(lines)
-    figure = go.Figure(_bubbles(trace, plan, drawn))
-    figure.add_traces(_bars(trace, plan, drawn, path))
+    series: list[Any] = [*_bubbles(trace, plan, drawn), *_bars(trace, plan, drawn, path)]
     if path is not None:
-        figure.add_traces(_outlines(path.rows[np.isin(path.rows, drawn)], plan, theme))
-    figure.add_traces(_arrows(trace, plan, arrows, theme))
+        series += _outlines(path.rows[np.isin(path.rows, drawn)], plan, theme)
+    figure = go.Figure(series + _arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
 
     note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
@@ -132,7 +131,7 @@ def _hover(told: list[str]) -> dict[str, Any]:
         same = "" if "%" in same else same  # which plotly would read
         template.append(f"{same}%{{customdata[{len(columns)}]}}")
         columns.append([line.removeprefix(same) for line in column])
-    rows = [*zip(*columns, strict=True)]
+    rows = np.array(columns, object).T  # (spans, columns)
     return {"customdata": rows, "hovertemplate": "<br>".join(template) + "<extra></extra>"}
 
 
@@ -238,6 +237,8 @@ def _arrows(trace: Trace, plan: Plan, rows: np.ndarray, theme: str) -> list[go.S
     from the span that sent it to the span that received it; one whose other end is not drawn is
     left out. Under each series lies a halo, so that lines show on bars of their own colour.
     """
+    if not len(rows):
+        return []
     colors = palette.colors(theme)
     sent, received = message_times(trace, plan.clock)
     got = np.isfinite(received)
