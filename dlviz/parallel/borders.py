@@ -101,6 +101,11 @@ class Borders:
         else:
             self._sends.append(self._comm.isend(left, self._stage_rank[stage], tag))
 
+    def tell_all(self, tensor: torch.Tensor, tag: int) -> None:
+        """Send the same to every other rank."""
+        others = [rank for rank in range(self._comm.size) if rank != self._comm.rank]
+        self._sends += [self._comm.isend(tensor, rank, tag) for rank in others]
+
     def finish(self) -> None:
         """Wait until everything has gone."""
         self._comm.wait_sent(self._sends)

@@ -70,7 +70,7 @@ def train_step(
     do not go together.
 
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
-    2(p-1)m messages for p stages on p ranks and m microbatches.
+    2(p-1)m messages for p stages on p ranks and m microbatches, then p-1 of the loss.
     """
     microbatches, kinds = _checked(comm, stages, schedule)
     if kinds == "F":
@@ -93,12 +93,17 @@ def train_step(
         comm, stages, facts, row, _pieces(comm, targets, microbatches), loss, optimizer
     )
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
+    mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], tied.next_tag
+    told = None if comm.rank == last else comm.irecv(mean, last, tag)
     with comm.span("phase", schedule.name or "pipeline"):
         _work_through(comm, row, borders, math.run, math.conclude, costs)
-        borders.finish()
+        if told is None:
+            mean += sum(map(float, math.losses)) / microbatches
+            borders.tell_all(mean, tag)
         tied.add_up()
-    mean = torch.tensor([sum(map(float, math.losses)) / microbatches], dtype=torch.float64)
-    comm.broadcast(mean, schedule.stage_rank[-1])
+        borders.finish()
+        if told is not None:
+            told.wait()
     return mean.item()
 
 
@@ -125,10 +130,17 @@ def infer(
 
     facts = _facts(comm, stages, schedule, pieces, "F")
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
+    last, tag = schedule.stage_rank[-1], 2 * len(stages) * microbatches
     with torch.no_grad(), comm.span("phase", "inference"):
         _work_through(comm, row, borders, forward)
+        if comm.rank == last:
+            whole = torch.cat([outputs[microbatch] for microbatch in range(microbatches)])
+            borders.tell_all(whole, tag)
+        else:
+            whole = comm.probe(last, tag)
+            comm.recv(whole, last, tag)
         borders.finish()
-    return _to_all(comm, outputs, schedule.stage_rank[-1], 2 * len(stages) * microbatches)
+    return whole
 
 
 def _work_through(
@@ -336,15 +348,3 @@ def _no_update(schedule: Schedule, tied: int) -> str:
         "parameters of this rank's stages."
     )
 
-
-def _to_all(comm: Comm, outputs: dict[int, torch.Tensor], root: int, tag: int) -> torch.Tensor:
-    """The outputs of all microbatches, which are on `root`, in their order on every rank."""
-    if comm.rank != root:
-        whole = comm.probe(root, tag)
-        comm.recv(whole, root, tag)
-        return whole
-    whole = torch.cat([outputs[microbatch] for microbatch in sorted(outputs)])
-    others = [rank for rank in range(comm.size) if rank != root]
-    for send in [comm.isend(whole, rank, tag) for rank in others]:
-        send.wait()
-    return whole

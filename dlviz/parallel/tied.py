@@ -39,6 +39,7 @@ class Tied:
                     held.setdefault(parameter, set()).add(rank)
         shared = [(parameter, sorted(ranks)) for parameter, ranks in held.items() if len(ranks) > 1]
         self.count = len(shared)
+        self.next_tag = first_tag + len(shared)
         self._comm = comm
         self._mine = []
         for tag, (parameter, ranks) in enumerate(shared, first_tag):
