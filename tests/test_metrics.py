@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -395,9 +395,9 @@ def test_times_rounded_in_a_file_do_not_break_the_path(tmp_path):
 
 def test_the_critical_path_of_262_144_spans_takes_well_under_a_second():
     trace = simulate(make("gpipe", 8, 2**14))
-    began = perf_counter()
+    began = process_time()
     path = metrics.critical_path(trace)
-    assert perf_counter() - began < 3  # 0.5 s on two idle cores
+    assert process_time() - began < 2  # 0.2 s, where the machine has nothing else to do
     assert len(path) == 2 * (2**14 + 7)
 
 
