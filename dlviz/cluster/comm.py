@@ -307,6 +307,13 @@ class Comm(Collectives):
             self.recorder.lane.clock.begin()
         return self.recorder.beside(kind, name, fields)
 
+    def begin(self) -> None:
+        """On a paced run what comes next starts when the program reaches it, however long setting
+        it up has taken: that is no work of the device's."""
+        clock = self.recorder.lane.clock
+        if clock is not None:
+            clock.wait_until(clock.device.now())
+
     def hold(self) -> None:
         """On a paced run sleep off this lane's debt now (before a write to shared memory, say)."""
         clock = self.recorder.lane.clock

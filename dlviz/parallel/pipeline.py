@@ -152,6 +152,8 @@ def _work_through(
     costs: Costs | None = None,
 ) -> None:
     """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
+    if row[0].halves[0].stage == 0:  # this rank waits for nobody
+        comm.begin()
     for action in row:
         received = [borders.receive(half) for half in action.halves]
         spans = [
@@ -347,4 +349,3 @@ def _no_update(schedule: Schedule, tied: int) -> str:
         f"{schedule!r} does not flush, an update follows each backward: give optimizer=, of the "
         "parameters of this rank's stages."
     )
-

@@ -1,5 +1,7 @@
 """A receive whose shape its message tells, sends that are waited for at once, a second lane."""
 
+import time
+
 import pytest
 import torch
 
@@ -56,6 +58,25 @@ def test_a_probe_for_a_message_that_never_comes_is_a_deadlock():
         dlviz.launch(never, ranks=2, timeout=30)
 
 
+def late(comm):
+    with comm.compute("forward"):
+        pass
+    comm.hold()
+    time.sleep(0.05)  # setting up
+    if comm.rank:
+        comm.begin()
+    with comm.compute("backward"):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:the run")
+def test_what_begins_anew_starts_when_the_program_reaches_it_and_else_where_the_last_ended():
+    spans = dlviz.launch(late, ranks=2, machine=classroom(2)).trace.spans
+    ends = {rank: spans.end[(spans.rank == rank) & (spans.kind == "forward")] for rank in (0, 1)}
+    starts = {rank: spans.start[(spans.rank == rank) & (spans.kind == "backward")] for rank in ends}
+    assert starts[0] == ends[0] and starts[1] >= ends[1] + 0.05
+
+
 def both(comm):
     with comm.span("step", step=4):
         for seconds in (0.01, 0.02):
@@ -76,5 +97,5 @@ def test_what_runs_beside_lies_on_a_second_lane_over_the_same_stretch(machine):
     assert (other.start <= one.start).all() and (one.end <= other.end).all()
     if machine is not None:
         assert (other.end - other.start).tolist() == pytest.approx([0.01, 0.02])
-        assert (other.wall_end - other.wall_start >= 0.0099).all()
-        assert (other.wall_start[1:] >= other.wall_end[:-1]).all()
+        assert other.wall_end[1] >= other.wall_start[1] >= other.wall_end[0]
+        assert other.wall_end[1] >= other.end[1] - 1e-8  # the debt of both lanes was slept off
