@@ -23,7 +23,7 @@ from dlviz import metrics
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, span_times
-from dlviz.viz.labels import LETTERS
+from dlviz.viz.labels import LETTERS, hover
 
 if TYPE_CHECKING:
     from dlviz.trace import Table, Trace
@@ -253,7 +253,7 @@ def _bars(
     pairs = zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)
     number = np.array([text.lanes(lanes[rank]).index(lane) for rank, lane in pairs])
     top = np.array([row[rank] for rank in spans.rank.tolist()]) + place - BAR / 2
-    hover = [*_told(sides, place, unit, size)]
+    told = [*_told(sides, place, unit, size)]
     labels = [str(one) if one >= 0 else "" for one in spans.microbatch.tolist()]
     if len(labels) * 2 > LABELLED:
         labels = [""] * len(labels)
@@ -280,8 +280,7 @@ def _bars(
                 insidetextanchor="middle",
                 textangle=0,
                 textfont={"color": style.ink, "size": 11},
-                customdata=[hover[i] for i in rows.tolist()],
-                hovertemplate="%{customdata}<extra></extra>",
+                **hover([told[i] for i in rows.tolist()]),
             )
         )
     return series

@@ -10,10 +10,11 @@ import numpy as np
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import text
 from dlviz.viz.clocks import clock_of, message_times, span_times
+from dlviz.viz.labels import LETTERS
 from dlviz.viz.waits import HOLDERS, ON_ITS_WAY, doings
 
 if TYPE_CHECKING:
-    from dlviz.trace import Trace
+    from dlviz.trace import Table, Trace
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,15 @@ def idle(
         reached = np.maximum.accumulate(np.concatenate([[low], end[busy]]))
         begun = np.concatenate([start[busy], [high]])
         hole = np.flatnonzero(begun > reached + TOLERANCE)
-        parts.append((rank, lane, reached[hole], begun[hole], hole == len(busy)))
+        parts.append((rank, lane, reached[hole], begun[hole], np.append(busy, -1)[hole]))
     if not parts:
         nothing, none = np.zeros(0), np.zeros(0, int)
         return Idle(none, none.astype(object), nothing, nothing, [], none)
 
     ranks = np.concatenate([np.full(len(part[2]), part[0]) for part in parts])
     lanes = np.concatenate([np.full(len(part[2]), part[1], object) for part in parts])
-    begin, finish, last = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
+    begin, finish, after = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
+    last = after < 0
     ender = _enders(trace, ranks, begin, finish, sent, received)
     by_message = (ender >= 0) & ~last
     until = np.maximum(np.where(by_message, sent[ender] if len(sent) else 0.0, 0.0), begin)
@@ -72,9 +74,17 @@ def idle(
         for place, (row, words) in zip(asked.tolist(), doing, strict=True):
             late = until[place] - begin[place] > ON_ITS_WAY * (finish[place] - begin[place])
             told = words if late else "whose message was already on its way"
-            why[place] = f"until a message came from rank {peer}, {told}"
+            why[place] = f"{_who(spans, after[place])}until a message came from rank {peer}, {told}"
             span[place] = row if late else -1
     return Idle(ranks, lanes, begin, finish, why, span)
+
+
+def _who(spans: Table, row: int) -> str:
+    """The action of a pipeline that had to wait, in words; nothing of another span."""
+    kind, stage, microbatch = spans.kind[row], spans.stage[row], spans.microbatch[row]
+    if kind not in LETTERS or stage < 0 or microbatch < 0:
+        return ""
+    return f"{stage}{LETTERS[kind]}{microbatch} waited "
 
 
 def _enders(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+MANY = 1000  # spans: what as many say alike on hover is sent once
 TOWARDS = {"send": "to", "recv": "from", "wait": "for"}
 
 
@@ -53,6 +55,21 @@ def hovers_of(
             lines.append(text.cut(where.replace("\\", "/").rpartition("/")[2], 64))
         hovers[i] = "<br>".join(lines)
     return hovers
+
+
+def hover(told: list[str]) -> dict[str, Any]:
+    """What a series says on hover. Of many spans what their lines begin with is sent once."""
+    lines = [one.split("<br>") for one in told]
+    if len(told) <= MANY or len({*map(len, lines)}) > 1:
+        return {"customdata": told, "hovertemplate": "%{customdata}<extra></extra>"}
+    template, columns = [], []
+    for column in zip(*lines, strict=True):
+        same = commonprefix(column)
+        same = "" if "%" in same else same  # which plotly would read
+        template.append(f"{same}%{{customdata[{len(columns)}]}}")
+        columns.append([line.removeprefix(same) for line in column])
+    rows = np.array(columns, object).T  # (spans, columns)
+    return {"customdata": rows, "hovertemplate": "<br>".join(template) + "<extra></extra>"}
 
 
 def _columns(trace: Trace, *names: str) -> Iterator[tuple[Any, ...]]:

@@ -14,7 +14,6 @@ Times are seconds in the Trace and s, ms or µs on the axis, whichever reads bes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
-from dlviz.viz.labels import hovers_of, labels_of
+from dlviz.viz.labels import MANY, hover, hovers_of, labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
 from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
 
@@ -88,6 +87,7 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
     for span in drawn.tolist() if path else ():
         hovers[span] += f"<br>on the critical path: {'yes' if span in on else 'no'}"
     length = plan.end - plan.start
+    middle = ((plan.top + plan.bottom) / 2).astype(np.float32 if len(drawn) > LABELLED else float)
     pixels = length / (plan.high - plan.low) * WIDE
     if len(drawn) > LABELLED:
         labels[pixels < 12 + 6.5 * np.array([len(label) for label in labels])] = ""
@@ -106,40 +106,23 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
                     orientation="h",
                     base=plan.start[here] / plan.size,
                     x=length[here] / plan.size,
-                    y=_rows(((plan.top + plan.bottom) / 2)[here]),
-                    width=_rows((plan.bottom - plan.top)[here]),
+                    y=middle[here],
+                    width=_heights((plan.bottom - plan.top)[here]),
                     marker=style.marker(),
                     text=labels[here],
                     textposition="inside",
                     insidetextanchor="middle",
                     textangle=0,
                     textfont={"color": style.ink, "size": 11},
-                    **_hover([hovers[span] for span in here.tolist()]),
+                    **hover([hovers[span] for span in here.tolist()]),
                 )
             )
     return series
 
 
-def _hover(told: list[str]) -> dict[str, Any]:
-    """What a series says on hover. Of many spans what their lines begin with is sent once."""
-    lines = [one.split("<br>") for one in told]
-    if len(told) <= LABELLED // 2 or len({*map(len, lines)}) > 1:
-        return {"customdata": told, "hovertemplate": "%{customdata}<extra></extra>"}
-    template, columns = [], []
-    for column in zip(*lines, strict=True):
-        same = commonprefix(column)
-        same = "" if "%" in same else same  # which plotly would read
-        template.append(f"{same}%{{customdata[{len(columns)}]}}")
-        columns.append([line.removeprefix(same) for line in column])
-    rows = np.array(columns, object).T  # (spans, columns)
-    return {"customdata": rows, "hovertemplate": "<br>".join(template) + "<extra></extra>"}
-
-
-def _rows(values: np.ndarray) -> Any:
-    """Heights in rows; those of many in as few bytes as show them, one where all are the same."""
-    if len(values) <= LABELLED // 2:
-        return values
-    return values[0] if np.ptp(values) < 1e-9 else values.astype(np.float32)
+def _heights(values: np.ndarray) -> Any:
+    """The heights of bars; of many that are all alike one."""
+    return values[0] if len(values) > MANY and np.ptp(values) < 1e-9 else values
 
 
 def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:

@@ -98,10 +98,13 @@ def test_a_bubble_says_what_it_waited_for():
     bubbles = series(viz.timeline(trace), "idle")
     told = {(row, start): words for row, start, words in zip(
         bubbles.y, bubbles.base, bubbles.customdata, strict=True)}  # fmt: skip
-    assert "until a message came from rank 0, which was in forward 0" in told[1, 0.0]
+    assert told[1, 0.0].endswith(
+        "1F0 waited until a message came from rank 0, which was in forward 0"
+    )
     # rank 0 has done its forwards: F and B of rank 2, then B of rank 1 lie between
     words = told[0, 8.0]
-    assert words.startswith("<b>idle</b><br>rank 0: ") and "from rank 1" in words
+    assert words.startswith("<b>idle</b><br>rank 0: ")
+    assert "0B0 waited until a message came from rank 1" in words.replace("<br>", " ")
     last = max(start for row, start in told if row == 2)
     assert told[2, last].endswith("nothing left to do")
 
@@ -205,3 +208,17 @@ def test_the_figure_of_16384_operations_is_small():
     assert said.startswith("<b>forward</b><br>rank 0: 1 s, from ")
     assert f"stage {spans.stage[row]}, microbatch {spans.microbatch[row]}" in said
     assert forward.x[row] == 1
+
+
+def test_what_plotly_would_read_stays_out_of_the_template_of_many_spans():
+    count = 1200
+    spans = {
+        "rank": np.zeros(count, int),
+        "kind": np.full(count, "forward", object),
+        "name": np.full(count, "%{x} of <b>", object),
+        "start": np.arange(count, dtype=float),
+        "end": np.arange(count) + 0.5,
+    }
+    (bars,) = viz.timeline(Trace(spans, meta={"clock": "simulated"})).data
+    assert "%{x}" not in bars.hovertemplate
+    assert bars.customdata[7][0] == "<b>forward: %{x} of &lt;b&gt;</b>"
