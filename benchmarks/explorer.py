@@ -1,6 +1,7 @@
-"""The explorer of collectives in JupyterLab: from a slider to the new lines.
+"""The explorers in JupyterLab: from a slider to the new picture.
 
-On a switch the front end has been told them ahead, on other topologies the kernel plays them.
+Of collectives: on a switch the front end has been told the lines ahead, on other topologies the
+kernel plays them. Of schedules: the kernel makes and simulates each anew.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 from nbformat import v4
 
 from benchmarks.table import Row, amount, compare, take_turns
 from benchmarks.widgets import PLAYED, chromium
+from dlviz.widgets import ScheduleExplorer
 from tests.lab_server import Lab, served
 
 LIMIT = 0.050  # s
+SCHEDULES = 0.060  # s
 NOTEBOOK = [
     """import dlviz
 explorer = dlviz.widgets.CollectiveExplorer(topology="switch")
@@ -50,6 +54,10 @@ class Echo(anywidget.AnyWidget):
     def _answer(self, change):
         self.answer = change.new
 Echo()""",
+    """schedules = dlviz.widgets.ScheduleExplorer("1f1b", ranks=16, microbatches=64)
+schedules""",
+    """both = dlviz.widgets.ScheduleExplorer("1f1b", ranks=16, microbatches=64, beside="zb_h1")
+both""",
 ]
 ECHOED = """async () => {
     const shown = document.querySelector('.echo');
@@ -85,11 +93,31 @@ SLID = """async ([index, from]) => {
     return times.slice(2);
 }"""
 
+REDRAWN = """async index => {
+    const root = [...document.querySelectorAll('.dlv-bubble')][index].closest('.dlv');
+    const slider = root.querySelector('[aria-label=microbatches]');
+    const times = [];
+    for (let turn = 0; turn < 20; turn++) {
+        const { shown, draws } = root.dataset;
+        const begun = performance.now();
+        slider.value = String(63 + turn % 2);
+        slider.dispatchEvent(new Event('input'));
+        while (root.dataset.shown === shown || root.dataset.draws === draws) {
+            if (performance.now() - begun > 5000) throw new Error('nothing changed');
+            await new Promise(done => setTimeout(done));
+        }
+        times.push((performance.now() - begun) / 1000);
+        await new Promise(done => setTimeout(done, 50));
+    }
+    return times.slice(2);
+}"""
+
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as name, chromium() as browser:
         found = in_notebook(browser, Path(name))
     echo = median(found["echo"])
+    kernel = {beside: answering(beside) for beside in ("", "zb_h1")}
     return [
         compare(
             f"slider to new lines in JupyterLab, {where}",
@@ -99,11 +127,34 @@ def rows() -> list[Row]:
             note=f"beside FigureWidget's; a bare echo of the kernel takes {amount(echo)}",
         )
         for where in ("a switch", "two racks")
+    ] + [
+        compare(
+            f"slider to timeline in JupyterLab, p=16, m=64, {which}",
+            found[which],
+            found["echo"],
+            most=most,
+            note=f"beside a bare echo; the kernel computes for {amount(kernel[beside])} of it",
+        )
+        for which, beside, most in (
+            ("1f1b", "", SCHEDULES),
+            ("1f1b and zb_h1", "zb_h1", None),
+        )
     ]
 
 
+def answering(beside: str) -> float:
+    """Seconds that the kernel takes to make, simulate and tell a schedule."""
+    explorer = ScheduleExplorer("1f1b", ranks=16, microbatches=64, beside=beside)
+    times = []
+    for microbatches in (63, 64) * 10:
+        begun = perf_counter()
+        explorer.microbatches = microbatches
+        times.append(perf_counter() - begun)
+    return median(times)
+
+
 def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
-    """Seconds from moving the slider of ranks to the new lines."""
+    """Seconds from moving a slider, of ranks or of microbatches, to the new picture."""
     notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in NOTEBOOK])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
     with served(notebook, folder) as address:
@@ -112,12 +163,15 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
         lab.page.wait_for_selector(".echo", state="attached")
         lab.page.wait_for_selector(".js-plotly-plot .js-line")
         lab.page.wait_for_function("() => document.querySelectorAll('.dlv-player').length >= 2")
+        lab.page.wait_for_function("() => document.querySelectorAll('.dlv-bubble').length >= 2")
         peer = [".noUi-handle", ["ArrowRight", "ArrowLeft"], ".js-plotly-plot .js-line"]
         found = take_turns(
             {
                 "a switch": lambda: lab.page.evaluate(SLID, [0, 4]),
                 "two racks": lambda: lab.page.evaluate(SLID, [1, 6]),
                 "peer": lambda: lab.page.evaluate(PLAYED, peer),
+                "1f1b": lambda: lab.page.evaluate(REDRAWN, 0),
+                "1f1b and zb_h1": lambda: lab.page.evaluate(REDRAWN, 1),
                 "echo": lambda: lab.page.evaluate(ECHOED),
             },
             rounds=2,

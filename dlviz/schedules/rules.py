@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # How far the stage is whose result an action receives: the one before, the one after, none.
 RECEIVES_FROM = {"F": -1, "B": +1, "I": +1, "W": 0}
 # The kinds of which a stage and microbatch have one at most.
-_EXCLUDES = {"F": "F", "B": "BIW", "I": "IB", "W": "WB"}
+EXCLUDES = {"F": "F", "B": "BIW", "I": "IB", "W": "WB"}
 _COMPLETE = ({"F", "B"}, {"F", "I", "W"})
 _SHOWN = 8  # actions of a row in a message
 
@@ -132,7 +132,7 @@ def _check_each_once(schedule: Schedule) -> None:
     for rank, index, action in _everything(schedule):
         for half in action.halves:
             stage, kind, microbatch, _ = half
-            for other in _EXCLUDES[kind]:
+            for other in EXCLUDES[kind]:
                 first = seen.get((stage, other, microbatch))
                 if first is None:
                     continue

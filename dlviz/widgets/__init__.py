@@ -2,6 +2,7 @@
 
 from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.player import MessagePlayer
+from dlviz.widgets.schedules import ScheduleExplorer
 from dlviz.widgets.timeline import Timeline
 
-__all__ = ["CollectiveExplorer", "MessagePlayer", "Timeline"]
+__all__ = ["CollectiveExplorer", "MessagePlayer", "ScheduleExplorer", "Timeline"]

@@ -1,0 +1,299 @@
+"""ScheduleExplorer: choose a pipeline schedule and its size, see the bubble, run it, draw your own.
+
+    schedule, p, m, v, F, B, I, W, latency, a slow stage; a second schedule beside it
+        the timeline of both on one axis, what each gap waits for, the critical path
+        the bubble over m        the activations in flight on every rank        a table of both
+        Run it: the same on real ranks, paced; measured laid over predicted
+        the schedule as CSV, in and out
+
+Times are those of `dlviz.simulate`. The arithmetic is in pipelines.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from dlviz import metrics
+from dlviz.schedules import NAMES, Schedule
+from dlviz.schedules.drawing import Drawing
+from dlviz.trace import Trace
+from dlviz.viz import palette
+from dlviz.widgets.drawing import Board
+from dlviz.widgets.pipeline_run import RUNNABLE, run
+from dlviz.widgets.pipelines import (
+    DRAWN,
+    SIZES,
+    board_for,
+    board_of,
+    chart,
+    check,
+    costs_of,
+    picture_of,
+    played,
+    predicted,
+    sentence,
+)
+from dlviz.widgets.view import View, compact, dressed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONTROLS = (
+    "schedule", "ranks", "microbatches", "chunks", "forward", "backward", "backward_input",
+    "backward_weight", "latency", "slow_stage", "slow", "beside", "csv",
+)  # fmt: skip
+
+
+class ScheduleExplorer(View):
+    """Choose a schedule, its size and its costs; see its timeline, bubble and memory; run it.
+
+    `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board; `beside`
+    names a second one, "" none. A `csv` that is given is drawn on the board (and the trait is empty
+    again). `ranks`, `microbatches` and `chunks` are the size; `chunks`, None for the schedule's
+    own, matters to those that take any. `forward`, `backward` (None: input + weight),
+    `backward_input` and `backward_weight` are the seconds that one microbatch takes on a rank,
+    which a rank with v stages shares among them; `latency` in s passes between ranks; `slow_stage`
+    takes `slow` times as long. All may be set later on; a value that cannot be is told in the
+    widget and changes nothing else. `run()` does what the button does. `trace` is what is
+    predicted, `measured` the Trace of the last run, or None. Raises ValueError where a first value
+    cannot be.
+    """
+
+    module = "schedules"
+
+    schedule = traitlets.Any("1f1b").tag(sync=True)
+    ranks = traitlets.Any(4).tag(sync=True)
+    microbatches = traitlets.Any(8).tag(sync=True)
+    chunks = traitlets.Any(None).tag(sync=True)
+    forward = traitlets.Any(1.0).tag(sync=True)
+    backward = traitlets.Any(None).tag(sync=True)
+    backward_input = traitlets.Any(1.0).tag(sync=True)
+    backward_weight = traitlets.Any(1.0).tag(sync=True)
+    latency = traitlets.Any(0.0).tag(sync=True)
+    slow_stage = traitlets.Any(None).tag(sync=True)
+    slow = traitlets.Any(2.0).tag(sync=True)
+    beside = traitlets.Any("").tag(sync=True)
+    csv = traitlets.Any("").tag(sync=True)
+    board = traitlets.Unicode("{}").tag(sync=True)
+    gesture = traitlets.Unicode("[]").tag(sync=True)
+    calm = traitlets.Unicode("{}").tag(sync=True)
+    wanted = traitlets.Int(0).tag(sync=True)
+    runs = traitlets.Int(0).tag(sync=True)
+    live = traitlets.Bool(True).tag(sync=True)
+
+    def __init__(
+        self,
+        schedule: str = "1f1b",
+        ranks: int = 4,
+        microbatches: int = 8,
+        chunks: int | None = None,
+        forward: float = 1.0,
+        backward: float | None = None,
+        backward_input: float = 1.0,
+        backward_weight: float = 1.0,
+        latency: float = 0.0,
+        slow_stage: int | None = None,
+        slow: float = 2.0,
+        beside: str = "",
+        csv: str = "",
+        *,
+        theme: str = "auto",
+    ):
+        values = (schedule, ranks, microbatches, chunks, forward, backward, backward_input,
+                  backward_weight, latency, slow_stage, slow, beside, csv)  # fmt: skip
+        self._now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
+        self._answers = self._shows = self._ran = 0
+        self._error = self._refused = self._unready = ""
+        self._telling = False
+        self._run: dict[str, Any] | None = None
+        self._charted: dict[str, Any] = {}
+        self._board: Board | None = None
+        self.measured: Trace | None = None
+        check(self._now)
+        self._made, self.trace = predicted(NAMES[0] if schedule == DRAWN else schedule, self._now)
+        self._take(self._now, self._now)
+        super().__init__(self.trace, self._told(), theme)
+        self._tell(**self._now)
+        self.settle()
+        self.observe(self._changed, [*CONTROLS])
+        self.observe(lambda _: self._drawn_on(), "gesture")
+        self.observe(lambda _: self.settle(), "wanted")
+        self.observe(lambda _: self.run(), "runs")
+
+    def settle(self) -> None:
+        """Show what takes longer: the bubble over m, and the CSV. The front end asks for it once
+        the reader pauses."""
+        names = [name for name in dict.fromkeys([self._now["schedule"], self._now["beside"]])
+                 if name not in ("", DRAWN)]  # fmt: skip
+        fixed = {**self._now, "names": names, "microbatches": None, "csv": None}
+        known = self._charted.get("of") == fixed
+        if not known or self._now["microbatches"] not in self._charted["over"]:
+            self._charted = {"of": fixed, **chart(names, self._now)}
+        over = {name: self._charted[name] for name in ("over", "lines", "formulas")}
+        csv = "" if self._unready else self._made.to_csv()
+        self.calm = compact({"shown": self._shows, "csv": csv, **over})
+
+    def run(self) -> None:
+        """Train by the schedule on real ranks, paced, and show what was measured."""
+        try:
+            if self._unready:
+                raise ValueError(self._unready)
+            costs = costs_of(self._made.stage_rank, self._now)
+            self._run, self.measured = run(self._made, self.trace, costs)
+        except Exception as error:  # whatever went wrong is told where the reader looks
+            self._run, self.measured = {"error": sentence(error)}, None
+        self._ran += 1
+        self._answers += 1
+        self._show()
+
+    def kept(self) -> dict[str, Any]:
+        self.settle()
+        told = {"calm": self.calm, "board": self.board, "gesture": "[]", "runs": 0, "live": False}
+        return {**super().kept(), **self._now, **told}
+
+    def picture(self) -> Figure:
+        """The timeline of the schedule, with its critical path."""
+        from dlviz.viz.print import timeline
+
+        theme = "dark" if self.theme == "dark" else "light"
+        return timeline(self.trace, critical=True, theme=theme, title=self._title())
+
+    def _changed(self, change: Any) -> None:
+        new = {name: getattr(self, name) for name in CONTROLS}
+        if self._telling or (new == self._now and not self._error):
+            return
+        try:
+            check(new)
+            self._take(new, self._now)
+            self._error = ""
+        except ValueError as error:
+            self._error = sentence(error)
+        self._refused = self._error if self.csv else ""
+        self._answers += 1
+        self._show()
+        self._tell(**({"csv": ""} if self._error else self._now))
+
+    def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
+        """Go on with other values of the controls. ValueError where they cannot be."""
+        if new["csv"] and new["beside"] != DRAWN:
+            new["schedule"] = DRAWN
+        if new["schedule"] != DRAWN:
+            self._made, self.trace = predicted(new["schedule"], new)
+        if DRAWN in (new["schedule"], new["beside"]):
+            self._put(board_of(new["csv"], new) if new["csv"] else self._drawing(new, before))
+            new.update(_size(self._board.drawing), csv="")
+        self._now = new
+        self._look()
+        if {**new, "beside": ""} != {**before, "beside": ""}:
+            self._run = self.measured = None
+
+    def _drawing(self, new: dict[str, Any], before: dict[str, Any]) -> Drawing:
+        """What the board shows by the controls: an empty grid where it is new or of another size,
+        else what is drawn, by the present costs."""
+        if self._board is None:
+            return board_for(new, None, self._made.stage_rank)
+        drawing = self._board.drawing
+        if all(new[name] == before[name] for name in SIZES):
+            new = {**new, **_size(drawing)}
+        found = board_for(new, drawing, drawing.pipeline.stage_rank)
+        return drawing if found.pipeline == drawing.pipeline else found
+
+    def _put(self, drawing: Drawing) -> None:
+        """Show another drawing on the board."""
+        if self._board is None:
+            self._board = Board(drawing)
+        elif drawing != self._board.drawing:
+            self._board.start(drawing)
+        self.board = compact(self._board.state())
+
+    def _drawn_on(self) -> None:
+        """Do what the reader did on the board."""
+        if self._board is None:
+            return
+        before = self._board.drawing
+        self._board.apply(self.gesture)
+        self.board = compact(self._board.state())
+        if self._board.drawing != before:
+            self._now = {**self._now, **_size(self._board.drawing)}
+            if self._now["schedule"] == DRAWN:
+                self._run = self.measured = None
+            self._look()
+            self._show()
+            self._tell(**self._now)
+
+    def _look(self) -> None:
+        """Play what is on the board, where that is the schedule shown; else say why it is not."""
+        self._unready = ""
+        if self._now["schedule"] != DRAWN:
+            return
+        try:
+            self._made, self.trace = self._drawn()
+        except ValueError as error:
+            self._unready = sentence(error)
+
+    def _drawn(self) -> tuple[Schedule, Trace]:
+        assert self._board is not None
+        drawing = self._board.drawing
+        if not drawing.placed:
+            raise ValueError("Nothing is drawn yet: place an action on the grid.")
+        made = replace(drawing.schedule(), name=DRAWN)
+        return made, played(made, costs_of(made.stage_rank, self._now))
+
+    def _tell(self, **values: Any) -> None:
+        """Have the traits say what is shown."""
+        self._telling = True
+        try:
+            with self.hold_trait_notifications():
+                for name, value in values.items():
+                    setattr(self, name, value)
+        finally:
+            self._telling = False
+
+    def _show(self) -> None:
+        self._shows += 1
+        self.state = compact(dressed(self.trace, self._told()))
+
+    def _title(self) -> str:
+        made = self._made
+        return f"{made.name} on {made.ranks} ranks, {made.microbatches} microbatches"
+
+    def _told(self) -> dict[str, Any]:
+        """All that the front end draws at once."""
+        now = self._now
+        first = picture_of(self._made, self.trace, now)
+        sides = [{"name": DRAWN, "error": self._unready} if self._unready else first]
+        if now["beside"]:
+            sides.append(self._beside())
+        return {
+            "title": "How large is the bubble of a pipeline?",
+            "controls": now,
+            "error": self._error,
+            "refused": self._refused,
+            "schedules": [*NAMES, DRAWN],
+            "chunked": [*metrics.CHUNKED],
+            "limits": {**SIZES, "run": RUNNABLE},
+            "styles": {theme: list(palette.LINES[theme][:2]) for theme in palette.THEMES},
+            "sides": sides,
+            "run": self._run,
+            "ran": self._ran,
+            "answer": self._answers,
+            "shown": self._shows,
+        }
+
+    def _beside(self) -> dict[str, Any]:
+        name = self._now["beside"]
+        try:
+            made = self._drawn() if name == DRAWN else predicted(name, self._now)
+            return picture_of(*made, self._now)
+        except ValueError as error:
+            return {"name": name, "error": sentence(error)}
+
+
+def _size(drawing: Drawing) -> dict[str, int]:
+    """The controls of a drawing's size."""
+    pipeline = drawing.pipeline
+    chunks = max(map(pipeline.stage_rank.count, pipeline.stage_rank))
+    return {"ranks": pipeline.ranks, "microbatches": pipeline.microbatches, "chunks": chunks}

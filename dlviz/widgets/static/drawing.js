@@ -1,0 +1,579 @@
+// The drawing board: a schedule put together by hand on a grid of ranks and slots.
+//
+// The kernel says what a drawing means; here it is shown, and each gesture is drawn at once and sent.
+import { clamp, h, oncePerPicture, s, write } from "./base.js";
+import { boxAt, drawList, foreseen, halvesOf, hit, layoutOf, nameOf, nextOn, pick, sameAs, slotAt, slotsOf, thingAt, turned } from "./drawing_list.js";
+import { paintBoard, sampleOf, savedBoard } from "./drawing_paint.js";
+import { button, toggle } from "./stage.js";
+
+const FAR = 4; // pixels from which on a press is a drag
+const EDGE = 24; // pixels from an edge within which a drag scrolls
+const SAVED = "A saved page shows the drawing; drawing on needs a kernel.";
+const DOES = { F: "the forward", B: "the backward", I: "the input's gradient", W: "the weights' gradient" };
+const BACKWARDS = { whole: "B, whole", split: "I and W, split", either: "B, or I and W" };
+
+/** What the keys do; a help may list them. */
+export const BOARD_KEYS = [
+  ["← → ↑ ↓", "move on the grid"],
+  ["n N", "to the next action that may come, back"],
+  ["f b i w", "choose an action of that kind, again: of the next stage"],
+  ["+ -", "its next microbatch, the one before"],
+  ["Enter", "place it, or put down what is moved"],
+  ["m", "move the action here"],
+  ["Delete", "remove the action here"],
+  ["u r", "undo, redo"],
+  ["e", "empty the grid"],
+  ["k g h", "check, show what may come next, name a good move"],
+].map(([shown, does]) => [shown, does, {}]);
+
+let boards = 0; // so that the patterns of each have their own names
+
+/**
+ * A drawing board in `el`. `say` reads a sentence out, `selected` hears of the action that the reader
+ * chose, as {action, rank, stage, kind, microbatch, slot}, or null.
+ */
+export function drawingBoard({ model, el, look, say = () => {}, selected = () => {} }) {
+  const live = model.get("live") !== false;
+  const prefix = `dlv-board${(boards += 1)}`;
+  const read = () => JSON.parse(model.get("board"));
+  let state = read();
+  let pending = []; // gestures that the kernel has not answered
+  let later = []; // what keys ask for until then: they go by what is drawn
+  let last = state.answer;
+  let colors = null;
+  let layout = null;
+  let list = null;
+  let cursor = { rank: 0, slot: 0 };
+  let brush = null; // the action that the reader chose to place
+  let chosen = null; // the cell that is selected, by action, rank and slot
+  let carried = null; // the cell that the keys move
+  let drag = null;
+  let pointer = null; // where it is over the grid
+  let pointed = {};
+  let hovered = false; // whether it went to another thing since `note` came up
+  let note = ""; // what was last asked for, until the next gesture
+  let grave = false; // whether that is a fault
+  let looked = false; // whether the reader moved the cursor since
+
+  // The picture
+
+  const grid = s("svg", { class: "dlv-boardgrid", "aria-hidden": "true" });
+  const names = s("svg", { class: "dlv-boardnames", "aria-hidden": "true" });
+  const scroller = h("div", {
+    class: "dlv-boardscroll", tabindex: "0", role: "application", "aria-roledescription": "grid of ranks and slots",
+    "aria-label": "the grid: arrows move, f b i w choose an action, Enter places it, Delete removes one, Tab leaves",
+    "data-lm-suppress-shortcuts": "true",
+  }, grid);
+  const told = h("p", { class: "dlv-boardtold" });
+  const score = h("p", { class: "dlv-boardscore" });
+
+  // Controls
+
+  const undo = button("↶ undo", "undo", () => send({ do: "undo" }));
+  const redo = button("↷ redo", "redo", () => send({ do: "redo" }));
+  const empty = button("empty", "empty the grid", () => send({ do: "reset" }));
+  const tighten = button("⇤ tighten", "move every action to its earliest slot, in the same order", () => send({ do: "tighten" }));
+  const known = h("select", { "aria-label": "start from a known schedule", onchange: startFrom });
+  const chips = h("span", { class: "dlv-boardchips", role: "group", "aria-label": "may come next on this rank" });
+  const typed = h("input", {
+    type: "text", size: 6, placeholder: "2F0", spellcheck: "false", autocomplete: "off", "aria-label": "action to place, such as 2F0",
+    oninput: () => choose(typed.value.trim()), onkeydown: (event) => event.key === "Enter" && place(),
+  });
+  const put = button("place", "place the action at the cursor", () => place());
+  const carry = button("move", "move the action at the cursor", () => pickUp());
+  const remove = button("remove", "remove the action at the cursor", () => removeHere());
+  const check = button("check", "check what I did", () => checked());
+  const ghosts = toggle("show next", "show what may come next", true, () => draw());
+  const advise = button("a good move", "name a good move and what another costs", () => send({ do: "advise" }));
+  const backward = h("select", { "aria-label": "backward", onchange: () => send({ do: "set", backward: backward.value }) },
+    Object.entries(BACKWARDS).map(([value, words]) => h("option", { value }, words)));
+  const limit = h("input", {
+    type: "text", inputmode: "numeric", size: 3, placeholder: "none", "aria-label": "microbatches a rank may hold at most",
+    onchange: () => send({ do: "set", limit: limit.value.trim() ? numberIn(limit.value.trim()) : null }),
+  });
+  const overlaps = toggle("F&B", "offer a forward and a backward at the same time", false, (on) => state.overlaps !== on && send({ do: "set", overlaps: on }));
+  const hue = toggle("colour by chunk", "colour by chunk, not by microbatch", false, () => draw());
+  const svg = button("SVG", "save the grid as an SVG file", () => saveSvg());
+  const text = h("textarea", { rows: 5, spellcheck: "false", "aria-label": "the drawing as CSV" });
+  const take = button("draw this", "draw what the CSV says", () => send({ do: "csv", text: text.value }));
+  const sheet = h("div", { class: "dlv-boardcsv", hidden: true },
+    text, take, h("p", {}, "One line a rank, its actions in order, as torch.distributed.pipelining reads them; each is drawn at its earliest slot."));
+  const csv = toggle("CSV", "the drawing as CSV, out and in", false, (on) => {
+    sheet.hidden = !on;
+  });
+  const group = (name, ...children) => h("span", { role: "group", "aria-label": name }, children);
+  const tools = h("div", { class: "dlv-toolbar" },
+    group("the drawing", undo, redo, empty, tighten, known),
+    group("options", h("label", {}, "backward ", backward), overlaps, h("label", {}, "at most ", limit, " in flight")));
+  const palette = h("div", { class: "dlv-toolbar" },
+    group("place an action", chips, typed, put, carry, remove),
+    group("help", check, ghosts, advise),
+    group("show and share", hue, svg, csv));
+  const legend = h("p", { class: "dlv-boardlegend", "aria-hidden": "true" });
+  const table = h("details", { class: "dlv-boardzoo" });
+  const root = h("div", { class: "dlv-board", role: "group", "aria-label": "drawing board" },
+    tools, palette,
+    h("div", { class: "dlv-boardframe" }, told, h("div", { class: "dlv-boardrows" }, names, scroller)),
+    score, legend, sheet, table);
+  const writing = [undo, redo, empty, tighten, known, put, carry, remove, advise, backward, limit, overlaps, take];
+  if (!live) root.prepend(h("p", {}, SAVED));
+  el.append(root);
+
+  // Gestures: drawn at once, sent until they are answered
+
+  function send(asked) {
+    if (!live) return;
+    pending.push({ n: (last += 1), ...asked });
+    remark("");
+    looked = false;
+    model.set("gesture", JSON.stringify(pending));
+    model.save_changes();
+    draw();
+  }
+
+  function answered() {
+    const asked = pending;
+    state = read();
+    last = Math.max(last, state.answer);
+    pending = pending.filter(({ n }) => n > state.answer);
+    const done = asked.filter(({ n }) => n <= state.answer).at(-1);
+    if (done) tell(done);
+    if (brush && !halvesOf(state, brush)) brush = null;
+    if (chosen && !state.cells.some(sameAs(chosen))) select(null);
+    if (carried && !state.cells.some(sameAs(carried))) carried = null;
+    cursor = { rank: Math.min(cursor.rank, state.ranks - 1), slot: cursor.slot };
+    draw();
+    while (later.length && !pending.length) later.shift()();
+  }
+
+  /** Says what came of a gesture. */
+  function tell(asked) {
+    const at = asked.do === "place" ? asked : asked.do === "move" ? { ...asked.from, rank: asked.rank, slot: asked.slot } : null;
+    const cell = at && state.cells.find(sameAs(at));
+    if (state.said) remark(state.said, true);
+    else if (asked.do === "advise" && state.advice) {
+      remark(state.advice.words);
+      if (state.advice.move) {
+        brush = state.advice.move.action;
+        cursor = { rank: state.advice.move.rank, slot: state.advice.move.slot };
+      }
+    } else if (cell?.faults.length) remark(cell.faults.join(" "), true);
+    const words = { place: cell && `${asked.action} placed`, move: cell && `${cell.action} moved`, remove: asked.from && `${asked.from.action} removed` }[asked.do];
+    say(note || `${words ?? asked.do}. ${state.verdict}`);
+  }
+
+  function choose(action) {
+    brush = action;
+    draw();
+  }
+
+  /** The action that Enter places: the one chosen, else what may come next on the cursor's rank. */
+  function toPlace() {
+    if (brush) return brush;
+    const next = nextOn(state, cursor.rank);
+    return (next.find((ghost) => ghost.slot === cursor.slot) ?? next[0])?.action ?? null;
+  }
+
+  function place(action = toPlace(), { rank, slot } = cursor) {
+    if (carried) return putDown();
+    if (!action || !halvesOf(state, action)) {
+      remark(action ? `${action} is no action of this pipeline: write stage, ${[...state.kinds].join(", ")} and microbatch, as in 0F0.` : "No action is chosen: press f or b, or write one.");
+      say(note);
+      return draw();
+    }
+    send({ do: "place", action, rank, slot });
+    cursor = { rank, slot };
+    brush = null;
+    select(null);
+    draw();
+  }
+
+  function pickUp() {
+    const cell = here();
+    if (carried) return putDown();
+    if (!cell || !live) return;
+    carried = cell;
+    remark(`${cell.action} is picked up: arrows choose where, Enter puts it down, Escape leaves it.`);
+    say(note);
+    draw();
+  }
+
+  function putDown() {
+    const { action, rank, slot } = carried;
+    carried = null;
+    if (rank !== cursor.rank || slot !== cursor.slot) send({ do: "move", from: { action, rank, slot }, ...cursor });
+    draw();
+  }
+
+  function removeHere() {
+    const cell = here();
+    if (cell) removeCell(cell);
+  }
+
+  function removeCell({ action, rank, slot }) {
+    send({ do: "remove", from: { action, rank, slot } });
+  }
+
+  /** The cell that is selected or, without one, that at the cursor. */
+  function here() {
+    const cells = foreseen(state, pending).cells;
+    return (chosen && cells.find(sameAs(chosen))) ?? thingAt({ ...state, cells }, cursor).cell ?? null;
+  }
+
+  function startFrom() {
+    const name = known.value;
+    known.value = "";
+    if (name) send({ do: "known", name });
+  }
+
+  function checked() {
+    remark(state.verdict, !state.legal);
+    const wrong = state.cells.find(({ faults }) => faults.length);
+    if (wrong) {
+      cursor = { rank: wrong.rank, slot: wrong.slot };
+      select(wrong);
+    }
+    say(note);
+    draw();
+    reveal();
+  }
+
+  function select(cell) {
+    const before = JSON.stringify(chosen);
+    chosen = cell && { action: cell.action, rank: cell.rank, slot: cell.slot };
+    if (JSON.stringify(chosen) === before) return;
+    const { stage, kind, microbatch } = cell?.parts[0] ?? {};
+    selected(cell ? { ...chosen, stage, kind, microbatch } : null);
+  }
+
+  function saveSvg() {
+    const drawn = savedBoard(foreseen(state, pending), colors, look.font, { hue: hueOf(), ghosts: false });
+    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(drawn)], { type: "image/svg+xml" }));
+    const link = h("a", { href: address, download: "schedule.svg" });
+    root.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(address), 10000);
+  }
+
+  // Keys
+
+  const step = (rank, slot) => () => {
+    cursor = { rank: clamp(cursor.rank + rank, 0, state.ranks - 1), slot: clamp(cursor.slot + slot, 0, layout.columns - 1) };
+    moved();
+  };
+
+  function moved() {
+    const { cell } = thingAt(state, cursor);
+    if (!carried) select(cell ?? null);
+    looked = true;
+    remark("");
+    say(`rank ${cursor.rank}, slot ${cursor.slot}: ${carried ? `${carried.action} would be put here` : wordsOf(thingAt(state, cursor))}`);
+    draw();
+    reveal();
+  }
+
+  function next(by) {
+    const all = nextOnAll();
+    if (!all.length) return;
+    const at = all.findIndex(({ action, rank, slot }) => rank === cursor.rank && slot === cursor.slot && (!brush || action === brush));
+    const ghost = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : (at + by + all.length) % all.length];
+    cursor = { rank: ghost.rank, slot: ghost.slot };
+    brush = ghost.action;
+    moved();
+  }
+
+  function nextOnAll() {
+    const all = Array.from({ length: state.ranks }, (_, rank) => nextOn(state, rank)).flat();
+    return all.sort((one, other) => one.slot - other.slot || one.rank - other.rank);
+  }
+
+  const kind = (letter) => () => {
+    const found = pick(state, cursor.rank, letter, brush);
+    remark(found ? "" : `Rank ${cursor.rank} has no ${letter} left to place.`);
+    say(found ?? note);
+    if (found) choose(found);
+    else draw();
+  };
+  const turn = (by) => () => {
+    const action = toPlace();
+    if (!action) return;
+    choose(turned(state, action, by));
+    say(brush);
+  };
+  const KEYS = {
+    ArrowLeft: step(0, -1), ArrowRight: step(0, 1), ArrowUp: step(-1, 0), ArrowDown: step(1, 0),
+    Home: () => { cursor = { ...cursor, slot: 0 }; moved(); },
+    End: () => { cursor = { ...cursor, slot: state.end }; moved(); },
+    n: () => next(1), N: () => next(-1),
+    f: kind("F"), b: kind("B"), i: kind("I"), w: kind("W"),
+    "+": turn(1), "=": turn(1), "-": turn(-1),
+    Enter: () => place(), " ": () => place(),
+    m: pickUp, Delete: removeHere, Backspace: removeHere,
+    u: () => send({ do: "undo" }), r: () => send({ do: "redo" }), e: () => send({ do: "reset" }),
+    k: checked, g: () => ghosts.turn(), h: () => send({ do: "advise" }),
+    Escape: () => {
+      if (!carried && !drag && !brush && !chosen && !later.length) return false;
+      carried = drag = brush = null;
+      later = [];
+      select(null);
+      remark("");
+      draw();
+      return true;
+    },
+  };
+
+  root.addEventListener("keydown", (event) => {
+    const { key, target } = event;
+    if (key === "Tab" || event.altKey) return;
+    if (target.matches("input, textarea, select")) return;
+    if (target.closest("button, summary") && ["Enter", " "].includes(key)) return;
+    pointer = null; // words are for what the keys are at, wherever the pointer was left
+    pointed = {};
+    if (event.ctrlKey || event.metaKey) {
+      if (key.toLowerCase() !== "z") return;
+      send({ do: event.shiftKey ? "redo" : "undo" });
+    } else {
+      const action = KEYS[key] ?? KEYS[key.toLowerCase()];
+      if (!action) return;
+      if (pending.length && key !== "Escape") later.push(action);
+      else if (action() === false) return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  // The pointer
+
+  const at = ({ clientX, clientY }) => {
+    const box = grid.getBoundingClientRect();
+    return [clientX - box.left, clientY - box.top];
+  };
+
+  grid.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    const [x, y] = at(event);
+    const found = hit(list, x, y);
+    const piece = found.cell ?? found.ghost;
+    scroller.focus({ preventScroll: true });
+    const held = piece ? Math.floor(x / layout.slot) - piece.slot : 0;
+    begin(event, grid, { piece, cell: found.cell, ghost: found.ghost, held, empty: piece ? null : slotAt(layout, x, y) });
+  });
+  grid.addEventListener("pointerleave", () => point(null));
+  grid.addEventListener("pointermove", (event) => {
+    if (!drag) point(at(event));
+  });
+
+  function begin(event, holder, what) {
+    drag = { ...what, x: event.clientX, y: event.clientY, far: false, target: null };
+    holder.setPointerCapture(event.pointerId);
+    const end = ({ type }) => {
+      for (const [name, call] of calls) holder.removeEventListener(name, call);
+      if (type === "pointerup") dropped();
+      drag = null;
+      draw();
+    };
+    const calls = [["pointermove", dragged], ["pointerup", end], ["pointercancel", end]];
+    for (const [name, call] of calls) holder.addEventListener(name, call);
+  }
+
+  function dragged(event) {
+    if (!drag) return;
+    drag.far ||= Math.hypot(event.clientX - drag.x, event.clientY - drag.y) > FAR;
+    if (!drag.far || !drag.piece || !live) return;
+    const frame = scroller.getBoundingClientRect();
+    const inside = event.clientX >= frame.left && event.clientX <= frame.right && event.clientY >= frame.top && event.clientY <= frame.bottom;
+    if (inside && event.clientX > frame.right - EDGE) scroller.scrollLeft += EDGE / 2;
+    else if (inside && event.clientX < frame.left + EDGE) scroller.scrollLeft -= EDGE / 2;
+    const [x, y] = at(event);
+    const over = inside ? slotAt(layout, x, y) : null;
+    drag.target = over && { rank: over.rank, slot: Math.max(0, over.slot - drag.held) };
+    remark(drag.target
+      ? `${drag.piece.action} to rank ${drag.target.rank}, slot ${drag.target.slot}.`
+      : drag.cell ? `Let go and ${drag.piece.action} is removed.` : `Let go and ${drag.piece.action} is not placed.`);
+    drawSoon();
+  }
+
+  function dropped() {
+    const { far, target, cell, piece, empty: free, ghost, chip } = drag;
+    remark("");
+    if (!far) {
+      if (ghost) place(ghost.action, ghost);
+      else if (chip) choose(brush === chip.action ? null : chip.action);
+      else if (cell) {
+        cursor = { rank: cell.rank, slot: cell.slot };
+        looked = true;
+        select(cell);
+      } else if (free) {
+        cursor = free;
+        looked = true;
+        select(null);
+      }
+    } else if (piece && live) {
+      if (!target && cell) removeCell(cell);
+      else if (target && cell) {
+        const { action, rank, slot } = cell;
+        cursor = target;
+        if (rank !== target.rank || slot !== target.slot) send({ do: "move", from: { action, rank, slot }, ...target });
+      } else if (target) place(piece.action, target);
+    }
+  }
+
+  function point(where) {
+    const before = wordsOf(pointed);
+    pointer = where;
+    pointed = where ? hit(list, ...where) : {};
+    if (wordsOf(pointed) === before) return;
+    hovered = true;
+    drawTold();
+  }
+
+  function remark(words, wrong = false) {
+    note = words;
+    grave = wrong;
+    hovered = false;
+  }
+
+  // Drawing
+
+  const hueOf = () => (hue.getAttribute("aria-pressed") === "true" ? "chunk" : "microbatch");
+  const showsNext = () => ghosts.getAttribute("aria-pressed") === "true";
+
+  const drawSoon = oncePerPicture(() => draw());
+
+  function draw() {
+    if (!colors) return;
+    const shown = foreseen(state, pending);
+    layout = layoutOf(shown, Math.max(200, scroller.clientWidth || 600));
+    list = drawList(shown, layout, { hue: hueOf(), ghosts: showsNext() });
+    const moving = drag?.far && drag.piece ? drag : carried && { piece: carried, target: cursor };
+    const action = moving ? moving.piece.action : toPlace();
+    const spot = moving?.target ?? cursor;
+    paintBoard({ grid, names, list, layout, colors, hues: state.hues, prefix,
+      cursor: boxAt(layout, cursor),
+      brush: moving?.target || (brush && live) ? { ...boxAt(layout, spot, slotsOf(state, action)), label: nameOf({ action, parts: halvesOf(state, action) ?? [] }) } : null,
+      chosen, faded: moving?.piece ?? null,
+      advised: state.advice?.move ?? null,
+    });
+    pointed = pointer && !drag ? hit(list, ...pointer) : {};
+    drawControls(shown);
+    drawTold();
+    drawScore();
+  }
+
+  function drawTold() {
+    const words = (!hovered && note) || wordsOf(pointed) || note || (looked ? wordsOf(thingAt(state, cursor)) : "") || state.verdict;
+    write(told, words);
+    const thing = words === note ? {} : pointed.cell ?? (looked ? thingAt(state, cursor).cell : null) ?? {};
+    told.classList.toggle("dlv-boardwrong", words === note ? grave : thing.faults?.length > 0 || (words === state.verdict && !state.legal));
+  }
+
+  /** What is said of a thing on the grid. */
+  function wordsOf({ cell, ghost, idle }) {
+    if (cell) {
+      const does = cell.parts.map(({ kind, microbatch, stage }) => `${DOES[kind]} of microbatch ${microbatch} through stage ${stage}`).join(" and ");
+      return cell.faults.length ? cell.faults.join(" ") : `${cell.action}: ${does}, on rank ${cell.rank}, ${slots(cell.slot, cell.slot + cell.slots)}.`;
+    }
+    if (ghost) return `${ghost.action} may come next, on rank ${ghost.rank} from slot ${ghost.slot} on.${live ? " Click to place it." : ""}`;
+    if (idle) return `Rank ${idle.rank}, ${slots(idle.start, idle.end)}: ${idle.words}.`;
+    return "";
+  }
+
+  function slots(from, to) {
+    return to - from === 1 ? `slot ${from}` : `slots ${from} to ${to - 1}`;
+  }
+
+  function drawControls(shown) {
+    const next = nextOn(state, cursor.rank);
+    const shownChips = next.map((ghost) => {
+      const chip = h("button", { type: "button", "aria-pressed": String(brush === ghost.action), "aria-label": `choose ${nameOf(ghost)}`, title: `${ghost.action}, from slot ${ghost.slot} on`, onclick: (event) => event.detail === 0 && choose(brush === ghost.action ? null : ghost.action) },
+        sampleOf(ghost.parts[0], state.hues, hueOf(), colors, `${prefix}chip`), nameOf(ghost));
+      chip.addEventListener("pointerdown", (event) => event.button === 0 && begin(event, chip, { piece: ghost, chip: ghost, held: 0 }));
+      return chip;
+    });
+    if (!drag?.chip) refill(chips, shownChips);
+    if (root.ownerDocument.activeElement !== typed) typed.value = brush ?? "";
+    const cell = here();
+    write(put, carried ? "put down" : `place ${brush ?? ""}`.trim());
+    for (const control of writing) control.disabled = !live;
+    undo.disabled = !live || (state.undo === 0 && !pending.length);
+    redo.disabled = !live || state.redo === 0;
+    empty.disabled = !live || !shown.cells.length;
+    tighten.disabled = !live || !shown.cells.length;
+    carry.disabled = remove.disabled = !live || !cell;
+    backward.value = state.backward;
+    backward.parentElement.hidden = state.backward === "none";
+    overlaps.hidden = state.backward === "none";
+    overlaps.setAttribute("aria-pressed", String(state.overlaps));
+    if (root.ownerDocument.activeElement !== limit) limit.value = state.limit ?? "";
+    hue.hidden = state.stages.length === state.ranks;
+    if (root.ownerDocument.activeElement !== text && text.dataset.drawn !== state.csv) text.value = text.dataset.drawn = state.csv;
+    const options = ["", ...state.zoo.map(({ name }) => name)];
+    if (known.dataset.options !== options.join()) {
+      known.dataset.options = options.join();
+      known.replaceChildren(...options.map((name) => h("option", { value: name }, name || "start from …")));
+    }
+  }
+
+  function drawScore() {
+    const { slots: length, ratio, peak } = state.score;
+    const best = state.zoo.find(({ name }) => name === state.best);
+    const now = length ? `Now ${length} slots, idle / work ${(100 * ratio).toFixed(1)} %, at most ${Math.max(...peak)} in flight. ` : "";
+    const record = best ? `Best known for this size: ${best.name}, ${best.slots} slots, ${(100 * best.ratio).toFixed(1)} %, ${Math.max(...best.peak)} in flight.` : "No known schedule keeps this limit.";
+    write(score, `${state.beaten ? "★ Better than the best known! " : ""}${state.complete && state.names.length ? `This is ${state.names.join(" or ")}. ` : ""}${now}${record}`);
+    const kinds = [...new Set([...state.kinds, ...state.cells.flatMap(({ parts }) => parts.map(({ kind: one }) => one))])];
+    const key = JSON.stringify([kinds, colors, hueOf(), state.zoo, state.slot]);
+    if (legend.dataset.key === key) return;
+    legend.dataset.key = key;
+    const sample = (what, words) => h("span", {}, what, ` ${words}`);
+    legend.replaceChildren(
+      ...kinds.map((one) => sample(sampleOf({ kind: one, microbatch: 0, chunk: 0 }, state.hues, hueOf(), colors, `${prefix}key`), { F: "F forward", B: "B backward", I: "I input's gradient", W: "W weights' gradient" }[one])),
+      ...["waiting", "choice", "done"].map((cause) => sample(sampleOf({ cause }, state.hues, hueOf(), colors, `${prefix}key`), { waiting: "idle: waits for a message", choice: "idle: your choice", done: "idle: nothing left" }[cause])),
+      h("span", {}, `a slot is ${state.slot} s${state.stages.length > state.ranks ? "; small letters are a rank's later chunks" : ""}`),
+    );
+    table.replaceChildren(h("summary", {}, "known schedules of this size"), h("table", {},
+      h("thead", {}, h("tr", {}, ["schedule", "slots", "idle / work", "in flight"].map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, state.zoo.map((one) => h("tr", {}, h("th", { scope: "row" }, one.name), h("td", {}, one.slots), h("td", {}, `${(100 * one.ratio).toFixed(1)} %`), h("td", {}, Math.max(...one.peak)))))));
+  }
+
+  /** Scrolls so that the cursor is seen. */
+  function reveal() {
+    const { x, width } = boxAt(layout, cursor);
+    if (x < scroller.scrollLeft) scroller.scrollLeft = x - width;
+    else if (x + 2 * width > scroller.scrollLeft + scroller.clientWidth) scroller.scrollLeft = x + 2 * width - scroller.clientWidth;
+  }
+
+  const resized = new ResizeObserver(() => draw());
+  resized.observe(scroller);
+  model.on("change:board", answered);
+  return {
+    root,
+    colors(now) {
+      colors = now;
+      draw();
+    },
+    choose(action) {
+      const cell = action && state.cells.find(({ parts }) => parts.some((part) => part.stage === action.stage && part.kind === action.kind && part.microbatch === action.microbatch));
+      chosen = cell ? { action: cell.action, rank: cell.rank, slot: cell.slot } : null;
+      draw();
+    },
+    stop() {
+      resized.disconnect();
+      drawSoon.cancel();
+      model.off("change:board", answered);
+    },
+  };
+}
+
+/** A whole number that was typed; other text as it is, for the kernel to refuse in words. */
+function numberIn(typed) {
+  return /^\d{1,9}$/.test(typed) ? Number(typed) : typed;
+}
+
+/** Puts buttons into a group; the focus stays where it was, by name. */
+function refill(holder, buttons) {
+  const active = holder.ownerDocument.activeElement;
+  const name = holder.contains(active) ? active.getAttribute("aria-label") : null;
+  holder.replaceChildren(...buttons);
+  if (name) (buttons.find((one) => one.getAttribute("aria-label") === name) ?? buttons[0])?.focus();
+}

@@ -1,0 +1,538 @@
+// Explores pipeline schedules: controls, the timeline of one or two of them, the bubble, the memory, a run.
+import { asking } from "./asking.js";
+import { clamp, h, oncePerPicture, s, write } from "./base.js";
+import { BOARD_KEYS, drawingBoard } from "./drawing.js";
+import { swatch } from "./paint.js";
+import { drawList, hit, nameOf, neighbour, readSide, receivers, spanOf } from "./schedules_list.js";
+import { AXIS, GUTTER, KINDS, fillsOf, paintSide } from "./schedules_paint.js";
+import { actionsTable, bubbleChart, comparison, memoryStrips } from "./schedules_panels.js";
+import { actionLines, holeLines, causeOf, runWords, sideWords, words } from "./schedules_words.js";
+import { sharedSelection } from "./selection.js";
+import { button, stage, toggle } from "./stage.js";
+import { ticks } from "./timeline_list.js";
+
+const SLIDERS = [["ranks", "ranks p"], ["microbatches", "microbatches m"], ["chunks", "chunks v"]];
+const FIELDS = [
+  ["forward", "F", "seconds of a forward"],
+  ["backward", "B", "seconds of a whole backward; empty: I + W"],
+  ["backward_input", "I", "seconds of the gradient of the input"],
+  ["backward_weight", "W", "seconds of the gradient of the weights"],
+  ["latency", "latency", "seconds from rank to rank"],
+  ["slow_stage", "slow stage", "the number of a stage that is slower; empty: none"],
+  ["slow", "×", "how many times as long the slow stage takes"],
+];
+const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const PAUSE = 250; // ms without a change until what takes longer is asked for
+const SAVED = "This page has no kernel: point at it, select, zoom and follow the critical path; controls and runs need one.";
+const SHARED = "A rank with v chunks spends 1/v of F, B, I and W on each: the same model, cut finer.";
+const NOTHING = { side: -1, span: -1, hole: -1 };
+
+function render({ model, el }) {
+  const live = model.get("live");
+  let state = JSON.parse(model.get("state"));
+  let sides = state.sides.map(readSide);
+  let calm = JSON.parse(model.get("calm"));
+  let now = { ...state.controls };
+  let view = null; // {from, to} in seconds; null: all
+  let chosen = { ...NOTHING };
+  let pointed = { ...NOTHING };
+  let showPath = true;
+  let running = false;
+  let ranBefore = 0;
+  let pause = 0;
+  let before = "1f1b"; // the schedule to go back to from drawing
+  let board = null; // made when it is first drawn on
+  const look = { font: state.look.font };
+  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
+
+  const frame = stage(el, {
+    name: "explorer of schedules",
+    look: state.look,
+    model,
+    title: state.title,
+    lines: live ? [] : [SAVED],
+    clear,
+    keys: [
+      ["← →", "previous, next action of the rank", { ArrowLeft: (event) => moved(event, -1, 0), ArrowRight: (event) => moved(event, 1, 0) }],
+      ["↑ ↓", "rank above, below", { ArrowUp: (event) => moved(event, 0, -1), ArrowDown: (event) => moved(event, 0, 1) }],
+      ["[ ]", "what it receives from, who receives from it", { "[": () => follow(true), "]": () => follow(false) }],
+      ["o", "the other schedule", { o: other }],
+      ["c", "critical path on, off", { c: () => pathButton.turn() }],
+      ["W S", "zoom in, out", { w: () => zoom(0.7), s: () => zoom(1 / 0.7) }],
+      ["A D", "pan", { a: () => pan(-0.2), d: () => pan(0.2) }],
+      ["0", "fit all", { 0: fit }],
+      ["t", "table of all actions", { t: () => tableButton.turn() }],
+      ["r", "run it", { r: runIt }],
+      ...BOARD_KEYS.map(([shown, does]) => [shown, `on the grid: ${does}`, {}]),
+    ],
+    onColors(colors) {
+      look.colors = colors;
+      board?.colors(colors);
+      if (look.ready) draw();
+    },
+  });
+  const { root } = frame;
+
+  // ---- controls
+
+  const options = (names) => names.map((name) => h("option", { value: name }, words(name)));
+  const schedule = h("select", { "aria-label": "schedule", onchange: () => choose("schedule", schedule.value) }, options(state.schedules));
+  const beside = h("select", { "aria-label": "schedule beside it", onchange: () => choose("beside", beside.value) },
+    h("option", { value: "" }, "none"), options(state.schedules));
+  const sliders = SLIDERS.map(([name, label]) => {
+    const slide = h("input", { type: "range", min: 1, max: state.limits[name], step: 1, class: "dlv-slide", "aria-label": name, oninput: () => choose(name, Number(slide.value)) });
+    const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typed(box, name)) });
+    return { name, slide, box, group: [h("label", {}, `${label} `, slide), box] };
+  });
+  const fields = FIELDS.map(([name, letter, told]) => {
+    const box = h("input", {
+      type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}: ${told}`, title: told,
+      placeholder: name === "backward" ? "I+W" : name === "slow_stage" ? "none" : null,
+      onchange: () => choose(name, typed(box, name)),
+    });
+    return { name, box, label: h("label", {}, `${letter} `, box) };
+  });
+  const start = button("▶ Run it", "run it on real ranks", runIt);
+  const drawButton = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose("schedule", now.schedule === "drawn" ? before : "drawn") }, "✎ Draw your own");
+  const pathButton = toggle("critical path", "show the critical path (c)", true, (on) => {
+    showPath = on;
+    draw();
+  });
+  const tableButton = toggle("table", "show a table of all actions (t)", false, (on) => {
+    tableBox.hidden = !on;
+    draw();
+  });
+  const csvButton = toggle("CSV", "share the schedule as CSV", false, (on) => {
+    csvBox.hidden = !on;
+    drawCsv();
+  });
+  frame.controls([h("label", {}, "schedule ", schedule)], [h("label", {}, "beside ", beside)], ...sliders.map(({ group }) => group));
+  const costs = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "seconds of one microbatch on a rank" },
+    fields.map(({ label }) => label), h("span", {}, start, drawButton), h("span", {}, pathButton, tableButton, csvButton));
+
+  const trouble = h("p", { class: "dlv-trouble", role: "alert" });
+  const result = h("p", { class: "dlv-result", role: "status" });
+  const about = h("p");
+  const plots = [0, 1].map(plotOf);
+  const legend = h("div", { class: "dlv-marks" });
+  const details = h("div", { class: "dlv-panel dlv-chosenaction", role: "region", "aria-label": "selected action" });
+  const charts = h("div", { class: "dlv-pictures" });
+  const bubble = s("svg", { class: "dlv-costs dlv-bubble", role: "img" });
+  const memory = s("svg", { class: "dlv-costs dlv-held", role: "img" });
+  const bubbleBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Bubble over m: idle / all (line: formula, dots: simulated)"), bubble);
+  const memoryBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Activations in flight on each rank, in microbatches, and their peak"), memory);
+  const table = h("div", { class: "dlv-chart dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers" });
+  const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
+  charts.append(bubbleBox, memoryBox, table);
+  const shared = h("textarea", { readonly: true, rows: 6, "aria-label": "the schedule as CSV", spellcheck: "false" });
+  const given = h("textarea", { rows: 6, "aria-label": "a schedule of your own as CSV", spellcheck: "false", placeholder: "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1" });
+  const useButton = button("use it", "use this CSV", use);
+  const refused = h("p", { class: "dlv-trouble", role: "alert" });
+  const csvBox = h("div", { class: "dlv-pictures", hidden: true },
+    h("div", { class: "dlv-chart" }, h("h4", {}, "The schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
+    h("div", { class: "dlv-chart" }, h("h4", {}, "Another one"), given, useButton, refused));
+  const boardBox = h("div", { class: "dlv-side", hidden: true });
+  frame.body.append(costs, trouble, result, about, boardBox, ...plots.map(({ box }) => box), legend, h("div", { class: "dlv-panels" }, details), charts, csvBox, tableBox);
+  if (!live) {
+    for (const control of [schedule, beside, start, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
+  }
+
+  /** What was typed: a number, nothing where that is allowed, else the text, for the kernel to refuse. */
+  function typed(box, name) {
+    const text = box.value.trim();
+    if (text === "" && EMPTY.has(name)) return null;
+    return NUMBER.test(text) ? Number(text) : text;
+  }
+
+  // ---- what is asked of the kernel
+
+  function choose(name, value) {
+    if (!live || (now[name] === value && !state.error)) return;
+    if (name === "schedule" && value === "drawn") before = now.schedule;
+    now = { ...now, [name]: value };
+    drawControls();
+    queue.change(name, value);
+    root.dataset.asking = "true";
+  }
+
+  function answered() {
+    state = JSON.parse(model.get("state"));
+    sides = state.sides.map(readSide);
+    running = running && state.ran === ranBefore;
+    if (!queue.answered()) running = false;
+    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.waiting };
+    chosen = found(chosen);
+    pointed = { ...NOTHING };
+    for (const { tip } of plots) tip.hidden = true; // what it told of has changed
+    clearTimeout(pause);
+    if (queue.settled() && !state.error) pause = setTimeout(want, PAUSE);
+    draw();
+    if (state.error) frame.say(state.error);
+    else if (state.run && !running) frame.say(result.textContent);
+    else frame.say(sides.map(sideWords).join(" "));
+  }
+
+  /** Asks for what takes longer, once the reader has paused. */
+  function want() {
+    if (!queue.settled() || state.error || calm.shown === state.shown) return;
+    model.set("wanted", model.get("wanted") + 1);
+    model.save_changes();
+  }
+
+  function calmed() {
+    calm = JSON.parse(model.get("calm"));
+    follows();
+    drawCharts();
+    drawCsv();
+  }
+
+  function asTyped() {
+    return Object.fromEntries(Object.keys(state.controls).map((name) => [name, model.get(name)]));
+  }
+
+  function runIt() {
+    if (!live || running || state.error || !runnable()) return;
+    running = true;
+    ranBefore = state.ran;
+    queue.run();
+    frame.say("running");
+    draw();
+  }
+
+  const runnable = () => !sides[0].error && sides[0].ranks <= state.limits.run;
+
+  function use() {
+    if (given.value.trim()) queue.change("csv", given.value);
+    else choose("schedule", "drawn");
+    root.dataset.asking = String(!queue.settled());
+  }
+
+  function copy() {
+    shared.select();
+    navigator.clipboard?.writeText(shared.value);
+    frame.say("copied");
+  }
+
+  // ---- selecting
+
+  let selection = null;
+
+  /** Shares what is selected with other widgets of the Trace that is shown now. */
+  function follows() {
+    if (selection?.trace === state.trace) return;
+    const first = selection == null;
+    selection?.stop();
+    selection = { trace: state.trace, ...sharedSelection(state.trace, model, ({ span }) => {
+      if (span === undefined ? chosen.side === 1 : span === chosen.span && chosen.side === 0) return;
+      chosen = span < sides[0].count ? { side: 0, span, hole: -1 } : { ...NOTHING };
+      tell();
+    }) };
+    if (first) selection.start();
+    else selection.choose(chosen.side === 0 && chosen.span >= 0 ? { span: chosen.span } : {});
+  }
+
+  function select(next, onBoard = false) {
+    chosen = { ...NOTHING, ...next };
+    const side = sides[chosen.side];
+    if (!onBoard) board?.choose(side?.name === "drawn" && chosen.span >= 0 ? actionOf(side, chosen.span) : null);
+    selection.choose(chosen.side === 0 && chosen.span >= 0 ? { span: chosen.span } : {});
+    tell();
+  }
+
+  function tell() {
+    if (chosen.span >= 0) reveal();
+    draw();
+    if (chosen.side >= 0) frame.say(chosenLines().join(". "));
+  }
+
+  function reveal() {
+    if (!view) return;
+    const side = sides[chosen.side];
+    const [from, to] = [side.start[chosen.span], side.end[chosen.span]];
+    if (to >= view.from && from <= view.to) return;
+    const half = (view.to - view.from) / 2;
+    show((from + to) / 2 - half, (from + to) / 2 + half);
+  }
+
+  /** Selects what the reader chose on the board. */
+  function fromBoard(action) {
+    const side = sides.findIndex(({ name, error }) => name === "drawn" && !error);
+    const span = action && side >= 0 ? spanOf(sides[side], `${action.stage}${action.kind}${action.microbatch}`) : -1;
+    select(span >= 0 ? { side, span } : {}, true);
+  }
+
+  /** The same action in the new pictures. */
+  function found({ side, span, name }) {
+    if (span < 0 || !name || !sides[side] || sides[side].error) return { ...NOTHING };
+    const place = spanOf(sides[side], name);
+    return place < 0 ? { ...NOTHING } : { side, span: place, hole: -1, name };
+  }
+
+  function chosenLines() {
+    const side = sides[chosen.side];
+    return chosen.span >= 0 ? actionLines(side, chosen.span, chosen.side === 0 ? run() : null) : holeLines(side, side.holes[chosen.hole]);
+  }
+
+  function moved(event, along, by) {
+    if (event.target.matches?.("input[type=range]")) {
+      if (along > 0 || by < 0) event.target.stepUp();
+      else event.target.stepDown();
+      event.target.dispatchEvent(new Event("input"));
+      return;
+    }
+    const side = sides[Math.max(chosen.side, 0)];
+    if (side.error || !side.count) return;
+    if (chosen.span < 0) select({ side: Math.max(chosen.side, 0), span: chosen.hole >= 0 ? Math.max(side.holes[chosen.hole].next, 0) : 0 });
+    else select({ side: chosen.side, span: neighbour(side, chosen.span, along, by) });
+  }
+
+  function follow(back) {
+    if (chosen.span < 0) return frame.say("Nothing is selected.");
+    const side = sides[chosen.side];
+    const to = back ? causeOf(side, chosen.span) : receivers(side, chosen.span)[0] ?? -1;
+    if (to >= 0) select({ side: chosen.side, span: to });
+    else frame.say(back ? "It receives nothing from another stage." : "No other stage receives from it.");
+  }
+
+  function other() {
+    const to = 1 - Math.max(chosen.side, 0);
+    if (!sides[to] || sides[to].error) return;
+    const name = chosen.span >= 0 ? nameOf(sides[chosen.side], chosen.span) : "";
+    select({ side: to, span: Math.max(spanOf(sides[to], name), 0) });
+  }
+
+  function clear() {
+    if (chosen.side < 0 && !view) return false;
+    view = null;
+    select({});
+    return true;
+  }
+
+  // ---- the part in view
+
+  const last = () => Math.max(1e-9, ...drawable().map(({ makespan }) => makespan), run()?.seconds ?? 0);
+  const run = () => (state.run?.start ? state.run : null);
+  const drawable = () => sides.filter((side) => !side.error);
+
+  function show(from, to) {
+    const length = clamp(to - from, last() / 500, last());
+    const begin = clamp(from, 0, last() - length);
+    view = length > last() * 0.9999 ? null : { from: begin, to: begin + length };
+    draw();
+  }
+
+  function zoom(factor, time) {
+    const { from, to } = view ?? { from: 0, to: last() };
+    const at = time ?? (from + to) / 2;
+    show(at - (at - from) * factor, at + (to - at) * factor);
+  }
+
+  function pan(share) {
+    if (!view) return;
+    const by = share * (view.to - view.from);
+    show(view.from + by, view.to + by);
+  }
+
+  function fit() {
+    view = null;
+    draw();
+  }
+
+  // ---- pictures
+
+  function plotOf(place) {
+    const canvas = h("canvas", { class: "dlv-canvas", role: "img" });
+    const heading = h("h4", { class: "dlv-sidename" });
+    const told = h("p", { class: "dlv-trouble", role: "alert" });
+    const tip = h("div", { class: "dlv-tip", hidden: true, "aria-hidden": "true" });
+    const plot = h("div", { class: "dlv-plot" }, canvas, tip);
+    const own = { canvas, heading, told, tip, plot, list: null, box: h("div", { class: "dlv-side" }, heading, told, plot) };
+    const pointOf = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return [event.clientX - box.left - GUTTER, event.clientY - box.top - AXIS];
+    };
+    const target = (event) => (own.list ? hit(own.list, ...pointOf(event)) : null);
+    canvas.addEventListener("click", (event) => {
+      root.focus({ preventScroll: true });
+      const at = target(event);
+      select(at ? { side: place, span: at.span ?? -1, hole: at.hole ?? -1 } : {});
+    });
+    canvas.addEventListener("dblclick", fit);
+    canvas.addEventListener("pointermove", (event) => {
+      const at = target(event);
+      const next = at ? { side: place, span: at.span ?? -1, hole: at.hole ?? -1 } : { ...NOTHING };
+      if (next.span !== pointed.span || next.side !== pointed.side) {
+        pointed = next;
+        drawPlots();
+      }
+      tip.hidden = !at;
+      if (!at) return;
+      const side = sides[place];
+      const lines = at.span != null ? actionLines(side, at.span, place === 0 ? run() : null) : holeLines(side, side.holes[at.hole]);
+      tip.replaceChildren(...lines.map((line, i) => h(i ? "div" : "strong", {}, line)));
+      const box = plot.getBoundingClientRect();
+      tip.style.left = `${clamp(event.clientX - box.left + 14, 0, Math.max(box.width - tip.offsetWidth - 4, 0))}px`;
+      tip.style.top = `${event.clientY - box.top + 18}px`;
+    });
+    canvas.addEventListener("pointerleave", () => {
+      tip.hidden = true;
+      pointed = { ...NOTHING };
+      drawPlots();
+    });
+    plot.addEventListener("wheel", (event) => {
+      if (event.ctrlKey) {
+        const { from, to } = view ?? { from: 0, to: last() };
+        zoom(Math.exp(clamp(event.deltaY, -100, 100) * 0.004), from + (pointOf(event)[0] / own.width) * (to - from));
+      } else if (event.shiftKey && view) pan(event.deltaY / 800);
+      else return;
+      event.preventDefault();
+    }, { passive: false });
+    return own;
+  }
+
+  function drawControls() {
+    schedule.value = now.schedule;
+    beside.value = now.beside;
+    drawButton.setAttribute("aria-pressed", String(now.schedule === "drawn"));
+    const free = [now.schedule, now.beside].some((name) => name === "drawn" || state.chunked.includes(name));
+    for (const { name, slide, box } of sliders) {
+      const value = now[name] ?? sides[0].chunks ?? 1;
+      slide.value = String(value);
+      if (document.activeElement !== box) box.value = String(value);
+      if (live && name === "chunks") {
+        slide.disabled = box.disabled = !free;
+        slide.title = free ? "" : `${words(now.schedule)} has its own number of chunks`;
+      }
+    }
+    for (const { name, box } of fields) {
+      if (document.activeElement !== box) box.value = now[name] == null ? "" : String(now[name]);
+    }
+  }
+
+  function draw() {
+    drawControls();
+    write(trouble, state.error);
+    write(refused, state.refused);
+    write(start, running ? "running …" : "▶ Run it");
+    start.disabled = !live || running || state.error !== "" || !runnable();
+    write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
+    write(about, drawable().some(({ chunks }) => chunks > 1) ? SHARED : "");
+    drawBoard();
+    drawPlots();
+    drawLegend();
+    drawCharts();
+    drawDetails();
+    drawTable();
+    Object.assign(root.dataset, { shown: state.shown, asking: !queue.settled() });
+    look.ready = true;
+  }
+
+  function drawBoard() {
+    const shown = [state.controls.schedule, state.controls.beside].includes("drawn");
+    boardBox.hidden = !shown;
+    if (!shown || board) return;
+    board = drawingBoard({ model, el: boardBox, look: state.look, say: frame.say, selected: fromBoard });
+    board.colors(look.colors);
+  }
+
+  const drawPlots = oncePerPicture(paintPlots);
+
+  function paintPlots() {
+    const width = frame.body.clientWidth - GUTTER;
+    if (!(width > 0) || !look.colors) return; // a notebook has put it aside
+    const { from, to } = view ?? { from: 0, to: last() * 1.002 };
+    const own = { from, to, width, path: showPath, ticks: ticks(from, to, (time) => ((time - from) / (to - from)) * width) };
+    look.fills ??= fillsOf(plots[0].canvas.getContext("2d"), state.look);
+    plots.forEach((plot, place) => {
+      const side = sides[place];
+      plot.box.hidden = !side;
+      if (!side) return;
+      write(plot.heading, side.error ? words(side.name) : sideWords(side));
+      write(plot.told, side.error ?? "");
+      plot.plot.hidden = Boolean(side.error);
+      if (side.error) return;
+      plot.width = width;
+      plot.list = drawList(side, own, place === 0 ? run() : null);
+      const mine = (which, name) => (which.side === place ? which[name] : -1);
+      paintSide(plot.canvas, side, plot.list, own, look, { span: mine(chosen, "span"), hole: mine(chosen, "hole"), hover: mine(pointed, "span") });
+      plot.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} Arrow keys walk through its ${side.count} actions; the table lists them.`);
+    });
+    root.dataset.draws = Number(root.dataset.draws ?? 0) + 1;
+  }
+
+  function drawLegend() {
+    const shown = [...new Set(drawable().flatMap((side) => [...new Set(side.kind)]))];
+    const chunks = Math.max(1, ...drawable().map((side) => side.chunks));
+    const key = `${shown.join()} ${chunks} ${run() != null}`;
+    if (legend.dataset.key === key) return;
+    legend.dataset.key = key;
+    const mark = (style, text) => h("span", {}, swatch(style), text);
+    legend.replaceChildren(
+      ...Object.keys(KINDS).filter((kind) => shown.includes(kind)).map((kind) => mark(state.look.kinds[KINDS[kind]], `${kind} ${KINDS[kind].replace("_", ", gradient of the ").replace("weight", "weights")}`)),
+      mark(state.look.kinds.idle, "idle"),
+      ...(chunks > 1 ? [h("span", {}, "lighter: a later chunk")] : []),
+      h("span", {}, "number: the microbatch"),
+      h("span", {}, s("svg", { width: 22, height: 10, "aria-hidden": "true" }, s("path", { d: "M1 5H21", class: "dlv-critical" })), "critical path"),
+      ...(run() ? [h("span", {}, "lower bar: measured")] : []),
+    );
+  }
+
+  function drawCharts() {
+    charts.hidden = legend.hidden = !drawable().length;
+    if (charts.hidden) return;
+    const width = Math.max(280, bubbleBox.clientWidth || 400);
+    const styles = state.styles[look.colors.name];
+    bubbleChart(bubble, calm, drawable(), width, styles, run());
+    memoryStrips(memory, drawable(), Math.max(280, memoryBox.clientWidth || 400), styles);
+    comparison(table, drawable(), styles, run());
+  }
+
+  function drawDetails() {
+    chosen.name = chosen.span >= 0 ? nameOf(sides[chosen.side], chosen.span) : "";
+    root.dataset.chosen = chosen.name || (chosen.hole >= 0 ? "idle" : "");
+    if (chosen.side < 0) return details.replaceChildren(h("p", {}, "Click an action or a gap, or press an arrow key: here stands what it waits for."));
+    const [title, ...lines] = chosenLines();
+    const side = sides[chosen.side];
+    const to = chosen.span >= 0 ? causeOf(side, chosen.span) : causeOf(side, side.holes[chosen.hole].next, true);
+    const link = (i, text) => h("button", { type: "button", class: "dlv-link", onclick: () => select({ side: chosen.side, span: i }) }, text);
+    const focused = details.contains(document.activeElement);
+    details.replaceChildren(h("strong", {}, title), ...lines.map((line) => h("p", {}, line)),
+      to >= 0 ? h("p", {}, link(to, `go to ${nameOf(side, to)}`)) : "",
+      ...(chosen.span >= 0 ? receivers(side, chosen.span).map((i) => h("p", {}, link(i, `its result goes to ${nameOf(side, i)}`))) : []));
+    if (focused) root.focus({ preventScroll: true });
+  }
+
+  function drawTable() {
+    if (!tableBox.hidden) actionsTable(tableBox, sides, run(), chosen, (side, span) => select({ side, span }));
+  }
+
+  function drawCsv() {
+    if (csvBox.hidden) return;
+    if (shared.value !== (calm.csv ?? "")) shared.value = calm.csv ?? "";
+  }
+
+  model.on("change:state", answered);
+  model.on("change:calm", calmed);
+  const resized = new ResizeObserver(() => frame.body.clientWidth && draw());
+  resized.observe(frame.body);
+  follows();
+  draw();
+  return () => {
+    model.off("change:state", answered);
+    model.off("change:calm", calmed);
+    clearTimeout(pause);
+    drawPlots.cancel();
+    resized.disconnect();
+    selection.stop();
+    board?.stop();
+    frame.stop();
+    root.remove();
+  };
+}
+
+function actionOf(side, i) {
+  return { stage: side.stage[i], kind: side.kind[i], microbatch: side.microbatch[i] };
+}
+
+export default { render };

@@ -1,0 +1,603 @@
+"""The drawing board in a real browser: each control and key has its effect."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import board_page
+import pytest
+from lab_server import Lab, served
+from nbformat import v4
+
+from dlviz.schedules import make
+from dlviz.schedules.drawing import Drawing, Pipeline, drawn
+from dlviz.schedules.orders import loop
+from dlviz.sim import Costs
+from dlviz.widgets.drawing import Board
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+CELL = """import sys
+sys.path.insert(0, {here!r})
+from board_page import BoardWidget
+from dlviz.schedules.drawing import Drawing, Pipeline
+from dlviz.sim import Costs
+widget = BoardWidget(Drawing(Pipeline((0, 1), 2, Costs())))
+widget"""
+
+
+class Page:
+    """A board on an open page whose kernel is this process."""
+
+    def __init__(self, page, board):
+        self.page, self.board = page, board
+        self.root = page.locator(".dlv-board")
+        self.grid = page.locator(".dlv-boardgrid")
+        self.keys = page.keyboard
+
+    def control(self, name):
+        return self.root.get_by_label(name, exact=True).first
+
+    def press(self, *keys):
+        for key in keys:
+            self.keys.press(key)
+        self.settle()
+
+    def click(self, name):
+        self.control(name).click()
+        self.settle()
+
+    def settle(self):
+        self.page.wait_for_function("() => !globalThis.asked")
+
+    def focus(self):
+        self.root.get_by_role("application").focus()
+
+    def cells(self):
+        """What is drawn: {action: (rank, slot)}."""
+        found = self.grid.locator(".dlv-boardcell").evaluate_all(
+            "all => all.map(one => [one.dataset.action, one.dataset.rank, one.dataset.slot])"
+        )
+        return {action: (int(rank), int(slot)) for action, rank, slot in found}
+
+    def ghosts(self):
+        found = self.grid.locator(".dlv-boardghost")
+        return found.evaluate_all("all => all.map(one => one.dataset.action)")
+
+    def told(self):
+        return self.root.locator(".dlv-boardtold").inner_text()
+
+    def spoken(self):
+        return self.page.locator(".dlv > .dlv-spoken").inner_text()
+
+    def center(self, rank, slot):
+        """The middle of a slot, on the page."""
+        box = self.grid.bounding_box()
+        wide = self.page.evaluate(
+            "() => Number(document.querySelector('.dlv-boardcursor').getAttribute('width')) + 2"
+        )
+        return box["x"] + (slot + 0.5) * wide, box["y"] + 22 + rank * 50 + 25
+
+    def click_at(self, rank, slot):
+        self.page.mouse.click(*self.center(rank, slot))
+        self.settle()
+
+    def drag(self, start, end):
+        """From a (rank, slot), or a locator, to a (rank, slot) or a point off the grid."""
+        if isinstance(start, tuple):
+            x, y = self.center(*start)
+        else:
+            box = start.bounding_box()
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        self.page.mouse.move(x, y)
+        self.page.mouse.down()
+        far = self.center(*end) if isinstance(end, tuple) else end
+        self.page.mouse.move(*far, steps=6)
+        yield
+        self.page.mouse.up()
+        self.settle()
+
+    def drop(self, start, end):
+        for _ in self.drag(start, end):
+            pass
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a board; afterwards no error was logged and nothing fetched."""
+    pages, faults = [], []
+
+    def show(drawing, theme="light", live=True, **options):
+        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
+        pages.append(page)
+        page.on("request", lambda asked: faults.append(asked.url) if far(asked.url) else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        board = drawing if isinstance(drawing, Board) else Board(drawing)
+
+        def answer(text):
+            board.apply(text)
+            return json.dumps(board.state())
+
+        if live:
+            page.expose_function("ask", answer)
+        file = tmp_path / "board.html"
+        file.write_text(board_page.page_of(board, theme=theme, live=live))
+        page.goto(file.as_uri())
+        page.wait_for_selector(".dlv-boardcursor", state="attached")
+        return Page(page, board)
+
+    yield show
+    for page in pages:
+        page.close()
+    assert not faults
+
+
+def far(url):
+    return not url.startswith(("file:", "blob:"))
+
+
+def blank(ranks=2, microbatches=2, costs=None, **options):
+    return Drawing(Pipeline(loop(ranks), microbatches, costs or Costs(), **options))
+
+
+def placed(*cells):
+    from dlviz.schedules import parse
+
+    drawing = blank()
+    for action, rank, slot in cells:
+        drawing = drawing.place(parse(action), rank, slot)
+    return drawing
+
+
+def test_a_click_on_a_ghost_places_it_and_the_next_ghosts_show(opened):
+    shown = opened(blank())
+    assert shown.ghosts() == ["0F0"]
+    shown.click_at(0, 0)
+    assert shown.cells() == {"0F0": (0, 0)} and {*shown.ghosts()} == {"0F1", "1F0"}
+    shown.click_at(1, 1)
+    assert shown.cells() == {"0F0": (0, 0), "1F0": (1, 1)}
+    assert str(shown.board.drawing.placed[-1].action) == "1F0"
+
+
+def test_a_click_on_an_action_selects_it_and_a_click_beside_it_deletes_nothing(opened):
+    shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 1)))
+    shown.click_at(1, 1)
+    assert shown.grid.locator(".dlv-boardchosen").count() == 1
+    assert shown.page.evaluate("globalThis.heard") == {
+        "action": "1F0", "rank": 1, "slot": 1, "stage": 1, "kind": "F", "microbatch": 0,
+    }  # fmt: skip
+    assert shown.told().startswith("1F0: the forward of microbatch 0 through stage 1, on rank 1")
+    shown.click_at(1, 8)
+    assert shown.page.evaluate("globalThis.heard") is None
+    shown.press("Delete")
+    shown.page.mouse.dblclick(*shown.center(0, 0))
+    shown.page.mouse.click(*shown.center(0, 0), button="right")
+    assert len(shown.cells()) == 2
+
+
+def test_delete_removes_what_was_placed_last_not_what_was_selected_before(opened):
+    shown = opened(placed(("0F0", 0, 0)))
+    shown.click_at(0, 0)
+    shown.click_at(1, 1)
+    shown.press("Delete")
+    assert shown.cells() == {"0F0": (0, 0)}
+
+
+def test_an_action_is_dragged_to_another_slot_and_off_the_grid_it_is_removed(opened):
+    shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 4)))
+    for _ in shown.drag((1, 4), (1, 2)):
+        assert shown.told() == "1F0 to rank 1, slot 2."
+    assert shown.cells()["1F0"] == (1, 2)
+    shown.drop((1, 2), (0, 5))
+    assert shown.cells()["1F0"] == (0, 5)
+    assert "cannot run there: stage 1 is on rank 1" in shown.told()
+    box = shown.grid.bounding_box()
+    for _ in shown.drag((0, 5), (box["x"] + 300, box["y"] + box["height"] + 120)):
+        assert shown.told() == "Let go and 1F0 is removed."
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.click("undo")
+    assert shown.cells()["1F0"] == (0, 5)
+
+
+def test_a_wide_action_is_dragged_by_where_it_was_held(opened):
+    shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 1), ("1B0", 1, 2)))
+    shown.drop((1, 3), (1, 6))
+    assert shown.cells()["1B0"] == (1, 5)
+
+
+def test_a_ghost_and_a_button_of_the_palette_are_dragged_to_where_it_is_illegal(opened):
+    shown = opened(placed(("0F0", 0, 0)))
+    shown.drop((1, 1), (1, 0))
+    assert shown.cells()["1F0"] == (1, 0)
+    assert shown.grid.locator(".dlv-boardfault").count() == 1
+    assert shown.told() == (
+        "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is there from slot 1 on. Move it to slot "
+        "1, or 0F0 to an earlier one."
+    )
+    shown.click_at(0, 6)
+    shown.drop(shown.control("choose 0F1"), (0, 4))
+    assert shown.cells()["0F1"] == (0, 4)
+    shown.drop((1, 0), (1, 1))
+    assert shown.grid.locator(".dlv-boardfault").count() == 0
+
+
+def test_a_whole_schedule_is_drawn_with_the_keys_alone(opened):
+    shown = opened(blank())
+    shown.focus()
+    for _ in range(8):
+        shown.press("n", "Enter")
+    assert shown.board.drawing.complete and shown.board.drawing.faults == []
+    assert len(shown.cells()) == 8
+    assert shown.told().startswith("Complete and legal: ")
+
+
+def test_the_keys_move_choose_place_and_remove(opened):
+    shown = opened(blank(2, 3))
+    shown.focus()
+    shown.press("f", "Enter")
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.press("ArrowDown", "ArrowRight", "ArrowRight", "f", "Enter")
+    assert shown.cells()["1F0"] == (1, 2)
+    shown.press("ArrowRight", "b", "+", "+", "-", "Enter")
+    assert shown.cells()["1B1"] == (1, 3)
+    assert "needs 1F1 of rank 1, which is not drawn" in shown.told()
+    assert "needs 1F1" in shown.spoken()
+    shown.press("Delete")
+    assert "1B1" not in shown.cells()
+    shown.press("ArrowLeft", "m", "ArrowLeft", "Enter")
+    assert shown.cells()["1F0"] == (1, 1)
+    shown.press("m", "ArrowRight", "Escape", "ArrowLeft", "Backspace")
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.press("Home", "ArrowUp")
+    assert "rank 0, slot 0" in shown.spoken()
+    shown.press("End")
+    assert "rank 0, slot 1" in shown.spoken()
+    shown.press("N")
+    assert shown.spoken().startswith("rank 1, slot 1") or "slot 1" in shown.spoken()
+
+
+def test_keys_undo_redo_empty_check_show_and_advise(opened):
+    shown = opened(blank(2, 3))
+    shown.focus()
+    shown.press("n", "Enter", "n", "Enter")
+    shown.press("u")
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.press("r")
+    assert len(shown.cells()) == 2
+    shown.press("Control+z", "Control+Shift+Z", "Control+z")
+    assert len(shown.cells()) == 1
+    shown.press("e")
+    assert shown.cells() == {}
+    shown.press("u")
+    assert len(shown.cells()) == 1
+    assert shown.ghosts()
+    shown.press("g")
+    assert shown.ghosts() == []
+    shown.press("g", "k")
+    assert shown.told().startswith("1 drawn, no rule broken, 11 to go")
+    shown.press("h")
+    assert shown.told().startswith("A good move is ")
+    shown.press("Enter")
+    assert len(shown.cells()) == 2
+
+
+def test_split_backwards_have_keys_of_their_own(opened):
+    shown = opened(blank(1, 2, backward="split"))
+    shown.focus()
+    shown.press("f", "Enter", "ArrowRight", "i", "Enter", "ArrowRight", "w", "Enter")
+    assert shown.cells() == {"0F0": (0, 0), "0I0": (0, 1), "0W0": (0, 2)}
+    shown.press("b")
+    assert shown.told() == "Rank 0 has no B left to place."
+
+
+def test_tab_leaves_the_grid_and_no_key_is_taken_while_typing(opened):
+    shown = opened(placed(("0F0", 0, 0)))
+    shown.focus()
+    shown.press("Tab")
+    outside = "() => !document.activeElement.closest('.dlv-boardscroll')"
+    assert shown.page.evaluate(outside)
+    shown.focus()
+    shown.press("Shift+Tab")
+    assert shown.page.evaluate(outside)
+    shown.control("action to place, such as 2F0").click()
+    shown.keys.type("1F0")
+    assert len(shown.cells()) == 1
+    shown.press("Delete", "Backspace")
+    assert len(shown.cells()) == 1
+    reached = set()
+    shown.page.evaluate("() => document.activeElement.blur()")
+    for _ in range(60):
+        shown.keys.press("Tab")
+        name = shown.page.evaluate(
+            "() => document.activeElement.ariaLabel || document.activeElement.tagName"
+        )
+        if name in reached and name == "BODY":
+            break
+        reached.add(name)
+    for wanted in (
+        "empty the grid",
+        "backward",
+        "check what I did",
+        "save the grid as an SVG file",
+    ):
+        assert wanted in reached
+
+
+def test_every_button_has_its_effect(opened, tmp_path):
+    shown = opened(blank(2, 2))
+    shown.click("choose 0F0")
+    assert shown.control("choose 0F0").get_attribute("aria-pressed") == "true"
+    assert shown.grid.locator(".dlv-boardbrush").count() == 1
+    shown.click("place the action at the cursor")
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.click("undo")
+    assert shown.cells() == {}
+    shown.click("redo")
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.click_at(0, 0)
+    shown.click("move the action at the cursor")
+    shown.focus()
+    shown.press("ArrowRight", "ArrowRight")
+    shown.click("place the action at the cursor")
+    assert shown.cells() == {"0F0": (0, 2)}
+    shown.click("move every action to its earliest slot, in the same order")
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.click_at(0, 0)
+    shown.click("remove the action at the cursor")
+    assert shown.cells() == {}
+    shown.control("start from a known schedule").select_option("1f1b")
+    shown.settle()
+    assert len(shown.cells()) == 8 and "This is 1f1b" in shown.told()
+    shown.click("empty the grid")
+    assert shown.cells() == {}
+    shown.click("show what may come next")
+    assert shown.ghosts() == []
+    shown.click("show what may come next")
+    assert shown.ghosts() == ["0F0"]
+    shown.click("check what I did")
+    assert shown.told() == "Nothing is drawn yet; 0F0 may come next, on rank 0 from slot 0 on."
+    shown.click("name a good move and what another costs")
+    assert shown.told().startswith("A good move is 0F0 on rank 0 at slot 0")
+    shown.control("backward").select_option("split")
+    shown.settle()
+    assert shown.board.drawing.pipeline.backward == "split"
+    shown.control("microbatches a rank may hold at most").fill("2")
+    shown.press("Enter")
+    shown.keys.press("Tab")
+    shown.settle()
+    assert shown.board.drawing.pipeline.limit == 2
+    shown.click("offer a forward and a backward at the same time")
+    assert shown.board.drawing.pipeline.overlaps is True
+    shown.control("action to place, such as 2F0").fill("1F1")
+    shown.press("Enter")
+    assert "1F1" in shown.cells()
+
+
+def test_what_is_typed_and_is_no_action_is_told_and_nothing_is_placed(opened):
+    shown = opened(blank())
+    for text in ("frog", "9F0"):
+        shown.control("action to place, such as 2F0").fill(text)
+        shown.press("Enter")
+        assert shown.told().startswith(f"{text} is no action of this pipeline")
+    assert shown.cells() == {}
+    for text, value in (("0", "0"), ("few", "'few'"), ("1.5", "'1.5'")):
+        shown.control("microbatches a rank may hold at most").fill(text)
+        shown.keys.press("Tab")
+        shown.settle()
+        assert shown.told() == f"limit={value} has to be a whole number, 1 or more."
+
+
+def test_check_goes_to_the_first_fault_and_says_it(opened):
+    shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 0)))
+    shown.click("check what I did")
+    assert shown.told().startswith("1 of 2 actions breaks a rule. 1F0 (rank 1, slot 0) needs 0F0")
+    assert shown.grid.locator(".dlv-boardchosen").count() == 1
+
+
+def test_colour_is_by_microbatch_or_by_chunk(opened):
+    shown = opened(drawn(make("interleaved", 2, 4), Costs()))
+    fills = """all => new Set(all.filter(one => one.dataset.action.includes('F'))
+        .map(one => one.querySelector('rect').getAttribute('fill'))).size"""
+    cells = shown.grid.locator(".dlv-boardcell")
+    assert cells.evaluate_all(fills) == 4
+    shown.click("colour by chunk, not by microbatch")
+    assert cells.evaluate_all(fills) == 2
+
+
+def test_idle_time_says_its_cause_where_it_is_pointed_at(opened):
+    shown = opened(drawn(make("1f1b", 2, 4), Costs()))
+    causes = shown.grid.locator(".dlv-boardidle")
+    assert {*causes.evaluate_all("all => all.map(one => one.dataset.cause)")} == {
+        "waiting",
+        "choice",
+        "done",
+    }
+    shown.page.mouse.move(*shown.center(1, 0))
+    assert shown.told() == (
+        "Rank 1, slot 0: waiting for 0F0 of rank 0, which is there from slot 1 on."
+    )
+    shown.page.mouse.move(*shown.center(0, 2))
+    assert shown.told() == (
+        "Rank 0, slots 2 to 3: your choice: 0F2 or 0F3 could have run here."
+    ) or shown.told().startswith("Rank 0, slots 2 to 3: your choice")
+
+
+def test_csv_shows_the_order_and_is_drawn_again(opened):
+    shown = opened(blank(2, 2))
+    sheet = shown.control("the drawing as CSV")
+    assert not sheet.is_visible()
+    shown.click("the drawing as CSV, out and in")
+    sheet.fill("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    shown.click("draw what the CSV says")
+    assert len(shown.cells()) == 8 and "1f1b" in shown.told()
+    shown.click("empty the grid")
+    assert sheet.input_value().strip() == ""
+    sheet.fill("0F0,0F0\n1F0")
+    shown.click("draw what the CSV says")
+    assert "twice" in shown.told() and shown.cells() == {}
+    shown.click("the drawing as CSV, out and in")
+    assert not sheet.is_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_grid_is_saved_as_an_svg_that_stands_alone(opened, tmp_path, theme):
+    shown = opened(drawn(make("zb_h1", 3, 4), Costs()), theme=theme)
+    with shown.page.expect_download() as got:
+        shown.control("save the grid as an SVG file").click()
+    file = tmp_path / "saved.svg"
+    got.value.save_as(file)
+    text = file.read_text()
+    assert got.value.suggested_filename == "schedule.svg" and text.startswith("<svg")
+    assert text.count('class="dlv-boardcell') == 36 and text.count("rank ") >= 3
+    assert "var(" not in text and 'class="dlv-boardghost' not in text
+    used = {*re.findall(r"url\(#([\w-]+)\)", text)}
+    assert used <= {*re.findall(r'<pattern id="([\w-]+)"', text)} and used
+    page = shown.page.context.browser.new_page()
+    page.goto(file.as_uri())
+    assert page.evaluate("document.documentElement.getBoundingClientRect().height") > 100
+    page.close()
+
+
+HOLD = """() => { const ask = globalThis.ask; const go = new Promise(go => globalThis.go = go);
+    globalThis.ask = text => go.then(() => ask(text)); }"""
+
+
+def test_the_mouse_is_faster_than_the_kernel_and_all_of_it_is_drawn_at_once_and_done_later(opened):
+    shown = opened(placed(("0F0", 0, 0)))
+    shown.page.evaluate(HOLD)
+    shown.page.mouse.click(*shown.center(0, 1))
+    shown.page.mouse.click(*shown.center(1, 1))
+    shown.page.mouse.click(*shown.center(1, 1))
+    for _ in shown.drag((1, 1), (1, 5)):
+        break
+    shown.page.mouse.up()
+    expected = {"0F0": (0, 0), "0F1": (0, 1), "1F0": (1, 5)}
+    assert shown.cells() == expected and len(shown.board.drawing.placed) == 1
+    shown.page.evaluate("() => go()")
+    shown.settle()
+    assert shown.cells() == expected and len(shown.board.drawing.placed) == 3
+    assert shown.board.drawing.faults == []
+
+
+def test_keys_faster_than_the_kernel_wait_for_what_they_go_by(opened):
+    shown = opened(blank(2, 3))
+    shown.focus()
+    shown.page.evaluate(HOLD)
+    for key in ("n", "Enter", "n", "Enter", "n", "Enter", "u"):
+        shown.keys.press(key)
+    assert shown.cells() == {"0F0": (0, 0)} and shown.board.drawing.placed == ()
+    shown.page.evaluate("() => go()")
+    shown.settle()
+    assert len(shown.cells()) == 2 and shown.board.drawing.faults == []
+    assert shown.board.state()["redo"] == 1
+
+
+def test_on_a_saved_page_it_can_be_looked_at_and_says_why_not_more(opened):
+    shown = opened(drawn(make("1f1b", 2, 4), Costs()), live=False)
+    assert "drawing on needs a kernel" in shown.root.inner_text()
+    shown.page.mouse.move(*shown.center(1, 0))
+    assert "waiting for 0F0" in shown.told()
+    shown.click_at(0, 0)
+    assert shown.grid.locator(".dlv-boardchosen").count() == 1
+    shown.focus()
+    shown.press("Delete", "u", "e", "Enter", "n", "h")
+    shown.drop((0, 0), (0, 9))
+    assert shown.cells()["0F0"] == (0, 0) and len(shown.cells()) == 16
+    shown.click("check what I did")
+    assert shown.told().startswith("Complete and legal")
+    for name in ("undo", "empty the grid", "name a good move and what another costs"):
+        assert shown.control(name).is_disabled()
+
+
+def test_an_action_may_be_marked_from_outside(opened):
+    shown = opened(drawn(make("1f1b", 2, 4), Costs()))
+    shown.page.evaluate("() => board.choose({ stage: 1, kind: 'B', microbatch: 2 })")
+    assert shown.grid.locator("[data-action='1B2'] .dlv-boardchosen").count() == 1
+    shown.page.evaluate("() => board.choose(null)")
+    assert shown.grid.locator(".dlv-boardchosen").count() == 0
+
+
+@pytest.mark.parametrize("width", [360, 800, 1200])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_runs_over_the_edge_and_every_control_has_a_name(opened, width, theme):
+    drawing = drawn(make("interleaved_zb", 8, 16), Costs())
+    part = Drawing(drawing.pipeline, drawing.placed[:300]).place(*drawing.placed[-1])
+    shown = opened(part, theme=theme, viewport={"width": width, "height": 900})
+    assert shown.page.locator(".dlv").first.get_attribute("data-theme") == theme
+    assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    for control in shown.root.locator("button, select, input, textarea").all():
+        assert control.evaluate(
+            "it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent"
+        )
+    told = shown.root.locator(".dlv-boardtold").bounding_box()
+    frame = shown.root.locator(".dlv-boardframe").bounding_box()
+    assert frame["y"] <= told["y"] and told["y"] + told["height"] < frame["y"] + frame["height"]
+    shown.click("check what I did")
+    assert shown.root.locator(".dlv-boardtold").bounding_box() == told, "messages move nothing"
+
+
+def test_moving_by_key_scrolls_to_the_cursor(opened):
+    shown = opened(drawn(make("gpipe", 4, 16), Costs()), viewport={"width": 500, "height": 800})
+    shown.focus()
+    shown.press("End")
+    scroller = shown.root.locator(".dlv-boardscroll").bounding_box()
+    cursor = shown.grid.locator(".dlv-boardcursor").bounding_box()
+    assert scroller["x"] <= cursor["x"]
+    assert cursor["x"] + cursor["width"] <= scroller["x"] + scroller["width"]
+
+
+def test_the_largest_board_is_drawn_anew_in_a_few_pictures(opened):
+    """A move of the cursor on 768 actions; the fastest of ten, for other work may be going on."""
+    shown = opened(drawn(make("interleaved_zb", 8, 16), Costs()))
+    took = shown.page.evaluate(
+        """() => { const times = [];
+        for (let i = 0; i < 10; i++) { const start = performance.now();
+            board.choose(i % 2 ? null : { stage: 0, kind: 'F', microbatch: i });
+            document.body.getBoundingClientRect(); times.push(performance.now() - start); }
+        return Math.min(...times); }"""
+    )
+    assert shown.grid.locator(".dlv-boardcell").count() == 768 and took < 60, f"{took:.0f} ms"
+
+
+def test_in_jupyterlab_the_board_is_drawn_on_by_mouse_and_by_keys(browser, tmp_path):
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL.format(here=str(HERE)))])
+    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
+    with served(notebook, tmp_path) as address:
+        lab = Lab(browser, address, cells=1)
+        try:
+            lab.page.wait_for_selector(".dlv-boardcursor", state="attached")
+            shown = Page(lab.page, None)
+
+            def drawn_as(count):
+                lab.page.wait_for_function(
+                    """count => document.querySelectorAll('.dlv-boardcell').length === count
+                    && !document.querySelector('.dlv-boardcell[opacity]')""",
+                    arg=count,
+                )
+
+            shown.page.mouse.click(*shown.center(0, 0))
+            drawn_as(1)
+            shown.page.mouse.click(*shown.center(1, 1))
+            drawn_as(2)
+            shown.focus()
+            for count in range(3, 9):
+                lab.page.keyboard.press("n")
+                lab.page.keyboard.press("Enter")
+                drawn_as(count)
+            assert shown.told().startswith("Complete and legal")
+            lab.page.keyboard.press("u")
+            drawn_as(7)
+            lab.page.keyboard.press("r")
+            drawn_as(8)
+            for key in "dda":  # dd deletes a cell of the notebook, a adds one
+                lab.page.keyboard.press(key)
+            assert len(lab.cells()) == 1
+            shown.control("empty the grid").click()
+            drawn_as(0)
+            assert not lab.complaints and not lab.far()
+        finally:
+            lab.page.close()

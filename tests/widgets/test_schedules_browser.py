@@ -1,0 +1,350 @@
+"""The explorer of schedules in a real browser: a saved page, and all of it in JupyterLab."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from lab_server import Lab, served
+from nbformat import v4
+
+from dlviz import schedules
+from dlviz.widgets import ScheduleExplorer
+
+pytestmark = pytest.mark.slow
+
+PIXELS = """root => JSON.stringify([...root.querySelectorAll('.dlv-side canvas')].map(
+    canvas => canvas.width ? canvas.toDataURL() : ''))"""
+NUMBERS = "root => [...root.querySelectorAll('.dlv-chart table td')].map(cell => cell.textContent)"
+CELL = """import dlviz
+explorer = dlviz.widgets.ScheduleExplorer("1f1b", ranks=3, microbatches=4)
+explorer"""
+FIELDS = {
+    "forward: seconds of a forward": "2",
+    "backward: seconds of a whole backward; empty: I + W": "3",
+    "latency: seconds from rank to rank": "0.5",
+    "slow_stage: the number of a stage that is slower; empty: none": "1",
+    "slow: how many times as long the slow stage takes": "3",
+}
+SPLIT = {
+    "backward_input: seconds of the gradient of the input": "2",
+    "backward_weight: seconds of the gradient of the weights": "0.5",
+}
+
+
+class Page:
+    """The explorer on an open page."""
+
+    def __init__(self, page):
+        self.page, self.root = page, page.locator(".dlv").first
+
+    def control(self, name):
+        return self.root.get_by_label(name, exact=True).first
+
+    def picture(self):
+        self.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+        )
+        return self.root.evaluate(PIXELS)
+
+    def numbers(self):
+        return self.root.evaluate(NUMBERS)
+
+    def heading(self, place=0):
+        return self.root.locator(".dlv-sidename").nth(place).inner_text()
+
+    def chosen(self):
+        return self.root.get_attribute("data-chosen")
+
+    def details(self):
+        return self.root.locator(".dlv-chosenaction").inner_text()
+
+    def slide(self, name, value):
+        self.control(name).evaluate(
+            "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }",
+            str(value),
+        )
+
+    def enter(self, name, text):
+        field = self.control(name)
+        field.fill(text)
+        field.blur()
+
+    def at(self, time, rank, place=0):
+        """Where a moment of a rank lies on the page, by the state's own makespan."""
+        canvas = self.root.locator(".dlv-side canvas").nth(place)
+        box = canvas.bounding_box()
+        whole, ranks = (float(n) for n in re.findall(r"[\d.]+", self.shape(place))[:2])
+        width = box["width"] - 58
+        row = (box["height"] - 20) / ranks
+        return box["x"] + 58 + time / (whole * 1.002) * width, box["y"] + 20 + row * (rank + 0.3)
+
+    def shape(self, place):
+        heading = self.heading(place)
+        whole = re.search(r": ([\d.]+) s", heading)
+        ranks = re.search(r"(\d+) ranks?", heading)
+        assert whole and ranks, heading
+        return f"{whole[1]} {ranks[1]}"
+
+
+@pytest.fixture
+def saved(browser, tmp_path):
+    """Opens the saved page of an explorer; afterwards no error was logged, nothing fetched."""
+    pages, faults = [], []
+
+    def show(explorer, **options):
+        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
+        pages.append(page)
+        page.on("request", lambda asked: asked.url.startswith("file:") or faults.append(asked.url))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.goto(explorer.save_html(tmp_path / "explorer.html").as_uri())
+        page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
+        return Page(page)
+
+    yield show
+    for page in pages:
+        page.close()
+    assert not faults
+
+
+def test_a_saved_page_shows_the_present_state_and_says_what_needs_a_kernel(saved):
+    explorer = ScheduleExplorer("1f1b", 3, 4, beside="zb_h1")
+    explorer.microbatches = 5
+    shown = saved(explorer)
+    told = "21 s, bubble ratio 0.4 ((p−1)/m = 0.4), at most 3 in flight."
+    assert shown.heading() == f"1f1b, 3 ranks, 5 microbatches: {told}"
+    assert shown.heading(1).startswith("zb h1, 3 ranks, 5 microbatches: 17 s")
+    assert {"21 s", "17 s", "3 microbatches"} <= {*shown.numbers()}
+    for name in ("schedule", "ranks", "run it on real ranks"):
+        assert shown.control(name).is_disabled()
+    assert "This page has no kernel" in shown.root.inner_text()
+
+
+def test_on_a_saved_page_a_pointer_tells_actions_and_gaps_and_a_click_keeps_them(saved):
+    shown = saved(ScheduleExplorer("1f1b", 3, 4))
+    tip = shown.root.locator(".dlv-tip").first
+    shown.page.mouse.move(*shown.at(0.5, 0))
+    assert tip.inner_text().startswith("0F0\nforward of microbatch 0 through stage 0")
+    shown.page.mouse.move(*shown.at(5, 0))
+    assert "its next action 0B0 waits for 1B0 of rank 1, which ends at 7 s" in tip.inner_text()
+    shown.page.mouse.move(*shown.at(0.5, 2))
+    assert "it has not begun: its next action 2F0 waits for 1F0 of rank 1" in tip.inner_text()
+    shown.page.mouse.click(*shown.at(5, 0))
+    assert shown.chosen() == "idle" and "waits for 1B0" in shown.details()
+    shown.root.get_by_role("button", name="go to 1B0").click()
+    assert shown.chosen() == "1B0"
+    shown.page.mouse.move(*shown.at(17.5, 2))
+    assert "nothing left to do" in tip.inner_text()
+
+
+def test_the_critical_path_is_drawn_named_and_can_be_put_away(saved):
+    shown = saved(ScheduleExplorer("1f1b", 3, 4))
+    with_path = shown.picture()
+    shown.page.mouse.click(*shown.at(0.5, 0))
+    assert "on the critical path" in shown.details()
+    shown.page.keyboard.press("Escape")
+    shown.page.mouse.move(2, 2)
+    assert shown.picture() == with_path
+    shown.page.keyboard.press("c")
+    assert shown.picture() != with_path
+    shown.control("show the critical path (c)").click()
+    assert shown.control("show the critical path (c)").get_attribute("aria-pressed") == "true"
+
+
+def test_keys_alone_walk_zoom_and_leave_tab_to_the_page(saved):
+    shown = saved(ScheduleExplorer("1f1b", 3, 4, beside="gpipe"))
+    shown.root.focus()
+    walked = []
+    for key in ["ArrowRight", "ArrowRight", "ArrowDown", "]", "[", "[", "o"]:
+        shown.page.keyboard.press(key)
+        walked.append(shown.chosen())
+    assert walked == ["0F0", "0F1", "1F0", "2F0", "1F0", "0F0", "0F0"]
+    whole = shown.picture()
+    shown.page.keyboard.press("w")
+    zoomed = shown.picture()
+    assert zoomed != whole
+    shown.page.keyboard.press("d")
+    assert shown.picture() != zoomed
+    shown.page.keyboard.press("0")
+    assert shown.picture() == whole
+    shown.page.keyboard.press("t")
+    assert shown.root.locator("caption", has_text="actions of 1f1b").is_visible()
+    shown.page.keyboard.press("?")
+    assert shown.root.get_by_role("dialog").first.is_visible()
+    shown.page.keyboard.press("Escape")
+    shown.root.focus()
+    shown.page.keyboard.press("Tab")
+    assert shown.page.evaluate("document.activeElement !== document.querySelector('.dlv')")
+
+
+def test_the_table_lists_every_action_with_its_times_and_selects_it(saved):
+    shown = saved(ScheduleExplorer("gpipe", 2, 2))
+    shown.control("show a table of all actions (t)").click()
+    table = shown.root.locator("table", has=shown.page.locator("caption", has_text="8 actions"))
+    rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+    assert rows[0] == ["0F0", "0", "0 ms", "1 s", ""] and len(rows) == 8
+    assert rows[2] == ["0B0", "0", "5 s", "7 s", "1B0"]
+    table.get_by_role("button", name="1B1").click()
+    assert shown.chosen() == "1B1"
+
+
+def test_the_csv_of_what_is_shown_can_be_copied(saved):
+    shown = saved(ScheduleExplorer("zb_h1", 2, 3))
+    shown.control("share the schedule as CSV").click()
+    text = shown.control("the schedule as CSV").input_value()
+    assert text == schedules.make("zb_h1", 2, 3).to_csv()
+
+
+@pytest.mark.parametrize("width", [360, 800, 1200])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, theme):
+    explorer = ScheduleExplorer(
+        "drawn", csv=schedules.make("interleaved", 4, 4).to_csv(), beside="dualpipev", theme=theme
+    )
+    shown = saved(explorer, viewport={"width": width, "height": 900})
+    assert shown.root.get_attribute("data-theme") == theme
+    assert "A rank with v chunks spends 1/v" in shown.root.inner_text()
+    for name in ("share the schedule as CSV", "show a table of all actions (t)"):
+        shown.control(name).click()
+    assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    for control in shown.root.locator("button, select, input, textarea").all():
+        assert control.evaluate(
+            "it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent"
+        )
+    for picture in shown.root.locator("[role=img]").all():
+        if picture.is_visible():
+            assert picture.get_attribute("aria-label")
+
+
+@pytest.fixture(scope="module")
+def lab(browser, tmp_path_factory):
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL)])
+    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
+    with served(notebook, tmp_path_factory.mktemp("lab")) as address:
+        lab = Lab(browser, address, cells=1)
+        lab.page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
+        yield lab
+        lab.page.close()
+    assert lab.complaints == [] and lab.far() == []
+
+
+def settled(shown):
+    """Waits until the kernel has answered all that was asked."""
+    shown.page.wait_for_function("() => document.querySelector('.dlv').dataset.asking === 'false'")
+
+
+def test_in_jupyterlab_every_control_changes_the_picture(lab):
+    shown = Page(lab.page)
+    changes = {
+        **{name: lambda n=name, v=value: shown.enter(n, v) for name, value in FIELDS.items()},
+        "schedule": lambda: shown.control("schedule").select_option("interleaved"),
+        "chunks": lambda: shown.slide("chunks", 3),
+        "ranks": lambda: shown.slide("ranks", 4),
+        "ranks, as a number": lambda: shown.enter("ranks, as a number", "3"),
+        "microbatches": lambda: shown.slide("microbatches", 6),
+        "beside": lambda: shown.control("schedule beside it").select_option("zb_h1"),
+        **{name: lambda n=name, v=value: shown.enter(n, v) for name, value in SPLIT.items()},
+    }
+    for name, change in changes.items():
+        before, numbers = shown.picture(), shown.numbers()
+        change()
+        lab.page.wait_for_function(
+            f"([before]) => ({PIXELS})(document.querySelector('.dlv')) !== before", arg=[before]
+        )
+        settled(shown)
+        assert shown.numbers() != numbers, name
+    shown.control("schedule beside it").select_option("")
+    settled(shown)
+    shown.control("microbatches").focus()
+    lab.page.keyboard.press("ArrowRight")
+    lab.page.keyboard.press("ArrowUp")
+    settled(shown)
+    assert shown.control("microbatches").input_value() == "8"
+    assert "8 microbatches" in shown.heading()
+
+
+def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
+    shown = Page(lab.page)
+    shown.enter("ranks, as a number", "2")
+    settled(shown)
+    trouble, before = shown.root.locator(".dlv-trouble").first, shown.picture()
+    for text, law in (("0", "ranks=0 has to be"), ("-3", "ranks=-3"), ("2.5", "ranks=2.5"),
+                      ("many", "ranks='many' has to be a whole number, 1 to 16.")):  # fmt: skip
+        shown.enter("ranks, as a number", text)
+        lab.page.wait_for_function(
+            "law => document.querySelector('.dlv-trouble').textContent.includes(law)", arg=law
+        )
+        assert shown.picture() == before
+    assert shown.control("run it on real ranks").is_disabled()
+    shown.enter("ranks, as a number", "2")
+    settled(shown)
+    assert trouble.inner_text() == ""
+
+    shown.control("share the schedule as CSV").click()
+    shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1B0,1F0")
+    shown.control("use this CSV").click()
+    lab.page.wait_for_function("() => document.querySelectorAll('.dlv-trouble')[0].textContent")
+    assert "rank 0 stops before its action 1" in trouble.inner_text()
+    shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1F0,1B0")
+    shown.control("use this CSV").click()
+    settled(shown)
+    assert shown.heading().startswith("your own drawing, 2 ranks, 1 microbatch:")
+    shown.control("share the schedule as CSV").click()
+
+
+def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_their_way(lab):
+    shown = Page(lab.page)
+    shown.control("schedule").select_option("gpipe")
+    for value in (5, 4, 3):
+        shown.slide("microbatches", value)
+    shown.slide("ranks", 2)
+    shown.control("run it on real ranks").click()
+    lab.page.wait_for_function(
+        "() => /Measured|did not/.test(document.querySelector('.dlv-result').textContent)"
+    )
+    result = shown.root.locator(".dlv-result").inner_text()
+    assert "gradients equal one process's" in result, result
+    assert shown.heading().startswith("gpipe, 2 ranks, 3 microbatches")
+    assert "measured" in shown.root.locator(".dlv-chart thead").inner_text()
+    assert shown.root.locator(".dlv-bubble .dlv-measured").count() == 1
+    before = shown.picture()
+    shown.page.mouse.click(*shown.at(0.3, 0))
+    assert re.search(r"measured: .* than predicted", shown.details())
+    shown.slide("microbatches", 4)
+    settled(shown)
+    assert shown.root.locator(".dlv-result").inner_text() == "" and shown.picture() != before
+
+
+def test_in_jupyterlab_a_schedule_drawn_by_mouse_and_by_keys_is_run(lab):
+    shown = Page(lab.page)
+    for name, value in (("ranks", 2), ("microbatches", 1)):
+        shown.slide(name, value)
+    settled(shown)
+    shown.root.get_by_role("button", name="Draw your own").click()
+    lab.page.wait_for_selector(".dlv-boardscroll")
+    settled(shown)
+    verdict = shown.root.locator(".dlv-boardtold")
+    shown.root.get_by_role("button", name="empty the grid").click()
+    lab.page.wait_for_function(
+        "() => document.querySelector('.dlv-boardtold').textContent.includes('Nothing is drawn')"
+    )
+    shown.root.locator(".dlv-boardchips button", has_text="0F0").click()
+    shown.root.get_by_role("button", name="place the action at the cursor").click()
+    lab.page.wait_for_function(
+        "() => document.querySelector('.dlv-sidename').textContent.includes('your own drawing')"
+    )
+    for _ in range(9):
+        shown.root.locator(".dlv-boardscroll").focus()
+        lab.page.keyboard.press("n")
+        lab.page.keyboard.press("Enter")
+        lab.page.wait_for_timeout(150)
+        if "Complete" in verdict.inner_text():
+            break
+    assert "Complete and legal" in verdict.inner_text()
+    shown.control("run it on real ranks").click()
+    lab.page.wait_for_function(
+        "() => /Measured|did not/.test(document.querySelector('.dlv-result').textContent)"
+    )
+    result = shown.root.locator(".dlv-result").inner_text()
+    assert "loss" in result and "gradients equal one process's" in result, result

@@ -1,0 +1,272 @@
+"""The geometry of the explorer of schedules, in Node: a state in, positions out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from node import run
+
+from dlviz import schedules
+from dlviz.widgets import ScheduleExplorer
+
+VIEW = {"from": 0, "width": 1000, "path": True}
+
+
+def sides(*args, **options):
+    return json.loads(ScheduleExplorer(*args, **options).state)["sides"]
+
+
+def drawn(side, ran=None, **view):
+    """The draw list, with bars in rows of (x, y, width, height, name)."""
+    code = """const side = m.readSide(v[0]);
+        const list = m.drawList(side, v[1], v[2]);
+        const rows = (bars) => Array.from({length: bars.length / 5}, (_, i) =>
+            [...bars.slice(5 * i, 5 * i + 4), m.nameOf(side, bars[5 * i + 4])]);
+        return {...list, bars: rows(list.bars), measured: rows(list.measured),
+            holes: list.holes.map((box) => ({...box, hole: side.holes[box.hole]}))};"""
+    return run("schedules_list.js", code, side, {**VIEW, "to": side["makespan"], **view}, ran)
+
+
+@pytest.mark.parametrize("name", schedules.NAMES)
+def test_bars_and_gaps_of_a_rank_fill_its_row_and_none_overlap(name):
+    (side,) = sides(name, 3, 6)
+    found = drawn(side)
+    for rank in range(3):
+        top = rank * found["rows"]["row"]
+        within = [
+            (x, x + width, height)
+            for x, y, width, height, *_ in found["bars"]
+            if top <= y < top + found["rows"]["bar"]
+        ]
+        gaps = [
+            (box["x"], box["x"] + box["width"], box["height"])
+            for box in found["holes"]
+            if box["y"] == top
+        ]
+        whole = found["rows"]["bar"]
+        covered = sum((b - a) * height / whole for a, b, height in within + gaps)
+        assert covered == pytest.approx(1000, abs=0.5)
+        edges = sorted({(a, b) for a, b, _ in within + gaps})
+        for (_, before), (after, _) in zip(edges, edges[1:], strict=False):
+            assert after == pytest.approx(before, abs=0.01)
+
+
+def test_a_bar_lies_at_its_time_and_bears_its_microbatch():
+    (side,) = sides("gpipe", 2, 3)
+    found = drawn(side)
+    by_name = {name: (x, y, width) for x, y, width, _, name in found["bars"]}
+    step = 1000 / side["makespan"]
+    assert by_name["0F1"][0] == pytest.approx(step)
+    assert by_name["1F1"][0] == pytest.approx(2 * step)
+    assert by_name["1F1"][1] == found["rows"]["row"]
+    assert by_name["0B0"][2] == pytest.approx(2 * step)
+    assert [label["text"] for label in found["labels"][:6]] == ["0", "1", "2", "0", "1", "2"]
+
+
+def test_where_the_longest_number_has_no_room_no_number_is_shown():
+    (side,) = sides("1f1b", 4, 64)
+    assert drawn(side, width=300)["labels"] == []
+    assert len(drawn(side, width=30_000)["labels"]) == 512
+    roomy = drawn(side, width=2010)  # a forward has 10 pixels, a backward 20
+    assert len(roomy["labels"]) == 256
+
+
+def test_halves_of_an_overlap_share_the_height_of_a_bar():
+    (side,) = sides("dualpipev", 2, 6)
+    found = drawn(side)
+    heights = {height for *_, height, _ in found["bars"]}
+    assert heights == {found["rows"]["bar"], found["rows"]["bar"] / 2}
+    names = {name: y for _, y, *_, name in found["bars"]}
+    assert names["3B1"] - names["0F3"] == found["rows"]["bar"] / 2
+
+
+def test_zoomed_in_only_what_is_in_view_is_drawn():
+    (side,) = sides("gpipe", 2, 8)
+    found = drawn(side, **{"from": 4.0, "to": 6.0})
+    assert {name for *_, name in found["bars"] if name[0] == "0"} >= {"0F4", "0F5"}
+    assert all(x + width >= -1 and x <= 1001 for x, _, width, *_ in found["bars"])
+    assert len(found["bars"]) < 10
+
+
+def test_measured_bars_lie_below_the_predicted_ones():
+    (side,) = sides("1f1b", 2, 2)
+    count = len(side["kind"])
+    ran = {"start": [0.5] * count, "length": [1.0] * (count - 1) + [None]}
+    ran["start"][-1] = None
+    found = drawn(side, ran)
+    assert len(found["measured"]) == count - 1
+    step = 1000 / side["makespan"]
+    tops = {name: y for _, y, *_, name in found["bars"]}
+    for x, y, width, height, name in found["measured"]:
+        assert x == pytest.approx(step / 2) and width == pytest.approx(step)
+        assert tops[name] + found["rows"]["bar"] < y
+        assert y + height <= tops[name] + found["rows"]["row"]
+
+
+def test_the_critical_path_goes_from_the_first_start_to_the_last_end():
+    (side,) = sides("1f1b", 3, 4)
+    corners = drawn(side)["path"]
+    assert corners[0][0] == 0 and corners[-1][0] == pytest.approx(1000)
+    assert len(corners) == 2 * len(side["path"])
+    assert drawn(side, path=False)["path"] == []
+
+
+def test_a_gap_says_which_action_it_waits_for():
+    (side,) = sides("1f1b", 2, 2)
+    code = """const side = m.readSide(v[0]);
+        return side.holes.map((hole) => {
+            const found = m.awaited(side, hole);
+            return [hole.rank, hole.from, hole.to, found && m.nameOf(side, found.action),
+                found && m.nameOf(side, found.source)];
+        });"""
+    found = run("schedules_list.js", code, side)
+    assert found == [
+        [0, 2, 4, "0B0", "1B0"],
+        [0, 6, 7, "0B1", "1B1"],
+        [1, 0, 1, "1F0", "0F0"],
+        [1, 7, 9, None, None],
+    ]
+
+
+def test_a_gap_before_an_overlap_waits_for_what_comes_last():
+    (side,) = sides("dualpipev", 4, 8, latency=0.5, slow_stage=2)
+    code = """const side = m.readSide(v[0]);
+        return side.holes.filter(({ next }) => next >= 0).map((hole) => {
+            const { source } = m.awaited(side, hole);
+            return [hole.to, side.end[source], side.rank[source] === hole.rank];
+        });"""
+    found = run("schedules_list.js", code, side)
+    assert len(found) > 3
+    for until, ended, same_rank in found:
+        assert until == pytest.approx(ended + (0 if same_rank else 0.5))
+
+
+@pytest.mark.parametrize(("ends", "latency", "last"), [([5, 7], 0, 3), ([7, 5], 0, 2),
+                                                       ([5, 6], 2, 2)])  # fmt: skip
+def test_of_an_overlap_the_half_counts_whose_input_comes_last(ends, latency, last):
+    """Span 2 receives from another rank's span 0, span 3, its other half, from its own rank's 1."""
+    side = {"half": [0, 0, 1, 2], "source": [-1, -1, 0, 1], "end": [*ends, 9, 9],
+            "rank": [1, 0, 0, 0], "latency": latency}  # fmt: skip
+    found = run("schedules_list.js", "return m.awaited(v[0], { next: 2 });", side)
+    assert found == {"action": last, "source": last - 2}
+
+
+def test_a_point_is_told_what_lies_there():
+    (side,) = sides("1f1b", 2, 2)
+    code = """const side = m.readSide(v[0]);
+        const list = m.drawList(side, v[1]);
+        return v[2].map(([x, y]) => {
+            const found = m.hit(list, x, y) ?? {};
+            if (found.span != null) return m.nameOf(side, found.span);
+            return found.hole != null ? side.holes[found.hole].from : null;
+        });"""
+    step = 1000 / 9
+    points = [[0.5 * step, 3], [1.5 * step, 3], [3 * step, 3], [1.5 * step, 35], [5, 500]]
+    found = run("schedules_list.js", code, side, {**VIEW, "to": 9}, points)
+    assert found == ["0F0", "0F1", 2, "1F0", None]
+
+
+def test_keys_walk_along_a_rank_and_from_rank_to_rank():
+    (side,) = sides("1f1b", 3, 4)
+    code = """const side = m.readSide(v[0]);
+        return v[1].map(([name, along, by]) =>
+            m.nameOf(side, m.neighbour(side, m.spanOf(side, name), along, by)));"""
+    steps = [["0F0", 1, 0], ["0F1", -1, 0], ["0F0", -1, 0], ["0F2", 0, 1], ["2F0", 0, 1],
+             ["0B3", 1, 0], ["1F0", 0, -1]]  # fmt: skip
+    found = run("schedules_list.js", code, side, steps)
+    assert found == ["0F1", "0F0", "0F0", "1F1", "2F0", "0B3", "0F1"]
+
+
+def test_activations_in_flight_are_counted_in_whole_microbatches():
+    """So that a rank of two chunks compares with a rank of one."""
+    both = sides("interleaved", 2, 4, beside="gpipe")
+    code = """const strips = m.stripsOf(v[0].map(m.readSide), 500, 30);
+        return [strips.most, strips.sides.map((side) => side.map(({ peak }) => peak)),
+            strips.sides.map((side) => side.map(({ corners, base }) => [
+                Math.min(...corners.map(([, y]) => y)) - base, corners.at(-1)[1] - base]))];"""
+    most, peaks, heights = run("schedules_list.js", code, both)
+    assert peaks == [[peak / 2 for peak in both[0]["peak"]], both[1]["peak"]]
+    assert most == max(map(max, peaks)) == 4
+    for own, told in zip(heights, peaks, strict=True):
+        for (highest, last), peak in zip(own, told, strict=True):
+            assert highest == pytest.approx(-24 * peak / most)
+            assert last == 0
+
+
+def test_the_chart_places_what_was_simulated_on_its_formula():
+    explorer = ScheduleExplorer("1f1b", 4, 6)
+    code = "return m.chartOf(v[0], [{ m: 6, value: v[1] }], 400, 250);"
+    share = json.loads(explorer.state)["sides"][0]["fraction"]
+    chart = run("schedules_list.js", code, json.loads(explorer.calm), share)
+    (line,) = chart["lines"]
+    assert len(line["simulated"]) == len(line["formula"]) == 9
+    for one, other in zip(line["simulated"], line["formula"], strict=True):
+        assert one == pytest.approx(other)
+    assert chart["points"][0]["at"] in [pytest.approx(at) for at in line["simulated"]]
+    box = chart["box"]
+    for x, y in line["simulated"]:
+        assert box["left"] <= x <= box["right"] and box["top"] <= y <= box["bottom"]
+
+
+ASKED = """
+    const sent = [];
+    const traits = { a: 1, b: 1, runs: 0 };
+    const kernel = { answer: 0, error: "" };
+    const model = { get: (name) => traits[name], set: (name, value) => { traits[name] = value; },
+        save_changes: () => sent.push({ ...traits }) };
+    const failed = () => kernel.error !== "";
+    const queue = m.asking(model, { answer: () => kernel.answer, failed });
+    const answer = (error = "") => {
+        kernel.answer += 1;
+        kernel.error = error;
+        return queue.answered();
+    };
+"""
+
+
+def test_changes_are_asked_for_one_at_a_time_and_the_newest_next():
+    code = (
+        ASKED
+        + """
+    queue.change("a", 2); queue.change("a", 3); queue.change("b", 5); queue.change("a", 4);
+    const first = sent.length; answer(); const second = sent.length; answer();
+    return [first, second, sent, queue.settled()];"""
+    )
+    first, second, sent, settled = run("asking.js", code)
+    assert (first, second) == (1, 2) and settled
+    assert [(one["a"], one["b"]) for one in sent] == [(2, 1), (4, 5)]
+
+
+def test_a_run_waits_for_every_change_before_it():
+    code = (
+        ASKED
+        + """
+    queue.change("a", 2); queue.change("b", 3); queue.run(); queue.change("a", 4);
+    const told = [traits.runs]; answer(); told.push(traits.runs); answer(); told.push(traits.runs);
+    return [told, sent.at(-1), queue.settled(), answer(), queue.settled()];"""
+    )
+    told, last, *rest = run("asking.js", code)
+    assert told == [0, 0, 1] and (last["a"], last["b"]) == (4, 3)
+    assert rest == [False, True, True]
+
+
+def test_a_run_behind_a_refused_change_is_dropped():
+    code = (
+        ASKED
+        + """
+    queue.change("a", -1); queue.run();
+    return [answer("no"), traits.runs, queue.settled()];"""
+    )
+    assert run("asking.js", code) == [False, 0, True]
+
+
+def test_what_comes_in_between_is_no_answer():
+    """A gesture on the board changes the state and answers no control."""
+    code = (
+        ASKED
+        + """
+    queue.change("a", 2); queue.run(); queue.answered();
+    return [sent.length, traits.runs];"""
+    )
+    assert run("asking.js", code) == [1, 0]
