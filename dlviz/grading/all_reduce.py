@@ -176,7 +176,8 @@ def check_no_hang(
         if tried.faults:
             raise CheckFailed(
                 f"on {n} ranks, {tried.faults[0]}",
-                "a tensor that is on its way is left alone until its request's wait() has returned",
+                "wait() is called on every request, and until it has returned the tensor that is "
+                "on its way is left alone",
                 "isend and irecv return at once, the message takes its time. What may not happen "
                 "to the tensor meanwhile, and what tells you that the message is through?",
             )
@@ -254,7 +255,10 @@ def _why_not_scattered(tried: Attempt) -> str:
     if tried.replaced():
         return REPLACED
     if untouched and not len(tried.trace.messages):
-        return "nothing was sent. What does rank 0 do in the first step, and what rank 1?"
+        return (
+            "nothing was sent. What does rank 0 do in the first step, and what rank 1? If you have "
+            f"a loop: how often does it run on {n} ranks?"
+        )
     if untouched:
         return "messages arrive, but no cell has changed: what becomes of what arrives?"
     if whole.any() and not whole.any(axis=1).all():
@@ -265,8 +269,8 @@ def _why_not_scattered(tried: Attempt) -> str:
         )
     if (counts < 0).any():
         return (
-            "cells hold what is no sum of their own values: a chunk was added to another one. "
-            "Which chunk arrives, and which one is it added to?"
+            "some cells hold what no sum of the ranks' numbers for them can be: a chunk was added "
+            "to another one. Which chunk arrives, and which one is it added to?"
         )
     if (counts > 1).any():
         return (
@@ -289,8 +293,9 @@ def _why_not_gathered(tried: Attempt, rank: int) -> str:
         return "a chunk that arrives in all_gather is whole already: is it added or copied?"
     if (counts < 0).any():
         return (
-            "cells hold what is no sum of their own values. Sender and receiver of a message mean "
-            "the same chunk, and a chunk that arrives is whole already."
+            "some cells hold what no sum of the ranks' numbers for them can be. Sender and "
+            "receiver of a message have to mean the same chunk, and a chunk that arrives is whole "
+            "already."
         )
     return (
         "whole chunks have not come to all ranks. How many steps does one need, and what does a "

@@ -85,7 +85,7 @@ def attempt(
     except RunError as error:
         raise CheckFailed(
             f"on {n} ranks with {cells} cells, {ended_by(error)}",
-            "every rank returns from both functions",
+            f"every rank returns from {' and '.join(each.__name__ for each in functions)}",
             _hint(error),
         ) from None
     held, listed, faults = zip(*run.results, strict=True)
@@ -138,14 +138,15 @@ def _watched(comm: Comm, functions: Sequence[Function], starts: list[list[float]
     comm.watch(tensor, "chunks")
     chunks = list(tensor.tensor_split(comm.size))
     for function in functions:
-        with comm.span("phase", function.__name__):
+        # not whole: inside runs the student's code, whose own lines are recorded
+        with comm.recorder.open("phase", function.__name__, {}, whole=False):
             function(comm, chunks)
 
 
 def _contributors(counts: np.ndarray) -> str:
     """Whose contributions a chunk's cells hold, in words. Counts: (cells, ranks)."""
     if (counts < 0).any():
-        return "no sum of its own values"
+        return "no sum of contributions"
     if (counts != counts[0]).any():
         return "other ranks in each cell"
     held = [f"{rank}" + (f" ×{n}" if n > 1 else "") for rank, n in enumerate(counts[0]) if n]
@@ -187,5 +188,6 @@ def _hint(error: RunError) -> str:
     }
     return next(
         (hint for sign, hint in known.items() if sign in text.partition("\n\n")[0]),
-        "run the cell that shows your program again, with the number of ranks that failed here.",
+        "start from the line at which it stopped. To watch it get there, call rehearse with that "
+        "number of ranks in a cell of your own.",
     )

@@ -19,7 +19,7 @@ from dlviz.trace.recorder import is_inside
 
 WIDTH = 88  # columns of what a notebook shows
 PACKAGE = str(Path(__file__).parents[1])
-NOT_WRITTEN = "this function is still to be written: take its raise away."
+NOT_WRITTEN = "this function is still to be written, in place of its raise."
 
 
 class CheckFailed(AssertionError):
@@ -53,7 +53,7 @@ def ended_by(error: RunError) -> str:
     first = str(error).partition("\n\n")[0]
     if isinstance(error, DeadlockError | RunTimeout):
         return first
-    return f"{first.splitlines()[0]}{_in_traceback(error.traceback or '')}"
+    return f"{first.splitlines()[0].rstrip('.')}{_in_traceback(error.traceback or '')}"
 
 
 def _in_traceback(traceback: str) -> str:

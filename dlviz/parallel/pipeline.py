@@ -58,12 +58,13 @@ def train_step(
 ) -> float:
     """Run one step of `schedule`; every rank calls it. Returns the mean loss, on every rank.
 
-    `stages` are all stages of the model, each of which takes a tensor and gives one; a rank uses
-    those that live on it, on its device. `inputs` (B, ...) and `targets` (B, ...) are the whole
-    batch, which is cut into equal microbatches; `loss(output, target)` is the mean over one. The
-    gradients are added to the `.grad` of the parameters of a rank's stages; a parameter that stages
-    of several ranks share gets the sum on each. `optimizer`, of the parameters of a rank's stages,
-    is used by schedules that do not flush, and by them alone.
+    `stages` are all stages of the model, each of which takes a tensor and gives one, whose shape
+    follows from the input's; a rank uses those that live on it, on its device. `inputs` (B, ...)
+    and `targets` (B, ...) are the whole batch, which is cut into equal microbatches;
+    `loss(output, target)` is the mean over one. The gradients are added to the `.grad` of the
+    parameters of a rank's stages; a parameter that stages of several ranks share gets the sum on
+    each. `optimizer`, of the parameters of a rank's stages, is used by schedules that do not flush,
+    and by them alone.
 
     On a paced run an action takes what `costs` say (a message takes what the machine says), by
     default the machine's step for each forward. Raises ValueError where schedule, stages and batch
@@ -123,6 +124,7 @@ def infer(
 
     def forward(action: Action, x: torch.Tensor | None) -> torch.Tensor | None:
         output = stages[action.stage](x)
+        _check_output(action.stage, output)
         if action.stage < len(stages) - 1:
             return output
         outputs[action.microbatch] = output
@@ -152,7 +154,7 @@ def _work_through(
     costs: Costs | None = None,
 ) -> None:
     """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
-    if row[0].halves[0].stage == 0:  # this rank waits for nobody
+    if row and row[0].halves[0].stage == 0:  # this rank waits for nobody
         comm.begin()
     for action in row:
         received = [borders.receive(half) for half in action.halves]
@@ -230,6 +232,7 @@ class _Training:
         kept = Kept(module) if fact.output is None else nullcontext()
         with kept:
             visit = Visit(module, x, stage > 0, at in self.split, weights)
+            _check_output(stage, visit.output)
             if stage == len(self.stages) - 1:
                 visit.root = self.loss(visit.output, self.targets[microbatch])
                 if visit.root.numel() != 1:
@@ -337,6 +340,14 @@ def _facts(
         for stage, rank in enumerate(schedule.stage_rank)
         if rank == comm.rank
     }
+
+
+def _check_output(stage: int, output: object) -> None:
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(
+            f"stage {stage} gave a {type(output).__name__}: a stage takes one tensor and gives "
+            "one, so pack several into one with torch.cat."
+        )
 
 
 def _no_update(schedule: Schedule, tied: int) -> str:

@@ -244,7 +244,7 @@ def winners(crossed: list[tuple[float, str, str]], lines: Mapping[str, np.ndarra
     if not lines:
         return []
     first = crossed[0][1] if crossed else [*lines][cheapest(np.array([*lines.values()]))[0]]
-    parts = [f"from {size_of(size)} on {after}" for size, _, after in crossed]
+    parts = [f"then {after} from {size_of(size)}" for size, _, after in crossed]
     return [", ".join([f"cheapest: {first}", *parts])]
 
 

@@ -220,6 +220,9 @@ class Scene:
                 if self.trace.messages.offset[row] < 0:
                     found[row] = frame.snapshots
                 elif sent is not None and before is not None and after is not None:
+                    largest = self.trace.messages.op[row] == "max"
+                    if largest and _same(before, np.maximum(before, sent)):
+                        continue  # all that was there was the larger
                     if sent.any() and _same(before, after) and not _same(before, sent):
                         found[row] = frame.snapshots
         return found

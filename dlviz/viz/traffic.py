@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 NUMBERED = 16  # ranks: of more no cell has room for a number
+NARROW = 6  # ranks: of more a number and its unit stand on two lines
 SCALES = {  # from few bytes to many
     "light": ("#E3F1FB", palette.SKY, palette.BLUE, "#00395A"),
     "dark": ("#0B3552", palette.BLUE, palette.SKY, "#DDF0FC"),
@@ -44,8 +45,11 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
     most = int(sent.max(initial=0))
     names = [str(rank) for rank in ranks]
     outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
-    ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
     numbered = len(ranks) <= NUMBERED
+    narrow = len(ranks) > NARROW
+    ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
+    if narrow:
+        ins = [name.replace(" ", "<br>") for name in ins]
     figure = go.Figure(
         go.Heatmap(
             z=np.where(count > 0, sent, np.nan),
@@ -70,7 +74,7 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
         )
     )
     for i, j in np.argwhere(count > 0).tolist() if numbered else ():
-        words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if len(ranks) > 6 else " ")
+        words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if narrow else " ")
         ink = INKS[theme][int(sent[i, j] > STRONG * most)]
         font = {"color": ink, "size": 12 if len(ranks) <= 8 else 9}
         figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font)
@@ -82,7 +86,7 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
     lines = [text.subtitle(trace, clock_of(trace, None)), *_sentences(trace, sent, count)]
     heading = text.heading(title or "Who sent how much to whom", "<br>".join(lines))
     side = min(max(len(ranks) * 62, 220), 620)
-    top = heading["margin"]["t"] + 64
+    top = heading["margin"]["t"] + (82 if numbered and narrow else 64)
     axis = {
         "tickvals": list(range(len(ranks))),
         "range": [-0.5, len(ranks) - 0.5],
@@ -101,6 +105,7 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
             **axis,
             "ticktext": ins if numbered else names,
             "side": "top",
+            "tickangle": 0,
             "title": "to rank (received in all)" if numbered else "to rank",
         },
         yaxis={

@@ -36,7 +36,7 @@ RUNNABLE = 8  # ranks
 SHORTEST = 25e-3  # s: what a paced message takes at least
 LONGEST = 3.0  # s: what a turn of a run may take
 TURNS = 3  # of a run
-FIELDS = {"alpha": "α", "beta": "β", "gamma": "γ"}
+FIELDS = {"alpha": "µs, as in 2.5", "beta": "ns a byte", "gamma": "ns a byte"}  # of their boxes
 
 
 def check(**values: Any) -> None:
@@ -51,11 +51,13 @@ def check(**values: Any) -> None:
         value = values[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise ValueError(f"{name}={value!r} has to be a whole number, {least} to {most}.")
-    for name in FIELDS:
+    for name, box in FIELDS.items():
         value = values[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:
-            raise ValueError(f"{name}={value!r} has to be a number of seconds, 0 to 1.")
+            raise ValueError(
+                f"{name}={value!r} has to be a number of seconds, 0 to 1; its box takes {box}."
+            )
     if not values["alpha"] and not values["beta"]:
         raise ValueError("alpha and beta are both 0: a message has to take some time.")
 
@@ -265,13 +267,13 @@ def run(**controls: Any) -> dict[str, Any]:
     bound = prediction(**controls)
     if bound > predicted * (1 + 1e-9):
         bounded = text.seconds(bound)
-        told.append(f"The closed form, {bounded}, is a bound: by its messages it is less.")
+        told.append(f"The closed form, {bounded}, is a bound: played by messages it is less.")
     if factor > 1:
         told.append(f"It was run {factor:.3g} times as slow, so that this machine keeps the pace.")
     elif factor < 1:
         told.append(f"It was run {1 / factor:.3g} times as fast, to end in time.")
     if controls["topology"] != "switch":
-        told.append("Which message is first on a link that pairs share is open: runs differ.")
+        told.append("Where messages meet on a link it is open which goes first: runs differ.")
     if trace.meta["lateness"]["worst"] > shortest * factor:
         late = text.seconds(trace.meta["lateness"]["worst"])
         told.append(f"Other work on this machine made it late by up to {late}: run it again.")

@@ -89,6 +89,7 @@ class CollectiveExplorer(View):
         self._model: dict[str, Any] = {}
         self._answers = self._ran = 0
         self._settled = True
+        self._error = ""  # what is wrong with the controls as they are set
         self._ahead: dict[str, Any] = {}
         self._run: dict[str, Any] | None = None
         super().__init__(self._trace, self._told(), theme)
@@ -143,6 +144,8 @@ class CollectiveExplorer(View):
     def _changed(self, change: Any) -> None:
         new = {name: getattr(self, name) for name in CONTROLS}
         if new == self._now:
+            if self._error:  # set right again
+                self._show()
             return
         try:
             check(**new)
@@ -160,6 +163,7 @@ class CollectiveExplorer(View):
             self.ahead = compact({"link": on, "ranks": ahead(**on)})
 
     def _show(self, error: str = "") -> None:
+        self._error = error
         self.state = compact(dressed(self._trace, self._told(error)))
 
     def _played(self, trace: Trace, algorithm: str = "") -> str:

@@ -292,6 +292,8 @@ def _sentence(scene: Scene, row: int, what: str, landed: bool) -> str:
     src, dst, op = int(table.src[row]), int(table.dst[row]), scene.op(row)
     if not landed:
         return f"{what} from rank {src} never reaches rank {dst}"
+    if op == "max":
+        return f"rank {dst} compares {what} from rank {src} with its own and keeps the larger"
     verb = VERBS.get(op, "gets")
     how = "" if op in VERBS else f" ({text.short(op)})"
     return f"rank {dst} {verb} {what} from rank {src}{how}"
@@ -318,6 +320,8 @@ def _became(
     if sent is None or before is None or after is None:
         return f"{number(sent)} was sent" if sent is not None else f"{number(after)} now"
     s, b, a = number(sent), number(before), number(after)
+    if op == "max" and _equal(after, max(before, sent), eps):
+        return f"max({b}, {s}) = {a}"
     if op != "copy" and _equal(after, before + sent, eps):
         return f"{b} + {s} = {a}"
     told = f"{b} {'stays' if b == a else 'becomes'} {a}"

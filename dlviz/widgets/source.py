@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlviz.trace.recorder import is_inside
+
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
@@ -18,7 +20,8 @@ CELL = re.compile(r"ipykernel_\d+[/\\]|^<ipython-input-")
 def sources(trace: Trace) -> dict[str, dict[str, Any]]:
     """Of each file that a span names in `where`: a label, and lines as [number, text, used].
 
-    A notebook's cell is read from the kernel that ran it. A file that cannot be read is left out.
+    A notebook's cell is read from the kernel that ran it. A file that cannot be read is left out,
+    and dlviz's own are where the program has lines of its own.
     """
     used: dict[str, set[int]] = {}
     for where in set(trace.spans.where.tolist()):
@@ -26,7 +29,7 @@ def sources(trace: Trace) -> dict[str, dict[str, Any]]:
         if file and line.isdigit():
             used.setdefault(file, set()).add(int(line))
     found, cells = {}, 0
-    for file in sorted(used):
+    for file in sorted([file for file in used if not is_inside(file)] or used):
         lines = linecache.getlines(file)
         if not lines or max(used[file]) > len(lines):
             continue

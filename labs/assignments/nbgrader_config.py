@@ -3,7 +3,7 @@
 c = get_config()  # noqa: F821 (nbgrader provides it)
 c.CourseDirectory.course_id = "dlviz"
 c.ExecutePreprocessor.timeout = 300  # seconds that a cell may take
-c.NbConvertBase.display_data_priority = [  # in feedback a player is its picture: no kernel there
+c.WidgetsDataTypeFilter.display_data_priority = [  # in feedback a player is its picture
     "text/html",
     "text/markdown",
     "image/svg+xml",

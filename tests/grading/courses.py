@@ -62,7 +62,7 @@ class Assignment:
     def release(self, course: Path) -> Path:
         """Make the course, and the students' copy in it."""
         shutil.copytree(ASSIGNMENTS, course, dirs_exist_ok=True)
-        nbgrader(course, "generate_assignment", self.name)
+        assert "WARNING" not in nbgrader(course, "generate_assignment", self.name)
         return course
 
     def hand_in(

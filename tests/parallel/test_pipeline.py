@@ -539,6 +539,12 @@ def tied_without_flush(comm, schedule):
     train_step(comm, [layer, layer], schedule, x, x, functional.mse_loss, optimizer)
 
 
+def two_tensors(comm, schedule):
+    x = torch.randn(8, 4)
+    stages = [nn.LSTM(4, 4), nn.Linear(4, 4)]
+    train_step(comm, stages, schedule, x, x, functional.mse_loss)
+
+
 GPIPE = schedules.make("gpipe", 2, 4)
 
 
@@ -553,6 +559,7 @@ GPIPE = schedules.make("gpipe", 2, 4)
         (step_with, {"schedule": schedules.make("inference", 2, 4)}, "has no backwards to train"),
         (step_with, {"schedule": schedules.make("pipedream", 2, 4)}, "give optimizer=, of the"),
         (tied_without_flush, {"schedule": schedules.make("pipedream", 2, 4)}, "2 parameters are"),
+        (two_tensors, {"schedule": GPIPE}, "stage 0 gave a tuple: a stage takes one tensor"),
         (
             step_with,
             {"schedule": GPIPE, "costs": dlviz.Costs(forward=[1.0, 1.0, 1.0])},

@@ -221,26 +221,27 @@ class Checkpointed(nn.Module):
         return checkpoint(self.inner, x, use_reentrant=False)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        Uses,
-        Recurrent,
-        Attention,
-        Constant,
-        Checkpointed,
-        nn.Identity,
-        lambda: nn.ReLU(inplace=True),
-        lambda: nn.BatchNorm1d(WIDTH),
-        lambda: nn.Linear(WIDTH, WIDTH).requires_grad_(False),
-        lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.Dropout(0.0), nn.LazyLinear(3)),
-        lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 4, 2)),
-    ],
-    ids=str,
-)
+MODELS = {
+    "uses": Uses,
+    "recurrent": Recurrent,
+    "attention": Attention,
+    "constant": Constant,
+    "checkpointed": Checkpointed,
+    "identity": nn.Identity,
+    "in place": lambda: nn.ReLU(inplace=True),
+    "batch norm": lambda: nn.BatchNorm1d(WIDTH),
+    "frozen": lambda: nn.Linear(WIDTH, WIDTH).requires_grad_(False),
+    "lazy": lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.Dropout(0.0), nn.LazyLinear(3)),
+    "unflattened": lambda: nn.Sequential(
+        nn.ReLU(inplace=True), nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 4, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("wanted", [True, False])
 def test_i_and_w_together_are_b_for_any_module(model, wanted):
-    model = model()
+    model = MODELS[model]()
     if any(nn.parameter.is_lazy(p) for p in model.parameters()):
         model(torch.randn(ROWS, WIDTH))
     check(model, torch.randn(ROWS, WIDTH), wanted)

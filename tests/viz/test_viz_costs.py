@@ -100,7 +100,7 @@ def test_the_crossovers_are_marked_and_told():
     assert list(marks.x) == [size]
     assert marks.y[0] == pytest.approx(collective_seconds(after, 4, size, ALPHA, BETA, GAMMA))
     told = figure.layout.title.subtitle.text
-    assert "cheapest: butterfly, from 31.2 KiB on halving_doubling" in told
+    assert "cheapest: butterfly, then halving_doubling from 31.2 KiB" in told
 
 
 def test_axes_are_logarithmic_and_marked_in_words():

@@ -41,6 +41,13 @@ def test_the_margins_say_what_each_rank_sent_and_received():
     assert "6 of 12 pairs talk" in figure.layout.title.subtitle.text
 
 
+@pytest.mark.parametrize(("ranks", "name"), [(4, "0<br>(6.0 KiB)"), (8, "0<br>(7.0<br>KiB)")])
+def test_the_names_above_the_columns_stand_upright_and_are_no_wider_than_a_column(ranks, name):
+    figure = viz.traffic(collective("ring", ranks, 4096, classroom(ranks)))
+    assert figure.layout.xaxis.tickangle == 0
+    assert figure.layout.xaxis.ticktext[0] == name
+
+
 def test_every_cell_with_a_message_bears_its_number_where_there_is_room():
     trace = collective("ring", 4, 4096, classroom(4))
     marks = {(a.y, a.x): a.text for a in viz.traffic(trace).layout.annotations}

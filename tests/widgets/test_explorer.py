@@ -215,6 +215,25 @@ def test_a_value_that_cannot_be_is_told_in_one_sentence_and_changes_nothing_else
     assert state(explorer)["error"] == "" and state(explorer)["controls"]["ranks"] == 5
 
 
+def test_a_value_set_right_again_is_answered_and_the_complaint_goes():
+    """A front end waits for the answer to one change before it sends the next."""
+    explorer = CollectiveExplorer()
+    for wrong in ("abc", 7.0):
+        explorer.alpha = wrong
+        before = state(explorer)
+        explorer.alpha = LINK["alpha"]
+        assert before["error"] and state(explorer)["error"] == ""
+        assert state(explorer)["answer"] > before["answer"]
+
+
+def test_a_complaint_about_the_link_names_the_unit_that_its_box_takes():
+    explorer = CollectiveExplorer()
+    explorer.alpha = -3e-6
+    assert "number of seconds, 0 to 1; its box takes µs" in state(explorer)["error"]
+    explorer.alpha, explorer.beta = LINK["alpha"], 2.0
+    assert "its box takes ns a byte" in state(explorer)["error"]
+
+
 def test_what_goes_wrong_in_a_run_is_told_in_one_sentence():
     explorer = CollectiveExplorer(ranks=9)
     explorer.run()
@@ -311,5 +330,6 @@ def test_the_map_is_covered_once_and_a_point_finds_its_ranks_and_size():
     assert area == pytest.approx(whole, rel=2e-3)  # sizes are whole bytes
     assert drawn["spots"][0]["ranks"] == 2 and drawn["spots"][1]["ranks"] == 16
     assert drawn["spots"][0]["place"] < 3 and drawn["spots"][1]["place"] == len(SIZES) - 1
+    assert all(name["fits"] for name in drawn["names"])  # halving-doubling in its widest row
     named = {name["winner"] for name in drawn["names"]}
     assert named == {winner for row in told["map"] for winner in row}

@@ -277,6 +277,9 @@ def test_the_formulas_are_made_of_what_the_buffers_held():
         ("copy", 10, 0, 11, "0 becomes 11; 10 was sent"),
         ("", 10, 50, 60, "50 + 10 = 60"),
         ("", 10, 50, 10, "50 becomes 10"),
+        ("max", 10, 50, 50, "max(50, 10) = 50"),
+        ("max", 5, 0, 5, "max(0, 5) = 5"),
+        ("max", 10, 50, 60, "50 + 10 = 60"),
         ("add", 0.1, 0.2, 0.3, "0.2 + 0.1 = 0.3"),
         ("add", float("nan"), 1, float("nan"), "1 + nan = nan"),
         ("copy", float("inf"), 1, float("inf"), "1 becomes inf"),
@@ -307,11 +310,12 @@ def test_messages_are_put_in_words_by_chunk():
     both = {"src": 0, "dst": 1, "sent": 0.0, "received": 1.0, "offset": 0, "op": "max"}
     made = state(Trace(messages=[{**both, "count": 4}, {**both, "count": 8}]))
     assert [own["sentence"] for own in told_of(made).values()] == [
-        "rank 1 gets chunk 0 from rank 0 (max)",
-        "rank 1 gets chunks 0–1 from rank 0 (max)",
+        "rank 1 compares chunk 0 from rank 0 with its own and keeps the larger",
+        "rank 1 compares chunks 0–1 from rank 0 with its own and keeps the larger",
     ]
     made = state(Trace(messages=[{**both, "count": 8}]))
-    assert told_of(made)[0]["sentence"] == "rank 1 gets the whole buffer from rank 0 (max)"
+    whole = "rank 1 compares the whole buffer from rank 0 with its own and keeps the larger"
+    assert told_of(made)[0]["sentence"] == whole
 
 
 def test_a_contribution_added_twice_is_drawn_written_and_noted():

@@ -9,6 +9,7 @@ const FIELDS = [["alpha", "α", "µs a message", "e-6"], ["beta", "β", "ns a by
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)$/;
 const HEIGHT = 320;
 const PAUSE = 250; // ms without a change until the messages are asked for
+const RATES = "Algorithm bandwidth is size / time. Bus bandwidth multiplies it by 2(n−1)/n, what each of n ranks must move at least: an algorithm that moves more shows less on a link as fast.";
 const SAVED = "On a saved page algorithm and size can be chosen; the rest needs a kernel.";
 
 function render({ model, el }) {
@@ -76,12 +77,15 @@ function render({ model, el }) {
   const about = h("p");
   const lines = s("svg", { class: "dlv-costs", role: "img", onclick: null });
   const map = s("svg", { class: "dlv-costs", role: "img" });
-  const left = h("div", { class: "dlv-chart" }, h("h4", {}, "Time over size (click to choose a size)"), lines);
+  const marks = h("p", {}, "Grey: the cheapest. ◇: from here on it is another. ✕: measured.");
+  const left = h("div", { class: "dlv-chart" }, h("h4", {}, "Time over size (click to choose a size)"), lines, marks);
   const right = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Who wins, on a switch (click to choose ranks and size)"), map);
+  const cheapest = h("p", { class: "dlv-cheapest" });
   const table = h("div", { class: "dlv-scroll" });
+  const explained = h("p", {}, RATES);
   const player = h("div", { class: "dlv-player" });
   const charts = h("div", { class: "dlv-pictures" }, left, right);
-  frame.body.append(link, trouble, result, about, charts, table, player);
+  frame.body.append(link, trouble, result, about, charts, cheapest, table, explained, player);
   if (!live) {
     frame.body.prepend(h("p", {}, SAVED));
     for (const control of [topology, ranks, start, ...fields.map(({ box }) => box)]) control.disabled = true;
@@ -268,7 +272,7 @@ function render({ model, el }) {
 
   function cheapestWords() {
     const first = state.crossovers.length ? state.crossovers[0][1] : state.algorithms.reduce((best, name) => (state.curves[name][0] < state.curves[best][0] ? name : best));
-    const parts = state.crossovers.map(([value, , after]) => `from ${bytes(Math.round(value))} on ${words(after)}`);
+    const parts = state.crossovers.map(([value, , after]) => `then ${words(after)} from ${bytes(Math.round(value))}`);
     return `Cheapest: ${[words(first), ...parts].join(", ")}.`;
   }
 
@@ -278,7 +282,7 @@ function render({ model, el }) {
     map.replaceChildren(
       ...winners.parts.map(({ winner, x, y, width, height }) => s("rect", { x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(state.algorithms[winner]).stroke, "fill-opacity": 0.62 })),
       ...axes({ box: winners.box, sizes: winners.sizes }, winners.ranks.filter(({ value }) => value % 2 === 0), String, "ranks").flat(),
-      ...winners.names.filter(({ winner, width }) => width > 7 * state.algorithms[winner].length).map(({ winner, x, y }) => s("text", { x, y, class: "dlv-winner" }, words(state.algorithms[winner]))),
+      ...winners.names.filter(({ fits }) => fits).map(({ winner, x, y }) => s("text", { x, y, class: "dlv-winner" }, words(state.algorithms[winner]))),
       s("rect", { class: "dlv-chosencell", x: cell.x - 6, y: cell.y - 1, width: 12, height: cell.height + 2, rx: 2 }),
     );
     map.setAttribute("aria-label", `The cheapest on a switch by ranks and size: ${winners.names.map(({ winner }) => words(state.algorithms[winner])).join(", ")}`);
@@ -297,15 +301,15 @@ function render({ model, el }) {
     const rate = (value) => (value == null ? "" : value >= 1e9 ? `${digits(value / 1e9)} GB/s` : `${digits(value / 1e6)} MB/s`);
     const cell = (text) => h("td", { class: "dlv-amount" }, text);
     const sample = (name) => s("svg", { width: 34, height: 10, "aria-hidden": "true" }, s("path", { class: "dlv-cost", d: "M1 5H33", ...styleOf(name) }));
-    table.replaceChildren(h("table", {},
-      h("caption", {}, `${bytes(now.nbytes)} on ${now.ranks} ranks. ${cheapestWords()}`),
+    write(cheapest, cheapestWords());
+    table.replaceChildren(h("table", { class: "dlv-prices" },
+      h("caption", {}, `${bytes(now.nbytes)} on ${now.ranks} ranks`),
       h("thead", {}, h("tr", {}, ["algorithm", "predicted", "× the cheapest", "measured", "algorithm bandwidth", "bus bandwidth"].map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
       h("tbody", {}, rows.map(([name, took, algorithmic, bus]) => h("tr", { "aria-selected": String(name === now.algorithm) },
         h("th", { scope: "row" }, sample(name), " ", h("button", { type: "button", class: "dlv-link", onclick: () => choose("algorithm", name) }, words(name))),
         cell(seconds(took)), cell(`${digits(took / best)}${took === best ? " ◆" : ""}`),
         cell(state.run?.measured && state.run.algorithm === name ? seconds(state.run.measured) : ""),
-        cell(rate(algorithmic)), cell(rate(bus)))))),
-    h("p", {}, "Algorithm bandwidth is size / time. Bus bandwidth multiplies it by 2(n−1)/n, what each of n ranks must move at least: an algorithm that moves more shows less on a link as fast."));
+        cell(rate(algorithmic)), cell(rate(bus)))))));
   }
 
   const point = (svg, { clientX, clientY }) => {

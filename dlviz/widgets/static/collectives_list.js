@@ -3,6 +3,7 @@
 const [LEFT, RIGHT, TOP, BOTTOM] = [60, 26, 10, 40]; // pixels around a chart
 const BYTES = [4, 16, 64, 1024]; // steps between the marks of an axis of sizes
 const TENS = [10, 100, 1000];
+const LETTER = 7; // pixels of a name
 
 /** A logarithmic axis from `low` to `high`, at `from` to `to` pixels. */
 export function axisOf(low, high, from, to) {
@@ -45,8 +46,9 @@ export function chartOf({ sizes, curves, crossovers, run, algorithms }, width, h
   };
 }
 
-/** The map of winners: stretches of a row that one algorithm wins, and a name in each region. */
-export function mapOf({ sizes, map, limits }, width, height) {
+/** The map of winners: stretches of a row that one algorithm wins, and a name in each region, in its
+ *  middle row or where that is too narrow in its widest one. */
+export function mapOf({ sizes, map, limits, algorithms }, width, height) {
   const x = axisOf(sizes[0], sizes.at(-1), LEFT, width - RIGHT);
   const half = (x(sizes[1]) - x(sizes[0])) / 2;
   const tall = (height - BOTTOM - TOP) / map.length;
@@ -70,8 +72,11 @@ export function mapOf({ sizes, map, limits }, width, height) {
     }
     const area = (region) => region.reduce((sum, own) => sum + own.width, 0);
     const largest = regions.reduce((most, region) => (area(region) > area(most) ? region : most));
-    const own = largest[largest.length >> 1];
-    return { winner, x: own.x + own.width / 2, y: own.y + tall / 2, width: own.width };
+    const needed = LETTER * algorithms[winner].length;
+    const widest = largest.reduce((most, part) => (part.width > most.width ? part : most));
+    const middle = largest[largest.length >> 1];
+    const own = middle.width > needed ? middle : widest;
+    return { winner, x: own.x + own.width / 2, y: own.y + tall / 2, width: own.width, fits: own.width > needed };
   });
   return {
     parts, names,
