@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from dlviz import Costs, metrics, schedules, simulate
+from dlviz import Costs, RankError, metrics, schedules, simulate
 from dlviz.viz import palette
 from dlviz.widgets import ScheduleExplorer
 from dlviz.widgets.pipelines import FORMULAS, SIZES
@@ -333,6 +333,21 @@ def test_what_goes_wrong_in_a_run_is_told_in_one_sentence():
     explorer.run()
     assert state(explorer)["run"] == {"error": "9 ranks are too many to run here: use 8 or fewer."}
     assert explorer.measured is None
+
+
+def test_a_run_that_fails_is_told_and_what_was_measured_before_is_gone(monkeypatch):
+    def fail(*_):
+        raise RankError("rank 1 raised ValueError: no\nTraceback ...", rank=1)
+
+    explorer = ScheduleExplorer("gpipe", 2, 2)
+    monkeypatch.setattr("dlviz.widgets.schedules.run", fail)
+    before = state(explorer)
+    explorer.runs += 1
+    told = state(explorer)
+    assert told["run"]["error"].startswith("rank 1 raised ValueError: no")
+    assert "\n" not in told["run"]["error"] and explorer.measured is None
+    assert told["ran"] == before["ran"] + 1 and told["answer"] == before["answer"] + 1
+    assert told["sides"] == before["sides"]
 
 
 @pytest.mark.slow

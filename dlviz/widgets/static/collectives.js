@@ -1,4 +1,5 @@
 // Explores what an all-reduce costs: controls, lines over size, the map of winners, and the player.
+import { asking } from "./asking.js";
 import { bytes, clamp, digits, h, s, seconds, write } from "./base.js";
 import { chartOf, mapOf, nearest } from "./collectives_list.js";
 import { showMessages } from "./player.js";
@@ -18,16 +19,14 @@ function render({ model, el }) {
   let state = read();
   let now = { ...state.controls };
   let theme = "light";
-  let asked = null; // what the kernel has been asked for and has not answered
-  let waiting = {};
   let running = false;
-  let toRun = false;
   let ranBefore = 0;
   let pause = 0;
   let chart = null;
   let winners = null;
   let drawn = false;
   let told = null; // the lines of other ranks, once read
+  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
 
   const frame = stage(el, {
     name: "explorer of collectives",
@@ -91,14 +90,13 @@ function render({ model, el }) {
     for (const control of [topology, ranks, start, ...fields.map(({ box }) => box)]) control.disabled = true;
   }
 
-  // What is asked of the kernel: one thing at a time, the newest of what came meanwhile next
+  // What is asked of the kernel
 
   function choose(name, value) {
     if (!live && !["algorithm", "nbytes"].includes(name)) return;
     if (now[name] === value && !state.error) return;
     now = { ...now, [name]: value };
-    waiting[name] = value;
-    if (live) ask();
+    if (live) queue.change(name, value);
     else if (name === "algorithm") messages.show(model.get("players")[value]);
     if (["algorithm", "nbytes"].includes(name) || (name === "ranks" && foreseen())) draw();
     else drawControls(); // the pictures wait for the kernel's numbers
@@ -120,29 +118,12 @@ function render({ model, el }) {
     return true;
   }
 
-  function ask() {
-    const news = Object.entries(waiting).filter(([name, value]) => model.get(name) !== value);
-    if (asked != null) return;
-    if (news.length) {
-      waiting = {};
-      asked = state.answer;
-      for (const [name, value] of news) model.set(name, value);
-    } else if (toRun && !state.error) {
-      toRun = false;
-      model.set("runs", model.get("runs") + 1);
-    } else return;
-    model.save_changes();
-  }
-
   function answered() {
-    const before = state.answer;
     state = read();
-    if (state.answer !== before) asked = null;
     running = running && state.ran === ranBefore;
-    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...waiting };
-    if (live) ask();
-    if (asked == null && state.error) running = toRun = false;
-    if (asked == null && !state.error && !state.settled) want();
+    if (!queue.answered()) running = false;
+    now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.waiting };
+    if (queue.settled() && !state.error && !state.settled) want();
     draw();
     if (state.error) frame.say(state.error);
     else if (state.run && !running) frame.say(result.textContent);
@@ -152,7 +133,7 @@ function render({ model, el }) {
   function want() {
     clearTimeout(pause);
     pause = setTimeout(() => {
-      if (asked != null || state.settled) return;
+      if (!queue.settled() || state.settled) return;
       model.set("wanted", state.answer);
       model.save_changes();
     }, PAUSE);
@@ -163,11 +144,11 @@ function render({ model, el }) {
   }
 
   function runIt() {
-    if (!live || running || (state.error && asked == null)) return;
-    running = toRun = true; // after the changes that are still on their way
+    if (!live || running || (state.error && queue.settled())) return;
+    running = true;
     ranBefore = state.ran;
     frame.say("running");
-    ask();
+    queue.run();
     draw();
   }
 
