@@ -241,7 +241,7 @@ def train(
     run = launch(training.work, ranks, machine=machine, args=(tried.schedule, 1, costs))
     ratio = bubble_ratio(simulate(tried.schedule, costs))
     told = (
-        f"{ranks} processes, {len(run.trace.messages)} messages; loss {run.results[0][0][0]:.4f}; "
+        f"{ranks} processes; loss {run.results[0][0][0]:.4f}; "
         f"bubble ratio measured {bubble_ratio(run.trace, 'wall'):.4g}, simulated {ratio:.4g}"
     )
     return Rehearsal(run.trace, told)
