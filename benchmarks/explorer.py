@@ -136,7 +136,7 @@ def rows() -> list[Row]:
             found[which],
             found["echo"],
             most=most,
-            note=f"beside a bare echo; the kernel's part, four steps ahead, {amount(kernel[beside])}",
+            note=f"beside a bare echo; the kernel's part, four ahead, {amount(kernel[beside])}",
         )
         for which, beside, most in (
             ("1f1b", "", SCHEDULES),
