@@ -111,7 +111,11 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
     mse_loss(output, targets).backward()  # one process
     own = [layers[stage] for stage, rank in enumerate(made.stage_rank) if rank == comm.rank]
     parameters = [*nn.ModuleList(own).parameters()]
-    alone = [parameter.grad.clone() for parameter in parameters]
+
+    def gradients() -> list[torch.Tensor]:
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    alone = [gradient.clone() for gradient in gradients()]
     optimizer = torch.optim.SGD(parameters, RATE)
 
     losses, apart = [], 0.0
@@ -129,7 +133,7 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
                 losses.append(
                     train_step(comm, layers, made, inputs, targets, mse_loss, updates, costs)
                 )
-                found, expected = [parameter.grad for parameter in parameters], alone
+                found, expected = gradients(), alone
         if step == 0:
             pairs = zip(found, expected, strict=True)
             apart = max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)

@@ -205,8 +205,9 @@ class ScheduleExplorer(View):
         if new["schedule"] != DRAWN:
             self._made, self.trace = predicted(new["schedule"], new)
         if DRAWN in (new["schedule"], new["beside"]):
-            self._put(board_of(new["csv"], new) if new["csv"] else self._drawing(new, before))
-            new.update(_size(self._board.drawing), csv="")
+            drawing = board_of(new["csv"], new) if new["csv"] else self._drawing(new, before)
+            self._put(drawing)
+            new.update(_size(drawing), csv="")
         self._now = new
         self._look()
         if {**new, "beside": ""} != {**before, "beside": ""}:
