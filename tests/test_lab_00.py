@@ -89,12 +89,12 @@ def answered(lab, widgets):
     chosen = player.locator("button.dlv-chosen[data-message]").first
     chosen.wait_for(state="attached")
     found["player follows"] = chosen.get_attribute("data-message")
-    found["source"] = ring.locator("li[aria-current=true] code").inner_text()
+    found["source"] = ring.locator("li[aria-current=true] code").text_content()
 
     lab.shown(widgets[2])
     few.get_by_label("step", exact=True).select_option("3")
     cells = few.locator(".dlv-ranks td:last-child", has_text="longest:")
-    found["longest wait of step 3"] = cells.inner_text()
+    found["longest wait of step 3"] = cells.text_content()  # of a cell out of view too
     return found
 
 
