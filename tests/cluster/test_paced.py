@@ -26,7 +26,8 @@ def machine(topology, step=0.005, gamma=0.0):
 
 
 def gpipe(comm, m, math_seconds=0.0, stop_rank=None):
-    """All forwards, then all backwards, of m microbatches through comm.size stages."""
+    """All forwards, then all backwards, of m microbatches through comm.size stages; the math of the
+    last one's forwards takes `math_seconds`."""
     p, r = comm.size, comm.rank
     x = torch.zeros(4)
     sends = []
@@ -35,7 +36,7 @@ def gpipe(comm, m, math_seconds=0.0, stop_rank=None):
         if r > 0:
             comm.recv(x, src=r - 1)
         with comm.compute("forward", microbatch=i):
-            time.sleep(math_seconds)
+            time.sleep(math_seconds if r == p - 1 else 0.0)
             x = x + 1
         if r < p - 1:
             sends.append(comm.isend(x, r + 1))
@@ -69,7 +70,7 @@ def test_math_longer_than_its_pace_moves_the_measured_bubble_and_warns():
         )
     device = metrics.bubble_ratio(run.trace, clock="device")
     assert device == pytest.approx(1 / 6, rel=1e-6)
-    assert abs(metrics.bubble_ratio(run.trace, clock="wall") / device - 1) > 0.2
+    assert metrics.bubble_ratio(run.trace, clock="wall") > 2 * device  # the first rank waits
     assert "could not keep its pace" in run.trace.meta["warning"]
     assert "could not keep its pace" in dlviz.viz.timeline(run.trace).layout.title.subtitle.text
 
@@ -83,6 +84,30 @@ def test_a_rank_that_stops_for_50_ms_shows_in_the_wall_columns_and_the_lateness(
     device = metrics.bubble_ratio(run.trace, clock="device")
     assert device == pytest.approx(1 / 6, rel=1e-6)
     assert abs(metrics.bubble_ratio(run.trace, clock="wall") / device - 1) > 0.05
+
+
+def interrupted(comm, given_away):
+    from dlviz.cluster import clock
+
+    class Slow:  # other ranks have the core for 3 ms whenever this one lets them go first
+        sched_yield = staticmethod(lambda: time.sleep(0.003 if given_away else 0.0))
+
+    clock.os = Slow
+    for _ in range(4):
+        with comm.compute("forward"):
+            pass
+        if not given_away:
+            comm.hold()
+            time.sleep(0.003)
+
+
+@pytest.mark.parametrize("given_away", [True, False])
+def test_a_moment_given_to_other_ranks_belongs_to_no_operation_and_a_pause_shows(given_away):
+    run = dlviz.launch(interrupted, ranks=1, machine=machine(Topology.switch(1, Link(0.0, 1e12))),
+                       args=(given_away,))  # fmt: skip
+    spans = run.trace.only(kind="forward").spans
+    gaps = spans.wall_start[1:] - spans.wall_end[:-1]
+    assert (gaps == 0).all() if given_away else (gaps > 0.002).all(), gaps
 
 
 def test_wall_times_are_never_before_device_times():
