@@ -10,6 +10,7 @@ In PyTorch: what NCCL's tuner and gloo's size thresholds decide.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from dlviz.cluster import Comm
@@ -27,9 +28,13 @@ def choose(comm: Comm, nbytes: int) -> str:
     tell. All ranks must call it."""
     if comm.size == 1:
         return CANDIDATES[0]
-    link = link_of(comm)
+    return _cheapest(comm.size, nbytes, link_of(comm))
+
+
+@lru_cache(maxsize=1024)  # pricing takes an eighth of a short all-reduce
+def _cheapest(ranks: int, nbytes: int, link: LinkCost) -> str:
     costs = link.alpha, link.beta, link.gamma
-    prices = {name: collective_seconds(name, comm.size, nbytes, *costs) for name in CANDIDATES}
+    prices = {name: collective_seconds(name, ranks, nbytes, *costs) for name in CANDIDATES}
     told_apart = min(prices.values()) * (1 + link.error)
     return next(name for name, price in prices.items() if price <= told_apart)
 
