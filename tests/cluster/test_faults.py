@@ -761,6 +761,7 @@ def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
                 os.killpg(0, signal.SIGINT)
                 time.sleep(0.002)
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run in the background
         os.setpgid(0, 0)
         os.mkdir("pids")
         threading.Thread(target=interrupt).start()
