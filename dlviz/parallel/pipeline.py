@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,10 +29,10 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.borders import Borders, Known, known
+from dlviz.parallel.fitting import check_output, checked, no_update, pieces_of
 from dlviz.parallel.split import split
-from dlviz.parallel.stash import Stash
 from dlviz.parallel.tied import Tied
-from dlviz.parallel.visit import Kept, Visit
+from dlviz.parallel.training import Loss, Training
 from dlviz.schedules import Action, Schedule
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["infer", "split", "train_step"]
 
 KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Math = Callable[[Action, torch.Tensor | None], torch.Tensor | None]
 
 
@@ -73,7 +71,7 @@ def train_step(
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
     2(p-1)m messages for p stages on p ranks and m microbatches, then p-1 of the loss.
     """
-    microbatches, kinds = _checked(comm, stages, schedule)
+    microbatches, kinds = checked(comm, stages, schedule)
     if kinds == "F":
         raise ValueError(f"{schedule!r} has no backwards to train with: call infer, or use gpipe.")
     if costs is not None:
@@ -83,15 +81,15 @@ def train_step(
             f"the batch has {len(inputs)} inputs and {len(targets)} targets: give one for each."
         )
     row = schedule.actions[comm.rank]
-    pieces = _pieces(comm, inputs, microbatches)
+    pieces = pieces_of(comm, inputs, microbatches)
     facts = _facts(comm, stages, schedule, pieces, kinds)
     tied = Tied(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
     if schedule.flushes:
         optimizer = None
     elif optimizer is None or tied.count:
-        raise ValueError(_no_update(schedule, tied.count))
-    math = _Training(
-        comm, stages, facts, row, _pieces(comm, targets, microbatches), loss, optimizer
+        raise ValueError(no_update(schedule, tied.count))
+    math = Training(
+        comm, stages, facts, row, pieces_of(comm, targets, microbatches), loss, optimizer
     )
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], tied.next_tag
@@ -116,15 +114,15 @@ def infer(
     `stages` and `inputs` are as in `train_step`; any schedule will do, `inference` has no more than
     it takes. Cost: (p-1)m messages of activations, then p-1 of the outputs.
     """
-    microbatches, _ = _checked(comm, stages, schedule)
+    microbatches, _ = checked(comm, stages, schedule)
     actions = [half for action in schedule.actions[comm.rank] for half in action.halves]
     row = [action for action in actions if action.kind == "F"]
-    pieces = _pieces(comm, inputs, microbatches)
+    pieces = pieces_of(comm, inputs, microbatches)
     outputs: dict[int, torch.Tensor] = {}
 
     def forward(action: Action, x: torch.Tensor | None) -> torch.Tensor | None:
         output = stages[action.stage](x)
-        _check_output(action.stage, output)
+        check_output(action.stage, output)
         if action.stage < len(stages) - 1:
             return output
         outputs[action.microbatch] = output
@@ -186,146 +184,6 @@ def _seconds(comm: Comm, action: Action, costs: Costs | None) -> float | None:
     return sum(machine.seconds(KINDS[half.kind]) for half in action.halves)
 
 
-class _Training:
-    """The math of a rank's actions, and what it keeps between them."""
-
-    def __init__(
-        self,
-        comm: Comm,
-        stages: Sequence[nn.Module],
-        facts: dict[int, Known],
-        row: Sequence[Action],
-        targets: Sequence[torch.Tensor],
-        loss: Loss,
-        optimizer: torch.optim.Optimizer | None,
-    ):
-        self.comm = comm
-        self.stages = stages
-        self.facts = facts
-        self.targets = targets
-        self.loss = loss
-        self.losses: list[torch.Tensor] = []
-        self.optimizer = optimizer
-        self.stashes = {stage: Stash(stages[stage]) for stage in facts} if optimizer else {}
-        # What the gradient of a microbatch's loss counts.
-        self.share = 1.0 if optimizer else 1 / len(targets)
-        halves = [half for action in row for half in action.halves]
-        self.split = {(half.stage, half.microbatch) for half in halves if half.kind == "I"}
-        self.visits: dict[tuple[int, int], Visit] = {}
-        self.held = 0  # bytes of activations
-        self.do = {
-            "F": self.forward,
-            "B": self.backward,
-            "I": self.backward_input,
-            "W": self.backward_weight,
-        }
-
-    def run(self, action: Action, received: torch.Tensor | None) -> torch.Tensor | None:
-        """F, B, I or W; returns what it leaves to the next stage, None where nobody waits."""
-        return self.do[action.kind]((action.stage, action.microbatch), received)
-
-    def forward(self, at: tuple[int, int], x: torch.Tensor | None) -> torch.Tensor | None:
-        assert x is not None
-        stage, microbatch = at
-        module, fact = self.stages[stage], self.facts[stage]
-        weights = self.stashes[stage].now if self.stashes else None
-        kept = Kept(module) if fact.output is None else nullcontext()
-        with kept:
-            visit = Visit(module, x, stage > 0, at in self.split, weights)
-            _check_output(stage, visit.output)
-            if stage == len(self.stages) - 1:
-                visit.root = self.loss(visit.output, self.targets[microbatch])
-                if visit.root.numel() != 1:
-                    raise ValueError(
-                        f"the loss has shape {tuple(visit.root.shape)}: make it one number, the "
-                        "mean over its microbatch."
-                    )
-                self.losses.append(visit.root.detach())
-        if isinstance(kept, Kept):
-            kept.see(x)
-            kept.see(visit.output)
-            fact.output = visit.output.shape, visit.output.dtype
-            fact.nbytes = kept.nbytes
-        self.visits[at] = visit
-        self.hold(fact.nbytes)
-        return None if stage == len(self.stages) - 1 else visit.output.detach()
-
-    def backward(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor | None:
-        return self.visits[at].backward(self.seed(at, gradient))
-
-    def backward_input(
-        self, at: tuple[int, int], gradient: torch.Tensor | None
-    ) -> torch.Tensor | None:
-        return self.visits[at].backward_input(self.seed(at, gradient))
-
-    def backward_weight(self, at: tuple[int, int], _: torch.Tensor | None) -> None:
-        self.visits[at].backward_weight()
-
-    def seed(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor:
-        """The gradient with which the backward of a visit begins: the one received, or the loss's
-        share of the mean."""
-        root = self.visits[at].root
-        return torch.full_like(root, self.share) if gradient is None else gradient
-
-    def conclude(self, action: Action) -> None:
-        """Let go of what a microbatch needed of a stage once its gradients are there, and update
-        the stage where the schedule does not flush."""
-        if action.kind not in "BW":
-            return
-        visit = self.visits.pop((action.stage, action.microbatch))
-        self.hold(-self.facts[action.stage].nbytes)
-        if self.optimizer is not None:
-            with self.comm.span("update", stage=action.stage, microbatch=action.microbatch):
-                self.stashes[action.stage].update(visit, self.optimizer)
-            self.comm.memory("weights", self.weight_bytes())
-
-    def hold(self, nbytes: int) -> None:
-        """Record that so many more bytes of activations are held."""
-        self.held += nbytes
-        self.comm.memory("activations", self.held)
-
-    def weight_bytes(self) -> int:
-        """The bytes of all versions of weights that are kept."""
-        kept = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
-        for (stage, _), visit in self.visits.items():
-            kept[stage].add(id(visit.weights))
-        return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in kept.items())
-
-
-def _checked(comm: Comm, stages: Sequence[nn.Module], schedule: Schedule) -> tuple[int, str]:
-    """How many microbatches the schedule has, and which kinds of actions ("BF", say). Raises
-    ValueError where it is illegal, or is not for these ranks and stages."""
-    if schedule.ranks != comm.size:
-        raise ValueError(
-            f"{schedule!r} is for {schedule.ranks} ranks and {comm.name} has {comm.size}: make it "
-            f"for ranks={comm.size}."
-        )
-    if len(stages) != len(schedule.stage_rank):
-        raise ValueError(
-            f"{schedule!r} has {len(schedule.stage_rank)} stages and {len(stages)} were given: "
-            "give all of them, as split(model, stages) does."
-        )
-    return _check(tuple(map(tuple, schedule.actions)), schedule.stage_rank)
-
-
-@lru_cache(maxsize=64)  # the same schedule is run step after step
-def _check(rows: tuple[tuple[Action, ...], ...], stage_rank: tuple[int, ...]) -> tuple[int, str]:
-    schedule = Schedule([list(row) for row in rows], stage_rank)
-    schedule.check()
-    kinds = {half.kind for row in rows for action in row for half in action.halves}
-    return schedule.microbatches, "".join(sorted(kinds))
-
-
-def _pieces(comm: Comm, batch: torch.Tensor, microbatches: int) -> Sequence[torch.Tensor]:
-    """The microbatches of a batch, (B/m, ...) each."""
-    if len(batch) % microbatches or not len(batch):
-        raise ValueError(
-            f"a batch of {len(batch)} cannot be cut into {microbatches} equal microbatches: use a "
-            f"multiple of {microbatches}."
-        )
-    return batch.to(comm.device).split(len(batch) // microbatches)
-
-
 def _facts(
     comm: Comm,
     stages: Sequence[nn.Module],
@@ -340,23 +198,3 @@ def _facts(
         for stage, rank in enumerate(schedule.stage_rank)
         if rank == comm.rank
     }
-
-
-def _check_output(stage: int, output: object) -> None:
-    if not isinstance(output, torch.Tensor):
-        raise ValueError(
-            f"stage {stage} gave a {type(output).__name__}: a stage takes one tensor and gives "
-            "one, so pack several into one with torch.cat."
-        )
-
-
-def _no_update(schedule: Schedule, tied: int) -> str:
-    if tied:
-        return (
-            f"{schedule!r} updates each stage at a time of its own, and {tied} parameters are "
-            "shared by stages of several ranks: use a schedule that flushes."
-        )
-    return (
-        f"{schedule!r} does not flush, an update follows each backward: give optimizer=, of the "
-        "parameters of this rank's stages."
-    )

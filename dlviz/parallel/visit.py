@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.graph import GradientEdge, Node, get_gradient_edge, saved_tensors_hooks
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn.parameter import is_lazy
 
 Arrived = list[tuple[GradientEdge, torch.Tensor]]  # the gradient at a place in the graph
@@ -215,23 +215,3 @@ def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[Gradie
 
 def _nothing(gradients: tuple[torch.Tensor | None, ...]) -> tuple[None, ...]:
     return (None,) * len(gradients)
-
-
-class Kept(saved_tensors_hooks):
-    """Sees what the forward inside keeps for the backward of `stage`, its weights aside."""
-
-    def __init__(self, stage: nn.Module):
-        self._held: dict[int, int] = {}  # bytes by storage
-        tensors = [*stage.parameters(), *stage.buffers()]
-        self._weights = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-        super().__init__(self.see, lambda tensor: tensor)
-
-    def see(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage().data_ptr()
-        if storage not in self._weights:
-            self._held[storage] = max(tensor.nbytes, self._held.get(storage, 0))
-        return tensor
-
-    @property
-    def nbytes(self) -> int:
-        return sum(self._held.values())

@@ -60,10 +60,6 @@ class Board:
         """Go on with another drawing; `undo` brings the present one back."""
         self._step(self._history.did(drawing))
 
-    def restart(self, drawing: Drawing) -> None:
-        """Go on with another drawing and forget all before it."""
-        self._step(History(drawing))
-
     def apply(self, text: str) -> None:
         """Do the gestures of a JSON text that have not been done."""
         for asked in json.loads(text):

@@ -6,7 +6,7 @@ const TENS = [10, 100, 1000];
 const LETTER = 7; // pixels of a name
 
 /** A logarithmic axis from `low` to `high`, at `from` to `to` pixels. */
-export function axisOf(low, high, from, to) {
+function axisOf(low, high, from, to) {
   const scale = (to - from) / Math.log(high / low);
   return (value) => from + Math.log(value / low) * scale;
 }

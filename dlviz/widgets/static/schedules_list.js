@@ -90,7 +90,7 @@ export function receivers(side, i) {
 }
 
 /** How high the rows are where `ranks` of them have bars, with what was measured below each. */
-export function rowsOf(ranks, measured) {
+function rowsOf(ranks, measured) {
   const bar = clamp(Math.floor((measured ? 620 : 440) / ranks / (measured ? 2 : 1)) - GAP, 13, 26);
   const row = bar * (measured ? 1.8 : 1) + GAP;
   return { bar, below: measured ? bar * 0.72 : 0, row, height: row * ranks };
