@@ -555,3 +555,7 @@ def test_a_rank_that_stays_away_is_a_deadlock_with_a_name(algorithm):
 
     with pytest.raises(dlviz.DeadlockError, match="rank 1 finished and will send no more"):
         dlviz.launch(worker, ranks=3, timeout=30)
+
+
+def test_each_all_reduce_has_a_name_for_readers():
+    assert patterns.TITLES.keys() == ALGORITHMS.keys()

@@ -11,7 +11,14 @@ from dlviz.patterns import (
 )
 from dlviz.patterns.pattern import Transfer, elements_sent, steps
 
+TITLES = {
+    "ring": "ring", "parameter_server": "parameter server", "tree": "tree",
+    "butterfly": "butterfly", "halving_doubling": "halving-doubling", "direct": "direct",
+    "hierarchical": "hierarchical",
+}  # fmt: skip
+"""What readers call each all-reduce: for labels, never for lookups."""
+
 __all__ = [
-    "Transfer", "butterfly", "direct", "elements_sent", "halving_doubling", "hierarchical",
-    "parameter_server", "ring", "steps", "tree",
+    "TITLES", "Transfer", "butterfly", "direct", "elements_sent", "halving_doubling",
+    "hierarchical", "parameter_server", "ring", "steps", "tree",
 ]  # fmt: skip

@@ -50,10 +50,17 @@ NAMES = (
     "naive", "gpipe", "1f1b", "interleaved", "looped_bfs", "pipedream", "zb_h1", "zb_h2",
     "interleaved_zb", "zbv", "dualpipev", "inference",
 )  # fmt: skip
+TITLES = {
+    "naive": "naive", "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B",
+    "looped_bfs": "looped BFS", "pipedream": "PipeDream", "zb_h1": "ZB-H1", "zb_h2": "ZB-H2",
+    "interleaved_zb": "interleaved ZB", "zbv": "ZB-V", "dualpipev": "DualPipeV",
+    "inference": "inference",
+}  # fmt: skip
+"""What papers and readers call each of `NAMES`: for labels, never for lookups."""
 
 __all__ = [
-    "NAMES", "RECEIVES_FROM", "Action", "Schedule", "ScheduleError", "from_csv", "make", "needs",
-    "overlap", "parse",
+    "NAMES", "RECEIVES_FROM", "TITLES", "Action", "Schedule", "ScheduleError", "from_csv", "make",
+    "needs", "overlap", "parse",
 ]  # fmt: skip
 
 from_csv = Schedule.from_csv

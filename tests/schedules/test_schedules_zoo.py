@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlviz import Costs, metrics, simulate
-from dlviz.schedules import NAMES, make
+from dlviz.schedules import NAMES, TITLES, make
 
 ANY_CHUNKS = ("interleaved", "looped_bfs", "interleaved_zb")
 SIZES = [(1, 1), (1, 5), (2, 1), (2, 7), (3, 2), (3, 8), (4, 4), (4, 6), (5, 13), (7, 20)]
@@ -274,3 +274,8 @@ def test_chunks_are_refused_where_the_schedule_fixes_them(name, chunks):
 def test_an_unknown_name_is_answered_with_the_names():
     with pytest.raises(ValueError, match="^'2f2b' is no schedule: use one of naive, gpipe, 1f1b, "):
         make("2f2b", 2, 4)
+
+
+def test_each_schedule_has_the_name_that_papers_give_it():
+    assert set(TITLES) == set(NAMES)
+    assert (TITLES["zb_h1"], TITLES["dualpipev"]) == ("ZB-H1", "DualPipeV")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from explorer_page import ExplorerPage, saved_pages
 from lab_server import Lab, served
 from nbformat import v4
 
@@ -32,14 +33,8 @@ AT_ONCE = """() => {
 }"""
 
 
-class Page:
+class Page(ExplorerPage):
     """The explorer on an open page."""
-
-    def __init__(self, page):
-        self.page, self.root = page, page.locator(".dlv").first
-
-    def control(self, name):
-        return self.root.get_by_label(name, exact=True).first
 
     def picture(self):
         return self.root.evaluate(PICTURE)
@@ -52,32 +47,15 @@ class Page:
     def player(self):
         return self.root.locator(".dlv-player h3").inner_text()
 
-    def slide(self, name, value):
-        self.control(name).evaluate(
-            "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }",
-            str(value),
-        )
-
 
 @pytest.fixture
 def saved(browser, tmp_path):
-    """Opens the saved page of an explorer; afterwards no error was logged, nothing fetched."""
-    pages, faults = [], []
+    with saved_pages(browser, tmp_path, Page, drawn) as show:
+        yield show
 
-    def show(explorer, **options):
-        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
-        pages.append(page)
-        page.on("request", lambda asked: asked.url.startswith("file:") or faults.append(asked.url))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        page.goto(explorer.save_html(tmp_path / "explorer.html").as_uri())
-        page.wait_for_selector(".dlv-cost")
-        return Page(page)
 
-    yield show
-    for page in pages:
-        page.close()
-    assert not faults
+def drawn(page):
+    page.wait_for_selector(".dlv-cost")
 
 
 def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
@@ -174,9 +152,9 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(bro
                 "size": lambda: shown.slide("size", 20),
                 "topology": lambda: shown.control("topology").select_option("racks"),
                 "ranks": lambda: shown.slide("ranks", 6),
-                "alpha": lambda: enter(shown, "alpha, µs a message", "200"),
-                "beta": lambda: enter(shown, "beta, ns a byte", "5"),
-                "gamma": lambda: enter(shown, "gamma, ns a byte added", "3"),
+                "alpha": lambda: shown.enter("alpha, µs a message", "200"),
+                "beta": lambda: shown.enter("beta, ns a byte", "5"),
+                "gamma": lambda: shown.enter("gamma, ns a byte added", "3"),
             }
             for name, change in changes.items():
                 before, answer = shown.picture(), lab.page.locator(TABLE).first.inner_text()
@@ -203,13 +181,13 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(bro
             )
             assert shown.control("ranks").input_value() == "8"
 
-            enter(shown, "alpha, µs a message", "a lot")
+            shown.enter("alpha, µs a message", "a lot")
             trouble = shown.root.locator(".dlv-trouble")
             lab.page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
             told = "alpha='a lot' has to be a number of seconds, 0 to 1; its box takes µs"
             assert trouble.inner_text().startswith(told)
             for value in ("200", "50"):  # as it was before, and another
-                enter(shown, "alpha, µs a message", value)
+                shown.enter("alpha, µs a message", value)
                 lab.page.wait_for_function(
                     "() => !document.querySelector('.dlv-trouble').textContent"
                 )
@@ -231,9 +209,3 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(bro
         finally:
             lab.page.close()
     assert lab.complaints == [] and lab.far() == []
-
-
-def enter(shown, name, text):
-    field = shown.control(name)
-    field.fill(text)
-    field.blur()

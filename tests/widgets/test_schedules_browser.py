@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from explorer_page import ExplorerPage, saved_pages
 from lab_server import Lab, served
 from nbformat import v4
 
@@ -39,14 +40,8 @@ SPLIT = {
 }
 
 
-class Page:
+class Page(ExplorerPage):
     """The explorer on an open page."""
-
-    def __init__(self, page):
-        self.page, self.root = page, page.locator(".dlv").first
-
-    def control(self, name):
-        return self.root.get_by_label(name, exact=True).first
 
     def picture(self):
         self.page.evaluate(
@@ -65,17 +60,6 @@ class Page:
 
     def details(self):
         return self.root.locator(".dlv-chosenaction").inner_text()
-
-    def slide(self, name, value):
-        self.control(name).evaluate(
-            "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }",
-            str(value),
-        )
-
-    def enter(self, name, text):
-        field = self.control(name)
-        field.fill(text)
-        field.blur()
 
     def at(self, time, rank, place=0):
         """Where a moment of a rank lies on the page, by the state's own makespan."""
@@ -96,23 +80,12 @@ class Page:
 
 @pytest.fixture
 def saved(browser, tmp_path):
-    """Opens the saved page of an explorer; afterwards no error was logged, nothing fetched."""
-    pages, faults = [], []
+    with saved_pages(browser, tmp_path, Page, drawn) as show:
+        yield show
 
-    def show(explorer, **options):
-        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
-        pages.append(page)
-        page.on("request", lambda asked: asked.url.startswith("file:") or faults.append(asked.url))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        page.goto(explorer.save_html(tmp_path / "explorer.html").as_uri())
-        page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
-        return Page(page)
 
-    yield show
-    for page in pages:
-        page.close()
-    assert not faults
+def drawn(page):
+    page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
 
 
 def test_a_saved_page_shows_the_present_state_and_says_what_needs_a_kernel(saved):

@@ -1,0 +1,49 @@
+"""An explorer on an open page, and saved pages of explorers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class ExplorerPage:
+    """What all explorers have: named controls, sliders and fields."""
+
+    def __init__(self, page):
+        self.page, self.root = page, page.locator(".dlv").first
+
+    def control(self, name):
+        return self.root.get_by_label(name, exact=True).first
+
+    def slide(self, name, value):
+        self.control(name).evaluate(
+            "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }",
+            str(value),
+        )
+
+    def enter(self, name, text):
+        field = self.control(name)
+        field.fill(text)
+        field.blur()
+
+
+@contextmanager
+def saved_pages(browser, folder, Page, wait) -> Iterator:
+    """Opens the saved page of an explorer as a `Page`, once `wait` of the open page has returned;
+    in the end no error was logged and nothing was fetched."""
+    pages, faults = [], []
+
+    def show(explorer, **options):
+        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
+        pages.append(page)
+        page.on("request", lambda asked: asked.url.startswith("file:") or faults.append(asked.url))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.goto(explorer.save_html(folder / "explorer.html").as_uri())
+        wait(page)
+        return Page(page)
+
+    yield show
+    for page in pages:
+        page.close()
+    assert not faults
