@@ -228,13 +228,14 @@ def longest_path(schedule: Schedule, costs: Costs) -> float:
     return max(ends.values())
 
 
-def along(trace: Trace, path: np.ndarray, latency: float) -> float:
-    """Durations on the path and the latency of each message on it; asserts that it is a chain."""
-    spans = trace.spans
-    start, end = spans.start[path], spans.end[path]
-    assert start[0] == 0 and len({*path.tolist()}) == len(path)
+def along(trace: Trace, path: Table, latency: float) -> float:
+    """Durations on the path and the latency of each message on it; asserts that it is a chain of
+    whole spans."""
+    spans, rows, start, end = trace.spans, path.span.tolist(), path.start, path.end
+    assert start[0] == 0 and len({*rows}) == len(rows)
+    assert (start == spans.start[rows]).all() and (end == spans.end[rows]).all()
     sent = 0.0
-    for one, other, gap in zip(path, path[1:], start[1:] - end[:-1], strict=False):
+    for one, other, gap in zip(rows, rows[1:], start[1:] - end[:-1], strict=False):
         if spans.rank[one] == spans.rank[other]:
             assert gap == pytest.approx(0, abs=1e-12)
         else:
@@ -269,9 +270,9 @@ def test_the_critical_path_of_the_zoo_adds_up_to_its_makespan(name, overlapped):
 
 def test_the_critical_path_of_a_naive_pipeline_is_all_of_it_and_of_gpipe_its_slow_rank():
     trace = simulate(make("naive", 3, 2))
-    assert sorted(metrics.critical_path(trace)) == [*range(len(trace.spans))]
+    assert sorted(metrics.critical_path(trace).span) == [*range(len(trace.spans))]
     slow = simulate(make("gpipe", 3, 4), Costs([1, 5, 1], [1, 5, 1]))
-    path = slow.spans[metrics.critical_path(slow)]
+    path = slow.spans[metrics.critical_path(slow).span]
     assert path.stage.tolist() == [0, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 0]
 
 
@@ -285,8 +286,8 @@ def test_the_path_goes_to_whichever_came_later_the_message_or_the_rank_itself():
         message = dict(src=0, dst=1, sent=arrived - 1, arrived=arrived, received=max(arrived, 4.0))
         return Trace(spans, [message])
 
-    assert metrics.critical_path(trace(3.0)).tolist() == [1, 2]
-    assert metrics.critical_path(trace(5.0)).tolist() == [0, 2]
+    assert metrics.critical_path(trace(3.0)).span.tolist() == [1, 2]
+    assert metrics.critical_path(trace(5.0)).span.tolist() == [0, 2]
 
 
 def test_a_receive_that_waited_is_left_out_and_one_that_did_not_is_in():
@@ -301,8 +302,8 @@ def test_a_receive_that_waited_is_left_out_and_one_that_did_not_is_in():
         message = dict(src=0, dst=1, sent=late, arrived=late + 0.5, received=max(late + 0.5, 3.25))
         return Trace(spans, [message], meta={"clock": "paced"})
 
-    assert metrics.critical_path(trace(5.0)).tolist() == [0, 4]
-    assert metrics.critical_path(trace(1.0)).tolist() == [2, 3, 4]
+    assert metrics.critical_path(trace(5.0)).span.tolist() == [0, 4]
+    assert metrics.critical_path(trace(1.0)).span.tolist() == [2, 3, 4]
 
 
 def test_the_wall_clock_has_a_critical_path_of_its_own():
@@ -314,8 +315,8 @@ def test_the_wall_clock_has_a_critical_path_of_its_own():
     ]
     message = dict(src=0, dst=1, sent=2.0, arrived=2.0, received=2.0, wall_sent=0.1)
     trace = Trace(spans, [{**message, "wall_received": 0.2}], meta={"clock": "paced"})
-    assert metrics.critical_path(trace).tolist() == [0, 2]
-    assert metrics.critical_path(trace, clock="wall").tolist() == [1, 2]
+    assert metrics.critical_path(trace).span.tolist() == [0, 2]
+    assert metrics.critical_path(trace, clock="wall").span.tolist() == [1, 2]
 
 
 def test_a_collective_waits_for_the_rank_that_enters_it_last():
@@ -327,7 +328,7 @@ def test_a_collective_waits_for_the_rank_that_enters_it_last():
         span(1, "collective", 5.0, 6.0, **call),
         span(0, "update", 6.0, 8.0),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [2, 3, 4]
+    assert metrics.critical_path(Trace(spans)).span.tolist() == [2, 3, 4]
 
 
 def test_a_wait_for_another_lane_leads_to_what_that_lane_did():
@@ -338,7 +339,7 @@ def test_a_wait_for_another_lane_leads_to_what_that_lane_did():
         span(0, "wait", 3.0, 7.0, name="for lane comm"),
         span(0, "update", 7.0, 8.0),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [0, 1, 4]
+    assert metrics.critical_path(Trace(spans)).span.tolist() == [0, 1, 4]
 
 
 def test_an_overlap_begins_with_the_later_of_what_its_halves_wait_for():
@@ -354,7 +355,7 @@ def test_an_overlap_begins_with_the_later_of_what_its_halves_wait_for():
         dict(src=0, dst=1, sent=2.0, arrived=2.0, received=5.0),
         dict(src=2, dst=1, sent=5.0, arrived=5.0, received=5.0),
     ]
-    assert metrics.critical_path(Trace(spans, messages)).tolist() == [1, 2, 4]
+    assert metrics.critical_path(Trace(spans, messages)).span.tolist() == [1, 2, 4]
 
 
 def test_a_lane_that_goes_on_where_another_ended_is_one_chain_with_it():
@@ -362,7 +363,7 @@ def test_a_lane_that_goes_on_where_another_ended_is_one_chain_with_it():
         span(0, "forward", 0.0, 2.0 + 3e-10),  # rounded in a file
         span(0, "backward", 2.0, 5.0, lane="compute2"),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [0, 1]
+    assert metrics.critical_path(Trace(spans)).span.tolist() == [0, 1]
 
 
 def test_spans_that_only_hold_others_are_not_on_the_path():
@@ -373,20 +374,22 @@ def test_spans_that_only_hold_others_are_not_on_the_path():
         span(0, "backward", 4.0, 9.0, depth=1),
         span(0, "collective", 6.0, 9.0, depth=2),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [1, 2, 3, 4]
-    assert metrics.critical_path(Trace(spans[:1])).tolist() == []
-    assert metrics.critical_path(Trace()).tolist() == []
+    path = metrics.critical_path(Trace(spans))
+    assert path.span.tolist() == [1, 2, 1, 3, 4]
+    assert path.start.tolist() == [0, 1, 2, 4, 6] and path.end.tolist() == [1, 2, 4, 6, 9]
+    assert metrics.critical_path(Trace(spans[:1])).span.tolist() == []
+    assert metrics.critical_path(Trace()).span.tolist() == []
 
 
 def test_times_rounded_in_a_file_do_not_break_the_path(tmp_path):
     trace = simulate(make("interleaved", 4, 8), Costs(1 / 3, None, 1 / 7, 1 / 11, latency=1 / 13))
     back = Trace.load(trace.save(tmp_path / "it.json"))
     path = metrics.critical_path(trace)
-    assert metrics.critical_path(back).tolist() == path.tolist()
+    assert metrics.critical_path(back).span.tolist() == path.span.tolist()
     noise = np.random.default_rng(5).uniform(-4e-10, 4e-10, (2, len(path)))
-    back.spans.start[path] += noise[0]
-    back.spans.end[path] += noise[1]
-    spans = back.spans[metrics.critical_path(back)]
+    back.spans.start[path.span] += noise[0]
+    back.spans.end[path.span] += noise[1]
+    spans = metrics.critical_path(back)
     assert spans.start[0] == pytest.approx(0, abs=1e-9)
     gaps = spans.start[1:] - spans.end[:-1]
     assert (spans.end - spans.start).sum() + gaps.sum() == pytest.approx(metrics.makespan(trace))

@@ -131,7 +131,7 @@ def matched(
     ]
     lines += [note] * bool(note)
     both = sides[0], sides[1]
-    path = metrics.critical_path(traces[1], clocks[1])
+    path = np.unique(metrics.critical_path(traces[1], clocks[1]).span)
     lines += [*_missing(both), *sentence(gap(both, path), both)]
     return both, lines
 

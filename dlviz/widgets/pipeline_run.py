@@ -57,7 +57,7 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
         replace(side, start=side.start / factor, end=side.end / factor) for side in (before, after)
     )
     ran, took = before.other, after.end - after.start
-    found = gap((before, after), metrics.critical_path(step, "wall"))
+    found = gap((before, after), np.unique(metrics.critical_path(step, "wall").span))
     ratio = metrics.bubble_ratio(step, "wall")
     figures = (
         f"Measured {text.seconds(after.makespan)}, predicted {text.seconds(before.makespan)}; "
