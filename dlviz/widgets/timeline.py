@@ -211,7 +211,7 @@ def _clock(
         "told": path.told,
         "waits": {
             "span": list(waiting),
-            "why": indexed([f"for {wait.whom}, {wait.doing}" for wait in waiting.values()]),
+            "why": indexed([f"for {wait.whom}; {wait.doing}" for wait in waiting.values()]),
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
         "idle": {
