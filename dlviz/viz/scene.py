@@ -45,8 +45,8 @@ class Run:
         return self.counts[0] == UNKNOWN
 
     @property
-    def where(self) -> str:
-        return f"rank {self.rank}, {text.cells(self.low, self.high - self.low)}"
+    def cells(self) -> str:
+        return text.cells(self.low, self.high - self.low)
 
     @property
     def says(self) -> str:
@@ -365,9 +365,10 @@ class Scene:
             if not lost[low]:
                 continue
             now = Run(rank, low, high, new[low].tolist(), int(self.origins[after][low]), new[:0])
-            ranks = ", ".join(map(str, np.flatnonzero(gone[low]).tolist()))
-            what = "the complete sum is" if whole[low] else f"the numbers of rank {ranks} are"
-            lines.append(f"{now.where}: {what} lost, now it {now.says}")
+            ranks = np.flatnonzero(gone[low]).tolist()
+            own = f"the numbers of rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+            what = "the complete sum" if whole[low] else own
+            lines.append(f"rank {rank} lost {what} in {now.cells}: it now {now.says}")
         return lines
 
     @cached_property
@@ -381,7 +382,7 @@ class Scene:
         found = []
         for run in self.runs(frame) if any(map(self._odd, frame.snapshots.values())) else ():
             if run.unknown or max(run.counts) > 1:
-                found.append(f"{run.where}: {run.says}")
+                found.append(f"rank {run.rank} {run.says} in {run.cells}")
         for rank, place in frame.snapshots.items() if number else ():
             if any(row in self._elsewhere for row in self._last_received(number, rank)):
                 continue  # what became of such a message is the program's affair
@@ -389,7 +390,7 @@ class Scene:
             edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
             for low, high in edges.reshape(-1, 2).tolist():
                 cells = text.cells(low, high - low)
-                found.append(f"rank {rank}, {cells}: changed, by no message of this round")
+                found.append(f"rank {rank} changed {cells}, which no message of this round reached")
         return found
 
     def _odd(self, place: int) -> bool:
