@@ -372,7 +372,7 @@ def _told(run: Run) -> str:
     """What the cells hold, for hover."""
     values = ", ".join(f"{value:g}" for value in run.contents[:8].tolist())
     values += ", …" if len(run.contents) > 8 else ""
-    return f"<b>{run.where}</b><br>{run.says}<br>contents {values}"
+    return f"<b>rank {run.rank}, {run.cells}</b><br>{run.says}<br>contents {values}"
 
 
 def _changes(series: Any) -> dict[str, Any]:

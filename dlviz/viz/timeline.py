@@ -24,6 +24,7 @@ from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.labels import MANY, hover, hovers_of, labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
 from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.scene import ops
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -275,12 +276,13 @@ def _told(trace: Trace, plan: Plan) -> Iterator[str]:
     """Each message in words, for hover."""
     sent, received = message_times(trace, plan.clock)
     axis = plan.unit, plan.size
-    for row, left, got in zip(trace.messages.rows(), sent.tolist(), received.tolist(), strict=True):
+    columns = trace.messages.rows(), ops(trace), sent.tolist(), received.tolist()
+    for row, op, left, got in zip(*columns, strict=True):
         lines = [f"<b>message rank {row.src} → rank {row.dst}</b>"]
         if row.nbytes is not None:
             lines.append(text.nbytes(row.nbytes))
         if row.offset is not None:
-            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(row.op))}")
+            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(op))}")
         lines.append(f"sent at {text.moment(left, *axis)}")
         if plan.clock == "device" and row.arrived is not None:
             lines.append(f"arrived at {text.moment(row.arrived, *axis)}")
