@@ -5,7 +5,8 @@ Where two colours come near each other under a simulated deficiency, a pattern t
 (waiting is hatched, always). Labels on a colour are black, but white on the blue #0072B2; the
 yellow is outlined, since it is faint on white.
 
-A figure paints its own background (`template`), so that it reads the same on any page.
+A figure paints its own background (`template`), so that it reads the same on any page; its hues
+are the same on light and dark.
 
 Source: Okabe and Ito, "Color Universal Design", 2008, https://jfly.uni-koeln.de/color/.
 """
@@ -36,6 +37,10 @@ THEMES = {
         "cell": "#222830",
     },
 }
+FOLLOWING = {part: f"#{int(color[1:], 16) ^ 1:06X}" for part, color in THEMES["light"].items()}
+"""The colours of theme "auto": those of light, each one step of blue off, so that `figure.STYLE`
+knows them from a kind's own and puts the page's in their place."""
+
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
 
 
@@ -97,11 +102,9 @@ UNDECODED = Style("#D5D9DE", "x")
 _RANKS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION)
 _RANK_PATTERNS = ("", "/", ".", "x")
 
-LINES = {
-    "light": (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY),
-    "dark": (SKY, ORANGE, GREEN, PURPLE, VERMILION, YELLOW),
-}
+LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+LEGEND_LINES = {"itemsizing": "trace", "itemwidth": 56}  # so that dashes are told apart
 LEGEND_BELOW = {
     "orientation": "h",
     "yref": "container",
@@ -132,16 +135,13 @@ def rank_style(rank: int) -> Style:
     return Style(_RANKS[color], _RANK_PATTERNS[turn % len(_RANK_PATTERNS)])
 
 
-def checked(theme: str) -> str:
-    """The theme's own name. Raises ValueError where it is neither of two."""
-    if theme not in THEMES:
-        raise ValueError(f"theme={theme!r} is not a theme of the figures: use 'light' or 'dark'.")
-    return theme
-
-
 def colors(theme: str) -> dict[str, str]:
     """Paper, ink, faint ink, grid and empty cell of a theme. Raises ValueError."""
-    return THEMES[checked(theme)]
+    themes = {"auto": FOLLOWING, **THEMES}
+    if theme not in themes:
+        known = ", ".join(map(repr, themes))
+        raise ValueError(f"theme={theme!r} is not a theme of the figures: use one of {known}.")
+    return themes[theme]
 
 
 def template(theme: str) -> go.layout.Template:
@@ -163,7 +163,7 @@ def template(theme: str) -> go.layout.Template:
             "plot_bgcolor": c["paper"],
             "font": {"family": FONT, "size": 12, "color": c["ink"]},
             "title": {"x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 17}},
-            "colorway": LINES[theme],
+            "colorway": LINES,
             "xaxis": axis,
             "yaxis": axis,
             "hovermode": "closest",

@@ -201,7 +201,7 @@ def inform(figure: go.Figure, details: list[str]) -> None:
     margin = figure.layout.margin  # pyright: ignore[reportAttributeAccessIssue]
     figure.add_annotation(
         name=DETAILS,
-        text="ⓘ",
+        text="<b>(i)</b>",
         hovertext="<br>".join(map(wrap, details)),
         x=1,
         xref="paper",
@@ -211,7 +211,7 @@ def inform(figure: go.Figure, details: list[str]) -> None:
         yref="paper",
         yanchor="top",
         yshift=margin.t - 8,
-        font={"size": 16},
+        font={"size": 14},
         showarrow=False,
     )
 

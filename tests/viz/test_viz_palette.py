@@ -85,13 +85,13 @@ def test_a_theme_paints_its_own_background_and_its_words_read_on_it(theme):
     assert layout.paper_bgcolor == layout.plot_bgcolor == palette.THEMES[theme]["paper"]
     assert contrast(layout.font.color, layout.paper_bgcolor) >= 7
     assert contrast(palette.THEMES[theme]["faint"], layout.paper_bgcolor) >= 4.5
-    for color in palette.LINES[theme]:
+    for color in palette.LINES:
         assert contrast(color, layout.paper_bgcolor) >= 2  # lines are 2 px wide and dashed
     assert palette.KINDS["compress"].marker()["line"]["width"] > 1  # the yellow is outlined
 
 
 def test_an_unknown_theme_is_refused():
-    with pytest.raises(ValueError, match="theme='blue' is not a theme of the figures: use 'light'"):
+    with pytest.raises(ValueError, match="theme='blue' is not a theme of the figures: use one"):
         palette.template("blue")
 
 
