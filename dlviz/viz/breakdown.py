@@ -61,7 +61,7 @@ def breakdown(
                 textposition="inside",
                 insidetextanchor="middle",
                 textangle=0,
-                textfont={"color": style.ink},
+                textfont={"color": style.ink if style.solid else palette.colors(theme)["ink"]},
                 customdata=[
                     f"<b>rank {rank}: {label}</b><br>{text.seconds(spent)}, {part:.1%}"
                     for rank, spent, part in zip(

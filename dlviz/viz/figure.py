@@ -25,6 +25,7 @@ def _style() -> str:
             drawn = f'[style*="{what}: rgb({red}, {green}, {blue})"]'
             rules.append(f"{DARK} {drawn} {{ {what}: {dark[part]} !important }}")
     rules.append(f"{DARK} .modebar-btn path {{ fill: {dark['faint']} !important }}")
+    rules.append(f"{DARK} .modebar-group {{ background: none !important }}")
     return '<style class="dlviz">\n' + "\n".join(rules) + "\n</style>"
 
 

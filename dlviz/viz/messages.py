@@ -100,12 +100,14 @@ def messages_grid(
     columns = min(columns, len(shown))
     lines = -(-len(shown) // columns)
     inner = lines * (max(len(scene.rows), 3) * 36 + 66)
-    figure = make_subplots(
+    figure = Figure()
+    make_subplots(
         lines,
         columns,
         subplot_titles=[scene.headline(frame) for frame in shown],
         horizontal_spacing=0.04,
         vertical_spacing=60 / inner if lines > 1 else 0.0,
+        figure=figure,
     )
     named: set[str] = set()
     for i, frame in enumerate(shown):

@@ -1,9 +1,10 @@
 """One look for every figure: how a kind of span, a rank and a line are drawn, on light and dark.
 
 The colours are Okabe and Ito's, which people with any colour vision tell apart, and tints of them.
-Where two colours come near each other under a simulated deficiency, a pattern tells the kinds apart
-(waiting is hatched, always). Labels on a colour are black, but white on the blue #0072B2; the
-yellow is outlined, since it is faint on white.
+Where two colours come near each other under a simulated deficiency, or in print without colour, a
+pattern tells the kinds apart: forward is plain, backward dotted, waiting hatched. Idle time is
+hatched paper, so that it looks the same on light and dark. Labels on a colour are black, but white
+on the blue #0072B2; the yellow is outlined, since it is faint on white.
 
 A figure paints its own background (`template`), so that it reads the same on any page; its hues
 are the same on light and dark.
@@ -46,31 +47,46 @@ FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, s
 
 @dataclass(frozen=True)
 class Style:
-    """How one kind, or one rank's contribution, is filled: colour and plotly pattern ("": none)."""
+    """How one kind, or one rank's contribution, is filled: colour and plotly pattern ("": none).
+    One that is not `solid` is the lines of its pattern alone, on whatever paper."""
 
     color: str
     pattern: str = ""
+    solid: bool = True
+
+    @property
+    def fill(self) -> str:
+        """What lies below the lines of the pattern."""
+        return self.color if self.solid else "rgba(0, 0, 0, 0)"
 
     @property
     def ink(self) -> str:
         """The colour of a label on it."""
-        return "#FFFFFF" if self.color == BLUE else BLACK
+        return "#FFFFFF" if self.color == BLUE else BLACK if self.solid else self.color
 
     @property
     def edge(self) -> str:
         """A darker shade: bars side by side are told apart, and thin ones keep their hue."""
-        shades = (int(self.color[i : i + 2], 16) * 55 // 100 for i in (1, 3, 5))
+        return self._darker(55) if self.solid else self.color
+
+    @property
+    def line(self) -> str:
+        """The colour of the pattern: a little darker, so that a label still reads on it."""
+        return self._darker(80) if self.solid else self.color
+
+    def _darker(self, percent: int) -> str:
+        shades = (int(self.color[i : i + 2], 16) * percent // 100 for i in (1, 3, 5))
         return "#" + "".join(f"{shade:02X}" for shade in shades)
 
     def marker(self) -> dict[str, Any]:
         """The marker of a plotly bar series drawn in this style."""
         return {
-            "color": self.color,
+            "color": self.fill,
             "line": {"color": self.edge, "width": 1.4 if self.color == YELLOW else 0.6},
             "pattern": {
                 "shape": self.pattern,
-                "fgcolor": "#858D96",
-                "bgcolor": self.color,
+                "fgcolor": self.line,
+                "bgcolor": self.fill,
                 "size": 7,
                 "solidity": 0.16,
             },
@@ -82,7 +98,7 @@ KINDS = {
     "phase": Style("#BFC6CD"),
     "data": Style("#A9DDCB", "."),
     "forward": Style(SKY),
-    "backward": Style(ORANGE),
+    "backward": Style(ORANGE, "."),
     "backward_input": Style("#F7D183", "-"),
     "backward_weight": Style("#C98A00", "/"),
     "update": Style(GREEN),
@@ -90,8 +106,8 @@ KINDS = {
     "collective": Style(BLUE),
     "send": Style(VERMILION),
     "recv": Style(PURPLE),
-    "wait": Style("#CDD2D8", "/"),
-    "idle": Style("#E8EBEE", "\\"),
+    "wait": Style("#B7BEC6", "/"),
+    "idle": Style("#7D858E", "\\", solid=False),
     "lock": Style("#EDB590", "x"),
 }
 """Every kind of span a Trace may hold, in the order of a legend."""

@@ -152,7 +152,6 @@ def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:
             x=lasted / plan.size,
             y=y,
             width=BAR,
-            opacity=0.55,
             marker=palette.style("idle").marker(),
             customdata=told,
             hovertemplate="%{customdata}<extra></extra>",
