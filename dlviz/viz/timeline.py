@@ -21,6 +21,7 @@ import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
+from dlviz.viz.figure import Figure
 from dlviz.viz.labels import MANY, hover, hovers_of, labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
 from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
@@ -42,10 +43,10 @@ def timeline(
     clock: str | None = None,
     messages: bool = True,
     critical: bool = False,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
     max_spans: int = 20_000,
-) -> go.Figure:
+) -> Figure:
     """Draw the spans of every rank and lane over time, and an arrow for each message.
 
     `step` draws one step of the program, with the messages that its spans carry. `clock` chooses
@@ -68,7 +69,7 @@ def timeline(
     series: list[Any] = [*_bubbles(trace, plan, drawn), *_bars(trace, plan, drawn, path)]
     if path is not None:
         series += _outlines(path.rows[np.isin(path.rows, drawn)], plan, theme)
-    figure = go.Figure(series + _arrows(trace, plan, arrows, theme))
+    figure = Figure(series + _arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
     text.inform(figure, text.details(trace, clock))
 
@@ -152,7 +153,6 @@ def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:
             x=lasted / plan.size,
             y=y,
             width=BAR,
-            opacity=0.55,
             marker=palette.style("idle").marker(),
             customdata=told,
             hovertemplate="%{customdata}<extra></extra>",
