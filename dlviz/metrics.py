@@ -214,7 +214,7 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
             if sender[one] >= 0 and lands[one] > until:
                 until, to, message = lands[one], stretch_at(sender[one], leaves[one]), one
         ended_by_it = waits and until > begin[at]
-        if counts and not ended_by_it:
+        if counts and not ended_by_it and begin[at] <= now + _TIE:
             path.append((span, min(begin[at], now), min(finish[at], now)))
         now = min(now, until if ended_by_it else begin[at])
         counts = True

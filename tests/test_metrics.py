@@ -7,11 +7,12 @@ from time import process_time
 
 import numpy as np
 import pytest
+from random_traces import random_trace
 
 from dlviz import metrics
 from dlviz.schedules import NAMES, Schedule, make, needs
 from dlviz.sim import Costs, simulate
-from dlviz.trace import Trace
+from dlviz.trace import Table, Trace
 
 GRID = [(1, 1), (1, 4), (2, 1), (2, 3), (3, 3), (3, 7), (4, 2), (4, 8), (5, 6), (7, 21)]
 
@@ -208,8 +209,9 @@ def random_schedule(seed: int) -> Schedule:
     return Schedule(rows, place)
 
 
-def longest_path(schedule: Schedule, costs: Costs) -> float:
-    """By brute force: an action ends its cost after the latest of all that it depends on."""
+def longest_path(schedule: Schedule, costs: Costs, more: dict | None = None) -> float:
+    """By brute force: an action ends its cost (and what it takes more) after the latest of all that
+    it depends on."""
     ends: dict = {}
     stages = len(schedule.stage_rank)
     by_half = {half: action for row in schedule.actions for action in row for half in action.halves}
@@ -223,8 +225,9 @@ def longest_path(schedule: Schedule, costs: Costs) -> float:
                         apart = schedule.stage_rank[one.stage] != rank
                         asked.append((by_half[one], costs.latency if apart else 0.0))
                 if action not in ends and all(one in ends for one, _ in asked):
-                    latest = max([0.0, *(ends[one] + more for one, more in asked)])
-                    ends[action] = latest + costs.seconds(action)
+                    latest = max([0.0, *(ends[one] + sent for one, sent in asked)])
+                    longer = (more or {}).get(action, 0.0)
+                    ends[action] = latest + costs.seconds(action) + longer
     return max(ends.values())
 
 
@@ -266,6 +269,23 @@ def test_the_critical_path_of_the_zoo_adds_up_to_its_makespan(name, overlapped):
         makespan = metrics.makespan(trace)
         path = metrics.critical_path(trace)
         assert along(trace, path, costs.latency) == pytest.approx(makespan, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb_h1", "interleaved"])
+def test_a_longer_action_of_the_path_makes_the_run_longer(name):
+    """A shorter one need not make it shorter, as other paths may be as long."""
+    schedule, costs = make(name, 4, 4), Costs()
+    trace = simulate(schedule, costs)
+    makespan, shorter = metrics.makespan(trace), 0
+    letters = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+    actions = {str(action): action for row in schedule.actions for action in row}
+    path = trace.spans[metrics.critical_path(trace).span]
+    for span in path.rows():
+        action = actions[f"{span.stage}{letters[span.kind]}{span.microbatch}"]
+        assert longest_path(schedule, costs, {action: 0.1}) > makespan + 0.05
+        shorter += longest_path(schedule, costs, {action: -0.1}) < makespan - 0.05
+    if name == "gpipe":
+        assert (shorter, len(path)) == (4, 14)
 
 
 def test_the_critical_path_of_a_naive_pipeline_is_all_of_it_and_of_gpipe_its_slow_rank():
@@ -394,6 +414,69 @@ def test_times_rounded_in_a_file_do_not_break_the_path(tmp_path):
     gaps = spans.start[1:] - spans.end[:-1]
     assert (spans.end - spans.start).sum() + gaps.sum() == pytest.approx(metrics.makespan(trace))
     assert (gaps < 1 / 13 + 1e-8).all()
+
+
+def assert_is_a_path(trace: Trace, clock: str = "device") -> Table:
+    """Its stretches follow each other in time, each in its span and in no span that this holds, and
+    together they are no longer than the run."""
+    spans = trace.spans
+    start, end = (spans[name] for name in metrics._CLOCKS[clock])
+    path = metrics.critical_path(trace, clock)
+    rows, slack = path.span, 2e-9
+    assert (path.start <= path.end).all()
+    assert (path.start[1:] >= path.end[:-1] - slack).all()
+    assert (start[rows] <= path.start + slack).all() and (path.end <= end[rows] + slack).all()
+    assert (path.end - path.start).sum() <= metrics.makespan(trace, clock) + slack
+    for row, left, right in zip(*(path[name].tolist() for name in path.names), strict=True):
+        inner = (spans.rank == spans.rank[row]) & (spans.lane == spans.lane[row])
+        inner &= (spans.depth > spans.depth[row]) & (end > start)
+        assert not (inner & (start < right - slack) & (end > left + slack)).any(), row
+    return path
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_path_of_nested_spans_follows_time_and_is_never_longer_than_the_run(seed):
+    assert len(assert_is_a_path(random_trace(seed))) > 0
+
+
+@pytest.mark.parametrize("name", ["ddp 2", "ddp 4", "all_reduce"])
+def test_the_path_of_a_run_by_the_wall_clock_is_never_longer_than_it(real_run, name):
+    trace = real_run(name)
+    assert_is_a_path(trace, "wall")
+    for step in np.unique(trace.spans.step[trace.spans.step >= 0]).tolist()[:5]:
+        part = trace.only(step=step)
+        path = assert_is_a_path(part, "wall")
+        spans = (part.spans.end - part.spans.start)[np.unique(path.span)]
+        if name != "all_reduce":  # collectives on a lane of their own hold sends and waits
+            assert (path.end - path.start).sum() < spans.sum()
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb_h1", "interleaved"])
+@pytest.mark.parametrize("clock", ["device", "wall"])
+def test_the_path_of_a_paced_pipeline_is_never_longer_than_it_and_nearly_as_long(
+    real_run, name, clock
+):
+    trace = real_run(name).only(step=1)
+    path = assert_is_a_path(trace, clock)
+    if clock == "device":
+        assert {*trace.spans.rank[path.span].tolist()} == {0, 1, 2, 3}
+        whole, stretches = path.end[-1] - path.start[0], (path.end - path.start).sum()
+        sent = (trace.spans.rank[path.span[1:]] != trace.spans.rank[path.span[:-1]]).sum()
+        assert stretches + sent * 1e-3 == pytest.approx(whole, rel=0.02)  # a message takes 1 ms
+
+
+def test_a_span_counts_until_the_message_left_that_it_sends():
+    spans = [
+        span(0, "forward", 0.0, 10.0, flow=0),
+        span(1, "recv", 1.0, 5.0, flow=0),
+        span(1, "backward", 5.0, 12.0),
+    ]
+    message = dict(src=0, dst=1, sent=4.0, arrived=5.0, received=5.0)
+    path = metrics.critical_path(Trace(spans, [message], meta={"clock": "paced"}))
+    assert [*zip(*(path[name].tolist() for name in path.names), strict=True)] == [
+        (0, 0.0, 4.0),
+        (2, 5.0, 12.0),
+    ]
 
 
 def test_the_critical_path_of_262_144_spans_takes_well_under_a_second():

@@ -23,7 +23,7 @@ from dlviz.viz.contributions import UNKNOWN
 from dlviz.viz.frames import Frame
 from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
-from dlviz.viz.pipeline import bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
 from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.print_pipeline import bubble as bubble
 from dlviz.viz.print_pipeline import memory as memory
@@ -64,7 +64,7 @@ def timeline(
     clock = clock_of(trace, clock)
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
     path = critical_of(trace, step, clock) if critical else None
-    lines = [*text.provenance(trace, clock), *cut, *([path.told] if path else [])]
+    lines = [*text.provenance(trace, clock), *cut, *(path.lines if path else [])]
     if len(arrows) > ARROWS:
         lines.append(
             f"{len(arrows):,} messages are too many for arrows: draw a step, "
@@ -76,9 +76,7 @@ def timeline(
     bars, entries = _bars(trace, plan, drawn, width)
     idle, entry = _bubbles(trace, plan, drawn, 72 * width)
     bars, entries = idle + bars, entries + entry
-    edges, entry = _critical(
-        path.rows[np.isin(path.rows, drawn)] if path else drawn[:0], plan, theme
-    )
+    edges, entry = _critical(path.among(drawn), plan, theme) if path else ([], [])
     entries += entry + paper.marks(theme, bool(got.any()), bool((~got).any()))
 
     lowest = max(plan.y.values(), default=0.0)
@@ -308,10 +306,10 @@ def _bubbles(
 
 
 def _critical(
-    path: np.ndarray, plan: Plan, theme: str
+    path: Path, plan: Plan, theme: str
 ) -> tuple[list[LineCollection], list[tuple[str, Any]]]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
-    if not len(path):
+    if not len(path.rows):
         return [], []
     boxes, lines = outlines(path, plan)
     strokes = [corners / (plan.size, 1) for corners in (*boxes, *lines)]

@@ -59,7 +59,7 @@ def timeline(
     clock = clock_of(trace, clock)
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
     path = critical_of(trace, step, clock) if critical else None
-    lines = [text.subtitle(trace, clock), *cut, *([path.told] if path else [])]
+    lines = [text.subtitle(trace, clock), *cut, *(path.lines if path else [])]
     if len(arrows) > MOST:
         lines.append(
             f"{len(arrows):,} messages are too many for arrows: draw a step, or some ranks."
@@ -68,7 +68,7 @@ def timeline(
     subtitle = "<br>".join(lines)
     series: list[Any] = [*_bubbles(trace, plan, drawn), *_bars(trace, plan, drawn, path)]
     if path is not None:
-        series += _outlines(path.rows[np.isin(path.rows, drawn)], plan, theme)
+        series += _outlines(path.among(drawn), plan, theme)
     figure = Figure(series + _arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
     text.inform(figure, text.details(trace, clock))
@@ -160,9 +160,9 @@ def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:
     ]
 
 
-def _outlines(path: np.ndarray, plan: Plan, theme: str) -> list[go.Scatter]:
+def _outlines(path: Path, plan: Plan, theme: str) -> list[go.Scatter]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
-    if not len(path):
+    if not len(path.rows):
         return []
     boxes, lines = outlines(path, plan)
     parts = []

@@ -10,6 +10,8 @@ import warnings
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from dlviz import metrics
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.schedules import Schedule

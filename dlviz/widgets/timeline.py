@@ -191,8 +191,7 @@ def _clock(
     }
     holes = idle(trace, order, plan.low, plan.high, clock=plan.clock)
     hole = whole(holes.start - plan.low)
-    path = critical_of(trace, step, plan.clock)
-    on = place[path.rows]
+    path = critical_of(trace, step, plan.clock).among(order)
     level = {rank: number for number, (rank, _) in reversed([*enumerate(plan.y)])}
     sent, received = message_times(trace, plan.clock)
     never = ~np.isfinite(received[arrows])
@@ -208,7 +207,11 @@ def _clock(
         "length": column(whole(plan.end[order] - plan.low) - begin),
         "sent": column(whole(sent[arrows] - plan.low)),
         "received": [None if lost else at for at, lost in zip(got.tolist(), never, strict=True)],
-        "critical": on[on >= 0].tolist(),
+        "critical": place[path.rows].tolist(),
+        "path": {
+            "start": column(whole(path.start - plan.low)),
+            "end": column(whole(path.end - plan.low)),
+        },
         "told": path.told,
         "waits": {
             "span": list(waiting),

@@ -52,12 +52,14 @@ function readClock(clock, count, messages) {
   const begin = new Float64Array(idle.count);
   const finish = new Float64Array(idle.count);
   times(column(idle.start, idle.count), column(idle.length, idle.count), low, quantum, begin, finish);
+  const path = (times) => column(times, clock.critical.length).map((time) => low + time * quantum);
   const why = texts(clock.waits.why, clock.waits.span.length);
   const at = column(clock.waits.at, clock.waits.span.length);
   return {
     ...clock, start, end,
     sent: column(clock.sent, messages).map((time) => low + time * quantum),
     received: clock.received.map((time) => (time == null ? NaN : low + time * quantum)),
+    path: { start: path(clock.path.start), end: path(clock.path.end) },
     turn: new Map(clock.critical.map((span, number) => [span, number])), // on the critical path
     waits: new Map(clock.waits.span.map((span, i) => [span, { why: why[i], at: at[i] }])),
     idle: {
