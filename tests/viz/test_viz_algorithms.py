@@ -42,7 +42,7 @@ def pairs():
             yield pytest.param(algorithm, ranks, marks=wide)
 
 
-@pytest.mark.parametrize(("algorithm", "ranks"), pairs())
+@pytest.mark.parametrize(("algorithm", "ranks"), [*pairs()])
 def test_a_picture_for_each_step_and_every_rank_once_in_the_end(algorithm, ranks):
     machine = MACHINES[ranks]
     with warnings.catch_warnings():
