@@ -32,8 +32,11 @@ $(READY): pyproject.toml setup.py constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
+# labs/.jupyter keeps from a student what greets JupyterLab's users and what belongs to authors.
 lab: $(READY)
-	@cd labs && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(JUPYTER) \
+	@cd labs && PATH="$(CURDIR)/$(BIN):$$PATH" \
+	  JUPYTER_CONFIG_PATH="$(CURDIR)/labs/.jupyter$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" \
+	  jupyter lab $(JUPYTER) \
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
@@ -41,7 +44,8 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
+	DLVIZ_PREDICTIONS= \
+	  $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
 
 check: $(READY)
 	$(BIN)/ruff check .
