@@ -5,7 +5,7 @@ READY := .venv/.installed
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
   $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
-.PHONY: help lab test check labs assignments bench clean
+.PHONY: help lab test check labs assignments pictures figures bench clean
 
 help:
 	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
@@ -13,6 +13,8 @@ help:
 	@echo "make check  ruff, pyright and the fast tests"
 	@echo "make labs   run every lab again and store its outputs"
 	@echo "make assignments  write the students' copies of the assignments, free of solutions"
+	@echo "make pictures  record the README's pictures from real runs"
+	@echo "make figures  draw the figures for slides, as PDF and SVG, into build/figures"
 	@echo "make bench  measure dlviz beside its peers"
 	@echo "make clean  remove the environment and what tools left"
 
@@ -59,6 +61,12 @@ assignments: $(READY)
 	cd labs/assignments && for source in source/*/; do \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" nbgrader generate_assignment --force "$$(basename $$source)" || exit 1; \
 	done
+
+pictures: $(READY)
+	$(BIN)/python docs/pictures.py
+
+figures: $(READY)
+	$(BIN)/python docs/teaching/figures.py build/figures
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
