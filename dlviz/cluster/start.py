@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -39,10 +40,22 @@ def warm_up() -> None:
     context.set_forkserver_preload(PRELOADED)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK not in os.environ and multiprocessing.parent_process() is None and not starting_up:
-        from multiprocessing import forkserver
+        from multiprocessing import forkserver, resource_tracker
 
-        with starting():
+        resource_tracker.ensure_running()  # lets interrupts through again when it has started
+        with starting(), _deaf():
             forkserver.ensure_running()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Around the start of the fork server: an interrupt of this process, sent to its whole group,
+    would end the server in the midst of its imports."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _spawn_from_now_on() -> None:

@@ -7,7 +7,6 @@ whole tensor would, and its contents can be shown.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dlviz.trace import Trace
 from dlviz.viz import crossovers, encode, text
 from dlviz.viz.contributions import MAX_RANKS
 from dlviz.viz.costs import cheapest
+from dlviz.widgets.running import Found, Tell
 
 ALGORITHMS = (
     "ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct", "hierarchical",
@@ -227,13 +227,15 @@ def contents(trace: Trace, ranks: int) -> list[dict[str, Any]]:
     return shots
 
 
-def run(**controls: Any) -> dict[str, Any]:
-    """Run it on real ranks, paced: what was measured and predicted, in seconds of the controls.
+def run(tell: Tell, **controls: Any) -> Found:
+    """Run it on real ranks, paced: what was measured and predicted, in seconds of the controls, and
+    the Trace.
 
     Where messages are too short to be kept to by the wall clock, or the run too long, all of it is
     run slower or faster by one factor. ValueError for more ranks than can be run.
     """
-    from dlviz import launch
+    from dlviz.cluster.launch import watched
+    from dlviz.cluster.output import Told
     from dlviz.collectives import all_reduce
 
     ranks, algorithm = controls["ranks"], controls["algorithm"]
@@ -253,14 +255,12 @@ def run(**controls: Any) -> dict[str, Any]:
         import torch
 
         tensor = torch.tensor(encode(comm.rank, comm.size, cells), dtype=torch.float64)
-        for turn in range(TURNS):
+        for turn in comm.progress(range(TURNS), "turn"):
             comm.barrier()
             with comm.span("collective", f"turn {turn}"):
                 all_reduce(comm, tensor, algorithm)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of lateness: it is told below
-        trace = launch(worker, ranks=ranks, machine=on).trace
+    trace = watched(Told(tell), worker, ranks, on).trace
     took = [makespan_of(trace, f"turn {turn}") for turn in range(TURNS)]
     measured = float(np.median(took)) / factor
     told = [f"The median of {TURNS} turns."]
@@ -284,7 +284,7 @@ def run(**controls: Any) -> dict[str, Any]:
         "predicted": predicted,
         "gap": measured / predicted - 1,
         "notes": told,
-    }
+    }, trace
 
 
 def makespan_of(trace: Trace, name: str) -> float:
@@ -292,8 +292,3 @@ def makespan_of(trace: Trace, name: str) -> float:
     spans = trace.spans
     own = spans.name == name
     return float(spans.wall_end[own].max() - spans.wall_start[own].min())
-
-
-def sentence(error: BaseException) -> str:
-    """What went wrong on one line."""
-    return text.short(str(error) or type(error).__name__, 300)

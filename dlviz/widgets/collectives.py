@@ -11,6 +11,8 @@ each is played message by message. The arithmetic is in all_reduce.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -34,10 +36,10 @@ from dlviz.widgets.all_reduce import (
     prediction,
     rates,
     run,
-    sentence,
 )
 from dlviz.widgets.player import player_state
-from dlviz.widgets.view import View, compact, dressed
+from dlviz.widgets.running import Found, Runner, Tell
+from dlviz.widgets.view import compact, dressed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 CONTROLS = ("algorithm", "ranks", "nbytes", "alpha", "beta", "gamma", "topology")
 
 
-class CollectiveExplorer(View):
+class CollectiveExplorer(Runner):
     """Choose an algorithm, ranks, a size and a network; see what an all-reduce costs and how it
     goes; run it.
 
@@ -67,8 +69,6 @@ class CollectiveExplorer(View):
     player = traitlets.Unicode("{}").tag(sync=True)
     ahead = traitlets.Unicode("{}").tag(sync=True)
     wanted = traitlets.Int(0).tag(sync=True)
-    runs = traitlets.Int(0).tag(sync=True)
-    live = traitlets.Bool(True).tag(sync=True)
 
     def __init__(
         self,
@@ -87,11 +87,10 @@ class CollectiveExplorer(View):
         check(**self._now)
         self._trace = played(**self._now)  # all that the widget shows bears its name
         self._model: dict[str, Any] = {}
-        self._answers = self._ran = 0
+        self._answers = 0
         self._settled = True
         self._error = ""  # what is wrong with the controls as they are set
         self._ahead: dict[str, Any] = {}
-        self._run: dict[str, Any] | None = None
         super().__init__(self._trace, self._told(), theme)
         with self.hold_trait_notifications():
             for name, value in self._now.items():
@@ -100,7 +99,6 @@ class CollectiveExplorer(View):
         self._look_ahead()
         self.observe(self._changed, [*CONTROLS])
         self.observe(lambda _: self.play(), "wanted")
-        self.observe(lambda _: self.run(), "runs")
 
     @property
     def measured(self) -> float | None:
@@ -114,13 +112,10 @@ class CollectiveExplorer(View):
         self.player = self._played(played(**self._now))
         self._look_ahead()
 
-    def run(self) -> None:
-        """Run the chosen all-reduce on real ranks, paced, and show what was measured."""
-        try:
-            self._run = run(**self._now)
-        except Exception as error:  # whatever went wrong is told where the reader looks
-            self._run = {"error": sentence(error)}
-        self._ran += 1
+    def work(self) -> Callable[[Tell], Found]:
+        return partial(run, **self._now)
+
+    def show(self) -> None:
         self._show()
 
     def kept(self) -> dict[str, Any]:
@@ -129,8 +124,7 @@ class CollectiveExplorer(View):
         traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
         players = {name: self._played(trace, name) for name, trace in traces.items()}
         own = {name: self._now[name] for name in CONTROLS}
-        return {**super().kept(), **own, "player": players[own["algorithm"]], "players": players,
-                "runs": 0, "live": False}  # fmt: skip
+        return {**super().kept(), **own, "player": players[own["algorithm"]], "players": players}  # fmt: skip
 
     def picture(self) -> Figure:
         """The lines of all algorithms, and the chosen size."""
@@ -152,7 +146,8 @@ class CollectiveExplorer(View):
         except ValueError as error:
             self._show(str(error))
             return
-        self._now, self._run, self._settled = new, None, False
+        self.forget()
+        self._now, self._settled = new, False
         self._show()
 
     def _look_ahead(self) -> None:

@@ -6,7 +6,6 @@ keep to it and the whole short enough to wait for.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import text
 from dlviz.viz.compare import gap, matched, sentence
+from dlviz.widgets.running import Found, Tell
 
 RUNNABLE = 8  # ranks
 SHORTEST = 5e-3  # s: what the shortest action takes
@@ -29,13 +29,14 @@ READY = 50e-3  # s before a step, in which ranks that are late catch up
 ALIKE = 1e-5  # gradients apart by less, relative to the largest, are equal
 
 
-def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Trace]:
+def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     """Train on real ranks by `made`, whose Trace by `costs` is `trace`.
 
     Returns what the front end shows, in seconds of `costs` by the wall clock, and the run's Trace.
     ValueError for a schedule that is not complete and for more ranks than can be run.
     """
-    from dlviz import launch
+    from dlviz.cluster.launch import watched
+    from dlviz.cluster.output import Told
 
     made.check()
     if made.ranks > RUNNABLE:
@@ -48,9 +49,7 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
     device = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
     link = Link(paced.latency, float("inf"))
     on = Machine(device, Topology.switch(made.ranks, link), step=shortest * factor)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of lateness: it is told below
-        done = launch(train, ranks=made.ranks, machine=on, args=(made, paced))
+    done = watched(Told(tell), train, made.ranks, on, args=(made, paced))
     step = done.trace.only(step=STEPS - 1, kind=metrics.COMPUTE)
     (before, after), _ = matched(simulate(made, paced), step, None, "wall")
     before, after = (
@@ -119,7 +118,7 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
     optimizer = torch.optim.SGD(parameters, RATE)
 
     losses, apart = [], 0.0
-    for step in range(STEPS):
+    for step in comm.progress(range(STEPS), "step"):
         optimizer.zero_grad()
         comm.barrier()
         with comm.compute("data", "make ready", READY):

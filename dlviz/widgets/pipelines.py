@@ -236,8 +236,3 @@ def _at(name: str, values: dict[str, Any], microbatches: int) -> tuple[float | N
         return None, None
     ratio = formula(name, made, values, microbatches)
     return metrics.bubble_fraction(trace), None if ratio is None else ratio / (1 + ratio)
-
-
-def sentence(error: BaseException) -> str:
-    """What went wrong on one line."""
-    return text.short(str(error) or type(error).__name__, 400)

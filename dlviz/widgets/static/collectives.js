@@ -3,7 +3,8 @@ import { asking } from "./asking.js";
 import { bytes, clamp, digits, h, s, seconds, write } from "./base.js";
 import { chartOf, mapOf, nearest } from "./collectives_list.js";
 import { showMessages } from "./player.js";
-import { button, stage } from "./stage.js";
+import { runBar } from "./running.js";
+import { stage } from "./stage.js";
 
 const DASHES = { solid: null, dash: "7 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "11 3 2 3" };
 const FIELDS = [["alpha", "α", "µs a message", "e-6"], ["beta", "β", "ns a byte", "e-9"], ["gamma", "γ", "ns a byte added", "e-9"]];
@@ -15,18 +16,16 @@ const SAVED = "On a saved page algorithm and size can be chosen; the rest needs 
 
 function render({ model, el }) {
   const read = () => JSON.parse(model.get("state"));
-  const live = model.get("live");
+  let live = model.get("live");
   let state = read();
   let now = { ...state.controls };
   let theme = "light";
-  let running = false;
-  let ranBefore = 0;
   let pause = 0;
   let chart = null;
   let winners = null;
   let drawn = false;
   let told = null; // the lines of other ranks, once read
-  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
+  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "", gone });
 
   const frame = stage(el, {
     name: "explorer of collectives",
@@ -38,7 +37,7 @@ function render({ model, el }) {
       ["← →", "smaller, larger", { ArrowLeft: (event) => moved(event, resize, -1), ArrowRight: (event) => moved(event, resize, 1) }],
       ["↑ ↓", "more ranks, fewer", { ArrowUp: (event) => moved(event, rerank, 1), ArrowDown: (event) => moved(event, rerank, -1) }],
       ["a", "next algorithm", { a: () => choose("algorithm", after(state.algorithms, now.algorithm)) }],
-      ["r", "run it", { r: () => runIt() }],
+      ["r", "run it, stop it", { r: () => bar.press() }],
     ],
     onColors(colors) {
       theme = colors.name;
@@ -67,12 +66,11 @@ function render({ model, el }) {
     });
     return { name, power, box, label: h("label", {}, `${letter} `, box, ` ${unit}`) };
   });
-  const start = button("▶ Run it", "run it on real ranks", runIt);
+  const bar = runBar(model, queue, { ready: runnable, told: ranWords, changed: drawRun });
   frame.controls([h("label", {}, "algorithm ", algorithm)], [h("label", {}, "topology ", topology)], [h("label", {}, "ranks ", ranks), many], [h("label", {}, "size ", size), large]);
-  const link = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, fields.map(({ label }) => label), start);
+  const link = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, fields.map(({ label }) => label), bar.start);
 
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
-  const result = h("p", { class: "dlv-result", role: "status" });
   const about = h("p");
   const lines = s("svg", { class: "dlv-costs", role: "img", onclick: null });
   const map = s("svg", { class: "dlv-costs", role: "img" });
@@ -84,10 +82,10 @@ function render({ model, el }) {
   const explained = h("p", {}, RATES);
   const player = h("div", { class: "dlv-player" });
   const charts = h("div", { class: "dlv-pictures" }, left, right);
-  frame.body.append(link, trouble, result, about, charts, cheapest, table, explained, player);
+  frame.body.append(link, trouble, bar.line, about, charts, cheapest, table, explained, player);
   if (!live) {
     frame.body.prepend(h("p", {}, SAVED));
-    for (const control of [topology, ranks, start, ...fields.map(({ box }) => box)]) control.disabled = true;
+    for (const control of [topology, ranks, ...fields.map(({ box }) => box)]) control.disabled = true;
   }
 
   // What is asked of the kernel
@@ -120,13 +118,11 @@ function render({ model, el }) {
 
   function answered() {
     state = read();
-    running = running && state.ran === ranBefore;
-    if (!queue.answered()) running = false;
+    queue.answered();
     now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.pending() };
     if (queue.settled() && !state.error && !state.settled) want();
     draw();
     if (state.error) frame.say(state.error);
-    else if (state.run && !running) frame.say(result.textContent);
   }
 
   /** Asks for the messages once the reader has paused. */
@@ -143,12 +139,15 @@ function render({ model, el }) {
     return Object.fromEntries(["algorithm", "topology", "ranks", "nbytes", ...FIELDS.map(([name]) => name)].map((name) => [name, model.get(name)]));
   }
 
-  function runIt() {
-    if (!live || running || (state.error && queue.settled())) return;
-    running = true;
-    ranBefore = state.ran;
-    frame.say("running");
-    queue.run();
+  function runnable() {
+    return live && !state.error && now.ranks <= state.limits.run;
+  }
+
+  /** No kernel answers any more. */
+  function gone() {
+    live = false;
+    frame.gone();
+    for (const control of [algorithm, topology, ranks, size, ...fields.map(({ box }) => box)]) control.disabled = true;
     draw();
   }
 
@@ -196,20 +195,22 @@ function render({ model, el }) {
     drawControls();
     write(trouble, state.error);
     write(about, state.lines.join(" "));
-    write(start, running ? "running …" : "▶ Run it");
-    start.disabled = !live || running || now.ranks > state.limits.run;
-    write(result, resultWords());
+    drawRun();
     drawLines();
     drawMap();
     drawTable();
     drawn = true;
   }
 
-  function resultWords() {
+  function drawRun() {
+    bar.draw();
+  }
+
+  function ranWords() {
     const { run } = state;
-    if (running) return `Running ${words(now.algorithm)} on ${now.ranks} real ranks, paced …`;
     if (!run) return live && now.ranks > state.limits.run ? `Up to ${state.limits.run} ranks can be run.` : "";
-    if (run.error) return `It did not run: ${run.error}`;
+    if (run.error) return `The run failed: ${run.error}`;
+    if (run.stopped) return run.stopped;
     const gap = `${run.gap < 0 ? "−" : "+"}${Math.abs(100 * run.gap).toFixed(1)} %`;
     const told = `${words(run.algorithm)} of ${bytes(run.nbytes)}: measured ${seconds(run.measured)}, predicted ${seconds(run.predicted)} (${gap}).`;
     return [told, ...run.notes].join(" ");
@@ -315,6 +316,8 @@ function render({ model, el }) {
     model.off("change:state", answered);
     clearTimeout(pause);
     resized.disconnect();
+    queue.close();
+    bar.stop();
     messages.stop();
     frame.stop();
     frame.root.remove();
