@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from dlviz.patterns import TITLES
 from dlviz.trace import Trace
 from dlviz.viz import text
 from dlviz.viz.costs import dash_of
@@ -25,6 +26,7 @@ from dlviz.widgets.all_reduce import (
     ALGORITHMS,
     COARSE,
     FIELDS,
+    NEAR,
     RANKS,
     RUNNABLE,
     SIZES,
@@ -124,7 +126,8 @@ class CollectiveExplorer(Runner):
         traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
         players = {name: self._played(trace, name) for name, trace in traces.items()}
         own = {name: self._now[name] for name in CONTROLS}
-        return {**super().kept(), **own, "player": players[own["algorithm"]], "players": players}  # fmt: skip
+        player = players[own["algorithm"]]
+        return {**super().kept(), **own, "player": player, "players": players, "ahead": self.ahead}
 
     def picture(self) -> Figure:
         """The lines of all algorithms, and the chosen size."""
@@ -155,14 +158,14 @@ class CollectiveExplorer(Runner):
         on = {name: self._now[name] for name in (*FIELDS, "topology")}
         if on != self._ahead:
             self._ahead = on
-            self.ahead = compact({"link": on, "ranks": ahead(**on)})
+            self.ahead = compact({"link": on, **ahead(**on)})
 
     def _show(self, error: str = "") -> None:
         self._error = error
         self.state = compact(dressed(self._trace, self._told(error)))
 
     def _played(self, trace: Trace, algorithm: str = "") -> str:
-        title = f"{algorithm or self._now['algorithm']}, message by message"
+        title = f"{TITLES[algorithm or self._now['algorithm']]}, message by message"
         return compact(dressed(trace, player_state(Scene(trace), title)))
 
     def _title(self) -> str:
@@ -180,16 +183,20 @@ class CollectiveExplorer(Runner):
         here = {name: prediction(**{**now, "algorithm": name}) for name in ALGORITHMS}
         return {
             "title": "Which all-reduce is cheapest?",
-            "lines": [notes(now["topology"], fine)],
+            "details": details(now["topology"]),
+            "about": "closed forms" if now["topology"] == "switch" else
+                     "simulated" if fine else f"simulated at {len(COARSE)} sizes so far",
             "controls": now,
             "error": error,
             "algorithms": list(ALGORITHMS),
+            "names": TITLES,
             "topologies": TOPOLOGIES,
             "limits": {"ranks": RANKS, "run": RUNNABLE},
             "styles": {theme: [dash_of(i, theme) for i in range(len(ALGORITHMS))] for theme in
                        ("light", "dark")},
             "sizes": SIZES,
-            **{name: self._model[name] for name in ("curves", "at", "crossovers", "map")},
+            **{name: self._model[name] for name in ("curves", "at", "cheapest")},
+            "near": NEAR,
             "settled": self._settled,
             "now": {name: rates(now["ranks"], now["nbytes"], took) for name, took in here.items()},
             "run": self._run,
@@ -198,9 +205,19 @@ class CollectiveExplorer(Runner):
         }  # fmt: skip
 
 
-def notes(topology: str, fine: bool) -> str:
-    """Where the lines come from."""
-    if topology == "switch":
-        return "On a switch: the closed forms of the alpha-beta-gamma model."
-    told = f"On {TOPOLOGIES[topology]}: each algorithm played message by message"
-    return told + ("." if fine else f" at {len(COARSE)} sizes so far, straight in between.")
+def details(topology: str) -> list[str]:
+    """Where the numbers come from, and what the bandwidths are."""
+    lines = ["On a switch the times are the closed forms of the alpha-beta-gamma model."]
+    if topology != "switch":
+        lines = [
+            f"Each algorithm is simulated on {TOPOLOGIES[topology]}, message by message.",
+            "A message occupies the ports of its sender and of its receiver for its latency and for "
+            "all of its bytes. Where a larger tensor makes two messages meet at a port, the later "
+            "one waits, so that a line may jump there.",
+        ]
+    return [
+        *lines,
+        "Algorithm bandwidth is size / time. Bus bandwidth multiplies it by 2(n−1)/n, the part of "
+        "the tensor that each of n ranks has to send at least: an algorithm that sends more shows "
+        "a lower bus bandwidth on the same link.",
+    ]

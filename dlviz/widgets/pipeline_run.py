@@ -147,9 +147,9 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
     apart = max(result["apart"] for result in results)
     if not any(half.kind != "F" for row in made.actions for one in row for half in one.halves):
         same = "equals" if apart < ALIKE else f"differs by {apart:.1g} of the largest from"
-        return [f"What it infers {same} one process's."]
+        return [f"Its inference {same} one process's."]
     stages = len(made.stage_rank)
-    told = f"It trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
+    told = f"The run trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
     if not made.flushes:
         return [f"{told}; it updates after each backward, so its gradients are no step's."]
     if apart < ALIKE:
@@ -159,11 +159,11 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
 
 def pace(step: Trace, factor: float, shortest: float) -> list[str]:
     """How much faster it was run, and whether this machine kept to the pace."""
-    told = [f"1 s of the picture was run in {text.seconds(factor)}."]
+    told = [f"1 s of the picture took {text.seconds(factor)} of real time."]
     if shortest < FLOOR:
-        told.append(f"Its shortest action took {text.seconds(shortest)}, too short to keep to.")
+        told.append(f"Its shortest action took {text.seconds(shortest)}: too short to be exact.")
     late = float((step.spans.wall_end - step.spans.end).max())
     if late > shortest / 2:
         late = text.seconds(late / factor)
-        told.append(f"Other work on this machine made it late by up to {late}: run it again.")
+        told.append(f"Other programs delayed the run by up to {late}: run it again.")
     return told

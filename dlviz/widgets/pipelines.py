@@ -18,7 +18,7 @@ from dlviz.schedules.drawing import Drawing, Pipeline, drawn, laid_out
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.widgets.view import column, styled
 
 DRAWN = "drawn"  # the name of the schedule on the board

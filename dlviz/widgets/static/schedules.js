@@ -1,6 +1,6 @@
 // Explores pipeline schedules: controls, the timeline of one or two of them, the bubble, the memory, a run.
 import { asking } from "./asking.js";
-import { clamp, h, oncePerPicture, s, write } from "./base.js";
+import { clamp, h, oncePerPicture, s, typed, write } from "./base.js";
 import { BOARD_KEYS, drawingBoard } from "./drawing.js";
 import { swatch } from "./paint.js";
 import { runBar } from "./running.js";
@@ -23,7 +23,6 @@ const FIELDS = [
   ["slow", "×", "how many times as long the slow stage takes"],
 ];
 const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
-const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const PAUSE = 250; // ms without a change until what takes longer is asked for
 const SAVED = "This page has no kernel: point at it, select, zoom and follow the critical path; controls and runs need one.";
 const SHARED = "A rank with v chunks spends 1/v of F, B, I and W on each: the same model, cut finer.";
@@ -83,14 +82,14 @@ function render({ model, el }) {
     h("option", { value: "" }, "none"), options(state.schedules));
   const sliders = SLIDERS.map(([name, label]) => {
     const slide = h("input", { type: "range", min: 1, max: state.limits[name], step: 1, class: "dlv-slide", "aria-label": name, oninput: () => choose(name, Number(slide.value)) });
-    const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typed(box, name)) });
+    const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typedIn(box, name)) });
     return { name, slide, box, group: [h("label", {}, `${label} `, slide), box] };
   });
   const fields = FIELDS.map(([name, letter, told]) => {
     const box = h("input", {
       type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}: ${told}`, title: told,
       placeholder: name === "backward" ? "I+W" : name === "slow_stage" ? "none" : null,
-      onchange: () => choose(name, typed(box, name)),
+      onchange: () => choose(name, typedIn(box, name)),
     });
     return { name, box, label: h("label", {}, `${letter} `, box) };
   });
@@ -149,11 +148,9 @@ function render({ model, el }) {
     for (const control of [schedule, beside, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
   }
 
-  /** What was typed: a number, nothing where that is allowed, else the text, for the kernel to refuse. */
-  function typed(box, name) {
-    const text = box.value.trim();
-    if (text === "" && EMPTY.has(name)) return null;
-    return NUMBER.test(text) ? Number(text) : text;
+  /** What was typed into a field: nothing where that is allowed, else a number or a text. */
+  function typedIn(box, name) {
+    return box.value.trim() === "" && EMPTY.has(name) ? null : typed(box.value);
   }
 
   // ---- what is asked of the kernel
