@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
+
 PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")
 GRACE = 2.0  # seconds that what a test left may take to go
@@ -54,6 +56,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., o
 
     with JupyterLab(tmp_path_factory.mktemp("jupyterlab")) as lab:
         yield lab.serve
+
+
+@pytest.fixture(scope="session")
+def wall_ddp() -> dict[int, object]:
+    """By the number of ranks, the Trace of 30 steps of data-parallel training by the wall clock:
+    messages that overlap the backward, as they came."""
+    from dlviz import launch
+    from dlviz.datasets import batches, digits
+    from dlviz.models import MLP
+    from dlviz.parallel import data
+
+    samples = list(batches(*digits("train"), batch=64, steps=30))
+    arguments = {"way": "ddp", "bucket_bytes": 2**16}
+    return {
+        ranks: launch(data.train, ranks, args=(MLP(), samples), kwargs=arguments).trace
+        for ranks in (2, 4)
+    }
 
 
 @pytest.fixture(autouse=True)

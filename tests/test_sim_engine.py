@@ -254,7 +254,7 @@ def test_a_schedule_that_cannot_go_on_is_explained():
     with pytest.raises(ScheduleError) as raised:
         simulate(Schedule(rows, (0, 1)))
     assert str(raised.value) == (
-        "rank 0 stops before its action 2, 0B0: it needs 1B0, which never ran; "
+        "rank 0 stops before its 3rd action, 0B0: it needs 1B0, which never ran; "
         "its row up to there: 0F0 0F1 [0B0]."
     )
 
@@ -287,7 +287,7 @@ def test_what_breaks_a_rule_is_not_simulated(rows):
 
 
 def test_an_overlap_that_needs_its_own_half_is_explained():
-    with pytest.raises(ScheduleError, match="^rank 0 stops before its action 0, .0F0;0B0.OVERLAP"):
+    with pytest.raises(ScheduleError, match="^rank 0 stops before its 1st action, .0F0;0B0.OVERLAP"):
         simulate(Schedule([[overlap(parse("0F0"), parse("0B0"))]], (0,)))
 
 

@@ -192,8 +192,7 @@ class CollectiveExplorer(Runner):
             "names": TITLES,
             "topologies": TOPOLOGIES,
             "limits": {"ranks": RANKS, "run": RUNNABLE},
-            "styles": {theme: [dash_of(i, theme) for i in range(len(ALGORITHMS))] for theme in
-                       ("light", "dark")},
+            "styles": [dash_of(i) for i in range(len(ALGORITHMS))],
             "sizes": SIZES,
             **{name: self._model[name] for name in ("curves", "at", "cheapest")},
             "near": NEAR,
@@ -211,9 +210,9 @@ def details(topology: str) -> list[str]:
     if topology != "switch":
         lines = [
             f"Each algorithm is simulated on {TOPOLOGIES[topology]}, message by message.",
-            "A message occupies the ports of its sender and of its receiver for its latency and for "
-            "all of its bytes. Where a larger tensor makes two messages meet at a port, the later "
-            "one waits, so that a line may jump there.",
+            "A message occupies the ports of its sender and its receiver for its latency and for "
+            "all of its bytes. Where a larger tensor makes two messages meet at a port, one of "
+            "them waits for all of the other, so a line may jump there.",
         ]
     return [
         *lines,

@@ -105,7 +105,7 @@ class Runner(View):
 
     def tell(self, attempt: Attempt, what: str | None, done: int, total: int) -> None:
         """Tell the front end how far a run is."""
-        doing = {"says": doing_words(what, done, total, attempt.cold)}
+        doing: dict[str, Any] = {"says": doing_words(what, done, total, attempt.cold)}
         if what and total:
             doing["share"] = done / total
         told = compact(doing)
@@ -197,15 +197,15 @@ def sentence(error: BaseException) -> str:
 
 
 def _hear_interrupts() -> None:
-    """Have an interrupt of the kernel end the runs under way. Between two cells it would do nothing,
-    and it may come to any thread: the loop of the main thread has to be woken."""
+    """Have an interrupt of the kernel end the runs under way. Between two cells it would do
+    nothing, and it may come to any thread: the loop of the main thread has to be woken."""
     if "ipykernel.kernelbase" not in sys.modules:
         return
     from ipykernel.kernelbase import Kernel
 
     if not Kernel.initialized():
         return
-    loop = Kernel.instance().io_loop
+    loop: Any = Kernel.instance().io_loop
 
     def stop() -> None:
         for attempt in [*_under_way]:

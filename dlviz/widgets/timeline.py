@@ -21,6 +21,7 @@ from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, laid_out, shown
 from dlviz.viz.memory import counts
 from dlviz.viz.pipeline import chunks_of, critical_of
+from dlviz.viz.scene import ops
 from dlviz.viz.waits import WAITING, waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
-WIDE = 400  # characters of a line under the title: the page wraps it
 NUMBERS = ("rank", "step", "stage", "microbatch", "bucket", "nbytes")
 
 
@@ -72,7 +72,7 @@ def _state(
 ) -> dict[str, Any]:
     spans = trace.spans
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans)
-    lines = [*text.provenance(trace, clock, WIDE), *cut]
+    lines = [*text.provenance(trace, clock), *cut]
     order, slots = _slots(trace, plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))
@@ -83,7 +83,7 @@ def _state(
     tail, head = ends(trace, plan.y)
     level = {y: number for number, y in enumerate(plan.y.values())}
     arrows = arrows[np.isfinite(tail[arrows] + head[arrows])]
-    table = trace.messages
+    table, became = trace.messages, ops(trace)
     chunk, chunks = chunks_of(trace)
     carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
     return {
@@ -114,7 +114,7 @@ def _state(
         "messages": {
             "shown": len(arrows),
             "row": column(arrows),
-            "op": indexed([text.done(op) for op in table.op[arrows].tolist()]),
+            "op": indexed([text.done(became[row]) for row in arrows.tolist()]),
             "tail": column([level[y] for y in tail[arrows].tolist()]),
             "head": column([level[y] for y in head[arrows].tolist()]),
             "sender": column(carrier["src"][arrows]),
@@ -212,7 +212,7 @@ def _clock(
         "told": path.told,
         "waits": {
             "span": list(waiting),
-            "why": indexed([f"for {wait.whom}, {wait.doing}" for wait in waiting.values()]),
+            "why": indexed([f"for {wait.whom}; {wait.doing}" for wait in waiting.values()]),
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
         "idle": {

@@ -573,7 +573,7 @@ GPIPE = schedules.make("gpipe", 2, 4)
         (
             step_with,
             {"schedule": Schedule([GPIPE.actions[0][::-1], GPIPE.actions[1]], (0, 1))},
-            "rank 0 stops before its action 0, 0B3: it needs 0F3 and 1B3",
+            "rank 0 stops before its 1st action, 0B3: it needs 0F3 and 1B3",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

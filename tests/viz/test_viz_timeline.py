@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from viz_scenes import data_parallel
+from viz_scenes import data_parallel, notes
 
 from dlviz import viz
 from dlviz.trace import Trace
@@ -201,7 +201,7 @@ def test_rows_are_ranks_and_lanes_a_ranks_own_lane_first():
 def test_a_rank_that_recorded_nothing_keeps_its_row_and_says_so():
     figure = viz.timeline(Trace([span(0), span(2)], meta={"ranks": 3, "outcome": "failed"}))
     assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1", "rank 2"]
-    (note,) = figure.layout.annotations
+    (note,) = notes(figure)
     assert note.text == "rank 1 recorded nothing" and note.y == figure.layout.yaxis.tickvals[1]
 
 
@@ -226,34 +226,6 @@ def test_the_axis_bears_a_unit_that_fits(length, unit, size):
     figure = viz.timeline(Trace([span(start=0.0, end=length)]))
     assert figure.layout.xaxis.title.text.endswith(f"({unit})")
     assert figure.data[0].x[0] == pytest.approx(length / size)
-
-
-@pytest.mark.parametrize(
-    ("meta", "says"),
-    [
-        ({"clock": "wall"}, "wall clock: what this machine took"),
-        ({"clock": "wall", "machine": "8 <A>"}, "^wall clock: what 8 &lt;A&gt; took$"),
-        ({"clock": "simulated"}, "simulated: what the cost model says"),
-        ({"clock": "paced", "lateness": {"worst": 2e-3, "median": 1e-5}},
-         "paced: a real run .* late by 10 µs in the median, 2 ms at worst"),
-        ({"machine": "8 x <A>"}, "8 x &lt;A&gt;"),
-        ({"warning": "rank 3 was late"}, "Warning: rank 3 was late"),
-        ({"outcome": "unreceived"}, "Some messages were never received"),
-    ],
-)  # fmt: skip
-def test_the_subtitle_says_which_clock_on_what_and_what_went_wrong(meta, says):
-    import re
-
-    subtitle = viz.timeline(Trace([span()], meta=meta)).layout.title.subtitle.text
-    assert re.search(says, subtitle.replace("<br>", " "))
-
-
-def test_the_wall_clock_of_a_paced_run_is_named_as_such():
-    trace = data_parallel(2)
-    assert (
-        "wall clock of a paced run" in viz.timeline(trace, clock="wall").layout.title.subtitle.text
-    )
-    assert viz.timeline(trace).data[0].base[0] == 0.0  # device columns by default
 
 
 def test_a_wall_trace_is_drawn_by_its_wall_columns():
@@ -309,121 +281,9 @@ def test_labels_say_the_name_else_the_peer_microbatch_step_or_bucket():
     assert "microbatch 3" in drawn["forward"].customdata[0]
 
 
-def test_hover_says_whom_a_wait_waited_for_and_what_that_one_was_doing():
-    spans = [
-        span(0, "recv", 1.0, 4.1, peer=2, flow=0),
-        span(1, "recv", 3.6, 4.0, peer=2, flow=1),
-        span(2, "backward", 0.0, 3.0, depth=0),
-        span(2, "backward", 0.0, 1.0, depth=1, name="layer 2"),
-        span(2, "backward", 1.0, 3.0, depth=1, name="layer 1"),
-        span(2, "recv", 0.0, 3.0, lane="comm", peer=1),
-    ]
-    messages = {"src": [2, 2], "dst": [0, 1], "sent": [3.0, 3.5], "received": [4.1, 4.0]}
-    trace = Trace(spans, messages)
-    waits = viz.waited_for(trace)
-    assert waits[0] == "waited 3.1 s for rank 2, which was in backward layer 1"
-    assert waits[1] == "waited 400 ms for rank 2, whose message was already on its way"
-    assert waits[5] == "waited 3 s for rank 1, which had not begun"
-    assert set(waits) == {0, 1, 5}
-    hover = bars(viz.timeline(trace))["recv"].customdata[0].replace("<br>", " ")
-    assert waits[0] in hover and "recv from rank 2" in hover
-
-
-def test_who_waits_for_one_that_waits_is_told_so():
-    spans = [
-        span(0, "wait", 0.0, 2.0, peer=1),
-        span(1, "recv", 0.0, 2.0, peer=2),
-        span(1, "send", 1.0, 1.0, lane="compute"),
-        span(2, "forward", 0.0, 2.0, microbatch=4),
-    ]
-    waits = viz.waited_for(Trace(spans))
-    assert waits[0] == "waited 2 s for rank 1, which was itself waiting for rank 2"
-    assert waits[1] == "waited 2 s for rank 2, which was in forward 4"
-
-
-def test_a_lane_that_works_is_named_before_one_that_waits_or_lies_between_operations():
-    spans = [
-        span(0, "wait", 0.0, 2.0, peer=1),
-        span(1, "step", 0.0, 2.0, name="step 3"),
-        span(1, "wait", 0.0, 2.0, lane="comm", peer=2),
-        span(1, "send", 0.0, 2.0, lane="comm2", name="bucket 1"),
-    ]
-    told = [viz.waited_for(Trace(spans[:n]))[0].partition(", ")[2] for n in (4, 3, 2)]
-    assert told == [
-        "which was in send bucket 1",
-        "which was itself waiting for rank 2",
-        "which was between two operations of step 3",
-    ]
-
-
-def test_a_wait_for_a_lane_of_ones_own_says_what_that_lane_did():
-    spans = [
-        span(0, "wait", 0.0, 4.0, name="for lane comm"),
-        span(0, "collective", 0.0, 4.0, lane="comm", depth=0, name="bucket 1"),
-        span(0, "recv", 1.0, 3.0, lane="comm", depth=1, peer=1),
-        span(1, "wait", 0.0, 4.0, name="for lane comm"),
-        span(1, "recv", 0.0, 4.0, lane="comm", peer=0),
-        span(2, "wait", 0.0, 4.0, peer=1),
-        span(3, "wait", 0.0, 4.0, name="for lane gone"),
-    ]
-    waits = viz.waited_for(Trace(spans))
-    assert waits[0] == "waited 4 s for lane comm, which was mostly itself waiting for rank 1"
-    assert waits[5] == "waited 4 s for rank 1, which was itself waiting for rank 0"
-    assert waits[6] == "waited 4 s for lane gone, of which the Trace says nothing at that time"
-    assert waits[0] in bars(viz.timeline(Trace(spans)))["wait"].customdata[0].replace("<br>", " ")
-    alone = viz.waited_for(Trace(spans[3:4] + spans[5:6]))
-    assert alone[1] == "waited 4 s for rank 1, which was itself waiting for lane comm"
-
-
-def test_of_several_things_the_one_waited_for_did_the_longest_is_named():
-    spans = [
-        span(0, "wait", 0.0, 10.0, peer=1),
-        span(1, "forward", 0.0, 3.0),
-        span(1, "backward", 4.0, 10.0),
-        span(0, "wait", 10.0, 12.0, peer=1),
-        span(0, "wait", 12.0, 13.0, peer=2),
-    ]
-    waits = viz.waits.waits(Trace(spans))
-    assert (waits[0].whom, waits[0].span) == ("rank 1", 2)
-    assert waits[0].doing == "which was mostly in backward"
-    assert waits[3].doing == "of which the Trace says nothing at that time" and waits[3].span == -1
-    assert waits[4].doing == "of which the Trace says nothing at that time"
-
-
-def test_a_message_sent_as_soon_as_the_wait_began_was_on_its_way():
-    spans = [span(0, "wait", 0.0, 1.0, peer=1, flow=0), span(1, "backward", 0.0, 1.0)]
-    for sent, told in ((0.009, "whose message was already"), (0.02, "which was in backward")):
-        messages = {"src": [1], "dst": [0], "sent": [sent], "received": [1.0]}
-        assert told in viz.waited_for(Trace(spans, messages))[0]
-
-
-def test_the_wait_lookup_agrees_with_a_search_through_all_spans():
-    trace = data_parallel(ranks=5, steps=2)
-    spans, messages = trace.spans, trace.messages
-    checked = 0
-    for i, told in viz.waited_for(trace).items():
-        begin, sent = spans.start[i], messages.sent[spans.flow[i]]
-        if sent - begin <= 0.01 * (spans.end[i] - begin):
-            assert told.endswith("on its way")
-            continue
-        until = min(sent, spans.end[i])
-        seen = []
-        for part in range(7):
-            at = begin + (until - begin) * (part + 0.5) / 7
-            inside = (spans.rank == spans.peer[i]) & (spans.start <= at) & (at < spans.end)
-            works = [j for j in np.flatnonzero(inside) if spans.kind[j] == "backward"]
-            seen += [max(works, key=lambda j: spans.depth[j])] if works else []
-        if len(seen) == 7:
-            checked += 1
-            most = max(seen, key=seen.count)
-            mostly = "" if seen.count(most) == 7 else "mostly "
-            assert told.endswith(f"which was {mostly}in backward {spans.name[most]}")
-    assert checked > 5
-
-
 def test_an_empty_trace_and_one_span_are_figures():
     empty = viz.timeline(Trace())
-    assert len(empty.data) == 0 and empty.layout.annotations[0].text == "nothing was recorded"
+    assert len(empty.data) == 0 and notes(empty)[0].text == "nothing was recorded"
     one = viz.timeline(Trace([span(start=2.0, end=2.0)]))
     assert one.data[0].base[0] * 1e-6 == pytest.approx(2.0) and one.data[0].x[0] == 0
     low, high = one.layout.xaxis.range

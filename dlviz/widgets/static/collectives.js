@@ -18,7 +18,6 @@ function render({ model, el }) {
   let lost = false; // the kernel is gone
   let state = read();
   let now = { ...state.controls };
-  let theme = "light";
   let pause = 0;
   let chart = null;
   let winners = null;
@@ -41,8 +40,7 @@ function render({ model, el }) {
       ["m", "costs, messages", { m: () => show(tabs[shown === "costs" ? 1 : 0].dataset.part) }],
       ["r", "run it, stop it", { r: () => bar.press() }],
     ],
-    onColors(colors) {
-      theme = colors.name;
+    onColors() {
       if (drawn) draw();
     },
   });
@@ -197,7 +195,7 @@ function render({ model, el }) {
   // Pictures
 
   function styleOf(name) {
-    const [color, dash] = state.styles[theme][state.algorithms.indexOf(name)];
+    const [color, dash] = state.styles[state.algorithms.indexOf(name)];
     return { stroke: color, "stroke-dasharray": DASHES[dash] };
   }
 
