@@ -499,7 +499,7 @@ function render({ model, el }) {
     charts.hidden = legend.hidden = !drawable().length;
     if (charts.hidden) return;
     const width = Math.max(280, bubbleBox.clientWidth || 400);
-    const styles = state.styles[look.colors.name];
+    const styles = state.styles;
     bubbleChart(bubble, calm, drawable(), width, styles, run());
     memoryStrips(memory, drawable(), Math.max(280, memoryBox.clientWidth || 400), styles);
     comparison(table, drawable(), styles, run());
