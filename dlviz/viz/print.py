@@ -334,17 +334,14 @@ def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], list[tuple[
     waits = held(trace, plan)
     if not waits:
         return [], []
-    tail, head = (np.array([getattr(own, name) for own in waits]) for name in ("tail", "head"))
+    middles = [*plan.y.values()]
     look = {"color": palette.VERMILION, "linewidth": 1.4}
     arrows = []
-    for i, (y1, y2) in enumerate(zip(*arrow_heights(plan, tail, head), strict=True)):
+    for i, own in enumerate(waits):
         at = (plan.high - (plan.high - plan.low) * 0.02 * (i + 1)) / plan.size
-        arrows.append(
-            FancyArrowPatch(
-                (at, y1), (at, y2), arrowstyle="-|>", mutation_scale=8, shrinkA=0, shrinkB=0,
-                zorder=3.5, **look,
-            )
-        )  # fmt: skip
+        both = (at, middles[own.tail]), (at, middles[own.head])
+        size = {"mutation_scale": 8, "shrinkA": 0, "shrinkB": 0}
+        arrows.append(FancyArrowPatch(*both, arrowstyle="-|>", zorder=3.5, **size, **look))
     return arrows, [("waits for ever", Line2D([], [], marker=">", markersize=4, **look))]
 
 

@@ -214,8 +214,8 @@ def _cycle(waits: list[Held], plan: Plan) -> list[go.Scatter]:
     """Who waits for whom for ever: an arrow from row to row at the right edge."""
     if not waits:
         return []
-    tail, head = (np.array([getattr(own, name) for own in waits]) for name in ("tail", "head"))
-    y = np.stack(arrow_heights(plan, tail, head), axis=1)
+    middles = [*plan.y.values()]
+    y = np.array([(middles[own.tail], middles[own.head]) for own in waits])
     gap = np.full(len(waits), np.nan)
     at = plan.high - (plan.high - plan.low) * 0.02 * (1 + np.arange(len(waits)))
     return [
