@@ -76,6 +76,7 @@ def timeline(
     series += _arrows(trace, plan, arrows, theme, _words(bars, plan) if messages is None else None)
     figure = go.Figure(series + _cycle(held(trace, plan), plan))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
+    text.inform(figure, text.details(trace, clock))
 
     note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
     for rank in sorted(set(trace.ranks) - set(trace.spans.rank.tolist())):

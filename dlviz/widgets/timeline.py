@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
-WIDE = 400  # characters of a line under the title: the page wraps it
 FINEST = 1e-6  # of the whole: in a cut Trace shorter stretches of idle time are left out
 NUMBERS = ("rank", "step", "stage", "microbatch", "bucket", "nbytes")
 
@@ -79,7 +78,7 @@ def _state(
     spans = trace.spans
     seen = shown(trace, clock, step, max_spans)
     plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
-    lines = [*text.provenance(trace, clock, WIDE), *seen.lines]
+    lines = [*text.provenance(trace, clock), *seen.lines]
     order, slots = _slots(trace, plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))
@@ -97,6 +96,7 @@ def _state(
     return {
         "title": text.short(title or "Timeline", 90),
         "lines": lines,
+        "details": text.details(trace, clock),
         "above": plan.above,
         "height": plan.height,
         "rows": [
