@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BAR, STRIP = 24.0, 13.0  # pixels: the height of a bar, and of a span that holds others
 BETWEEN_LANES, BETWEEN_RANKS = 3.0, 6.0  # pixels; as many below what is shown once
 INSTANT = 6.0  # pixels: the least height of a span that has no length inside another one
-SMALLEST = 9.0  # pixels: the least height of a bar where many rows share a picture
+SMALLEST = 5.0  # pixels: the least height of a bar where many rows share a picture
 TALLEST = 640.0  # pixels: a picture, with all its words
 
 
@@ -223,7 +223,7 @@ def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool 
     for level in plan.shared:
         lasted[level] = np.inf  # all ranks' or none
     order = drawn[np.argsort(-lasted[drawn], kind="stable")]
-    told = f"The longest {most:,} of {len(drawn):,} spans are drawn; the numbers count all."
+    told = f"The longest {most:,} of {len(drawn):,} spans are drawn."
     return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [told])
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
-TALLEST = 4.3  # inches: the rows of a timeline
+TALLEST = 4.1  # inches: the rows of a timeline
 SMALL = 5.5  # points: a number in a bar that is too narrow for others
 EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart

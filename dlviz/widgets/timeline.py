@@ -78,7 +78,8 @@ def _state(
     spans = trace.spans
     seen = shown(trace, clock, step, max_spans)
     plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
-    lines = [*text.provenance(trace, clock), *seen.lines]
+    counted = (f"{line} Idle time and the numbers of a step count all." for line in seen.lines)
+    lines = [*text.provenance(trace, clock), *counted]
     order, slots = _slots(trace, plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))

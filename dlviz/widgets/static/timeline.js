@@ -67,7 +67,7 @@ function open({ model, el }) {
     ["double-click", "fit all", {}],
   ].filter(([shown]) => (shown !== "C" || scene.clocks.length > 1) && (shown !== "P" || hasPath));
   const frame = stage(el, {
-    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, keys, clear,
+    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, details: scene.details, keys, clear,
     onColors: (colors) => {
       Object.assign(look, { colors, styles: stylesOf(scene, colors), font: scene.look.font });
       if (look.fills) restyle();
