@@ -232,7 +232,8 @@ def _clock(
         "told": path.told,
         "waits": {
             "span": list(waiting),
-            "why": indexed([f"for {wait.whom}, {wait.doing}" for wait in waiting.values()]),
+            "whom": indexed([wait.whom for wait in waiting.values()]),
+            "doing": indexed([wait.doing for wait in waiting.values()]),
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
         "idle": {

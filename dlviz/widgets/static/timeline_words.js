@@ -36,29 +36,28 @@ export function numbersOf(scene, i) {
 }
 
 /**
- * Why a span waited, link by link: whom it waited for and what that one was doing; where that one
- * waited as well, what the one it waited for was doing in turn. Each link has words and the span it
- * leads to (or -1); the last says so where the chain goes on.
+ * Why a span waited, link by link: for whom, and what that one was doing; where that one waited as
+ * well, for whom it waited. `at` is the span a link leads to (or -1). `more` says how a chain goes on that has no end here.
  */
 export function whyOf(scene, clock, i) {
   const links = [];
   const seen = new Set([i]);
   let wait = clock.waits.get(i);
   for (; wait && links.length < LONGEST; wait = clock.waits.get(links.at(-1).at)) {
-    links.push({ words: wait.why, at: wait.at });
-    if (seen.has(wait.at)) return [...links, { words: "… and so on: they wait for each other", at: -1 }];
+    links.push(wait);
+    if (seen.has(wait.at)) return { links, more: "they wait for each other" };
     seen.add(wait.at);
   }
-  return wait ? [...links, { words: "… and so on", at: -1 }] : links;
+  return { links, more: wait ? "and so on" : "" };
 }
 
-/** A wait in a sentence: for whom, and what ended the chain. */
+/** A wait in a sentence: for whom, for whom that one waited, and what the last one was doing. */
 export function waited(scene, clock, i) {
-  const links = whyOf(scene, clock, i);
+  const { links, more } = whyOf(scene, clock, i);
   if (!links.length) return "";
-  const last = links.length > 1 ? ` ← ${links.slice(1).map(({ words }) => words).join(" ← ")}` : "";
   const how = scene.open.has(i) ? "waits" : `waited ${seconds(clock.end[i] - clock.start[i])}`;
-  return `${how} ${links[0].words}${last}`;
+  const chain = links.map(({ whom }) => whom).join(" ← ");
+  return `${how} for ${chain}${more ? ` ← …: ${more}` : `, ${links.at(-1).doing}`}`;
 }
 
 /** How late a span of a paced run ended: by how much the wall clock was after the device's. */
