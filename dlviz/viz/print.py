@@ -26,7 +26,7 @@ from dlviz.viz.frames import Frame
 from dlviz.viz.labels import forms_of, never_ended
 from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows, shown
 from dlviz.viz.messages import in_columns
-from dlviz.viz.pipeline import bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
 from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.print_pipeline import bubble as bubble
 from dlviz.viz.print_pipeline import memory as memory
@@ -81,7 +81,7 @@ def timeline(
 
     path = critical_of(trace, step, clock) if critical else None
     labels = _labels(trace, plan, drawn, second, 72 * body / (plan.above + plan.height))
-    lines = [*text.provenance(trace, clock), *seen.lines, *([path.told] if path else [])]
+    lines = [*text.provenance(trace, clock), *seen.lines, *(path.lines if path else [])]
     tails, heads, got, past = _ends(trace, plan, arrows, labels)
     if len(arrows) > ARROWS:
         lines.append(
@@ -96,9 +96,7 @@ def timeline(
     bars, entries = _bars(trace, plan, drawn, width)
     idle, entry = _bubbles(trace, plan, seen.spans, 72 * width)
     bars, entries = idle + bars, entries + entry
-    edges, entry = _critical(
-        path.rows[np.isin(path.rows, drawn)] if path else drawn[:0], plan, theme
-    )
+    edges, entry = _critical(path.among(drawn), plan, theme) if path else ([], [])
     cycle, marks = _cycle(trace, plan)
     entries += entry + paper.marks(theme, bool(got.any()), bool((~got).any())) + marks
 
@@ -352,10 +350,10 @@ def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], list[tuple[
 
 
 def _critical(
-    path: np.ndarray, plan: Plan, theme: str
+    path: Path, plan: Plan, theme: str
 ) -> tuple[list[LineCollection], list[tuple[str, Any]]]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
-    if not len(path):
+    if not len(path.rows):
         return [], []
     boxes, lines = outlines(path, plan)
     strokes = [corners / (plan.size, 1) for corners in (*boxes, *lines)]

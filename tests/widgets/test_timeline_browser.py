@@ -661,7 +661,7 @@ def test_p_and_its_button_outline_the_critical_path_of_the_clock_that_shows(read
 def test_the_outline_lies_on_the_edge_of_the_paths_spans_and_of_no_other(read_page, chunked):
     reader = read_page(chunked, critical=True)
     assert reader.data["critical"] == "true"  # a saved page opens as the widget was made
-    on = {*metrics.critical_path(chunked).tolist()}
+    on = {*metrics.critical_path(chunked).span.tolist()}
     ink, dark = "rgb(27, 31, 36)", 0
     for row, (x, y, width, _) in reader.places()["bars"].items():
         outlined = ink in [reader.pixel(x + width / 2, y + by) for by in (-1, 0, 1)]
@@ -671,7 +671,7 @@ def test_the_outline_lies_on_the_edge_of_the_paths_spans_and_of_no_other(read_pa
 
 
 def test_the_panel_the_hover_and_the_table_say_what_is_on_the_critical_path(read_page, chunked):
-    path = metrics.critical_path(chunked).tolist()
+    path = metrics.critical_path(chunked).span.tolist()
     off = next(row for row in range(len(chunked.spans)) if row not in path)
     reader = read_page(chunked, {"span": path[2]})
     panel = reader.panel("selected span")
