@@ -133,7 +133,7 @@ class Scene:
 
     def shown(self, array: np.ndarray) -> np.ndarray:
         """Contents as numbers to be read."""
-        return plain(array) if self.encoded else array
+        return plain(array, self.trace.meta["ranks"]) if self.encoded else array
 
     @cached_property
     def length(self) -> int:
