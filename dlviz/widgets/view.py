@@ -41,7 +41,7 @@ class View(anywidget.AnyWidget):
 
     `selection` is what is selected, in the Trace's own numbers: {"span": row}, {"message": row},
     {"where": "file:line"} or {}; it may be set. Widgets of one Trace share it: set or chosen in
-    one, it is the same in all. `theme` is "auto"
+    one, it is set in all. `theme` is "auto"
     (as the page around), "light" or "dark".
     """
 
@@ -65,7 +65,6 @@ class View(anywidget.AnyWidget):
         super().__init__(state=compact(dressed(trace, state)), theme=theme)
         self.title = state["title"]
         self._together = _views.setdefault(trace, WeakSet())
-        self.selection = next((view.selection for view in self._together), {})
         self._together.add(self)
 
     @traitlets.observe("selection")

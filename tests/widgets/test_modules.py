@@ -68,7 +68,6 @@ def test_widgets_of_one_trace_hold_the_same_selection_wherever_it_is_set():
     assert two.selection == {"span": 0} and other.selection == {}
     two.set_state({"selection": {"where": "cell:1"}})  # as a front end does
     assert one.selection == {"where": "cell:1"}
-    assert Timeline(trace).selection == {"where": "cell:1"}
 
 
 def test_a_widget_brings_its_picture_for_pages_without_a_kernel():
