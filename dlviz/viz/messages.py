@@ -20,6 +20,7 @@ from plotly.subplots import make_subplots
 
 from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS
+from dlviz.viz.figure import Figure
 from dlviz.viz.frames import Frame
 from dlviz.viz.scene import RULED, Run, Scene, number
 
@@ -40,10 +41,10 @@ def messages(
     *,
     step: int | None = None,
     buffer: str | None = None,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
     max_frames: int = 100,
-) -> go.Figure:
+) -> Figure:
     """Go through the messages: the cells of all ranks, arrows, a slider, play, a round each way.
 
     Whose contributions a cell holds shows where each rank filled its buffer with `viz.encode` and
@@ -57,17 +58,8 @@ def messages(
     heading = text.heading(title or "Messages, round by round", scene.subtitle(len(shown)))
     inner = min(max(len(scene.rows), 3) * ROW, TALL - heading["margin"]["t"] - BELOW)
     still = scene.still()
-    figure = go.Figure([*still, *scene.series(shown[0])])
+    figure = Figure([*still, *scene.series(shown[0])])
     moving = list(range(len(still), len(figure.data)))  # pyright: ignore[reportArgumentType]
-    figure.frames = [
-        go.Frame(
-            name=str(i),
-            data=[_changes(series) for series in scene.series(frame)],
-            traces=moving,
-            layout={"annotations": [scene.panel(i)]},
-        )
-        for i, frame in enumerate(shown)
-    ]
     figure.update_layout(
         **scene.layout(),
         title=heading["title"],
@@ -80,6 +72,17 @@ def messages(
         sliders=[_slider(shown, inner, theme)],
         updatemenus=[_buttons(len(shown), inner)],
     )
+    text.inform(figure, text.details(trace, "device"))
+    _, *shared = figure.layout.annotations  # pyright: ignore[reportAttributeAccessIssue]
+    figure.frames = [
+        go.Frame(
+            name=str(i),
+            data=[_changes(series) for series in scene.series(frame)],
+            traces=moving,
+            layout={"annotations": [scene.panel(i), *shared]},
+        )
+        for i, frame in enumerate(shown)
+    ]
     return figure
 
 
@@ -88,11 +91,11 @@ def messages_grid(
     *,
     step: int | None = None,
     buffer: str | None = None,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
     columns: int | None = None,
     max_frames: int = 24,
-) -> go.Figure:
+) -> Figure:
     """All pictures of `messages` side by side, for a page on which nothing can move.
 
     Without `columns` there are 3 side by side, and more where ranks would else be too low to read.
@@ -105,12 +108,14 @@ def messages_grid(
     columns = min(columns or in_columns(len(shown), ranks, room, 12, GUTTER), len(shown))
     lines = -(-len(shown) // columns)
     inner = min(lines * (ranks * 36 + GUTTER), room)
-    figure = make_subplots(
+    figure = Figure()
+    make_subplots(
         lines,
         columns,
         subplot_titles=[scene.headline(frame, columns <= 3) for frame in shown],
         horizontal_spacing=0.12 / columns,
         vertical_spacing=GUTTER / inner if lines > 1 else 0.0,
+        figure=figure,
     )
     named: set[str] = set()
     for i, frame in enumerate(shown):
@@ -133,6 +138,7 @@ def messages_grid(
         height=top + inner + UNDER,
         legend=palette.LEGEND_BELOW,
     )
+    text.inform(figure, text.details(trace, "device"))
     return figure
 
 
@@ -169,7 +175,7 @@ class _Line:
 class _Picture(Scene):
     """A Scene as plotly draws it in one theme: the parts of a picture."""
 
-    theme: str = "light"
+    theme: str = "auto"
 
     @property
     def cells_title(self) -> str:

@@ -81,7 +81,7 @@ def test_a_schedule_without_a_closed_form_has_marks_alone():
     figure = viz.bubble([simulate(make("dualpipev", 2, m)) for m in SIZES])
     lines, (marks,) = named(figure, "dualpipev")
     assert not lines and marks.showlegend
-    assert "Lines:" not in figure.layout.title.subtitle.text
+    assert "lines:" not in figure.layout.title.subtitle.text
 
 
 def test_where_a_form_does_not_hold_the_line_has_a_gap():
@@ -103,7 +103,9 @@ def test_simulated_and_measured_are_series_of_their_own_and_measured_is_the_wall
     assert all(a > b for a, b in zip(measured.y, simulated.y, strict=True))
     assert {one.name for one in figure.data} == {"1f1b", "simulated", "measured"}
     told = figure.layout.title.subtitle.text
-    assert "simulated: what the cost model says" in told and "wall clock of a paced run" in told
+    assert (
+        told.startswith("simulated · F 1 s") and "<br>paced · 4 ranks · wall-clock time<br>" in told
+    )
     assert "above" in measured.customdata[0] and "on it" in simulated.customdata[0]
 
     by_device = viz.bubble(runs, clock="device")
@@ -137,7 +139,8 @@ def test_the_table_holds_what_the_chart_shows():
 def test_warnings_and_names_of_a_run_are_shown_as_written():
     run = ran(simulate(make("gpipe", 2, 4)), warning="it could not <b>keep</b> its pace")
     figure = viz.bubble({"<img src=x>": run})
-    assert "could not &lt;b&gt;keep" in figure.layout.title.subtitle.text
+    assert "could not" not in figure.layout.title.subtitle.text
+    assert "could not &lt;b&gt;keep" in figure.layout.annotations[-1].hovertext
     assert figure.data[0].name.startswith("&lt;img")
 
 
@@ -173,3 +176,20 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence():
     sends = Trace([dict(rank=0, kind="send", start=0.0, end=1.0)], meta={"clock": "simulated"})
     with pytest.raises(ValueError, match=r"^'a run' has no bubble: no rank of its Trace has a"):
         viz.bubble(sends)
+
+
+def test_a_run_that_was_late_is_drawn_hollow_and_called_late():
+    trace = simulate(make("gpipe", 2, 4))
+    runs = ran(trace, schedule="gpipe"), ran(trace, schedule="gpipe", warning="the run was late")
+    figure = viz.bubble(runs)
+    _, (quiet, late) = named(figure, "gpipe")
+    assert (quiet.marker.symbol, late.marker.symbol) == ("diamond", "diamond-open")
+    assert "gpipe, measured</b>" in quiet.customdata[0]
+    assert "gpipe, measured, late</b>" in late.customdata[0]
+    assert {"measured", "measured, late"} < {one.name for one in figure.data}
+    assert viz.bubble_table(runs)["origin"].tolist() == ["measured", "measured, late"]
+    by_device = viz.bubble_table(runs, clock="device")
+    assert by_device["origin"].tolist() == ["paced, device time"] * 2
+    hollow, filled = viz.print.bubble(runs[1]).axes[0], viz.print.bubble(runs[0]).axes[0]
+    faces = [axes.lines[-1].get_markerfacecolor() for axes in (hollow, filled)]
+    assert faces[0] == "none" != faces[1]

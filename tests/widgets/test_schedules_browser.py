@@ -6,7 +6,7 @@ import re
 
 import pytest
 from explorer_page import ExplorerPage, saved_pages
-from lab_server import Lab, served
+from lab_server import Lab
 from nbformat import v4
 
 from dlviz import schedules
@@ -198,10 +198,10 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
 
 
 @pytest.fixture(scope="module")
-def lab(browser, tmp_path_factory):
+def lab(browser, served):
     notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL)])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, tmp_path_factory.mktemp("lab")) as address:
+    with served(notebook) as address:
         lab = Lab(browser, address, cells=1)
         lab.page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
         yield lab
@@ -269,7 +269,7 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1B0,1F0")
     shown.control("use this CSV").click()
     lab.page.wait_for_function("() => document.querySelectorAll('.dlv-trouble')[0].textContent")
-    assert "rank 0 stops before its action 1" in trouble.inner_text()
+    assert "rank 0 stops before its 2nd action" in trouble.inner_text()
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1F0,1B0")
     shown.control("use this CSV").click()
     settled(shown)

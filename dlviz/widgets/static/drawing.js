@@ -4,6 +4,7 @@
 import { clamp, h, oncePerPicture, s, write } from "./base.js";
 import { boxAt, drawList, foreseen, halvesOf, hit, layoutOf, nameOf, nextOn, pick, sameAs, slotAt, slotsOf, thingAt, turned } from "./drawing_list.js";
 import { paintBoard, sampleOf, savedBoard } from "./drawing_paint.js";
+import { save } from "./saved.js";
 import { button, toggle } from "./stage.js";
 
 const FAR = 4; // pixels from which on a press is a drag
@@ -33,7 +34,7 @@ let boards = 0; // so that the patterns of each have their own names
  * chose, as {action, rank, stage, kind, microbatch, slot}, or null.
  */
 export function drawingBoard({ model, el, look, say = () => {}, selected = () => {} }) {
-  const live = model.get("live") !== false;
+  let live = model.get("live") !== false;
   const prefix = `dlv-board${(boards += 1)}`;
   const read = () => JSON.parse(model.get("board"));
   let state = read();
@@ -248,12 +249,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   function saveSvg() {
     const drawn = savedBoard(foreseen(state, pending), colors, look.font, { hue: hueOf(), ghosts: false });
-    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(drawn)], { type: "image/svg+xml" }));
-    const link = h("a", { href: address, download: "schedule.svg" });
-    root.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    save(new XMLSerializer().serializeToString(drawn), "schedule.svg");
   }
 
   // Keys
@@ -555,6 +551,12 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     choose(action) {
       const cell = action && state.cells.find(({ parts }) => parts.some((part) => part.stage === action.stage && part.kind === action.kind && part.microbatch === action.microbatch));
       chosen = cell ? { action: cell.action, rank: cell.rank, slot: cell.slot } : null;
+      draw();
+    },
+    /** No kernel answers any more: what it has not answered is taken back. */
+    turnOff() {
+      live = false;
+      pending = [];
       draw();
     },
     stop() {
