@@ -4,6 +4,7 @@
 import { clamp, h, oncePerPicture, s, write } from "./base.js";
 import { boxAt, drawList, foreseen, halvesOf, hit, layoutOf, nameOf, nextOn, pick, sameAs, slotAt, slotsOf, thingAt, turned } from "./drawing_list.js";
 import { paintBoard, sampleOf, savedBoard } from "./drawing_paint.js";
+import { save } from "./saved.js";
 import { button, toggle } from "./stage.js";
 
 const FAR = 4; // pixels from which on a press is a drag
@@ -248,12 +249,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   function saveSvg() {
     const drawn = savedBoard(foreseen(state, pending), colors, look.font, { hue: hueOf(), ghosts: false });
-    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(drawn)], { type: "image/svg+xml" }));
-    const link = h("a", { href: address, download: "schedule.svg" });
-    root.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    save(new XMLSerializer().serializeToString(drawn), "schedule.svg");
   }
 
   // Keys
