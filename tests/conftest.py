@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
@@ -46,6 +46,33 @@ def browser() -> Iterator[object]:
         chromium = playwright.chromium.launch(executable_path=executable, args=BROWSER_FLAGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., object]]:
+    """`served(notebook)`: around the use of a notebook's address in the one JupyterLab of all
+    tests."""
+    from lab_server import JupyterLab
+
+    with JupyterLab(tmp_path_factory.mktemp("jupyterlab")) as lab:
+        yield lab.serve
+
+
+@pytest.fixture(scope="session")
+def wall_ddp() -> dict[int, object]:
+    """By the number of ranks, the Trace of 30 steps of data-parallel training by the wall clock:
+    messages that overlap the backward, as they came."""
+    from dlviz import launch
+    from dlviz.datasets import batches, digits
+    from dlviz.models import MLP
+    from dlviz.parallel import data
+
+    samples = list(batches(*digits("train"), batch=64, steps=30))
+    arguments = {"way": "ddp", "bucket_bytes": 2**16}
+    return {
+        ranks: launch(data.train, ranks, args=(MLP(), samples), kwargs=arguments).trace
+        for ranks in (2, 4)
+    }
 
 
 @pytest.fixture(autouse=True)

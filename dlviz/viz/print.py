@@ -25,6 +25,7 @@ from dlviz.viz.failure import held
 from dlviz.viz.frames import Frame
 from dlviz.viz.labels import forms_of, never_ended
 from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows, shown
+from dlviz.viz.messages import in_columns
 from dlviz.viz.pipeline import bubbles, chunks_of, critical_of, outlines, shades
 from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.print_pipeline import bubble as bubble
@@ -44,6 +45,8 @@ EDGE = 0.28  # inches: for what the last number of an axis is wider than the axi
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart
 ROW, HEAD, GUTTER = 0.34, 0.38, 0.18  # inches: a rank's row, the words over a panel, between two
 SMALLEST = 0.6  # inches: the width of a panel
+TALLEST = 0.62  # of the width: the panels' height
+LEAST, NARROW = 0.12, 0.04  # inches of a rank's row: for its name beside it, and at least
 
 
 def timeline(
@@ -133,33 +136,37 @@ def messages(
     buffer: str | None = None,
     theme: str = "light",
     title: str | None = None,
-    columns: int = 3,
+    columns: int | None = None,
     max_frames: int = 24,
     width: float = 7.2,
 ) -> Figure:
-    """The messages step by step as small panels, `columns` side by side on `width` inches.
+    """The messages round by round as small panels, `columns` side by side on `width` inches.
 
-    A panel shows the cells of every rank's watched buffer after the messages of its step, a stripe
+    A panel shows the cells of every rank's watched buffer after the messages of its round, a stripe
     for each rank whose contribution a cell holds; cells sent have a solid frame, those received a
     dashed one. Arguments are those of `viz.messages_grid`. Raises ValueError for a buffer that was
     not watched, for another theme, for less than 3 inches and for fewer than one column or frame.
     """
     for name, value in (("columns", columns), ("max_frames", max_frames)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ValueError(f"{name}={value!r} leaves no panel to draw: use 1 or more.")
     scene = Scene(trace, step, buffer)
     shown = scene.frames[:max_frames]
-    columns = min(columns, len(shown))
+    ranks = max(len(scene.rows), 3)
+    room = TALLEST * width - paper.AXIS
+    columns = min(columns or in_columns(len(shown), ranks, room, LEAST, HEAD), len(shown))
     lines = [*text.provenance(trace, "device"), *scene.notes]
     if len(shown) < len(scene.frames):
         lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
 
-    high = max(len(scene.rows), 3) * ROW
-    body = -(-len(shown) // columns) * (high + HEAD)
+    down = -(-len(shown) // columns)
+    high = max(min(ranks * ROW, room / down - HEAD), ranks * NARROW)
+    body = down * (high + HEAD)
     entries = _legend(scene, shown, theme)
-    heading = title or "Messages, all steps"
+    heading = title or "Messages, all rounds"
     figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
-    names = [f"rank {rank}" for rank in scene.rows]
+    every = max(1, round(LEAST * len(scene.rows) / high))  # so that names do not touch
+    names = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
     left = paper.beside(names)
     wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
     if wide < SMALLEST:
@@ -324,8 +331,7 @@ def _bubbles(
     look = paper.look(palette.style("idle"))
     times = found.start / plan.size, found.end / plan.size
     boxes = paper.boxes("idle", *times, edges[:, 0], edges[:, 1], look)
-    boxes.set_alpha(0.55)
-    return [boxes], [("idle", Patch(**look, alpha=0.55))]
+    return [boxes], [("idle", Patch(**look))]
 
 
 def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], list[tuple[str, Any]]]:

@@ -22,9 +22,11 @@ import plotly.graph_objects as go
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.failure import Held, held
+from dlviz.viz.figure import Figure
 from dlviz.viz.labels import MANY, forms_of, hover, hovers_of, never_ended
 from dlviz.viz.layout import TALLEST, Plan, arrow_heights, ends, past_rows, shown
 from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.scene import ops
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -44,10 +46,10 @@ def timeline(
     clock: str | None = None,
     messages: bool | None = None,
     critical: bool = False,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
     max_spans: int = 20_000,
-) -> go.Figure:
+) -> Figure:
     """Draw the spans of every rank and lane over time, and an arrow for each message.
 
     `step` draws one step of the program, with the messages that its spans carry; `messages=None`
@@ -74,7 +76,7 @@ def timeline(
     if path is not None:
         series += _outlines(path.rows[np.isin(path.rows, drawn)], plan, theme)
     series += _arrows(trace, plan, arrows, theme, _words(bars, plan) if messages is None else None)
-    figure = go.Figure(series + _cycle(held(trace, plan), plan))
+    figure = Figure(series + _cycle(held(trace, plan), plan))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
     text.inform(figure, text.details(trace, clock))
 
@@ -177,7 +179,6 @@ def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:
             x=lasted / plan.size,
             y=edges.mean(axis=1),
             width=edges[:, 1] - edges[:, 0],
-            opacity=0.55,
             marker=palette.style("idle").marker(),
             customdata=told,
             hovertemplate="%{customdata}<extra></extra>",
@@ -355,12 +356,13 @@ def _told(trace: Trace, plan: Plan) -> Iterator[str]:
     """Each message in words, for hover."""
     sent, received = message_times(trace, plan.clock)
     axis = plan.unit, plan.size
-    for row, left, got in zip(trace.messages.rows(), sent.tolist(), received.tolist(), strict=True):
+    columns = trace.messages.rows(), ops(trace), sent.tolist(), received.tolist()
+    for row, op, left, got in zip(*columns, strict=True):
         lines = [f"<b>message rank {row.src} → rank {row.dst}</b>"]
         if row.nbytes is not None:
             lines.append(text.nbytes(row.nbytes))
         if row.offset is not None:
-            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(row.op))}")
+            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(op))}")
         lines.append(f"sent at {text.moment(left, *axis)}")
         if plan.clock == "device" and row.arrived is not None:
             lines.append(f"arrived at {text.moment(row.arrived, *axis)}")

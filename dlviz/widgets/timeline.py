@@ -24,6 +24,7 @@ from dlviz.viz.labels import forms_of, never_ended, told_fields
 from dlviz.viz.layout import Plan, Shown, ends, laid_out, shown
 from dlviz.viz.memory import counts
 from dlviz.viz.pipeline import chunks_of, critical_of
+from dlviz.viz.scene import ops
 from dlviz.viz.shares import GROUPS, shares, stretches
 from dlviz.viz.waits import HOLDERS, WAITING, waits
 from dlviz.widgets.source import sources
@@ -89,7 +90,7 @@ def _state(
     plans = [plan] + ([laid_out(trace, other, seen.spans, arrows)] if paced else [])
     tail, head = ends(trace, plan)
     arrows = arrows[(tail[arrows] >= 0) & (head[arrows] >= 0)]
-    table = trace.messages
+    table, became = trace.messages, ops(trace)
     chunk, chunks = chunks_of(trace)
     carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
     forms = ["\n".join(own) for own in forms_of(trace)]
@@ -131,7 +132,7 @@ def _state(
         "messages": {
             "shown": len(arrows),
             "row": column(arrows),
-            "op": indexed([text.done(op) for op in table.op[arrows].tolist()]),
+            "op": indexed([text.done(became[row]) for row in arrows.tolist()]),
             "tail": column(tail[arrows]),
             "head": column(head[arrows]),
             "sender": column(carrier["src"][arrows]),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import board_page
 import pytest
-from lab_server import Lab, served
+from lab_server import Lab
 from nbformat import v4
 
 from dlviz.schedules import make
@@ -563,10 +563,10 @@ def test_the_largest_board_is_drawn_anew_in_a_few_pictures(opened):
     assert shown.grid.locator(".dlv-boardcell").count() == 768 and took < 60, f"{took:.0f} ms"
 
 
-def test_in_jupyterlab_the_board_is_drawn_on_by_mouse_and_by_keys(browser, tmp_path):
+def test_in_jupyterlab_the_board_is_drawn_on_by_mouse_and_by_keys(browser, served):
     notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL.format(here=str(HERE)))])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, tmp_path) as address:
+    with served(notebook) as address:
         lab = Lab(browser, address, cells=1)
         try:
             lab.page.wait_for_selector(".dlv-boardcursor", state="attached")

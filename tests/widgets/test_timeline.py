@@ -405,7 +405,8 @@ def test_idle_time_is_hatched_and_names_the_message_that_ended_it():
     idle = state(trace)["clocks"][0]["idle"]
     told = [idle["why"]["of"][at] for at in idle["why"]["at"]]
     assert told == [
-        "until a message came from rank 1, which was in forward 3",
+        "until a message came from rank 1; rank 1 was mostly in forward 3, for 3 of 4 s, then "
+        "its message was on its way",
         "between two operations",
         "nothing left to do",
     ]
@@ -496,7 +497,7 @@ def test_the_statistics_of_a_step_name_each_ranks_longest_wait():
     ranks, kinds, words = node.run("timeline_stats.js", code, state(Trace(spans)), also=also)
     assert ranks == [[3, 2], [1, 4]]
     assert {own["kind"]: own["count"] for own in kinds} == {"wait": 2, "backward": 1}
-    assert words == "waited 3 s for rank 1, which was in backward"
+    assert words == "waited 3 s for rank 1; rank 1 was in backward"
 
 
 def test_a_wait_for_one_that_waits_is_followed_to_the_one_that_works():
@@ -511,7 +512,7 @@ def test_a_wait_for_one_that_waits_is_followed_to_the_one_that_works():
     )
     also = {"readScene": "timeline_scene.js"}
     chain, ring = node.run("timeline_words.js", code, state(Trace(spans)), also=also)
-    assert chain == ("waited 4 s for rank 1 ← rank 2, which was in backward layer 3")
+    assert chain == "waited 4 s for rank 1 ← rank 2; rank 2 was in backward layer 3"
     assert ring == "waited 4 s for rank 4 ← rank 3 ← …: they wait for each other"
 
 
@@ -526,7 +527,7 @@ def test_a_long_chain_of_waits_says_that_it_goes_on():
     long, short = node.run("timeline_words.js", code, state(Trace(spans)), also=also)
     ranks = [f"rank {rank}" for rank in range(1, 10)]
     assert long == f"waited 4 s for {' ← '.join(ranks[:6])} ← …: and so on"
-    assert short == f"waited 4 s for {' ← '.join(ranks[5:])}, which was in backward"
+    assert short == f"waited 4 s for {' ← '.join(ranks[5:])}; rank 9 was in backward"
 
 
 def test_before_and_after_walk_every_span_of_a_row_in_order():

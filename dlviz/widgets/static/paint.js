@@ -24,7 +24,7 @@ const LINES = {
   "+": [[0, TILE / 2, TILE, TILE / 2], [TILE / 2, 0, TILE / 2, TILE]],
 };
 
-/** The fill of a style {color, pattern}. */
+/** The fill of a style {color, pattern, line}. */
 export function fill(context, style) {
   if (!style.pattern) return style.color;
   const ratio = globalThis.devicePixelRatio || 1;
@@ -34,7 +34,7 @@ export function fill(context, style) {
   own.scale(tile.width / TILE, tile.width / TILE);
   own.fillStyle = style.color;
   own.fillRect(0, 0, TILE, TILE);
-  own.strokeStyle = own.fillStyle = "#858D96";
+  own.strokeStyle = own.fillStyle = style.line;
   own.lineWidth = 1.1;
   if (style.pattern === ".") {
     own.beginPath();

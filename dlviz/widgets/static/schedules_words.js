@@ -73,6 +73,7 @@ function count(many, what, plural = "s") {
 export function runWords({ run }, most) {
   if (most) return `Up to ${most} ranks can be run.`;
   if (!run) return "";
-  if (run.error) return `It did not run: ${run.error}`;
+  if (run.error) return `The run failed: ${run.error}`;
+  if (run.stopped) return run.stopped;
   return run.told.join(" ");
 }

@@ -4,7 +4,7 @@ import { overview } from "./timeline_columns.js";
 
 export const AXIS = 22; // pixels above the rows and what is shown once
 const WAITS = "#d55e00"; // the arrows of ranks that wait for ever
-const [DIM, PALE] = [0.22, 0.55]; // of what a search did not find; of idle time
+const DIM = 0.22; // of what a search did not find
 
 /**
  * How the kinds of a scene look on a page in these colours: `of` each kind, `shades` of each kind by
@@ -64,13 +64,11 @@ function within(context, left, top, width, height, across, below, work) {
 
 function rows(context, scene, list, look, chosen) {
   const { colors, fills } = look;
-  const dim = chosen.matches ? DIM : 1;
+  context.globalAlpha = chosen.matches ? DIM : 1;
   for (const [boxes, style] of [[list.idle, fills.idle], [list.gaps, fills.gaps]]) {
-    context.globalAlpha = PALE * dim;
     context.fillStyle = style;
     for (const box of boxes) context.fillRect(box.x, box.y, box.width, box.height);
   }
-  context.globalAlpha = dim;
   list.bars.forEach((bars, kind) => bar(context, scene, look, bars, kind));
   context.globalAlpha = 1;
   list.found.forEach((bars, kind) => bar(context, scene, look, bars, kind));

@@ -46,7 +46,7 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
 /** A chain of waits as a list, each link with the way to what it waited for. */
 function chainOf(links, more, go) {
   return h("ol", {},
-    links.map(({ whom, doing, at }) => h("li", {}, `for ${whom}, ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
+    links.map(({ whom, doing, at }) => h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
     more ? h("li", {}, `… ${more}`) : null);
 }
 

@@ -57,7 +57,7 @@ export function waited(scene, clock, i) {
   if (!links.length) return "";
   const how = scene.open.has(i) ? "waits" : `waited ${seconds(clock.end[i] - clock.start[i])}`;
   const chain = links.map(({ whom }) => whom).join(" ← ");
-  return `${how} for ${chain}${more ? ` ← …: ${more}` : `, ${links.at(-1).doing}`}`;
+  return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links.at(-1).doing}`}`;
 }
 
 /** How late a span of a paced run ended: by how much the wall clock was after the device's. */
