@@ -76,6 +76,7 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
         "busy": float(metrics.busy(step, "wall").mean()) / factor,
         "ratio": ratio,
         "fraction": metrics.bubble_fraction(step, "wall"),
+        "inside": float(metrics.idle_inside(step, "wall").max()) / factor,
         "peak": int(metrics.peak_in_flight(step, "wall").max()),
     }, done.trace
 

@@ -27,6 +27,10 @@ SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
 COSTS = ("forward", "backward", "backward_input", "backward_weight")
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+INSIDE = (
+    "The paper of ZB-H2 and ZB-V counts only the idle time between a rank's first and last action, "
+    "without run-in and run-out."
+)
 FORMULAS = {  # the bubble ratio of `metrics.bubble_formula`, in words
     "naive": "p−1",
     "gpipe": "(p−1)/m",
@@ -189,8 +193,10 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "busy": busy.tolist(),
         "ratio": metrics.bubble_ratio(trace),
         "fraction": metrics.bubble_fraction(trace),
+        "inside": round(float(metrics.idle_inside(trace).max()), digits),
         "peak": metrics.peak_in_flight(trace).tolist(),
         "formula": None if ratio is None else {"text": FORMULAS[schedule.name], "ratio": ratio},
+        "note": INSIDE if schedule.name in ("zb_h2", "zbv") and ratio is not None else "",
     }
 
 

@@ -122,6 +122,13 @@ def test_no_formula_is_told_where_it_does_not_hold():
     assert zero_bubble["formula"]["ratio"] == pytest.approx(zero_bubble["ratio"])
 
 
+def test_zb_h2_and_zbv_have_no_idle_time_inside_and_say_that_their_paper_counts_so():
+    for name in schedules.NAMES:
+        (side,) = state(ScheduleExplorer(name, 4, 8))["sides"]
+        assert (side["inside"] == 0) == (name in ("zb_h2", "zbv", "inference")), name
+        assert ("without run-in and run-out" in side["note"]) == (name in ("zb_h2", "zbv"))
+
+
 CHANGES = {
     "schedule": "gpipe", "ranks": 3, "microbatches": 6, "forward": 2.0, "backward": 3.0,
     "backward_input": 2.0, "backward_weight": 0.5, "latency": 0.5, "slow_stage": 2,
@@ -208,9 +215,9 @@ def test_where_a_schedule_is_not_defined_the_chart_has_no_point():
 
 
 WRONG = [
-    ({"schedule": "2f2b"}, "schedule='2f2b' is none: use one of naive, gpipe, "),
-    ({"schedule": []}, r"schedule=\[\] is none"),
-    ({"beside": "x"}, "beside='x' is none: use one of naive, "),
+    ({"schedule": "2f2b"}, "schedule='2f2b' is unknown: use one of naive, gpipe, "),
+    ({"schedule": []}, r"schedule=\[\] is unknown"),
+    ({"beside": "x"}, "beside='x' is unknown: use one of naive, "),
     *[
         ({name: value}, f"{name}={value!r} has to be a whole number, 1 to {most}")
         for name, most in SIZES.items()
@@ -225,7 +232,7 @@ WRONG = [
     ],
     ({"slow_stage": -1}, "slow_stage=-1 is no stage"),
     ({"slow_stage": 1.5}, "slow_stage=1.5 is no stage"),
-    ({"slow_stage": 4}, "slow_stage=4 is none of the stages, 0 to 3"),
+    ({"slow_stage": 4}, "slow_stage=4 is no stage: the stages are 0 to 3"),
     ({"slow": 0}, "slow=0 has to be a number above 0"),
     ({"slow": float("nan")}, "slow=nan has to be a number above 0"),
     ({"forward": 0, "backward_input": 0, "backward_weight": 0}, "costs are 0"),
@@ -308,6 +315,12 @@ def test_what_is_drawn_is_shown_at_once_and_an_empty_grid_says_so():
     (side,) = state(explorer)["sides"]
     assert [(rank, kind) for rank, kind, *_ in spans_of(side)] == [(0, "F"), (1, "F")]
     assert state(explorer)["run"] is None
+
+
+def test_what_is_shown_is_titled_as_papers_do():
+    explorer = ScheduleExplorer("zb_h1", beside="zbv")
+    assert [side["title"] for side in state(explorer)["sides"]] == ["ZB-H1", "ZB-V"]
+    assert state(explorer)["titles"] == {**schedules.TITLES, "drawn": "your own drawing"}
 
 
 def test_the_board_has_the_size_and_the_stages_of_what_was_shown_and_follows_the_controls():
