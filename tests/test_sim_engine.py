@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import dlviz
 from dlviz import Costs, metrics, simulate
+from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.schedules import NAMES, Action, Schedule, ScheduleError, make, needs, overlap, parse
 from dlviz.schedules.rules import check_progress
 
@@ -223,6 +224,14 @@ def test_costs_may_differ_by_stage_and_a_slow_one_sets_the_pace():
     assert slow.meta["machine"] == "F by stage, B by stage, I 1 s, W 1 s"
 
 
+def test_a_machine_says_what_actions_and_messages_cost():
+    assert Costs.of(classroom(1)) == Costs(0.005, 0.01, 0.005, 0.005)
+    slow = Link(0.003, 1e6)
+    assert Costs.of(classroom(4, step=0.25, link=slow)) == Costs(0.25, 0.5, 0.25, 0.25, 0.003)
+    racks = Topology.racks(2, 2, Link(0, 1e9), slow)  # from rank 1 to rank 2
+    assert Costs.of(Machine(classroom(1).device, racks)).latency == 0.003
+
+
 def test_a_backward_is_input_and_weight_unless_it_is_given():
     backward, both = parse("1B0"), parse("(0F1;1B0)OVERLAP_F_B")
     costs = Costs(10, None, [1, 2], [3, 4])
@@ -245,7 +254,7 @@ def test_a_schedule_that_cannot_go_on_is_explained():
     with pytest.raises(ScheduleError) as raised:
         simulate(Schedule(rows, (0, 1)))
     assert str(raised.value) == (
-        "rank 0 stops before its action 2, 0B0: it needs 1B0, which never ran; "
+        "rank 0 stops before its 3rd action, 0B0: it needs 1B0, which never ran; "
         "its row up to there: 0F0 0F1 [0B0]."
     )
 
@@ -278,7 +287,7 @@ def test_what_breaks_a_rule_is_not_simulated(rows):
 
 
 def test_an_overlap_that_needs_its_own_half_is_explained():
-    with pytest.raises(ScheduleError, match="^rank 0 stops before its action 0, .0F0;0B0.OVERLAP"):
+    with pytest.raises(ScheduleError, match="^rank 0 stops before its 1st action, .0F0;0B0.OVERLAP"):
         simulate(Schedule([[overlap(parse("0F0"), parse("0B0"))]], (0,)))
 
 

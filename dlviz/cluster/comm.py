@@ -74,6 +74,7 @@ class Comm(Collectives):
         """Start to receive from `src` into `tensor`, which holds the message after `wait()`; with
         op="add" the message is added to what the tensor holds, with op="max" the larger of both
         is kept in each element. ValueError where shape or dtype cannot take the message."""
+        _check_order("irecv", tensor, src)
         clock = self.recorder.lane.clock
         ahead = NAN if clock is None else clock.free
         return self._receive(tensor, self._peer(src, "src"), self._tag(tag), op, ahead)
@@ -83,6 +84,7 @@ class Comm(Collectives):
     ) -> int:
         """Receive into `tensor` from `src`, or from whichever message comes first; returns the
         source."""
+        _check_order("recv", tensor, src)
         with self.span("recv") as span:
             tag = self._tag(tag)
             peer = self._first(tensor, tag) if src is None else self._peer(src, "src")
@@ -140,6 +142,7 @@ class Comm(Collectives):
         return (self.number << TAG_BITS) | tag
 
     def _send(self, tensor: torch.Tensor, dst: int, tag: int, flags: int) -> SendRequest:
+        _check_order("send" if flags & SYNC else "isend", tensor, dst)
         process, mail, recorder = self.process, self.process.mail, self.recorder
         peer, tag = self._peer(dst, "dst"), self._tag(tag)
         form, nbytes = form_of(tensor.shape, tensor.dtype), tensor.nbytes
@@ -418,6 +421,12 @@ class AnySource:
             "shape": tuple(self.tensor.shape),
             "dtype": name_of(self.tensor),
         }
+
+
+def _check_order(call: str, tensor: Any, peer: Any) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        given = ", ".join(type(each).__name__ for each in (tensor, peer))
+        raise TypeError(f"{call}({given}) has no tensor: the tensor comes first, then the rank.")
 
 
 def _misfit(src: int, dst: int, index: int, sent: bytes, posted: bytes) -> str:

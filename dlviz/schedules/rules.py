@@ -137,7 +137,8 @@ def _check_each_once(schedule: Schedule) -> None:
                 if first is None:
                     continue
                 if other == kind:
-                    law = f"rank {rank} runs {half} twice, as its actions {first} and {index}"
+                    both = f"{_ordinal(first)} and {_ordinal(index)}"
+                    law = f"rank {rank} runs {half} twice, as its {both} action"
                 else:
                     before = Action(stage, other, microbatch)
                     law = f"rank {rank} runs both {before} and {half}: a B is its I and its W"
@@ -186,7 +187,7 @@ def _stuck(schedule: Schedule, rank: int, reached: list[int], done: set[Action])
         next((one for one in choice if one in there), choice[0])
         for choice in _missing(action, done, stages)
     ]
-    words = f"rank {rank} stops before its action {index}, {action}: it needs "
+    words = f"rank {rank} stops before its {_ordinal(index)} action, {action}: it needs "
     words += " and ".join(map(str, missing)) + ", which never ran"
     holders = {schedule.stage_rank[one.stage]: one for one in missing if one in there}
     for other, one in holders.items():
@@ -209,6 +210,13 @@ def _broken(
         cells.insert(0, "...")
     where = "its row" if index is None else "its row up to there"
     return ScheduleError(f"{words}; {where}: {' '.join(cells) or 'empty'}.", rank, index, needs)
+
+
+def _ordinal(index: int) -> str:
+    """The place in a row as a reader counts: "1st" for 0."""
+    number = index + 1
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number // 10 % 10 == 1 else ends.get(number % 10, 'th')}"
 
 
 def _everything(schedule: Schedule) -> Iterator[tuple[int, int, Action]]:

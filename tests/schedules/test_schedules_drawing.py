@@ -625,7 +625,7 @@ def test_csv_of_a_part_comes_back_with_its_empty_rows():
     [
         ("0F0,frog\n1F0", "'frog' is no action"),
         ("0F0,0F0\n1F0", "twice"),
-        ("1F0\n0F0,0B0", "rank 1 stops before its action 1|never ran|rank"),
+        ("1F0\n0F0,0B0", "rank 1 stops before its 2nd action|never ran|rank"),
         ("0B0,0F0\n1F0,1B0", "it needs 0F0"),
         ("0F0\n0F1", "a stage lives on one rank"),
         ("0F0,0F999999999\n1F0", "too many to draw"),

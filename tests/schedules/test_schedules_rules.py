@@ -66,7 +66,7 @@ def test_what_an_action_needs():
 def test_the_first_stop_is_explained_with_what_it_needs_and_the_row_up_to_there():
     error = explained("0B0 0F0", "1F0 1B0")
     assert str(error) == (
-        "rank 0 stops before its action 0, 0B0: it needs 0F0 and 1B0, which never ran; rank 1, "
+        "rank 0 stops before its 1st action, 0B0: it needs 0F0 and 1B0, which never ran; rank 1, "
         "which has 1B0, stops before 1F0; its row up to there: [0B0]."
     )
     assert (error.rank, error.index, error.needs) == (0, 0, [parse("0F0"), parse("1B0")])
@@ -75,7 +75,7 @@ def test_the_first_stop_is_explained_with_what_it_needs_and_the_row_up_to_there(
 def test_ranks_that_wait_for_each_other_are_named():
     error = explained("0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
     assert str(error) == (
-        "rank 0 stops before its action 1, 0B0: it needs 1B0, which never ran; rank 1, which has "
+        "rank 0 stops before its 2nd action, 0B0: it needs 1B0, which never ran; rank 1, which has "
         "1B0, stops before 1F1; its row up to there: 0F0 [0B0]."
     )
 
@@ -91,7 +91,7 @@ def test_of_a_long_row_the_last_actions_are_shown():
     [
         (
             ["0F0 0B0 0B0"],
-            "rank 0 runs 0B0 twice, as its actions 1 and 2; its row up to there: 0F0",
+            "rank 0 runs 0B0 twice, as its 2nd and 3rd action; its row up to there: 0F0",
         ),
         (["0F0 0B0 0I0"], "rank 0 runs both 0B0 and 0I0: a B is its I and its W; its row"),
         (["0F0 0W0 0B0"], "rank 0 runs both 0W0 and 0B0: a B is its I and its W; its row"),
@@ -104,8 +104,8 @@ def test_of_a_long_row_the_last_actions_are_shown():
         (["0F0 0B0", "1F0"], "rank 1 never runs 1B0: each F has its B, or its I and W; its row"),
         (["0F0 0F1", "1F1"], "rank 1 never runs 1F0: every stage runs each of the 2 microbatches"),
         (["0F0", ""], "rank 1 never runs 1F0: every stage runs each of the 1 microbatches; its "),
-        (["0F0 0W0 0I0"], "rank 0 stops before its action 1, 0W0: it needs 0I0, which never ran"),
-        (["(0F0;0B0)OVERLAP_F_B"], "rank 0 stops before its action 0, (0F0;0B0)OVERLAP_F_B: it"),
+        (["0F0 0W0 0I0"], "rank 0 stops before its 2nd action, 0W0: it needs 0I0, which never ran"),
+        (["(0F0;0B0)OVERLAP_F_B"], "rank 0 stops before its 1st action, (0F0;0B0)OVERLAP_F_B: it"),
         (["(0F0;0F1)OVERLAP_F_B"], "rank 0 cannot run (0F0;0F1)OVERLAP_F_B: an overlap is one for"),
         (["0F0 (0F1;0W0)OVERLAP_F_B"], "rank 0 cannot run (0F1;0W0)OVERLAP_F_B: an overlap is on"),
         ([""], "the schedule has no actions"),
@@ -178,7 +178,7 @@ def test_csv_is_a_line_a_rank_and_a_cell_an_action():
         ("", "no row runs stage 0: a rank's row is missing."),
         ("0F0,0Q0\n", "row 1 (rank 0): '0Q0' is no action: write stage, F, B, I or W, and micro"),
         ("0F0,0B0\n1F0,1SEND_B0\n", "row 2 (rank 1): '1SEND_B0' is no action: write stage, F, "),
-        ("0F0,0F0,0B0\n", "rank 0 runs 0F0 twice, as its actions 0 and 1; its row up to there: "),
+        ("0F0,0F0,0B0\n", "rank 0 runs 0F0 twice, as its 1st and 2nd action; its row up to there: "),
         (
             "0F0,0B0\n1F0,1B0,0F1\n",
             "row 2 (rank 1) runs 0F1, yet row 1 (rank 0) runs stage 0 as well: a stage lives",
@@ -195,7 +195,7 @@ def test_a_csv_that_is_wrong_is_refused_in_one_sentence(text, says):
 
 def test_a_csv_of_an_illegal_order_is_read_and_check_explains_it():
     drawn = from_csv("0B0,0F0\n")
-    with pytest.raises(ScheduleError, match="^rank 0 stops before its action 0, 0B0"):
+    with pytest.raises(ScheduleError, match="^rank 0 stops before its 1st action, 0B0"):
         drawn.check()
     drawn = from_csv("0F0,0F999999999\n")
     with pytest.raises(ScheduleError, match="^rank 0 never runs 0F1: every stage runs each of the"):

@@ -279,7 +279,7 @@ def test_a_csv_is_shown_and_goes_out_as_it_came_in():
         ("0F0,0X0\n", "'0X0' is no action"),
         ("0F0,0F0,0B0\n", "0F0 twice"),
         ("0F0,0B0\n0F1,0B1\n", "a stage lives on one rank"),
-        ("0F0,0B0\n1B0,1F0\n", "rank 0 stops before its action 1"),
+        ("0F0,0B0\n1B0,1F0\n", "rank 0 stops before its 2nd action"),
         (",".join(f"0F{m},0B{m}" for m in range(200)), "takes 128 at most"),
     ],
 )

@@ -269,7 +269,7 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1B0,1F0")
     shown.control("use this CSV").click()
     lab.page.wait_for_function("() => document.querySelectorAll('.dlv-trouble')[0].textContent")
-    assert "rank 0 stops before its action 1" in trouble.inner_text()
+    assert "rank 0 stops before its 2nd action" in trouble.inner_text()
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1F0,1B0")
     shown.control("use this CSV").click()
     settled(shown)
