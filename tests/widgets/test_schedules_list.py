@@ -227,8 +227,8 @@ def test_a_side_in_words_names_its_schedule_as_papers_do_and_its_bubble_once():
     )
     (side,) = sides("interleaved", 2, 4, latency=0.5)
     assert run("schedules_words.js", code, side).startswith(
-        "interleaved 1F1B, 2 ranks, 4 microbatches, 2 chunks: 16.5 s, bubble ratio 0.375, at most 5 "
-        "chunks in flight."
+        "interleaved 1F1B, 2 ranks, 4 microbatches, 2 chunks: 16.5 s, bubble ratio 0.375, at most "
+        "5 chunks in flight."
     )
 
 

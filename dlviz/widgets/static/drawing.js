@@ -465,6 +465,7 @@ export function drawingBoard({ model, el, look, room = () => 176, say = () => {}
     const shown = foreseen(state, pending);
     layout = layoutOf(shown, Math.max(200, scroller.clientWidth || 600), room());
     list = drawList(shown, layout, showsNext());
+    grid.dataset.slot = layout.slot;
     const moving = drag?.far && drag.piece ? drag : carried && { piece: carried, target: cursor };
     const action = moving ? moving.piece.action : toPlace();
     const spot = moving?.target ?? (byName ? state.ghosts.find((ghost) => ghost.action === action) : cursor);
