@@ -112,11 +112,14 @@ export function drawingBoard({ model, el, look, room = () => 176, say = () => {}
     group("place an action", typed, put, carry, remove),
     group("help", check, ghosts, advise), chips);
   const legend = h("p", { class: "dlv-boardlegend", "aria-hidden": "true" });
-  const table = h("details", { class: "dlv-boardzoo" });
+  const table = h("div", { hidden: true });
+  const compared = toggle("known", "show the known schedules of this size", false, (on) => {
+    table.hidden = !on;
+  });
   const root = h("div", { class: "dlv-board", role: "group", "aria-label": "drawing board" },
     tools, palette,
     h("div", { class: "dlv-boardframe" }, told, h("div", { class: "dlv-boardrows" }, names, scroller)),
-    h("div", { class: "dlv-boardfoot" }, score, group("share", svg, share)), legend, sheet, table);
+    h("div", { class: "dlv-boardfoot" }, score, group("show and share", compared, svg, share)), legend, sheet, table);
   const writing = [undo, redo, empty, tighten, known, put, carry, remove, advise, backward, limit, overlaps, take];
   el.append(root);
 
@@ -527,7 +530,7 @@ export function drawingBoard({ model, el, look, room = () => 176, say = () => {}
     overlaps.hidden = state.backward === "none";
     overlaps.setAttribute("aria-pressed", String(state.overlaps));
     if (root.ownerDocument.activeElement !== limit) limit.value = state.limit ?? "";
-    known.hidden = options.hidden = state.level != null;
+    known.hidden = options.hidden = compared.hidden = state.level != null;
     if (root.ownerDocument.activeElement !== text && text.dataset.drawn !== state.csv) text.value = text.dataset.drawn = state.csv;
     const names = state.zoo.map(({ name }) => name).join();
     if (known.dataset.names !== names) {
@@ -548,9 +551,9 @@ export function drawingBoard({ model, el, look, room = () => 176, say = () => {}
       ...Object.entries(IDLE).map(([cause, words]) => sample({ cause }, words)),
       h("span", {}, `1 slot = ${state.slot} s${state.stages.length > state.ranks ? "; small letters, lighter: a rank's later chunks" : ""}`),
     );
-    table.hidden = !state.zoo.length;
-    table.replaceChildren(h("summary", {}, "known schedules of this size"), h("table", {},
-      h("thead", {}, h("tr", {}, ["schedule", "slots", RATIO, FRACTION, "most in flight"].map((name) => h("th", { scope: "col", class: "dlv-amount" }, name)))),
+    table.replaceChildren(h("table", {},
+      h("caption", { class: "dlv-spoken" }, "known schedules of this size"),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "schedule"), ["slots", RATIO, FRACTION, "most in flight"].map((name) => h("th", { scope: "col", class: "dlv-amount" }, name)))),
       h("tbody", {}, state.zoo.map((one) => h("tr", {}, h("th", { scope: "row" }, one.title),
         [one.slots, digits(one.ratio), `${digits(100 * one.fraction)} %`, Math.max(...one.peak)].map((value) => h("td", { class: "dlv-amount" }, value)))))));
   }

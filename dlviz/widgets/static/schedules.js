@@ -24,7 +24,7 @@ const FIELDS = [
 ];
 const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
-const CHART = 140; // pixels of a chart
+const CHART = 132; // pixels of a chart
 const PAUSE = 250; // ms without a change until what takes longer is asked for
 const SAVED = "This saved page has no kernel: point, select and zoom here; to change or run anything, run the notebook's cell.";
 const SHARED = "A rank with v chunks spends 1/v of F, B, I and W on each chunk: the same model, cut finer.";
@@ -538,7 +538,7 @@ function render({ model, el }) {
     const width = Math.max(220, bubbleBox.clientWidth || 400);
     const styles = state.styles[look.colors.name];
     bubbleChart(bubble, calm, drawable(), CHART, width, styles, run());
-    memoryStrips(memory, drawable(), table.hidden ? 90 : CHART, Math.max(220, memoryBox.clientWidth || 400), styles);
+    memoryStrips(memory, drawable(), table.hidden ? 88 : CHART, Math.max(220, memoryBox.clientWidth || 400), styles);
     comparison(table, drawable(), styles, run());
   }
 
