@@ -5,11 +5,12 @@ READY := .venv/.installed
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
   $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
-.PHONY: help lab test check labs assignments bench clean
+.PHONY: help lab test sweep check labs assignments bench clean
 
 help:
 	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
 	@echo "make test   everything that CI checks (the same set-up)"
+	@echo "make sweep  all of that with the widest grids of tests (half an hour)"
 	@echo "make check  ruff, pyright and the fast tests"
 	@echo "make labs   run every lab again and store its outputs"
 	@echo "make assignments  write the students' copies of the assignments, free of solutions"
@@ -40,13 +41,16 @@ lab: $(READY)
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not sweep" tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
+
+sweep: test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m sweep tests
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not sweep" tests
 
 labs: $(READY)
 	$(BIN)/python labs/build.py

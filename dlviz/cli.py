@@ -1,7 +1,9 @@
-"""The command `dlviz`: run a strategy and keep its trace, show a trace, say what works here.
+"""The command `dlviz`: run a strategy and keep its trace, show a trace, put a class's reports on a
+page, say what works here.
 
     dlviz run ddp --ranks 4 --data digits --out trace.json.gz
     dlviz show trace.json.gz
+    dlviz report handed-in/ --out class.html
     dlviz doctor
 
 Exit code 0: done. 1: the run failed, or `doctor` found that something here cannot work. 2: an
@@ -105,6 +107,17 @@ def _parser() -> Parser:
     show.add_argument("--out", type=Path, metavar="PAGE", help="the page (TRACE with .html)")
     show.add_argument("--no-open", action="store_true", help="write the page and leave it at that")
     show.set_defaults(command=show_command)
+
+    report = commands.add_parser(
+        "report",
+        help="put what a class handed in on one page",
+        description="Read the reports that students handed in, dlviz-report-NAME.json, from FOLDER "
+        "and its subfolders, and write one page: for each question the guesses beside what was "
+        "measured, and the misconceptions behind them. Open it in any browser.",
+    )
+    report.add_argument("folder", type=Path, metavar="FOLDER", help="where the reports lie")
+    report.add_argument("--out", type=Path, metavar="PAGE", help="the page (FOLDER/class.html)")
+    report.set_defaults(command=report_command)
 
     doctor = commands.add_parser(
         "doctor",
@@ -285,6 +298,24 @@ def _write(path: Path, write: Callable[[Path], Any]) -> None:
         write(path)
     except OSError as error:
         raise Unusable(f"{path} cannot be written: {error.strerror}.") from error
+
+
+# -- dlviz report --------------------------------------------------------------------------------
+def report_command(options: argparse.Namespace) -> int:
+    """Write a class's reports as a page."""
+    if not options.folder.is_dir():
+        raise Unusable(f"{options.folder} is no folder.")
+    page = options.out or options.folder / "class.html"
+    _check_target(page, (".html",))
+    from dlviz.grading import class_report
+
+    try:
+        text = class_report(options.folder)
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    _write(page, lambda path: path.write_text(text, encoding="utf-8"))
+    print(f"{page}  the class's predictions ({_size(page.stat().st_size)}); open it in a browser")
+    return 0
 
 
 # -- dlviz doctor --------------------------------------------------------------------------------

@@ -48,6 +48,23 @@ def browser() -> Iterator[object]:
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def wall_ddp() -> dict[int, object]:
+    """By the number of ranks, the Trace of 30 steps of data-parallel training by the wall clock:
+    messages that overlap the backward, as they came."""
+    from dlviz import launch
+    from dlviz.datasets import batches, digits
+    from dlviz.models import MLP
+    from dlviz.parallel import data
+
+    samples = list(batches(*digits("train"), batch=64, steps=30))
+    arguments = {"way": "ddp", "bucket_bytes": 2**16}
+    return {
+        ranks: launch(data.train, ranks, args=(MLP(), samples), kwargs=arguments).trace
+        for ranks in (2, 4)
+    }
+
+
 @pytest.fixture(autouse=True)
 def no_leftovers() -> Iterator[None]:
     """After each test: no process that it started, zombies included, and no shared memory of ours.

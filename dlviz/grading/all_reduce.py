@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dlviz.grading.attempt import Attempt, Function, attempt, rehearse
-from dlviz.grading.report import CheckFailed, Rehearsal
+from dlviz.grading.feedback import CheckFailed, Rehearsal
 from dlviz.metrics import bytes_sent
 from dlviz.trace import Trace
 

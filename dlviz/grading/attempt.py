@@ -19,8 +19,8 @@ import torch
 
 from dlviz.cluster import Comm, DeadlockError, RunError, RunTimeout, launch
 from dlviz.cluster.waits import SENDS
+from dlviz.grading.feedback import NOT_WRITTEN, CheckFailed, Rehearsal, ended_by
 from dlviz.grading.guard import Guard
-from dlviz.grading.report import NOT_WRITTEN, CheckFailed, Rehearsal, ended_by
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]

@@ -70,14 +70,15 @@ class Prediction:
 
     @property
     def factor(self) -> float:
-        """How far off: 1 is right. Infinite where one of the two is 0 or their signs differ."""
-        value = math.nan if self.value is None else self.value
-        measured = math.nan if self.measured is None else self.measured
-        if value == measured:
+        """How far off: 1 is right. Infinite where one of the two is 0 or their signs differ; NaN
+        as long as one is missing."""
+        if self.value is None or self.measured is None:
+            return math.nan
+        if self.value == self.measured:
             return 1.0
-        if value * measured <= 0:
+        if not self.value or not self.measured or (self.value < 0) != (self.measured < 0):
             return math.inf
-        return max(value / measured, measured / value)
+        return max(self.value / self.measured, self.measured / self.value)
 
     @property
     def misconception(self) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 
 from dlviz.cluster import launch
 from dlviz.grading import training
-from dlviz.grading.report import NOT_WRITTEN, CheckFailed, Rehearsal, raised
+from dlviz.grading.feedback import NOT_WRITTEN, CheckFailed, Rehearsal, raised
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, peak_in_flight
 from dlviz.schedules import Action, Schedule, ScheduleError, make

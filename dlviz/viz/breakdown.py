@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from dlviz import metrics
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of
+from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -30,8 +31,8 @@ PARTS = {  # row of metrics.breakdown -> what it is called, and the kind whose c
 
 
 def breakdown(
-    trace: Trace, *, clock: str | None = None, theme: str = "light", title: str | None = None
-) -> go.Figure:
+    trace: Trace, *, clock: str | None = None, theme: str = "auto", title: str | None = None
+) -> Figure:
     """Draw the seconds of each rank's makespan by what it did, and each part's share of it.
 
     `clock` chooses the device's or the wall's columns (by default those the Trace bears). Raises
@@ -60,7 +61,7 @@ def breakdown(
                 textposition="inside",
                 insidetextanchor="middle",
                 textangle=0,
-                textfont={"color": style.ink},
+                textfont={"color": style.ink if style.solid else palette.colors(theme)["ink"]},
                 customdata=[
                     f"<b>rank {rank}: {label}</b><br>{text.seconds(spent)}, {part:.1%}"
                     for rank, spent, part in zip(
@@ -71,7 +72,7 @@ def breakdown(
             )
         )
     heading = text.heading(title or "Where the time went", text.subtitle(trace, clock))
-    figure = go.Figure(series)
+    figure = Figure(series)
     figure.update_layout(
         template=palette.template(theme),
         title=heading["title"],

@@ -23,6 +23,7 @@ from dlviz import metrics
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, span_times
 from dlviz.viz.costs import dash_of
+from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -33,6 +34,7 @@ MEASURES = {"ratio": "bubble ratio: idle / busy", "fraction": "bubble fraction: 
 MARKS = {  # what a mark is -> plotly's symbol and matplotlib's, and whether it is filled
     "simulated": ("circle-open", "o", False),
     "measured": ("diamond", "D", True),
+    "measured, late": ("diamond-open", "D", False),  # a paced run whose wall times mislead
     "paced, device time": ("square-open", "s", False),
 }
 REACH = 2  # times the size of a lone point: how far its line goes
@@ -77,9 +79,9 @@ def bubble(
     against: str = "microbatches",
     measure: str = "ratio",
     clock: str | None = None,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
-) -> go.Figure:
+) -> Figure:
     """Draw the bubble of each of `traces` against a size: marks, and the closed form as a line.
 
     `traces` is a Trace, several, or either by name; one without a name bears that of its schedule.
@@ -92,7 +94,7 @@ def bubble(
     colors = palette.colors(theme)
     series: list[go.Scatter] = []
     for place, group in enumerate(groups):
-        color, dash = dash_of(place, theme)
+        color, dash = dash_of(place)
         shared: dict[str, Any] = {"name": text.cut(group.label, 40), "legendgroup": str(place)}
         if np.isfinite(group.ratio).any():
             series.append(
@@ -137,12 +139,13 @@ def bubble(
         series.append(go.Scatter(x=[None], y=[None], **key))
 
     heading = text.heading(title or "The bubble", "<br>".join(map(text.clean, lines)))
-    figure = go.Figure(series)
+    figure = Figure(series)
     figure.update_layout(
         template=palette.template(theme),
         title=heading["title"],
         margin={**heading["margin"], "b": 60},
         height=heading["margin"]["t"] + 400,
+        legend=palette.LEGEND_LINES,
         xaxis={"title": f"{against} ({SIZES[against]})", "tickformat": "d", **_whole(groups)},
         yaxis={"title": MEASURES[measure], "rangemode": "tozero"},
     )
@@ -171,6 +174,8 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace
         origin = "simulated" if trace.meta["clock"] == "simulated" else "measured"
         if origin == "measured" and trace.meta["clock"] == "paced" and read == "device":
             origin = "paced, device time"
+        elif origin == "measured" and trace.meta["warning"]:
+            origin = "measured, late"
         found = Point(
             label,
             schedule,

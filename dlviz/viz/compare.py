@@ -23,6 +23,7 @@ from dlviz import metrics
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, span_times
+from dlviz.viz.figure import Figure
 from dlviz.viz.labels import LETTERS, hover
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ def compare(
     *,
     step: int | None = None,
     clock: str | None = None,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
-) -> go.Figure:
+) -> Figure:
     """Draw the actions of `measured` below those of `predicted`, rank by rank, from the first one.
 
     `step` is the measured step, by default the one whose length is the median. `clock` chooses the
@@ -70,7 +71,7 @@ def compare(
     row = {rank: place * PAIR for place, rank in enumerate(ranks)}
     high = max(side.makespan for side in sides)
     unit, size = text.unit(high)
-    figure = go.Figure()
+    figure = Figure()
     for place in range(len(sides)):
         figure.add_traces(_bars(sides, place, row, unit, size))
     colors = palette.colors(theme)

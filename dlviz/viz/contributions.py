@@ -1,29 +1,38 @@
 """Whose contributions a cell of a buffer holds, read from the cell's contents.
 
-Before a collective, `encode` fills cell i of rank r of n with
+Before a collective, `encode` fills cell i of rank r with
 
-    c(i) * (n + 1)**r        c(i) = 1 + i % 7
+    c(i) * b**r  +  u * mark(i)          c(i) = 1 + i % 7
 
-so that after any sequence of sums a cell divided by c(i), written in base n + 1, has as its digit r
-how often rank r's value was added: with n = 4, 31 = 1 + 1*5 + 1*25 holds ranks 0, 1 and 2 once, and
-35 = 2*5 + 25 holds rank 1 twice. A program that adds twice, or puts a chunk in the wrong place,
-shows as it is; contents that are no such sum decode to nothing.
+Sums leave the whole number and the fraction apart. The whole number divided by c(i), written in
+base b, has as its digit r how often rank r's value was added: for 4 ranks b is 5, and a cell with
+c(i) = 1 that holds 31 = 1 + 5 + 25 has ranks 0, 1 and 2 once, one that holds 35 = 2*5 + 25 has rank
+1 twice and rank 2 once. The fraction tells of which cells the values are:
 
-float64 holds these sums exactly to 13 ranks, float32 to 7. Only sums are read: a rank's value added
-more than n times runs over into the next digit, and an average has other digits than its sum.
+    mark(i) = 1 + s * (x + t * y)        x = i % 37,  y = (x - 18) * (x - 19) / 2
+
+In a sum of marks its three parts stay apart: how many values were added, and the sums of their x
+and y. The points (x, y) lie on a parabola, and no point of a parabola is the mean of others. So k
+values add up to k * mark(i) only if all of them are cell i's: no sum of other cells' values, and no
+mean, can pass for a sum of the cell's own. Cells that are a multiple of 37 apart share their mark.
+
+The unit u is a power of two, so small that float64 adds up to n values of every rank (of more than
+8 ranks: 3) without rounding. float32 and integers have no room for marks: in them the whole number
+alone is read, and a value from another cell may pass for a multiple.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 
 MAX_RANKS = 13
 UNKNOWN = -1
-
-
-def weights(length: int) -> np.ndarray:
-    """The factor c(i) of each cell: 1 to 7, so that contents moved to another cell show."""
-    return 1 + np.arange(length) % 7
+FACTORS = 7
+MARKED = 37  # cells with marks of their own
+BASES = {6: 5, 8: 4, MAX_RANKS: 3}  # up to so many ranks: a cell tells up to base - 1 of each
+ALIKE = 0.25  # a fraction below it may be marks
 
 
 def encode(rank: int, ranks: int, length: int) -> list[float]:
@@ -34,30 +43,100 @@ def encode(rank: int, ranks: int, length: int) -> list[float]:
     _check(ranks)
     if not 0 <= rank < ranks:
         raise ValueError(f"rank={rank} is not one of {ranks} ranks: use 0 to {ranks - 1}.")
-    return (weights(length) * float(ranks + 1) ** rank).tolist()
+    base, marks, room = _code(ranks)
+    cells = np.arange(length)
+    return ((1 + cells % FACTORS) * base**rank + marks[cells % MARKED] / room).tolist()
 
 
 def decode(array: np.ndarray, ranks: int) -> np.ndarray:
     """How often each rank's contribution is in each cell of `array`, as its contents tell.
 
-    Counts (length, ranks). A cell that is no sum of encoded values, or is too large for the array's
-    type to hold such sums exactly, has -1 for every rank. Raises ValueError for more than 13 ranks.
+    Counts (length, ranks). A cell that is no sum of values which `encode` gave this cell, or is too
+    large for the array's type to hold such sums exactly, has -1 for every rank. Raises ValueError
+    for more than 13 ranks.
     """
     _check(ranks)
     array = np.asarray(array).reshape(-1)
-    bits = np.finfo(array.dtype).nmant + 1 if array.dtype.kind == "f" else 53
-    values = array.astype(np.float64)
-    whole = np.isfinite(values) & (values >= 0) & (values < 2.0 ** min(bits, 53))
-    values = np.where(whole, values, 0)
-    cells = weights(len(values))
-    parts = np.floor_divide(values, cells)
-    known = whole & (parts * cells == values) & (parts < float(ranks + 1) ** ranks)
-    left = np.where(known, parts, 0).astype(np.int64)
-    counts = np.empty((len(values), ranks), np.int64)
+    base, marks, room = _code(ranks)
+    whole, fraction = _parts(array)
+    cells = np.arange(len(array))
+    left, rest = np.divmod(whole, 1 + cells % FACTORS)
+    counts = np.empty((len(array), ranks), np.int64)
     for rank in range(ranks):
-        left, counts[:, rank] = np.divmod(left, ranks + 1)
+        left, counts[:, rank] = np.divmod(left, base)
+    known = (whole >= 0) & (rest == 0) & (left == 0)
+    if array.dtype == np.float64:
+        known &= fraction * room == counts.sum(axis=1) * marks[cells % MARKED]
     counts[~known] = UNKNOWN
     return counts
+
+
+def origins(array: np.ndarray, ranks: int) -> np.ndarray:
+    """For each cell of `array` the other cell whose values were added to its own or took their
+    place; -1 where there is none, where there are several, in types without marks, and in an array
+    of more than 37 cells, which do not all have marks of their own.
+    """
+    array = np.asarray(array).reshape(-1)
+    if array.dtype != np.float64 or len(array) > MARKED or not 1 <= ranks <= MAX_RANKS:
+        return np.full(len(array), UNKNOWN)
+    _, _, room = _code(ranks)
+    most = ranks * _times(ranks)
+    scaled = _parts(array)[1] * room
+    points, many = np.divmod(scaled.astype(np.int64), most + 1)
+    y, x = np.divmod(points, (MARKED - 1) * most + 1)
+    own = np.arange(len(array)) % MARKED
+    across, up = x - many * own, y - many * _height(own)
+    # The line from the cell's own point to the mean of all meets the parabola once more.
+    other, odd = np.divmod(2 * up, np.where(across, across, 1))
+    other += MARKED - own
+    times, rest = np.divmod(across, np.where(other == own, 1, other - own))
+    found = (scaled == np.rint(scaled)) & (across != 0) & (odd == 0) & (rest == 0)
+    found &= (0 <= other) & (other < len(array)) & (0 < times) & (times <= many)
+    return np.where(found, other, UNKNOWN)
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """Contents as they are shown: without the fraction, where it is as small as marks are."""
+    if array.dtype.kind != "f":
+        return array
+    whole = np.rint(array)
+    return np.where(np.abs(array - whole) < ALIKE, whole, array)
+
+
+def _parts(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The whole number in each cell, -1 where there is none, and the fraction beside it."""
+    marked = array.dtype == np.float64
+    bits = np.finfo(array.dtype).nmant + 1 if array.dtype.kind == "f" else 53
+    values = array.astype(np.float64)
+    held = np.isfinite(values) & (values >= 0) & (values < 2.0 ** min(bits, 53))
+    values = np.where(held, values, 0)
+    whole = np.floor(values) if marked else np.rint(values)
+    held &= marked | (np.abs(values - whole) < ALIKE)
+    return np.where(held, whole, UNKNOWN).astype(np.int64), values - whole
+
+
+@cache
+def _code(ranks: int) -> tuple[int, np.ndarray, int]:
+    """The base of the digits, the mark of each cell in units, and how many units make 1."""
+    base = min(ranks + 1, next(base for most, base in BASES.items() if ranks <= most))
+    most = ranks * _times(ranks)
+    x = np.arange(MARKED)
+    marks = 1 + (most + 1) * (x + ((MARKED - 1) * most + 1) * _height(x))
+    largest = FACTORS * _times(ranks) * (base**ranks - 1) // (base - 1)
+    room = 2 ** (53 - largest.bit_length())
+    assert most * marks.max() < room
+    return base, marks, room
+
+
+def _height(x: np.ndarray | int) -> np.ndarray | int:
+    """A parabola through whole numbers, as low as it can be over the cells."""
+    middle = MARKED // 2
+    return (x - middle) * (x - middle - 1) // 2
+
+
+def _times(ranks: int) -> int:
+    """How often each rank's value may be added for the sum to be exact."""
+    return ranks if ranks <= 8 else 3
 
 
 def _check(ranks: int) -> None:

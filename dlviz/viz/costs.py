@@ -21,6 +21,7 @@ import plotly.graph_objects as go
 
 from dlviz import metrics
 from dlviz.viz import palette, text
+from dlviz.viz.figure import Figure
 
 TIE = 1e-9  # relative: seconds nearer than this are equal
 BYTES = (2.0, 4.0, 32.0, 1024.0, 2.0**20)  # steps between the marks of an axis of sizes
@@ -42,9 +43,9 @@ def costs(
     measured: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     show: str = "seconds",
     ranks: int | None = None,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
-) -> go.Figure:
+) -> Figure:
     """Draw the predicted `seconds` of each algorithm over `nbytes`, and where the cheapest changes.
 
     `nbytes` ascend. `measured` lays (bytes, seconds) points of an algorithm beside its line. `show`
@@ -78,7 +79,7 @@ def costs(
         best = height(sizes, np.min(list(lines.values()), axis=0))
         series.append(_envelope(sizes, best, theme))
     for i, (name, values) in enumerate(lines.items()):
-        series.append(_line(name, i, sizes, height(sizes, values), said, theme))
+        series.append(_line(name, i, sizes, height(sizes, values), said))
     for name, points in marks.items():
         i = [*lines, *marks].index(name)
         series.append(_points(name, i, points, height(*points.T), said, theme))
@@ -91,12 +92,13 @@ def costs(
     heading = text.heading(
         title or "Cost over size", "<br>".join(text.wrap(line, text.LINE) for line in told)
     )
-    figure = go.Figure(series)
+    figure = Figure(series)
     figure.update_layout(
         template=palette.template(theme),
         title=heading["title"],
         margin={**heading["margin"], "b": 60},
         height=heading["margin"]["t"] + 400,
+        legend=palette.LEGEND_LINES,
         xaxis={"title": "size", "type": "log", **ticks(sizes, BYTES, size_of)},
         yaxis={"title": SHOWN[show], "type": "log", **ticks(drawn, TENS, said)},
     )
@@ -142,11 +144,10 @@ def cheapest(seconds: np.ndarray) -> np.ndarray:
     return np.argmax(seconds <= seconds.min(axis=0) * (1 + TIE), axis=0)
 
 
-def dash_of(place: int, theme: str) -> tuple[str, str]:
+def dash_of(place: int) -> tuple[str, str]:
     """The colour and the dash of the line of algorithm number `place`."""
-    colors = palette.LINES[palette.checked(theme)]
-    turn, at = divmod(place, len(colors))
-    return colors[at], palette.DASHES[(at + turn) % len(palette.DASHES)]
+    turn, at = divmod(place, len(palette.LINES))
+    return palette.LINES[at], palette.DASHES[(at + turn) % len(palette.DASHES)]
 
 
 def ticks(values: np.ndarray, steps: Sequence[float], said: Callable[[float], str]) -> dict:
@@ -180,9 +181,9 @@ def _envelope(sizes: np.ndarray, best: np.ndarray, theme: str) -> go.Scatter:
 
 
 def _line(
-    name: str, place: int, x: np.ndarray, y: np.ndarray, said: Callable[[float], str], theme: str
+    name: str, place: int, x: np.ndarray, y: np.ndarray, said: Callable[[float], str]
 ) -> go.Scatter:
-    color, dash = dash_of(place, theme)
+    color, dash = dash_of(place)
     return go.Scatter(
         x=x,
         y=y,
@@ -202,7 +203,7 @@ def _points(
     said: Callable[[float], str],
     theme: str,
 ) -> go.Scatter:
-    color, _ = dash_of(place, theme)
+    color, _ = dash_of(place)
     edge = {"color": palette.colors(theme)["ink"], "width": 1.2}
     return go.Scatter(
         x=points[:, 0],

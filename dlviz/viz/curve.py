@@ -9,6 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
+from dlviz.viz.costs import dash_of
+from dlviz.viz.figure import Figure
 
 MARKED = 40  # points: a longer line has no marker on each
 
@@ -21,8 +23,8 @@ def curve(
     xlabel: str = "step",
     ylabel: str = "loss",
     log: bool = False,
-    theme: str = "light",
-) -> go.Figure:
+    theme: str = "auto",
+) -> Figure:
     """Draw `values`, or each of several by name, against `x` (by default 0, 1, 2, ...).
 
     A value that is no finite number (or, with `log`, not above 0) leaves a gap, and the subtitle
@@ -30,7 +32,7 @@ def curve(
     `values` differ in length.
     """
     named = values if isinstance(values, Mapping) else {"": values}
-    colors, figure, gaps = palette.LINES[palette.checked(theme)], go.Figure(), 0
+    figure, gaps = Figure(), 0
     for i, (name, numbers) in enumerate(named.items()):
         y = np.array(numbers, dtype=np.float64)  # (points,)
         at = np.arange(len(y)) if x is None else np.asarray(x)
@@ -42,18 +44,14 @@ def curve(
         shown = np.isfinite(y) & ((y > 0) | (not log))
         gaps += int((~shown).sum())
         y[~shown] = np.nan
-        turn, place = divmod(i, len(colors))
+        color, dash = dash_of(i)
         figure.add_trace(
             go.Scatter(
                 name=text.cut(name, 40),
                 x=at,
                 y=y,
                 mode="lines+markers" if len(y) <= MARKED else "lines",
-                line={
-                    "color": colors[place],
-                    "width": 2.2,
-                    "dash": palette.DASHES[(place + turn) % len(palette.DASHES)],
-                },
+                line={"color": color, "width": 2.2, "dash": dash},
                 marker={"symbol": i % 24, "size": 6},
                 showlegend=len(named) > 1,
                 meta=[text.wrap(name), text.cut(xlabel, 80)],
@@ -71,6 +69,7 @@ def curve(
         title=heading["title"],
         margin={**heading["margin"], "b": 60},
         height=380,
+        legend=palette.LEGEND_LINES,
         hovermode="x unified" if len(named) > 1 else "closest",
         **axes,
     )

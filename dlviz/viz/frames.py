@@ -1,9 +1,10 @@
 """A run's messages as frames: which are drawn together, and what every buffer held afterwards.
 
-A frame is a step, where the messages bear steps and none was sent after its sender had received one
-of its own step or a later one. Else it is a round, or one step of it: a message is in the round
-after the last of the messages that its sender had received when it sent it. So the frames follow
-what happened, and a program that sends in another order than it should shows that order.
+A frame is a round. Where the messages bear steps, and none was sent after its sender had received
+one of its own step or a later one, each step is a round. Else a message is in the round after the
+last of the messages that its sender had received when it sent it, and in a round apart from those
+of another step. So the frames follow what happened, and a program that sends in another order than
+it should shows that order. Where the steps begin again at 0, the next of several calls begins.
 
 A rank is shown as it was when it went on to its next message: what it made of the messages that it
 had got, such as adding one to a chunk, belongs to their frame.
@@ -120,7 +121,7 @@ def _events(
 def _order(
     trace: Trace, rows: np.ndarray, sent: np.ndarray, received: np.ndarray
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """The messages `rows` in groups, each with its name: by step, or by round and in it by step."""
+    """The messages `rows` in rounds, each with its name: by step, or by turn and in it by step."""
     src, dst, step = (trace.messages[name].tolist() for name in ("src", "dst", "step"))
     events = [(sent[row], 1, row) for row in rows.tolist()]
     events += [(received[row], 0, row) for row in rows.tolist() if np.isfinite(received[row])]
@@ -140,14 +141,24 @@ def _order(
         return 0 if stepped else rounds[row], step[row]
 
     keyed = [(at, tuple(group)) for at, group in groupby(sorted(rounds, key=key), key)]
-    steps = [number for (_, number), _ in keyed]
-    told = -1 not in steps and len(set(steps)) == len(steps)  # the steps alone name the groups
-    named = []
-    for (turn, number), group in keyed:
-        name = f"step {number}" if told else f"round {turn + 1}"
-        name += f", step {number}" if number >= 0 and not told else ""
-        named.append((name, tuple(sorted(group, key=lambda row: (src[row], dst[row], row)))))
-    return named
+    names = _names([number for (_, number), _ in keyed])
+    return [
+        (name, tuple(sorted(group, key=lambda row: (src[row], dst[row], row))))
+        for name, (_, group) in zip(names, keyed, strict=True)
+    ]
+
+
+def _names(steps: list[int]) -> list[str]:
+    """The rounds in words, counted from 1, and which call each is of, if the steps tell."""
+    starts = [i for i, step in enumerate(steps) if not i or step <= steps[i - 1]]
+    calls = [steps[i:j] for i, j in zip(starts, [*starts[1:], None], strict=True)]
+    if max(map(len, calls), default=1) == 1 or any(c != [*range(len(c))] for c in calls):
+        calls = [steps]
+    return [
+        (f"call {number} of {len(calls)}, " if len(calls) > 1 else "") + f"round {i} of {len(call)}"
+        for number, call in enumerate(calls, 1)
+        for i in range(1, len(call) + 1)
+    ]
 
 
 def _first(trace: Trace, places: list[int], step: int | None) -> int:

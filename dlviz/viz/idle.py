@@ -11,7 +11,7 @@ from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import text
 from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.labels import LETTERS
-from dlviz.viz.waits import HOLDERS, ON_ITS_WAY, doings
+from dlviz.viz.waits import HOLDERS, LITTLE, Doings
 
 if TYPE_CHECKING:
     from dlviz.trace import Table, Trace
@@ -68,14 +68,14 @@ def idle(
     until = np.maximum(np.where(by_message, sent[ender] if len(sent) else 0.0, 0.0), begin)
     why = np.where(last, "nothing left to do", "between two operations").tolist()
     span = np.full(len(begin), -1)
+    doings = Doings(trace, clock)
     for peer in np.unique(trace.messages.src[ender[by_message]]).tolist():
         asked = np.flatnonzero(by_message & (trace.messages.src[ender] == peer))
-        doing = doings(trace, peer, start, end, begin[asked], until[asked])
-        for place, (row, words) in zip(asked.tolist(), doing, strict=True):
-            late = until[place] - begin[place] > ON_ITS_WAY * (finish[place] - begin[place])
-            told = words if late else "whose message was already on its way"
-            why[place] = f"{_who(spans, after[place])}until a message came from rank {peer}, {told}"
-            span[place] = row if late else -1
+        meanwhile = doings.during(peer, begin[asked], until[asked], finish[asked])
+        for place, (words, row) in zip(asked.tolist(), meanwhile, strict=True):
+            who = _who(spans, after[place])
+            why[place] = f"{who}until a message came from rank {peer}; {words}"
+            span[place] = row
     return Idle(ranks, lanes, begin, finish, why, span)
 
 
@@ -103,7 +103,7 @@ def _enders(
             continue
         mine = mine[np.argsort(received[mine], kind="stable")]
         asked = np.flatnonzero(ranks == rank)
-        slack = ON_ITS_WAY * (finish[asked] - begin[asked])
+        slack = LITTLE * (finish[asked] - begin[asked])
         at = np.searchsorted(received[mine], finish[asked] + slack, side="right") - 1
         row = mine[np.maximum(at, 0)]
         ends = (at >= 0) & (received[row] >= finish[asked] - slack) & (sent[row] < finish[asked])

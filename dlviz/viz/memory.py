@@ -19,6 +19,7 @@ import plotly.graph_objects as go
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of
+from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -44,9 +45,9 @@ def memory(
     trace: Trace,
     *,
     what: str | None = "activations",
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
-) -> go.Figure:
+) -> Figure:
     """Draw how much of `what` each rank held over time, in steps, and the most it ever held.
 
     `what` is a name in `trace.memory`, or None for all of them together. Raises ValueError for a
@@ -76,14 +77,14 @@ def memory(
                 mode="lines",
                 name=text.cut(what or "memory"),
                 showlegend=False,
-                line={"color": style.edge if theme == "light" else style.color, "width": 1.4},
+                line={"color": style.color, "width": 1.6},
                 fill="tonexty",
                 fillcolor=style.color + "99",
                 customdata=hover,
                 hovertemplate="%{customdata}<extra></extra>",
             )
         )
-    figure = go.Figure(series)
+    figure = Figure(series)
     for place, one in enumerate(rows):
         if one.peak:
             top = float(height(np.array([one.peak]), place, most)[0])

@@ -20,6 +20,7 @@ from plotly.subplots import make_subplots
 
 from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS
+from dlviz.viz.figure import Figure
 from dlviz.viz.frames import Frame
 from dlviz.viz.scene import RULED, Run, Scene
 
@@ -38,10 +39,10 @@ def messages(
     *,
     step: int | None = None,
     buffer: str | None = None,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
     max_frames: int = 100,
-) -> go.Figure:
+) -> Figure:
     """Step through the messages: the cells of all ranks, arrows, a slider, play, a step each way.
 
     Whose contributions a cell holds shows where each rank filled its buffer with `viz.encode` and
@@ -55,7 +56,7 @@ def messages(
     heading = text.heading(title or "Messages, step by step", scene.subtitle(len(shown)))
     inner = max(len(scene.rows), 3) * ROW
     still = scene.still()
-    figure = go.Figure([*still, *scene.series(shown[0])])
+    figure = Figure([*still, *scene.series(shown[0])])
     moving = list(range(len(still), len(figure.data)))  # pyright: ignore[reportArgumentType]
     figure.update_layout(
         **scene.layout(),
@@ -88,23 +89,25 @@ def messages_grid(
     *,
     step: int | None = None,
     buffer: str | None = None,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
     columns: int = 3,
     max_frames: int = 24,
-) -> go.Figure:
+) -> Figure:
     """All pictures of `messages` side by side, for a page on which nothing can move."""
     scene = _Picture(trace, step, buffer, theme)
     shown = scene.frames[:max_frames]
     columns = min(columns, len(shown))
     lines = -(-len(shown) // columns)
     inner = lines * (max(len(scene.rows), 3) * 36 + 66)
-    figure = make_subplots(
+    figure = Figure()
+    make_subplots(
         lines,
         columns,
         subplot_titles=[scene.headline(frame) for frame in shown],
         horizontal_spacing=0.04,
         vertical_spacing=60 / inner if lines > 1 else 0.0,
+        figure=figure,
     )
     named: set[str] = set()
     for i, frame in enumerate(shown):
@@ -155,7 +158,7 @@ class _Line:
 class _Picture(Scene):
     """A Scene as plotly draws it in one theme: the parts of a picture."""
 
-    theme: str = "light"
+    theme: str = "auto"
 
     @property
     def cells_title(self) -> str:
@@ -372,7 +375,7 @@ def _told(run: Run) -> str:
     """What the cells hold, for hover."""
     values = ", ".join(f"{value:g}" for value in run.contents[:8].tolist())
     values += ", …" if len(run.contents) > 8 else ""
-    return f"<b>{run.where}</b><br>{run.says}<br>contents {values}"
+    return f"<b>rank {run.rank}, {run.cells}</b><br>{run.says}<br>contents {values}"
 
 
 def _changes(series: Any) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """One look for every figure: how a kind of span, a rank and a line are drawn, on light and dark.
 
 The colours are Okabe and Ito's, which people with any colour vision tell apart, and tints of them.
-Where two colours come near each other under a simulated deficiency, a pattern tells the kinds apart
-(waiting is hatched, always). Labels on a colour are black, but white on the blue #0072B2; the
-yellow is outlined, since it is faint on white.
+Where two colours come near each other under a simulated deficiency, or in print without colour, a
+pattern tells the kinds apart: forward is plain, backward dotted, waiting hatched. Idle time is
+hatched paper, so that it looks the same on light and dark. Labels on a colour are black, but white
+on the blue #0072B2; the yellow is outlined, since it is faint on white.
 
-A figure paints its own background (`template`), so that it reads the same on any page.
+A figure paints its own background (`template`), so that it reads the same on any page; its hues
+are the same on light and dark.
 
 Source: Okabe and Ito, "Color Universal Design", 2008, https://jfly.uni-koeln.de/color/.
 """
@@ -36,36 +38,55 @@ THEMES = {
         "cell": "#222830",
     },
 }
+FOLLOWING = {part: f"#{int(color[1:], 16) ^ 1:06X}" for part, color in THEMES["light"].items()}
+"""The colours of theme "auto": those of light, each one step of blue off, so that `figure.STYLE`
+knows them from a kind's own and puts the page's in their place."""
+
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
 
 
 @dataclass(frozen=True)
 class Style:
-    """How one kind, or one rank's contribution, is filled: colour and plotly pattern ("": none)."""
+    """How one kind, or one rank's contribution, is filled: colour and plotly pattern ("": none).
+    One that is not `solid` is the lines of its pattern alone, on whatever paper."""
 
     color: str
     pattern: str = ""
+    solid: bool = True
+
+    @property
+    def fill(self) -> str:
+        """What lies below the lines of the pattern."""
+        return self.color if self.solid else "rgba(0, 0, 0, 0)"
 
     @property
     def ink(self) -> str:
         """The colour of a label on it."""
-        return "#FFFFFF" if self.color == BLUE else BLACK
+        return "#FFFFFF" if self.color == BLUE else BLACK if self.solid else self.color
 
     @property
     def edge(self) -> str:
         """A darker shade: bars side by side are told apart, and thin ones keep their hue."""
-        shades = (int(self.color[i : i + 2], 16) * 55 // 100 for i in (1, 3, 5))
+        return self._darker(55) if self.solid else self.color
+
+    @property
+    def line(self) -> str:
+        """The colour of the pattern: a little darker, so that a label still reads on it."""
+        return self._darker(80) if self.solid else self.color
+
+    def _darker(self, percent: int) -> str:
+        shades = (int(self.color[i : i + 2], 16) * percent // 100 for i in (1, 3, 5))
         return "#" + "".join(f"{shade:02X}" for shade in shades)
 
     def marker(self) -> dict[str, Any]:
         """The marker of a plotly bar series drawn in this style."""
         return {
-            "color": self.color,
+            "color": self.fill,
             "line": {"color": self.edge, "width": 1.4 if self.color == YELLOW else 0.6},
             "pattern": {
                 "shape": self.pattern,
-                "fgcolor": "#858D96",
-                "bgcolor": self.color,
+                "fgcolor": self.line,
+                "bgcolor": self.fill,
                 "size": 7,
                 "solidity": 0.16,
             },
@@ -77,7 +98,7 @@ KINDS = {
     "phase": Style("#BFC6CD"),
     "data": Style("#A9DDCB", "."),
     "forward": Style(SKY),
-    "backward": Style(ORANGE),
+    "backward": Style(ORANGE, "."),
     "backward_input": Style("#F7D183", "-"),
     "backward_weight": Style("#C98A00", "/"),
     "update": Style(GREEN),
@@ -85,8 +106,8 @@ KINDS = {
     "collective": Style(BLUE),
     "send": Style(VERMILION),
     "recv": Style(PURPLE),
-    "wait": Style("#CDD2D8", "/"),
-    "idle": Style("#E8EBEE", "\\"),
+    "wait": Style("#B7BEC6", "/"),
+    "idle": Style("#7D858E", "\\", solid=False),
     "lock": Style("#EDB590", "x"),
 }
 """Every kind of span a Trace may hold, in the order of a legend."""
@@ -97,11 +118,9 @@ UNDECODED = Style("#D5D9DE", "x")
 _RANKS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION)
 _RANK_PATTERNS = ("", "/", ".", "x")
 
-LINES = {
-    "light": (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY),
-    "dark": (SKY, ORANGE, GREEN, PURPLE, VERMILION, YELLOW),
-}
+LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+LEGEND_LINES = {"itemsizing": "trace", "itemwidth": 56}  # so that dashes are told apart
 LEGEND_BELOW = {
     "orientation": "h",
     "yref": "container",
@@ -132,16 +151,13 @@ def rank_style(rank: int) -> Style:
     return Style(_RANKS[color], _RANK_PATTERNS[turn % len(_RANK_PATTERNS)])
 
 
-def checked(theme: str) -> str:
-    """The theme's own name. Raises ValueError where it is neither of two."""
-    if theme not in THEMES:
-        raise ValueError(f"theme={theme!r} is not a theme of the figures: use 'light' or 'dark'.")
-    return theme
-
-
 def colors(theme: str) -> dict[str, str]:
     """Paper, ink, faint ink, grid and empty cell of a theme. Raises ValueError."""
-    return THEMES[checked(theme)]
+    themes = {"auto": FOLLOWING, **THEMES}
+    if theme not in themes:
+        known = ", ".join(map(repr, themes))
+        raise ValueError(f"theme={theme!r} is not a theme of the figures: use one of {known}.")
+    return themes[theme]
 
 
 def template(theme: str) -> go.layout.Template:
@@ -163,7 +179,7 @@ def template(theme: str) -> go.layout.Template:
             "plot_bgcolor": c["paper"],
             "font": {"family": FONT, "size": 12, "color": c["ink"]},
             "title": {"x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 17}},
-            "colorway": LINES[theme],
+            "colorway": LINES,
             "xaxis": axis,
             "yaxis": axis,
             "hovermode": "closest",

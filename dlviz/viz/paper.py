@@ -189,7 +189,7 @@ def look(style: palette.Style) -> dict[str, Any]:
     """A style as matplotlib's patches and collections take it."""
     marker = style.marker()
     return {
-        "facecolor": marker["color"],
+        "facecolor": style.color if style.solid else "none",
         "edgecolor": marker["line"]["color"],
         "linewidth": 0.75 * marker["line"]["width"],
         "hatch": HATCHES[style.pattern],

@@ -304,8 +304,7 @@ def _bubbles(
     look = paper.look(palette.style("idle"))
     edges = found.start / plan.size, found.end / plan.size
     boxes = paper.boxes("idle", *edges, y - BAR / 2, y + BAR / 2, look)
-    boxes.set_alpha(0.55)
-    return [boxes], [("idle", Patch(**look, alpha=0.55))]
+    return [boxes], [("idle", Patch(**look))]
 
 
 def _critical(

@@ -34,7 +34,7 @@ def costs(
     crossed = crossovers(nbytes, seconds)
     entries = []
     for i, name in enumerate(seconds):
-        color, dash = dash_of(i, theme)
+        color, dash = dash_of(i)
         entries.append((name, Line2D(nbytes, seconds[name], color=color, linestyle=DASHES[dash],
                                      linewidth=1.3)))  # fmt: skip
     heights = [float(np.interp(size, nbytes, seconds[after])) for size, _, after in crossed]

@@ -44,7 +44,7 @@ def bubble(
     ink = palette.colors(theme)["ink"]
     drawn, entries = [], []
     for place, group in enumerate(groups):
-        color, dash = dash_of(place, theme)
+        color, dash = dash_of(place)
         look: dict[str, Any] = {"color": color, "linestyle": DASHES[dash], "linewidth": 1.3}
         line = Line2D(group.x, in_measure(group.ratio, measure), zorder=2, **look)
         formula = bool(np.isfinite(group.ratio).any())
@@ -117,12 +117,11 @@ def memory(
     paper.ticks(axes)
     axes.set_yticks(range(len(rows)), names, **paper.WORDS)
     axes.grid(axis="x")
-    edge = style.edge if theme == "light" else style.color
     for place, one in enumerate(rows):
         time, level = steps(one, high)
         floor, line = float(height(np.zeros(1), place, most)[0]), height(level, place, most)
         axes.fill_between(time / size, line, floor, color=style.color, alpha=0.6, linewidth=0)
-        axes.plot(time / size, line, color=edge, linewidth=0.8)
+        axes.plot(time / size, line, color=style.color, linewidth=0.8)
         axes.axhline(floor, color=colors["grid"], linewidth=0.6, zorder=0)
         if one.peak:
             top = float(height(np.array([one.peak]), place, most)[0])

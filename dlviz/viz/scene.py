@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlviz.viz import text
-from dlviz.viz.contributions import MAX_RANKS, UNKNOWN, decode, encode
+from dlviz.viz.contributions import MAX_RANKS, UNKNOWN, decode, encode, origins, plain
 from dlviz.viz.frames import Frame, event_times, message_frames, watched
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Run:
     low: int  # the first cell
     high: int  # the one after the last
     counts: list[int]  # of each rank's contribution in one cell; -1 where it can't be told
+    origin: int  # the other cell whose numbers are in the first one; -1 where that can't be told
     contents: np.ndarray
 
     @property
@@ -44,15 +45,27 @@ class Run:
         return self.counts[0] == UNKNOWN
 
     @property
-    def where(self) -> str:
-        return f"rank {self.rank}, {text.cells(self.low, self.high - self.low)}"
+    def cells(self) -> str:
+        return text.cells(self.low, self.high - self.low)
 
     @property
     def says(self) -> str:
         """Whose contributions the cells hold, in words."""
-        held = [(source, count) for source, count in enumerate(self.counts) if count > 0]
-        says = ", ".join(f"rank {r}" + (f" ×{count}" if count > 1 else "") for r, count in held)
-        return "not a sum of contributions" if self.unknown else f"holds {says or 'nothing'}"
+        return held_by(self.counts, self.origin, self.high - self.low)
+
+
+def held_by(counts: list[int], origin: int, length: int) -> str:
+    """What `length` cells hold, in words: how often each rank's numbers, or what else."""
+    if origin >= 0:
+        return f"holds numbers of {text.cells(origin, length)}"
+    if UNKNOWN in counts:
+        return "holds no sum of contributions"
+    held = ", ".join(
+        f"rank {rank}" + (f" ×{count}" if count > 1 else "")
+        for rank, count in enumerate(counts)
+        if count > 0
+    )
+    return f"holds {held or 'nothing'}"
 
 
 Cells = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]  # sent, before, after
@@ -96,6 +109,31 @@ class Scene:
             unknown = np.full((1, 1), UNKNOWN)
             return {place: unknown.repeat(len(a), 0) for place, a in self.arrays.items()}
         return {place: decode(array, ranks) for place, array in self.arrays.items()}
+
+    @cached_property
+    def origins(self) -> dict[int, np.ndarray]:
+        """Which other cell's numbers each snapshot's cells hold; -1 where that can't be told."""
+        ranks = self.trace.meta["ranks"]
+        return {
+            place: np.where(self.counts[place][:, 0] == UNKNOWN, origins(array, ranks), UNKNOWN)
+            for place, array in self.arrays.items()
+        }
+
+    @cached_property
+    def encoded(self) -> bool:
+        """Whether every rank's buffer started as `encode` fills it."""
+        few = self.trace.meta["ranks"] <= MAX_RANKS
+        return bool(self.arrays) and few and not self._strange
+
+    @cached_property
+    def _strange(self) -> list[int]:
+        """The ranks whose buffer did not start as `encode` fills it."""
+        start = self.frames[0].snapshots
+        return [rank for rank, place in start.items() if not self._is_own(rank, place)]
+
+    def shown(self, array: np.ndarray) -> np.ndarray:
+        """Contents as numbers to be read."""
+        return plain(array) if self.encoded else array
 
     @cached_property
     def length(self) -> int:
@@ -153,28 +191,32 @@ class Scene:
     def notes(self) -> list[str]:
         """What keeps a picture from being read at its face value, a sentence each."""
         ranks, names = self.trace.meta["ranks"], {own["name"] for own in self.trace.buffers}
-        start = self.frames[0].snapshots
         lines = []
-        if not self.arrays:
-            lines.append("No buffer was watched, so only messages are shown: comm.watch(tensor).")
-        elif ranks > MAX_RANKS:
-            lines.append(f"Contents are decoded for at most {MAX_RANKS} ranks.")
-        elif odd := [str(rank) for rank, place in start.items() if not self._is_own(rank, place)]:
+        if ranks > MAX_RANKS:
+            shown = "their numbers" if self.arrays else "messages"
             lines.append(
-                f"The buffer of rank {', '.join(odd)} did not start as viz.encode fills it: "
-                "what contents say of contributions is not to be relied on."
+                f"Contributions can be told apart for at most {MAX_RANKS} ranks: of {ranks} ranks "
+                f"only {shown} are shown."
+            )
+        elif not self.arrays:
+            lines.append("No buffer was watched (comm.watch): only messages are shown.")
+        elif self._strange:
+            odd = ", ".join(map(str, self._strange))
+            lines.append(
+                f"The buffer of rank {odd} did not start with the values of viz.encode: the "
+                "contributions shown may be wrong."
             )
         if len(names) > 1:
             lines.append(
-                f"{len(names)} buffers were watched: the cells that a message took or reached may "
-                "be those of another."
+                f"{len(names)} buffers were watched: a message may have taken or reached the cells "
+                "of one that is not shown."
             )
         return lines
 
     def _is_own(self, rank: int, place: int) -> bool:
         """Whether a first snapshot holds what `encode` gives this rank, or nothing yet."""
         array = self.arrays[place]
-        own = np.array(encode(rank, self.trace.meta["ranks"], len(array)))
+        own = np.array(encode(rank, self.trace.meta["ranks"], len(array))).astype(array.dtype)
         return bool(((array == own) | (array == 0)).all())
 
     def runs(self, frame: Frame) -> list[Run]:
@@ -182,12 +224,19 @@ class Scene:
         together."""
         runs = []
         for rank, place in frame.snapshots.items():
-            counts, array = self.counts[place], self.arrays[place]
-            changes = np.flatnonzero((counts[1:] != counts[:-1]).any(axis=1)) + 1
-            edges = np.union1d(changes, self.bounds[self.bounds < len(array)]).tolist()
+            counts, array, origin = self.counts[place], self.arrays[place], self.origins[place]
+            edges = np.union1d(self.changes(place), self.bounds[self.bounds < len(array)]).tolist()
             for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
-                runs.append(Run(rank, low, high, counts[low].tolist(), array[low:high]))
+                told = counts[low].tolist(), int(origin[low])
+                runs.append(Run(rank, low, high, *told, array[low:high]))
         return runs
+
+    def changes(self, place: int) -> np.ndarray:
+        """The cells of a snapshot that hold something else than the cell before them: other
+        ranks' contributions, or numbers of another cell that is not the next one."""
+        counts, origin = self.counts[place], self.origins[place]
+        away = np.where(origin < 0, origin, origin - np.arange(len(origin)) + len(origin))
+        return np.flatnonzero((counts[1:] != counts[:-1]).any(axis=1) | (away[1:] != away[:-1])) + 1
 
     def moved(self, row: int) -> Cells:
         """The cells of a message: as the sender held them when it sent, as the receiver held them
@@ -277,15 +326,63 @@ class Scene:
         done = " and ".join(dict.fromkeys(text.done(self.op(row)) for row in rows))
         return f"{len(rows)} messages, {done}"
 
+    def losses(self, number: int) -> list[str]:
+        """The contributions that ranks lost in a frame, a line for each stretch of cells: complete
+        sums that are complete no longer and, in a program that sums, single ranks' numbers. In the
+        last frame of a program that went wrong, also how many cells are right."""
+        lines = self._losses[number]
+        if number < len(self.frames) - 1 or not (self.encoded and self._sums):
+            return lines
+        places = self.frames[number].snapshots.values()
+        if not any(self._losses) and not any(map(self._odd, places)):
+            return lines
+        right = [(self.counts[place] == 1).all(axis=1) for place in places]
+        many, of = sum(int(own.sum()) for own in right), sum(map(len, right))
+        return [*lines, f"in the end {many} of {of} cells hold every rank's numbers once"]
+
+    @cached_property
+    def _losses(self) -> list[list[str]]:
+        """Of each frame the lines that tell what was lost in it."""
+        found: list[list[str]] = [[] for _ in self.frames]
+        pairs = zip(self.frames, self.frames[1:], strict=False) if self.encoded else ()
+        for number, (frame, after) in enumerate(pairs, 1):
+            for rank, place in after.snapshots.items():
+                if not self._is_own(rank, place):  # else it was filled anew
+                    found[number] += self._lost(rank, frame.snapshots[rank], place)
+        return found
+
+    def _lost(self, rank: int, before: int, after: int) -> list[str]:
+        old, new = self.counts[before], self.counts[after]
+        if len(old) != len(new):
+            return []
+        gone, lines = (old > 0) & (new <= 0), []
+        whole = (old > 0).all(axis=1) & gone.any(axis=1) & (old.shape[1] > 1)
+        part = gone.any(axis=1) & (new[:, 0] != UNKNOWN) & self._sums
+        lost = np.where(whole, 2, np.where(part, 1, 0))
+        cuts = np.flatnonzero(lost[1:] != lost[:-1]) + 1
+        edges = np.unique([0, *cuts, *self.changes(before), *self.changes(after)]).tolist()
+        for low, high in zip(edges, [*edges[1:], len(old)], strict=True):
+            if not lost[low]:
+                continue
+            now = Run(rank, low, high, new[low].tolist(), int(self.origins[after][low]), new[:0])
+            ranks = np.flatnonzero(gone[low]).tolist()
+            own = f"the numbers of rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+            what = "the complete sum" if whole[low] else own
+            lines.append(f"rank {rank} lost {what} in {now.cells}: it now {now.says}")
+        return lines
+
+    @cached_property
+    def _sums(self) -> bool:
+        """Whether any cell ever holds the contributions of two ranks."""
+        return any(((counts > 0).sum(axis=1) > 1).any() for counts in self.counts.values())
+
     def noted(self, number: int) -> list[str]:
         """What in the contents a reader would not expect, a line for each stretch of cells."""
         frame = self.frames[number]
         found = []
         for run in self.runs(frame) if any(map(self._odd, frame.snapshots.values())) else ():
-            if run.unknown:
-                found.append(f"{run.where}: not a sum")
-            twice = (source for source, count in enumerate(run.counts) if count > 1)
-            found += [f"{run.where}: rank {source} ×{run.counts[source]}" for source in twice]
+            if run.unknown or max(run.counts) > 1:
+                found.append(f"rank {run.rank} {run.says} in {run.cells}")
         for rank, place in frame.snapshots.items() if number else ():
             if any(row in self._elsewhere for row in self._last_received(number, rank)):
                 continue  # what became of such a message is the program's affair
@@ -293,7 +390,7 @@ class Scene:
             edges = np.flatnonzero(np.diff(changed.astype(np.int8), prepend=0, append=0))
             for low, high in edges.reshape(-1, 2).tolist():
                 cells = text.cells(low, high - low)
-                found.append(f"rank {rank}, {cells}: changed, by no message of this step")
+                found.append(f"rank {rank} changed {cells}, which no message of this round reached")
         return found
 
     def _odd(self, place: int) -> bool:
@@ -326,3 +423,11 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether cells hold the same, but for the rounding of a sum."""
     eps = 8 * np.finfo(one.dtype).eps if one.dtype.kind == "f" else 0
     return bool(np.isclose(one, other, rtol=eps, atol=0, equal_nan=True).all())
+
+
+def ops(trace: Trace) -> list[str]:
+    """What became of each message's elements, as `Scene.op` tells it."""
+    if not trace.buffers:
+        return trace.messages.op.tolist()
+    scene = Scene(trace)
+    return [scene.op(row) for row in range(len(trace.messages))]

@@ -197,21 +197,20 @@ def heading(title: str, below: str) -> dict[str, Any]:
 
 
 def inform(figure: go.Figure, details: list[str]) -> None:
-    """Put an (i) into a plotly figure's title line, which says `details` on hover."""
-    margin = figure.layout.margin  # pyright: ignore[reportAttributeAccessIssue]
+    """Put an (i) left of a plotly figure's title, which says `details` on hover. (On the right
+    plotly's own buttons would cover it.)"""
     figure.add_annotation(
         name=DETAILS,
-        text="ⓘ",
+        text="<b>(i)</b>",
         hovertext="<br>".join(map(wrap, details)),
-        x=1,
+        x=0,
         xref="paper",
         xanchor="right",
-        xshift=(margin.r or 20) - 8,
         y=1,
         yref="paper",
         yanchor="top",
-        yshift=margin.t - 8,
-        font={"size": 16},
+        yshift=figure.layout.margin.t - 9,  # pyright: ignore[reportAttributeAccessIssue]
+        font={"size": 13},
         showarrow=False,
     )
 

@@ -21,9 +21,11 @@ import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
+from dlviz.viz.figure import Figure
 from dlviz.viz.labels import MANY, hover, hovers_of, labels_of
 from dlviz.viz.layout import BAR, Plan, ends, shown
 from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.scene import ops
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -41,10 +43,10 @@ def timeline(
     clock: str | None = None,
     messages: bool = True,
     critical: bool = False,
-    theme: str = "light",
+    theme: str = "auto",
     title: str | None = None,
     max_spans: int = 20_000,
-) -> go.Figure:
+) -> Figure:
     """Draw the spans of every rank and lane over time, and an arrow for each message.
 
     `step` draws one step of the program, with the messages that its spans carry. `clock` chooses
@@ -67,7 +69,7 @@ def timeline(
     series: list[Any] = [*_bubbles(trace, plan, drawn), *_bars(trace, plan, drawn, path)]
     if path is not None:
         series += _outlines(path.rows[np.isin(path.rows, drawn)], plan, theme)
-    figure = go.Figure(series + _arrows(trace, plan, arrows, theme))
+    figure = Figure(series + _arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
     text.inform(figure, text.details(trace, clock))
 
@@ -151,7 +153,6 @@ def _bubbles(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[go.Bar]:
             x=lasted / plan.size,
             y=y,
             width=BAR,
-            opacity=0.55,
             marker=palette.style("idle").marker(),
             customdata=told,
             hovertemplate="%{customdata}<extra></extra>",
@@ -275,12 +276,13 @@ def _told(trace: Trace, plan: Plan) -> Iterator[str]:
     """Each message in words, for hover."""
     sent, received = message_times(trace, plan.clock)
     axis = plan.unit, plan.size
-    for row, left, got in zip(trace.messages.rows(), sent.tolist(), received.tolist(), strict=True):
+    columns = trace.messages.rows(), ops(trace), sent.tolist(), received.tolist()
+    for row, op, left, got in zip(*columns, strict=True):
         lines = [f"<b>message rank {row.src} → rank {row.dst}</b>"]
         if row.nbytes is not None:
             lines.append(text.nbytes(row.nbytes))
         if row.offset is not None:
-            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(row.op))}")
+            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(op))}")
         lines.append(f"sent at {text.moment(left, *axis)}")
         if plan.clock == "device" and row.arrived is not None:
             lines.append(f"arrived at {text.moment(row.arrived, *axis)}")

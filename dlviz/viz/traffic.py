@@ -19,6 +19,7 @@ import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of
+from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:
     import pandas
@@ -27,15 +28,11 @@ if TYPE_CHECKING:
 
 NUMBERED = 16  # ranks: of more no cell has room for a number
 NARROW = 6  # ranks: of more a number and its unit stand on two lines
-SCALES = {  # from few bytes to many
-    "light": ("#E3F1FB", palette.SKY, palette.BLUE, "#00395A"),
-    "dark": ("#0B3552", palette.BLUE, palette.SKY, "#DDF0FC"),
-}
-INKS = {"light": (palette.BLACK, "#FFFFFF"), "dark": ("#FFFFFF", palette.BLACK)}  # on few, on many
-STRONG = 0.55  # of the most: from here on a cell bears the second ink
+SCALE = ("#C9E4F6", palette.SKY, palette.BLUE, "#00507F")  # few to many, on light and dark
+STRONG = 0.61  # of the most: from here on a cell bears white ink
 
 
-def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> go.Figure:
+def traffic(trace: Trace, *, theme: str = "auto", title: str | None = None) -> Figure:
     """Draw the bytes that each rank sent to each other as a heat map, one number in each cell.
 
     Messages that were never received count as sent. Raises ValueError for another theme.
@@ -50,12 +47,12 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
     ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
     if narrow:
         ins = [name.replace(" ", "<br>") for name in ins]
-    figure = go.Figure(
+    figure = Figure(
         go.Heatmap(
             z=np.where(count > 0, sent, np.nan),
             zmin=0,
             zmax=max(most, 1),
-            colorscale=[[i / 3, color] for i, color in enumerate(SCALES[palette.checked(theme)])],
+            colorscale=[[i / 3, color] for i, color in enumerate(SCALE)],
             xgap=2,
             ygap=2,
             hoverongaps=False,
@@ -75,7 +72,7 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
     )
     for i, j in np.argwhere(count > 0).tolist() if numbered else ():
         words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if narrow else " ")
-        ink = INKS[theme][int(sent[i, j] > STRONG * most)]
+        ink = "#FFFFFF" if sent[i, j] > STRONG * most else palette.BLACK
         font = {"color": ink, "size": 12 if len(ranks) <= 8 else 9}
         figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font)
     for edge in _edges(trace):

@@ -179,6 +179,7 @@ def played(**controls: Any) -> Trace:
     trace = simulated(**controls)
     ranks, table = controls["ranks"], trace.messages
     table.nbytes[:] = np.round(table.count * (controls["nbytes"] / cells_of(ranks)))
+    in_steps(table)
     buffers = contents(trace, ranks) if ranks <= MAX_RANKS else []
     meta = {**trace.meta, "machine": link_of(**controls)}
     return Trace(trace.spans, table, buffers=buffers, meta=meta)
@@ -194,13 +195,20 @@ def link_of(
     )
 
 
-def contents(trace: Trace, ranks: int) -> list[dict[str, Any]]:
-    """Snapshots of every rank's cells, filled by `encode`: at first, and after each message.
+def in_steps(table: Any) -> None:
+    """Make the wall columns of the messages say in which order the pattern has them: they count
+    steps. A message may wait for a link until its sender has already received another, and still
+    carries what was there before."""
+    table.wall_sent[:] = table.step + 0.2
+    for step in np.unique(table.step).tolist():
+        rows = np.flatnonzero(table.step == step)
+        rows = rows[np.argsort(table.received[rows], kind="stable")]
+        table.wall_received[rows] = step + np.linspace(0.4, 0.8, len(rows))
 
-    A message may wait for a link until its sender has already received another, and still carries
-    what was there before. So the wall columns of the messages, and of the snapshots, are made to
-    say in which order the pattern has it: they count steps.
-    """
+
+def contents(trace: Trace, ranks: int) -> list[dict[str, Any]]:
+    """Snapshots of every rank's cells, filled by `encode`: at first, and after each message, in
+    the order of `in_steps`."""
     table, cells = trace.messages, cells_of(ranks)
     held = [np.array(encode(rank, ranks, cells)) for rank in range(ranks)]
     shots: list[dict[str, Any]] = []
@@ -211,11 +219,9 @@ def contents(trace: Trace, ranks: int) -> list[dict[str, Any]]:
 
     for rank in range(ranks):
         shoot(rank, 0.0, 0.0)
-    table.wall_sent[:] = table.step + 0.2
     for step in np.unique(table.step).tolist():
         rows = np.flatnonzero(table.step == step)
-        rows = rows[np.argsort(table.received[rows], kind="stable")]
-        table.wall_received[rows] = step + np.linspace(0.4, 0.8, len(rows))
+        rows = rows[np.argsort(table.wall_received[rows])]
         carried = {}
         for row in rows.tolist():
             low, high = table.offset[row], table.offset[row] + table.count[row]

@@ -191,8 +191,7 @@ class CollectiveExplorer(View):
             "algorithms": list(ALGORITHMS),
             "topologies": TOPOLOGIES,
             "limits": {"ranks": RANKS, "run": RUNNABLE},
-            "styles": {theme: [dash_of(i, theme) for i in range(len(ALGORITHMS))] for theme in
-                       ("light", "dark")},
+            "styles": [dash_of(i) for i in range(len(ALGORITHMS))],
             "sizes": SIZES,
             **{name: self._model[name] for name in ("curves", "at", "crossovers", "map")},
             "settled": self._settled,

@@ -28,8 +28,8 @@ COSTS = ("forward", "backward", "backward_input", "backward_weight")
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 INSIDE = (
-    "The paper of ZB-H2 and ZB-V counts only the idle time between a rank's first and last action, "
-    "without run-in and run-out."
+    "The paper of ZB-H2 and ZB-V counts only idle time between a rank's first and last action, no "
+    "run-in and run-out."
 )
 FORMULAS = {  # the bubble ratio of `metrics.bubble_formula`, in words
     "naive": "p−1",

@@ -1,4 +1,4 @@
-"""MessagePlayer: the messages of a run, step by step, over what every rank's buffer really held.
+"""MessagePlayer: the messages of a run, round by round, over what every rank's buffer really held.
 
     who sends to whom      what each rank holds          the arithmetic
         0 --> 1            rank 0 | 1  2 | 15 20 |       rank 1 adds chunk 0 from rank 0
@@ -19,7 +19,7 @@ import numpy as np
 
 from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS, UNKNOWN
-from dlviz.viz.scene import RULED, Scene
+from dlviz.viz.scene import RULED, Scene, held_by
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
 
@@ -36,7 +36,7 @@ DOING = {"add": "adding", "copy": "copying", "": "delivering"}
 
 
 class MessagePlayer(View):
-    """Step through a run's messages: who sends to whom, what each rank holds, the arithmetic.
+    """Go through a run's messages: who sends to whom, what each rank holds, the arithmetic.
 
     `step` shows the messages of one step of the Trace, `buffer` the watched buffer of that name (by
     default the first). Whose contributions a cell holds shows where each rank filled its buffer
@@ -57,10 +57,10 @@ class MessagePlayer(View):
     ):
         self._shown = {"trace": trace, "step": step, "buffer": buffer, "title": title}
         scene = Scene(trace, step, buffer)
-        super().__init__(trace, player_state(scene, title or "Messages, step by step"), theme)
+        super().__init__(trace, player_state(scene, title or "Messages, round by round"), theme)
 
     def picture(self) -> Figure:
-        """All steps side by side."""
+        """All rounds side by side."""
         from dlviz.viz.print import messages
 
         return messages(**self._shown, theme="dark" if self.theme == "dark" else "light")
@@ -90,6 +90,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
             "phase": " and ".join(dict.fromkeys(phases[row] for row in frame.messages)),
             "messages": list(frame.messages),
             "snapshots": [snapshots.place(rank, frame.snapshots) for rank in scene.rows[:DRAWN]],
+            "losses": _few(scene.losses(number)),
             "notes": _few(scene.noted(number)),
         }
         for number, frame in enumerate(scene.frames)
@@ -183,10 +184,10 @@ class _Snapshots:
         key = (rank, array.tobytes())
         if key not in self._places:
             self._places[key] = len(self.all)
-            self._add(rank, array, self.scene.counts[snapshots[rank]])
+            self._add(rank, array, snapshots[rank])
         return self._places[key]
 
-    def _add(self, rank: int, array: np.ndarray, counts: np.ndarray) -> None:
+    def _add(self, rank: int, array: np.ndarray, snapshot: int) -> None:
         of, old = self._last.get(rank, (-1, array[:0]))
         self._last[rank] = (len(self.all), array)
         same = len(old) == len(array)
@@ -195,35 +196,38 @@ class _Snapshots:
             changed = (old != array) & ~((old != old) & (array != array))
         at, values, holds = [], [], []
         own = self._column_of[: len(array)]
+        shown, counts = self.scene.shown(array), self.scene.counts[snapshot]
         for place in np.unique(own[changed[: len(own)]]).tolist():
             low, high = self.columns[place]
             at.append(place)
-            values.append(self.values.setdefault(_cells(array[low:high]), len(self.values)))
-            holds.append(self._hold(counts[low:high]))
+            values.append(self.values.setdefault(_cells(shown[low:high]), len(self.values)))
+            origin = int(self.scene.origins[snapshot][low])
+            holds.append(self._hold(counts[low:high], origin))
         self.all.append({"of": of if same else -1, "at": at, "values": values, "holds": holds})
 
-    def _hold(self, counts: np.ndarray) -> int:
-        """The place in `holds` of what a column's cells hold."""
+    def _hold(self, counts: np.ndarray, origin: int) -> int:
+        """The place in `holds` of what a column's cells hold. Where that is numbers of another cell
+        it bears the cell, as `from`."""
         mixed = (counts != counts[0]).any()
-        key = () if mixed else tuple(counts[0].tolist())
+        key = () if mixed else (origin, *counts[0].tolist())
         if key not in self.holds:
             self.holds[key] = len(self.holds)
-            held = [[rank, count] for rank, count in enumerate(key) if count > 0]
-            unknown = UNKNOWN in key or mixed
-            self.told.append({"counts": None if unknown else held, "says": self._says(key, held)})
+            held = [[rank, count] for rank, count in enumerate(key[1:]) if count > 0]
+            told = {
+                "counts": None if mixed or UNKNOWN in key[1:] else held,
+                "says": self._says(key),
+            }
+            self.told.append(told | ({"from": origin} if origin >= 0 else {}))
         return self.holds[key]
 
-    def _says(self, key: tuple[int, ...], held: list[list[int]]) -> str:
+    def _says(self, key: tuple[int, ...]) -> str:
         if not key:
             return "holds other contributions in each cell"
-        if UNKNOWN in key:
-            few = self.scene.trace.meta["ranks"] <= MAX_RANKS
-            return "not a sum of contributions" if few else "not decoded"
-        if not held:
-            return "holds nothing"
-        if len(held) == len(key) > 1 and {count for _, count in held} == {1}:
+        if self.scene.trace.meta["ranks"] > MAX_RANKS:
+            return "not decoded"
+        if len(key) > 2 and {*key[1:]} == {1}:
             return "holds every rank once"
-        return "holds " + ", ".join(f"rank {r}" + (f" ×{n}" if n > 1 else "") for r, n in held)
+        return held_by([*key[1:]], key[0], 1)
 
 
 def _message(
@@ -306,26 +310,30 @@ def _formula(scene: Scene, row: int, op: str) -> list[str]:
         return []
     nothing = [None] * LISTED
     parts = (sent, before, after)
-    s, b, a = (nothing if part is None else part[:LISTED].tolist() for part in parts)
+    held = [nothing if part is None else part[:LISTED].tolist() for part in parts]
+    told = [
+        nothing if part is None else [*map(number, scene.shown(part[:LISTED]).tolist())]
+        for part in parts
+    ]
     kind = next(part.dtype for part in (after, sent) if part is not None)
     eps = 8 * float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
-    lines = [_became(*cell, op, eps) for cell in zip(s, b, a, strict=False)]
+    cells = zip(zip(*held, strict=False), zip(*told, strict=False), strict=False)
+    lines = [_became(*cell, op, eps) for cell in cells]
     return [*lines, "…"] if scene.trace.messages.count[row] > LISTED else lines
 
 
-def _became(
-    sent: float | None, before: float | None, after: float | None, op: str, eps: float
-) -> str:
-    """One cell of a message in numbers; `eps`: relative error of a sum."""
+def _became(held: tuple[Any, ...], told: tuple[Any, ...], op: str, eps: float) -> str:
+    """One cell of a message in numbers: what was sent, what was there before and what afterwards.
+    `told` is how these are written, `eps` the relative error of a sum."""
+    (sent, before, after), (s, b, a) = held, told
     if sent is None or before is None or after is None:
-        return f"{number(sent)} was sent" if sent is not None else f"{number(after)} now"
-    s, b, a = number(sent), number(before), number(after)
+        return f"{s} was sent" if sent is not None else f"{a} now"
     if op == "max" and _equal(after, max(before, sent), eps):
         return f"max({b}, {s}) = {a}"
     if op != "copy" and _equal(after, before + sent, eps):
         return f"{b} + {s} = {a}"
-    told = f"{b} {'stays' if b == a else 'becomes'} {a}"
-    return told if op != "add" and _equal(after, sent, eps) else f"{told}; {s} was sent"
+    became = f"{b} stays {a}" if _equal(after, before, 0.0) else f"{b} becomes {a}"
+    return became if op != "add" and _equal(after, sent, eps) else f"{became}; {s} was sent"
 
 
 def _equal(one: float, other: float, eps: float) -> bool:

@@ -303,7 +303,7 @@ class ScheduleExplorer(View):
             "titles": NAMED,
             "chunked": [*metrics.CHUNKED],
             "limits": {**SIZES, "run": RUNNABLE},
-            "styles": {theme: list(palette.LINES[theme][:2]) for theme in palette.THEMES},
+            "styles": palette.LINES[:2],
             "sides": sides,
             "run": self._run,
             "ran": self._ran,

@@ -21,6 +21,7 @@ from dlviz.viz.labels import labels_of
 from dlviz.viz.layout import BAR, Plan, ends, laid_out, shown
 from dlviz.viz.memory import counts
 from dlviz.viz.pipeline import chunks_of, critical_of
+from dlviz.viz.scene import ops
 from dlviz.viz.waits import WAITING, waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
@@ -82,7 +83,7 @@ def _state(
     tail, head = ends(trace, plan.y)
     level = {y: number for number, y in enumerate(plan.y.values())}
     arrows = arrows[np.isfinite(tail[arrows] + head[arrows])]
-    table = trace.messages
+    table, became = trace.messages, ops(trace)
     chunk, chunks = chunks_of(trace)
     carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
     return {
@@ -113,7 +114,7 @@ def _state(
         "messages": {
             "shown": len(arrows),
             "row": column(arrows),
-            "op": indexed([text.done(op) for op in table.op[arrows].tolist()]),
+            "op": indexed([text.done(became[row]) for row in arrows.tolist()]),
             "tail": column([level[y] for y in tail[arrows].tolist()]),
             "head": column([level[y] for y in head[arrows].tolist()]),
             "sender": column(carrier["src"][arrows]),
@@ -211,7 +212,7 @@ def _clock(
         "told": path.told,
         "waits": {
             "span": list(waiting),
-            "why": indexed([f"for {wait.whom}, {wait.doing}" for wait in waiting.values()]),
+            "why": indexed([f"for {wait.whom}; {wait.doing}" for wait in waiting.values()]),
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
         "idle": {

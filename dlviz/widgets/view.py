@@ -124,8 +124,9 @@ def indexed(values: list[str], first: Collection[str] = ()) -> dict[str, Any]:
 def styled(style: palette.Style) -> dict[str, str]:
     """A style as the front ends read it."""
     return {
-        "color": style.color,
+        "color": style.fill,
         "pattern": style.pattern,
         "ink": style.ink,
         "edge": style.edge,
+        "line": style.line,
     }

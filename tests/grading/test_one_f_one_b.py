@@ -15,7 +15,7 @@ import pipeline_programs as program
 import pytest
 
 from dlviz import metrics
-from dlviz.grading import report, schedules
+from dlviz.grading import feedback, schedules
 from dlviz.schedules import make
 
 ROOT = Path(__file__).parents[2]
@@ -384,7 +384,7 @@ def test_a_rehearsal_shows_a_schedule_that_stops_as_far_as_it_goes():
     ran = {(r, k[0], i) for r, k, i in zip(*map(list, columns(stuck.trace)), strict=True)}
     assert ran == {(0, "f", 0), (1, "f", 0), (2, "f", 0), (3, "f", 0)}
     assert repr(stuck).startswith("4 of 64 actions can run. On 4 ranks with 8 microbatches, rank 0")
-    assert max(map(len, repr(stuck).splitlines())) <= report.WIDTH
+    assert max(map(len, repr(stuck).splitlines())) <= feedback.WIDTH
 
     twice = schedules.rehearse(program.overlapping_loops)
     assert repr(twice).startswith("58 of 84 actions can run.") and len(twice.trace.spans) == 58

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import report, schedules, training
+from dlviz.grading import feedback, schedules, training
 
 PIPELINE = Assignment("one_f_one_b")
 CHECKS = ("order", "in_flight", "no_deadlock", "bubble", "training")
@@ -33,7 +33,7 @@ def test_the_checks_of_both_schedules_are_worth_20_points_and_the_question_2():
 
 
 def test_no_hint_and_no_message_about_a_schedule_holds_a_line_of_the_solution():
-    package = "\n".join(map(inspect.getsource, (schedules, training, report)))
+    package = "\n".join(map(inspect.getsource, (schedules, training, feedback)))
     lines = PIPELINE.solution_lines()
     assert len(lines) > 18
     assert [line for line in lines if line in package] == []

@@ -11,7 +11,7 @@ import pytest
 import ring_programs as program
 import torch
 
-from dlviz.grading import all_reduce, attempt, report
+from dlviz.grading import all_reduce, attempt, feedback
 from dlviz.viz import decode, message_frames
 from dlviz.widgets.source import sources
 
@@ -288,7 +288,7 @@ def test_a_rehearsal_shows_the_students_own_program_to_where_it_came():
     assert len(stuck.trace.messages) == 4
     assert repr(stuck).startswith("4 messages; deadlock: no rank can go on\n  rank 0 waits in send")
     assert "Which call starts a send and returns at once?" in " ".join(repr(stuck).split())
-    assert max(map(len, repr(stuck).splitlines())) <= report.WIDTH
+    assert max(map(len, repr(stuck).splitlines())) <= feedback.WIDTH
 
     empty = all_reduce.rehearse(program.not_written)
     assert len(empty.trace.messages) == 0 and "still to be written" in repr(empty)

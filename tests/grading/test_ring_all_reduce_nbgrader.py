@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import all_reduce, attempt, guard, report
+from dlviz.grading import all_reduce, attempt, feedback, guard
 
 RING = Assignment("ring_all_reduce")
 AUTOMATIC = {
@@ -40,7 +40,7 @@ def test_the_checks_are_worth_18_points_and_the_question_2():
 
 
 def test_no_hint_and_no_message_of_a_check_holds_a_line_of_the_solution():
-    package = "\n".join(map(inspect.getsource, (all_reduce, attempt, guard, report)))
+    package = "\n".join(map(inspect.getsource, (all_reduce, attempt, guard, feedback)))
     lines = RING.solution_lines()
     assert len(lines) > 12
     assert [line for line in lines if line in package] == []

@@ -6,7 +6,11 @@ import pytest
 from viz_scenes import ring
 
 from dlviz import viz
+from dlviz.schedules import make
+from dlviz.sim import simulate
 from dlviz.trace import Trace
+from dlviz.viz import palette
+from dlviz.viz.figure import STYLE
 
 pytestmark = pytest.mark.slow
 STATE = """() => {
@@ -17,6 +21,26 @@ STATE = """() => {
         bars: document.querySelectorAll('.barlayer .point').length,
     };
 }"""
+
+
+LOOKS = """() => {
+    const fill = (where) => getComputedStyle(document.querySelector(where)).fill;
+    const labelled = document.querySelector('.barlayer .bartext').closest('.point');
+    const sheet = getComputedStyle(document.querySelector('.main-svg'));
+    return {
+        paper: sheet.background.match(/rgb\\(.*?\\)/)[0],
+        title: fill('.gtitle'),
+        axis: fill('.xtick text'),
+        grid: getComputedStyle(document.querySelector('path.xgrid')).stroke,
+        legend: fill('.legend rect.bg'),
+        forward: getComputedStyle(labelled.querySelector('path')).fill,
+        label: fill('.barlayer .bartext'),
+    };
+}"""
+
+
+def rgb(color):
+    return f"rgb({', '.join(str(int(color[i : i + 2], 16)) for i in (1, 3, 5))})"
 
 
 @pytest.fixture
@@ -85,3 +109,34 @@ def test_markup_in_a_name_is_text_in_the_page(page):
     hover.wait_for()
     assert name in hover.text_content().replace("\xa0", " ")
     assert shown.locator(".plot-container a[href*='example']").count() == 0
+
+
+def test_a_figure_follows_the_page_from_light_to_dark_and_back_and_its_kinds_stay(page):
+    trace = simulate(make("1f1b", 2, 3))
+
+    def looks(shown, light):
+        shown.evaluate(
+            "light => { document.body.dataset.jpThemeLight = light }", str(light).lower()
+        )
+        return shown.evaluate(LOOKS)
+
+    def styled(figure):
+        shown = page(figure)
+        shown.evaluate("style => document.head.insertAdjacentHTML('beforeend', style)", STYLE)
+        return shown
+
+    shown = styled(viz.timeline(trace))
+    light, dark, again = (looks(shown, on) for on in (True, False, True))
+    assert again == light
+    themes = {True: (light, palette.FOLLOWING), False: (dark, palette.THEMES["dark"])}
+    for found, colors in themes.values():
+        assert found["title"] == found["axis"] == rgb(colors["ink"])
+        assert found["paper"] == found["legend"] == rgb(colors["paper"])
+        assert found["grid"] == rgb(colors["grid"])
+    assert dark["forward"] == light["forward"] == rgb(palette.KINDS["forward"].color)
+    assert dark["label"] == light["label"] == rgb(palette.KINDS["forward"].ink)
+
+    shown = styled(viz.timeline(trace, theme="light"))
+    chosen = looks(shown, False)
+    assert chosen["title"] == rgb(palette.THEMES["light"]["ink"])
+    assert chosen == looks(shown, True)

@@ -66,6 +66,22 @@ def test_two_styles_of_one_pattern_differ_in_colour_for_every_eye(what, seen_wit
             assert gap > 15, (a, b)  # Okabe and Ito's own closest pair is 16 apart
 
 
+def test_the_actions_of_a_pipeline_are_told_apart_without_colour():
+    actions = [kind for kind in palette.KINDS if kind.startswith(("forward", "backward"))]
+    assert len({palette.KINDS[kind].pattern for kind in actions}) == len(actions) == 4
+    for kind in actions:
+        style = palette.KINDS[kind]
+        assert not style.pattern or contrast(style.line, style.color) > 1.4, kind
+
+
+def test_idle_and_waiting_look_the_same_on_light_and_dark():
+    idle, wait = palette.KINDS["idle"].marker(), palette.KINDS["wait"].marker()
+    assert idle["color"] == idle["pattern"]["bgcolor"] == "rgba(0, 0, 0, 0)"  # lines on paper
+    for theme in palette.THEMES.values():
+        assert contrast(idle["pattern"]["fgcolor"], theme["paper"]) >= 3
+        assert contrast(wait["color"], theme["paper"]) >= 1.8  # a block of its own
+
+
 def test_every_kind_has_a_look_of_its_own():
     assert set(palette.KINDS) == set(KINDS)
     assert len(set(palette.KINDS.values())) == len(KINDS)
@@ -76,7 +92,8 @@ def test_every_kind_has_a_look_of_its_own():
 def test_labels_are_black_but_on_the_blue_and_read_everywhere():
     for kind, style in palette.KINDS.items():
         assert (style.ink == "#FFFFFF") == (style.color == "#0072B2"), kind
-        assert contrast(style.ink, style.color) >= 4.5, kind
+        for below in [style.color, *[style.line] * bool(style.pattern)] * style.solid:
+            assert contrast(style.ink, below) >= 4.5, kind
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -85,13 +102,13 @@ def test_a_theme_paints_its_own_background_and_its_words_read_on_it(theme):
     assert layout.paper_bgcolor == layout.plot_bgcolor == palette.THEMES[theme]["paper"]
     assert contrast(layout.font.color, layout.paper_bgcolor) >= 7
     assert contrast(palette.THEMES[theme]["faint"], layout.paper_bgcolor) >= 4.5
-    for color in palette.LINES[theme]:
+    for color in palette.LINES:
         assert contrast(color, layout.paper_bgcolor) >= 2  # lines are 2 px wide and dashed
     assert palette.KINDS["compress"].marker()["line"]["width"] > 1  # the yellow is outlined
 
 
 def test_an_unknown_theme_is_refused():
-    with pytest.raises(ValueError, match="theme='blue' is not a theme of the figures: use 'light'"):
+    with pytest.raises(ValueError, match="theme='blue' is not a theme of the figures: use one"):
         palette.template("blue")
 
 
@@ -154,4 +171,5 @@ def test_every_style_is_one_that_plotly_knows():
     for style in (*palette.KINDS.values(), palette.OTHER, palette.UNDECODED):
         bar = go.Bar(x=[1], marker=style.marker())
         assert bar.marker.line.color == style.edge
-        assert contrast(style.edge, "#FFFFFF") > contrast(style.color, "#FFFFFF")
+        if style.solid:
+            assert contrast(style.edge, "#FFFFFF") > contrast(style.color, "#FFFFFF")

@@ -69,7 +69,7 @@ def test_every_figure_of_a_trace_keeps_its_details_behind_an_i(view):
     above = figure.layout.title.subtitle.text
     assert above.startswith("paced · 8 &lt;A&gt; · device time") and "slowed" not in above
     note = next(note for note in figure.layout.annotations if note.name == text.DETAILS)
-    assert note.text == "ⓘ"
+    assert note.text == "<b>(i)</b>"
     for line in text.details(trace, "device"):
         assert text.wrap(line) in note.hovertext
     for frame in figure.frames:

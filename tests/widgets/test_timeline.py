@@ -270,7 +270,8 @@ def test_idle_time_is_hatched_and_names_the_message_that_ended_it():
     idle = state(trace)["clocks"][0]["idle"]
     told = [idle["why"]["of"][at] for at in idle["why"]["at"]]
     assert told == [
-        "until a message came from rank 1, which was in forward 3",
+        "until a message came from rank 1; rank 1 was mostly in forward 3, for 3 of 4 s, then "
+        "its message was on its way",
         "between two operations",
         "nothing left to do",
     ]
@@ -361,7 +362,7 @@ def test_the_statistics_of_a_step_name_each_ranks_longest_wait():
     ranks, kinds, words = node.run("timeline_stats.js", code, state(Trace(spans)), also=also)
     assert ranks == [[3, 2], [1, 4]]
     assert {own["kind"]: own["count"] for own in kinds} == {"wait": 2, "backward": 1}
-    assert words == "waited 3 s for rank 1, which was in backward"
+    assert words == "waited 3 s for rank 1; rank 1 was in backward"
 
 
 def test_a_wait_for_one_that_waits_is_followed_to_the_one_that_works():
@@ -377,11 +378,12 @@ def test_a_wait_for_one_that_waits_is_followed_to_the_one_that_works():
     also = {"readScene": "timeline_scene.js"}
     chain, ring = node.run("timeline_words.js", code, state(Trace(spans)), also=also)
     assert chain == (
-        "waited 4 s for rank 1, which was itself waiting for rank 2, which was in backward layer 3"
+        "waited 4 s for rank 1; rank 1 was itself waiting for rank 2; "
+        "rank 2 was in backward layer 3"
     )
     assert ring == (
-        "waited 4 s for rank 4, which was itself waiting for rank 3, "
-        "which was itself waiting for rank 4"
+        "waited 4 s for rank 4; rank 4 was itself waiting for rank 3; "
+        "rank 3 was itself waiting for rank 4; these waits lead back to one named above"
     )
 
 

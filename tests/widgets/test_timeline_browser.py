@@ -1357,7 +1357,7 @@ def test_statistics_name_the_longest_wait_and_lead_to_it(read_page, trace):
         words = cells[str(rank)]["its longest wait"]
         assert f"waited {lasted[longest] / MS:.3g} ms" in words
         why = known.get(longest)  # its wait for gradients does not say for whom
-        assert (f"for {why.whom}, {why.doing}" if why else "not say for whom") in words
+        assert (f"for {why.whom}; {why.doing}" if why else "not say for whom") in words
     reader.root.locator(".dlv-ranks tbody tr").nth(2).locator("button").click()
     reader.settle()
     row = reader.span
@@ -1377,7 +1377,7 @@ def test_the_panel_tells_all_and_its_links_lead_on(read_page, trace, program):
     panel = reader.panel("selected span")
     words = panel.inner_text()
     assert "rank 3 · comm" in words and "4.0 KiB" in words and "step 2" in words
-    assert f"for {wait.whom}, {wait.doing}" in words
+    assert f"for {wait.whom}; {wait.doing}" in words
     assert "100 µs (wall clock after" in words  # late by
     assert f"train.py, line {spans.where[row].rpartition(':')[2]}" in words
 

@@ -18,7 +18,6 @@ function render({ model, el }) {
   const live = model.get("live");
   let state = read();
   let now = { ...state.controls };
-  let theme = "light";
   let running = false;
   let ranBefore = 0;
   let pause = 0;
@@ -40,8 +39,7 @@ function render({ model, el }) {
       ["a", "next algorithm", { a: () => choose("algorithm", after(state.algorithms, now.algorithm)) }],
       ["r", "run it", { r: () => runIt() }],
     ],
-    onColors(colors) {
-      theme = colors.name;
+    onColors() {
       if (drawn) draw();
     },
   });
@@ -173,7 +171,7 @@ function render({ model, el }) {
   // Pictures
 
   function styleOf(name) {
-    const [color, dash] = state.styles[theme][state.algorithms.indexOf(name)];
+    const [color, dash] = state.styles[state.algorithms.indexOf(name)];
     return { stroke: color, "stroke-dasharray": DASHES[dash] };
   }
 

@@ -25,7 +25,7 @@ const LINES = {
   "+": [[0, TILE / 2, TILE, TILE / 2], [TILE / 2, 0, TILE / 2, TILE]],
 };
 
-/** The fill of a style {color, pattern}. */
+/** The fill of a style {color, pattern, line}. */
 export function fill(context, style) {
   if (!style.pattern) return style.color;
   const ratio = globalThis.devicePixelRatio || 1;
@@ -35,7 +35,7 @@ export function fill(context, style) {
   own.scale(tile.width / TILE, tile.width / TILE);
   own.fillStyle = style.color;
   own.fillRect(0, 0, TILE, TILE);
-  own.strokeStyle = own.fillStyle = "#858D96";
+  own.strokeStyle = own.fillStyle = style.line;
   own.lineWidth = 1.1;
   if (style.pattern === ".") {
     own.beginPath();
@@ -59,8 +59,8 @@ export function tile(style, id) {
   const lines = LINES[style.pattern] ?? [];
   return s("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
     s("rect", { width: TILE, height: TILE, fill: style.color }),
-    style.pattern === "." ? s("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: "#858D96" }) : null,
-    lines.map(([x1, y1, x2, y2]) => s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: "#858D96", "stroke-width": 1.1 })));
+    style.pattern === "." ? s("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: style.line }) : null,
+    lines.map(([x1, y1, x2, y2]) => s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: style.line, "stroke-width": 1.1 })));
 }
 
 /** A small picture of a style, for a legend. */

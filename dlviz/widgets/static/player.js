@@ -1,15 +1,21 @@
-// Plays the messages of a run step by step: controls, what is pointed at and chosen, predictions.
-import { clamp, h, write } from "./base.js";
+// Plays the messages of a run round by round: controls, what is pointed at and chosen, predictions.
+import { clamp, h, s, write } from "./base.js";
 import { sharedSelection } from "./selection.js";
 import { sourcePanel } from "./source.js";
 import { button, stage, toggle } from "./stage.js";
-import { unpacked } from "./player_list.js";
-import { arithmeticPanel, cellWords, chunksPanel, circlePanel, legend, messagesAt, tablesPanel } from "./player_panels.js";
+import { stripOf, unpacked } from "./player_list.js";
+import { cellWords, rules, savedRound } from "./player_paint.js";
+import { arithmeticPanel, chunksPanel, circlePanel, legend, messagesAt, stripPanel, tablesPanel, timesOf } from "./player_panels.js";
+import { save } from "./saved.js";
 
 const SPEEDS = [0.25, 0.5, 1, 2, 4];
-const BEAT = 1600; // ms between two steps at speed 1
-const SPOKEN = 4; // messages read out per step
+const BEAT = 1600; // ms between two rounds at speed 1
+const SPOKEN = 4; // messages read out per round
+const ROOM = 340; // pixels for what each rank holds and, below it, the program's lines
+const CODE = 100; // of them for the lines
+const VARIABLES = Object.fromEntries(["ink", "paper", "faint", "grid", "cell"].map((name) => [name, `var(--dlv-${name})`]));
 const HINT = "Point at a message, a chunk or a rank to see what belongs to it.";
+const STRIP = " The strip shows all rounds: the darker a cell, the more ranks' numbers it holds; orange is wrong.";
 
 /** Shows a model's messages in `el`, anew at each change of its state; returns what ends it. */
 export function showMessages({ model, el }) {
@@ -44,7 +50,8 @@ function playerOf(model, el, { number, speed }, remember) {
   let predicting = false;
   let score = { right: 0, of: 0 };
   let told = "";
-  let furthest = number; // the last step that was seen: a guess counts for one not seen yet
+  let furthest = number; // the last round that was seen: a guess counts for one not seen yet
+  let colors = scene.look.themes.light;
   let spot = [0, 0]; // row and chunk of the grid that the keys are at
 
   const frame = stage(el, {
@@ -54,12 +61,12 @@ function playerOf(model, el, { number, speed }, remember) {
     title: scene.title,
     lines: scene.lines,
     keys: [
-      ["← →", "step back, step on", { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }],
-      [", .", "step back, step on", { ",": () => step(-1), ".": () => step(1) }],
+      ["← →", "round before, round after", { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }],
+      [", .", "round before, round after", { ",": () => step(-1), ".": () => step(1) }],
       ["Space", "play, pause", { " ": () => play(!timer) }],
       ["Home End", "first, last", { Home: () => go(0), End: () => go(end) }],
       ["+ −", "faster, slower", { "+": () => faster(1), "=": () => faster(1), "-": () => faster(-1), "−": () => faster(-1) }],
-      ["p", "predict", { p: () => predict.turn() }],
+      ["p", "predict", { p: () => predict.disabled || predict.turn() }],
       ["t", "tables", { t: () => tabled.turn() }],
     ],
     clear: () => {
@@ -67,26 +74,28 @@ function playerOf(model, el, { number, speed }, remember) {
       shared.choose({});
       return any;
     },
-    onColors() {},
+    onColors: (now) => (colors = now),
   });
 
-  const first = button("|◀ first", "first step", () => go(0));
-  const back = button("◀ back", "step back", () => step(-1));
+  const first = button("|◀", "first round", () => go(0));
+  const back = button("◀ back", "round before", () => step(-1));
   const playing = button("▶ play", "play", () => play(!timer));
-  const next = button("next ▶", "step on", () => step(1));
-  const last = button("last ▶|", "last step", () => go(end));
+  const next = button("next ▶", "round after", () => step(1));
+  const last = button("▶|", "last round", () => go(end));
   const slower = button("−", "slower", () => faster(-1));
   const rate = h("output", { "aria-label": "speed" });
   const quicker = button("+", "faster", () => faster(1));
-  const slider = h("input", { type: "range", min: 0, max: end, step: 1, "aria-label": "step", oninput: () => go(Number(slider.value)) });
+  const slider = h("input", { type: "range", min: 0, max: end, step: 1, "aria-label": "round", oninput: () => go(Number(slider.value)) });
   const predict = toggle("predict", "predict mode: say which chunk moves next", false, setPredicting);
   const tabled = toggle("tables", "show tables in place of the pictures", false, setTabled);
-  frame.controls([first, back, playing, next, last], ["speed", slower, rate, quicker], [predict, tabled]);
+  const svg = button("SVG", "save this round as an SVG file", () => save(savedRound(scene, layOut(), number, colors, scene.look.font), "messages.svg"));
+  predict.disabled = !scene.values.length;
+  frame.controls([first, back, playing, next, last], ["speed", slower, rate, quicker], [predict, tabled, svg]);
 
   const phase = h("span", { class: "dlv-phase" });
   const name = h("strong");
   const summary = h("span");
-  const now = h("p", { class: "dlv-now" }, phase, name, summary);
+  const now = h("p", { class: "dlv-now" }, name, phase, summary);
   const verdict = h("span", { class: "dlv-verdict" });
   const points = h("strong", { class: "dlv-score" });
   const reset = button("reset", "reset the score", () => setScore(0, 0));
@@ -94,26 +103,32 @@ function playerOf(model, el, { number, speed }, remember) {
   const circle = circlePanel(scene);
   const chunks = chunksPanel(scene);
   const sums = arithmeticPanel(scene, (row) => choose({ message: row }));
-  const tables = tablesPanel(scene, () => (layOut(), chunks.layout()));
+  const tables = tablesPanel(scene, layOut);
+  const strip = stripPanel(scene, go);
   const source = sourcePanel(scene.sources, choose);
-  const pointed = h("p", { class: "dlv-told" }, HINT);
-  const pictures = h("div", { class: "dlv-pictures" }, circle.root, chunks.root);
-  const below = h("div", { class: "dlv-below" }, sums.root, source.empty ? null : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel));
-  const body = h("div", {}, pictures, legend(scene), pointed, below);
-  frame.body.append(h("div", { class: "dlv-scrub" }, slider), now, guessing, body, tables.root);
+  const hint = HINT + (stripOf(scene, 600, 40).length ? STRIP : "");
+  const pointed = h("p", { class: "dlv-told" }, hint);
+  const lines = source.empty ? null : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel);
+  const held = scene.values.length > 0;
+  const body = h("div", { class: "dlv-pictures" },
+    h("div", { class: "dlv-beside" }, held ? circle.root : null, sums.root),
+    h("div", { class: "dlv-main" }, held ? null : circle.root, chunks.root, legend(scene), pointed, lines));
+  const scrub = h("div", { class: "dlv-scrub" }, slider, now);
+  frame.body.append(s("style", {}, rules(VARIABLES, ".dlv svg ")), scrub, strip.root, guessing, body, tables.root);
 
   function layOut() {
-    chunks.lay(Math.max(320, chunks.box.clientWidth || 700));
+    chunks.lay(Math.max(320, chunks.box.clientWidth || 560), ROOM - (lines ? CODE : 0));
+    return chunks.layout();
   }
 
   function draw() {
     const { name: called, phase: in_, summary: does } = scene.frames[number];
     write(phase, in_);
     phase.hidden = !in_;
-    write(name, number ? `${called} (${number} of ${end})` : "start");
-    write(summary, number ? does : "what each rank holds before the first message");
+    write(name, called);
+    write(summary, number ? does : "before the first message");
     slider.value = String(number);
-    slider.setAttribute("aria-valuetext", `${called}${in_ ? `, ${in_}` : ""}, ${number} of ${end}`);
+    slider.setAttribute("aria-valuetext", called + (in_ ? `, ${in_}` : ""));
     write(rate, `${SPEEDS[speed]}×`);
     write(playing, timer ? "❚❚ pause" : "▶ play");
     playing.setAttribute("aria-label", timer ? "pause" : "play");
@@ -128,11 +143,12 @@ function playerOf(model, el, { number, speed }, remember) {
     const focused = frame.root.contains(document.activeElement);
     if (tables.root.hidden) {
       layOut();
-      circle.draw(number);
+      circle.draw(number, !predicting);
       chunks.draw(number);
       sums.draw(number);
       rove();
     } else tables.draw(number);
+    strip.draw(number, predicting ? furthest : end);
     mark();
     if (focused && !frame.root.contains(document.activeElement)) frame.root.focus({ preventScroll: true });
   }
@@ -151,7 +167,7 @@ function playerOf(model, el, { number, speed }, remember) {
     furthest = Math.max(furthest, number);
     told = "";
     remember({ number, speed });
-    point([], HINT);
+    point([], hint);
     prompt();
     draw();
     const { name: called, phase: in_, messages } = scene.frames[number];
@@ -204,9 +220,9 @@ function playerOf(model, el, { number, speed }, remember) {
 
   function pointAt({ target }) {
     const part = target.closest?.("[data-message], [data-cell], [data-rank]");
-    if (!part) return point([], HINT);
+    if (!part) return point([], hint);
     const { message, cell, rank } = part.dataset;
-    if (message != null) return point([message], scene.messages[message].sentence);
+    if (message != null) return point([message], `${scene.messages[message].sentence}: ${timesOf(scene.messages[message])}`);
     if (rank != null) {
       const own = [...chunks.groups.values()].filter((group) => group.cell.rank === Number(rank)).map((group) => cellWords(scene, group.cell));
       return point(messagesAt(scene, number, Number(rank)), own.slice(0, 12).join("\n"));
@@ -217,7 +233,7 @@ function playerOf(model, el, { number, speed }, remember) {
 
   body.addEventListener("pointerover", pointAt);
   body.addEventListener("focusin", pointAt);
-  body.addEventListener("pointerleave", () => point([], HINT));
+  body.addEventListener("pointerleave", () => point([], hint));
   body.addEventListener("click", ({ target }) => {
     const part = target.closest?.("svg [data-message], svg [data-cell]");
     if (!part) return;
@@ -240,7 +256,7 @@ function playerOf(model, el, { number, speed }, remember) {
     const here = chosen.some((row) => scene.frameOf.get(row) === number);
     if (chosen.length && !here) go(Math.min(...chosen.map((row) => scene.frameOf.get(row))));
     else if (chosen.length && !own) play(false);
-    source.mark(value.where ?? (chosen.length ? scene.messages[chosen[0]].where.find((where) => source.has(where)) : null));
+    source.mark(value.where ? [value.where] : chosen.slice(0, 1).flatMap((row) => scene.messages[row].where));
     mark();
   });
 
@@ -261,11 +277,11 @@ function playerOf(model, el, { number, speed }, remember) {
     guessing.hidden = !on;
     if (on) play(false);
     prompt();
-    rove();
+    draw();
   }
 
   function prompt() {
-    const ask = number >= sending ? "No step is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
+    const ask = number >= sending ? "No round is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
     write(verdict, [told, ask].filter(Boolean).join(" "));
     write(points, `${score.right} of ${score.of} right`);
     off(reset, score.of === 0);
@@ -286,7 +302,7 @@ function playerOf(model, el, { number, speed }, remember) {
     const called = scene.chunks[chunk].low < 0 ? "" : ` ${scene.chunks[chunk].name}`;
     const others = sent.slice(0, 4).map(({ src, what }) => `rank ${src} sent ${what}`).join(", ");
     const more = sent.length > 4 ? ", …" : "";
-    const known = number + 1 <= furthest ? " You had seen this step: it does not count." : "";
+    const known = number + 1 <= furthest ? " You have already seen this round: it does not count." : "";
     const words = (hit.length ? `Right: ${hit[0].sentence}.` : `Wrong: rank ${rank} did not send${called}. Instead ${others}${more}.`) + known;
     if (!known) score = { right: score.right + (hit.length ? 1 : 0), of: score.of + 1 };
     step(1);
@@ -307,7 +323,7 @@ function playerOf(model, el, { number, speed }, remember) {
     }
   }
 
-  chunks.grid.addEventListener("keydown", (event) => {
+  chunks.box.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!predicting || event.ctrlKey || event.metaKey || event.altKey || !(by || event.key === "Enter")) return;
     event.preventDefault();
@@ -316,7 +332,7 @@ function playerOf(model, el, { number, speed }, remember) {
     rove();
     chunks.groups.get(spot.join(":")).group.focus();
   });
-  chunks.grid.addEventListener("focusin", ({ target }) => {
+  chunks.box.addEventListener("focusin", ({ target }) => {
     const key = target.closest("[data-cell]")?.dataset.cell;
     if (key) spot = key.split(":").map(Number);
   });

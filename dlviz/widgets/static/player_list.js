@@ -1,18 +1,20 @@
 // What the player draws, as plain objects: a scene, a frame's number and a width in, positions out.
-import { column, texts } from "./base.js";
+import { clamp, column, texts } from "./base.js";
 
-const LEFT = 58; // pixels of the ranks' names
-const TOP = 40; // chunk names and cell numbers above
-const GAP = 14; // between two ranks
-const PAD = 4; // around what a rank holds
+const LEFT = 50; // pixels of the ranks' names
+const TOP = 34; // chunk names and cell numbers above
+const GAP = 14; // between two ranks, if there is room
+const PAD = 3; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
 const NARROWEST = 10; // of a column; a wider picture than its panel is scrolled
-const LETTER = 7.1; // pixels of a digit
+const LETTER = 6.6; // pixels of a digit
 const CHIP = 13; // a contribution's side, if there is room
+const THINNEST = 5; // of a row of contributions
 const TAG = 0.36; // of an arrow's way: where its label is, apart from that of the way back
 const GROUPED = 0.7; // more room between two racks or switches, in ranks
 const LANES = 5; // arrows beside each other
 export const MANY = 256; // messages drawn per frame
+const PICTURES = 48; // rounds that have a small picture each
 
 /**
  * The state with its snapshots and messages written out: contents[i] is {values, holds}, a place for
@@ -61,8 +63,11 @@ export function messagesIn(scene, number) {
     .filter(({ src, dst }) => scene.rowOf.has(src) && scene.rowOf.has(dst));
 }
 
-/** Where columns, chunks and ranks lie in a picture that is `width` pixels wide if it can be. */
-export function layoutOf(scene, width) {
+/**
+ * Where columns, chunks and ranks lie in a picture that is `width` pixels wide and `tall` pixels high
+ * if it can be. Numbers stand in the cells where they fit.
+ */
+export function layoutOf(scene, width, tall = Infinity) {
   const count = scene.columns.length;
   const lanes = scene.chunks.map(() => 0);
   scene.frames.forEach((_, number) => {
@@ -83,27 +88,27 @@ export function layoutOf(scene, width) {
     x += gutters[place];
     return own;
   });
-  const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 1);
-  const upright = longest * LETTER + 3 > wide;
-  const lettersShown = Math.min(longest, 16);
-  const valueHeight = !count || !scene.values.length ? 12 : upright ? lettersShown * LETTER + 5 : 18;
+  const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 0);
+  const valueHeight = longest && longest * LETTER + 3 <= wide ? 15 : 0;
   const single = wide >= (CHIP * scene.ranks.length) / 2;
   const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
-  const rows = scene.ranks.length ? chipRows(scene.ranks.length, narrow) : 0;
-  const stripHeight = Math.min(4, rows) * CHIP;
-  const height = 2 * PAD + valueHeight + stripHeight;
+  const lines = scene.ranks.length ? Math.min(4, chipRows(scene.ranks.length, narrow)) : 0;
+  const each = (tall - TOP) / Math.max(scene.rows.length, 1);
+  const gap = clamp(each / 5, 4, GAP);
+  const stripHeight = lines * clamp((each - gap - 2 * PAD - valueHeight) / lines, THINNEST, CHIP) || 0;
+  const height = Math.max(12, 2 * PAD + valueHeight + stripHeight);
   return {
     columns,
     chunks,
     single,
-    upright,
-    lettersShown,
+    lines,
+    gap,
     valueHeight,
     stripHeight,
     rowHeight: height,
-    rows: scene.rows.map((_, row) => TOP + row * (height + GAP)),
+    rows: scene.rows.map((_, row) => TOP + row * (height + gap)),
     width: Math.max(x + 4, LEFT + 40),
-    height: TOP + scene.rows.length * (height + GAP),
+    height: TOP + scene.rows.length * (height + gap),
   };
 }
 
@@ -163,7 +168,7 @@ export function chipsOf(scene, layout, cell, run) {
   const top = cell.y + PAD + layout.valueHeight;
   if (!many) return [];
   if (!counts) return [{ source: -1, count: 1, x: first.x + 1, y: top, width: wide, height: layout.stripHeight }];
-  const lines = Math.max(chipRows(many, wide + 2), Math.round(layout.stripHeight / CHIP));
+  const lines = wide / Math.ceil(many / layout.lines) >= 3 ? layout.lines : chipRows(many, wide + 2);
   const each = Math.ceil(many / lines);
   const [width, height] = [wide / each, layout.stripHeight / Math.ceil(many / each)];
   return counts.map(([source, count]) => ({
@@ -177,14 +182,26 @@ export function chipsOf(scene, layout, cell, run) {
 }
 
 /** The runs of a cell, those that stand beside each other and hold the same made one. */
-export function stretches({ runs }) {
+export function stretches(scene, { runs }) {
   const whole = [];
   for (const run of runs) {
     const last = whole.at(-1);
-    if (last?.hold === run.hold && last.to === run.from) last.to = run.to;
+    if (last?.to === run.from && (last.hold === run.hold || follows(scene, last, run))) last.to = run.to;
     else whole.push({ ...run });
   }
   return whole;
+}
+
+/** Whether a run holds numbers of the cell after the one whose numbers end the run before it. */
+function follows({ holds }, last, run) {
+  const [first, next] = [holds[last.hold].from, holds[run.hold].from];
+  return first != null && next === first + (last.to - last.from);
+}
+
+/** What a stretch of columns holds, in words. */
+export function holdWords({ holds }, { hold, from, to }) {
+  const { says, from: first } = holds[hold];
+  return first != null && to - from > 1 ? `holds numbers of cells ${first}–${first + to - from - 1}` : says;
 }
 
 /** What a contribution's box says of itself, as far as there is room for it. */
@@ -204,8 +221,8 @@ export function movesOf(scene, layout, number) {
     const right = last.x + last.width;
     const [from, to] = [src, dst].map((rank) => layout.rows[scene.rowOf.get(rank)]);
     const shape = { message, x: first.x, width: right - first.x, height: layout.rowHeight };
-    boxes.push({ ...shape, what: "sent", y: from });
-    if (received != null) boxes.push({ ...shape, what: "received", y: to });
+    boxes.push({ ...shape, what: "sent", y: from, out: 2 });
+    if (received != null) boxes.push({ ...shape, what: "received", y: to, out: Math.min(4.5, layout.gap / 2 + 1) });
     if (src === dst) continue;
     const lane = right + 12 + lanes.get(message) * last.step;
     const [leaves, enters] = [from + layout.rowHeight / 2 + 4, to + layout.rowHeight / 2 - 4];
@@ -294,6 +311,56 @@ export function circleOf(scene, number, size) {
 function towards({ x, y }, [tx, ty], distance) {
   const length = Math.hypot(tx - x, ty - y) || 1;
   return [x + ((tx - x) / length) * distance, y + ((ty - y) / length) * distance];
+}
+
+/** Who ever sends to whom, as pairs of places on the circle. */
+export function pairsOf(scene, size) {
+  const { nodes } = placesOf(scene, size);
+  const pairs = new Set();
+  scene.frames.forEach((_, number) => {
+    for (const { src, dst } of messagesIn(scene, number)) if (src !== dst) pairs.add(`${scene.rowOf.get(src)} ${scene.rowOf.get(dst)}`);
+  });
+  return [...pairs].map((pair) => {
+    const [from, to] = pair.split(" ").map((row) => nodes[row]);
+    return [towards(from, [to.x, to.y], from.radius + 2), towards(to, [from.x, from.y], to.radius + 3)];
+  });
+}
+
+/**
+ * A small picture of every round side by side: of each its place, and for each share of the ranks
+ * (0 to 1; -1: wrong) the boxes of the cells that hold the numbers of so many. No pictures where the
+ * contents are not known, or where there are too many rounds.
+ */
+export function stripOf(scene, width, height) {
+  const many = scene.frames.length;
+  const count = scene.columns.length;
+  if (many < 2 || many > PICTURES || !scene.ranks.length || !count) return [];
+  const wide = Math.min(110, width / many);
+  const [across, down] = [(wide - 6) / count, height / scene.rows.length];
+  return scene.frames.map((frame, number) => {
+    const x = number * wide;
+    const shares = new Map();
+    frame.snapshots.forEach((snapshot, row) => {
+      for (const { share, from, to } of sharesIn(scene, snapshot)) {
+        const box = { x: x + 3 + from * across, y: row * down + 0.5, width: (to - from) * across, height: down - 1 };
+        shares.set(share, [...(shares.get(share) ?? []), box]);
+      }
+    });
+    return { x, width: wide, shares };
+  });
+}
+
+/** The stretches of columns of a snapshot that hold the numbers of equally many ranks. */
+function sharesIn({ contents, holds, ranks }, snapshot) {
+  const found = [];
+  (contents[snapshot]?.holds ?? []).forEach((hold, column) => {
+    const { counts } = holds[hold];
+    const share = !counts || counts.some(([, times]) => times > 1) ? -1 : counts.length / ranks.length;
+    const last = found.at(-1);
+    if (last?.share === share && last.to === column) last.to = column + 1;
+    else found.push({ share, from: column, to: column + 1 });
+  });
+  return found;
 }
 
 /** The three corners of an arrow's head that ends in `tip`, coming from `from`. */

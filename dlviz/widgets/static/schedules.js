@@ -27,7 +27,7 @@ const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const CHART = 132; // pixels of a chart
 const PAUSE = 250; // ms without a change until what takes longer is asked for
 const SAVED = "This saved page has no kernel: point, select and zoom here; to change or run anything, run the notebook's cell.";
-const SHARED = "A rank with v chunks spends 1/v of F, B, I and W on each chunk: the same model, cut finer.";
+const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
 const HINT = "Click an action or a gap, or press an arrow key: its details appear here.";
 const LETTERS = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 const NOTHING = { side: -1, span: -1, hole: -1 };
@@ -124,9 +124,9 @@ function render({ model, el }) {
 
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const result = h("p", { class: "dlv-result", role: "status" });
-  const about = h("p");
+  const about = h("p", { class: "dlv-about" });
   const plots = [0, 1].map(plotOf);
-  const legend = h("div", { class: "dlv-marks" });
+  const legend = h("div", { class: "dlv-marks dlv-key" });
   const details = h("div", { class: "dlv-chosenaction", role: "region", "aria-label": "selected action" });
   const charts = h("div", { class: "dlv-sums" });
   const bubble = s("svg", { class: "dlv-costs dlv-bubble", role: "img" });
@@ -520,7 +520,7 @@ function render({ model, el }) {
       ...Object.keys(KINDS).filter((kind) => shown.includes(kind)).map((kind) => mark(state.look.kinds[KINDS[kind]], `${kind} ${LETTERS[kind]}`)),
       mark(state.look.kinds.idle, "idle"),
       ...(chunks > 1 ? [h("span", {}, "lighter: a later chunk")] : []),
-      h("span", {}, "number: the microbatch"),
+      h("span", {}, "number: microbatch"),
       h("span", {}, s("svg", { width: 22, height: 10, "aria-hidden": "true" }, s("path", { d: "M1 5H21", class: "dlv-critical" })), "critical path"),
       ...(run() ? [h("span", {}, "lower bar: measured")] : []),
     );
@@ -536,7 +536,7 @@ function render({ model, el }) {
     table.hidden = !boardBox.hidden; // the board says so itself
     write(bubbleTitle, chartWords(calm));
     const width = Math.max(220, bubbleBox.clientWidth || 400);
-    const styles = state.styles[look.colors.name];
+    const styles = state.styles;
     bubbleChart(bubble, calm, drawable(), CHART, width, styles, run());
     memoryStrips(memory, drawable(), table.hidden ? 88 : CHART, Math.max(220, memoryBox.clientWidth || 400), styles);
     comparison(table, drawable(), styles, run());

@@ -48,10 +48,8 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
   context.rect(GUTTER - 1, top, view.width + 2, height);
   context.clip();
   context.translate(GUTTER, top);
-  context.globalAlpha = 0.6;
   context.fillStyle = fills.idle;
   for (const box of list.holes) context.fillRect(box.x, box.y, box.width, box.height);
-  context.globalAlpha = 1;
   const styleOf = (span) => side.shades[side.kind[span]][side.chunk[side.stage[span]]];
   for (const bars of [list.bars, list.measured]) {
     for (let i = 0; i < bars.length; i += 5) {

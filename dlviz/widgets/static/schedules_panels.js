@@ -86,7 +86,7 @@ export function comparison(box, sides, styles, run) {
     ...(sides.some(({ formula }) => formula) ? [["bubble ratio by the formula", ({ formula }) => (formula ? digits(formula.ratio) : "–"), ""]] : []),
     [FRACTION, (side) => percent(side.fraction), ran && percent(run.fraction)],
     ["idle between first and last action", (side) => seconds(side.inside), ran && seconds(run.inside)],
-    [`most in flight on a rank${chunked ? ", in chunks" : ""}`, (side) => most(side), ran && run.peak],
+    [`most in flight${chunked ? ", in chunks" : " on a rank"}`, (side) => most(side), ran && run.peak],
     ...(chunked ? [["most in flight, in microbatches", (side) => digits(most(side) / side.chunks), ""]] : []),
   ];
   const sample = (place) => s("svg", { width: 26, height: 10, "aria-hidden": "true" }, s("path", { class: "dlv-cost", d: "M1 5H25", ...line(styles, place) }));

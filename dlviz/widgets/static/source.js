@@ -20,18 +20,18 @@ export function sourcePanel(files, choose) {
     }
     panel.append(h("h4", {}, label), list);
   }
-  let marked = null;
+  let marked = [];
   return {
     panel,
     empty: lines.size === 0,
     has: (where) => lines.has(where),
-    /** Marks a line and shows it, without moving the page. */
-    mark(where) {
-      marked?.removeAttribute("aria-current");
-      marked = lines.get(where) ?? null;
-      if (!marked) return;
-      marked.setAttribute("aria-current", "true");
-      const [top, height] = [marked.offsetTop, panel.clientHeight]; // the panel is positioned: see dlviz.css
+    /** Marks a line, or several, and shows the first, without moving the page. */
+    mark(places) {
+      for (const line of marked) line.removeAttribute("aria-current");
+      marked = [...new Set([places].flat())].map((where) => lines.get(where)).filter(Boolean);
+      for (const line of marked) line.setAttribute("aria-current", "true");
+      if (!marked.length) return;
+      const [top, height] = [marked[0].offsetTop, panel.clientHeight]; // the panel is positioned: see dlviz.css
       if (top < panel.scrollTop || top > panel.scrollTop + height - 24) panel.scrollTop = top - height / 2;
     },
   };

@@ -35,11 +35,9 @@ export function paint(canvas, scene, list, view, look, chosen) {
     context.fillRect(a, 0, b - a, view.height);
   }
   for (const box of list.idle) {
-    context.globalAlpha = 0.55;
     context.fillStyle = fills.idle;
     context.fillRect(box.x, box.y, box.width, box.height);
   }
-  context.globalAlpha = 1;
   list.bars.forEach((bars, kind) => {
     const shades = fills.shades[kind];
     context.fillStyle = shades[0];

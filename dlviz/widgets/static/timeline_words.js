@@ -27,9 +27,9 @@ export function numbersOf(scene, i) {
 export function whyOf(scene, clock, i) {
   const links = [];
   const seen = new Set([i]);
-  for (let wait = clock.waits.get(i); wait && links.length < 6; wait = clock.waits.get(links.at(-1).at)) {
-    links.push({ words: links.length ? wait.why.replace(/^for [^,]+, /, "") : wait.why, at: wait.at });
-    if (seen.has(wait.at)) break; // they wait for each other
+  for (let wait = clock.waits.get(i); wait; wait = clock.waits.get(links.at(-1).at)) {
+    links.push({ words: links.length ? wait.why.replace(/^for [^;]+; /, "") : wait.why, at: wait.at });
+    if (seen.has(wait.at)) links.push({ words: "these waits lead back to one named above", at: -1 });
     seen.add(wait.at);
   }
   return links;
@@ -38,7 +38,7 @@ export function whyOf(scene, clock, i) {
 export function waited(scene, clock, i) {
   const links = whyOf(scene, clock, i);
   const why = links.length > 3 ? [links[0], { words: "and so on" }, links.at(-1)] : links;
-  return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join(", ")}` : "";
+  return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join("; ")}` : "";
 }
 
 /** How late a span of a paced run ended: by how much the wall clock was after the device's. */

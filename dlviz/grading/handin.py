@@ -1,0 +1,140 @@
+"""A report to hand in: what was predicted, what was measured and what the checks said, in one file.
+
+    report("Ada Lovelace")      writes dlviz-report-ada-lovelace.json, and shows what is in it
+
+The file holds all predictions that this notebook and the others of its folder keep, and the checks
+that this notebook has run. `dlviz report FOLDER` makes one page of a class's files (class_page.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from types import EllipsisType
+from typing import Any
+
+from dlviz import __version__
+from dlviz.grading.kept import replace
+from dlviz.grading.misconceptions import lab_of
+from dlviz.grading.predict import Prediction, everything, shown
+
+FORMAT = "dlviz report 1"
+ASK = 'No file was written yet: type your name, as in report("Ada Lovelace"), and run this again.'
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check of an assignment said when it last ran."""
+
+    what: str  # is right: "1F1B: every rank comes to its end"
+    points: float
+    most: float
+    when: datetime
+
+
+@dataclass
+class Report:
+    """What is handed in; `file` is None as long as nobody's name is on it."""
+
+    name: str
+    file: Path | None
+    written: datetime
+    predictions: list[Prediction]
+    checks: list[CheckResult]
+
+    def document(self) -> dict[str, Any]:
+        """What the file holds: JSON values alone."""
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "written": self.written.isoformat(),
+            "dlviz": __version__,
+            "predictions": [
+                {
+                    "lab": lab_of(each.question),
+                    "question": each.question,
+                    "unit": each.unit,
+                    "predicted": each.value,
+                    "made": each.made and each.made.isoformat(),
+                    "measured": each.measured,
+                    "opened": each.opened and each.opened.isoformat(),
+                    "late": each.late,
+                    "factor": each.factor if math.isfinite(each.factor) else None,
+                }
+                for each in self.predictions
+            ],
+            "checks": [{**vars(each), "when": each.when.isoformat()} for each in self.checks],
+        }
+
+    def __repr__(self) -> str:
+        lines = [self._head()]
+        lines += [f"lab {lab_of(e.question) or '-'}  {e!r}".strip() for e in self.predictions]
+        lines += [f"{e.points:g} of {e.most:g}  {e.what}" for e in self.checks]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(self._head())}</p>"]
+        if self.predictions:
+            head = ("lab", "question", "predicted", "measured", "factor")
+            parts.append(_table(head, [_cells(each) for each in self.predictions]))
+        if self.checks:
+            rows = [(f"{e.points:g} of {e.most:g}", e.what) for e in self.checks]
+            parts.append(_table(("points", "check"), rows))
+        return "\n".join(parts)
+
+    def _head(self) -> str:
+        if self.file is None:
+            return ASK
+        return f"Report of {self.name}, to hand in: {self.file}"
+
+
+_checks: dict[str, CheckResult] = {}
+
+
+def note_check(what: str, points: float, most: float) -> None:
+    """Remember what a check said, for the report; run again, its last result counts."""
+    _checks[what] = CheckResult(what, points, most, _now())
+
+
+def report(name: str | EllipsisType | None = None) -> Report:
+    """Write the file to hand in, into the notebook's folder, and show what is in it.
+
+    Without a name it shows the same and writes nothing. Raises ValueError for a name without a
+    letter, OSError where the file cannot be written.
+    """
+    made = Report("", None, _now(), everything(), list(_checks.values()))
+    if name is None or name is ...:
+        return made
+    short = re.sub(r"\W+", "-", str(name)).strip("-").lower()[:60]
+    if not re.search(r"[^\W\d_]", short):
+        raise ValueError(f"name={name!r} has no letter: write your name.")
+    made.name, made.file = str(name).strip(), Path(f"dlviz-report-{short}.json")
+    text = json.dumps(made.document(), indent=1, ensure_ascii=False, allow_nan=False)
+    replace(made.file.absolute(), text + "\n")
+    return made
+
+
+def _cells(each: Prediction) -> tuple[str, ...]:
+    predicted = "-" if each.value is None else shown(each.value, each.unit)
+    measured = "-" if each.measured is None else shown(each.measured, each.unit)
+    if each.late:
+        return lab_of(each.question), each.question, f"{predicted}, after the result", measured, ""
+    factor = f"{each.factor:.2f}" if each.counts and math.isfinite(each.factor) else ""
+    return lab_of(each.question), each.question, predicted, measured, factor
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    def line(cells: tuple[str, ...], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone().replace(microsecond=0)

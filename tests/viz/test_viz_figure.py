@@ -1,0 +1,89 @@
+"""A figure shown in a notebook brings a style sheet along, by which it follows the page's theme."""
+
+from __future__ import annotations
+
+import re
+
+import plotly.io as pio
+import pytest
+
+from dlviz import viz
+from dlviz.machine import classroom
+from dlviz.schedules import make
+from dlviz.sim import Costs, collective, simulate
+from dlviz.viz import palette
+from dlviz.viz.figure import STYLE
+
+COLOR = re.compile(r"#[0-9A-Fa-f]{6}\b")
+
+
+def one_of_each(**theme):
+    trace = simulate(make("1f1b", 2, 3))
+    ring = collective("ring", 2, 64, classroom(2))
+    return {
+        "timeline": viz.timeline(trace, critical=True, **theme),
+        "breakdown": viz.breakdown(trace, **theme),
+        "bubble": viz.bubble(trace, **theme),
+        "compare": viz.compare(trace, simulate(make("1f1b", 2, 3), Costs(2.0)), **theme),
+        "memory": viz.memory(trace, **theme),
+        "traffic": viz.traffic(ring, **theme),
+        "messages": viz.messages(ring, **theme),
+        "messages_grid": viz.messages_grid(ring, **theme),
+        "costs": viz.costs([1, 9], {"ring": [1, 2]}, measured={"ring": [(3, 4)]}, **theme),
+        "curve": viz.curve([1.0, 2.0], **theme),
+    }
+
+
+def colors_of(figure) -> set[str]:
+    return {color.upper() for color in COLOR.findall(figure.to_json())}
+
+
+def test_by_default_a_figure_bears_colours_that_the_page_may_replace_and_else_none_of_a_theme():
+    pages, themes = ({*colors.values()} for colors in (palette.FOLLOWING, palette.THEMES["light"]))
+    for name, figure in one_of_each().items():
+        assert figure.layout.template.layout.paper_bgcolor == palette.FOLLOWING["paper"], name
+        # white is the ink of labels on blue, and plotly's buttons stay light
+        left = colors_of(figure) & themes - {"#FFFFFF"}
+        assert not left or name == "messages", (name, left)
+    for theme in palette.THEMES:
+        for name, figure in one_of_each(theme=theme).items():
+            assert not colors_of(figure) & pages, (name, theme)
+
+
+def test_a_kind_bears_the_same_colours_in_every_theme():
+    neutral = {c for one in (palette.FOLLOWING, *palette.THEMES.values()) for c in one.values()}
+    by_theme = [one_of_each(**theme) for theme in ({}, {"theme": "light"}, {"theme": "dark"})]
+    for name in by_theme[0]:
+        first, *others = (colors_of(figures[name]) - neutral for figures in by_theme)
+        assert first and all(hues == first for hues in others), name
+
+
+def test_the_colours_to_replace_are_one_step_from_light_and_no_kind_has_them():
+    kinds = {color for style in palette.KINDS.values() for color in (style.color, style.edge)}
+    for part, color in palette.FOLLOWING.items():
+        assert abs(int(color[1:], 16) - int(palette.THEMES["light"][part][1:], 16)) == 1
+        assert color not in kinds
+
+
+@pytest.mark.parametrize("part", palette.FOLLOWING)
+def test_the_style_sheet_puts_each_colour_of_the_dark_theme_in_its_place(part):
+    red, green, blue = (int(palette.FOLLOWING[part][i : i + 2], 16) for i in (1, 3, 5))
+    for what in ("fill", "stroke"):
+        (rule,) = re.findall(rf'"{what}: rgb\({red}, {green}, {blue}\)"\] {{ (.+?) }}', STYLE)
+        assert palette.THEMES["dark"][part] in rule and rule.endswith("!important")
+
+
+def test_a_notebook_gets_the_style_sheet_beside_each_figure(monkeypatch):
+    from IPython.core.displaypub import CapturingDisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+
+    monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype")
+    shell = InteractiveShell.instance()
+    try:
+        shell.display_pub = CapturingDisplayPublisher()
+        shell.display_formatter.format(viz.curve([1.0]))
+        style, figure = (output["data"] for output in shell.display_pub.outputs)
+    finally:
+        InteractiveShell.clear_instance()
+    assert style == {"text/html": STYLE}
+    assert [*figure] == ["application/vnd.plotly.v1+json"]
