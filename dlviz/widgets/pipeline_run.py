@@ -73,7 +73,6 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
             *pace(step, factor, shortest * factor),
         ],
         "seconds": after.makespan,
-        "busy": float(metrics.busy(step, "wall").mean()) / factor,
         "ratio": ratio,
         "fraction": metrics.bubble_fraction(step, "wall"),
         "inside": float(metrics.idle_inside(step, "wall").max()) / factor,

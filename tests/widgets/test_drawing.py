@@ -17,7 +17,7 @@ from dlviz.widgets import ScheduleExplorer
 from dlviz.widgets.drawing import Board
 from dlviz.widgets.view import styled
 
-ROOM = 176  # pixels of the rows
+ROOM = 168  # pixels of the rows
 
 
 class Hand:
@@ -287,7 +287,7 @@ def test_the_cursor_spans_the_action_that_it_is_on_and_steps_over_it():
     hand = Hand(blank(1, 2))
     hand.place("0F0", 0, 0)
     state = hand.place("0B0", 0, 1)
-    code = """const layout = m.layoutOf(v[0], 800, 176);
+    code = """const layout = m.layoutOf(v[0], 800, 168);
     const at = (slot) => m.cursorAt(v[0], layout, { rank: 0, slot });
     return [at(1), at(2), at(3).width / layout.slot, at(1).width / layout.slot,
         m.besides(v[0], { rank: 0, slot: 1 }, 1), m.besides(v[0], { rank: 0, slot: 2 }, -1),

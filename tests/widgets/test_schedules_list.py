@@ -223,11 +223,11 @@ def test_a_side_in_words_names_its_schedule_as_papers_do_and_its_bubble_once():
     code = "return m.sideWords(v[0]);"
     (side,) = sides("zb_h2", 4, 8)
     assert run("schedules_words.js", code, side) == (
-        "ZB-H2, 4 ranks, 8 microbatches: 27 s, bubble ratio (p−1)/3m = 0.125, at most 7 in flight."
+        "ZB-H2 (p = 4, m = 8): 27 s, bubble ratio (p−1)/3m = 0.125, at most 7 in flight."
     )
     (side,) = sides("interleaved", 2, 4, latency=0.5)
     assert run("schedules_words.js", code, side).startswith(
-        "interleaved 1F1B, 2 ranks, 4 microbatches, 2 chunks: 16.5 s, bubble ratio 0.375, at most "
+        "interleaved 1F1B (p = 2, m = 4, v = 2): 16.5 s, bubble ratio 0.375, at most "
         "5 chunks in flight."
     )
 

@@ -35,7 +35,7 @@ let boards = 0; // so that the patterns of each have their own names
  * A drawing board in `el`, whose rows may take `room()` pixels. `say` reads a sentence out, `selected` hears of the action that the reader
  * chose, as {action, rank, stage, kind, microbatch, slot}, or null.
  */
-export function drawingBoard({ model, el, look, room = () => 176, say = () => {}, selected = () => {} }) {
+export function drawingBoard({ model, el, look, room = () => 168, say = () => {}, selected = () => {} }) {
   const live = model.get("live") !== false;
   const prefix = `dlv-board${(boards += 1)}`;
   const read = () => JSON.parse(model.get("board"));

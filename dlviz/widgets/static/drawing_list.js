@@ -1,7 +1,7 @@
 // What the drawing board draws, as plain objects: its state and how it is looked at in, boxes out.
 import { clamp } from "./base.js";
 
-const [LOWEST, HIGHEST] = [22, 40]; // pixels from one rank's row to the next
+const [LOWEST, HIGHEST] = [21, 40]; // pixels from one rank's row to the next
 const GAP = 5; // pixels between two rows
 const TOP = 22; // of the slots' numbers
 const NARROWEST = 26; // pixels of the shortest action

@@ -477,7 +477,7 @@ function render({ model, el }) {
     const shown = [state.controls.schedule, state.controls.beside].includes("drawn") && !away;
     boardBox.hidden = !shown;
     if (!shown || board) return;
-    const room = () => (sides.length > 1 ? 100 : 176);
+    const room = () => (sides.length > 1 ? 100 : 168);
     board = drawingBoard({ model, el: boardBox, look: state.look, room, say: frame.say, selected: fromBoard });
     board.colors(look.colors);
   }
@@ -538,7 +538,7 @@ function render({ model, el }) {
     const width = Math.max(220, bubbleBox.clientWidth || 400);
     const styles = state.styles;
     bubbleChart(bubble, calm, drawable(), CHART, width, styles, run());
-    memoryStrips(memory, drawable(), table.hidden ? 88 : CHART, Math.max(220, memoryBox.clientWidth || 400), styles);
+    memoryStrips(memory, drawable(), table.hidden ? 84 : CHART, Math.max(220, memoryBox.clientWidth || 400), styles);
     comparison(table, drawable(), styles, run());
   }
 

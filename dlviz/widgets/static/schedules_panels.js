@@ -68,7 +68,7 @@ export function memoryStrips(svg, sides, height, width, styles) {
     ])).filter(Boolean),
     ...Array.from({ length: ranks }, (_, rank) => named(rank) && s("text", { x: strips.right + 5, y: (rank + 0.5) * row, class: "dlv-start" },
       strips.sides.map((side) => (side[rank] ? digits(side[rank].peak) : "–")).join(" / "))).filter(Boolean),
-    s("text", { x: strips.right, y: ranks * row + 9, class: "dlv-left" }, sides.length > 1 ? `peaks: ${sides.map((side) => side.title).join(" / ")}` : "right: the peak"),
+    s("text", { x: width, y: ranks * row + 9, class: "dlv-left" }, sides.length > 1 ? `peaks: ${sides.map((side) => side.title).join(" / ")}` : "right: the peak"),
   );
   svg.setAttribute("aria-label", `Activations in flight. Peak of ${sides.map((side) => `${side.title}: ${side.peak.map((peak, rank) => `rank ${rank} ${peak}`).join(", ")}`).join("; ")}`);
 }
@@ -78,10 +78,8 @@ export function comparison(box, sides, styles, run) {
   const ran = run?.seconds != null;
   const most = (side) => Math.max(...side.peak);
   const chunked = sides.some(({ chunks }) => chunks > 1);
-  const mean = (side) => side.busy.reduce((sum, one) => sum + one, 0) / side.ranks;
   const rows = [
     ["makespan", (side) => seconds(side.makespan), ran && seconds(run.seconds)],
-    ["busy (mean of the ranks)", (side) => seconds(mean(side)), ran && seconds(run.busy)],
     [RATIO, (side) => digits(side.ratio), ran && digits(run.ratio)],
     ...(sides.some(({ formula }) => formula) ? [["bubble ratio by the formula", ({ formula }) => (formula ? digits(formula.ratio) : "–"), ""]] : []),
     [FRACTION, (side) => percent(side.fraction), ran && percent(run.fraction)],
@@ -89,12 +87,12 @@ export function comparison(box, sides, styles, run) {
     [`most in flight${chunked ? ", in chunks" : " on a rank"}`, (side) => most(side), ran && run.peak],
     ...(chunked ? [["most in flight, in microbatches", (side) => digits(most(side) / side.chunks), ""]] : []),
   ];
-  const sample = (place) => s("svg", { width: 26, height: 10, "aria-hidden": "true" }, s("path", { class: "dlv-cost", d: "M1 5H25", ...line(styles, place) }));
+  const as = (place) => `border-top: 2px ${place ? "dashed" : "solid"} ${styles[place]}`;
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
   box.replaceChildren(h("table", { class: "dlv-sides" },
     h("caption", { class: "dlv-spoken" }, "In numbers"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""),
-      sides.map((side, place) => h("th", { scope: "col", class: "dlv-amount" }, sample(place), " ", side.title)),
+      sides.map((side, place) => h("th", { scope: "col", class: "dlv-amount", style: as(place) }, side.title)),
       ran ? h("th", { scope: "col", class: "dlv-amount" }, "measured") : null)),
     h("tbody", {}, rows.map(([name, of, measured]) => h("tr", {}, h("th", { scope: "row" }, name),
       sides.map((side) => cell(of(side))), ran ? cell(measured) : null)))));

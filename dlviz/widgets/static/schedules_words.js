@@ -51,9 +51,8 @@ export function causeOf(side, i, last = false) {
 /** A side in a sentence. */
 export function sideWords(side) {
   if (side.error) return side.error;
-  const size = [count(side.ranks, "rank"), count(side.microbatches, "microbatch", "es")];
-  if (side.chunks > 1) size.push(count(side.chunks, "chunk"));
-  return `${side.title}, ${size.join(", ")}: ${seconds(side.makespan)}, bubble ratio ${ratioWords(side)}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
+  const size = [`p = ${side.ranks}`, `m = ${side.microbatches}`, ...(side.chunks > 1 ? [`v = ${side.chunks}`] : [])];
+  return `${side.title} (${size.join(", ")}): ${seconds(side.makespan)}, bubble ratio ${ratioWords(side)}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
 }
 
 /** A side's bubble ratio, and its closed form where it has one. */
@@ -61,10 +60,6 @@ function ratioWords({ ratio, formula }) {
   if (!formula) return digits(ratio);
   if (digits(formula.ratio) === digits(ratio)) return `${formula.text} = ${digits(ratio)}`;
   return `${digits(ratio)} (by the formula ${formula.text} = ${digits(formula.ratio)})`;
-}
-
-function count(many, what, plural = "s") {
-  return `${many} ${what}${many === 1 ? "" : plural}`;
 }
 
 /** What a run came to, or why there is none. */
