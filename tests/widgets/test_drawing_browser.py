@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import board_page
 import pytest
-from lab_server import Lab, served
-from nbformat import v4
 
 from dlviz.schedules import make
 from dlviz.schedules.drawing import Drawing, Pipeline, drawn
@@ -18,15 +15,6 @@ from dlviz.sim import Costs
 from dlviz.widgets.drawing import Board
 
 pytestmark = pytest.mark.slow
-
-HERE = Path(__file__).parent
-CELL = """import sys
-sys.path.insert(0, {here!r})
-from board_page import BoardWidget
-from dlviz.schedules.drawing import Drawing, Pipeline
-from dlviz.sim import Costs
-widget = BoardWidget(Drawing(Pipeline((0, 1), 2, Costs())))
-widget"""
 
 
 class Page:
@@ -592,43 +580,3 @@ def test_the_largest_board_is_drawn_anew_in_a_few_pictures(opened):
         return Math.min(...times); }"""
     )
     assert shown.grid.locator(".dlv-boardcell").count() == 768 and took < 60, f"{took:.0f} ms"
-
-
-def test_in_jupyterlab_the_board_is_drawn_on_by_mouse_and_by_keys(browser, tmp_path):
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL.format(here=str(HERE)))])
-    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, tmp_path) as address:
-        lab = Lab(browser, address, cells=1)
-        try:
-            lab.page.wait_for_selector(".dlv-boardcursor", state="attached")
-            shown = Page(lab.page, None)
-
-            def drawn_as(count):
-                lab.page.wait_for_function(
-                    """count => document.querySelectorAll('.dlv-boardcell').length === count
-                    && !document.querySelector('.dlv-boardcell[opacity]')""",
-                    arg=count,
-                )
-
-            shown.page.mouse.click(*shown.center(0, 0))
-            drawn_as(1)
-            shown.page.mouse.click(*shown.center(1, 1))
-            drawn_as(2)
-            shown.focus()
-            for count in range(3, 9):
-                lab.page.keyboard.press("n")
-                lab.page.keyboard.press("Enter")
-                drawn_as(count)
-            assert shown.told().startswith("Complete and legal")
-            lab.page.keyboard.press("u")
-            drawn_as(7)
-            lab.page.keyboard.press("r")
-            drawn_as(8)
-            for key in "dda":  # dd deletes a cell of the notebook, a adds one
-                lab.page.keyboard.press(key)
-            assert len(lab.cells()) == 1
-            shown.control("empty the grid").click()
-            drawn_as(0)
-            assert not lab.complaints and not lab.far()
-        finally:
-            lab.page.close()

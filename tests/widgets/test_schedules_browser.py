@@ -7,8 +7,9 @@ import re
 
 import pytest
 from explorer_page import ExplorerPage, saved_pages
-from lab_server import Lab, served
+from lab_server import LONGEST, Lab, served
 from nbformat import v4
+from playwright.sync_api import expect
 
 from dlviz import schedules
 from dlviz.viz import palette
@@ -28,9 +29,13 @@ TO_AND_FRO = """async slider => {
         await new Promise(done => setTimeout(done, 5));
     }
 }"""
-CELL = """import dlviz
+CELLS = (
+    """import dlviz
 explorer = dlviz.widgets.ScheduleExplorer("1f1b", ranks=3, microbatches=4)
-explorer"""
+explorer""",
+    """levels = dlviz.widgets.ScheduleLevels([1, 3])
+levels""",
+)
 FIELDS = {
     "forward: seconds of a forward": "2",
     "backward: seconds of a whole backward; empty: I + W": "3",
@@ -256,10 +261,10 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
 
 @pytest.fixture(scope="module")
 def lab(browser, tmp_path_factory):
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL)])
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(code) for code in CELLS])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
     with served(notebook, tmp_path_factory.mktemp("lab")) as address:
-        lab = Lab(browser, address, cells=1)
+        lab = Lab(browser, address, cells=2)
         lab.page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
         yield lab
         lab.page.close()
@@ -268,7 +273,9 @@ def lab(browser, tmp_path_factory):
 
 def settled(shown):
     """Waits until the kernel has answered all that was asked."""
-    shown.page.wait_for_function("() => document.querySelector('.dlv').dataset.asking === 'false'")
+    shown.page.wait_for_function(
+        "() => [...document.querySelectorAll('.dlv')].every(one => one.dataset.asking === 'false')"
+    )
 
 
 def test_in_jupyterlab_every_control_changes_the_picture(lab):
@@ -351,6 +358,7 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
     assert shown.heading().startswith("GPipe (p = 2, m = 3)")
     assert "measured" in shown.root.locator(".dlv-numbers thead").inner_text()
     assert shown.root.locator(".dlv-bubble .dlv-measured").count() == 1
+    assert shown.root.bounding_box()["height"] <= 640
     before = shown.picture()
     shown.page.mouse.click(*shown.at(0.3, 0))
     assert re.search(r"measured: .* than predicted", shown.details())
@@ -359,33 +367,52 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
     assert shown.root.locator(".dlv-result").inner_text() == "" and shown.picture() != before
 
 
-def test_in_jupyterlab_a_schedule_drawn_by_mouse_and_by_keys_is_run(lab):
-    shown = Page(lab.page)
-    for name, value in (("ranks", 2), ("microbatches", 1)):
-        shown.slide(name, value)
-    settled(shown)
-    shown.root.get_by_role("button", name="Draw your own").click()
-    lab.page.wait_for_selector(".dlv-boardscroll")
-    settled(shown)
-    verdict = shown.root.locator(".dlv-boardtold")
-    shown.root.get_by_role("button", name="empty the grid").click()
-    lab.page.wait_for_function(
-        "() => document.querySelector('.dlv-boardtold').textContent.includes('Nothing is drawn')"
-    )
-    shown.root.locator(".dlv-boardchips button", has_text="0F0").click()
-    shown.root.get_by_role("button", name="place the chosen action").click()
-    shown.root.locator(".dlv-boardcell").first.wait_for()
-    for _ in range(9):
-        shown.root.locator(".dlv-boardscroll").focus()
+def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(lab):
+    shown = Page(lab.page, 1)
+    shown.root.scroll_into_view_if_needed()
+    grid, told = shown.root.locator(".dlv-boardgrid"), shown.root.locator(".dlv-boardtold")
+
+    def drawn_as(count):
+        answered = shown.root.locator(".dlv-boardcell:not([opacity])")
+        expect(answered).to_have_count(count, timeout=LONGEST)
+
+    def click(name):
+        shown.root.get_by_role("button", name=name).click()
+        settled(shown)
+
+    def here(text):
+        return shown.root.get_by_text(text, exact=False).first.is_visible()
+
+    assert here("in which order can the four actions run?") and not here("Run it")
+    grid.locator(".dlv-boardghost", has_text="0F0").click()
+    drawn_as(1)
+    shown.root.get_by_role("application").focus()
+    for count in range(2, 5):
         lab.page.keyboard.press("n")
         lab.page.keyboard.press("Enter")
-        lab.page.wait_for_timeout(150)
-        if "Complete" in verdict.inner_text():
-            break
-    assert "Complete and legal" in verdict.inner_text()
+        drawn_as(count)
+    shown.root.get_by_text("★ Solved.").wait_for()
+    assert "Complete and legal." in told.inner_text() and here("GPipe, NeurIPS 2019, figure 2(b)")
+    lab.page.keyboard.press("u")
+    drawn_as(3)
+    lab.page.keyboard.press("r")
+    drawn_as(4)
+    for key in "dda":  # in a notebook dd deletes a cell and a adds one
+        lab.page.keyboard.press(key)
+    assert len(lab.cells()) == 2
+
+    click("Compare with naive")
+    assert shown.heading(0).startswith("your own drawing (p = 2, m = 1): 6 s")
+    assert shown.heading(1).startswith("naive (p = 2, m = 1): 6 s") and not grid.is_visible()
+    click("Back to the grid")
+    assert grid.is_visible()
     shown.control("run it on real ranks").click()
-    lab.page.wait_for_function(
-        "() => /Measured|did not/.test(document.querySelector('.dlv-result').textContent)"
-    )
-    result = shown.root.locator(".dlv-result").inner_text()
-    assert "loss" in result and "gradients equal one process's" in result, result
+    shown.root.get_by_text("gradients equal one process's").first.wait_for()
+    assert shown.heading(0).startswith("your own drawing") and not grid.is_visible()
+    assert shown.root.bounding_box()["height"] <= 640
+    click("Back to the grid")
+    click("Level 3 →")
+    drawn_as(0)
+    assert here("A rank has room for only three microbatches") and not here("★ Solved.")
+    click("★ 1")
+    drawn_as(4)
