@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
@@ -46,6 +46,16 @@ def browser() -> Iterator[object]:
         chromium = playwright.chromium.launch(executable_path=executable, args=BROWSER_FLAGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., object]]:
+    """`served(notebook)`: around the use of a notebook's address in the one JupyterLab of all
+    tests."""
+    from lab_server import JupyterLab
+
+    with JupyterLab(tmp_path_factory.mktemp("jupyterlab")) as lab:
+        yield lab.serve
 
 
 @pytest.fixture(scope="session")

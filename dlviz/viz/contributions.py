@@ -100,7 +100,8 @@ def plain(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind != "f":
         return array
     whole = np.rint(array)
-    return np.where(np.abs(array - whole) < ALIKE, whole, array)
+    apart = np.subtract(array, whole, where=np.isfinite(array), out=np.ones_like(array))
+    return np.where(np.abs(apart) < ALIKE, whole, array)
 
 
 def _parts(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -88,6 +88,7 @@ class ScheduleLevels(ScheduleExplorer):
     def _turned(self, change: Any) -> None:
         """Show another level."""
         self._level = change.new
+        self.forget()
         self._take({**self._now, "beside": ""}, self._now)
         self._error = ""
         self._answers += 1

@@ -18,7 +18,7 @@ from dlviz.schedules.drawing import Drawing, Pipeline, drawn, laid_out
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.widgets.view import column, styled
 
 DRAWN = "drawn"  # the name of the schedule on the board
@@ -243,8 +243,3 @@ def _at(name: str, values: dict[str, Any], microbatches: int) -> tuple[float | N
         return None, None
     ratio = formula(name, made, values, microbatches)
     return metrics.bubble_fraction(trace), None if ratio is None else ratio / (1 + ratio)
-
-
-def sentence(error: BaseException) -> str:
-    """What went wrong on one line."""
-    return text.short(str(error) or type(error).__name__, 400)

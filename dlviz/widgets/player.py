@@ -19,7 +19,7 @@ import numpy as np
 
 from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS, UNKNOWN
-from dlviz.viz.scene import RULED, Scene, held_by
+from dlviz.viz.scene import RULED, Scene, held_by, number
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
 
@@ -338,13 +338,6 @@ def _became(held: tuple[Any, ...], told: tuple[Any, ...], op: str, eps: float) -
 
 def _equal(one: float, other: float, eps: float) -> bool:
     return one == other or (one != one and other != other) or abs(one - other) <= eps * abs(other)
-
-
-def number(value: float | None) -> str:
-    """A cell's contents as text: whole numbers in full, others with six digits."""
-    if value is None or value != value or value in (float("inf"), -float("inf")):
-        return str(value)
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
 
 
 def _cells(values: np.ndarray) -> str:

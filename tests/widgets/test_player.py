@@ -12,9 +12,9 @@ from viz_scenes import ring
 import dlviz
 from dlviz import viz
 from dlviz.trace import Trace
-from dlviz.viz.scene import Scene
+from dlviz.viz.scene import Scene, number
 from dlviz.widgets import MessagePlayer
-from dlviz.widgets.player import DRAWN, number
+from dlviz.widgets.player import DRAWN
 
 SCENE = "const scene = m.unpacked(v[0]); const layout = m.layoutOf(scene, v[1] ?? 900);"
 EACH = "return scene.frames.map((_, i) => "

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from explorer_page import ExplorerPage, saved_pages
-from lab_server import LONGEST, Lab, served
+from lab_server import LONGEST, Lab
 from nbformat import v4
 from playwright.sync_api import expect
 
@@ -260,10 +260,10 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
 
 
 @pytest.fixture(scope="module")
-def lab(browser, tmp_path_factory):
+def lab(browser, served):
     notebook = v4.new_notebook(cells=[v4.new_code_cell(code) for code in CELLS])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, tmp_path_factory.mktemp("lab")) as address:
+    with served(notebook) as address:
         lab = Lab(browser, address, cells=2)
         lab.page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
         yield lab

@@ -36,7 +36,7 @@ let boards = 0; // so that the patterns of each have their own names
  * chose, as {action, rank, stage, kind, microbatch, slot}, or null.
  */
 export function drawingBoard({ model, el, look, room = () => 168, say = () => {}, selected = () => {} }) {
-  const live = model.get("live") !== false;
+  let live = model.get("live") !== false;
   const prefix = `dlv-board${(boards += 1)}`;
   const read = () => JSON.parse(model.get("board"));
   let state = read();
@@ -577,6 +577,12 @@ export function drawingBoard({ model, el, look, room = () => 168, say = () => {}
     choose(action) {
       const cell = action && state.cells.find(({ parts }) => parts.some((part) => part.stage === action.stage && part.kind === action.kind && part.microbatch === action.microbatch));
       chosen = cell ? { action: cell.action, rank: cell.rank, slot: cell.slot } : null;
+      draw();
+    },
+    /** No kernel answers any more: what it has not answered is taken back. */
+    turnOff() {
+      live = false;
+      pending = [];
       draw();
     },
     stop() {

@@ -1,9 +1,10 @@
 // Explores pipeline schedules: controls, the timeline of one or two of them, the bubble, the memory, a run.
 import { asking } from "./asking.js";
-import { clamp, h, oncePerPicture, s, write } from "./base.js";
+import { clamp, h, oncePerPicture, s, typed, write } from "./base.js";
 import { BOARD_KEYS, drawingBoard } from "./drawing.js";
 import { levelBar } from "./levels.js";
 import { swatch } from "./paint.js";
+import { runBar } from "./running.js";
 import { drawList, hit, nameOf, neighbour, readSide, receivers, spanOf } from "./schedules_list.js";
 import { AXIS, GUTTER, KINDS, fillsOf, paintSide } from "./schedules_paint.js";
 import { actionsTable, bubbleChart, chartWords, comparison, memoryStrips } from "./schedules_panels.js";
@@ -23,7 +24,6 @@ const FIELDS = [
   ["slow", "×", "how many times as long the slow stage takes"],
 ];
 const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
-const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const CHART = 132; // pixels of a chart
 const PAUSE = 250; // ms without a change until what takes longer is asked for
 const SAVED = "This saved page has no kernel: point, select and zoom here; to change or run anything, run the notebook's cell.";
@@ -33,7 +33,7 @@ const LETTERS = { F: "forward", B: "backward", I: "input gradient", W: "weight g
 const NOTHING = { side: -1, span: -1, hole: -1 };
 
 function render({ model, el }) {
-  const live = model.get("live");
+  let live = model.get("live");
   let state = JSON.parse(model.get("state"));
   let sides = state.sides.map(readSide);
   let calm = JSON.parse(model.get("calm"));
@@ -42,15 +42,14 @@ function render({ model, el }) {
   let chosen = { ...NOTHING };
   let pointed = { ...NOTHING };
   let showPath = true;
-  let running = false;
-  let ranBefore = 0;
+  let ranBefore = state.ran;
   let pause = 0;
   let before = "1f1b"; // the schedule to go back to from drawing
   let told = null; // what was told ahead, once read
   let board = null; // made when it is first drawn on
   let away = false; // whether the board made room for what was measured
   const look = { font: state.look.font };
-  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
+  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "", gone });
 
   const frame = stage(el, {
     name: "explorer of schedules",
@@ -69,7 +68,7 @@ function render({ model, el }) {
       ["A D", "pan", { a: () => pan(-0.2), d: () => pan(0.2) }],
       ["0", "fit all", { 0: fit }],
       ["t", "table of all actions", { t: () => tableButton.turn() }],
-      ["r", "run it", { r: runIt }],
+      ["r", "run it, stop it", { r: () => bar.press() }],
       ...BOARD_KEYS.map(([shown, does]) => [shown, `on the grid: ${does}`, {}]),
     ],
     onColors(colors) {
@@ -88,18 +87,18 @@ function render({ model, el }) {
     h("option", { value: "" }, "none"), options());
   const sliders = SLIDERS.map(([name, label]) => {
     const slide = h("input", { type: "range", min: 1, max: state.limits[name], step: 1, class: "dlv-slide", "aria-label": name, oninput: () => choose(name, Number(slide.value)) });
-    const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typed(box, name)) });
+    const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typedIn(box, name)) });
     return { name, slide, box, group: [h("label", {}, `${label} `, slide), box] };
   });
   const fields = FIELDS.map(([name, letter, told]) => {
     const box = h("input", {
       type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}: ${told}`, title: told,
       placeholder: name === "backward" ? "I+W" : name === "slow_stage" ? "none" : null,
-      onchange: () => choose(name, typed(box, name)),
+      onchange: () => choose(name, typedIn(box, name)),
     });
     return { name, box, label: h("label", {}, `${letter} `, box) };
   });
-  const start = button("▶ Run it", "run it on real ranks", runIt);
+  const bar = runBar(model, queue, { ready: runnable, told: ranWords, changed: drawRun });
   const drawButton = h("button", { type: "button", "aria-pressed": "false", onclick: drawOn }, "✎ Draw your own");
   const pathButton = toggle("critical path", "show the critical path (c)", true, (on) => {
     showPath = on;
@@ -115,15 +114,14 @@ function render({ model, el }) {
   });
   const levels = state.levels ? levelBar({ open: (number) => choose("level", number), compare: (name) => choose("beside", name), back: drawOn }) : null;
   if (levels) {
-    levels.actions.prepend(start);
+    levels.actions.prepend(bar.start);
     frame.controls(levels.chips);
-  } else frame.controls([h("label", {}, "schedule ", schedule), h("label", {}, "beside ", beside)], [start, drawButton]);
+  } else frame.controls([h("label", {}, "schedule ", schedule), h("label", {}, "beside ", beside)], [bar.start, drawButton]);
   const sizes = h("div", { class: "dlv-toolbar" }, sliders.map(({ group }) => h("span", {}, group)));
   const costs = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "seconds of one microbatch on a rank" },
     fields.map(({ label }) => label), h("span", {}, pathButton, tableButton, csvButton));
 
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
-  const result = h("p", { class: "dlv-result", role: "status" });
   const about = h("p", { class: "dlv-about" });
   const plots = [0, 1].map(plotOf);
   const legend = h("div", { class: "dlv-marks dlv-key" });
@@ -145,17 +143,26 @@ function render({ model, el }) {
     h("div", { class: "dlv-chart" }, h("h4", {}, "This schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
     h("div", { class: "dlv-chart" }, h("h4", {}, "A schedule of your own"), given, useButton, refused));
   const boardBox = h("div", { class: "dlv-side", hidden: true });
-  frame.body.append(...(levels ? [levels.box] : [sizes, costs]), trouble, boardBox, ...(levels ? [levels.solved] : []), result, about,
+  frame.body.append(...(levels ? [levels.box] : [sizes, costs]), trouble, boardBox, ...(levels ? [levels.solved] : []), bar.line, about,
     ...plots.map(({ box }) => box), legend, details, charts, csvBox, tableBox);
-  if (!live) {
-    for (const control of [schedule, beside, start, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
+  if (!live) turnOff();
+
+  /** No kernel answers any more. */
+  function gone() {
+    live = false;
+    frame.gone();
+    board?.turnOff();
+    turnOff();
+    draw();
   }
 
-  /** What was typed: a number, nothing where that is allowed, else the text, for the kernel to refuse. */
-  function typed(box, name) {
-    const text = box.value.trim();
-    if (text === "" && EMPTY.has(name)) return null;
-    return NUMBER.test(text) ? Number(text) : text;
+  function turnOff() {
+    for (const control of [schedule, beside, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
+  }
+
+  /** What was typed into a field: nothing where that is allowed, else a number or a text. */
+  function typedIn(box, name) {
+    return box.value.trim() === "" && EMPTY.has(name) ? null : typed(box.value);
   }
 
   // ---- what is asked of the kernel
@@ -190,9 +197,10 @@ function render({ model, el }) {
   function answered() {
     state = JSON.parse(model.get("state"));
     sides = state.sides.map(readSide);
-    if (state.ran !== ranBefore) away = Boolean(state.run?.start);
-    running = running && state.ran === ranBefore;
-    if (!queue.answered()) running = false;
+    const ran = state.ran !== ranBefore;
+    ranBefore = state.ran;
+    if (ran) away = Boolean(state.run?.start);
+    queue.answered();
     now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.pending() };
     chosen = found(chosen);
     pointed = { ...NOTHING };
@@ -201,8 +209,7 @@ function render({ model, el }) {
     if (queue.settled() && !state.error) pause = setTimeout(want, PAUSE);
     draw();
     if (state.error) frame.say(state.error);
-    else if (state.run && !running) frame.say(result.textContent);
-    else frame.say(sides.map(sideWords).join(" "));
+    else if (!ran) frame.say(sides.map(sideWords).join(" "));
   }
 
   /** Asks for what takes longer, once the reader has paused. */
@@ -223,13 +230,9 @@ function render({ model, el }) {
     return Object.fromEntries(Object.keys(state.controls).map((name) => [name, model.get(name)]));
   }
 
-  function runIt() {
-    if (!live || running || state.error || !runnable()) return;
-    running = true;
-    ranBefore = state.ran;
-    queue.run();
-    frame.say("running");
-    draw();
+  /** Whether what is shown can be run. */
+  function runnable() {
+    return live && !state.error && !sides[0].error && sides[0].ranks <= state.limits.run;
   }
 
   /** Draws on, or goes back to the schedule before; from what was measured back to the board. */
@@ -240,7 +243,9 @@ function render({ model, el }) {
     draw();
   }
 
-  const runnable = () => !sides[0].error && sides[0].ranks <= state.limits.run;
+  function ranWords() {
+    return runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0);
+  }
 
   function use() {
     if (given.value.trim()) queue.change("csv", given.value);
@@ -454,9 +459,7 @@ function render({ model, el }) {
     drawControls();
     write(trouble, state.refused ? "" : state.error);
     write(refused, state.refused);
-    write(start, running ? "running …" : "▶ Run it");
-    start.disabled = !live || running || state.error !== "" || !runnable();
-    write(result, running ? `Running ${state.titles[now.schedule]} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
+    bar.draw();
     drawBoard();
     const chunked = drawable().some(({ chunks }) => chunks > 1);
     write(about, [chunked && boardBox.hidden ? SHARED : "", ...new Set(drawable().map(({ note }) => note ?? ""))].filter(Boolean).join(" "));
@@ -472,6 +475,10 @@ function render({ model, el }) {
 
   /** Whether the board stands for the timeline of what is drawn. */
   const onBoard = (side) => side?.name === "drawn" && !boardBox.hidden;
+
+  function drawRun() {
+    bar.draw();
+  }
 
   function drawBoard() {
     const shown = [state.controls.schedule, state.controls.beside].includes("drawn") && !away;
@@ -577,6 +584,8 @@ function render({ model, el }) {
     model.off("change:state", answered);
     model.off("change:calm", calmed);
     model.off("change:ahead", lookedAhead);
+    queue.close();
+    bar.stop();
     clearTimeout(pause);
     drawPlots.cancel();
     resized.disconnect();

@@ -67,5 +67,6 @@ export function runWords({ run }, most) {
   if (most) return `At most ${most} ranks can be run here.`;
   if (!run) return "";
   if (run.error) return `The run failed: ${run.error}`;
+  if (run.stopped) return run.stopped;
   return run.told.join(" ");
 }
