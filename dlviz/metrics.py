@@ -73,6 +73,20 @@ def bubble_fraction(trace: Trace, clock: str = "device") -> float:
     return _median([1 - mean / window for window, mean in _steps(trace, clock)])
 
 
+def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
+    """Seconds per rank, between its first and its last forward or backward, in which it runs none.
+
+    The bubble without run-in and run-out: what is left of it where ranks start the next step
+    without waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
+    section 2.2.
+    """
+    spans, start, end = _times(trace.spans, clock, COMPUTE)
+    first, last = (np.full(trace.meta["ranks"], edge) for edge in (np.inf, -np.inf))
+    np.minimum.at(first, spans.rank, start)
+    np.maximum.at(last, spans.rank, end)
+    return np.maximum(last - first, 0.0) - _open(trace, COMPUTE, clock)
+
+
 def bubble_formula(
     schedule: str,
     ranks: int,

@@ -74,9 +74,9 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
             *pace(step, factor, shortest * factor),
         ],
         "seconds": after.makespan,
-        "busy": float(metrics.busy(step, "wall").mean()) / factor,
         "ratio": ratio,
         "fraction": metrics.bubble_fraction(step, "wall"),
+        "inside": float(metrics.idle_inside(step, "wall").max()) / factor,
         "peak": int(metrics.peak_in_flight(step, "wall").max()),
     }, done.trace
 
