@@ -18,7 +18,7 @@ import numpy as np
 
 from dlviz.cluster import Comm, DeadlockError, Run, RunError, RunTimeout, launch
 from dlviz.cluster.waits import RECEIVES, SENDS
-from dlviz.grading.report import in_traceback
+from dlviz.grading.feedback import in_traceback
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
 SHARED = 4

@@ -23,7 +23,7 @@ from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.cluster.arguments import name_of
 from dlviz.grading.alone import ended_by, run_alone, why_ended
 from dlviz.grading.guard import Guard
-from dlviz.grading.report import CheckFailed, listed, number, shown_line
+from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]

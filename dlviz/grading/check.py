@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlviz.cluster import Comm, launch
-from dlviz.grading.report import CheckFailed, wrapped
+from dlviz.grading.feedback import CheckFailed, wrapped
 
 Program = Callable[..., Any]
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.grading.report import PACKAGE, shown_line
+from dlviz.grading.feedback import PACKAGE, shown_line
 from dlviz.trace.recorder import user_line
 
 OWN = (f"{PACKAGE}/cluster/", f"{PACKAGE}/grading/")  # between the student's call and the transport

@@ -22,7 +22,7 @@ from typing import Any
 from dlviz.cluster import Comm, RunError, RunTimeout
 from dlviz.grading.alone import HINTS, ended_by, run_alone, stopped_at, why_ended
 from dlviz.grading.check import Program
-from dlviz.grading.report import PACKAGE, CheckFailed, listed, number, raised, shown_line
+from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, raised, shown_line
 from dlviz.schedules import Action, Schedule, make
 from dlviz.schedules.orders import loop
 from dlviz.trace.recorder import user_line

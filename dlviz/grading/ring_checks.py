@@ -24,7 +24,7 @@ from dlviz.cluster import Comm, RunError, RunTimeout
 from dlviz.grading.alone import ended_by, run_alone
 from dlviz.grading.attempt import MOST_RANKS, UNKNOWN, Attempt, Function, attempt, why
 from dlviz.grading.check import check
-from dlviz.grading.report import CheckFailed, Rehearsal, listed, number
+from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number
 from dlviz.metrics import bytes_sent
 from dlviz.trace import Trace
 
