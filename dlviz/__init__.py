@@ -26,7 +26,16 @@ if TYPE_CHECKING:
         viz,
         widgets,
     )
-    from dlviz.cluster import Comm, DeadlockError, RankError, Run, RunError, RunTimeout, launch
+    from dlviz.cluster import (
+        Comm,
+        DeadlockError,
+        RankError,
+        Run,
+        RunError,
+        RunInterrupted,
+        RunTimeout,
+        launch,
+    )
     from dlviz.sim import Costs, simulate
     from dlviz.trace import Trace
 
@@ -34,7 +43,8 @@ __version__ = "0.1.0"
 
 _HOME = {  # public name -> the module it lives in
     **dict.fromkeys(
-        ("launch", "Run", "RunError", "RankError", "DeadlockError", "RunTimeout", "Comm"),
+        ("launch", "Run", "RunError", "RankError", "DeadlockError", "RunTimeout")
+        + ("RunInterrupted", "Comm"),
         "dlviz.cluster",
     ),
     "Trace": "dlviz.trace",
@@ -47,8 +57,8 @@ _SUBMODULES = (
 )  # fmt: skip
 
 __all__ = [
-    "Comm", "Costs", "DeadlockError", "RankError", "Run", "RunError", "RunTimeout", "Trace",
-    "launch", "simulate",
+    "Comm", "Costs", "DeadlockError", "RankError", "Run", "RunError", "RunInterrupted",
+    "RunTimeout", "Trace", "launch", "simulate",
     "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
     "schedules", "sim", "trace", "viz", "widgets",
 ]  # fmt: skip

@@ -133,6 +133,7 @@ def written(notebook: NotebookNode) -> str:
 
 def main(names: list[str]) -> None:
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"  # the kernels' figures: plotly's own JSON
+    os.environ["DLVIZ_PREDICTIONS"] = ""  # nobody's own predictions
     kaleido.start_sync_server(n=1, silence_warnings=True)
     try:
         for path in map(Path, names) if names else sorted(LABS.glob("*.ipynb")):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
+
 PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")
 GRACE = 2.0  # seconds that what a test left may take to go

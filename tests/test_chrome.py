@@ -212,6 +212,18 @@ def test_a_message_never_received_is_kept(tmp_path):
     assert_same(trace, Trace.load(path))
 
 
+def test_a_failure_comes_back_with_its_spans_that_never_ended(tmp_path):
+    wait = dict(rank=0, lane="a", op="recv", peer=None, since=0.25)
+    failure = {"message": "Rank 1 exited with code 3.", "cycle": [], "waits": [wait]}
+    trace = Trace(
+        [dict(rank=0, lane="a", kind="recv", start=0, end=1, fields={"unfinished": True})],
+        meta={"outcome": "failed", "ranks": 2, "failure": failure},
+    )
+    back = Trace.load(trace.save(tmp_path / "t.json"))
+    assert_same(trace, back)
+    assert back.meta["failure"] == failure and back.spans.fields[0] == {"unfinished": True}
+
+
 def test_wall_times_are_not_written_twice(tmp_path):
     spans = [dict(rank=0, lane="a", kind="forward", start=0, end=1, wall_start=0, wall_end=1)]
     path = Trace(spans).save(tmp_path / "t.json")

@@ -22,6 +22,7 @@ from dlviz.collectives import (
     parameter_server,
     ring,
     tree,
+    trials,
 )
 from dlviz.patterns import Transfer
 
@@ -559,3 +560,19 @@ def test_a_rank_that_stays_away_is_a_deadlock_with_a_name(algorithm):
 
 def test_each_all_reduce_has_a_name_for_readers():
     assert patterns.TITLES.keys() == ALGORITHMS.keys()
+
+
+def test_a_trial_is_a_step_in_which_the_algorithm_sends_its_bytes():
+    run = dlviz.launch(trials, 3, args=("ring", 3000), kwargs={"repeats": 2})
+    assert len(dlviz.metrics.step_seconds(run.trace, "wall")) == 2
+    for step in range(2):
+        assert dlviz.metrics.bytes_sent(run.trace.only(step=step)).tolist() == [4000] * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*late")
+def test_a_paced_trial_takes_what_the_formula_says():
+    link = dlviz.machine.Link(0.02, 1e6)
+    machine = dlviz.machine.classroom(2, link=link)
+    run = dlviz.launch(trials, 2, machine=machine, args=("direct", 40_000))
+    expected = dlviz.sim.collective_seconds("direct", 2, 40_000, 0.02, 1e-6)
+    assert dlviz.metrics.step_seconds(run.trace)[0] == pytest.approx(expected, rel=1e-3)

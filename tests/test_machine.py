@@ -220,6 +220,12 @@ def test_the_classroom_takes_5_ms_a_step_and_half_a_millisecond_a_message(ranks)
         assert path.shared == ()
 
 
+def test_a_classroom_may_be_slower_and_its_messages_free():
+    machine = classroom(3, step=0.02, link=Link(0, math.inf))
+    assert machine.seconds("backward") == 0.04 and machine.device == classroom(1).device
+    assert machine.topology == Topology.switch(3, Link(0, math.inf))
+
+
 def test_every_figure_of_real_hardware_has_a_source():
     assert len(DEVICES) >= 4 and len(LINKS) >= 9
     for label, known in DEVICES.items():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import dlviz
 from dlviz import Costs, metrics, simulate
+from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.schedules import NAMES, Action, Schedule, ScheduleError, make, needs, overlap, parse
 from dlviz.schedules.rules import check_progress
 
@@ -221,6 +222,14 @@ def test_costs_may_differ_by_stage_and_a_slow_one_sets_the_pace():
     assert metrics.makespan(even) == 19 * 3
     assert metrics.makespan(slow) == 3 * 3 + 16 * 9
     assert slow.meta["machine"] == "F by stage, B by stage, I 1 s, W 1 s"
+
+
+def test_a_machine_says_what_actions_and_messages_cost():
+    assert Costs.of(classroom(1)) == Costs(0.005, 0.01, 0.005, 0.005)
+    slow = Link(0.003, 1e6)
+    assert Costs.of(classroom(4, step=0.25, link=slow)) == Costs(0.25, 0.5, 0.25, 0.25, 0.003)
+    racks = Topology.racks(2, 2, Link(0, 1e9), slow)  # from rank 1 to rank 2
+    assert Costs.of(Machine(classroom(1).device, racks)).latency == 0.003
 
 
 def test_a_backward_is_input_and_weight_unless_it_is_given():

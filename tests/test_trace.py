@@ -223,6 +223,52 @@ def test_only_remembers_whose_trace_it_is():
     trace.only(rank=2).validate()
 
 
+def stuck() -> Trace:
+    """Ranks 0 and 1 wait for each other in step 1, on two lanes; rank 2 has finished."""
+    never = {"kind": "recv", "step": 1, "fields": {"unfinished": True}}
+    return Trace(
+        [
+            span(0, 0, 1, step=0),
+            span(0, 1, 3, peer=1, **never),
+            span(1, 1, 3, peer=0, **never | {"lane": "comm"}),
+            span(2, 0, 1, step=0),
+        ],
+        meta={
+            "outcome": "failed",
+            "failure": {
+                "message": "Deadlock: rank 0 waits for rank 1, which waits for rank 0.",
+                "cycle": [0, 1],
+                "waits": [
+                    dict(rank=0, lane="compute", op="recv", peer=1, since=1.0),
+                    dict(rank=1, lane="comm", op="recv", peer=0, since=1.0),
+                ],
+            },
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "waits", "cycle"),
+    [
+        ({}, [0, 1], [0, 1]),
+        ({"rank": [0, 1]}, [0, 1], [0, 1]),
+        ({"rank": [0, 2]}, [0], []),
+        ({"lane": "comm"}, [1], []),
+        ({"step": 1}, [0, 1], [0, 1]),
+        ({"step": 0}, [], []),
+        ({"kind": "forward"}, [], []),
+    ],
+)
+def test_only_keeps_of_a_failure_what_its_spans_still_show(chosen, waits, cycle):
+    trace = stuck()
+    part = trace.only(**chosen)
+    part.validate()
+    failure = part.meta["failure"]
+    assert failure["message"] == trace.meta["failure"]["message"]
+    assert ([wait["rank"] for wait in failure["waits"]], failure["cycle"]) == (waits, cycle)
+    assert trace.meta["failure"] == stuck().meta["failure"]
+
+
 # ---------------------------------------------------------------- refusing
 
 
@@ -356,3 +402,25 @@ def test_a_long_name_does_not_make_a_long_sentence():
     with pytest.raises(TraceError) as caught:
         spans_of((0, 2), (1, 3), kind="k" * 500, lane="l" * 500).validate()
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"message": None},
+        {"cycle": [0, 3]},
+        {"cycle": 0},
+        {"waits": {}},
+        {"waits": [3]},
+        {"waits": [dict(rank=0, lane="a", op="recv", peer=1)]},
+        {"waits": [dict(rank=3, lane="a", op="recv", peer=1, since=0.0)]},
+        {"waits": [dict(rank=0, lane="a", op="recv", peer=3, since=0.0)]},
+        {"waits": [dict(rank=0, lane="a", op="recv", peer=1, since="now")]},
+    ],
+)
+def test_a_failure_that_names_nobody_is_refused(change):
+    trace = stuck()
+    trace.validate()
+    trace.meta["failure"] |= change
+    with pytest.raises(TraceError, match=r"meta\['failure'\] is .*: state its message"):
+        trace.validate()

@@ -6,12 +6,18 @@ from dlviz.cluster.start import warm_up
 warm_up()  # before torch is imported here: the fork server imports it at the same time
 
 from dlviz.cluster.comm import Comm  # noqa: E402
-from dlviz.cluster.errors import DeadlockError, RankError, RunError, RunTimeout  # noqa: E402
+from dlviz.cluster.errors import (  # noqa: E402
+    DeadlockError,
+    RankError,
+    RunError,
+    RunInterrupted,
+    RunTimeout,
+)
 from dlviz.cluster.launch import Run, launch  # noqa: E402
 from dlviz.cluster.link import LinkCost, measure_link  # noqa: E402
 from dlviz.cluster.waits import Wait  # noqa: E402
 
 __all__ = [
-    "Comm", "DeadlockError", "LinkCost", "RankError", "Run", "RunError", "RunTimeout", "Wait",
-    "launch", "measure_link",
+    "Comm", "DeadlockError", "LinkCost", "RankError", "Run", "RunError", "RunInterrupted",
+    "RunTimeout", "Wait", "launch", "measure_link",
 ]  # fmt: skip

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+from dataclasses import dataclass
 from typing import Any
 
-from dlviz.cluster.waits import TAGS
+from dlviz.cluster.waits import TAGS, Wait
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -19,6 +21,37 @@ _MESSAGE = (
 )  # fmt: skip
 NAMES = {"send": "to rank {}", "recv": "from rank {}", "wait": "for rank {}"}
 NAN = float("nan")
+LONGEST = 300  # characters of the sentence on a failure
+
+
+@dataclass(frozen=True)
+class Failed:
+    """How a run ended: what happened, who was waiting for whom, and the ranks that waited for each
+    other in a cycle."""
+
+    what: str
+    waits: list[Wait]
+    cycle: list[int]
+
+    def plain(self, epoch: int) -> dict[str, Any]:
+        """As the Trace's meta says it: one sentence, and the waits since when (s from the start of
+        the run; a paced run's device time is that too, or it is late)."""
+        first, *more = self.what.strip().splitlines() or ["the run failed"]
+        shown = textwrap.shorten(f"{first} …" if more else first, LONGEST, placeholder=" …")
+        return {
+            "message": shown[0].upper() + shown[1:] + ("" if shown[-1] in ".!?…" else "."),
+            "cycle": self.cycle,
+            "waits": [
+                {
+                    "rank": wait.rank,
+                    "lane": wait.lane,
+                    "op": wait.op,
+                    "peer": wait.peer,
+                    "since": round((wait.since - epoch) * 1e-9, 9),
+                }
+                for wait in self.waits
+            ],
+        }
 
 
 def clock_of(machine: Machine | None) -> dict[str, Any]:
@@ -33,15 +66,25 @@ def clock_of(machine: Machine | None) -> dict[str, Any]:
     }
 
 
-def build(reports: list[dict[str, Any]], ranks: int, epoch: int, meta: dict[str, Any]) -> Trace:
+def build(
+    reports: list[dict[str, Any]],
+    ranks: int,
+    epoch: int,
+    meta: dict[str, Any],
+    failed: Failed | None = None,
+) -> Trace:
     """A Trace of what `reports` (one per rank that still could tell, see `Process.rows`) say.
-    `epoch` is perf_counter_ns at time 0."""
+    `epoch` is perf_counter_ns at time 0. Of a run that failed, spans that were still open end
+    together, when the last rank was asked."""
     messages, rows_of = _messages(reports, epoch)
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for report in reports:
         for lane, rows in report["lanes"]:
             for row in rows:
                 _add_span(columns, report["rank"], lane, row, rows_of, epoch)
+    if failed is not None:
+        meta = {**meta, "failure": failed.plain(epoch)}
+        _end_together(columns)
     memory = [
         {"rank": report["rank"], "time": _time(device, wall, epoch), "what": what, "nbytes": nbytes}
         for report in reports
@@ -116,6 +159,16 @@ def _add_span(
     )  # fmt: skip
     for key, value in zip(_COLUMNS, values, strict=True):
         columns[key].append(value)
+
+
+def _end_together(columns: dict[str, list[Any]]) -> None:
+    fields = columns["fields"]
+    rows = [row for row, more in enumerate(fields) if more and more.get("unfinished")]
+    for end in ("end", "wall_end"):
+        known = [row for row in rows if columns[end][row] == columns[end][row]]
+        last = max((columns[end][row] for row in known), default=NAN)
+        for row in known:
+            columns[end][row] = last
 
 
 def _time(device: float | None, wall: int, epoch: int) -> float:

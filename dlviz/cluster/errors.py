@@ -50,3 +50,15 @@ class DeadlockError(RunError):
 
 class RunTimeout(RunError):
     """The run took longer than its `timeout`."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A run that was interrupted: `output` is what each rank had printed, `trace` the Trace up to
+    then."""
+
+    def __init__(self, output: list[str], trace: Any):
+        super().__init__("the run was interrupted")
+        self.output = output
+        self.trace = trace
+
+    _render_traceback_ = RunError._render_traceback_

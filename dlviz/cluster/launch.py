@@ -50,7 +50,8 @@ def launch(
     the messages are real, each operation takes what the machine says. `device` is "auto", "cpu" or
     "cuda"; `timeout` in seconds covers the whole run. Raises ValueError or TypeError for an
     argument that cannot be used, RankError if a rank raises or dies, DeadlockError if ranks wait
-    for each other for ever, RunTimeout when the time is up.
+    for each other for ever, RunTimeout when the time is up, RunInterrupted (a KeyboardInterrupt)
+    when it is interrupted; each bears the Trace up to then.
 
     Under torchrun the ranks are there already: `ranks` must be their number, each process is one of
     them, and rank 0's Run holds all results and the Trace, any other's its own result alone.

@@ -19,11 +19,11 @@ from typing import Any
 
 from dlviz.cluster import collect, start, verdict
 from dlviz.cluster.board import EPOCH, Board
-from dlviz.cluster.errors import DeadlockError, RankError, RunTimeout
+from dlviz.cluster.errors import DeadlockError, RankError, RunInterrupted, RunTimeout
 from dlviz.cluster.output import Output, Progress
 from dlviz.cluster.rank import Failure, Place, main
 from dlviz.cluster.remote import Remote, write_stacks
-from dlviz.cluster.waits import RankState
+from dlviz.cluster.waits import RankState, Wait
 from dlviz.cluster.watch import TICK, Watch
 from dlviz.machine import Machine
 from dlviz.trace import Trace
@@ -91,7 +91,7 @@ class Supervisor:
         its_output.close()
 
     def __exit__(self, *error: object) -> None:
-        with _uninterrupted():
+        with _uninterrupted(ending=bool(error) and error[0] is RunInterrupted):
             for rank in self.ranks:
                 rank.kill()
             for rank in self.ranks:
@@ -101,15 +101,19 @@ class Supervisor:
 
     # -- the loop ------------------------------------------------------------------------------
     def run(self, job: bytes) -> tuple[list[Any], list[str], Trace]:
-        """Have every rank do the job; returns results, outputs and Trace, or raises RunError."""
-        for rank in self.ranks:
-            rank.send(job)
-        while not all(rank.result is not None for rank in self.ranks):
-            self._turn(TICK)
-            self._judge()
-        self._drain()
-        results = [self._unpack(rank) for rank in self.ranks]
-        return results, self.output.texts(), self._trace("completed")
+        """Have every rank do the job; returns results, outputs and Trace, or raises RunError, or
+        RunInterrupted."""
+        try:
+            for rank in self.ranks:
+                rank.send(job)
+            while not all(rank.result is not None for rank in self.ranks):
+                self._turn(TICK)
+                self._judge()
+            self._drain()
+            results = [self._unpack(rank) for rank in self.ranks]
+            return results, self.output.texts(), self._trace("completed")
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
 
     def _turn(self, timeout: float) -> None:
         """Take in what the ranks say and print, waiting for up to `timeout` seconds."""
@@ -121,8 +125,10 @@ class Supervisor:
                 sources[rank.control] = rank.hear
             if not rank.ended:
                 sources[rank.process.sentinel] = lambda rank=rank: setattr(rank, "ended", True)
-        for ready in wait_for(list(sources), timeout):
-            sources[ready]()
+        ready = wait_for(list(sources), timeout)
+        with _uninterrupted():  # half a message taken in would garble the rest
+            for source in ready:
+                sources[source]()
         self.progress.show(self.board, self.ranks)
 
     def _judge(self) -> None:
@@ -144,37 +150,49 @@ class Supervisor:
 
     # -- failures ------------------------------------------------------------------------------
     def _failure(self, rank: int, failure: Failure) -> RankError:
+        raised = verdict.failure(rank, failure)
         return RankError(
-            verdict.failure(rank, failure),
+            f"{raised}\n\n{failure.traceback}",
             rank=rank,
             traceback=failure.traceback,
             exitcode=failure.exitcode,
-            **self._gather(),
+            **self._gather(raised),
         )
 
     def _death(self, rank: Remote) -> RankError:
         rank.process.join(GRACE)
-        details = self._gather()
+        death = verdict.death(rank)
+        details = self._gather(death)
+        stack = verdict.crash(rank)
         return RankError(
-            verdict.death(rank),
+            f"{death}\n\n{stack}" if stack else death,
             rank=rank.number,
             exitcode=rank.exitcode,
-            traceback=verdict.crash(rank) or None,
+            traceback=stack or None,
             **details,
         )
 
     def _deadlock(self, states: dict[int, RankState]) -> DeadlockError:
-        message, waits, cycle = verdict.deadlock(states, self._size)
-        return DeadlockError(message, cycle=cycle, **{**self._gather(), "waits": waits})
+        found = verdict.deadlock(states, self._size)
+        details = self._gather(found.sentence, found.waits, found.cycle)
+        return DeadlockError(found.message, cycle=found.cycle, **details)
 
     def _timeout(self) -> RunTimeout:
-        details = self._gather()
+        details = self._gather(verdict.out_of_time(self.timeout))
         write_stacks([rank for rank in self.ranks if not rank.finished and not rank.gone])
         message, stacks = verdict.timeout(self.timeout, self.ranks)
         return RunTimeout(message, traceback=stacks, **details)
 
-    def _gather(self) -> dict[str, Any]:
-        """What every error carries: the waits, the output and the Trace up to the failure."""
+    def _interrupted(self) -> RunInterrupted:
+        with _uninterrupted(ending=True):
+            left = self._gather("the run was interrupted")
+            return RunInterrupted(left["output"], left["trace"])
+
+    def _gather(
+        self, what: str, waits: list[Wait] | None = None, cycle: list[int] | None = None
+    ) -> dict[str, Any]:
+        """What every error carries: the waits (those given, or all), the output and the Trace up to
+        the failure, which says `what` it was and who waited for whom."""
         for rank in self.ranks:
             rank.ask("state")
             rank.ask("rows")
@@ -182,11 +200,12 @@ class Supervisor:
         while perf_counter() < until and any(rank.owes_answer() for rank in self.ranks):
             self._turn(TICK)
         self._drain()
-        waits = [wait for rank in self.ranks if rank.state for wait in rank.state.waits]
+        if waits is None:
+            waits = [wait for rank in self.ranks if rank.state for wait in rank.state.waits]
         return {
             "waits": waits or None,
             "output": self.output.texts(),
-            "trace": self._trace("failed"),
+            "trace": self._trace("failed", collect.Failed(what, waits, cycle or [])),
         }
 
     # -- what a run leaves ---------------------------------------------------------------------
@@ -200,22 +219,26 @@ class Supervisor:
         try:
             return pickle.loads(rank.result or b"")
         except Exception as error:
-            raise RankError(
+            told = (
                 f"rank {rank.number} returned something that cannot be read back here "
-                f"({type(error).__name__}: {error}): return tensors, numbers, lists or dicts.",
+                f"({type(error).__name__}: {error})"
+            )
+            raise RankError(
+                f"{told}: return tensors, numbers, lists or dicts.",
                 rank=rank.number,
-                **self._gather(),
+                **self._gather(told),
             ) from None
 
-    def _trace(self, outcome: str) -> Trace:
+    def _trace(self, outcome: str, failed: collect.Failed | None = None) -> Trace:
         reports = [rank.rows for rank in self.ranks if rank.rows is not None]
         meta = {**collect.clock_of(self.machine), "outcome": outcome, "device": self.device}
-        return collect.build(reports, self._size, self.board.get(0, EPOCH), meta)
+        return collect.build(reports, self._size, self.board.get(0, EPOCH), meta, failed)
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Put off an interrupt (a second one, as a rule) until the run has been cleared away."""
+def _uninterrupted(ending: bool = False) -> Iterator[None]:
+    """Put off an interrupt until what is under way has been done. `ending`: the run is being
+    interrupted already, so that one more changes nothing."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or handler is None:
         yield
@@ -226,5 +249,5 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if came:
+        if came and not ending:
             signal.raise_signal(signal.SIGINT)

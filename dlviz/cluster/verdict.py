@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sysconfig
+from dataclasses import dataclass
 from time import perf_counter_ns
 
 from dlviz.cluster.rank import Failure
@@ -34,10 +35,11 @@ def origin(failures: dict[int, Failure]) -> tuple[int, Failure]:
 
 
 def failure(rank: int, failure: Failure) -> str:
-    return f"rank {rank} raised {failure.summary}\n\n{failure.traceback}"
+    return f"rank {rank} raised {failure.summary}"
 
 
 def death(rank: Remote) -> str:
+    """How a rank died, in a sentence."""
     code = rank.exitcode
     when = "before its worker returned"
     if rank.finished:
@@ -54,14 +56,21 @@ def death(rank: Remote) -> str:
         "SIGKILL": "; the system kills a process so when memory runs out",
         "SIGBUS": "; a process ends so when shared memory (/dev/shm) is full",
     }.get(name, "")
-    stack = crash(rank)
-    return f"rank {rank.number} was killed by {name} {when}{hint}" + (
-        f"\n\n{stack}" if stack else ""
-    )
+    return f"rank {rank.number} was killed by {name} {when}{hint}"
 
 
-def deadlock(states: dict[int, RankState], ranks: int) -> tuple[str, list[Wait], list[int] | None]:
-    """The message, the waits of the ranks that are stuck, and the cycle."""
+@dataclass(frozen=True)
+class Deadlock:
+    """What is said of a deadlock: the error's message, the same in one sentence, the waits of the
+    ranks that are stuck, and the ranks that wait for each other in a cycle, if any do."""
+
+    message: str
+    sentence: str
+    waits: list[Wait]
+    cycle: list[int] | None
+
+
+def deadlock(states: dict[int, RankState], ranks: int) -> Deadlock:
     stuck = deadlocked(states)
     cycle = find_cycle(stuck, states)
     done = [number for number, state in states.items() if state.finished]
@@ -73,7 +82,23 @@ def deadlock(states: dict[int, RankState], ranks: int) -> tuple[str, list[Wait],
         ring = [*cycle, cycle[0]]
         lines.append("cycle: " + " waits for ".join(f"rank {number}" for number in ring))
     who = "no rank" if len(stuck) + len(done) == ranks else f"none of {_ranks(stuck)}"
-    return f"deadlock: {who} can go on\n  " + "\n  ".join(lines), waits, cycle
+    message = f"deadlock: {who} can go on\n  " + "\n  ".join(lines)
+    return Deadlock(message, _deadlock_sentence(stuck, done, cycle), waits, cycle)
+
+
+def _deadlock_sentence(stuck: list[int], done: list[int], cycle: list[int] | None) -> str:
+    if cycle:
+        onward = ", which waits for ".join(f"rank {rank}" for rank in [*cycle[1:], cycle[0]])
+        return f"deadlock: rank {cycle[0]} waits for {onward}"
+    alone = len(stuck) == 1
+    wait = f"deadlock: {_ranks(stuck)} {'waits' if alone else 'wait'} for"
+    if done:
+        return f"{wait} ever, because {_ranks(done)} {'has' if len(done) == 1 else 'have'} finished"
+    return f"{wait} {'what nobody can send' if alone else 'each other'}"
+
+
+def out_of_time(seconds: float) -> str:
+    return f"the run took longer than timeout={seconds:g} s"
 
 
 def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
@@ -90,8 +115,7 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
         ]
         stacks.append(f"rank {rank.number}\n{text}")
     told = "\n\n".join(stacks)
-    summary = f"the run took longer than timeout={seconds:g} s"
-    return f"{summary}\n  " + "\n  ".join(lines) + f"\n\n{told}", told
+    return f"{out_of_time(seconds)}\n  " + "\n  ".join(lines) + f"\n\n{told}", told
 
 
 def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
@@ -147,4 +171,5 @@ def _where(line: str) -> str:
 
 
 def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}"
+    *others, last = map(str, sorted(numbers))
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"

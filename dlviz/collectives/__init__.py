@@ -28,7 +28,7 @@ ALGORITHMS = {
 
 __all__ = [
     "ALGORITHMS", "all_reduce", "auto", "butterfly", "direct", "halving_doubling", "hierarchical",
-    "parameter_server", "ring", "tree",
+    "parameter_server", "ring", "tree", "trials",
 ]  # fmt: skip
 
 
@@ -48,3 +48,14 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: st
     if algorithm == "auto":
         algorithm = auto.choose(comm, tensor.nbytes)
     ALGORITHMS[algorithm](comm, tensor, op)
+
+
+def trials(comm: Comm, algorithm: str, nbytes: int, repeats: int = 1) -> None:
+    """All-reduce a tensor of `nbytes` bytes, float32, `repeats` times; each time is a step, which
+    all ranks begin together. A worker for `launch`: `metrics.step_seconds` tells how long it took.
+    """
+    tensor = torch.ones(nbytes // 4)
+    for step in range(repeats):
+        comm.barrier()
+        with comm.span("step", step=step):
+            all_reduce(comm, tensor, algorithm, "average")  # of ones: they stay

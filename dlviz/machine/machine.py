@@ -18,6 +18,7 @@ FORWARDS = {
     "backward_weight": 1.0,
     "update": 1.0,
 }
+CLASSROOM = Link(latency=0.5e-3, bandwidth=1e9)
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,11 @@ class Machine:
         return FORWARDS[kind] * self.step
 
 
-def classroom(ranks: int) -> Machine:
+def classroom(ranks: int, *, step: float = 0.005, link: Link = CLASSROOM) -> Machine:
     """`ranks` slow devices on a switch: a forward takes 5 ms, a message 0.5 ms + 1 us per KB.
 
-    The device's figures stand for no real device; 1 KB is 1000 bytes.
+    `step` is another time for a forward (s), `link` another price of a message. The device's
+    figures stand for no real device; 1 KB is 1000 bytes.
     """
     device = Device("classroom", flops=1e9, memory=1e9, memory_bandwidth=1e9)
-    link = Link(latency=0.5e-3, bandwidth=1e9)
-    return Machine(device, Topology.switch(count("classroom", "ranks", ranks), link), step=0.005)
+    return Machine(device, Topology.switch(count("classroom", "ranks", ranks), link), step)

@@ -28,7 +28,7 @@ from dlviz.schedules.rules import (
     is_overlap,
     needs,
 )
-from dlviz.schedules.schedule import Schedule
+from dlviz.schedules.schedule import Schedule, rows_of
 
 BACKWARDS = {"whole": "FB", "split": "FIW", "either": "FBIW", "none": "F"}
 LONGEST = 60  # slots of an action
@@ -69,7 +69,7 @@ class Pipeline:
                 raise ValueError(f"{name}={value!r} has to be a whole number, 1 or more.")
         if self.backward not in BACKWARDS:
             raise ValueError(
-                f"backward={self.backward!r} is none: use one of {', '.join(BACKWARDS)}."
+                f"backward={self.backward!r} is unknown: use one of {', '.join(BACKWARDS)}."
             )
         if not self.stage_rank or {*self.stage_rank} != {*range(self.ranks)}:
             raise ValueError(
@@ -96,6 +96,16 @@ class Pipeline:
         return len(self.stage_rank)
 
     @property
+    def chunks(self) -> int:
+        """The most stages that a rank holds."""
+        return max(map(self.stage_rank.count, range(self.ranks)))
+
+    @property
+    def held(self) -> str:
+        """What a rank holds, in words: a chunk counts by itself."""
+        return "microbatches" if self.stages == self.ranks else "chunks"
+
+    @property
     def kinds(self) -> str:
         """The kinds of action that are offered."""
         return BACKWARDS[self.backward]
@@ -109,7 +119,9 @@ class Pipeline:
         times = {action: _fraction(self.costs.seconds(action)) for action in each}
         for action, seconds in times.items():
             if not seconds:
-                raise ValueError(f"{action} takes no time and cannot be drawn: let it take some.")
+                raise ValueError(
+                    f"{action} takes no time and cannot be drawn: give it a cost above 0."
+                )
         latency = _fraction(self.costs.latency)
         parts = math.lcm(*(time.denominator for time in (latency, *times.values())))
         slot = Fraction(
@@ -118,8 +130,8 @@ class Pipeline:
         longest = int(max(latency, *times.values()) / slot)
         if longest > LONGEST:
             raise ValueError(
-                f"these costs are whole only in slots of {float(slot):g} s, {longest} of them at "
-                f"once, and {LONGEST} can be drawn: use rounder costs."
+                f"these costs are multiples of {float(slot):g} s only, so one action would take "
+                f"{longest} slots; at most {LONGEST} can be drawn: use rounder costs."
             )
         return slot
 
@@ -213,12 +225,14 @@ class Idle(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What a drawing comes to: slots from the first start to the last end, idle / work of it, and
-    the microbatches (of a stage) that each rank holds at most."""
+    """What a drawing comes to: slots from the first start to the last end, their bubble ratio (idle
+    / busy), the microbatches (of a stage) that each rank holds at most, and the idle slots that the
+    rank with most of them has between its first action and its last."""
 
     slots: int
     ratio: float
     peak: tuple[int, ...]
+    inside: int
 
 
 @dataclass(frozen=True)
@@ -234,14 +248,18 @@ class Drawing:
         new = Placed(action, rank, slot)
         self._check_inside(new)
         if new in self.placed:
-            raise ValueError(f"{action} is at slot {slot} of rank {rank} already: choose another.")
+            raise ValueError(
+                f"{action} is already at slot {slot} of rank {rank}: choose another slot."
+            )
         return replace(self, placed=(*self.placed, new))
 
     def remove(self, placed: Placed) -> Drawing:
         """Without what was `placed`. Raises ValueError where it is not there."""
         if placed not in self.placed:
             action, rank, slot = placed
-            raise ValueError(f"{action} is not at slot {slot} of rank {rank}: nothing to remove.")
+            raise ValueError(
+                f"{action} is not at slot {slot} of rank {rank}, so it cannot be removed."
+            )
         return replace(self, placed=tuple(one for one in self.placed if one != placed))
 
     def move(self, placed: Placed, rank: int, slot: int) -> Drawing:
@@ -257,7 +275,9 @@ class Drawing:
         for name in ("stage_rank", "microbatches"):
             ours, theirs = getattr(self.pipeline, name), getattr(pipeline, name)
             if ours != theirs:
-                raise ValueError(f"{name}={theirs} and the drawing has {ours}: draw it anew.")
+                raise ValueError(
+                    f"{name}={theirs}, but the drawing has {ours}: start a new drawing."
+                )
         if self.faults:
             return replace(self, pipeline=pipeline)
         return laid_out(self.schedule(), pipeline)
@@ -329,7 +349,9 @@ class Drawing:
         schedule = self.schedule()
         for action in self.left():
             rank = self.pipeline.rank_of(action)
-            raise ScheduleError(f"{action} of rank {rank} is not drawn yet: draw it too.", rank)
+            raise ScheduleError(
+                f"{action} of rank {rank} is not drawn yet: draw this action too.", rank
+            )
         schedule.check()
         return schedule
 
@@ -377,7 +399,7 @@ class Drawing:
 
     @cached_property
     def score(self) -> Score:
-        """What the drawing, as far as it goes, comes to."""
+        """What the drawing, as far as it goes, comes to; only a legal one comes to anything."""
         first = min((placed.slot for placed in self.placed), default=0)
         work = sum(self.pipeline.slots(placed.action) for placed in self.placed)
         ratio = (self.end - first) * self.pipeline.ranks / work - 1 if work else 0.0
@@ -385,27 +407,34 @@ class Drawing:
             max((held for _, held in self._holding(rank)), default=0)
             for rank in range(self.pipeline.ranks)
         )
-        return Score(self.end - first, ratio, peak)
+        rows = [row for row in self.grid.busy if row]
+        inside = max(
+            (row[-1][1] - row[0][0] - sum(end - start for start, end in row) for row in rows),
+            default=0,
+        )
+        return Score(self.end - first, ratio, peak, inside)
 
     def _check_inside(self, placed: Placed) -> None:
         pipeline, (action, rank, slot) = self.pipeline, placed
         if action.parts and not is_overlap(action):
-            raise ValueError(f"{action} is no overlap: it has to be one forward and one backward.")
+            raise ValueError(f"{action} is no overlap: an overlap is one forward and one backward.")
         for half in action.halves:
             if half.stage not in range(pipeline.stages):
                 law = f"the stages are 0 to {pipeline.stages - 1}"
             elif half.microbatch not in range(pipeline.microbatches):
                 law = f"the microbatches are 0 to {pipeline.microbatches - 1}"
             elif half.kind not in KINDS or (pipeline.backward == "none" and half.kind != "F"):
-                law = "this pipeline runs forwards alone" if half.kind in KINDS else "no such kind"
+                law = "this pipeline runs forwards only" if half.kind in KINDS else "no such kind"
             else:
                 continue
             raise ValueError(f"{half} cannot be drawn: {law}.")
         if rank not in range(pipeline.ranks):
-            raise ValueError(f"rank {rank} is none: the ranks are 0 to {pipeline.ranks - 1}.")
+            raise ValueError(
+                f"rank {rank} does not exist: the ranks are 0 to {pipeline.ranks - 1}."
+            )
         if slot not in range(pipeline.horizon):
             raise ValueError(
-                f"slot {slot} is off the grid: its slots are 0 to {pipeline.horizon - 1}."
+                f"slot {slot} is off the grid: the slots are 0 to {pipeline.horizon - 1}."
             )
 
     def _misplaced(self) -> Iterator[Fault]:
@@ -413,8 +442,11 @@ class Drawing:
             for half in placed.action.halves:
                 home = self.pipeline.stage_rank[half.stage]
                 if home != placed.rank:
-                    words = f"{_at(placed)} cannot run there: stage {half.stage} is on rank {home}."
-                    yield Fault(placed, "rank", words, f"Move it to the row of rank {home}.")
+                    words = (
+                        f"{_at(placed)} is on the wrong rank: stage {half.stage} is on rank {home}."
+                    )
+                    mend = f"Move {placed.action} to the row of rank {home}."
+                    yield Fault(placed, "rank", words, mend)
                     break
 
     def _twice(self) -> Iterator[Fault]:
@@ -426,10 +458,10 @@ class Drawing:
                 if other is not None:
                     _, rank, slot = seen[other]
                     words = (
-                        f"{_at(placed)} is there twice: it is at slot {slot} of rank {rank} too."
+                        f"{_at(placed)} is drawn twice: the other is at slot {slot} of rank {rank}."
                     )
                     if other != half:
-                        words = f"{_at(placed)} repeats {other}: a B is its I and its W."
+                        words = f"{_at(placed)} repeats work of {other}: a B consists of I and W."
                     yield Fault(placed, "twice", words, "Remove one of the two.")
                 seen.setdefault(half, placed)
 
@@ -466,7 +498,7 @@ class Drawing:
                 if arrival == NEVER:
                     yield Fault(placed, "needs", f"{words}not drawn.", self._draw(need, placed))
                 else:
-                    words += f"there from slot {arrival} on."
+                    words += f"there only from slot {arrival} on."
                     yield Fault(placed, "needs", words, self._move_there(placed, need))
 
     def _overfull(self) -> Iterator[Fault]:
@@ -479,10 +511,10 @@ class Drawing:
                     yield Fault(
                         placed,
                         "memory",
-                        f"{_at(placed)} makes rank {rank} hold {held} microbatches; it may hold "
-                        f"{limit}.",
-                        f"Draw a {'B' if 'B' in self.pipeline.kinds else 'W'} of rank {rank} "
-                        "before it, or move it behind one.",
+                        f"{_at(placed)} makes rank {rank} hold {held} {self.pipeline.held}; the "
+                        f"limit is {limit}.",
+                        f"Run a {'B' if 'B' in self.pipeline.kinds else 'W'} of rank {rank} before "
+                        f"{placed.action}.",
                     )
 
     def _holding(self, rank: int) -> list[tuple[Placed, int]]:
@@ -514,14 +546,15 @@ class Drawing:
         rank = self.pipeline.rank_of(need)
         by = placed.slot - (self.pipeline.latency if rank != placed.rank else 0)
         if by < self.pipeline.slots(need):
-            return f"Draw {need} on rank {rank}, and move this one behind it."
-        return f"Draw {need} on rank {rank}, to end by slot {by}."
+            return f"Draw {need} on rank {rank}, and move {placed.action} behind {need}."
+        return f"Draw {need} on rank {rank} so that {need} ends by slot {by}."
 
     def _move_there(self, placed: Placed, need: Action | None = None) -> str:
         slot = Grid(self.pipeline, self.remove(placed).placed).earliest(placed.action)
         if slot is None:
-            return "Draw what it needs, and move it behind that."
-        return f"Move it to slot {slot}{f', or {need} to an earlier one' if need else ''}."
+            return f"Draw what {placed.action} needs, and move {placed.action} behind that."
+        earlier = f", or move {need} to an earlier slot" if need else ""
+        return f"Move {placed.action} to slot {slot}{earlier}."
 
     def _overlaps(self, leads: list[Placed]) -> Iterator[Ghost]:
         forwards = [placed for placed in leads if placed.action.kind == "F"]
@@ -557,7 +590,7 @@ class Drawing:
         for start, stop in zip(cuts, cuts[1:], strict=False):
             able = tuple(one for one in free if ready[one] <= start)
             if not ahead:
-                yield Idle(rank, start, stop, "done", (), "nothing is left for it to run")
+                yield Idle(rank, start, stop, "done", (), "this rank has nothing left to run")
             elif able:
                 words = f"your choice: {_list(able)} could have run here"
                 yield Idle(rank, start, stop, "choice", able, words)
@@ -577,7 +610,7 @@ class Drawing:
             if rank_of(need) != rank:
                 break
         if need is None or (limit is not None and rank_of(need) == rank):
-            return (), f"waiting for room: it holds {limit} microbatches, as many as it may"
+            return (), f"waiting for memory: the rank holds {limit} {self.pipeline.held}, its limit"
         when = "which is not drawn" if slot == NEVER else f"which is there from slot {slot} on"
         return (need,), f"waiting for {need} of rank {rank_of(need)}, {when}"
 
@@ -727,10 +760,10 @@ def from_csv(text: str, pipeline: Pipeline) -> Drawing:
     Rows of actions that `pipeline` has, some of them empty perhaps, are drawn on it; other rows on
     a pipeline of their own. Raises ScheduleError for what is no schedule or cannot go on.
     """
-    lines = text.strip("\n").split("\n")
-    lines += [""] * (pipeline.ranks - len(lines))
+    given = rows_of(text)
+    given += [[]] * (pipeline.ranks - len(given))
     try:
-        rows = [[parse(cell) for cell in line.split(",") if cell.strip()] for line in lines]
+        rows = [[parse(cell) for cell in cells] for cells in given]
         fits = len(rows) == pipeline.ranks
         blank = Drawing(pipeline)
         for rank, row in enumerate(rows if fits else []):

@@ -37,8 +37,8 @@ class Known(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A next action, and the slot at which all may have ended after it, by which way of going on;
-    None where none came to an end."""
+    """A next action, and the slot at which all may have ended after it, None where no way of going
+    on came to an end; `way` is the schedule of the zoo, or the greedy order, that ends so."""
 
     placed: Placed
     end: int | None
@@ -109,7 +109,7 @@ def moves(drawing: Drawing) -> list[Move]:
 def _judged(drawing: Drawing, placed: Placed) -> Move:
     after = drawing.place(*placed)
     ends = [(_greedy(after, order), way) for way, order in ORDERS.items()]
-    ends += [(_as_known(after, one.schedule.actions), f"as {one.name}") for one in _going_on(after)]
+    ends += [(_as_known(after, one.schedule.actions), one.name) for one in _going_on(after)]
     end, way = min(ends, key=lambda one: one[0])
     return Move(placed, None if end == NEVER else int(end), way)
 

@@ -59,15 +59,16 @@ class Schedule:
     @classmethod
     def from_csv(cls, text: str, name: str = "") -> Schedule:
         """The schedule of a compute-only CSV, ours or torch's; empty cells (idle) are left out.
+        Rows may also stand on one line, "0F0 0B0 / 1F0 1B0".
 
         A stage lives on the rank that runs it. Raises ScheduleError for a cell that is no action, a
         row that is missing, an action that is there twice and a stage on two ranks; whether the
         order is a legal one says `check`.
         """
         actions = []
-        for rank, line in enumerate(text.rstrip().splitlines()):
+        for rank, cells in enumerate(rows_of(text)):
             try:
-                actions.append([parse(cell) for cell in line.split(",") if cell.strip()])
+                actions.append([parse(cell) for cell in cells])
             except ValueError as error:
                 raise rules.ScheduleError(f"row {rank + 1} (rank {rank}): {error}", rank) from None
         schedule = cls(actions, _placement(actions), name)
@@ -83,6 +84,13 @@ class Schedule:
         return "\n".join(
             f"rank {rank}: {' '.join(map(str, row))}" for rank, row in enumerate(self.actions)
         )
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of each row of a CSV, or of its rows on one line with "/" between them."""
+    text = text.removeprefix("\ufeff").rstrip()  # Excel's "CSV UTF-8" begins with a mark
+    lines = text.split("/") if "/" in text else text.splitlines()
+    return [line.replace(",", " ").split() for line in lines]
 
 
 def _placement(actions: list[list[Action]]) -> tuple[int, ...]:

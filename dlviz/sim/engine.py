@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dlviz.machine import Machine
 from dlviz.schedules import RECEIVES_FROM, Action, Schedule
 from dlviz.schedules.rules import check_actions, check_progress, is_overlap
 from dlviz.trace import Trace
@@ -53,6 +54,14 @@ class Costs:
     backward_weight: Seconds = 1.0
     latency: float = 0.0
     overlapped: Seconds | None = None
+
+    @classmethod
+    def of(cls, machine: Machine) -> Costs:
+        """What each action takes on a rank of `machine`, and the latency of its messages from one
+        rank to the next, the largest of them."""
+        path, last = machine.topology.path, machine.ranks - 1
+        latency = max((path(rank, rank + 1).latency for rank in range(last)), default=0.0)
+        return cls(**{kind: machine.seconds(kind) for kind in KINDS.values()}, latency=latency)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

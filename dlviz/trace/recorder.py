@@ -81,12 +81,13 @@ class Lane:
 
     def rows(self) -> list[tuple]:
         """The spans as plain data: kind, name, wall start and end (ns), device start and end
-        (seconds, None on the wall clock), depth, fields, file, line. Open ones end now: their run
-        failed."""
+        (seconds, None on the wall clock), depth, fields, file, line. Open ones end now, unfinished:
+        their run failed."""
         now = perf_counter_ns()
         ended = [span.row(span.times(), span.depth) for span in self.spans]
         return ended + [
-            span.row(span.times_until(now), depth) for depth, span in enumerate(list(self.open))
+            span.row(span.times_until(now), depth, unfinished=True)
+            for depth, span in enumerate(list(self.open))
         ]
 
 
@@ -132,9 +133,10 @@ class Span:
         """Its times if it ended now."""
         return self.start, now, None, None
 
-    def row(self, times: tuple, depth: int) -> tuple:
+    def row(self, times: tuple, depth: int, **more: Any) -> tuple:
         kind, name, file, line, _ = self.what
-        return (kind, name, *times, depth, self.fields, file, line)
+        fields = {**self.fields, **more} if more else self.fields
+        return (kind, name, *times, depth, fields, file, line)
 
 
 class PacedSpan(Span):

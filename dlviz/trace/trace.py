@@ -36,7 +36,10 @@ class Trace:
     left out are filled with missing values. `buffers` are dicts with the keys rank, name, time,
     wall, index, where, step and array (the watched tensor's contents, made flat). `meta` states
     clock ("wall", "paced" or "simulated"), ranks, outcome ("completed", "failed" or "unreceived"),
-    machine, warning, and whatever else the maker knows; what it leaves out is filled in.
+    machine, warning, and whatever else the maker knows; what it leaves out is filled in. Of a run
+    that failed, `failure` states a message (one sentence), the cycle (ranks that wait for each
+    other, or none) and the waits (rank, lane, op, peer, since: seconds); the spans that never ended
+    have unfinished=True among their fields, and end when the run was ended.
     Raises TraceError (a ValueError) for an unknown column or a value of another type.
     """
 
@@ -78,7 +81,8 @@ class Trace:
 
         A message stays where its sender or its receiver is among the ranks and a span of the steps
         carries it (its own `step` counts the rounds of a collective). Ranks keep their numbers, and
-        `flow` stays the row of its message.
+        `flow` stays the row of its message. Of a run that failed those waits stay that lie in a
+        span that does, and the cycle where all its ranks do.
         """
         ranks, kinds, lanes, steps = _chosen(rank), _chosen(kind), _chosen(lane), _chosen(step)
         spans, messages, memory = self.spans, self.messages, self.memory
@@ -93,6 +97,10 @@ class Trace:
             rows = np.arange(len(messages))
             carried &= np.isin(rows, spans.flow[_among(spans.step, steps)])
 
+        more: dict[str, Any] = {} if ranks is None else {"only": sorted(ranks & {*self.ranks})}
+        if "failure" in self.meta:
+            more["failure"] = _still_failing(self.meta["failure"], spans[kept])
+
         spans, row = spans[kept], np.append(np.where(carried, np.cumsum(carried) - 1, -1), -1)
         spans.flow[:] = row[spans.flow]  # -1, no message, is the last entry and stays -1
         return Trace(
@@ -105,7 +113,7 @@ class Trace:
                 if (ranks is None or buffer["rank"] in ranks)
                 and (steps is None or buffer["step"] in steps)
             ],
-            {**self.meta, **({} if ranks is None else {"only": sorted(ranks & {*self.ranks})})},
+            {**self.meta, **more},
         )
 
     def validate(self) -> None:
@@ -203,6 +211,21 @@ def _among(column: np.ndarray, values: set[Any] | None) -> np.ndarray:
     return np.fromiter((value in values for value in column.tolist()), bool, len(column))
 
 
+def _still_failing(failure: dict[str, Any], spans: Table) -> dict[str, Any]:
+    """What a run's failure comes to where only `spans` are left of it."""
+    unfinished = {
+        (rank, lane)
+        for rank, lane, fields in zip(
+            spans.rank.tolist(), spans.lane.tolist(), spans.fields.tolist(), strict=True
+        )
+        if fields and fields.get("unfinished")
+    }
+    waits = [wait for wait in failure["waits"] if (wait["rank"], wait["lane"]) in unfinished]
+    stuck = {wait["rank"] for wait in waits}
+    cycle = failure["cycle"] if stuck.issuperset(failure["cycle"]) else []
+    return {**failure, "cycle": cycle, "waits": waits}
+
+
 def _check_meta(meta: Mapping[str, Any]) -> None:
     for key, known in (("clock", CLOCKS), ("outcome", OUTCOMES)):
         if meta[key] not in known:
@@ -213,6 +236,38 @@ def _check_meta(meta: Mapping[str, Any]) -> None:
     chosen = meta.get("only", [])
     if not isinstance(chosen, list) or any(rank not in range(ranks) for rank in chosen):
         raise TraceError(f"meta['only'] is {chosen!r}: list ranks of the run, 0 to {ranks - 1}.")
+    if "failure" in meta:
+        _check_failure(meta["failure"], ranks)
+
+
+def _check_failure(failure: Any, ranks: int) -> None:
+    known = range(ranks)
+
+    def is_wait(wait: Any) -> bool:
+        return (
+            isinstance(wait, dict)
+            and wait.keys() >= {"rank", "lane", "op", "peer", "since"}
+            and wait["rank"] in known
+            and (wait["peer"] is None or wait["peer"] in known)
+            and isinstance(wait["lane"], str)
+            and isinstance(wait["op"], str)
+            and isinstance(wait["since"], int | float)
+        )
+
+    holds = (
+        isinstance(failure, dict)
+        and failure.keys() >= {"message", "cycle", "waits"}
+        and isinstance(failure["message"], str)
+        and isinstance(failure["cycle"], list)
+        and all(rank in known for rank in failure["cycle"])
+        and isinstance(failure["waits"], list)
+        and all(map(is_wait, failure["waits"]))
+    )
+    if not holds:
+        raise TraceError(
+            f"meta['failure'] is {str(failure)[:80]}: state its message, the ranks of its cycle, "
+            "and its waits, each with rank, lane, op, peer and since."
+        )
 
 
 def _check_range(what: str, column: str, values: np.ndarray, low: int, high: int, law: str) -> None:

@@ -84,4 +84,5 @@ def breakdown(
         xaxis={"title": f"{text.TIMES[clock]} ({unit})", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "ticks": "", "ticklabelstandoff": 6, "showgrid": False},
     )
+    text.inform(figure, text.details(trace, clock))
     return figure

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +36,7 @@ MARKS = {  # what a mark is -> plotly's symbol and matplotlib's, and whether it 
     "paced, device time": ("square-open", "s", False),
 }
 REACH = 2  # times the size of a lone point: how far its line goes
-FORMULA = "Lines: the closed form, of stages that cost the same and messages that take no time."
+FORMULA = "The closed form holds where all stages cost the same and messages take no time."
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def bubble(
     schedule without a closed form gets no line. Raises ValueError for a Trace in which no rank
     computes, and for another `against`, `measure`, clock or theme.
     """
-    groups, lines = grouped(traces, against, measure, clock)
+    groups, lines, details = grouped(traces, against, measure, clock)
     colors = palette.colors(theme)
     series: list[go.Scatter] = []
     for place, group in enumerate(groups):
@@ -147,6 +146,7 @@ def bubble(
         xaxis={"title": f"{against} ({SIZES[against]})", "tickformat": "d", **_whole(groups)},
         yaxis={"title": MEASURES[measure], "rangemode": "tozero"},
     )
+    text.inform(figure, details)
     return figure
 
 
@@ -187,8 +187,9 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace
 
 def grouped(
     traces: Any, against: str, measure: str, clock: str | None
-) -> tuple[list[Group], list[str]]:
-    """The Groups of a chart, in the order given, and the lines of its subtitle. ValueError."""
+) -> tuple[list[Group], list[str], list[str]]:
+    """The Groups of a chart, in the order given, the lines of its subtitle and the details behind
+    its (i). Raises ValueError."""
     for what, value, known in (("against", against, SIZES), ("measure", measure, MEASURES)):
         if value not in known:
             names = ", ".join(map(repr, known))
@@ -213,12 +214,16 @@ def grouped(
         exact = next((point for point in members if point.origin == "simulated"), members[0])
         line = np.array([exact.formula(**{against: size}) for size in x.tolist()])
         laid.append(Group(", ".join([key[0], *said]), members, x, line))
-    lines = [*_provenance([(trace, read) for _, trace, read in found])]
+    read = text.merged((trace, read) for _, trace, read in found)
+    lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
+    details = [line for trace, clock in read for line in text.details(trace, clock)]
     fixed = [_count(getattr(found[0][0], name), name) for i, name in enumerate(others, 1)
              if i not in vary]  # fmt: skip
+    if any(np.isfinite(group.ratio).any() for group in laid):
+        fixed.append("lines: the closed form")
+        details.append(FORMULA)
     lines += [", ".join(fixed)] * bool(fixed)
-    lines += [FORMULA] * any(np.isfinite(group.ratio).any() for group in laid)
-    return laid, lines
+    return laid, lines, details
 
 
 def in_measure(ratio: np.ndarray, measure: str) -> np.ndarray:
@@ -283,27 +288,3 @@ def _whole(groups: list[Group]) -> dict[str, Any]:
     """Marks of an axis at whole numbers alone."""
     high = max(int(group.x[-1]) for group in groups)
     return {"dtick": 1} if high <= 12 else {}
-
-
-def _provenance(read: list[tuple[Trace, str]]) -> Iterator[str]:
-    """Clock and machine of all that was read, each once; lateness and warnings at their worst."""
-    kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for trace, clock in read:
-        kinds.setdefault((trace.meta["clock"], clock), []).append(trace.meta)
-    for (born, clock), metas in kinds.items():
-        machines = [*dict.fromkeys(str(meta.get("machine", "")) for meta in metas)]
-        late = [meta["lateness"] for meta in metas if meta.get("lateness")]
-        warnings = [*dict.fromkeys(meta["warning"] for meta in metas if meta.get("warning"))]
-        merged = {
-            "clock": born,
-            "machine": machines[0] if len(machines) == 1 else f"{len(machines)} machines",
-            "warning": "; ".join(warnings),
-            "lateness": late
-            and {
-                "median": float(np.median([each["median"] for each in late])),
-                "worst": max(each["worst"] for each in late),
-            },
-        }
-        if born == "simulated" and len(machines) > 1:
-            merged["machine"] = f"{len(machines)} different costs"
-        yield from text.provenance(SimpleNamespace(meta=merged), clock)

@@ -35,14 +35,15 @@ LABELLED = 4000  # bars: of more none bears a label
 
 @dataclass(frozen=True)
 class Side:
-    """The actions of one Trace: spans, when they began and ended since the first one did (s), and
-    which row of the other side is the same action (-1: none)."""
+    """The actions of one Trace: spans, when they began and ended since the first one did (s) by
+    `clock`, and which row of the other side is the same action (-1: none)."""
 
     name: str
     spans: Table
     start: np.ndarray
     end: np.ndarray
     other: np.ndarray
+    clock: str = "device"
 
     @property
     def makespan(self) -> float:
@@ -103,6 +104,14 @@ def compare(
             "fixedrange": True,
         },
     )  # fmt: skip
+    text.inform(
+        figure,
+        [
+            f"{side.name.capitalize()}. {line}" if i == 0 else line
+            for side, trace in zip(sides, (predicted, measured), strict=True)
+            for i, line in enumerate(text.details(trace, side.clock))
+        ],
+    )
     return figure
 
 
@@ -123,13 +132,12 @@ def matched(
         start, end = span_times(trace, read)
         other = np.array([where[1 - place].get(key, -1) for key in keys[place]])
         first = start.min()
-        sides.append(Side(NAMES[place], trace.spans, start - first, end - first, other))
+        sides.append(Side(NAMES[place], trace.spans, start - first, end - first, other, read))
     lines = [
-        f"{side.name}: {line}" if i == 0 else line
-        for side, trace, read in zip(sides, (predicted, measured), clocks, strict=True)
-        for i, line in enumerate(text.provenance(trace, read, text.LINE - 11))
+        f"{side.name}{which}: {line}" if i == 0 else line
+        for side, which, trace in zip(sides, ("", note), (predicted, measured), strict=True)
+        for i, line in enumerate(text.provenance(trace, side.clock))
     ]
-    lines += [note] * bool(note)
     both = sides[0], sides[1]
     path = metrics.critical_path(traces[1], clocks[1])
     lines += [*_missing(both), *sentence(gap(both, path), both)]
@@ -193,13 +201,13 @@ def action(spans: Table, row: int) -> str:
 
 
 def _step(trace: Trace, step: int | None, clock: str) -> tuple[int | None, str]:
-    """The step to draw and what is to be said of the choice."""
+    """The step to draw, and the words that name it in the subtitle."""
     known = np.unique(trace.only(kind=metrics.COMPUTE).spans.step)
     if step is not None:
         if step not in known.tolist():
             told = ", ".join(map(str, known[known >= 0].tolist())) or "none"
             raise ValueError(f"step={step!r} has no action in the measured Trace: it has {told}.")
-        return step, f"step {step} of what was measured"
+        return step, f", step {step}"
     if len(known) < 2:
         return None, ""
     lengths = []
@@ -207,7 +215,7 @@ def _step(trace: Trace, step: int | None, clock: str) -> tuple[int | None, str]:
         start, end = span_times(trace.only(kind=metrics.COMPUTE, step=one), clock)
         lengths.append(float(end.max() - start.min()))
     middle = int(known[np.argsort(lengths)[(len(lengths) - 1) // 2]])
-    return middle, f"step {middle} of {len(known)} measured steps: of them the one of median length"
+    return middle, f", step {middle} (the one of median length of {len(known)})"
 
 
 def _actions(trace: Trace, step: int | None, name: str) -> Trace:

@@ -121,6 +121,7 @@ def memory(
             "ticklabelstandoff": 6,
         },
     )
+    text.inform(figure, text.details(trace, clock))
     return figure
 
 

@@ -57,15 +57,6 @@ def messages(
     still = scene.still()
     figure = go.Figure([*still, *scene.series(shown[0])])
     moving = list(range(len(still), len(figure.data)))  # pyright: ignore[reportArgumentType]
-    figure.frames = [
-        go.Frame(
-            name=str(i),
-            data=[_changes(series) for series in scene.series(frame)],
-            traces=moving,
-            layout={"annotations": [scene.panel(i)]},
-        )
-        for i, frame in enumerate(shown)
-    ]
     figure.update_layout(
         **scene.layout(),
         title=heading["title"],
@@ -78,6 +69,17 @@ def messages(
         sliders=[_slider(shown, inner, theme)],
         updatemenus=[_buttons(len(shown), inner)],
     )
+    text.inform(figure, text.details(trace, "device"))
+    _, *shared = figure.layout.annotations  # pyright: ignore[reportAttributeAccessIssue]
+    figure.frames = [
+        go.Frame(
+            name=str(i),
+            data=[_changes(series) for series in scene.series(frame)],
+            traces=moving,
+            layout={"annotations": [scene.panel(i), *shared]},
+        )
+        for i, frame in enumerate(shown)
+    ]
     return figure
 
 
@@ -126,6 +128,7 @@ def messages_grid(
         height=top + inner + 76,
         legend=palette.LEGEND_BELOW,
     )
+    text.inform(figure, text.details(trace, "device"))
     return figure
 
 

@@ -40,7 +40,7 @@ def bubble(
 ) -> Figure:
     """The bubble of each of `traces` against a size, `width` inches wide: marks, and the closed
     form as a line. Arguments and errors are those of `viz.bubble`."""
-    groups, lines = grouped(traces, against, measure, clock)
+    groups, lines, _ = grouped(traces, against, measure, clock)
     ink = palette.colors(theme)["ink"]
     drawn, entries = [], []
     for place, group in enumerate(groups):

@@ -11,14 +11,31 @@ from __future__ import annotations
 import html
 import re
 import textwrap
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from statistics import median
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-LINE = 88  # characters of a subtitle's line
-MACHINE = 120  # characters that a machine's name may take of it
+LINE = 110  # characters of a subtitle's line
+MACHINE = 50  # characters that a machine's name may take of it
 TIMES = {"wall": "wall-clock time", "device": "device time"}
+BORN = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
+MEANS = {
+    "wall": "Wall clock: the times are those that this machine took.",
+    "paced": "Paced: processes, math and messages are real; each operation is held to the time "
+    "that a modelled machine needs.",
+    "simulated": "Simulated: nothing ran; the times come from a cost model.",
+}
+DETAILS = "details"  # the name of a figure's (i) among its annotations
+READS = {
+    "device": "Device time: the time on the modelled machine.",
+    "wall": "Wall-clock time: the time at which this computer got to each operation.",
+}
 
 
 def clean(text: object) -> str:
@@ -84,35 +101,70 @@ def cells(offset: int, count: int) -> str:
     return f"cell {offset}" if count == 1 else f"cells {offset}–{offset + count - 1}"
 
 
-def provenance(trace: Any, clock: str, width: int = LINE) -> list[str]:
-    """What a figure says of its Trace: the clock it bears, the machine, lateness, outcome and
-    warning; in lines of at most `width` characters."""
+def provenance(trace: Any, clock: str) -> list[str]:
+    """What a figure says of its Trace in its subtitle: the clock and the machine in one short line,
+    and a line where the run failed. `details` has the rest."""
     meta = trace.meta
     born = meta.get("clock", "")
     machine = textwrap.shorten(str(meta.get("machine", "")), MACHINE, placeholder=" …")
-    says = {
-        "wall": f"wall clock: what {machine or 'this machine'} took",
-        "paced": "paced: a real run whose times are those of a modelled machine",
-        "simulated": "simulated: what the cost model says",
-    }.get(born, "clock not stated")
-    if born == "paced" and clock == "wall":
-        says = "wall clock of a paced run: a modelled machine's times as this machine kept them"
-    parts = [says]
-    if machine and born != "wall":
-        parts.append(machine)
-    if born == "paced" and meta.get("lateness"):
-        late = meta["lateness"]
-        parts.append(
-            f"late by {seconds(late['median'])} in the median, {seconds(late['worst'])} at worst"
-        )
-    lines = textwrap.wrap(" · ".join(parts), width)
+    parts = [BORN.get(born, "clock not stated"), machine, TIMES[clock] if born == "paced" else ""]
+    lines = [" · ".join(filter(None, parts))]
     if meta.get("outcome") == "failed":
-        lines.append("The run failed: what was recorded until then is shown.")
+        lines.append(
+            meta.get("failure", {}).get("message")
+            or "The run failed; the figure shows what was recorded until then."
+        )
     elif meta.get("outcome") == "unreceived":
         lines.append("Some messages were never received.")
-    if meta.get("warning"):
-        lines += textwrap.wrap(f"Warning: {meta['warning']}", width)
     return lines
+
+
+def details(trace: Any, clock: str) -> list[str]:
+    """What stands behind a figure's (i): what its times mean, the whole machine, how late a paced
+    run was and what it warned of; a sentence each."""
+    meta = trace.meta
+    born, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
+    lines = [MEANS.get(born, "The Trace does not say which clock its times come from.")]
+    if born == "paced":
+        lines.append(READS[clock])
+    if machine:
+        lines.append(f"{'Cost model' if born == 'simulated' else 'Machine'}: {machine}.")
+    if late := meta.get("lateness"):
+        lines.append(
+            f"This computer was {seconds(late['median'])} late in the median and "
+            f"{seconds(late['worst'])} at worst."
+        )
+    if meta.get("warning"):
+        lines.append(f"Warning: {meta['warning']}")
+    return lines
+
+
+def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
+    """Several Traces, each with the clock by which it is read, as one for each kind of clock, of
+    which `provenance` and `details` can tell: machines counted, lateness at its worst."""
+    kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for trace, clock in read:
+        kinds.setdefault((trace.meta["clock"], clock), []).append(trace.meta)
+    found = []
+    for (born, clock), metas in kinds.items():
+        machines = [*dict.fromkeys(str(meta.get("machine", "")) for meta in metas)]
+        many = f"{len(machines)} {'cost models' if born == 'simulated' else 'machines'}"
+        late = [meta["lateness"] for meta in metas if meta.get("lateness")]
+        warnings = [*dict.fromkeys(meta["warning"] for meta in metas if meta.get("warning"))]
+        failed = next((meta for meta in metas if meta.get("outcome") == "failed"), {})
+        meta = {
+            **failed,
+            "clock": born,
+            "machine": machines[0] if len(machines) == 1 else many,
+            "warning": " ".join(warnings),
+            "lateness": late
+            and {
+                "median": median(each["median"] for each in late),
+                "worst": max(each["worst"] for each in late),
+            },
+        }
+        found.append((SimpleNamespace(meta=meta), clock))
+    return found
 
 
 def topology(trace: Any) -> dict[str, Any]:
@@ -142,6 +194,26 @@ def heading(title: str, below: str) -> dict[str, Any]:
         },
         "margin": {"t": 48 + 17 * lines},
     }
+
+
+def inform(figure: go.Figure, details: list[str]) -> None:
+    """Put an (i) into a plotly figure's title line, which says `details` on hover."""
+    margin = figure.layout.margin  # pyright: ignore[reportAttributeAccessIssue]
+    figure.add_annotation(
+        name=DETAILS,
+        text="ⓘ",
+        hovertext="<br>".join(map(wrap, details)),
+        x=1,
+        xref="paper",
+        xanchor="right",
+        xshift=(margin.r or 20) - 8,
+        y=1,
+        yref="paper",
+        yanchor="top",
+        yshift=margin.t - 8,
+        font={"size": 16},
+        showarrow=False,
+    )
 
 
 def lanes(names: Iterable[str]) -> list[str]:

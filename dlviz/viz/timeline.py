@@ -69,6 +69,7 @@ def timeline(
         series += _outlines(path.rows[np.isin(path.rows, drawn)], plan, theme)
     figure = go.Figure(series + _arrows(trace, plan, arrows, theme))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
+    text.inform(figure, text.details(trace, clock))
 
     note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
     for rank in sorted(set(trace.ranks) - set(trace.spans.rank.tolist())):

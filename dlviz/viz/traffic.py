@@ -83,7 +83,8 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
         figure.add_hline(edge, line=line)
         figure.add_vline(edge, line=line)
 
-    lines = [text.subtitle(trace, clock_of(trace, None)), *_sentences(trace, sent, count)]
+    clock = clock_of(trace, None)
+    lines = [text.subtitle(trace, clock), *_sentences(trace, sent, count)]
     heading = text.heading(title or "Who sent how much to whom", "<br>".join(lines))
     side = min(max(len(ranks) * 62, 220), 620)
     top = heading["margin"]["t"] + (82 if numbered and narrow else 64)
@@ -115,6 +116,7 @@ def traffic(trace: Trace, *, theme: str = "light", title: str | None = None) -> 
             "title": "from rank (sent in all)" if numbered else "from rank",
         },
     )
+    text.inform(figure, text.details(trace, clock))
     return figure
 
 

@@ -15,26 +15,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dlviz.schedules import Action, parse
-from dlviz.schedules.drawing import Drawing, History, Idle, Placed, from_csv, laid_out
-from dlviz.schedules.known import Move, beats, best, moves, recognised, zoo
-from dlviz.viz import palette
+from dlviz.schedules import TITLES, Action, parse
+from dlviz.schedules.drawing import Drawing, History, Idle, Placed, Score, from_csv, laid_out
+from dlviz.schedules.known import Known, Move, beats, best, moves, recognised, zoo
+from dlviz.schedules.levels import Level
+from dlviz.widgets.pipelines import shades
 
 ROOM = 3  # actions that fit behind the last one
-HUES = 7  # microbatches, or chunks, until the colours come again
-TINT = 0.62  # of white in a backward's colour
-HOW = "Found by finishing each move as the zoo and greedily: no proof of the best."
+HOW = "Estimated by completing the schedule greedily; not proven optimal."
 
 
 class Board:
     """A drawing with its history, as a widget holds it.
 
     `apply` does what the front end asks for, `state` is all that it draws. What cannot be done is
-    told in the state and changes nothing.
+    told in the state and changes nothing. On the board of a `level` its pipeline is fixed, and
+    known schedules have no part in it until the level is solved.
     """
 
-    def __init__(self, drawing: Drawing):
+    def __init__(self, drawing: Drawing, level: Level | None = None):
         self._history = History(drawing)
+        self._level = level
         self._answered = 0
         self._said = ""
         self._moves: list[Move] | None = None
@@ -47,7 +48,7 @@ class Board:
             "reset": lambda _: self.start(self.drawing.cleared()),
             "tighten": lambda _: self.start(self.drawing.tightened()),
             "known": self._known,
-            "csv": lambda asked: self.start(from_csv(str(asked["text"]), self.drawing.pipeline)),
+            "csv": lambda asked: self.start(self.read(str(asked["text"]))),
             "set": self._set,
             "advise": self._advise,
         }
@@ -59,6 +60,21 @@ class Board:
     def start(self, drawing: Drawing) -> None:
         """Go on with another drawing; `undo` brings the present one back."""
         self._step(self._history.did(drawing))
+
+    @property
+    def solved(self) -> bool:
+        """Whether the board is a level's and what is drawn solves it."""
+        return self._level is not None and self._level.solved(self.drawing)
+
+    def read(self, text: str) -> Drawing:
+        """The drawing of a CSV. Raises ValueError for none, and for one that is not the level's."""
+        drawing = from_csv(text, self.drawing.pipeline)
+        if self._level is not None and drawing.pipeline != self.drawing.pipeline:
+            raise ValueError(
+                "This text is a schedule of another size or of other kinds of action than this "
+                "level: paste one of this level."
+            )
+        return drawing
 
     def apply(self, text: str) -> None:
         """Do the gestures of a JSON text that have not been done."""
@@ -81,7 +97,8 @@ class Board:
         ghosts = [{**self._cell(one.placed), "lead": one.lead} for one in drawing.ghosts]
         ends = [drawing.end, *(one["slot"] + one["slots"] for one in ghosts)]
         longest = max(pipeline.slots(Action(0, kind, 0)) for kind in pipeline.kinds)
-        names, (slots, ratio, peak) = recognised(drawing), drawing.score
+        names, score = self._names(), drawing.score
+        known = best(pipeline) if self._level is None else None
         return {
             "answer": self._answered,
             "ranks": pipeline.ranks,
@@ -106,25 +123,50 @@ class Board:
             "ghosts": ghosts,
             "idle": [_idle(one) for one in drawing.idle],
             "left": _left(drawing),
-            "verdict": verdict(drawing),
-            "legal": not drawing.faults,
+            "verdict": verdict(drawing, names, known),
+            "broken": len(drawing.faults),
             "complete": drawing.complete,
             "names": names,
-            "score": {"slots": slots, "ratio": ratio, "peak": peak},
-            "zoo": [
-                {"name": name, "slots": s, "ratio": r, "peak": p, "fits": one.fits(pipeline)}
+            "held": pipeline.held,
+            "score": _scored(score),
+            "zoo": []
+            if self._level is not None
+            else [
+                {"name": one.name, "title": TITLES[one.name], **_scored(one.score)}
                 for one in zoo(pipeline)
-                for name, _, (s, r, p) in [one]
             ],
-            "best": known.name if (known := best(pipeline)) else None,
-            "beaten": beats(drawing),
-            "advice": advice(drawing, self._moves) if self._moves is not None else None,
+            "best": known.name if known else None,
+            "beaten": known is not None and beats(drawing),
+            "level": self._goals(),
+            "advice": self._advice(),
             "said": self._said,
             "undo": len(self._history.past),
             "redo": len(self._history.future),
             "csv": drawing.to_csv(),
-            "hues": [_hue(number) for number in range(HUES)],
+            "shades": shades("FBIW", pipeline.chunks),
         }
+
+    def _names(self) -> list[str]:
+        """The known schedules that the drawing is, or is so far; a level tells none beforehand."""
+        if self._level is not None and not self.solved:
+            return []
+        return [TITLES[name] for name in recognised(self.drawing)]
+
+    def _goals(self) -> dict[str, Any] | None:
+        """What the level asks for; and once that is reached, which schedule it is known by."""
+        level = self._level
+        if level is None:
+            return None
+        goals = [{"words": words, "met": met} for words, met in level.goals(self.drawing)]
+        told: dict[str, Any] = {"question": level.question, "goals": goals, "answer": None}
+        if self.solved:
+            name = TITLES[level.answer]
+            same = level.answer in recognised(self.drawing)
+            known = f"You have found {name}" if same else f"The known schedule for this is {name}"
+            other = "" if same else " Your order is another one and just as short."
+            words = f"{known}: {level.source}.{other} {level.lesson}"
+            told["answer"] = {"name": level.answer, "title": name, "words": words}
+        return told
 
     def _step(self, history: History) -> None:
         self._history, self._moves = history, None
@@ -142,6 +184,7 @@ class Board:
         self.start(self.drawing.remove(_read(asked["from"])))
 
     def _known(self, asked: dict[str, Any]) -> None:
+        self._check_free()
         pipeline = self.drawing.pipeline
         known = next((one for one in zoo(pipeline) if one.name == asked["name"]), None)
         if known is None:
@@ -150,12 +193,22 @@ class Board:
 
     def _set(self, asked: dict[str, Any]) -> None:
         """Another pipeline: {"backward": ...}, {"limit": ...} or {"overlaps": ...}."""
+        self._check_free()
         now = self.drawing
         new = {name: asked[name] for name in ("backward", "limit", "overlaps") if name in asked}
         self.start(replace(now, pipeline=replace(now.pipeline, **new)))
 
+    def _check_free(self) -> None:
+        if self._level is not None:
+            raise ValueError("A level is drawn by hand, on the pipeline that it gives.")
+
     def _advise(self, asked: dict[str, Any]) -> None:
         self._moves = moves(self.drawing)
+
+    def _advice(self) -> dict[str, Any] | None:
+        if self._moves is None:
+            return None
+        return advice(self.drawing, self._moves, named=self._level is None)
 
     def _cell(self, placed: Placed) -> dict[str, Any]:
         pipeline, (action, rank, slot) = self.drawing.pipeline, placed
@@ -176,50 +229,66 @@ class Board:
         }
 
 
-def verdict(drawing: Drawing) -> str:
-    """What a look at the whole drawing says: faults, what is missing or what it comes to."""
+def verdict(drawing: Drawing, names: list[str], known: Known | None) -> str:
+    """What a look at the whole drawing says: faults, what is missing or what it comes to.
+
+    `names` are the known schedules whose order it has, `known` is the best of its size, or None.
+    """
     done, faults = len(drawing.placed), drawing.faults
     if faults:
-        broken = len({fault.placed for fault in faults})
-        verb = "breaks" if broken == 1 else "break"
-        return f"{broken} of {done} actions {verb} a rule. {faults[0].words} {faults[0].mend}"
+        return f"{broken(len(faults))} {faults[0].words} {faults[0].mend}"
     if not done:
-        return f"Nothing is drawn yet; {_next(drawing)}."
+        return f"Nothing is drawn yet. {_next(drawing)}"
     if not drawing.complete:
         missing = [*drawing.left()]
         way = {one for one in missing if one.kind != "B"}
         missing = [one for one in missing if one.kind != "B" or one._replace(kind="I") not in way]
-        names = recognised(drawing)
-        words = f"{done} drawn, no rule broken, {len(missing)} to go; {_next(drawing)}."
-        return words + (f" So far this is {_named(drawing)}." if 0 < len(names) < 4 else "")
-    return f"Complete and legal: {_score(drawing)}"
+        so_far = f" So far this is {' or '.join(names)}." if 0 < len(names) < 4 else ""
+        return (
+            f"{_actions(done)} drawn, no rule is broken, {len(missing)} to go. "
+            f"{_next(drawing)}{so_far}"
+        )
+    return f"Complete and legal: {_score(drawing)}{_compared(drawing, names, known)}"
+
+
+def broken(many: int) -> str:
+    """How many rules are broken, in a sentence."""
+    return "1 rule is broken." if many == 1 else f"{many} rules are broken."
 
 
 def _score(drawing: Drawing) -> str:
-    slots, ratio, peak = drawing.score
-    known, named = best(drawing.pipeline), _named(drawing)
-    words = f"{slots} slots, idle / work {100 * ratio:.1f} %, at most {max(peak)} in flight. "
-    words += f"This is {named}. " if named else "It has no name in the zoo. "
+    slots, ratio, peak, _ = drawing.score
+    held = drawing.pipeline.held
+    return f"{slots} slots, bubble ratio {ratio:.3g}, at most {max(peak)} {held} in flight."
+
+
+def _compared(drawing: Drawing, names: list[str], known: Known | None) -> str:
+    words = f" This is {' or '.join(names)}." if names else ""
     if known is None:
-        return words + "No schedule of the zoo fits the limit."
-    record = f"{known.name} with {known.score.slots} slots"
-    if slots < known.score.slots:
-        return words + f"It beats the best known, {record}."
-    if slots == known.score.slots:
-        return words + f"That equals the best known, {record}."
-    return words + f"The best known is {record}."
+        return words
+    record = f"{TITLES[known.name]} with {known.score.slots} slots"
+    if drawing.score.slots < known.score.slots:
+        return f"{words} It beats the best known schedule, {record}."
+    if drawing.score.slots == known.score.slots:
+        return f"{words} It equals the best known schedule, {record}."
+    return f"{words} The best known schedule is {record}."
 
 
-def advice(drawing: Drawing, found: list[Move]) -> dict[str, Any]:
-    """The best of the next moves in words, and where it is."""
+def advice(drawing: Drawing, found: list[Move], named: bool = True) -> dict[str, Any]:
+    """The best of the next moves in words, and where it is; `named` says which schedule goes on
+    like this."""
     if not found:
-        words = "First mend what breaks a rule." if drawing.faults else "Nothing is left to draw."
+        words = "First mend the broken rule." if drawing.faults else "Every action is drawn."
         return {"words": words, "move": None}
     (action, rank, slot), end, way = found[0]
-    words = f"A good move is {action} on rank {rank} at slot {slot}: "
-    words += f"finished {way}, all ends at slot {end}. " if end else "no way to finish was found. "
+    words = f"A good move is {action} on rank {rank} at slot {slot}. "
+    if end is None:
+        words += "No way to complete the schedule was found. "
+    else:
+        like = f", continued like {TITLES[way]}" if named and way in TITLES else ""
+        words += f"The schedule can then end at slot {end}{like}. "
     for (other, *_), later, _ in found[1:4]:
-        cost = "finds no end" if later is None or end is None else _cost(later - end)
+        cost = "has no known end" if later is None or end is None else _cost(later - end)
         words += f"{other} instead {cost}. "
     at = {"action": str(action), "rank": rank, "slot": slot}
     return {"words": words + HOW, "move": at}
@@ -234,13 +303,18 @@ def _cost(slots: int) -> str:
 def _next(drawing: Drawing) -> str:
     ghost = min(drawing.ghosts, key=lambda one: one.placed.slot, default=None)
     if ghost is None:
-        return "nothing may come next"
+        return "No action can come next."
     action, rank, slot = ghost.placed
-    return f"{action} may come next, on rank {rank} from slot {slot} on"
+    return f"{action} can come next, on rank {rank} at slot {slot}."
 
 
-def _named(drawing: Drawing) -> str:
-    return " or ".join(recognised(drawing))
+def _actions(many: int) -> str:
+    return "1 action is" if many == 1 else f"{many} actions are"
+
+
+def _scored(score: Score) -> dict[str, Any]:
+    """A score with both bubbles: idle / busy and idle / total."""
+    return {**score._asdict(), "fraction": score.ratio / (1 + score.ratio)}
 
 
 def _left(drawing: Drawing) -> list[dict[str, Any]]:
@@ -267,11 +341,3 @@ def _idle(idle: Idle) -> dict[str, Any]:
 
 def _read(asked: dict[str, Any]) -> Placed:
     return Placed(parse(str(asked["action"])), int(asked["rank"]), int(asked["slot"]))
-
-
-def _hue(number: int) -> dict[str, str]:
-    """The colours of a microbatch or chunk: full for F, a tint for what goes back."""
-    style = palette.rank_style(number)
-    channels = (int(style.color[i : i + 2], 16) for i in (1, 3, 5))
-    tint = "#" + "".join(f"{round(c + (255 - c) * TINT):02X}" for c in channels)
-    return {"color": style.color, "ink": style.ink, "edge": style.edge, "tint": tint}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dlviz import metrics
-from dlviz.schedules import NAMES, RECEIVES_FROM, Schedule, from_csv, make
+from dlviz.schedules import NAMES, RECEIVES_FROM, TITLES, Schedule, from_csv, make
 from dlviz.schedules.drawing import Drawing, Pipeline, drawn, laid_out
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
@@ -22,6 +22,7 @@ from dlviz.viz import palette, text
 from dlviz.widgets.view import column, styled
 
 DRAWN = "drawn"  # the name of the schedule on the board
+NAMED = {**TITLES, DRAWN: "your own drawing"}
 SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
 COSTS = ("forward", "backward", "backward_input", "backward_weight")
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
@@ -46,7 +47,7 @@ def check(values: dict[str, Any]) -> None:
     for name in ("schedule", "beside"):
         known = [*NAMES, DRAWN, *([""] if name == "beside" else [])]
         if values[name] not in known:
-            raise ValueError(f"{name}={values[name]!r} is none: use one of {', '.join(known)}.")
+            raise ValueError(f"{name}={values[name]!r} is unknown: use one of {', '.join(known)}.")
     for name, most in SIZES.items():
         value = values[name]
         if name == "chunks" and value is None:
@@ -78,7 +79,7 @@ def costs_of(stage_rank: tuple[int, ...], values: dict[str, Any]) -> Costs:
     factors: Any = 1 / chunks
     if slowed is not None:
         if slowed > last:
-            raise ValueError(f"slow_stage={slowed} is none of the stages, 0 to {last}.")
+            raise ValueError(f"slow_stage={slowed} is no stage: the stages are 0 to {last}.")
         factors = np.full(last + 1, factors)
         factors[slowed] *= values["slow"]
     times: dict[str, Any] = {
@@ -97,7 +98,7 @@ def played(schedule: Schedule, costs: Costs) -> Trace:
     """How it would go. ValueError where it cannot."""
     trace = simulate(schedule, costs)
     if not metrics.makespan(trace) > 0:
-        raise ValueError("The costs are 0: an action has to take some time.")
+        raise ValueError("The costs are 0: give at least one kind of action a cost above 0.")
     return trace
 
 
@@ -163,6 +164,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     letters = "".join(map(LETTERS.__getitem__, spans.kind.tolist()))
     return {
         "name": schedule.name,
+        "title": NAMED[schedule.name],
         "ranks": schedule.ranks,
         "microbatches": microbatches,
         "chunks": schedule.chunks,
@@ -171,14 +173,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "kind": letters,
         "stage": column(spans.stage),
         "microbatch": column(spans.microbatch),
-        "shades": {
-            letter: [
-                styled(palette.shade(palette.style(kind), chunk, schedule.chunks))
-                for chunk in range(schedule.chunks)
-            ]
-            for kind, letter in LETTERS.items()
-            if letter in letters
-        },
+        "shades": shades(letters, schedule.chunks),
         "start": column(np.round(spans.start, digits)),
         "length": column(np.round(spans.end - spans.start, digits)),
         "half": column(halves_of(spans)),
@@ -196,6 +191,17 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "fraction": metrics.bubble_fraction(trace),
         "peak": metrics.peak_in_flight(trace).tolist(),
         "formula": None if ratio is None else {"text": FORMULAS[schedule.name], "ratio": ratio},
+    }
+
+
+def shades(letters: str, chunks: int) -> dict[str, list[dict[str, str]]]:
+    """Of each kind of action in `letters` the style in each of a rank's chunks."""
+    return {
+        letter: [
+            styled(palette.shade(palette.style(kind), chunk, chunks)) for chunk in range(chunks)
+        ]
+        for kind, letter in LETTERS.items()
+        if letter in letters
     }
 
 

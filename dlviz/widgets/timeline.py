@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
-WIDE = 400  # characters of a line under the title: the page wraps it
 NUMBERS = ("rank", "step", "stage", "microbatch", "bucket", "nbytes")
 
 
@@ -72,7 +71,7 @@ def _state(
 ) -> dict[str, Any]:
     spans = trace.spans
     plan, drawn, arrows, cut = shown(trace, clock, step, max_spans)
-    lines = [*text.provenance(trace, clock, WIDE), *cut]
+    lines = [*text.provenance(trace, clock), *cut]
     order, slots = _slots(trace, plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))

@@ -48,8 +48,30 @@ def failure(kind, worker, ranks=2, **options):
     assert type(error) is kind and len(error.output) == ranks
     error.trace.validate()
     assert error.trace.meta["outcome"] == "failed"
+    told(error)
     assert launch(lambda comm: comm.rank, 2).results == [0, 1]
     return error
+
+
+def told(error):
+    """What the error's trace says of the failure: the sentence, after the rest was held against the
+    error and against the spans that never ended."""
+    failure, spans = error.trace.meta["failure"], error.trace.spans
+    sentence = failure["message"]
+    assert sentence == sentence.strip() and sentence[0].isupper() and sentence[-1] in ".…"
+    assert "\n" not in sentence
+    assert failure["cycle"] == (error.cycle or [])
+    assert [tuple(wait.values())[:4] for wait in failure["waits"]] == [
+        (wait.rank, wait.lane, wait.op, wait.peer) for wait in error.waits or []
+    ]
+    unfinished = spans[[bool((fields or {}).get("unfinished")) for fields in spans.fields]]
+    assert len({*unfinished.end.tolist()}) <= 1
+    for wait in failure["waits"]:
+        own = spans[(spans.rank == wait["rank"]) & (spans.lane == wait["lane"])]
+        if isinstance(error, DeadlockError):
+            assert own.fields[-1]["unfinished"] and own.end[-1] == own.end.max()
+            assert own.start[-1] - 1e-6 <= wait["since"] < own.end[-1]
+    return sentence
 
 
 def run_script(folder, source, *flags, stdin=False, **options):
@@ -102,6 +124,7 @@ def test_a_rank_that_raises_is_named_with_its_traceback():
     error = failure(RankError, worker, 3)
     assert error.rank == 1 and error.exitcode is None and error.cycle is None
     assert str(error).startswith("rank 1 raised KeyError: 'missing'\n\nTraceback")
+    assert told(error) == "Rank 1 raised KeyError: 'missing'."
     assert error.traceback in str(error)
     assert '{}["missing"]  # the culprit' in error.traceback
     assert "dlviz/cluster" not in error.traceback
@@ -194,6 +217,7 @@ def test_a_crash_is_told_with_the_line_it_happened_at():
     error = failure(RankError, worker)
     assert (error.rank, error.exitcode) == (0, -signal.SIGSEGV)
     assert "killed by SIGSEGV" in str(error) and "# a segmentation fault" in error.traceback
+    assert told(error) == "Rank 0 was killed by SIGSEGV before its worker returned."
 
 
 def test_a_rank_that_dies_after_its_worker_returned_ends_the_run():
@@ -360,6 +384,7 @@ def deadlock(worker, ranks=2, **options):
     for wait in error.waits:
         assert wait.where in str(error) or wait.op == "lane"
     error.trace.validate()
+    told(error)
     assert launch(lambda comm: comm.rank, 2).results == [0, 1]
     return error
 
@@ -375,6 +400,9 @@ def test_all_receive_and_none_sends():
     error = deadlock(worker, 3, timeout=600)
     assert waits(error) == [(0, "recv", 1), (1, "recv", 2), (2, "recv", 0)]
     assert error.cycle == [0, 1, 2] and error.rank is None
+    assert told(error) == (
+        "Deadlock: rank 0 waits for rank 1, which waits for rank 2, which waits for rank 0."
+    )
     assert {(wait.tag, wait.shape, wait.dtype) for wait in error.waits} == {(6, (3, 2), "float32")}
     assert {wait.where for wait in error.waits} == {line_of(worker, "comm.recv")}
     assert "cycle: rank 0 waits for rank 1 waits for rank 2 waits for rank 0" in str(error)
@@ -387,6 +415,7 @@ def test_all_receive_from_anybody_and_none_sends():
     error = deadlock(lambda comm: comm.recv(torch.zeros(1)), 3)
     assert waits(error) == [(rank, "recv", None) for rank in range(3)]
     assert error.cycle is None and "rank 2 waits in recv from any rank" in str(error)
+    assert told(error) == "Deadlock: ranks 0, 1 and 2 wait for each other."
 
 
 def test_two_ranks_that_send_and_receive_in_crossed_order():
@@ -409,7 +438,7 @@ def test_a_cycle_is_named_while_another_rank_computes_in_c():
 
     error = deadlock(worker, 3)
     assert waits(error) == [(0, "recv", 2), (2, "recv", 0)] and error.cycle == [0, 2]
-    assert "deadlock: none of ranks 0, 2 can go on" in str(error)
+    assert "deadlock: none of ranks 0 and 2 can go on" in str(error)
 
 
 def test_a_cycle_is_named_though_a_rank_that_waits_in_a_lane_does_not_answer():
@@ -435,6 +464,7 @@ def test_a_receive_from_a_rank_that_finished():
     error = deadlock(worker)
     assert waits(error) == [(0, "recv", 1)] and error.cycle is None
     assert "rank 1 finished and will send no more" in str(error)
+    assert told(error) == "Deadlock: rank 0 waits for ever, because rank 1 has finished."
 
 
 def test_a_rank_that_skips_a_collective_and_finishes():
@@ -447,6 +477,7 @@ def test_a_rank_that_skips_a_collective_and_finishes():
     assert waits(error) == [(0, "all_reduce", None), (2, "all_reduce", None)]
     assert {(wait.group, wait.sequence, wait.shape) for wait in error.waits} == {("world", 1, (4,))}
     assert "(rank 1 not in it)" in str(error) and "rank 1 finished" in str(error)
+    assert told(error) == "Deadlock: ranks 0 and 2 wait for ever, because rank 1 has finished."
 
 
 def test_a_rank_that_skips_a_collective_of_a_part_of_the_ranks():
@@ -736,6 +767,7 @@ def test_a_loop_without_end_is_told_with_every_ranks_stack():
     assert "rank 0 is at" in text and "worker" in error.traceback
     assert "rank.py" not in error.traceback and "multiprocessing" not in error.traceback
     assert [wait.rank for wait in error.waits] == [4]
+    assert told(error) == "The run took longer than timeout=1.5 s."
 
 
 def test_time_may_be_up_before_the_ranks_are_there():
@@ -752,10 +784,14 @@ def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
             with open(f"{path}/{comm.rank}", "w") as file:
                 file.write(str(os.getpid()))
             comm.barrier()
-            time.sleep(60)
+            if comm.rank == 0:
+                print("begun")
+            with comm.span("forward"):
+                open(f"{path}/begun-{comm.rank}", "w").close()
+                time.sleep(60)
 
         def interrupt():
-            while len(os.listdir("pids")) < 2 or not all(map(os.path.getsize, os.scandir("pids"))):
+            while len(os.listdir("pids")) < 4:
                 time.sleep(0.01)
             for _ in range(3):  # a second and a third one come while the run is cleared away
                 os.killpg(0, signal.SIGINT)
@@ -770,8 +806,9 @@ def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
                 dlviz.launch(worker, 2, args=("pids",))
             finally:
                 time.sleep(0.1)
-        except KeyboardInterrupt:
-            print("interrupted")
+        except KeyboardInterrupt as error:
+            print("interrupted", error.output, error.trace.meta["failure"])
+            print([(span.kind, span.fields) for span in error.trace.spans.rows()])
         pids = [int(open(f"pids/{rank}").read()) for rank in range(2)]
         for pid in pids:
             try:
@@ -783,7 +820,15 @@ def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
         print(dlviz.launch(lambda comm: comm.rank, 2).results)
     """
     done = run_script(tmp_path, script)
-    assert done.stdout == "interrupted\n[]\n[0, 1]\n", done.stderr
+    failure = {"message": "The run was interrupted.", "cycle": [], "waits": []}
+    spans = [("collective", None), ("forward", {"unfinished": True})] * 2
+    assert done.stdout.splitlines() == [
+        "[rank 0] begun",
+        f"interrupted {['begun' + chr(10), '']} {failure}",
+        f"{spans}",
+        "[]",
+        "[0, 1]",
+    ], done.stderr
 
 
 def test_when_the_kernel_is_killed_its_ranks_go_and_the_next_start_cleans_up(tmp_path):

@@ -72,7 +72,10 @@ def test_math_longer_than_its_pace_moves_the_measured_bubble_and_warns():
     assert device == pytest.approx(1 / 6, rel=1e-6)
     assert metrics.bubble_ratio(run.trace, clock="wall") > 2 * device  # the first rank waits
     assert "could not keep its pace" in run.trace.meta["warning"]
-    assert "could not keep its pace" in dlviz.viz.timeline(run.trace).layout.title.subtitle.text
+    figure = dlviz.viz.timeline(run.trace)
+    assert "could not keep its pace" not in figure.layout.title.subtitle.text
+    assert any("could not keep its pace" in dlviz.viz.text.wrap(line, 999)
+               for line in dlviz.viz.text.details(run.trace, "device"))  # fmt: skip
 
 
 def test_a_rank_that_stops_for_50_ms_shows_in_the_wall_columns_and_the_lateness():

@@ -11,7 +11,7 @@ from torch.nn import functional
 import dlviz
 from dlviz import metrics, schedules
 from dlviz.machine import Link, Machine, Topology, classroom
-from dlviz.parallel.pipeline import infer, train_step
+from dlviz.parallel.pipeline import infer, train, train_step
 from dlviz.schedules import Action, Schedule, needs, overlap
 
 FLUSHING = [name for name in schedules.NAMES if name not in ("pipedream", "inference")]
@@ -583,3 +583,36 @@ def test_what_does_not_go_together_is_refused_in_one_sentence(worker, arguments,
         dlviz.launch(worker, ranks=2, kwargs=arguments, timeout=30)
     first = str(raised.value).splitlines()[0]
     assert "Error: " in first and first.endswith(".")
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "pipedream"])
+def test_training_by_a_schedule_equals_one_process(name):
+    """Of several steps for a schedule that flushes; by one step, whose batch is one microbatch,
+    for one that updates after each backward."""
+    flushes = name != "pipedream"
+    schedule = schedules.make(name, 2, 4 if flushes else 1)
+    stages, alone = (network(len(schedule.stage_rank)) for _ in range(2))
+    x, y = data(8)
+    arguments = stages, schedule, x, y, functional.mse_loss
+    run = dlviz.launch(train, 2, args=arguments, kwargs={"steps": 3, "lr": 0.05})
+
+    optimizer = torch.optim.SGD([p for stage in alone for p in stage.parameters()], lr=0.05)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        losses.append(one_process(alone, x, y))
+        if not losses[1:]:
+            first = [[p.grad for p in stage.parameters()] for stage in alone]
+            first = [[None if g is None else g.clone() for g in own] for own in first]
+        optimizer.step()
+    for rank, result in enumerate(run.results):
+        mine = [i for i, on in enumerate(schedule.stage_rank) if on == rank]
+        torch.testing.assert_close(result["losses"], losses, rtol=1e-12, atol=1e-12)
+        expected = [p.detach() for i in mine for p in alone[i].parameters()]
+        torch.testing.assert_close(result["parameters"], expected, rtol=0, atol=1e-12)
+        if flushes:
+            gradients = [g for i in mine for g in first[i]]
+            for a, b in zip(result["gradients"], gradients, strict=True):
+                assert (a is None) == (b is None)
+                assert a is None or (a - b).abs().max() < 1e-12
+    assert len(dlviz.metrics.step_seconds(run.trace, "wall")) == 3

@@ -81,7 +81,7 @@ def test_a_schedule_without_a_closed_form_has_marks_alone():
     figure = viz.bubble([simulate(make("dualpipev", 2, m)) for m in SIZES])
     lines, (marks,) = named(figure, "dualpipev")
     assert not lines and marks.showlegend
-    assert "Lines:" not in figure.layout.title.subtitle.text
+    assert "lines:" not in figure.layout.title.subtitle.text
 
 
 def test_where_a_form_does_not_hold_the_line_has_a_gap():
@@ -103,7 +103,9 @@ def test_simulated_and_measured_are_series_of_their_own_and_measured_is_the_wall
     assert all(a > b for a, b in zip(measured.y, simulated.y, strict=True))
     assert {one.name for one in figure.data} == {"1f1b", "simulated", "measured"}
     told = figure.layout.title.subtitle.text
-    assert "simulated: what the cost model says" in told and "wall clock of a paced run" in told
+    assert (
+        told.startswith("simulated · F 1 s") and "<br>paced · 4 ranks · wall-clock time<br>" in told
+    )
     assert "above" in measured.customdata[0] and "on it" in simulated.customdata[0]
 
     by_device = viz.bubble(runs, clock="device")
@@ -137,7 +139,8 @@ def test_the_table_holds_what_the_chart_shows():
 def test_warnings_and_names_of_a_run_are_shown_as_written():
     run = ran(simulate(make("gpipe", 2, 4)), warning="it could not <b>keep</b> its pace")
     figure = viz.bubble({"<img src=x>": run})
-    assert "could not &lt;b&gt;keep" in figure.layout.title.subtitle.text
+    assert "could not" not in figure.layout.title.subtitle.text
+    assert "could not &lt;b&gt;keep" in figure.layout.annotations[-1].hovertext
     assert figure.data[0].name.startswith("&lt;img")
 
 

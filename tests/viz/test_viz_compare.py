@@ -56,8 +56,10 @@ def test_measured_times_are_the_walls_and_the_subtitle_says_both_clocks():
     lengths = {round(x, 6) for _, _, x in bars(figure, "measured")}
     assert lengths == {6.0, 10.0}
     told = figure.layout.title.subtitle.text
-    assert "predicted: simulated: what the cost model says" in told
-    assert "measured: wall clock of a paced run" in told
+    assert told.startswith("predicted: simulated · F 0.005 s")
+    assert "<br>measured: paced · 4 ranks · wall-clock time<br>" in told
+    note = figure.layout.annotations[-1].hovertext
+    assert "Predicted. Simulated: nothing ran" in note and "Measured. Paced: processes" in note
     by_device = viz.compare(simulate(schedule, COSTS), ran(schedule, slower), clock="device")
     assert {round(x, 6) for _, _, x in bars(by_device, "measured")} == {5.0, 10.0}
 
@@ -120,7 +122,10 @@ def test_of_several_steps_the_one_of_median_length_is_drawn_or_the_one_asked_for
     run = Trace(columns, meta={"clock": "paced", "ranks": 2})
     figure = viz.compare(simulate(schedule, COSTS), run)
     assert {round(x, 6) for _, _, x in bars(figure, "measured")} == {6.0, 10.0}
-    assert "step 2 of 3 measured steps" in figure.layout.title.subtitle.text
+    assert (
+        "measured, step 2 (the one of median length of 3): paced"
+        in figure.layout.title.subtitle.text
+    )
     first = viz.compare(simulate(schedule, COSTS), run, step=0)
     assert {round(x, 6) for _, _, x in bars(first, "measured")} == {9.0, 10.0}
     with pytest.raises(ValueError, match=r"^step=7 has no action in the measured Trace: it has 0,"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from viz_scenes import notes
 
 from dlviz import metrics, viz
 from dlviz.schedules import make
@@ -40,7 +41,7 @@ def test_the_strips_show_what_the_spans_hold_at_any_moment(name):
 def test_each_rank_bears_its_peak_and_the_highest_fills_its_strip():
     trace = simulate(make("1f1b", 4, 8))
     figure = viz.memory(trace)
-    words = [note.text for note in figure.layout.annotations]
+    words = [note.text for note in notes(figure)]
     assert words == ["peak 4", "peak 3", "peak 2", "peak 1"]
     tops = [shape.y0 for shape in figure.layout.shapes]
     assert tops == pytest.approx([r + STRIP / 2 - STRIP * (4 - r) / 4 for r in range(4)])
@@ -62,7 +63,7 @@ def test_the_axis_says_microbatches_of_a_simulation_and_bytes_of_a_run():
     )
     figure = viz.memory(run)
     assert figure.layout.yaxis.title.text == "activations in flight (bytes)"
-    assert [note.text for note in figure.layout.annotations] == ["peak 3.0 KiB", "peak 0 bytes"]
+    assert [note.text for note in notes(figure)] == ["peak 3.0 KiB", "peak 0 bytes"]
     assert "device time" in figure.layout.xaxis.title.text
     assert "A full strip is 3.0 KiB" in figure.layout.title.subtitle.text
     together = viz.memory(run, what=None)
@@ -119,7 +120,7 @@ def test_the_print_form_has_the_same_steps_and_peaks(theme):
 
 def test_nothing_recorded_is_said_and_a_wrong_name_refused():
     empty = Trace(meta={"clock": "simulated", "ranks": 2})
-    words = [note.text for note in viz.memory(empty).layout.annotations]
+    words = [note.text for note in notes(viz.memory(empty))]
     assert words == ["peak 0 bytes", "peak 0 bytes", "no memory was recorded"]
     assert viz.print.memory(empty).axes[0].texts[-2].get_text() == "no memory was recorded"
     with pytest.raises(ValueError) as raised:

@@ -135,7 +135,7 @@ def test_a_message_that_nobody_received_is_a_line_to_a_cross_where_it_was_sent()
     np.testing.assert_allclose(line.get_xydata()[:2], [[300, 0.42], [300, 0.58]])
     assert line.get_marker() == "x" and line.get_markevery() == (1, 3)
     assert "never received" in legend(figure)
-    assert "The run failed: what was recorded until then is shown." in told(figure)
+    assert "The run failed; the figure shows what was recorded until then." in told(figure)
 
 
 def test_more_messages_than_a_page_can_show_are_left_out_and_it_says_so():

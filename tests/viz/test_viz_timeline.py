@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from viz_scenes import data_parallel
+from viz_scenes import data_parallel, notes
 
 from dlviz import viz
 from dlviz.trace import Trace
@@ -201,7 +201,7 @@ def test_rows_are_ranks_and_lanes_a_ranks_own_lane_first():
 def test_a_rank_that_recorded_nothing_keeps_its_row_and_says_so():
     figure = viz.timeline(Trace([span(0), span(2)], meta={"ranks": 3, "outcome": "failed"}))
     assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1", "rank 2"]
-    (note,) = figure.layout.annotations
+    (note,) = notes(figure)
     assert note.text == "rank 1 recorded nothing" and note.y == figure.layout.yaxis.tickvals[1]
 
 
@@ -226,34 +226,6 @@ def test_the_axis_bears_a_unit_that_fits(length, unit, size):
     figure = viz.timeline(Trace([span(start=0.0, end=length)]))
     assert figure.layout.xaxis.title.text.endswith(f"({unit})")
     assert figure.data[0].x[0] == pytest.approx(length / size)
-
-
-@pytest.mark.parametrize(
-    ("meta", "says"),
-    [
-        ({"clock": "wall"}, "wall clock: what this machine took"),
-        ({"clock": "wall", "machine": "8 <A>"}, "^wall clock: what 8 &lt;A&gt; took$"),
-        ({"clock": "simulated"}, "simulated: what the cost model says"),
-        ({"clock": "paced", "lateness": {"worst": 2e-3, "median": 1e-5}},
-         "paced: a real run .* late by 10 µs in the median, 2 ms at worst"),
-        ({"machine": "8 x <A>"}, "8 x &lt;A&gt;"),
-        ({"warning": "rank 3 was late"}, "Warning: rank 3 was late"),
-        ({"outcome": "unreceived"}, "Some messages were never received"),
-    ],
-)  # fmt: skip
-def test_the_subtitle_says_which_clock_on_what_and_what_went_wrong(meta, says):
-    import re
-
-    subtitle = viz.timeline(Trace([span()], meta=meta)).layout.title.subtitle.text
-    assert re.search(says, subtitle.replace("<br>", " "))
-
-
-def test_the_wall_clock_of_a_paced_run_is_named_as_such():
-    trace = data_parallel(2)
-    assert (
-        "wall clock of a paced run" in viz.timeline(trace, clock="wall").layout.title.subtitle.text
-    )
-    assert viz.timeline(trace).data[0].base[0] == 0.0  # device columns by default
 
 
 def test_a_wall_trace_is_drawn_by_its_wall_columns():
@@ -423,7 +395,7 @@ def test_the_wait_lookup_agrees_with_a_search_through_all_spans():
 
 def test_an_empty_trace_and_one_span_are_figures():
     empty = viz.timeline(Trace())
-    assert len(empty.data) == 0 and empty.layout.annotations[0].text == "nothing was recorded"
+    assert len(empty.data) == 0 and notes(empty)[0].text == "nothing was recorded"
     one = viz.timeline(Trace([span(start=2.0, end=2.0)]))
     assert one.data[0].base[0] * 1e-6 == pytest.approx(2.0) and one.data[0].x[0] == 0
     low, high = one.layout.xaxis.range

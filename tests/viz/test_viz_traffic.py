@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz_scenes import ring
+from viz_scenes import notes, ring
 
 from dlviz import metrics, viz
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -50,9 +50,9 @@ def test_the_names_above_the_columns_stand_upright_and_are_no_wider_than_a_colum
 
 def test_every_cell_with_a_message_bears_its_number_where_there_is_room():
     trace = collective("ring", 4, 4096, classroom(4))
-    marks = {(a.y, a.x): a.text for a in viz.traffic(trace).layout.annotations}
+    marks = {(a.y, a.x): a.text for a in notes(viz.traffic(trace))}
     assert marks == {(r, (r + 1) % 4): "6.0 KiB" for r in range(4)}
-    assert not viz.traffic(collective("ring", 20, 4096, classroom(20))).layout.annotations
+    assert not notes(viz.traffic(collective("ring", 20, 4096, classroom(20))))
 
 
 def test_racks_are_parted_by_lines_and_what_crosses_them_is_counted():

@@ -7,6 +7,12 @@ import numpy as np
 
 from dlviz.trace import Trace
 from dlviz.viz.contributions import encode
+from dlviz.viz.text import DETAILS
+
+
+def notes(figure) -> list:
+    """The annotations of a plotly figure, without its (i)."""
+    return [note for note in figure.layout.annotations if note.name != DETAILS]
 
 
 def data_parallel(ranks: int = 4, steps: int = 1, slow: int = 2) -> Trace:

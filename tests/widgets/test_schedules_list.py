@@ -241,12 +241,15 @@ def test_changes_are_asked_for_one_at_a_time_and_the_newest_next():
 def test_what_was_asked_for_is_pending_until_its_own_answer():
     """Else a control would fall back to what the answer before it says, and a change to that be
     lost."""
-    code = ASKED + """
+    code = (
+        ASKED
+        + """
     queue.change("a", 2); queue.change("a", 3);
     const told = [queue.pending()]; answer(); told.push(queue.pending());
     queue.change("b", 7); told.push(queue.pending());
     answer(); told.push(queue.pending()); answer();
     return [...told, queue.pending()];"""
+    )
     assert run("asking.js", code) == [{"a": 3}, {"a": 3}, {"a": 3, "b": 7}, {"b": 7}, {}]
 
 

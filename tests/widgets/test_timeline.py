@@ -405,7 +405,6 @@ def test_a_paced_trace_shows_both_clocks_and_others_the_one_they_bear():
     paced = data_parallel(2, 1)
     assert [clock["name"] for clock in state(paced)["clocks"]] == ["device", "wall"]
     assert [clock["name"] for clock in state(paced, clock="wall")["clocks"]] == ["wall", "device"]
-    assert any("late by" in line for line in state(paced)["lines"])
     simulated = Trace([span()])
     assert [clock["name"] for clock in state(simulated)["clocks"]] == ["device"]
     wall = Trace([span(wall_start=0.0, wall_end=1.0)])

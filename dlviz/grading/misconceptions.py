@@ -1,0 +1,478 @@
+"""Why a prediction was far off: for each question of the labs and the assignments, the numbers that
+a known misconception leads to, and a sentence on it.
+
+A guess is a number (met within 1 %), a range (from, to), or a function of what was measured that
+gives a range. The first that the prediction meets is named; none is where the prediction is right
+(within 4 %: the labs' measured times scatter by that much).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+Guess = float | tuple[float, float] | Callable[[float], tuple[float, float]]
+RIGHT = 1.04  # a factor up to this one is right
+ANY = math.inf
+
+MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
+    "00": {
+        "messages of a ring all-reduce, 4 ranks": [
+            (
+                12,
+                "12 counts the reduce-scatter alone: the all-gather sends as many messages again.",
+            ),
+            (
+                6,
+                "6 is the number of rounds, 2(n-1): in each of them all 4 ranks send a message.",
+            ),
+            (
+                3,
+                "3 messages take one chunk through the reduce-scatter: there are 4 chunks, and "
+                "each goes round a second time.",
+            ),
+            (4, "4 is one round: each rank sends one message, and 6 rounds follow one another."),
+            (
+                8,
+                "8 is two messages for each rank: a rank sends one in each of the 6 rounds.",
+            ),
+            (
+                16,
+                "16 sends each chunk to all 4 ranks once: a chunk goes past the others twice, to "
+                "be summed and to be copied, in 3 messages each time.",
+            ),
+            (
+                32,
+                "32 counts n = 4 rounds for each half: after n-1 = 3 rounds a chunk has been "
+                "past all the others.",
+            ),
+            (48, "48 counts each message twice, where it is sent and where it is received."),
+        ],
+        "share of the time in which a rank computes": [
+            ((0, 0.2), "The unit is percent: 5 % is written as 5, not as 0.05."),
+            (
+                25,
+                "25 % would be a fair share of one core: it leaves out that a message costs more "
+                "than the layer whose gradient it carries.",
+            ),
+            (
+                (40, 100),
+                "That is usual where a layer takes milliseconds. A layer of this small network "
+                "takes some tens of microseconds, less than a message, so ranks mostly wait.",
+            ),
+            ((100.1, ANY), "A share of the time is at most 100 %."),
+        ],
+        "speed-up of 4 ranks over 1, naive": [
+            (
+                (3.95, 4.05),
+                "4 leaves communication out: after backward all ranks wait for the all-reduces.",
+            ),
+            (
+                (3.3, 3.95),
+                "That pays for too few messages: there are seven all-reduces one after another, "
+                "and each of their 6 rounds takes at least 0.5 ms.",
+            ),
+            (
+                (1.4, 1.6),
+                "That counts the 24 messages of an all-reduce one after another: in a round all "
+                "four ranks send at the same time, so 6 of them follow one another.",
+            ),
+            (
+                (0.9, 1.1),
+                "1 says that four ranks gain nothing: each computes on a quarter of the batch.",
+            ),
+            ((4.1, ANY), "Four ranks are at most four times as fast: they share the same work."),
+        ],
+        "a DDP step on the classroom machine": [
+            (
+                (48, 50.5),
+                "50 ms hides all communication: the last bucket leaves when backward is over, so "
+                "no backward is left to hide it behind.",
+            ),
+            (
+                (57, 63),
+                "That lets all three buckets travel after backward: the first two travel while "
+                "backward goes on, and the rank waits for the last one alone.",
+            ),
+            ((68, 75), "About 71 ms is the naive step: it hides no communication."),
+            (
+                (0, 48),
+                "The ranks compute for 50 ms. Communication can hide behind that; it cannot "
+                "shorten it.",
+            ),
+            ((190, 210), "200 ms is the step of one rank, which has four times the work."),
+        ],
+        "seconds until a deadlock is named": [
+            (
+                (590, 610),
+                "600 s is the limit for the whole run. Nobody waits for it: the run is ended as "
+                "soon as no message can come that any rank waits for.",
+            ),
+            (
+                (5, 590),
+                "That is a time-out, the patience that a program needs when it can only watch for "
+                "silence. Here every rank posts whom it waits for, so a deadlock is seen at once.",
+            ),
+            (
+                (610, ANY),
+                "A program that nobody watches would hang for ever. Here every rank posts whom it "
+                "waits for, so a deadlock is seen at once.",
+            ),
+        ],
+    },
+    "02": {
+        "messages of a butterfly, 4 ranks": [
+            (
+                12,
+                "12 is everyone to everyone (direct). In a butterfly a rank has one partner a "
+                "round, and 2 rounds reach all 4 ranks.",
+            ),
+            (4, "4 counts an exchange as one message: each partner sends one, so it is two."),
+            (2, "2 is the number of rounds, lg n: in each of them every rank sends a message."),
+            (
+                16,
+                "16 goes back as well, as halving-doubling does with its pieces. A butterfly "
+                "exchanges whole tensors: after 2 rounds every rank has the sum already.",
+            ),
+            (24, "24 is the ring. A butterfly needs lg n = 2 rounds instead of 2(n-1) = 6."),
+            (6, "6 is a tree: three messages to its root and three back."),
+        ],
+        "latency of a message between two processes": [
+            (
+                (0, 1),
+                "In a microsecond a core reads its main memory about ten times. A message between"
+                " processes passes through the operating system and wakes the receiver.",
+            ),
+            (
+                lambda measured: (1, measured / 2),
+                "Networks whose cards write into the other process's memory take a few "
+                "microseconds. Here a message takes the path through the operating system, called"
+                " from Python.",
+            ),
+            (
+                lambda measured: (5 * measured, ANY),
+                "That is the latency of a network between machines: these two processes share one"
+                " machine, and no cable lies between them.",
+            ),
+        ],
+        "ring all-reduce of 100 KB, 4 ranks, slow network": [
+            (
+                12,
+                "12 ms are the six latencies alone (or one message of 100 KB): each round also "
+                "carries a quarter of the tensor, 2.5 ms.",
+            ),
+            (15, "15 ms are the bytes alone: each of the 6 rounds also takes a latency of 2 ms."),
+            (
+                10,
+                "10 ms is the time for the bytes of one tensor: a ring carries 1.5 of them, in "
+                "6 rounds that take 2 ms each besides.",
+            ),
+            (13.5, "13.5 ms is the reduce-scatter alone: the all-gather takes as long again."),
+            (4.5, "4.5 ms is one round: 2(n-1) = 6 rounds follow one another."),
+            (
+                72,
+                "72 ms sends the whole tensor in each of the 6 rounds: a ring sends a quarter.",
+            ),
+            (
+                108,
+                "108 ms lets all 24 messages follow one another: in a round the four ranks send "
+                "at the same time.",
+            ),
+        ],
+        "the ring overtakes the butterfly, 8 ranks, slow network": [
+            (
+                20,
+                "20 KB is α/β, where a message's bytes cost as much as its latency. What counts "
+                "here are differences: 11α for the butterfly, 1.25sβ for the ring.",
+            ),
+            (22, "22 KB is the ring's chunk at that size: the tensor has 8 of them."),
+            (
+                220,
+                "220 KB is 11α/β: it takes the butterfly's bytes for one tensor more than the "
+                "ring's, and they are 3 - 1.75 = 1.25 more.",
+            ),
+            (
+                (91, 96),
+                "That sets the ring's latency against the butterfly's bytes, 14α = 3sβ: the ring "
+                "has bytes and the butterfly has latency too.",
+            ),
+            (
+                (0, 15),
+                "So short a tensor is nearly all latency: the ring has 14 of them, the butterfly "
+                "3.",
+            ),
+            (
+                (600, ANY),
+                "So long a tensor is nearly all bytes, and there the ring is far ahead: at 1 MB "
+                "the butterfly takes half as long again.",
+            ),
+        ],
+        "halving-doubling: wired to neighbours over switch, 1 MB": [
+            (
+                1,
+                "1 would hold if every pair had a path of its own: here a message crosses up to "
+                "four links, and other messages need them at the same time.",
+            ),
+            (
+                (3.8, 4.2),
+                "4 would hold if every message crossed four links: the long messages go to "
+                "neighbours, and those that go far are short.",
+            ),
+            (
+                (2.2, 2.45),
+                "That is the average distance, (1 + 2 + 4)/3. The long messages go to neighbours, "
+                "so the short distances count more.",
+            ),
+            (
+                (4.5, ANY),
+                "No message crosses more than four links, and the longest ones cross one.",
+            ),
+            ((0, 0.9), "The links are the same and there are fewer of them: nothing gets faster."),
+        ],
+        "ring: two racks over switch, 100 KB": [
+            (
+                1,
+                "1 leaves out that the ring crosses from rack to rack twice: each round is as "
+                "slow as its slowest link.",
+            ),
+            (
+                10,
+                "10 would hold if a message were bytes alone: its latency of 2 ms stays the same.",
+            ),
+            (
+                (1.1, 3.5),
+                "That averages over fast and slow links: a round is over when its slowest message "
+                "has arrived, so all 14 rounds last as long as the slow link takes.",
+            ),
+            (
+                (10.5, ANY),
+                "That lets several messages queue for the slow link: of a ring only one link "
+                "leads from rack to rack each way, so nothing queues.",
+            ),
+        ],
+    },
+    "09": {
+        "speed-up of 8 devices, one microbatch at a time": [
+            (
+                (7.5, 8.5),
+                "8 needs all devices at work at the same time: here one works, and the other "
+                "seven wait for it.",
+            ),
+            (
+                (4.1, 4.4),
+                "That is GPipe, where a stage goes on to the next microbatch at once: here the "
+                "next one enters only when the one before is back.",
+            ),
+            (
+                (1.1, 7.5),
+                "Devices overlap only where a second microbatch is under way: here the next one "
+                "enters when the one before is back.",
+            ),
+            (
+                0.125,
+                "Each device does its own eighth of the work, one after the other: together that "
+                "takes as long as one device, not eight times as long.",
+            ),
+        ],
+        "speed-up of 8 devices, GPipe with 8 microbatches": [
+            ((7.5, 8.5), "8 leaves out that the pipeline has to fill and to drain."),
+            (
+                (5.9, 6.4),
+                "That counts the filling, 7 forwards, and leaves out the draining, 7 backwards.",
+            ),
+            (
+                (4.9, 5.2),
+                "That counts the draining, 7 backwards, and leaves out the filling, 7 forwards.",
+            ),
+            ((3.6, 3.85), "That is how many devices are idle, on average; the others work."),
+            (
+                1,
+                "1 would hold without overlap; or it takes idle / busy = 7/8 for the idle part of "
+                "all the time, which is 7/15.",
+            ),
+        ],
+        "microbatches for a bubble ratio of 0.1, 8 devices": [
+            (80, "80 takes p for p-1: a rank stands still for 7 of the 8 stages, its own is work."),
+            (
+                63,
+                "63 makes the idle time a tenth of all the time (the bubble fraction): the "
+                "question compares it with the time at work.",
+            ),
+            (10, "10 leaves p-1 = 7 out: that would do for two devices."),
+            ((7, 8), "With as many microbatches as devices the ratio is 7/8, nearly all idle."),
+            ((11, 60), "The ratio is 7/m: it falls more slowly than one expects."),
+        ],
+        "microbatches held by rank 0, 1F1B, 4 ranks, 16 microbatches": [
+            (16, "16 is GPipe, whose backwards come after the last forward."),
+            (3, "3 is the warm-up: one more forward follows before the first backward."),
+            (1, "1 is the last rank, which runs each backward right after its forward."),
+            (
+                5,
+                "5 takes p = 4 forwards as the warm-up and one more: rank 0 has p-1 = 3 ranks "
+                "behind it, so 3.",
+            ),
+            (
+                (7, 8),
+                "That is about 2p-1 = 7, a forward for each rank on the way there and back. 1F1B "
+                "lets rank 0 wait on the way back, and holds no more than p.",
+            ),
+        ],
+        "messages, interleaved, 4 ranks, 2 chunks, 8 microbatches": [
+            (48, "48 is without chunks: now a microbatch passes every rank twice."),
+            (
+                96,
+                "96 doubles the 3 borders. There is one more, from the last rank back to the "
+                "first: 8 stages have 7 borders.",
+            ),
+            (56, "56 is one way: gradients cross each of the 7 borders as well."),
+            (128, "128 counts 8 borders: 8 stages have 7."),
+        ],
+        "inference: 16 microbatches through 4 stages": [
+            (160, "160 ms is one stage at work: the last microbatch still has 3 stages to pass."),
+            (640, "640 ms lets one microbatch follow the other: stages work at the same time."),
+            (
+                200,
+                "200 ms adds 4 stages to the 16 microbatches: stage 0 is at work from the start, "
+                "so 3.",
+            ),
+            (40, "40 ms is the first microbatch: another one comes every 10 ms after it."),
+            (570, "570 ms pays for backwards too: inference has none."),
+        ],
+    },
+    "09b": {
+        "updates between forward and backward, rank 0 of 4, PipeDream": [
+            (0, "0 holds with a flush, and for the last rank: rank 0 goes on meanwhile."),
+            (
+                1,
+                "1 is rank 2, one place before the last: rank 0 has three ranks behind it, and "
+                "makes an update for each of the microbatches that they return.",
+            ),
+            (
+                4,
+                "4 is the number of versions of its weights that rank 0 keeps: the newest is one "
+                "of them, so it is 3 updates ahead of the oldest.",
+            ),
+            (
+                6,
+                "6 counts three ranks there and three back. Rank 0 makes one update for each "
+                "microbatch that is in flight before this one, and these are 3.",
+            ),
+            ((15, 16), "That is all microbatches: only those in flight come between."),
+        ],
+        "bubble ratio of ZB-H1, 4 ranks, 8 microbatches": [
+            (
+                0,
+                "0 takes more memory, as in ZB-H2: with that of 1F1B rank 0 cannot start forwards "
+                "enough to fill the time until the first gradient is back.",
+            ),
+            (
+                0.25,
+                "0.25 takes W out of the bubble once. It goes twice: the ranks behind send I on "
+                "before their W, and a rank fills what is left of its wait with W of its own.",
+            ),
+            ((0.1875, 0.19), "That is two interleaved chunks: half the bubble, not a third."),
+            (
+                (0.109, 0.113),
+                "That is the bubble fraction, idle / all: the ratio is idle / busy.",
+            ),
+            (
+                (0.34, ANY),
+                "That is 1F1B or worse: half of each backward, W, now fills what was idle.",
+            ),
+        ],
+    },
+    "ring_all_reduce": {
+        "bytes that a rank sends, 4 ranks, 96 bytes each": [
+            (288, "288 sends the whole tensor to the three others: a ring sends chunks."),
+            (72, "72 is the reduce-scatter alone: the all-gather sends as much again."),
+            (96, "96 is each chunk once: a rank sends 3 chunks, and then 3 once more."),
+            (192, "192 counts n = 4 rounds for each half: n-1 = 3 are enough."),
+            (24, "24 is one chunk: a rank sends one in each of the 6 rounds."),
+            (576, "576 is what all four ranks send together."),
+        ],
+        "the chunk that is whole on rank 0 after reduce-scatter, 4 ranks": [
+            (
+                0,
+                "Chunk 0 leaves rank 0 in the first round. After three rounds it is whole on the "
+                "last rank that it comes to, rank 3.",
+            ),
+            (
+                3,
+                "Chunk 3 is the first that comes to rank 0, from rank 3, with two ranks still to "
+                "pass: it ends on rank 2.",
+            ),
+            (2, "Chunk 2 comes to rank 0 in the second round and goes on: it ends on rank 1."),
+            (4, "Chunks are numbered from 0, so the last of four is chunk 3."),
+        ],
+    },
+    "one_f_one_b": {
+        "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
+            (8, "8 is GPipe, whose backwards come after the last forward."),
+            (3, "3 is the warm-up: one more forward follows before the first backward."),
+            (1, "1 is the last rank, which runs each backward right after its forward."),
+            (
+                5,
+                "5 takes p = 4 forwards as the warm-up and one more: rank 0 has three ranks "
+                "behind it, so 3.",
+            ),
+            (
+                7,
+                "7 is 2p-1, a forward for each rank on the way there and back. 1F1B lets rank 0 "
+                "wait on the way back, and holds no more than p.",
+            ),
+        ],
+        "bubble ratio of 1F1B, 4 ranks, 8 microbatches": [
+            ((0.27, 0.276), "That is the bubble fraction, idle / all: the ratio is idle / busy."),
+            (
+                0.5,
+                "0.5 takes p for p-1: a rank stands still for three of the four stages, its own "
+                "is work.",
+            ),
+            (
+                (0, 0.36),
+                "1F1B saves memory and no time: the pipeline fills and drains as in GPipe, so the "
+                "bubble is the same.",
+            ),
+            ((0.4, ANY), "The pipeline fills and drains as in GPipe: the bubble is the same."),
+        ],
+        "chunks in flight on rank 0, interleaved, 4 ranks, 8 microbatches, 2 chunks": [
+            (4, "4 is 1F1B without chunks: now more forwards come before the first backward."),
+            (
+                8,
+                "8 is what 1F1B holds, in halves: the first group has to come past rank 0 twice "
+                "before it reaches the last stage, so there are more.",
+            ),
+            (10, "10 is the warm-up: one more forward follows before the first backward."),
+            (
+                7,
+                "7 leaves out the (v-1)p = 4 forwards that bring the first group to its last "
+                "stage.",
+            ),
+            (16, "16 is all of them, as in GPipe: backwards begin before the last forward."),
+            (5.5, "5.5 counts whole microbatches: the question asks for chunks, half of one."),
+        ],
+    },
+}
+
+
+def behind(question: str, predicted: float, measured: float) -> str:
+    """The misconception that leads to `predicted`, in a sentence; empty where none is known or the
+    prediction is right."""
+    if predicted == measured or 0 < predicted <= RIGHT * measured <= RIGHT**2 * predicted:
+        return ""
+    for guess, sentence in _entries(question):
+        if callable(guess):
+            guess = guess(measured)
+        lower, upper = guess if isinstance(guess, tuple) else (0.99 * guess, 1.01 * guess)
+        if lower <= predicted <= upper:
+            return sentence
+    return ""
+
+
+def lab_of(question: str) -> str:
+    """The lab or assignment that asks it: "00", "ring_all_reduce"; empty for any other question."""
+    return next((lab for lab, asked in MISCONCEPTIONS.items() if question in asked), "")
+
+
+def _entries(question: str) -> list[tuple[Guess, str]]:
+    return MISCONCEPTIONS.get(lab_of(question), {}).get(question, [])
