@@ -6,22 +6,26 @@ come to its end is told in a few lines, with one hint.
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import re
 import resource
 import warnings
 from collections.abc import Callable, Mapping
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from dlviz.cluster import Comm, DeadlockError, Run, RunError, RunTimeout, launch
+from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
+from dlviz.cluster.verdict import LIBRARIES
 from dlviz.cluster.waits import RECEIVES, SENDS
-from dlviz.grading.feedback import in_traceback
+from dlviz.grading.feedback import in_traceback, shown_line
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
 SHARED = 4
+PATIENCE = 60.0  # s more until a run is ended that has not even begun
 MEMORY = 512 * 2**20  # bytes that a process may take beyond those that it starts with
 HINTS = {  # by what stands in the message
     "NotImplementedError": "this function is still to be written, in place of its raise.",
@@ -36,11 +40,33 @@ HINTS = {  # by what stands in the message
 }
 
 
+class TimeUp(RunError):
+    """A run whose ranks were still at work when the time was up. `places` says where each was."""
+
+    def __init__(self, seconds: float, places: list[str], error: RunError):
+        told = [f"rank {rank} is {place}" for rank, place in enumerate(places)]
+        super().__init__(
+            "\n  ".join([f"the run had not ended after {seconds:g} s", *told]),
+            output=error.output,
+            trace=error.trace,
+        )
+        self.places = places
+
+
 def run_alone(worker: Callable[..., Any], ranks: int, *args: Any) -> Run:
     """Run `worker(comm, *args)` on ranks. Raises RunError where it does not come to its end."""
-    with warnings.catch_warnings():  # of a message never received: a check tells of that
+    seconds = limit()
+    with TemporaryDirectory(prefix="dlviz-grading-") as folder, warnings.catch_warnings():
+        # of a message never received: a check tells of that
         warnings.simplefilter("ignore", RuntimeWarning)
-        return launch(_bounded, ranks, device="cpu", timeout=limit(), args=(worker, *args))
+        stacks = [os.path.join(folder, str(rank)) for rank in range(ranks)]
+        try:
+            given = (stacks, seconds, worker, *args)
+            return launch(_bounded, ranks, device="cpu", timeout=PATIENCE + seconds, args=given)
+        except RunError as error:
+            if any(map(_stack, stacks)):
+                raise TimeUp(seconds, [*map(_place, stacks)], error) from None
+            raise
 
 
 def limit() -> float:
@@ -48,35 +74,52 @@ def limit() -> float:
     return math.ceil(SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) / SHARED))
 
 
-def _bounded(comm: Comm, worker: Callable[..., Any], *args: Any) -> Any:
+def _bounded(
+    comm: Comm, stacks: list[str], seconds: float, worker: Callable[..., Any], *args: Any
+) -> Any:
+    with open(stacks[comm.rank], "w") as file:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=file)  # by a thread without GIL
+        try:
+            _bound_memory()
+            return worker(comm, *args)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def _bound_memory() -> None:
     try:
         with open("/proc/self/status") as lines:
             taken = next(int(line.split()[1]) * 1024 for line in lines if "VmData" in line)
     except OSError:  # no Linux: the limit of time alone holds it
-        return worker(comm, *args)
+        return
     resource.setrlimit(resource.RLIMIT_DATA, (taken + MEMORY, taken + MEMORY))
-    return worker(comm, *args)
+
+
+def _stack(file: str) -> list[str]:
+    """The frames of the worker, innermost first, that a rank wrote when its time was up."""
+    try:
+        with open(file) as lines:
+            threads = lines.read().split("\n\n")
+    except OSError:
+        return []
+    own = next((text for text in threads if __file__ in text), "")
+    return re.findall(r'File "(.+)", line (\d+) in ', own)
+
+
+def _place(file: str) -> str:
+    """Where in the student's code a rank was."""
+    frames = [":".join(frame) for frame in _stack(file)]
+    own = next((where for where in frames if not where.startswith(LIBRARIES)), "")
+    return f"at {shown_line(own)}" if own else "done, or between two lines"
 
 
 def ended_by(error: RunError) -> str:
     """What ended a run, in a few lines."""
-    first = _first(error)
-    if isinstance(error, RunTimeout):
-        seconds, places = re.findall(r"timeout=(\S+) s", first)[0], first.partition("\n")[2]
-        return f"the run had not ended after {seconds} s\n{places}"
-    if isinstance(error, DeadlockError):
+    # without stacks, and without the folders of files
+    first = re.sub(r"\S+/(?=[^/\s]+:\d+: )", "", str(error).partition("\n\n")[0])
+    if isinstance(error, DeadlockError | TimeUp):
         return first
     return f"{first.splitlines()[0].rstrip('.')}{in_traceback(error.traceback or '')}"
-
-
-def stopped_at(error: RunTimeout) -> str:
-    """Where the first rank was when the time was up: "at cell line 3: while True:"."""
-    return next(iter(re.findall(r"^  rank 0 is (at .*)", _first(error), re.M)), "at no known line")
-
-
-def _first(error: RunError) -> str:
-    """The message without stacks and without the folders of files."""
-    return re.sub(r"\S+/(?=[^/\s]+:\d+: )", "", str(error).partition("\n\n")[0])
 
 
 def why_ended(error: RunError, known: Mapping[str, str] | None = None) -> str:
@@ -84,7 +127,7 @@ def why_ended(error: RunError, known: Mapping[str, str] | None = None) -> str:
     text = str(error).partition("\n\n")[0]
     if isinstance(error, DeadlockError):
         return _why_stuck(error, text)
-    if isinstance(error, RunTimeout):
+    if isinstance(error, TimeUp):
         return (
             "the ranks are busy or asleep, and wait for no message: does the code at that line "
             "ever come to an end?"

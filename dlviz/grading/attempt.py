@@ -22,13 +22,13 @@ import torch
 from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.cluster.arguments import name_of
 from dlviz.grading.alone import ended_by, run_alone, why_ended
-from dlviz.grading.guard import Guard
 from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
+from dlviz.grading.guard import Guard
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]
 LATE = 0.05  # s by which one rank comes late where a program must not depend on timing
-TURN = 0.05  # s between the failures of two ranks, so that of several the first rank's is told
+TURN = 0.2  # s between the failures of two ranks, so that of several the first rank's is told
 MOST_RANKS = 9  # whose contributions can be told apart
 MOST_TIMES = 2  # that one is looked for in a cell
 ROUNDING = 1e-12  # of a sum: what another order of additions changes lies far below
@@ -256,7 +256,7 @@ def _not_own(where: str, called: str) -> CheckFailed:
 
 def why(error: RunError, n: int, cells: int) -> str:
     """A hint for a run that did not come to its end."""
-    if isinstance(error, DeadlockError) and cells < n:
+    if cells < n and (isinstance(error, DeadlockError) or "shape (0,)" in str(error)):
         return (
             "some chunks are empty here. Does a rank skip one that its neighbour still waits for? "
             "A message may be empty too."

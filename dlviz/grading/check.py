@@ -75,13 +75,16 @@ class Report:
         return CheckFailed(first.seen, first.expected, hint)
 
     def __str__(self) -> str:
-        worth = f"{self.points:g} of {self.most} point{'s' * (self.most > 1)}."
+        worth = f"{self.points:g} of {self.most} point{'s' * (self.most > 1)}"
         notes = wrapped(next(filter(None, self.passed.values()), ""))
+        listed = self.sizes[0].listed
         if self.failure is None:
-            said = wrapped(f"Right: {self.what}, {self.sizes[0].listed(self.sizes)}. {worth}")
-            return "\n".join(said + notes)
-        part = f"right {self.sizes[0].listed([*self.passed])}. " if self.points else ""
-        return "\n".join([*wrapped(f"Not yet: {part}{worth}"), *wrapped(str(self.failure)), *notes])
+            return "\n".join(
+                [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *notes]
+            )
+        part = f": right {listed([*self.passed])}" if self.points else ""
+        told = [f"Not yet, {worth}{part}.", str(self.failure)]
+        return "\n".join([line for text in told for line in wrapped(text)] + notes)
 
 
 class Check:

@@ -21,8 +21,8 @@ import numpy as np
 from dlviz.cluster import launch
 from dlviz.grading import training
 from dlviz.grading.check import Program, check
-from dlviz.grading.pipeline_rows import Size, Tried, rows_of
 from dlviz.grading.feedback import CheckFailed, Rehearsal, number
+from dlviz.grading.pipeline_rows import Size, Tried, rows_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, peak_in_flight
 from dlviz.schedules import Action, Schedule, ScheduleError

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from dlviz.cluster import Comm, RunError, RunTimeout
-from dlviz.grading.alone import HINTS, ended_by, run_alone, stopped_at, why_ended
+from dlviz.cluster import Comm, RunError
+from dlviz.grading.alone import HINTS, TimeUp, ended_by, run_alone, why_ended
 from dlviz.grading.check import Program
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, raised, shown_line
 from dlviz.schedules import Action, Schedule, make
@@ -73,10 +73,10 @@ class Size:
                 "it works for as many microbatches as ranks or more. Here there are fewer: which "
                 "of your loops then runs too far?"
             )
-        if len(passed) == 1:
+        if len(passed) == 1 and passed[0].chunks is None:
             return (
                 f"it works {passed[0]} alone. Which numbers in it are those of that size, where "
-                f"{listed([*PARAMETERS[: 3 if passed[0].chunks is None else 4]])} belong?"
+                "rank, ranks or microbatches belong?"
             )
         if all(size.divisible for size in passed) and not any(size.divisible for size in failed):
             return "it works where the ranks divide the microbatches. Where does yours rely on it?"
@@ -129,9 +129,9 @@ def rows_of(programs: Sequence[Program], sizes: Sequence[Size]) -> dict[Size, Tr
 
 def _ended(error: RunError, where: str) -> CheckFailed:
     expected = "the actions of the rank, one after the other"
-    if isinstance(error, RunTimeout):
+    if isinstance(error, TimeUp):
         return CheckFailed(
-            f"{where} was still busy when the time was up, {stopped_at(error)}",
+            f"{where} was still busy when the time was up, {error.places[0]}",
             expected,
             "does the code at that line ever come to an end?",
         )
@@ -250,6 +250,8 @@ def _action(item: Any, size: Size, rank: int, expected: str) -> Action:
 
 
 def _why_no_action(item: Any, size: Size) -> str:
+    if isinstance(item, Action):
+        return "that is an object of dlviz's own: write each action as a text."
     if isinstance(item, str) and FRACTION.fullmatch(item.strip()):
         return "numbers are counted in wholes: `/` makes a fraction, `//` does not."
     if isinstance(item, list):

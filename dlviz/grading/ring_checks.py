@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dlviz.cluster import Comm, RunError, RunTimeout
-from dlviz.grading.alone import ended_by, run_alone
+from dlviz.cluster import Comm, RunError
+from dlviz.grading.alone import TimeUp, ended_by, run_alone
 from dlviz.grading.attempt import MOST_RANKS, UNKNOWN, Attempt, Function, attempt, why
 from dlviz.grading.check import check
 from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number
@@ -91,7 +91,7 @@ def on_ranks(
                 ]
             except CheckFailed as failed:
                 left[size] = failed
-                if isinstance(failed.__cause__, RunTimeout):
+                if isinstance(failed.__cause__, TimeUp):
                     break  # it would take as long on all the others
         return left
 
@@ -106,7 +106,7 @@ def _gathering(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ran
     for size in sizes:
         n = size.ranks
         try:
-            if failed is None or not isinstance(failed.__cause__, RunTimeout):
+            if failed is None or not isinstance(failed.__cause__, TimeUp):
                 both = attempt(n, 3 * n, programs)
                 _check_scattered(both)
                 left[size] = [both]
@@ -118,7 +118,7 @@ def _gathering(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ran
             left[size] = [replace(alone, instead=failed.seen)]
         except CheckFailed as told:
             left[size] = told
-            if isinstance(told.__cause__, RunTimeout):
+            if isinstance(told.__cause__, TimeUp):
                 break
     return left
 
@@ -325,7 +325,7 @@ def _why_odd(tried: Attempt, rest: str) -> str:
 
 
 def _why_not_scattered(tried: Attempt) -> str:
-    n, whole, rounds = tried.ranks, tried.whole(0), tried.ranks - 1
+    n, whole = tried.ranks, tried.whole(0)
     counts = np.stack(tried.counts[0])  # (ranks, cells, ranks)
     own = counts[np.arange(n), :, np.arange(n)]  # each rank's contribution to its own cells
     if tried.replaced():
@@ -344,8 +344,6 @@ def _why_not_scattered(tried: Attempt) -> str:
             f"rank {owner} holds whole chunks and others hold none: each rank has to end with one, "
             "so each has to do its share of the adding."
         )
-    if max(tried.sends(0)) > rounds:
-        return f"{_sends(tried)} After how many rounds has a chunk come past every other rank?"
     if _sends_first(tried):
         return (
             "each rank starts all its sends before the first message has come. What it passes on "
@@ -419,7 +417,7 @@ def _why_astray(n: int, pairs: set[tuple[int, int]], astray: list[tuple[int, int
     left = [(src, dst) for src, dst in astray if dst == (src - 1) % n]
     if len(left) == len(pairs):
         return "the chunks go round the other way. Which number has the neighbour on the right?"
-    if len(left) == len(astray):
+    if len(left) == len(astray) == n:
         return (
             "what does a rank tell its left neighbour? recv returns when the message has come and "
             "wait() when it was taken, so no answer is needed."
