@@ -302,6 +302,26 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
 _MICROBATCH = ("rank", "step", "stage", "microbatch")
 
 
+def staleness(trace: Trace) -> np.ndarray:
+    """Updates of a stage between a microbatch's forward through it and its backward, the update by
+    that backward left out: (stages, microbatches), -1 where one of the two was not run.
+
+    0 for a schedule that flushes; p-1-r on stage r of p in PipeDream, once it is filled. Source:
+    Narayanan et al., PipeDream, SOSP 2019, section 3.3.
+    """
+    spans = trace.spans
+    shape = int(spans.stage.max(initial=-1)) + 1, int(spans.microbatch.max(initial=-1)) + 1
+    made = np.full((2, *shape), -1)  # updates before the forward and before the backward
+    for stage in range(shape[0]):
+        own = spans[spans.stage == stage]
+        updates = np.sort(own.end[own.kind == "update"])
+        for side, kinds in enumerate((["forward"], ["backward", "backward_weight"])):
+            runs = own[np.isin(own.kind, kinds)]
+            before = np.searchsorted(updates, runs.start + _TIE, side="right")
+            made[side, stage, runs.microbatch] = before
+    return np.where((made >= 0).all(axis=0), made[1] - made[0], -1)
+
+
 def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
     """Bytes/s: the size of the data over the time, nbytes / seconds.
 

@@ -7,9 +7,11 @@ from time import process_time
 
 import numpy as np
 import pytest
+import torch
 from random_traces import random_trace
 
-from dlviz import metrics
+from dlviz import launch, metrics
+from dlviz.parallel import pipeline
 from dlviz.schedules import NAMES, Schedule, make, needs
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
@@ -720,3 +722,20 @@ def test_a_step_lasts_from_its_first_start_to_its_last_end_on_any_rank():
     trace = Trace(spans, meta={"clock": "simulated", "ranks": 2})
     assert metrics.step_seconds(trace).tolist() == [5.0, 5.5]
     assert metrics.step_seconds(Trace(meta={"clock": "simulated", "ranks": 2})).tolist() == []
+
+
+def test_gradients_of_pipedream_are_as_stale_as_its_pipeline_is_deep():
+    """Of a run with updates: stage r of p is p-1-r updates behind, from when it is filled."""
+    schedule = make("pipedream", 3, 6)
+    layers = [torch.nn.Linear(2, 2) for _ in range(3)]
+    arguments = layers, schedule, torch.ones(6, 2), torch.ones(6, 2), torch.nn.functional.mse_loss
+    trace = launch(pipeline.train, 3, args=arguments, kwargs={"steps": 1}).trace
+    behind = metrics.staleness(trace)
+    assert behind.tolist() == [[min(m, 2 - r) for m in range(6)] for r in range(3)]
+
+
+def test_no_gradient_of_a_schedule_that_flushes_is_stale():
+    for name in ("gpipe", "zb_h1"):
+        assert (metrics.staleness(simulate(make(name, 3, 4))) == 0).all()
+    assert (metrics.staleness(simulate(make("inference", 2, 3))) == -1).all()
+    assert metrics.staleness(Trace([])).shape == (0, 0)
