@@ -316,13 +316,11 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     shown = Page(lab.page)
     shown.enter("ranks, as a number", "2")
     settled(shown)
-    trouble, before = shown.root.locator(".dlv-trouble").first, shown.picture()
+    trouble, before = shown.root.locator(".dlv-body > .dlv-trouble"), shown.picture()
     for text, law in (("0", "ranks=0 has to be"), ("-3", "ranks=-3"), ("2.5", "ranks=2.5"),
                       ("many", "ranks='many' has to be a whole number, 1 to 16.")):  # fmt: skip
         shown.enter("ranks, as a number", text)
-        lab.page.wait_for_function(
-            "law => document.querySelector('.dlv-trouble').textContent.includes(law)", arg=law
-        )
+        expect(trouble).to_contain_text(law, timeout=LONGEST)
         assert shown.picture() == before
     assert shown.control("run it on real ranks").is_disabled()
     shown.enter("ranks, as a number", "2")
