@@ -62,8 +62,10 @@ labs: $(READY)
 	$(BIN)/python labs/build.py
 
 assignments: $(READY)
-	cd labs/assignments && for source in source/*/; do \
-	  PATH="$(CURDIR)/$(BIN):$$PATH" nbgrader generate_assignment --force "$$(basename $$source)" || exit 1; \
+	cd assignments && for source in source/*/; do \
+	  name="$$(basename $$source)"; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" nbgrader generate_assignment --force "$$name" || exit 1; \
+	  mkdir -p "../labs/assignments/$$name" && cp "release/$$name/$$name.ipynb" "../labs/assignments/$$name/" || exit 1; \
 	done
 
 pictures: $(READY)

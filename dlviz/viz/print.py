@@ -26,7 +26,7 @@ from dlviz.viz.frames import Frame
 from dlviz.viz.labels import forms_of, never_ended
 from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows, shown
 from dlviz.viz.messages import in_columns
-from dlviz.viz.pipeline import bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
 from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.print_pipeline import bubble as bubble
 from dlviz.viz.print_pipeline import memory as memory
@@ -45,7 +45,7 @@ EDGE = 0.28  # inches: for what the last number of an axis is wider than the axi
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart
 ROW, HEAD, GUTTER = 0.34, 0.38, 0.18  # inches: a rank's row, the words over a panel, between two
 SMALLEST = 0.6  # inches: the width of a panel
-TALLEST = 0.62  # of the width: the panels' height
+TALLEST = 4.4  # inches: the height of all panels
 LEAST, NARROW = 0.12, 0.04  # inches of a rank's row: for its name beside it, and at least
 
 
@@ -81,7 +81,7 @@ def timeline(
 
     path = critical_of(trace, step, clock) if critical else None
     labels = _labels(trace, plan, drawn, second, 72 * body / (plan.above + plan.height))
-    lines = [*text.provenance(trace, clock), *seen.lines, *([path.told] if path else [])]
+    lines = [*text.provenance(trace, clock), *seen.lines, *(path.lines if path else [])]
     tails, heads, got, past = _ends(trace, plan, arrows, labels)
     if len(arrows) > ARROWS:
         lines.append(
@@ -96,9 +96,7 @@ def timeline(
     bars, entries = _bars(trace, plan, drawn, width)
     idle, entry = _bubbles(trace, plan, seen.spans, 72 * width)
     bars, entries = idle + bars, entries + entry
-    edges, entry = _critical(
-        path.rows[np.isin(path.rows, drawn)] if path else drawn[:0], plan, theme
-    )
+    edges, entry = _critical(path.among(drawn), plan, theme) if path else ([], [])
     cycle, marks = _cycle(trace, plan)
     entries += entry + paper.marks(theme, bool(got.any()), bool((~got).any())) + marks
 
@@ -153,8 +151,11 @@ def messages(
     scene = Scene(trace, step, buffer)
     shown = scene.frames[:max_frames]
     ranks = max(len(scene.rows), 3)
-    room = TALLEST * width - paper.AXIS
-    columns = min(columns or in_columns(len(shown), ranks, room, LEAST, HEAD), len(shown))
+    room = TALLEST - paper.AXIS
+    most = in_columns(len(shown), ranks, room, LEAST, HEAD)
+    while most > 1 and not most * (SMALLEST + GUTTER) <= width - 1:  # an inch for ranks' names
+        most -= 1
+    columns = min(columns or most, len(shown))
     lines = [*text.provenance(trace, "device"), *scene.notes]
     if len(shown) < len(scene.frames):
         lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
@@ -352,10 +353,10 @@ def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], list[tuple[
 
 
 def _critical(
-    path: np.ndarray, plan: Plan, theme: str
+    path: Path, plan: Plan, theme: str
 ) -> tuple[list[LineCollection], list[tuple[str, Any]]]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
-    if not len(path):
+    if not len(path.rows):
         return [], []
     boxes, lines = outlines(path, plan)
     strokes = [corners / (plan.size, 1) for corners in (*boxes, *lines)]

@@ -133,7 +133,7 @@ class Scene:
 
     def shown(self, array: np.ndarray) -> np.ndarray:
         """Contents as numbers to be read."""
-        return plain(array) if self.encoded else array
+        return plain(array, self.trace.meta["ranks"]) if self.encoded else array
 
     @cached_property
     def length(self) -> int:
@@ -225,18 +225,20 @@ class Scene:
         runs = []
         for rank, place in frame.snapshots.items():
             counts, array, origin = self.counts[place], self.arrays[place], self.origins[place]
-            edges = np.union1d(self.changes(place), self.bounds[self.bounds < len(array)]).tolist()
+            bounds = self.bounds[self.bounds < len(array)].tolist()
+            edges = sorted({*self.changes(place), *bounds})
             for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
                 told = counts[low].tolist(), int(origin[low])
                 runs.append(Run(rank, low, high, *told, self.shown(array[low:high])))
         return runs
 
-    def changes(self, place: int) -> np.ndarray:
+    def changes(self, place: int) -> list[int]:
         """The cells of a snapshot that hold something else than the cell before them: other
         ranks' contributions, or numbers of another cell that is not the next one."""
         counts, origin = self.counts[place], self.origins[place]
         away = np.where(origin < 0, origin, origin - np.arange(len(origin)) + len(origin))
-        return np.flatnonzero((counts[1:] != counts[:-1]).any(axis=1) | (away[1:] != away[:-1])) + 1
+        changed = (counts[1:] != counts[:-1]).any(axis=1) | (away[1:] != away[:-1])
+        return (np.flatnonzero(changed) + 1).tolist()
 
     def moved(self, row: int) -> Cells:
         """The cells of a message: as the sender held them when it sent, as the receiver held them
@@ -360,7 +362,7 @@ class Scene:
         part = gone.any(axis=1) & (new[:, 0] != UNKNOWN) & self._sums
         lost = np.where(whole, 2, np.where(part, 1, 0))
         cuts = np.flatnonzero(lost[1:] != lost[:-1]) + 1
-        edges = np.unique([0, *cuts, *self.changes(before), *self.changes(after)]).tolist()
+        edges = sorted({0, *cuts.tolist(), *self.changes(before), *self.changes(after)})
         for low, high in zip(edges, [*edges[1:], len(old)], strict=True):
             if not lost[low]:
                 continue

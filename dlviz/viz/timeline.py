@@ -64,7 +64,7 @@ def timeline(
     seen = shown(trace, clock, step, max_spans, messages is not False)
     plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
     path = critical_of(trace, step, clock) if critical else None
-    lines = [text.subtitle(trace, clock), *seen.lines, *([path.told] if path else [])]
+    lines = [text.subtitle(trace, clock), *seen.lines, *(path.lines if path else [])]
     if len(arrows) > MOST:
         lines.append(
             f"{len(arrows):,} messages are too many for arrows: draw a step, or some ranks."
@@ -74,7 +74,7 @@ def timeline(
     bars = _bars(trace, plan, drawn, path)
     series: list[Any] = [*_bubbles(trace, plan, seen.spans), *bars]
     if path is not None:
-        series += _outlines(path.rows[np.isin(path.rows, drawn)], plan, theme)
+        series += _outlines(path.among(drawn), plan, theme)
     series += _arrows(trace, plan, arrows, theme, _words(bars, plan) if messages is None else None)
     figure = Figure(series + _cycle(held(trace, plan), plan))
     _lay_out(figure, plan, text.heading(title or "Timeline", subtitle), theme)
@@ -186,9 +186,9 @@ def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:
     ]
 
 
-def _outlines(path: np.ndarray, plan: Plan, theme: str) -> list[go.Scatter]:
+def _outlines(path: Path, plan: Plan, theme: str) -> list[go.Scatter]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
-    if not len(path):
+    if not len(path.rows):
         return []
     boxes, lines = outlines(path, plan)
     parts = []

@@ -178,7 +178,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "length": column(np.round(spans.end - spans.start, digits)),
         "half": column(halves_of(spans)),
         "source": column(sources_of(spans, letters, len(stages))),
-        "path": metrics.critical_path(trace).tolist(),
+        "path": metrics.critical_path(trace).span.tolist(),
         "held": {
             "counts": np.bincount(memory.rank, minlength=schedule.ranks).tolist(),
             "time": column(np.round(memory.time, digits)),

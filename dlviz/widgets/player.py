@@ -103,6 +103,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     return {
         "title": text.short(title, 200),
         "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
+        "details": text.details(trace, "device"),
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
         "topology": text.topology(trace),
@@ -209,25 +210,23 @@ class _Snapshots:
         """The place in `holds` of what a column's cells hold. Where that is numbers of another cell
         it bears the cell, as `from`."""
         mixed = (counts != counts[0]).any()
-        key = () if mixed else (origin, *counts[0].tolist())
+        own = [] if mixed else counts[0].tolist()
+        key = (origin, *own)
         if key not in self.holds:
             self.holds[key] = len(self.holds)
-            held = [[rank, count] for rank, count in enumerate(key[1:]) if count > 0]
-            told = {
-                "counts": None if mixed or UNKNOWN in key[1:] else held,
-                "says": self._says(key),
-            }
+            held = [[rank, count] for rank, count in enumerate(own) if count > 0]
+            known = not mixed and UNKNOWN not in own
+            told = {"counts": held if known else None, "says": self._says(origin, own)}
             self.told.append(told | ({"from": origin} if origin >= 0 else {}))
         return self.holds[key]
 
-    def _says(self, key: tuple[int, ...]) -> str:
-        if not key:
+    def _says(self, origin: int, counts: list[int]) -> str:
+        if not counts:
             return "holds other contributions in each cell"
         if self.scene.trace.meta["ranks"] > MAX_RANKS:
             return "not decoded"
-        if len(key) > 2 and {*key[1:]} == {1}:
-            return "holds every rank once"
-        return held_by([*key[1:]], key[0], 1)
+        every = len(counts) > 1 and {*counts} == {1}
+        return "holds every rank once" if every else held_by(counts, origin, 1)
 
 
 def _message(

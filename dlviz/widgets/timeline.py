@@ -214,8 +214,7 @@ def _clock(
     level = {at: number for number, at in enumerate(plan.rows)}
     on_row = zip(holes.rank.tolist(), holes.lane.tolist(), strict=True)
     gaps = stretches(plan, trace, seen.left_out, least)
-    path = critical_of(trace, step, plan.clock)
-    on = place[path.rows]
+    path = critical_of(trace, step, plan.clock).among(order)
     sent, received = message_times(trace, plan.clock)
     never = ~np.isfinite(received[arrows])
     got = whole(np.where(never, 0.0, received[arrows] - plan.low))
@@ -229,7 +228,11 @@ def _clock(
         **stretch(plan.start[order], plan.end[order]),
         "sent": column(whole(sent[arrows] - plan.low)),
         "received": [None if lost else at for at, lost in zip(got.tolist(), never, strict=True)],
-        "critical": on[on >= 0].tolist(),
+        "critical": place[path.rows].tolist(),
+        "path": {
+            "start": column(whole(path.start - plan.low)),
+            "end": column(whole(path.end - plan.low)),
+        },
         "told": path.told,
         "waits": {
             "span": list(waiting),

@@ -168,13 +168,13 @@ def points() -> dict[str, list[tuple[int, float]]]:
 @figure
 def lab_02_costs() -> Any:
     """Short tensors: the fewest rounds win. Long ones: the fewest bytes."""
-    return paper.costs(*priced(), measured=points(), title="Eight ranks on a switch")
+    return dlviz.viz.costs(*priced(), measured=points(), title="Eight ranks on a switch")
 
 
 @figure
 def lab_02_bus_bandwidth() -> Any:
     """Halving-doubling and the ring come near to what the link can do, 10 MB/s."""
-    return paper.costs(*priced(), show="bus", ranks=8, title="Bus bandwidth")
+    return dlviz.viz.costs(*priced(), show="bus", ranks=8, title="Bus bandwidth")
 
 
 @figure
@@ -204,7 +204,8 @@ def lab_02_racks_hierarchical() -> Any:
 def planned(name: str, ranks: int = 4, microbatches: int = 8) -> dlviz.Trace:
     schedule = make(name, ranks, microbatches)
     forward = 0.01 / schedule.chunks  # the stages of a rank share its 10 ms
-    return dlviz.simulate(schedule, dlviz.Costs(forward, forward, forward))
+    costs = dlviz.Costs(forward=forward, backward_input=forward, backward_weight=forward)
+    return dlviz.simulate(schedule, costs)
 
 
 @cache
@@ -309,8 +310,8 @@ def lab_09b_bubbles() -> Any:
 
 def save(drawn: Any, stem: Path) -> None:
     """Write the figure as `stem`.pdf and .svg; matplotlib's and plotly's way differ."""
+    write = getattr(drawn, "savefig", None) or drawn.write_image
     for ending in (".pdf", ".svg"):
-        write = getattr(drawn, "savefig", None) or drawn.write_image
         write(stem.with_name(stem.name + ending))
 
 

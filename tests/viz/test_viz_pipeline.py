@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.viz.pipeline import chunks_of
+from dlviz.viz.pipeline import chunks_of, critical_of
 
 COSTS = Costs(2, None, 3, 2, latency=0.5)
 
@@ -131,7 +133,7 @@ def test_the_critical_path_is_boxed_from_the_first_moment_to_the_last(name):
     assert not any(one.name == "critical path" for one in viz.timeline(trace).data)
     figure = viz.timeline(trace, critical=True)
     boxes, lines = boxes_of(figure)
-    path = trace.spans[metrics.critical_path(trace)]
+    path = trace.spans[metrics.critical_path(trace).span]
     assert boxes[0][0] == 0 and boxes[-1][1] == pytest.approx(metrics.makespan(trace))
     assert sum(right - left for left, right, _ in boxes) == pytest.approx(
         (path.end - path.start).sum()
@@ -143,11 +145,12 @@ def test_the_critical_path_is_boxed_from_the_first_moment_to_the_last(name):
     share = (path.end - path.start).sum() / metrics.makespan(trace)
     subtitle = figure.layout.title.subtitle.text
     assert f"Critical path (bold): {len(path)} spans" in subtitle and f"({share:.0%})" in subtitle
+    assert "Were one of these spans longer, the run would be longer." in subtitle
 
 
 def test_hover_says_whether_a_span_is_on_the_critical_path():
     trace = simulate(make("1f1b", 3, 4), COSTS)
-    path = {*metrics.critical_path(trace).tolist()}
+    path = {*metrics.critical_path(trace).span.tolist()}
     figure = viz.timeline(trace, critical=True)
     told = [words for one in figure.data if one.type == "bar" and one.name != "idle"
             for words in one.customdata]  # fmt: skip
@@ -170,6 +173,48 @@ def test_the_critical_path_of_a_step_is_that_of_its_spans():
     for step, expected in paths.items():
         boxes, _ = boxes_of(viz.timeline(trace, step=step, critical=True))
         assert boxes == [pytest.approx(box) for box in expected]
+
+
+NUMBERS = re.compile(
+    r"Critical path \(bold\): ([\d,]+) spans?, "
+    r"together ([\d.,]+ \S+) of ([\d.,]+ \S+) \((\d+)%\)\. "
+    r"(?:The rest, ([\d.,]+ \S+), is messages and gaps\. )?"
+    r"Were one of these spans longer, the (run|step) would be longer\."
+)
+
+
+def seconds(words):
+    number, unit = words.replace(",", "").split()
+    return float(number) * {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[unit]
+
+
+@pytest.mark.parametrize("name", ["ddp 4", "1f1b"])
+def test_what_is_said_of_the_path_of_a_real_run_adds_up_to_the_run(real_run, name):
+    trace = real_run(name)
+    for clock in ("device", "wall"):
+        for step in (None, 0, 1, 2):
+            path = critical_of(trace, step, clock)
+            count, together, whole, share, rest, what = NUMBERS.fullmatch(path.told).groups()
+            assert int(count.replace(",", "")) == len({*path.rows.tolist()})
+            together, whole, rest = seconds(together), seconds(whole), seconds(rest)
+            assert together == pytest.approx((path.end - path.start).sum(), rel=6e-3)
+            assert int(share) == pytest.approx(100 * together / whole, abs=1) and int(share) <= 100
+            assert together + rest == pytest.approx(whole, rel=1e-2)
+            assert what == ("run" if step is None else "step")
+            if step is None:
+                assert whole == pytest.approx(metrics.makespan(trace, clock), rel=6e-3)
+
+
+def test_the_outline_of_a_span_that_holds_others_leaves_them_out():
+    spans = [
+        dict(rank=0, lane="comm", kind="collective", start=0.0, end=9.0),
+        dict(rank=0, lane="comm", kind="recv", start=2.0, end=8.0, depth=1, peer=1, flow=0),
+        dict(rank=1, kind="forward", start=0.0, end=7.5),
+    ]
+    message = dict(src=1, dst=0, sent=7.5, arrived=8.0, received=8.0)
+    trace = Trace(spans, [message], meta={"clock": "simulated"})
+    boxes, lines = boxes_of(viz.timeline(trace, critical=True))
+    assert [box[:2] for box in boxes] == [(0, 7.5), (8, 9)] and len(lines) == 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -498,9 +498,9 @@ def test_a_real_run_is_printed_with_every_message_it_sent():
     drawn = viz.print.timeline(trace, messages=True)
     assert len(arrows(drawn.axes[0])) == len(trace.messages) == 12
     drawn = panels(viz.print.messages(trace))
-    assert list(drawn) == ["start", *(f"step {i}" for i in range(4))]
+    assert list(drawn) == ["start", *(f"round {i} of 4" for i in range(1, 5))]
     assert sum(len(arrows(axes)) for axes in drawn.values()) == 12
-    last = drawn["step 3"]
+    last = drawn["round 4 of 4"]
     for source in range(3):
         edges = boxes(last, f"from rank {source}")
         assert (edges[:, 1] - edges[:, 0]).sum() == 3 * 7

@@ -59,7 +59,7 @@ def test_the_picture_is_the_simulated_schedule(name):
     assert side["ratio"] == pytest.approx(metrics.bubble_ratio(trace))
     assert side["fraction"] == pytest.approx(metrics.bubble_fraction(trace))
     assert side["peak"] == metrics.peak_in_flight(trace).tolist()
-    assert side["path"] == metrics.critical_path(trace).tolist()
+    assert side["path"] == metrics.critical_path(trace).span.tolist()
     held = spread(side["held"]["many"], sum(side["held"]["counts"]))
     assert held == trace.memory.nbytes.tolist()
 

@@ -316,7 +316,7 @@ def test_arrows_past_other_rows_are_left_out_where_they_would_cover_a_label():
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_h1"])
 def test_the_critical_path_is_boxed_where_its_spans_lie(name):
     trace = simulate(make(name, 3, 6), Costs(latency=0.25))
-    path = trace.spans[metrics.critical_path(trace)]
+    path = trace.spans[metrics.critical_path(trace).span]
     length = metrics.makespan(trace)
     assert draw(trace)["path"] == []
     list_ = draw(trace, critical=True)
@@ -336,7 +336,7 @@ def test_the_critical_path_is_boxed_where_its_spans_lie(name):
     assert at == path.rank[[0, *turns.tolist()]].tolist()
     order = state(trace)["clocks"][0]["critical"]
     assert scene(trace, "return clock.critical.map(i => scene.span.row[i]);") == (
-        metrics.critical_path(trace).tolist()
+        metrics.critical_path(trace).span.tolist()
     )
     assert len(order) == len(path)
 
@@ -358,7 +358,7 @@ def test_the_path_of_a_step_and_of_the_spans_that_are_shown_is_their_own():
         assert made["clocks"][0]["told"].startswith("Critical path (bold): ")
     trace = simulate(make("1f1b", 2, 4))
     cut = scene(trace, "return clock.critical.map(i => scene.span.row[i]);", max_spans=5)
-    assert 0 < len(cut) <= 5 and {*cut} < {*metrics.critical_path(trace).tolist()}
+    assert 0 < len(cut) <= 5 and {*cut} < {*metrics.critical_path(trace).span.tolist()}
 
 
 def test_a_failed_run_whose_spans_have_no_wall_time_is_shown():

@@ -82,7 +82,8 @@ function render({ model, el }) {
   const left = h("div", { class: "dlv-chart" }, about, lines);
   const right = h("div", { class: "dlv-chart dlv-map" }, where, map);
   const cheapest = h("p", { class: "dlv-cheapest" });
-  const marks = h("div", {}, ["grey: the cheapest", "◇ another one takes over", "✕ measured"].map((line) => h("p", {}, line)));
+  const aboutRun = h("p");
+  const marks = h("div", { class: "dlv-chartmarks" }, ["grey: the cheapest", "◇ another one takes over", "✕ measured"].map((line) => h("p", {}, line)), aboutRun);
   const table = h("div", { class: "dlv-scroll" });
   const charts = h("div", { class: "dlv-pictures" }, left, right);
   const costs = h("div", { role: "tabpanel", "aria-label": "costs" }, charts, cheapest, h("div", { class: "dlv-pictures" }, table, marks));
@@ -227,6 +228,7 @@ function render({ model, el }) {
 
   function drawRun() {
     bar.draw();
+    write(aboutRun, (state.run?.notes ?? []).join(" "));
   }
 
   function ranWords() {
@@ -236,7 +238,7 @@ function render({ model, el }) {
     if (run.stopped) return run.stopped;
     const gap = `${run.gap < 0 ? "−" : "+"}${Math.abs(100 * run.gap).toFixed(1)} %`;
     const told = `${words(run.algorithm)} of ${bytes(run.nbytes)}: measured ${seconds(run.measured)}, predicted ${seconds(run.predicted)} (${gap}).`;
-    return [told, ...run.notes].join(" ");
+    return told;
   }
 
   function axes({ box, sizes }, marks, said, title) {

@@ -6,6 +6,7 @@ import {
   besides, boxAt, cursorAt, drawList, foreseen, halvesOf, hit, layoutOf, nameOf, nextOn, onOneLine, pick, sameAs, slotAt, slotsOf, thingAt, turned,
 } from "./drawing_list.js";
 import { paintBoard, sampleOf, savedBoard } from "./drawing_paint.js";
+import { save } from "./saved.js";
 import { FRACTION, RATIO } from "./schedules_words.js";
 import { button, toggle } from "./stage.js";
 
@@ -269,13 +270,7 @@ export function drawingBoard({ model, el, look, room = () => 168, say = () => {}
   }
 
   function saveSvg() {
-    const drawn = savedBoard(foreseen(state, pending), colors, look);
-    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(drawn)], { type: "image/svg+xml" }));
-    const link = h("a", { href: address, download: "schedule.svg" });
-    root.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    save(new XMLSerializer().serializeToString(savedBoard(foreseen(state, pending), colors, look)), "schedule.svg");
   }
 
   // Keys

@@ -1,6 +1,7 @@
 // The Timeline: zoom, pan, select, search and follow what every rank did.
 import { clamp, h, oncePerPicture, seconds, write } from "./base.js";
 import { swatch } from "./paint.js";
+import { save } from "./saved.js";
 import { sharedSelection } from "./selection.js";
 import { sourcePanel } from "./source.js";
 import { button, stage, toggle } from "./stage.js";
@@ -266,12 +267,7 @@ function open({ model, el }) {
     if (!geometry()) return;
     const view = { ...now, ...measured, hover: -1 };
     const drawn = toSvg(scene, drawList(scene, view), view, { ...look, title: scene.title });
-    const address = URL.createObjectURL(new Blob([drawn], { type: "image/svg+xml" }));
-    const link = h("a", { href: address, download: "timeline.svg" });
-    root.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    save(drawn, "timeline.svg");
     frame.say("timeline.svg is saved");
   }
 

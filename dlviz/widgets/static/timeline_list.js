@@ -154,12 +154,13 @@ function edges(tail, head) {
 /** The critical path: a box around each stretch in which one span follows another on a row, and the line to the next. */
 function pathIn(scene, clock, view, x) {
   const boxes = [];
-  for (const i of clock.critical) {
+  const { start, end } = clock.path;
+  for (const [number, i] of clock.critical.entries()) {
     const slot = scene.slots[scene.slotOf[i]];
     const [top, bottom] = [slot.top - view.top, slot.bottom - view.top];
     const last = boxes.at(-1);
-    if (last?.top === top && last.bottom === bottom && clock.start[i] <= last.to + clock.quantum) last.to = clock.end[i];
-    else boxes.push({ from: clock.start[i], to: clock.end[i], top, bottom });
+    if (last?.top === top && last.bottom === bottom && start[number] <= last.to + clock.quantum) last.to = end[number];
+    else boxes.push({ from: start[number], to: end[number], top, bottom });
   }
   const place = (time) => clamp(x(time), -10, view.width + 10);
   return boxes.map((box, number) => {

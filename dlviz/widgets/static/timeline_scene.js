@@ -61,12 +61,14 @@ export function readScene(state) {
 
 function readClock(clock, count, messages) {
   const { low, quantum, idle, gaps } = clock;
+  const path = (times) => column(times, clock.critical.length).map((time) => low + time * quantum);
   const [whom, doing] = ["whom", "doing"].map((name) => texts(clock.waits[name], clock.waits.span.length));
   const at = column(clock.waits.at, clock.waits.span.length);
   return {
     ...clock, ...times(clock, count, clock),
     sent: column(clock.sent, messages).map((time) => low + time * quantum),
     received: clock.received.map((time) => (time == null ? NaN : low + time * quantum)),
+    path: { start: path(clock.path.start), end: path(clock.path.end) },
     turn: new Map(clock.critical.map((span, number) => [span, number])), // on the critical path
     waits: new Map(clock.waits.span.map((span, i) => [span, { whom: whom[i], doing: doing[i], at: at[i] }])),
     idle: {
