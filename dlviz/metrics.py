@@ -74,17 +74,24 @@ def bubble_fraction(trace: Trace, clock: str = "device") -> float:
 
 
 def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
-    """Seconds per rank, between its first and its last forward or backward, in which it runs none.
+    """Seconds per rank, between its first and its last forward or backward of a step, in which it
+    runs none; the median of several steps.
 
     The bubble without run-in and run-out: what is left of it where ranks start the next step
     without waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
     section 2.2.
     """
     spans, start, end = _times(trace.spans, clock, COMPUTE)
-    first, last = (np.full(trace.meta["ranks"], edge) for edge in (np.inf, -np.inf))
-    np.minimum.at(first, spans.rank, start)
-    np.maximum.at(last, spans.rank, end)
-    return np.maximum(last - first, 0.0) - _open(trace, COMPUTE, clock)
+    ranks = trace.meta["ranks"]
+    found = []
+    for step in np.unique(spans.step):
+        rows = spans.step == step
+        first, last = np.full(ranks, np.inf), np.full(ranks, -np.inf)
+        np.minimum.at(first, spans.rank[rows], start[rows])
+        np.maximum.at(last, spans.rank[rows], end[rows])
+        worked = _union(spans.rank[rows], start[rows], end[rows], ranks)
+        found.append(np.maximum(last - first, 0.0) - worked)
+    return np.median(found, axis=0) if found else np.zeros(ranks)
 
 
 def bubble_formula(

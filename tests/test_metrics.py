@@ -127,6 +127,35 @@ def test_of_several_steps_the_bubble_is_the_median():
     assert metrics.bubble_ratio(trace.only(step=2)) == pytest.approx(3 / 8)
 
 
+@pytest.mark.parametrize(("p", "m"), [(p, m) for p, m in GRID if m >= p])
+def test_idle_inside_leaves_run_in_and_run_out_away(p, m):
+    """GPipe: rank r waits for the 2(p-1-r) stages behind it, there and back; its last action ends
+    r backwards before the step does."""
+    trace = Trace(run(gpipe(p, m), {"forward": 1.0, "backward": 2.0}))
+    assert metrics.idle_inside(trace) == pytest.approx([3.0 * (p - 1 - r) for r in range(p)])
+    steps = run(gpipe(p, m), {"forward": 1.0, "backward": 2.0}, step=0)
+    for step, late in ((1, 5.0), (2, 7.0)):
+        more = run(gpipe(p, m), {"forward": 1.0, "backward": 2.0}, start=100.0 * step, step=step)
+        more[-1]["start"] += late
+        more[-1]["end"] += late
+        steps += more
+    rank = steps[-1]["rank"]
+    assert metrics.idle_inside(Trace(steps))[rank] == pytest.approx(3.0 * (p - 1 - rank) + 5.0)
+
+
+@pytest.mark.parametrize("name", ["zb_h2", "zbv", "zb_h1"])
+def test_zb_h2_and_zbv_leave_nothing_of_the_bubble_inside(name):
+    trace = simulate(make(name, 4, 8), Costs())
+    assert (metrics.idle_inside(trace).max() > 1) == (name == "zb_h1")
+    assert metrics.bubble_ratio(trace) > 0
+
+
+def test_a_rank_that_does_not_compute_has_no_idle_time_inside():
+    assert metrics.idle_inside(Trace()).tolist() == [0.0] * Trace().meta["ranks"]
+    trace = Trace([span(0, "forward", 0.0, 1.0), span(2, "forward", 4.0, 5.0)])
+    assert metrics.idle_inside(trace).tolist() == [0.0, 0.0, 0.0]
+
+
 def test_the_window_of_the_bubble_is_compute_alone():
     spans = run(gpipe(3, 3), {"forward": 1.0, "backward": 1.0})
     around = [

@@ -69,9 +69,9 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
         "length": [float(took[row]) if row >= 0 else None for row in ran],
         "told": [
             figures,
-            " ".join(sentence(found, (before, after))),
             *learned(made, done.results),
             *pace(step, factor, shortest * factor),
+            " ".join(sentence(found, (before, after))),
         ],
         "seconds": after.makespan,
         "ratio": ratio,
