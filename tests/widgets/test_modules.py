@@ -74,7 +74,8 @@ def test_a_widget_is_shown_with_a_still_picture_behind_it_that_the_widget_alone_
     assert live["text/html"] == "", "a page that has no kernel shows nothing in its place"
     assert f"dlv-still-{widgets[0].still}" in still["text/html"]
     assert f"dlv-still-{widgets[0].still}" not in other["text/html"]
-    ((alt, png),) = re.findall(r'alt="(.*?)".* src="data:image/png;base64,(.*?)"', still["text/html"])
+    page = still["text/html"]
+    ((alt, png),) = re.findall(r'alt="(.*?)".* src="data:image/png;base64,(.*?)"', page)
     assert alt == "a &quot;&lt;b&gt;&quot;" and base64.b64decode(png).startswith(b"\x89PNG")
 
 
