@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -14,8 +12,8 @@ from dlviz.cluster import start, torchrun
 from dlviz.cluster.arguments import check, choose_device, pack
 from dlviz.cluster.output import Progress
 from dlviz.cluster.supervise import Supervisor
+from dlviz.cluster.warn import warn
 from dlviz.machine import Machine
-from dlviz.trace import Trace
 
 
 @dataclass
@@ -27,6 +25,11 @@ class Run:
     output: list[str]
     trace: Any  # a Trace; None under torchrun on ranks other than 0
     seconds: float
+
+    @property
+    def late(self) -> bool:
+        """Whether the run was paced and late, so that its wall-clock times are not reliable."""
+        return self.trace is not None and bool(self.trace.meta["warning"])
 
     def __repr__(self) -> str:
         if self.trace is None:
@@ -74,7 +77,7 @@ def launch(
         results, trace = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
         return Run(results, [""] * len(results), trace, perf_counter() - began)
     run = watched(Progress(), worker, int(ranks), machine, device, timeout, args, kwargs)
-    _warn(run.trace)
+    warn(run.trace)
     return run
 
 
@@ -96,18 +99,3 @@ def watched(
     with Supervisor(ranks, machine, device, timeout, progress) as supervisor:
         results, output, trace = supervisor.run(job)
         return Run(results, output, trace, perf_counter() - began)
-
-
-def _warn(trace: Trace) -> None:
-    if trace.meta.get("warning"):
-        warnings.warn(trace.meta["warning"], RuntimeWarning, stacklevel=3)
-    if trace.meta["outcome"] == "unreceived":
-        rows = [
-            row for row in trace.messages.rows() if row.received is None or math.isnan(row.received)
-        ]
-        more = f" (and {len(rows) - 1} more such)" if len(rows) > 1 else ""
-        warnings.warn(
-            f"rank {rows[0].src} sent rank {rows[0].dst} a message that it never received{more}",
-            RuntimeWarning,
-            stacklevel=3,
-        )

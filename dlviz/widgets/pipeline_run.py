@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from dlviz import metrics
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.schedules import Schedule
@@ -56,7 +58,7 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
         replace(side, start=side.start / factor, end=side.end / factor) for side in (before, after)
     )
     ran, took = before.other, after.end - after.start
-    found = gap((before, after), metrics.critical_path(step, "wall"))
+    found = gap((before, after), np.unique(metrics.critical_path(step, "wall").span))
     ratio = metrics.bubble_ratio(step, "wall")
     figures = (
         f"Measured {text.seconds(after.makespan)}, predicted {text.seconds(before.makespan)}; "
@@ -72,9 +74,9 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
             *pace(step, factor, shortest * factor),
         ],
         "seconds": after.makespan,
-        "busy": float(metrics.busy(step, "wall").mean()) / factor,
         "ratio": ratio,
         "fraction": metrics.bubble_fraction(step, "wall"),
+        "inside": float(metrics.idle_inside(step, "wall").max()) / factor,
         "peak": int(metrics.peak_in_flight(step, "wall").max()),
     }, done.trace
 

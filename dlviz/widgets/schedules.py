@@ -27,6 +27,7 @@ from dlviz.widgets.drawing import Board
 from dlviz.widgets.pipeline_run import RUNNABLE, run
 from dlviz.widgets.pipelines import (
     DRAWN,
+    NAMED,
     SIZES,
     board_for,
     board_of,
@@ -203,13 +204,17 @@ class ScheduleExplorer(Runner):
         if new["schedule"] != DRAWN:
             self._made, self.trace = predicted(new["schedule"], new)
         if DRAWN in (new["schedule"], new["beside"]):
-            drawing = board_of(new["csv"], new) if new["csv"] else self._drawing(new, before)
+            drawing = self._read(new) if new["csv"] else self._drawing(new, before)
             self._put(drawing)
             new.update(_size(drawing), csv="")
         self._now = new
         self._look()
         if {**new, "beside": ""} != {**before, "beside": ""}:
             self.forget()
+
+    def _read(self, new: dict[str, Any]) -> Drawing:
+        """What the board shows of a CSV that was given."""
+        return board_of(new["csv"], new)
 
     def _drawing(self, new: dict[str, Any], before: dict[str, Any]) -> Drawing:
         """What the board shows by the controls: an empty grid where it is new or of another size,
@@ -279,13 +284,13 @@ class ScheduleExplorer(Runner):
 
     def _title(self) -> str:
         made = self._made
-        return f"{made.name} on {made.ranks} ranks, {made.microbatches} microbatches"
+        return f"{NAMED[made.name]} on {made.ranks} ranks, {made.microbatches} microbatches"
 
     def _told(self) -> dict[str, Any]:
         """All that the front end draws at once."""
         now = self._now
         first = picture_of(self._made, self.trace, now)
-        sides = [{"name": DRAWN, "error": self._unready} if self._unready else first]
+        sides = [_troubled(DRAWN, self._unready) if self._unready else first]
         if now["beside"]:
             sides.append(self._beside(now))
         return {
@@ -293,7 +298,7 @@ class ScheduleExplorer(Runner):
             "controls": now,
             "error": self._error,
             "refused": self._refused,
-            "schedules": [*NAMES, DRAWN],
+            "titles": NAMED,
             "chunked": [*metrics.CHUNKED],
             "limits": {**SIZES, "run": RUNNABLE},
             "styles": palette.LINES[:2],
@@ -310,11 +315,15 @@ class ScheduleExplorer(Runner):
             made = self._drawn() if name == DRAWN else predicted(name, values)
             return picture_of(*made, values)
         except ValueError as error:
-            return {"name": name, "error": sentence(error)}
+            return _troubled(name, sentence(error))
+
+
+def _troubled(name: str, error: str) -> dict[str, str]:
+    """A side that cannot be shown, and why."""
+    return {"name": name, "title": NAMED[name], "error": error}
 
 
 def _size(drawing: Drawing) -> dict[str, int]:
     """The controls of a drawing's size."""
     pipeline = drawing.pipeline
-    chunks = max(map(pipeline.stage_rank.count, pipeline.stage_rank))
-    return {"ranks": pipeline.ranks, "microbatches": pipeline.microbatches, "chunks": chunks}
+    return {name: getattr(pipeline, name) for name in SIZES}

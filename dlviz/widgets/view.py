@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import anywidget
 import numpy as np
@@ -42,13 +42,15 @@ STILL = """<figure class="dlv-still dlv-still-{key}" style="margin: 0">
 </figure>"""
 
 _names: WeakKeyDictionary[Trace, str] = WeakKeyDictionary()
+_views: WeakKeyDictionary[Trace, WeakSet[View]] = WeakKeyDictionary()
 
 
 class View(anywidget.AnyWidget):
     """A widget that shows one Trace.
 
     `selection` is what is selected, in the Trace's own numbers: {"span": row}, {"message": row},
-    {"where": "file:line"} or {}; it may be set. Widgets of one Trace share it. `theme` is "auto"
+    {"where": "file:line"} or {}; it may be set. Widgets of one Trace share it: set or chosen in
+    one, it is set in all. `theme` is "auto"
     (as the page around), "light" or "dark".
     """
 
@@ -73,6 +75,13 @@ class View(anywidget.AnyWidget):
         key = uuid.uuid4().hex
         super().__init__(state=compact(dressed(trace, state)), theme=theme, still=key)
         self.title = state["title"]
+        self._together = _views.setdefault(trace, WeakSet())
+        self._together.add(self)
+
+    @traitlets.observe("selection")
+    def _share_selection(self, change: Any) -> None:
+        for view in list(self._together):
+            view.selection = change["new"]
 
     def picture(self) -> Figure:
         """The picture that stands for the widget where nothing can run."""

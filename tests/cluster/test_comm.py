@@ -209,7 +209,10 @@ def test_a_mesh_that_does_not_fit_and_an_axis_it_lacks_are_named():
         (lambda c: c.send(torch.ones(1), 2), r"dst=2 is no rank of .*: use 0 to 1"),
         (lambda c: c.recv(torch.ones(1), -1), r"src=-1 is no rank"),
         (lambda c: c.send(torch.ones(1), c.rank), r"is this rank itself"),
-        (lambda c: c.isend(1, torch.ones(1)), r"isend\(int, Tensor\) has no tensor: the tensor com"),
+        (
+            lambda c: c.isend(1, torch.ones(1)),
+            r"isend\(int, Tensor\) has no tensor: the tensor com",
+        ),
         (lambda c: c.recv(1 - c.rank, torch.ones(1)), r"tensor comes first, then the rank"),
         (lambda c: c.irecv([0.0], 1 - c.rank), r"irecv\(list, int\) has no tensor"),
         (lambda c: c.send(torch.ones(1), 1 - c.rank, tag=-1), r"tag=-1 is out of range"),
