@@ -6,6 +6,7 @@ import html
 import json
 from typing import Any
 
+from dlviz.viz import palette
 from dlviz.widgets.modules import joined, read
 
 PAGE = """<!doctype html>
@@ -17,7 +18,7 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 body {{ margin: 0; }}
-html:has(#dlviz > [data-theme="dark"]) {{ color-scheme: dark; }}
+html:has(#dlviz > [data-theme="dark"]) {{ color-scheme: dark; background: {dark}; }}
 main {{ max-width: 1500px; margin: auto; }}
 {css}
 </style>
@@ -40,6 +41,7 @@ def page(title: str, module: str, traits: dict[str, Any]) -> str:
     state = json.dumps(traits, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return PAGE.format(
         policy=POLICY,
+        dark=palette.THEMES["dark"]["paper"],
         title=html.escape(f"{title} - dlviz"),
         css=read("dlviz.css"),
         state=state,
