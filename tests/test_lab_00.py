@@ -82,7 +82,7 @@ def answered(lab, widgets):
     ring.focus()
     for _ in range(20):
         lab.page.keyboard.press(".")
-        ring.locator("tbody th").first.wait_for()
+        ring.locator("dl dt").first.wait_for()
         if message := ring.get_attribute("data-message"):
             break
     found["message selected in the timeline"] = message

@@ -1,7 +1,9 @@
 // The answers of a timeline: the selected span, the statistics of a range, and the table.
 import { bytes, h, seconds } from "./base.js";
 import { inRange } from "./timeline_stats.js";
-import { amountOf, headLine, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf } from "./timeline_words.js";
+import {
+  amountOf, headLine, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf,
+} from "./timeline_words.js";
 
 const LISTED = 300; // spans in the table
 const PARTS = ["compute", "update", "communication", "other", "hidden", "idle"];
@@ -25,7 +27,8 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
     : `${tookOf(scene, clock, i)}, ${moment(clock.start[i])} to ${moment(clock.end[i])}`;
   const facts = [["where", rowOf(scene, i)], ["took", times]];
   if (scene.headOf.has(i)) facts.push(["shared", headLine(scene, clock, scene.headOf.get(i))]);
-  if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (wall clock after the device's, at its end)`]);
+  const late = "the wall clock after the device's, at its end";
+  if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (${late})`]);
   if (numbersOf(scene, i)) facts.push(["part of", numbersOf(scene, i)]);
   if (clock.turn.has(i)) facts.push(["critical path", `on it, ${clock.turn.get(i) + 1} of ${clock.critical.length}`]);
   if (span.nbytes[i] >= 0) facts.push(["size", bytes(span.nbytes[i])]);
@@ -46,7 +49,8 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
 /** A chain of waits as a list, each link with the way to what it waited for. */
 function chainOf(links, more, go) {
   return h("ol", {},
-    links.map(({ whom, doing, at }) => h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
+    links.map(({ whom, doing, at }) =>
+      h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
     more ? h("li", {}, `… ${more}`) : null);
 }
 
@@ -55,7 +59,8 @@ function carried({ message, span, ...rest }, clock, i, go) {
   const flow = span.flow[i];
   const [head, ...lines] = messageLines({ message, span, ...rest }, clock, flow);
   const ends = [["sender", message.sender[flow]], ["receiver", message.receiver[flow]]];
-  const others = ends.filter(([, at]) => at >= 0 && at !== i).map(([name, at]) => [" ", link(`go to the ${name}`, () => go(at))]);
+  const others = ends.filter(([, at]) => at >= 0 && at !== i)
+    .map(([name, at]) => [" ", link(`go to the ${name}`, () => go(at))]);
   return [[head, ...lines].join(", "), others];
 }
 
@@ -69,9 +74,10 @@ export function statisticsPanel(scene, clock, range, found, { go, sort, order })
 
 function kindsTable({ kinds, drawn }) {
   return h("table", { class: "dlv-kinds" },
-    h("caption", {}, drawn ? "Kinds of the spans that are drawn, in whole spans" : "Kinds in this range, in whole spans"),
+    h("caption", {}, `Kinds ${drawn ? "of the spans that are drawn" : "in this range"}, in whole spans`),
     head(["kind", "count", "total", "min", "mean", "max"]),
-    h("tbody", {}, kinds.map((own) => h("tr", {}, h("th", { scope: "row" }, own.kind), amount(own.count.toLocaleString("en")),
+    h("tbody", {}, kinds.map((own) => h("tr", {},
+      h("th", { scope: "row" }, own.kind), amount(own.count.toLocaleString("en")),
       ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
 }
 
@@ -89,7 +95,9 @@ function ranksTable(scene, clock, range, { ranks }, { go, sort, order }) {
   }, link(order?.by === name ? `${words} ${order.down ? "▾" : "▴"}` : words, () => sort(name)));
   return h("table", { class: "dlv-ranks" },
     h("caption", {}, "Where each rank's time went"),
-    h("thead", {}, h("tr", {}, sortable("rank", "rank"), columns.map((name) => sortable(name, NAMES[name] ?? name)), h("th", { scope: "col" }, "its longest wait"))),
+    h("thead", {}, h("tr", {},
+      sortable("rank", "rank"), columns.map((name) => sortable(name, NAMES[name] ?? name)),
+      h("th", { scope: "col" }, "its longest wait"))),
     h("tbody", {}, sorted.map((own) => h("tr", {},
       h("th", { scope: "row" }, own.rank, own === slowest ? h("strong", {}, " slowest") : null),
       columns.map((name) => amount(seconds(own[name]))),
@@ -130,10 +138,11 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, cr
   }
   places.sort((a, b) => clock.start[a] - clock.start[b] || clock.end[b] - clock.end[a]);
   const listed = places.slice(0, LISTED);
-  const shortest = listed.reduce((least, i) => (clock.end[i] > clock.start[i] ? Math.min(least, clock.end[i] - clock.start[i]) : least), Infinity);
-  const moment = momentOf(clock, shortest);
+  const lengths = listed.map((i) => clock.end[i] - clock.start[i]).filter((length) => length > 0);
+  const moment = momentOf(clock, Math.min(...lengths));
   const more = places.length > LISTED ? `; the first ${LISTED} are listed, zoom in for others` : "";
-  const cut = scene.total > scene.count ? ` of the ${scene.count.toLocaleString("en")} that are drawn (${scene.total.toLocaleString("en")} in all)` : "";
+  const [drawn, all] = [scene.count, scene.total].map((count) => count.toLocaleString("en"));
+  const cut = scene.total > scene.count ? ` of the ${drawn} that are drawn (${all} in all)` : "";
   return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
     h("table", {},
       h("caption", {}, `${places.length.toLocaleString("en")} spans in view${cut}${more}`),
@@ -153,6 +162,8 @@ function memoryTable(memory) {
   return h("table", {},
     h("caption", {}, "Memory held"),
     head(["rank", "most", "at the end"]),
-    h("tbody", {}, memory.map((own) => h("tr", {}, h("th", { scope: "row" }, own.rank),
-      amount(amountOf(own, own.held.reduce((most, one) => Math.max(most, one), 0))), amount(amountOf(own, own.held.at(-1)))))));
+    h("tbody", {}, memory.map((own) => h("tr", {},
+      h("th", { scope: "row" }, own.rank),
+      amount(amountOf(own, own.held.reduce((most, one) => Math.max(most, one), 0))),
+      amount(amountOf(own, own.held.at(-1)))))));
 }
