@@ -52,6 +52,16 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., object]]:
+    """`served(notebook)`: around the use of a notebook's address in the one JupyterLab of all
+    tests."""
+    from lab_server import JupyterLab
+
+    with JupyterLab(tmp_path_factory.mktemp("jupyterlab")) as lab:
+        yield lab.serve
+
+
+@pytest.fixture(scope="session")
 def real_run() -> Callable[[str], Any]:
     """The Trace of a run of real ranks, by name, made when it is first asked for: "ddp 2" and
     "ddp 4" (30 steps by the wall clock), "all_reduce" (every algorithm on 4 ranks by the wall

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlviz.cluster.waits import TAGS, Wait
+from dlviz.cluster.warn import late
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -180,27 +181,12 @@ def _pace(reports: list[dict[str, Any]], meta: dict[str, Any]) -> dict[str, Any]
     keep up."""
     if meta["clock"] != "paced":
         return {}
-    late = [report["lateness"] for report in reports]
-    worst = max((each["worst"] for each in late), default=0.0)
-    median = sorted(each["median"] for each in late)[len(late) // 2] if late else 0.0
-    operations = sum(report["operations"] for report in reports)
-    overruns = sum(report["overruns"] for report in reports)
-    tolerance = meta["tolerance"]
-    warning = ""
-    if operations and overruns > 0.05 * operations:
-        warning = (
-            f"the run could not keep its pace: the math of {overruns} of {operations} operations "
-            "took longer than the "
-            "machine says; raise the machine's step or use fewer ranks"
-        )
-    elif worst > tolerance:
-        warning = (
-            f"the run was up to {worst * 1e3:.1f} ms late (tolerance {tolerance * 1e3:.1f} ms): "
-            "other work disturbed it; "
-            "run it again or raise the machine's step"
-        )
-    return {
+    each = [report["lateness"] for report in reports]
+    worst = max((one["worst"] for one in each), default=0.0)
+    median = sorted(one["median"] for one in each)[len(each) // 2] if each else 0.0
+    told = {
         "lateness": {"worst": worst, "median": median},
-        "overruns": overruns,
-        "warning": warning,
+        "operations": sum(report["operations"] for report in reports),
+        "overruns": sum(report["overruns"] for report in reports),
     }
+    return {**told, "warning": late({**meta, **told})}

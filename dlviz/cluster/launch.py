@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -12,9 +10,10 @@ from typing import Any
 
 from dlviz.cluster import start, torchrun
 from dlviz.cluster.arguments import check, choose_device, pack
+from dlviz.cluster.output import Progress
 from dlviz.cluster.supervise import Supervisor
+from dlviz.cluster.warn import warn
 from dlviz.machine import Machine
-from dlviz.trace import Trace
 
 
 @dataclass
@@ -26,6 +25,11 @@ class Run:
     output: list[str]
     trace: Any  # a Trace; None under torchrun on ranks other than 0
     seconds: float
+
+    @property
+    def late(self) -> bool:
+        """Whether the run was paced and late, so that its wall-clock times are not reliable."""
+        return self.trace is not None and bool(self.trace.meta["warning"])
 
     def __repr__(self) -> str:
         if self.trace is None:
@@ -68,28 +72,30 @@ def launch(
         )
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
-    began = perf_counter()
     if torchrun.started_this():
+        began = perf_counter()
         results, trace = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
         return Run(results, [""] * len(results), trace, perf_counter() - began)
-    job = pack(worker, args, kwargs)
-    with Supervisor(int(ranks), machine, choose_device(device, ranks), timeout) as supervisor:
+    run = watched(Progress(), worker, int(ranks), machine, device, timeout, args, kwargs)
+    warn(run.trace)
+    return run
+
+
+def watched(
+    progress: Progress,
+    worker: Callable[..., Any],
+    ranks: int,
+    machine: Machine | None = None,
+    device: str = "auto",
+    timeout: float = 60.0,
+    args: tuple = (),
+    kwargs: dict[str, Any] | None = None,
+) -> Run:
+    """What `launch` does, for a program that shows the run's `progress` and what became of it
+    itself: it checks nothing and warns of nothing, and may be called in any thread."""
+    began = perf_counter()
+    job = pack(worker, args, kwargs or {})
+    device = choose_device(device, ranks)
+    with Supervisor(ranks, machine, device, timeout, progress) as supervisor:
         results, output, trace = supervisor.run(job)
-        seconds = perf_counter() - began
-    _warn(trace)
-    return Run(results, output, trace, seconds)
-
-
-def _warn(trace: Trace) -> None:
-    if trace.meta.get("warning"):
-        warnings.warn(trace.meta["warning"], RuntimeWarning, stacklevel=3)
-    if trace.meta["outcome"] == "unreceived":
-        rows = [
-            row for row in trace.messages.rows() if row.received is None or math.isnan(row.received)
-        ]
-        more = f" (and {len(rows) - 1} more such)" if len(rows) > 1 else ""
-        warnings.warn(
-            f"rank {rows[0].src} sent rank {rows[0].dst} a message that it never received{more}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        return Run(results, output, trace, perf_counter() - began)

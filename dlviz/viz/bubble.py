@@ -34,6 +34,7 @@ MEASURES = {"ratio": "bubble ratio: idle / busy", "fraction": "bubble fraction: 
 MARKS = {  # what a mark is -> plotly's symbol and matplotlib's, and whether it is filled
     "simulated": ("circle-open", "o", False),
     "measured": ("diamond", "D", True),
+    "measured, late": ("diamond-open", "D", False),  # a paced run whose wall times mislead
     "paced, device time": ("square-open", "s", False),
 }
 REACH = 2  # times the size of a lone point: how far its line goes
@@ -173,6 +174,8 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace
         origin = "simulated" if trace.meta["clock"] == "simulated" else "measured"
         if origin == "measured" and trace.meta["clock"] == "paced" and read == "device":
             origin = "paced, device time"
+        elif origin == "measured" and trace.meta["warning"]:
+            origin = "measured, late"
         found = Point(
             label,
             schedule,

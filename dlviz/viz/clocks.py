@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 
-def clock_of(trace: Trace, clock: str | None) -> str:
+def clock_of(trace: Trace, clock: str | None = None) -> str:
     """The columns to draw: those asked for, else those that the Trace's own clock fills.
 
     Raises ValueError where the Trace has no such times.
@@ -26,6 +27,18 @@ def clock_of(trace: Trace, clock: str | None) -> str:
             "Use clock='device'."
         )
     return clock
+
+
+def shared(traces: Mapping[str, Trace], what: Callable[[Trace], Any], name: str) -> Any:
+    """What all of the Traces have in common. Raises ValueError where it is not the same."""
+    found = {key: what(trace) for key, trace in traces.items()}
+    (first, common), *others = found.items()
+    for key, own in others:
+        if own != common:
+            raise ValueError(
+                f"{first!r} and {key!r} cannot share one scale: they differ in their {name}."
+            )
+    return common
 
 
 def span_times(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
     rank 0   __|~~~|__..4.|~~|___     the strip's height is the most that any rank held
     rank 1   ___|~|_____
 
+Several Traces are drawn under each other to one scale, so that their heights compare.
 A simulated pipeline counts microbatches (of a stage) whose activations are held, a real run bytes:
 the axis says which. It is `trace.memory` that is drawn, and its times are those of the device, or
 of the wall where nothing was paced.
@@ -10,7 +11,8 @@ of the wall where nothing was paced.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,23 +20,27 @@ import plotly.graph_objects as go
 
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of
+from dlviz.viz.clocks import clock_of, shared
 from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-STRIP = 0.8  # height of a full strip where rows are 1 apart
+STRIP, HEAD = 0.8, 0.8  # height of a full strip where rows are 1 apart, and of a Trace's name
+ROW, LEAST, HIGHEST = 46, 18, 430  # pixels: a row at most and at least, all rows
 CHANGES = 4000  # of one rank: of more the highest of each stretch of time is drawn
 
 
 @dataclass(frozen=True)
 class Held:
-    """What one rank held: `level` (bytes, or microbatches) from each `time` (s) on."""
+    """What one rank held: `level` (bytes, or microbatches) from each `time` (s) on. `name` is that
+    of its Trace, where it has one, `y` the row of its strip."""
 
     rank: int
     time: np.ndarray
     level: np.ndarray
+    name: str = ""
+    y: float = 0.0
 
     @property
     def peak(self) -> int:
@@ -42,7 +48,7 @@ class Held:
 
 
 def memory(
-    trace: Trace,
+    traces: Trace | Mapping[str, Trace],
     *,
     what: str | None = "activations",
     theme: str = "auto",
@@ -50,30 +56,30 @@ def memory(
 ) -> Figure:
     """Draw how much of `what` each rank held over time, in steps, and the most it ever held.
 
-    `what` is a name in `trace.memory`, or None for all of them together. Raises ValueError for a
-    name that the Trace has not, and for another theme.
+    `traces` is a Trace, or several by name, which are drawn under each other to one scale. `what`
+    is a name in `trace.memory`, or None for all of them together. Raises ValueError for a name that
+    a Trace has not, for Traces of which one counts microbatches and another bytes, or one bears
+    device time and another the wall's, and for another theme.
     """
-    rows = held(trace, what)
-    colors = palette.colors(theme)
-    style = palette.style("forward")
-    most = max((one.peak for one in rows), default=0)
-    low, high = window(trace, rows)
-    unit, size = text.unit(high - low)
+    plan = laid_out(traces, what)
+    colors, style = palette.colors(theme), palette.style("forward")
+    unit, size = text.unit(plan.high - plan.low)
     series = []
-    for place, one in enumerate(rows):
-        time, level = steps(one, high)
+    for one in plan.strips:
+        time, level = steps(one, plan.high)
+        name = f"{text.clean(one.name)}, rank {one.rank}" if one.name else f"rank {one.rank}"
         hover = [
-            f"<b>rank {one.rank}</b><br>{amount(trace, int(n))} from {text.moment(at, unit, size)}"
+            f"<b>{name}</b><br>{amount(plan.counts, int(n))} from {text.moment(at, unit, size)}"
             for at, n in zip(time.tolist(), level.tolist(), strict=True)
         ]
-        floor = np.full(2, place + STRIP / 2)
-        base = {"x": [low / size, high / size], "y": floor, "showlegend": False}
+        floor = np.full(2, one.y + STRIP / 2)
+        base = {"x": [plan.low / size, plan.high / size], "y": floor, "showlegend": False}
         line = {"color": colors["grid"], "width": 1}
         series.append(go.Scatter(mode="lines", line=line, hoverinfo="skip", **base))
         series.append(
             go.Scatter(
                 x=time / size,
-                y=height(level, place, most),
+                y=height(level, one.y, plan.most),
                 mode="lines",
                 name=text.cut(what or "memory"),
                 showlegend=False,
@@ -85,45 +91,103 @@ def memory(
             )
         )
     figure = Figure(series)
-    for place, one in enumerate(rows):
+    for one in plan.strips:
         if one.peak:
-            top = float(height(np.array([one.peak]), place, most)[0])
+            top = float(height(np.array([one.peak]), one.y, plan.most)[0])
             dash = {"color": colors["faint"], "width": 1, "dash": "dot"}
-            across = {"x0": low / size, "x1": high / size, "y0": top, "y1": top}
+            across = {"x0": plan.low / size, "x1": plan.high / size, "y0": top, "y1": top}
             figure.add_shape(type="line", line=dash, layer="below", **across)
         figure.add_annotation(
-            x=1, xref="paper", xanchor="left", y=place, showarrow=False, xshift=6,
-            text=text.clean(f"peak {short(trace, one.peak)}"), font={"size": 11},
+            x=1, xref="paper", xanchor="left", y=one.y, showarrow=False, xshift=6,
+            text=text.clean(f"peak {short(plan.counts, one.peak)}"), font={"size": 11},
         )  # fmt: skip
-    if not most:
+    for name, y in plan.heads:
+        figure.add_annotation(
+            x=0, xref="paper", xanchor="left", y=y, showarrow=False,
+            text=f"<b>{text.cut(name, 60)}</b>", font={"size": 12},
+        )  # fmt: skip
+    if not plan.most:
         note = {"showarrow": False, "font": {"color": colors["faint"], "size": 12}}
         figure.add_annotation(text="no memory was recorded", **note)
 
-    clock = clock_of(trace, None)
-    lines = [text.subtitle(trace, clock), text.clean(scale(trace, most))]
-    heading = text.heading(title or "Memory held by each rank", "<br>".join(lines))
-    room = (high - low) * 0.01
+    heading = text.heading(
+        title or "Memory held by each rank", "<br>".join(map(text.clean, plan.lines))
+    )
+    room = (plan.high - plan.low) * 0.01
+    row = min(max(HIGHEST / plan.rows, LEAST), ROW)
     figure.update_layout(
         template=palette.template(theme),
         title=heading["title"],
         margin={**heading["margin"], "b": 56, "r": 96},
-        height=heading["margin"]["t"] + 56 + max(len(rows) * 46, 240),
+        height=heading["margin"]["t"] + 56 + max(plan.rows * row, 120),
         xaxis={
-            "title": f"{text.TIMES[clock]} since the run's start ({unit})",
-            "range": [(low - room) / size, (high + room) / size],
+            "title": f"{text.TIMES[plan.clock]} since the run's start ({unit})",
+            "range": [(plan.low - room) / size, (plan.high + room) / size],
         },
         yaxis={
-            "title": axis(trace, what),
-            "tickvals": list(range(len(rows))),
-            "ticktext": [f"rank {one.rank}" for one in rows],
-            "range": [len(rows) - 0.45, -0.55],
+            "title": axis(plan.counts, what),
+            "tickvals": [one.y for one in plan.strips],
+            "ticktext": [f"rank {one.rank}" for one in plan.strips],
+            "range": [plan.rows - 0.45, -0.55],
             "showgrid": False,
             "ticks": "",
             "ticklabelstandoff": 6,
         },
     )
-    text.inform(figure, text.details(trace, clock))
+    text.inform(figure, plan.details)
     return figure
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a picture of memory shows and where: strips from the top, heads over those of a Trace
+    that has a name, `rows` in all, times in seconds, and the words about it."""
+
+    strips: list[Held]
+    heads: list[tuple[str, float]]
+    rows: float
+    most: int
+    counts: bool
+    clock: str
+    low: float
+    high: float
+    lines: list[str]
+    details: list[str]
+
+
+def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> Plan:
+    """Where the strips of all ranks lie. Raises ValueError as `memory` does."""
+    named = dict(traces) if isinstance(traces, Mapping) else {"": traces}
+    if not named:
+        raise ValueError("traces has no Trace in it: give one or more.")
+    clock, counted = shared(named, clock_of, "clock"), shared(named, counts, "unit")
+    strips, heads, y = [], [], 0.0
+    for name, trace in named.items():
+        if name:
+            heads.append((name, y))
+            y += HEAD
+        for one in held(trace, what):
+            strips.append(replace(one, name=name, y=y))
+            y += 1
+    spans = [window(trace, [one for one in strips if one.name == name])
+             for name, trace in named.items()]  # fmt: skip
+    most = max((one.peak for one in strips), default=0)
+    chunks = counted and any(trace.meta.get("chunks", 1) != 1 for trace in named.values())
+    read = text.merged((trace, clock) for trace in named.values())
+    lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
+    details = [line for trace, clock in read for line in text.details(trace, clock)]
+    return Plan(
+        strips,
+        heads,
+        max(y, 1.0),
+        most,
+        counted,
+        clock,
+        min(low for low, _ in spans),
+        max(high for _, high in spans),
+        [*lines, scale(counted, most, chunks)],
+        details,
+    )
 
 
 def held(trace: Trace, what: str | None) -> list[Held]:
@@ -162,9 +226,9 @@ def steps(one: Held, until: float) -> tuple[np.ndarray, np.ndarray]:
     return np.append(np.repeat(time, 2), until), np.append(corners, np.append(0, level)[-1])
 
 
-def height(level: np.ndarray, place: int, most: int) -> np.ndarray:
-    """Where a level lies in the strip of row `place`, rows counted downwards."""
-    return place + STRIP / 2 - STRIP * level / max(most, 1)
+def height(level: np.ndarray, y: float, most: int) -> np.ndarray:
+    """Where a level lies in the strip of row `y`, rows counted downwards."""
+    return y + STRIP / 2 - STRIP * level / max(most, 1)
 
 
 def window(trace: Trace, rows: list[Held]) -> tuple[float, float]:
@@ -180,26 +244,25 @@ def counts(trace: Trace) -> bool:
     return trace.meta["clock"] == "simulated" and "microbatches" in trace.meta
 
 
-def amount(trace: Trace, number: int) -> str:
+def amount(counts: bool, number: int) -> str:
     """A level in words: 3 microbatches, 1.5 MiB."""
-    if not counts(trace):
+    if not counts:
         return text.nbytes(number)
     return "1 microbatch" if number == 1 else f"{number} microbatches"
 
 
-def short(trace: Trace, number: int) -> str:
+def short(counts: bool, number: int) -> str:
     """The same where there is little room."""
-    return str(number) if counts(trace) else text.nbytes(number)
+    return str(number) if counts else text.nbytes(number)
 
 
-def axis(trace: Trace, what: str | None) -> str:
+def axis(counts: bool, what: str | None) -> str:
     """The title of the axis of what is held."""
     name = "activations in flight" if what == "activations" else what or "all that is held"
-    return f"{text.cut(name, 30)} ({'microbatches' if counts(trace) else 'bytes'})"
+    return f"{text.cut(name, 30)} ({'microbatches' if counts else 'bytes'})"
 
 
-def scale(trace: Trace, most: int) -> str:
+def scale(counts: bool, most: int, chunks: bool) -> str:
     """What a strip's height means."""
-    chunks = counts(trace) and trace.meta.get("chunks", 1) != 1
     each = ", in each of a rank's stages by itself" if chunks else ""
-    return f"A full strip is {amount(trace, most)}{each}; the dotted line is a rank's peak."
+    return f"A full strip is {amount(counts, most)}{each}; the dotted line is a rank's peak."

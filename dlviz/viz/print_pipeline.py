@@ -12,9 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from dlviz.viz import palette, paper, text
 from dlviz.viz.bubble import MARKS, MEASURES, SIZES, grouped, in_measure, origins, size_of
-from dlviz.viz.clocks import clock_of
 from dlviz.viz.costs import dash_of
-from dlviz.viz.memory import axis, height, held, scale, short, steps, window
+from dlviz.viz.memory import STRIP, axis, height, laid_out, short, steps
 from dlviz.viz.print_costs import DASHES
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def bubble(
 
 
 def memory(
-    trace: Trace,
+    traces: Trace | Mapping[str, Trace],
     *,
     what: str | None = "activations",
     theme: str = "light",
@@ -99,41 +98,41 @@ def memory(
 ) -> Figure:
     """How much of `what` each rank held over time and the most it ever held, `width` inches wide.
     Arguments and errors are those of `viz.memory`."""
-    rows, clock = held(trace, what), clock_of(trace, None)
+    plan = laid_out(traces, what)
     colors, style = palette.colors(theme), palette.style("forward")
-    most = max((one.peak for one in rows), default=0)
-    low, high = window(trace, rows)
-    unit, size = text.unit(high - low)
-    body = max(len(rows) * ROW, LOWEST)
-    lines = [*text.provenance(trace, clock), scale(trace, most)]
+    unit, size = text.unit(plan.high - plan.low)
+    body = max(plan.rows * ROW, LOWEST)
     heading = title or "Memory held by each rank"
-    figure, foot = paper.sheet(heading, lines, [], body + paper.AXIS, width, theme)
-    names = [f"rank {one.rank}" for one in rows]
-    peaks = [f"peak {short(trace, one.peak)}" for one in rows]
+    figure, foot = paper.sheet(heading, plan.lines, [], body + paper.AXIS, width, theme)
+    names = [f"rank {one.rank}" for one in plan.strips]
+    peaks = [f"peak {short(plan.counts, one.peak)}" for one in plan.strips]
     left, right = paper.beside(names) + 0.2, paper.beside(peaks)
     axes = paper.axes(figure, (left, foot + paper.AXIS, width - left - right, body), theme)
-    axes.set_xlim(low / size, high / size)
-    axes.set_ylim(max(len(rows), 1) - 0.45, -0.55)
+    axes.set_xlim(plan.low / size, plan.high / size)
+    axes.set_ylim(plan.rows - 0.45, -0.55)
     paper.ticks(axes)
-    axes.set_yticks(range(len(rows)), names, **paper.WORDS)
+    axes.set_yticks([one.y for one in plan.strips], names, **paper.WORDS)
     axes.grid(axis="x")
-    for place, one in enumerate(rows):
-        time, level = steps(one, high)
-        floor, line = float(height(np.zeros(1), place, most)[0]), height(level, place, most)
+    across = {"ha": "left", "transform": axes.get_yaxis_transform()}
+    for one, peak in zip(plan.strips, peaks, strict=True):
+        time, level = steps(one, plan.high)
+        line, floor = height(level, one.y, plan.most), one.y + STRIP / 2
         axes.fill_between(time / size, line, floor, color=style.color, alpha=0.6, linewidth=0)
         axes.plot(time / size, line, color=style.color, linewidth=0.8)
         axes.axhline(floor, color=colors["grid"], linewidth=0.6, zorder=0)
         if one.peak:
-            top = float(height(np.array([one.peak]), place, most)[0])
+            top = float(height(np.array([one.peak]), one.y, plan.most)[0])
             axes.axhline(top, color=colors["faint"], linewidth=0.6, linestyle=":")
-        across = {"ha": "left", "transform": axes.get_yaxis_transform()}
-        paper.label(axes, 1.01, place, peaks[place], colors["ink"], **across)
-    if not most:
+        paper.label(axes, 1.01, one.y, peak, colors["ink"], **across)
+    for name, y in plan.heads:
+        told = paper.cut(name, width - left - right, paper.BODY)
+        paper.label(axes, 0, y, told, colors["ink"], paper.BODY, weight="bold", **across)
+    if not plan.most:
         paper.label(axes, 0.5, 0.5, "no memory was recorded", colors["faint"],
                     transform=axes.transAxes)  # fmt: skip
-    times = f"{text.TIMES[clock]} since the run's start ({unit})"
+    times = f"{text.TIMES[plan.clock]} since the run's start ({unit})"
     axes.set_xlabel(times, loc="right", **paper.WORDS)
-    _beside(figure, axes, axis(trace, what), colors["ink"])
+    _beside(figure, axes, axis(plan.counts, what), colors["ink"])
     return figure
 
 

@@ -12,10 +12,12 @@ block off the diagonal went over a link that pairs of ranks share.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of
@@ -27,64 +29,119 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 NUMBERED = 16  # ranks: of more no cell has room for a number
-NARROW = 6  # ranks: of more a number and its unit stand on two lines
+NARROW = 6  # ranks side by side: of more a number and its unit stand on two lines
 SCALE = ("#C9E4F6", palette.SKY, palette.BLUE, "#00507F")  # few to many, on light and dark
 STRONG = 0.61  # of the most: from here on a cell bears white ink
+HIGHEST, CELL, LEAST = 620, 62, 220  # pixels: a figure at most, a cell, a map at least
+BETWEEN = 0.16  # of the width: for the names of the rows of the map on the right
 
 
-def traffic(trace: Trace, *, theme: str = "auto", title: str | None = None) -> Figure:
+def traffic(
+    traces: Trace | Mapping[str, Trace], *, theme: str = "auto", title: str | None = None
+) -> Figure:
     """Draw the bytes that each rank sent to each other as a heat map, one number in each cell.
 
-    Messages that were never received count as sent. Raises ValueError for another theme.
+    `traces` is a Trace, or several by name, whose maps stand side by side in one scale of colours.
+    Messages that were never received count as sent. Raises ValueError for no Trace at all, and for
+    another theme.
     """
-    sent, count = _totals(trace)
+    named = dict(traces) if isinstance(traces, Mapping) else {"": traces}
+    if not named:
+        raise ValueError("traces has no Trace in it: give one or more.")
+    totals = [_totals(trace) for trace in named.values()]
+    most = max(int(sent.max(initial=0)) for sent, _ in totals)
+    ranks = max(len(sent) for sent, _ in totals)
+    columns = min(len(named), 2)
+    lines = -(-len(named) // columns)
+    numbered, narrow = ranks <= NUMBERED, ranks * columns > NARROW
+    above = (66 if numbered and narrow else 48) + 20 * bool(len(named) > 1)  # names of the columns
+
+    told = _sentences(named, totals)
+    heading = text.heading(title or "Who sent how much to whom", "<br>".join(told))
+    top, bottom = heading["margin"]["t"] + 16 + above, 16
+    room = (HIGHEST - top - bottom - (lines - 1) * (above + 8)) / lines
+    side = min(max(ranks * CELL, LEAST), room)
+    inner = lines * side + (lines - 1) * (above + 8)
+
+    figure = Figure()
+    gap = (above + 8) / inner if lines > 1 else 0.0
+    make_subplots(lines, columns, figure=figure, horizontal_spacing=BETWEEN, vertical_spacing=gap)
+    for place, (name, trace) in enumerate(named.items()):
+        at = {"row": place // columns + 1, "col": place % columns + 1}
+        sent, count = totals[place]
+        figure.add_trace(_map(trace, sent, count, most, place == 0), **at)
+        for i, j in np.argwhere(count > 0).tolist() if numbered else ():
+            words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if narrow else " ")
+            ink = "#FFFFFF" if sent[i, j] > STRONG * most else palette.BLACK
+            font = {"color": ink, "size": 12 if ranks * columns <= 8 else 8}
+            figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font, **at)
+        for edge in _edges(trace):
+            line = {"color": palette.colors(theme)["ink"], "width": 2}
+            figure.add_hline(edge, line=line, **at)
+            figure.add_vline(edge, line=line, **at)
+        across, down = _axes(trace, sent, numbered, narrow)
+        figure.update_xaxes(across, tickfont_size=12 if ranks * columns <= 8 else 10, **at)
+        figure.update_yaxes(down, **at)
+        if at["row"] == 1:
+            figure.update_xaxes(title="to rank (received)" if numbered else "to rank", **at)
+        if at["col"] == 1:
+            figure.update_yaxes(title="from rank (sent)" if numbered else "from rank", **at)
+        if len(named) > 1:
+            head = above - (2 if at["row"] == 1 else 20)  # only the first row's axes have titles
+            words = {"text": f"<b>{text.cut(name, 40)}</b>", "yshift": head, "showarrow": False}
+            corner = {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
+            number = place + 1 if place else ""
+            refs = {"xref": f"x{number} domain", "yref": f"y{number} domain"}
+            figure.add_annotation(**words, **corner, **refs)
+    figure.update_layout(
+        template=palette.template(theme),
+        title=heading["title"],
+        margin={"t": top, "l": 120, "r": 110, "b": bottom},
+        height=top + inner + bottom,
+        width=max(side + 240, 680) if len(named) == 1 else None,
+        plot_bgcolor=palette.colors(theme)["cell"],
+    )
+    read = text.merged((trace, clock_of(trace)) for trace in named.values())
+    text.inform(figure, [line for trace, clock in read for line in text.details(trace, clock)])
+    return figure
+
+
+def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bool) -> go.Heatmap:
+    """The heat map of one Trace, and the scale of colours where it is asked for."""
+    return go.Heatmap(
+        z=np.where(count > 0, sent, np.nan),
+        zmin=0,
+        zmax=max(most, 1),
+        colorscale=[[i / 3, color] for i, color in enumerate(SCALE)],
+        xgap=2,
+        ygap=2,
+        hoverongaps=False,
+        customdata=[
+            [_told(a, b, int(sent[i, j]), int(count[i, j])) for j, b in enumerate(trace.ranks)]
+            for i, a in enumerate(trace.ranks)
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+        showscale=scale,
+        colorbar={
+            "title": {"text": "sent", "side": "right"},
+            "tickvals": [most * i / 4 for i in range(5)],
+            "ticktext": [text.nbytes(most * i // 4) for i in range(5)],
+            "outlinewidth": 0,
+            "thickness": 14,
+        },
+    )
+
+
+def _axes(
+    trace: Trace, sent: np.ndarray, numbered: bool, narrow: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The axes of one map: the ranks, and what each received and sent in all."""
     ranks = trace.ranks
-    most = int(sent.max(initial=0))
     names = [str(rank) for rank in ranks]
     outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
-    numbered = len(ranks) <= NUMBERED
-    narrow = len(ranks) > NARROW
     ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
     if narrow:
         ins = [name.replace(" ", "<br>") for name in ins]
-    figure = Figure(
-        go.Heatmap(
-            z=np.where(count > 0, sent, np.nan),
-            zmin=0,
-            zmax=max(most, 1),
-            colorscale=[[i / 3, color] for i, color in enumerate(SCALE)],
-            xgap=2,
-            ygap=2,
-            hoverongaps=False,
-            customdata=[
-                [_told(a, b, int(sent[i, j]), int(count[i, j])) for j, b in enumerate(ranks)]
-                for i, a in enumerate(ranks)
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-            colorbar={
-                "title": {"text": "sent", "side": "top"},
-                "tickvals": [most * i / 4 for i in range(5)],
-                "ticktext": [text.nbytes(most * i // 4) for i in range(5)],
-                "outlinewidth": 0,
-                "thickness": 14,
-            },
-        )
-    )
-    for i, j in np.argwhere(count > 0).tolist() if numbered else ():
-        words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if narrow else " ")
-        ink = "#FFFFFF" if sent[i, j] > STRONG * most else palette.BLACK
-        font = {"color": ink, "size": 12 if len(ranks) <= 8 else 9}
-        figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font)
-    for edge in _edges(trace):
-        line = {"color": palette.colors(theme)["ink"], "width": 2}
-        figure.add_hline(edge, line=line)
-        figure.add_vline(edge, line=line)
-
-    clock = clock_of(trace, None)
-    lines = [text.subtitle(trace, clock), *_sentences(trace, sent, count)]
-    heading = text.heading(title or "Who sent how much to whom", "<br>".join(lines))
-    side = min(max(len(ranks) * 62, 220), 620)
-    top = heading["margin"]["t"] + (82 if numbered and narrow else 64)
     axis = {
         "tickvals": list(range(len(ranks))),
         "range": [-0.5, len(ranks) - 0.5],
@@ -92,29 +149,9 @@ def traffic(trace: Trace, *, theme: str = "auto", title: str | None = None) -> F
         "ticks": "",
         "ticklabelstandoff": 4,
     }
-    figure.update_layout(
-        template=palette.template(theme),
-        title=heading["title"],
-        margin={"t": top, "l": 130, "r": 110, "b": 16},
-        height=top + side + 16,
-        width=max(side + 240, 680),
-        plot_bgcolor=palette.colors(theme)["cell"],
-        xaxis={
-            **axis,
-            "ticktext": ins if numbered else names,
-            "side": "top",
-            "tickangle": 0,
-            "title": "to rank (received in all)" if numbered else "to rank",
-        },
-        yaxis={
-            **axis,
-            "range": [len(ranks) - 0.5, -0.5],
-            "ticktext": outs if numbered else names,
-            "title": "from rank (sent in all)" if numbered else "from rank",
-        },
-    )
-    text.inform(figure, text.details(trace, clock))
-    return figure
+    across = {"ticktext": ins if numbered else names, "side": "top", "tickangle": 0}
+    down = {"ticktext": outs if numbered else names, "range": axis["range"][::-1]}
+    return {**axis, **across}, {**axis, **down}
 
 
 def traffic_table(trace: Trace) -> pandas.DataFrame:
@@ -158,17 +195,28 @@ def _edges(trace: Trace) -> list[float]:
     return (np.flatnonzero(np.diff(_groups(trace))) + 0.5).tolist()
 
 
-def _sentences(trace: Trace, sent: np.ndarray, count: np.ndarray) -> list[str]:
+def _sentences(
+    named: Mapping[str, Trace], totals: list[tuple[np.ndarray, np.ndarray]]
+) -> list[str]:
+    """The lines of the subtitle: clock and machine, then for each Trace who talked."""
+    read = text.merged((trace, clock_of(trace)) for trace in named.values())
+    lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
+    for (name, trace), (sent, count) in zip(named.items(), totals, strict=True):
+        lines.append((f"{name}: " if name else "") + _sentence(trace, sent, count))
+    return [text.wrap(line, text.LINE) for line in lines]
+
+
+def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
     if not count.any():
-        return ["No message was sent."]
+        return "No message was sent."
     pairs = len(count) * (len(count) - 1)
-    told = [
+    told = (
         f"{text.nbytes(int(sent.sum()))} in {int(count.sum())} messages; "
-        f"{int((count > 0).sum())} of {pairs} pairs talk."
-    ]
+        f"{int((count > 0).sum())} of {pairs} pairs talk"
+    )
     group = _groups(trace)
     if group.any():
         across = int(sent[group[:, None] != group].sum())
         what = "racks" if text.topology(trace)["kind"] == "racks" else "switches"
-        told.append(f"{text.nbytes(across)} between {what} (lines), over links that pairs share.")
-    return told
+        told += f"; {text.nbytes(across)} between {what} (lines), over links that pairs share"
+    return told + "."

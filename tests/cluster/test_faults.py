@@ -775,6 +775,32 @@ def test_time_may_be_up_before_the_ranks_are_there():
 
 
 # -- the launching process -------------------------------------------------------------------------
+def test_an_interrupt_while_the_fork_server_loads_torch_prints_nothing(tmp_path):
+    script = """
+        import os, signal, threading, time
+
+        def interrupt():
+            while "dlviz.cluster.comm" not in sys.modules or time.monotonic() < began + 1:
+                os.killpg(0, signal.SIGINT)
+                time.sleep(0.02)
+
+        def worker(comm):
+            blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            return blocked, signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+        import sys
+        signal.signal(signal.SIGINT, lambda number, frame: None)  # as a kernel: it goes on
+        began, thread = time.monotonic(), threading.Thread(target=interrupt)
+        thread.start()
+        import dlviz.cluster
+        thread.join()
+        print(dlviz.launch(worker, 2).results)
+        """
+    done = run_script(tmp_path, script, start_new_session=True)
+    assert done.stderr == ""
+    assert done.stdout == "[(False, True), (False, True)]\n"  # ranks take SIGINT as ever
+
+
 def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
     script = """
         import os, signal, threading, time
@@ -829,6 +855,29 @@ def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
         "[]",
         "[0, 1]",
     ], done.stderr
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_the_fork_server_loads_torch_does_not_end_it(tmp_path):
+    script = """
+        import os, signal, time
+        import dlviz.cluster.start as start
+        from multiprocessing import forkserver
+
+        signal.signal(signal.SIGINT, lambda *_: None)  # as a kernel does between two cells
+        os.setpgid(0, 0)
+        start.warm_up()
+        for _ in range(10):
+            time.sleep(0.1)
+            os.killpg(0, signal.SIGINT)
+        server = forkserver._forkserver._forkserver_pid
+        import dlviz
+        print(dlviz.launch(lambda comm: signal.getsignal(signal.SIGINT).__name__, 1).results)
+        print(forkserver._forkserver._forkserver_pid == server)
+    """
+    done = run_script(tmp_path, script)
+    assert done.stdout.splitlines() == ["['default_int_handler']", "True"], done.stderr
+    assert "KeyboardInterrupt" not in done.stderr
 
 
 def test_when_the_kernel_is_killed_its_ranks_go_and_the_next_start_cleans_up(tmp_path):

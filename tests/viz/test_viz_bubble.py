@@ -176,3 +176,20 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence():
     sends = Trace([dict(rank=0, kind="send", start=0.0, end=1.0)], meta={"clock": "simulated"})
     with pytest.raises(ValueError, match=r"^'a run' has no bubble: no rank of its Trace has a"):
         viz.bubble(sends)
+
+
+def test_a_run_that_was_late_is_drawn_hollow_and_called_late():
+    trace = simulate(make("gpipe", 2, 4))
+    runs = ran(trace, schedule="gpipe"), ran(trace, schedule="gpipe", warning="the run was late")
+    figure = viz.bubble(runs)
+    _, (quiet, late) = named(figure, "gpipe")
+    assert (quiet.marker.symbol, late.marker.symbol) == ("diamond", "diamond-open")
+    assert "gpipe, measured</b>" in quiet.customdata[0]
+    assert "gpipe, measured, late</b>" in late.customdata[0]
+    assert {"measured", "measured, late"} < {one.name for one in figure.data}
+    assert viz.bubble_table(runs)["origin"].tolist() == ["measured", "measured, late"]
+    by_device = viz.bubble_table(runs, clock="device")
+    assert by_device["origin"].tolist() == ["paced, device time"] * 2
+    hollow, filled = viz.print.bubble(runs[1]).axes[0], viz.print.bubble(runs[0]).axes[0]
+    faces = [axes.lines[-1].get_markerfacecolor() for axes in (hollow, filled)]
+    assert faces[0] == "none" != faces[1]

@@ -130,3 +130,38 @@ def test_nothing_recorded_is_said_and_a_wrong_name_refused():
     )
     with pytest.raises(ValueError, match="theme='pink'"):
         viz.memory(empty, theme="pink")
+
+
+def bytes_held(nbytes, ranks=8, clock="paced"):
+    rows = [dict(rank=r, time=t, what="activations", nbytes=n)
+            for r in range(ranks) for t, n in ((0.0, nbytes), (1.0, 0))]  # fmt: skip
+    return Trace(memory=rows, meta={"clock": clock, "ranks": ranks})
+
+
+def test_several_traces_are_drawn_under_each_other_to_one_scale():
+    traces = {"GPipe": bytes_held(32 * 1024), "1F1B": bytes_held(8 * 1024)}
+    figure = viz.memory(traces)
+    heights = [np.ptp(one.y) for one in strips(figure)]
+    assert heights == pytest.approx([STRIP] * 8 + [STRIP / 4] * 8)
+    places = [*figure.layout.yaxis.tickvals]
+    assert places == sorted(places) and np.diff(places)[7] > 1.5  # room for the second name
+    words = [note.text for note in notes(figure)]
+    assert words.count("peak 32.0 KiB") == words.count("peak 8.0 KiB") == 8
+    assert "<b>GPipe</b>" in words and "<b>1F1B</b>" in words
+    assert "1F1B, rank 7" in strips(figure)[-1].customdata[0]
+    assert figure.layout.height <= 640
+    printed = viz.print.memory(traces).axes[0]
+    lines = [line for line in printed.lines if len(line.get_xdata()) > 2]
+    for one, line in zip(strips(figure), lines, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), one.y)
+    assert {"GPipe", "1F1B"} < {text.get_text() for text in printed.texts}
+
+
+def test_traces_that_have_no_scale_in_common_are_refused():
+    run, simulated = bytes_held(8), simulate(make("1f1b", 2, 4))
+    with pytest.raises(ValueError, match="^'a' and 'b' cannot share one scale: .* their unit"):
+        viz.memory({"a": run, "b": simulated})
+    with pytest.raises(ValueError, match="^'a' and 'b' cannot share one scale: .* their clock"):
+        viz.memory({"a": run, "b": bytes_held(8, clock="wall")})
+    with pytest.raises(ValueError, match="^traces has no Trace in it"):
+        viz.memory({})

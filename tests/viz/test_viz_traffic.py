@@ -90,3 +90,30 @@ def test_without_messages_the_map_is_empty_and_says_so():
 def test_another_theme_is_refused():
     with pytest.raises(ValueError, match="theme='blue' is not a theme of the figures"):
         viz.traffic(Trace(), theme="blue")
+
+
+def test_several_traces_stand_side_by_side_in_one_scale_of_colours():
+    traces = {name: collective(name, 8, 8192, classroom(8)) for name in ("ring", "direct")}
+    figure = viz.traffic(traces)
+    ring, direct = figure.data
+    assert ring.zmax == direct.zmax == np.nanmax(np.array(ring.z, float))
+    assert np.nanmax(np.array(direct.z, float)) < direct.zmax
+    assert ring.colorscale == direct.colorscale and (ring.showscale, direct.showscale) == (
+        True,
+        False,
+    )
+    left, right = figure.layout.xaxis.domain, figure.layout.xaxis2.domain
+    assert left[1] < right[0] and figure.layout.yaxis.domain == figure.layout.yaxis2.domain
+    names = [note.text for note in notes(figure) if note.text.startswith("<b>")]
+    assert names == ["<b>ring</b>", "<b>direct</b>"]
+    told = figure.layout.title.subtitle.text.split("<br>")
+    assert told[1].startswith("ring: ") and told[2].startswith("direct: ")
+    assert figure.layout.width is None and figure.layout.height <= 640
+    with pytest.raises(ValueError, match="^traces has no Trace in it"):
+        viz.traffic({})
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+def test_a_map_fits_a_laptop(ranks):
+    figure = viz.traffic(collective("ring", ranks, 4096, classroom(ranks)))
+    assert figure.layout.height <= 640 and figure.layout.width <= 800

@@ -1,0 +1,129 @@
+"""What a run warns of: at once in a script, and once for a cell in a notebook.
+
+A cell may start many runs, and on a busy machine most of the paced ones are late. Each warning by
+itself would bury the cell's output, so IPython is told after the cell, in a sentence:
+
+    5 of 6 runs were late (up to 230 ms): other programs slowed them; their times are not reliable.
+    Close other programs and run the cell again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlviz.trace import Trace
+
+MORE_TIME = "give the machine more time per forward: Machine(step=...)"
+SHARE = 0.05  # of a run's operations: so many may take longer than the machine says
+
+
+@dataclass
+class Cell:
+    """What the runs of one cell came to: how many were paced, the late ones' meta, other words."""
+
+    paced: int = 0
+    late: list[dict[str, Any]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+_cell = Cell()
+
+
+def late(meta: dict[str, Any]) -> str:
+    """What the Trace of a paced run that could not keep its pace says of it; else ""."""
+    if overran(meta):
+        return (
+            f"the run could not keep its pace: the math of {meta['overruns']} of "
+            f"{meta['operations']} operations took longer than the machine says, so its times are "
+            f"not reliable; {MORE_TIME}, or use fewer ranks."
+        )
+    worst = meta["lateness"]["worst"]
+    if worst <= meta["tolerance"]:
+        return ""
+    return (
+        f"the run was up to {worst * 1e3:.0f} ms late: other programs slowed it, so its times are "
+        f"not reliable; close them and run it again, or {MORE_TIME}."
+    )
+
+
+def overran(meta: dict[str, Any]) -> bool:
+    """Whether a run's math took longer than its machine says."""
+    return meta["overruns"] > SHARE * meta["operations"]
+
+
+def warn(trace: Trace) -> None:
+    """Warn (RuntimeWarning) of a run that was late, and of a message that nobody received; in a
+    cell of IPython say so after the cell instead, where no filter hides such warnings."""
+    shell = _shell()
+    if shell is None:
+        for words in filter(None, (trace.meta.get("warning"), _unreceived(trace))):
+            warnings.warn(words, RuntimeWarning, stacklevel=3)
+        return
+    if _cell == Cell():
+        shell.events.register("post_execute", _tell)
+    _cell.paced += trace.meta["clock"] == "paced"
+    if trace.meta.get("warning") and _heard(trace.meta["warning"]):
+        _cell.late.append(trace.meta)
+    if words := _unreceived(trace):
+        _cell.others += [words] * _heard(words)
+
+
+def summary(cell: Cell) -> list[str]:
+    """What is told of a cell: a line on the late runs, a line on each other thing."""
+    if not cell.late:
+        return [*dict.fromkeys(cell.others)]
+    one = cell.paced == 1
+    worst = max(meta["lateness"]["worst"] for meta in cell.late)
+    who = "The run was" if one else f"{len(cell.late)} of {cell.paced} runs were"
+    math_too = [overran(meta) for meta in cell.late]
+    causes = [f"other programs slowed {'it' if one else 'them'}"] * (not all(math_too))
+    causes += [f"{'its' if one else 'their'} math took longer than the machine says"] * any(
+        math_too
+    )
+    mend = "Close other programs and run the cell again"
+    line = (
+        f"{who} late (up to {worst * 1e3:.0f} ms): {' and '.join(causes)}; "
+        f"{'its' if one else 'their'} times are not reliable. {mend}"
+        f"{f', or {MORE_TIME}' if any(math_too) else ''}."
+    )
+    return [line, *dict.fromkeys(cell.others)]
+
+
+def _tell() -> None:
+    """After a cell: tell of its runs, and forget them."""
+    global _cell
+    told, _cell = _cell, Cell()
+    _ipython().events.unregister("post_execute", _tell)
+    for line in summary(told):
+        print(line, file=sys.stderr)
+
+
+def _shell() -> Any:
+    """The IPython that is running a cell; None where there is none, or it runs something else."""
+    shell = _ipython()
+    return shell if shell is not None and shell.display_trap.is_active else None
+
+
+def _ipython() -> Any:
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def _heard(words: str) -> bool:
+    """Whether the filters in force let such a warning through. Raises it where they say so."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.warn(words, RuntimeWarning, stacklevel=2)
+    return bool(heard)
+
+
+def _unreceived(trace: Trace) -> str:
+    if trace.meta["outcome"] != "unreceived":
+        return ""
+    rows = [
+        row for row in trace.messages.rows() if row.received is None or math.isnan(row.received)
+    ]
+    more = f" (and {len(rows) - 1} more such)" if len(rows) > 1 else ""
+    return f"rank {rows[0].src} sent rank {rows[0].dst} a message that it never received{more}"
