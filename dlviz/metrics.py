@@ -74,17 +74,24 @@ def bubble_fraction(trace: Trace, clock: str = "device") -> float:
 
 
 def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
-    """Seconds per rank, between its first and its last forward or backward, in which it runs none.
+    """Seconds per rank, between its first and its last forward or backward of a step, in which it
+    runs none; the median of several steps.
 
     The bubble without run-in and run-out: what is left of it where ranks start the next step
     without waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
     section 2.2.
     """
     spans, start, end = _times(trace.spans, clock, COMPUTE)
-    first, last = (np.full(trace.meta["ranks"], edge) for edge in (np.inf, -np.inf))
-    np.minimum.at(first, spans.rank, start)
-    np.maximum.at(last, spans.rank, end)
-    return np.maximum(last - first, 0.0) - _open(trace, COMPUTE, clock)
+    ranks = trace.meta["ranks"]
+    found = []
+    for step in np.unique(spans.step):
+        rows = spans.step == step
+        first, last = np.full(ranks, np.inf), np.full(ranks, -np.inf)
+        np.minimum.at(first, spans.rank[rows], start[rows])
+        np.maximum.at(last, spans.rank[rows], end[rows])
+        worked = _union(spans.rank[rows], start[rows], end[rows], ranks)
+        found.append(np.maximum(last - first, 0.0) - worked)
+    return np.median(found, axis=0) if found else np.zeros(ranks)
 
 
 def bubble_formula(
@@ -300,6 +307,26 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
 
 
 _MICROBATCH = ("rank", "step", "stage", "microbatch")
+
+
+def staleness(trace: Trace) -> np.ndarray:
+    """Updates of a stage between a microbatch's forward through it and its backward, the update by
+    that backward left out: (stages, microbatches), -1 where one of the two was not run.
+
+    0 for a schedule that flushes; p-1-r on stage r of p in PipeDream, once it is filled. Source:
+    Narayanan et al., PipeDream, SOSP 2019, section 3.3.
+    """
+    spans = trace.spans
+    shape = int(spans.stage.max(initial=-1)) + 1, int(spans.microbatch.max(initial=-1)) + 1
+    made = np.full((2, *shape), -1)  # updates before the forward and before the backward
+    for stage in range(shape[0]):
+        own = spans[spans.stage == stage]
+        updates = np.sort(own.end[own.kind == "update"])
+        for side, kinds in enumerate((["forward"], ["backward", "backward_weight"])):
+            runs = own[np.isin(own.kind, kinds)]
+            before = np.searchsorted(updates, runs.start + _TIE, side="right")
+            made[side, stage, runs.microbatch] = before
+    return np.where((made >= 0).all(axis=0), made[1] - made[0], -1)
 
 
 def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
