@@ -5,7 +5,7 @@ READY := .venv/.installed
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
   $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
-.PHONY: help lab test sweep check labs assignments bench clean
+.PHONY: help lab test sweep check labs assignments pictures figures bench clean
 
 help:
 	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
@@ -14,6 +14,8 @@ help:
 	@echo "make check  ruff, pyright and the fast tests"
 	@echo "make labs   run every lab again and store its outputs"
 	@echo "make assignments  write the students' copies of the assignments, free of solutions"
+	@echo "make pictures  record the README's pictures from real runs"
+	@echo "make figures  draw the figures for slides, as PDF and SVG, into build/figures"
 	@echo "make bench  measure dlviz beside its peers"
 	@echo "make clean  remove the environment and what tools left"
 
@@ -33,8 +35,11 @@ $(READY): pyproject.toml setup.py constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
+# labs/.jupyter keeps from a student what greets JupyterLab's users and what belongs to authors.
 lab: $(READY)
-	@cd labs && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(JUPYTER) \
+	@cd labs && PATH="$(CURDIR)/$(BIN):$$PATH" \
+	  JUPYTER_CONFIG_PATH="$(CURDIR)/labs/.jupyter$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" \
+	  jupyter lab $(JUPYTER) \
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
@@ -42,7 +47,8 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not sweep" tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
+	DLVIZ_PREDICTIONS= \
+	  $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
 
 sweep: test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m sweep tests
@@ -56,9 +62,17 @@ labs: $(READY)
 	$(BIN)/python labs/build.py
 
 assignments: $(READY)
-	cd labs/assignments && for source in source/*/; do \
-	  PATH="$(CURDIR)/$(BIN):$$PATH" nbgrader generate_assignment --force "$$(basename $$source)" || exit 1; \
+	cd assignments && for source in source/*/; do \
+	  name="$$(basename $$source)"; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" nbgrader generate_assignment --force "$$name" || exit 1; \
+	  mkdir -p "../labs/assignments/$$name" && cp "release/$$name/$$name.ipynb" "../labs/assignments/$$name/" || exit 1; \
 	done
+
+pictures: $(READY)
+	$(BIN)/python docs/pictures.py
+
+figures: $(READY)
+	$(BIN)/python docs/teaching/figures.py build/figures
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

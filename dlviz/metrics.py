@@ -13,7 +13,7 @@ outside the bubble, whose window is a step: the first compute of any rank to the
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
@@ -71,6 +71,20 @@ def bubble_fraction(trace: Trace, clock: str = "device") -> float:
     rank computes. Source: Huang et al., GPipe, NeurIPS 2019, section 2.3.
     """
     return _median([1 - mean / window for window, mean in _steps(trace, clock)])
+
+
+def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
+    """Seconds per rank, between its first and its last forward or backward, in which it runs none.
+
+    The bubble without run-in and run-out: what is left of it where ranks start the next step
+    without waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
+    section 2.2.
+    """
+    spans, start, end = _times(trace.spans, clock, COMPUTE)
+    first, last = (np.full(trace.meta["ranks"], edge) for edge in (np.inf, -np.inf))
+    np.minimum.at(first, spans.rank, start)
+    np.maximum.at(last, spans.rank, end)
+    return np.maximum(last - first, 0.0) - _open(trace, COMPUTE, clock)
 
 
 def bubble_formula(
@@ -158,14 +172,18 @@ def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
     return {**rows, "idle": np.maximum(makespan(trace, clock) - before, 0.0)}
 
 
-def critical_path(trace: Trace, clock: str = "device") -> np.ndarray:
-    """The rows of the spans that decide the makespan, in the order of time.
+def critical_path(trace: Trace, clock: str = "device") -> Table:
+    """What decides the makespan, in the order of time: columns span (its row in `trace.spans`),
+    start and end (s by `clock`). Were one of these stretches longer, the makespan would be longer.
 
     From the span that ends last back, each time to what it waited for: whichever came later of what
     its rank did before and the span whose message (`flow`) it needed. A backend's own collective
     waits for the rank that entered it last. A receive or a wait that something else ended is not on
-    the path: that, and its message, are. Of a simulated schedule the durations on the path and the
-    latencies of its messages add up to the makespan. Spans that only hold others have no part.
+    the path: that, and its message, are. A span that holds others counts only where none of them is
+    open, one that sends without a span of its own until the message left; one that only holds
+    others has no part. So the stretches follow each other, and together they are never longer than
+    the makespan: the rest is messages and gaps. Of a simulated schedule they and the latencies of
+    its messages add up to it.
 
     On a wall clock, where no link is modelled, a message counts as there when it was sent.
     Source: Yang and Miller, "Critical path analysis", ICDCS 1988.
@@ -173,28 +191,28 @@ def critical_path(trace: Trace, clock: str = "device") -> np.ndarray:
     spans, start, end = _times(trace.spans, clock)
     lane, row, begin, finish, first = _stretches(spans, start, end)
     if not row:
-        return np.zeros(0, np.int64)
-    place = np.full(len(spans), -1)  # of a span its last stretch
-    place[row] = np.arange(len(row))
-    sender, lands = (column.tolist() for column in _senders(trace, start, end))
+        return _as_table([])
+    stretch_at = _by_span(len(spans), row, begin)
+    sender, leaves, lands = (column.tolist() for column in _senders(trace, start, end))
     entered_last = _entered_last(spans, start)
-    rank, kind, place = spans.rank.tolist(), spans.kind.tolist(), place.tolist()
+    rank, kind = spans.rank.tolist(), spans.kind.tolist()
     beside: dict[int, list[int]] = {}  # the lanes of a rank
     for number, at in enumerate(first[:-1]):
         beside.setdefault(rank[row[at]], []).append(number)
 
     path, seen, at, counts = [], set(), int(np.argmax(finish)), True
+    now = finish[at]  # all from here on has been explained
     while at >= 0 and at not in seen:
         seen.add(at)
         span = row[at]
-        last = place[entered_last.get(span, span)]
+        last = stretch_at(entered_last.get(span, span), now)
         if last >= 0 and row[last] != span:
             at = last
             continue
         waits = kind[span] in _WAITING
         asks = finish[at] if waits and sender[span] < 0 else begin[at]
         previous = at - 1 if at > first[lane[at]] else -1
-        until, to, message = finish[previous] if previous >= 0 else -np.inf, previous, False
+        until, to, message = finish[previous] if previous >= 0 else -np.inf, previous, -1
         needs = [span]
         for other in beside[rank[span]]:
             if other == lane[at]:
@@ -208,12 +226,17 @@ def critical_path(trace: Trace, clock: str = "device") -> np.ndarray:
                 needs.append(row[twin])  # the other half of an overlap
         for one in needs:
             if sender[one] >= 0 and lands[one] > until:
-                until, to, message = lands[one], place[sender[one]], True
-        if counts and not (waits and until > begin[at]):
-            path.append(span)
-        counts = not (message and kind[row[to]] == "send")  # it left as that began
+                until, to, message = lands[one], stretch_at(sender[one], leaves[one]), one
+        ended_by_it = waits and until > begin[at]
+        if counts and not ended_by_it and begin[at] <= now + _TIE:
+            path.append((span, min(begin[at], now), min(finish[at], now)))
+        now = min(now, until if ended_by_it else begin[at])
+        counts = True
+        if message >= 0:
+            now = min(now, leaves[message])
+            counts = kind[row[to]] != "send"  # it left as that began
         at = to
-    return np.array([*dict.fromkeys(reversed(path))], np.int64)
+    return _as_table(path[::-1])
 
 
 def bytes_sent(trace: Trace) -> np.ndarray:
@@ -355,9 +378,32 @@ def _stretches(
     return *columns, [0, *edges.tolist(), len(held)]  # pyright: ignore[reportReturnType]
 
 
-def _senders(trace: Trace, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each span that received its `flow` the span that sent it (its row; -1 for the others), and
-    when that landed by the clock of `start` and `end`.
+def _as_table(path: list[tuple[int, float, float]]) -> Table:
+    times = np.array([times for _, *times in path]).reshape(-1, 2)
+    spans = np.array([span for span, *_ in path], np.int64)
+    return Table({"span": spans, "start": times[:, 0], "end": times[:, 1]})
+
+
+def _by_span(spans: int, row: list[int], begin: list[float]) -> Callable[[int, float], int]:
+    """Finds the stretch (its number) in which a span was at a moment: its last that had begun, or
+    else its first; -1 of a span that has none."""
+    order = np.lexsort((begin, row))
+    edges = np.searchsorted(np.array(row)[order], np.arange(spans + 1)).tolist()
+    starts, numbers = np.array(begin)[order].tolist(), order.tolist()
+
+    def stretch_at(span: int, moment: float) -> int:
+        low, high = edges[span], edges[span + 1]
+        found = max(bisect_right(starts, moment + _TIE, low, high) - 1, low)
+        return numbers[found] if low < high else -1
+
+    return stretch_at
+
+
+def _senders(
+    trace: Trace, start: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each span that received its `flow` the span that sent it (its row; -1 for the others),
+    when that left and when it landed by the clock of `start` and `end`.
 
     Its sender is the one that carries it, else whichever span of that rank ended as it was sent, of
     several that of the microbatch that it is for.
@@ -391,10 +437,11 @@ def _senders(trace: Trace, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarr
     clocked = np.where(left, start[sender], end[sender])
     modelled = (trace.meta["clock"] != "wall") & np.isfinite(messages.arrived)
     lands = clocked + np.where(modelled, messages.arrived, messages.sent) - ready
-    from_whom, when = np.full(len(spans), -1), np.full(len(spans), np.nan)
+    leaves = np.where(left, clocked, clocked + messages.sent - ready)
+    from_whom, went, when = (np.full(len(spans), missing) for missing in (-1, np.nan, np.nan))
     from_whom[gets] = sender[spans.flow[gets]]
-    when[gets] = lands[spans.flow[gets]]
-    return from_whom, when
+    went[gets], when[gets] = leaves[spans.flow[gets]], lands[spans.flow[gets]]
+    return from_whom, went, when
 
 
 def _entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:

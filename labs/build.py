@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ LIMIT = 1_000_000  # bytes
 SECONDS_PER_CELL = 600
 FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+STILL = re.compile(r'<figure class="dlv-still.*src="data:image/png;base64,([^"]*)"', re.DOTALL)
 WIDTH, COLORS = 900, 256  # pixels and colours of a figure's picture
 
 
@@ -68,12 +70,12 @@ def build(path: Path) -> None:
 
 def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
     """A cell's outputs as a page shows them: what was printed as one text, without the progress
-    bars that were written over, and a picture beside each figure."""
+    bars that were written over, a picture beside each figure, and that of a widget in its place."""
     shown: list[NotebookNode] = []
     for output in outputs:
         if output.output_type == "stream" and shown and shown[-1].get("name") == output.name:
             shown[-1].text += output.text
-        else:
+        elif output.get("data", {}).get("text/html") != "":  # a widget, whose still comes next
             shown.append(output)
     for output in shown:
         if output.output_type == "stream":
@@ -83,8 +85,10 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
         drawn = None
         if FIGURE in data:
             drawn = picture(data[FIGURE])
-        elif data.pop(WIDGET, None) and "image/png" in data:  # a page without a kernel shows this
-            drawn = small(base64.b64decode(data["image/png"]))
+        elif still := STILL.search(data.get("text/html", "")):
+            drawn = small(base64.b64decode(still[1]))
+            del data["text/html"]
+        data.pop(WIDGET, None)
         if drawn:
             data["image/png"] = base64.b64encode(drawn).decode()
     return [output for output in shown if output.get("text", "any").strip()]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,20 +52,55 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
-def wall_ddp() -> dict[int, object]:
-    """By the number of ranks, the Trace of 30 steps of data-parallel training by the wall clock:
-    messages that overlap the backward, as they came."""
-    from dlviz import launch
-    from dlviz.datasets import batches, digits
-    from dlviz.models import MLP
-    from dlviz.parallel import data
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., object]]:
+    """`served(notebook)`: around the use of a notebook's address in the one JupyterLab of all
+    tests."""
+    from lab_server import JupyterLab
 
-    samples = list(batches(*digits("train"), batch=64, steps=30))
-    arguments = {"way": "ddp", "bucket_bytes": 2**16}
-    return {
-        ranks: launch(data.train, ranks, args=(MLP(), samples), kwargs=arguments).trace
-        for ranks in (2, 4)
-    }
+    with JupyterLab(tmp_path_factory.mktemp("jupyterlab")) as lab:
+        yield lab.serve
+
+
+@pytest.fixture(scope="session")
+def real_run() -> Callable[[str], Any]:
+    """The Trace of a run of real ranks, by name, made when it is first asked for: "ddp 2" and
+    "ddp 4" (30 steps by the wall clock), "all_reduce" (every algorithm on 4 ranks by the wall
+    clock), and a schedule's name (3 steps of it on 4 paced ranks)."""
+    return cache(_real_run)
+
+
+def _real_run(name: str) -> Any:
+    import torch
+
+    from dlviz import collectives, datasets, launch, models, schedules
+    from dlviz.machine import Link, Machine, Topology, classroom
+    from dlviz.parallel import data, pipeline
+
+    if name.startswith("ddp"):
+        samples = list(datasets.batches(*datasets.digits("train"), batch=64, steps=30))
+        options = {"way": "ddp", "bucket_bytes": 2**16}
+        return launch(data.train, int(name[4:]), args=(models.MLP(), samples), kwargs=options).trace
+    if name == "all_reduce":
+
+        def worker(comm):
+            for algorithm in collectives.ALGORITHMS:
+                collectives.trials(comm, algorithm, 4096, repeats=2)
+
+        return launch(worker, 4).trace
+    layers = [torch.nn.Linear(4, 4) for _ in range(8)]
+    schedule = schedules.make(name, 4, 8)
+    stages = layers[: len(schedule.stage_rank)]
+    machine = Machine(classroom(4).device, Topology.switch(4, Link(1e-3, float("inf"))), step=0.005)
+    arguments = (
+        stages,
+        schedule,
+        torch.ones(16, 4),
+        torch.ones(16, 4),
+        torch.nn.functional.mse_loss,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of lateness: other tests run meanwhile
+        return launch(pipeline.train, 4, machine=machine, args=arguments).trace
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,10 @@
-"""A real JupyterLab that serves one notebook, and what is asked of it in a browser."""
+"""A real JupyterLab that serves notebooks, and what is asked of one in a browser."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import nbformat
 
@@ -23,6 +26,7 @@ READY = """cells => {
     return widget?.content?.widgets?.length >= cells && kernel?.status === 'idle';
 }"""
 RUN = "() => { jupyterapp.commands.execute('notebook:run-all-cells'); }"
+contexts: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # one a browser: it keeps the code
 CELLS = """() => jupyterapp.shell.currentWidget.content.widgets
     .filter(cell => cell.model.type === 'code')
     .map(cell => ({
@@ -39,55 +43,72 @@ SHOW = """async index => {
 }"""
 
 
-@contextmanager
-def served(notebook: Any, folder: Path) -> Iterator[str]:
-    """The address of `notebook`, without its outputs, in a JupyterLab that ends with the block.
+class JupyterLab:
+    """A JupyterLab in `folder`, which reads no setting or file of the reader's own. A context
+    manager: it ends with the block."""
 
-    `folder` is for its files; no setting or file of the reader's own is read.
-    """
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    home = folder / "labs"
-    home.mkdir()
-    nbformat.write(notebook, home / "lab.ipynb")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    own = ["JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"]
-    own += ["JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"]
-    options = {
-        "ServerApp.ip": "127.0.0.1",
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
-        "IdentityProvider.token": "lab",
-        "LabApp.expose_app_in_browser": True,
-        "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
-        "LabApp.news_url": None,
-    }
-    log = (folder / "server.log").open("w")
-    running = subprocess.Popen(
-        [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
-        + [f"--{name}={value}" for name, value in options.items()],
-        cwd=home,
-        env={**os.environ, **{name: str(folder / name) for name in own}},
-        stdout=log,
-        stderr=log,
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
+    def __init__(self, folder: Path):
+        self.folder, self.home = folder, folder / "labs"
+        self.home.mkdir()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"http://127.0.0.1:{free.getsockname()[1]}"
+        own = ["JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"]
+        own += ["JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"]
+        options = {
+            "ServerApp.ip": "127.0.0.1",
+            "ServerApp.port": self.address.rpartition(":")[2],
+            "ServerApp.port_retries": 0,
+            "IdentityProvider.token": "lab",
+            "LabApp.expose_app_in_browser": True,
+            "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+            "LabApp.news_url": None,
+        }
+        self.log = (folder / "server.log").open("w")
+        self.running = subprocess.Popen(
+            [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
+            + [f"--{name}={value}" for name, value in options.items()],
+            cwd=self.home,
+            env={**os.environ, **{name: str(folder / name) for name in own}},
+            stdout=self.log,
+            stderr=self.log,
+        )
+
+    def __enter__(self) -> JupyterLab:
         while True:
             try:
-                urllib.request.urlopen(f"{address}/api?token=lab", timeout=5).close()
-                break
+                self.ask("GET", "/api")
+                return self
             except OSError:
-                assert running.poll() is None, (folder / "server.log").read_text()
+                assert self.running.poll() is None, (self.folder / "server.log").read_text()
                 time.sleep(0.1)
-        yield f"{address}/lab/tree/lab.ipynb?token=lab"
-    finally:
-        running.terminate()
-        running.wait(20)
-        log.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.running.terminate()
+        self.running.wait(20)
+        self.log.close()
+
+    @contextmanager
+    def serve(self, notebook: Any) -> Iterator[str]:
+        """The address of `notebook`, without its outputs, by JupyterLab's own settings and in a
+        workspace of its own; its kernel ends with the block."""
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        shutil.rmtree(self.folder / "JUPYTERLAB_SETTINGS_DIR", ignore_errors=True)
+        name = f"lab-{len(list(self.home.glob('lab-*.ipynb')))}"
+        nbformat.write(notebook, self.home / f"{name}.ipynb")
+        try:
+            yield f"{self.address}/lab/workspaces/{name}/tree/{name}.ipynb?token=lab"
+        finally:
+            for session in self.ask("GET", "/api/sessions"):
+                self.ask("DELETE", f"/api/sessions/{session['id']}")
+
+    def ask(self, method: str, path: str) -> Any:
+        """What the server's own API answers."""
+        request = urllib.request.Request(f"{self.address}{path}?token=lab", method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or "null")
 
 
 class Lab:
@@ -97,7 +118,9 @@ class Lab:
     """
 
     def __init__(self, browser: Any, address: str, cells: int):
-        self.page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        if browser not in contexts:
+            contexts[browser] = browser.new_context(viewport={"width": 1280, "height": 1000})
+        self.page = contexts[browser].new_page()
         self.page.set_default_timeout(LONGEST)
         self.requests: list[str] = []
         self.complaints: list[str] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from lab_server import Lab, served
+from lab_server import Lab
 
 LAB = Path(__file__).parents[1] / "labs" / "00_start_here.ipynb"
 FIGURES = ("viz.curve(", "viz.breakdown(")
@@ -16,9 +16,9 @@ MARKS = ".js-plotly-plot .point, .js-plotly-plot .scatterlayer .js-line"
 
 
 @pytest.mark.slow
-def test_the_lab_runs_in_jupyterlab_and_only_the_deadlock_fails(browser, tmp_path):
+def test_the_lab_runs_in_jupyterlab_and_only_the_deadlock_fails(browser, served):
     notebook = nbformat.read(LAB, as_version=4)
-    with served(notebook, tmp_path) as address:
+    with served(notebook) as address:
         lab = Lab(browser, address, cells=len(notebook.cells))
         try:
             cells = lab.cells()

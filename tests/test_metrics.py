@@ -7,11 +7,12 @@ from time import process_time
 
 import numpy as np
 import pytest
+from random_traces import random_trace
 
 from dlviz import metrics
 from dlviz.schedules import NAMES, Schedule, make, needs
 from dlviz.sim import Costs, simulate
-from dlviz.trace import Trace
+from dlviz.trace import Table, Trace
 
 GRID = [(1, 1), (1, 4), (2, 1), (2, 3), (3, 3), (3, 7), (4, 2), (4, 8), (5, 6), (7, 21)]
 
@@ -208,8 +209,9 @@ def random_schedule(seed: int) -> Schedule:
     return Schedule(rows, place)
 
 
-def longest_path(schedule: Schedule, costs: Costs) -> float:
-    """By brute force: an action ends its cost after the latest of all that it depends on."""
+def longest_path(schedule: Schedule, costs: Costs, more: dict | None = None) -> float:
+    """By brute force: an action ends its cost (and what it takes more) after the latest of all that
+    it depends on."""
     ends: dict = {}
     stages = len(schedule.stage_rank)
     by_half = {half: action for row in schedule.actions for action in row for half in action.halves}
@@ -223,18 +225,20 @@ def longest_path(schedule: Schedule, costs: Costs) -> float:
                         apart = schedule.stage_rank[one.stage] != rank
                         asked.append((by_half[one], costs.latency if apart else 0.0))
                 if action not in ends and all(one in ends for one, _ in asked):
-                    latest = max([0.0, *(ends[one] + more for one, more in asked)])
-                    ends[action] = latest + costs.seconds(action)
+                    latest = max([0.0, *(ends[one] + sent for one, sent in asked)])
+                    longer = (more or {}).get(action, 0.0)
+                    ends[action] = latest + costs.seconds(action) + longer
     return max(ends.values())
 
 
-def along(trace: Trace, path: np.ndarray, latency: float) -> float:
-    """Durations on the path and the latency of each message on it; asserts that it is a chain."""
-    spans = trace.spans
-    start, end = spans.start[path], spans.end[path]
-    assert start[0] == 0 and len({*path.tolist()}) == len(path)
+def along(trace: Trace, path: Table, latency: float) -> float:
+    """Durations on the path and the latency of each message on it; asserts that it is a chain of
+    whole spans."""
+    spans, rows, start, end = trace.spans, path.span.tolist(), path.start, path.end
+    assert start[0] == 0 and len({*rows}) == len(rows)
+    assert (start == spans.start[rows]).all() and (end == spans.end[rows]).all()
     sent = 0.0
-    for one, other, gap in zip(path, path[1:], start[1:] - end[:-1], strict=False):
+    for one, other, gap in zip(rows, rows[1:], start[1:] - end[:-1], strict=False):
         if spans.rank[one] == spans.rank[other]:
             assert gap == pytest.approx(0, abs=1e-12)
         else:
@@ -267,11 +271,28 @@ def test_the_critical_path_of_the_zoo_adds_up_to_its_makespan(name, overlapped):
         assert along(trace, path, costs.latency) == pytest.approx(makespan, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb_h1", "interleaved"])
+def test_a_longer_action_of_the_path_makes_the_run_longer(name):
+    """A shorter one need not make it shorter, as other paths may be as long."""
+    schedule, costs = make(name, 4, 4), Costs()
+    trace = simulate(schedule, costs)
+    makespan, shorter = metrics.makespan(trace), 0
+    letters = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+    actions = {str(action): action for row in schedule.actions for action in row}
+    path = trace.spans[metrics.critical_path(trace).span]
+    for span in path.rows():
+        action = actions[f"{span.stage}{letters[span.kind]}{span.microbatch}"]
+        assert longest_path(schedule, costs, {action: 0.1}) > makespan + 0.05
+        shorter += longest_path(schedule, costs, {action: -0.1}) < makespan - 0.05
+    if name == "gpipe":
+        assert (shorter, len(path)) == (4, 14)
+
+
 def test_the_critical_path_of_a_naive_pipeline_is_all_of_it_and_of_gpipe_its_slow_rank():
     trace = simulate(make("naive", 3, 2))
-    assert sorted(metrics.critical_path(trace)) == [*range(len(trace.spans))]
+    assert sorted(metrics.critical_path(trace).span) == [*range(len(trace.spans))]
     slow = simulate(make("gpipe", 3, 4), Costs([1, 5, 1], [1, 5, 1]))
-    path = slow.spans[metrics.critical_path(slow)]
+    path = slow.spans[metrics.critical_path(slow).span]
     assert path.stage.tolist() == [0, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 0]
 
 
@@ -285,8 +306,8 @@ def test_the_path_goes_to_whichever_came_later_the_message_or_the_rank_itself():
         message = dict(src=0, dst=1, sent=arrived - 1, arrived=arrived, received=max(arrived, 4.0))
         return Trace(spans, [message])
 
-    assert metrics.critical_path(trace(3.0)).tolist() == [1, 2]
-    assert metrics.critical_path(trace(5.0)).tolist() == [0, 2]
+    assert metrics.critical_path(trace(3.0)).span.tolist() == [1, 2]
+    assert metrics.critical_path(trace(5.0)).span.tolist() == [0, 2]
 
 
 def test_a_receive_that_waited_is_left_out_and_one_that_did_not_is_in():
@@ -301,8 +322,8 @@ def test_a_receive_that_waited_is_left_out_and_one_that_did_not_is_in():
         message = dict(src=0, dst=1, sent=late, arrived=late + 0.5, received=max(late + 0.5, 3.25))
         return Trace(spans, [message], meta={"clock": "paced"})
 
-    assert metrics.critical_path(trace(5.0)).tolist() == [0, 4]
-    assert metrics.critical_path(trace(1.0)).tolist() == [2, 3, 4]
+    assert metrics.critical_path(trace(5.0)).span.tolist() == [0, 4]
+    assert metrics.critical_path(trace(1.0)).span.tolist() == [2, 3, 4]
 
 
 def test_the_wall_clock_has_a_critical_path_of_its_own():
@@ -314,8 +335,8 @@ def test_the_wall_clock_has_a_critical_path_of_its_own():
     ]
     message = dict(src=0, dst=1, sent=2.0, arrived=2.0, received=2.0, wall_sent=0.1)
     trace = Trace(spans, [{**message, "wall_received": 0.2}], meta={"clock": "paced"})
-    assert metrics.critical_path(trace).tolist() == [0, 2]
-    assert metrics.critical_path(trace, clock="wall").tolist() == [1, 2]
+    assert metrics.critical_path(trace).span.tolist() == [0, 2]
+    assert metrics.critical_path(trace, clock="wall").span.tolist() == [1, 2]
 
 
 def test_a_collective_waits_for_the_rank_that_enters_it_last():
@@ -327,7 +348,7 @@ def test_a_collective_waits_for_the_rank_that_enters_it_last():
         span(1, "collective", 5.0, 6.0, **call),
         span(0, "update", 6.0, 8.0),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [2, 3, 4]
+    assert metrics.critical_path(Trace(spans)).span.tolist() == [2, 3, 4]
 
 
 def test_a_wait_for_another_lane_leads_to_what_that_lane_did():
@@ -338,7 +359,7 @@ def test_a_wait_for_another_lane_leads_to_what_that_lane_did():
         span(0, "wait", 3.0, 7.0, name="for lane comm"),
         span(0, "update", 7.0, 8.0),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [0, 1, 4]
+    assert metrics.critical_path(Trace(spans)).span.tolist() == [0, 1, 4]
 
 
 def test_an_overlap_begins_with_the_later_of_what_its_halves_wait_for():
@@ -354,7 +375,7 @@ def test_an_overlap_begins_with_the_later_of_what_its_halves_wait_for():
         dict(src=0, dst=1, sent=2.0, arrived=2.0, received=5.0),
         dict(src=2, dst=1, sent=5.0, arrived=5.0, received=5.0),
     ]
-    assert metrics.critical_path(Trace(spans, messages)).tolist() == [1, 2, 4]
+    assert metrics.critical_path(Trace(spans, messages)).span.tolist() == [1, 2, 4]
 
 
 def test_a_lane_that_goes_on_where_another_ended_is_one_chain_with_it():
@@ -362,7 +383,7 @@ def test_a_lane_that_goes_on_where_another_ended_is_one_chain_with_it():
         span(0, "forward", 0.0, 2.0 + 3e-10),  # rounded in a file
         span(0, "backward", 2.0, 5.0, lane="compute2"),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [0, 1]
+    assert metrics.critical_path(Trace(spans)).span.tolist() == [0, 1]
 
 
 def test_spans_that_only_hold_others_are_not_on_the_path():
@@ -373,24 +394,89 @@ def test_spans_that_only_hold_others_are_not_on_the_path():
         span(0, "backward", 4.0, 9.0, depth=1),
         span(0, "collective", 6.0, 9.0, depth=2),
     ]
-    assert metrics.critical_path(Trace(spans)).tolist() == [1, 2, 3, 4]
-    assert metrics.critical_path(Trace(spans[:1])).tolist() == []
-    assert metrics.critical_path(Trace()).tolist() == []
+    path = metrics.critical_path(Trace(spans))
+    assert path.span.tolist() == [1, 2, 1, 3, 4]
+    assert path.start.tolist() == [0, 1, 2, 4, 6] and path.end.tolist() == [1, 2, 4, 6, 9]
+    assert metrics.critical_path(Trace(spans[:1])).span.tolist() == []
+    assert metrics.critical_path(Trace()).span.tolist() == []
 
 
 def test_times_rounded_in_a_file_do_not_break_the_path(tmp_path):
     trace = simulate(make("interleaved", 4, 8), Costs(1 / 3, None, 1 / 7, 1 / 11, latency=1 / 13))
     back = Trace.load(trace.save(tmp_path / "it.json"))
     path = metrics.critical_path(trace)
-    assert metrics.critical_path(back).tolist() == path.tolist()
+    assert metrics.critical_path(back).span.tolist() == path.span.tolist()
     noise = np.random.default_rng(5).uniform(-4e-10, 4e-10, (2, len(path)))
-    back.spans.start[path] += noise[0]
-    back.spans.end[path] += noise[1]
-    spans = back.spans[metrics.critical_path(back)]
+    back.spans.start[path.span] += noise[0]
+    back.spans.end[path.span] += noise[1]
+    spans = metrics.critical_path(back)
     assert spans.start[0] == pytest.approx(0, abs=1e-9)
     gaps = spans.start[1:] - spans.end[:-1]
     assert (spans.end - spans.start).sum() + gaps.sum() == pytest.approx(metrics.makespan(trace))
     assert (gaps < 1 / 13 + 1e-8).all()
+
+
+def assert_is_a_path(trace: Trace, clock: str = "device") -> Table:
+    """Its stretches follow each other in time, each in its span and in no span that this holds, and
+    together they are no longer than the run."""
+    spans = trace.spans
+    start, end = (spans[name] for name in metrics._CLOCKS[clock])
+    path = metrics.critical_path(trace, clock)
+    rows, slack = path.span, 2e-9
+    assert (path.start <= path.end).all()
+    assert (path.start[1:] >= path.end[:-1] - slack).all()
+    assert (start[rows] <= path.start + slack).all() and (path.end <= end[rows] + slack).all()
+    assert (path.end - path.start).sum() <= metrics.makespan(trace, clock) + slack
+    for row, left, right in zip(*(path[name].tolist() for name in path.names), strict=True):
+        inner = (spans.rank == spans.rank[row]) & (spans.lane == spans.lane[row])
+        inner &= (spans.depth > spans.depth[row]) & (end > start)
+        assert not (inner & (start < right - slack) & (end > left + slack)).any(), row
+    return path
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_path_of_nested_spans_follows_time_and_is_never_longer_than_the_run(seed):
+    assert len(assert_is_a_path(random_trace(seed))) > 0
+
+
+@pytest.mark.parametrize("name", ["ddp 2", "ddp 4", "all_reduce"])
+def test_the_path_of_a_run_by_the_wall_clock_is_never_longer_than_it(real_run, name):
+    trace = real_run(name)
+    assert_is_a_path(trace, "wall")
+    for step in np.unique(trace.spans.step[trace.spans.step >= 0]).tolist()[:5]:
+        part = trace.only(step=step)
+        path = assert_is_a_path(part, "wall")
+        spans = (part.spans.end - part.spans.start)[np.unique(path.span)]
+        if name != "all_reduce":  # collectives on a lane of their own hold sends and waits
+            assert (path.end - path.start).sum() < spans.sum()
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb_h1", "interleaved"])
+@pytest.mark.parametrize("clock", ["device", "wall"])
+def test_the_path_of_a_paced_pipeline_is_never_longer_than_it_and_nearly_as_long(
+    real_run, name, clock
+):
+    trace = real_run(name).only(step=1)
+    path = assert_is_a_path(trace, clock)
+    if clock == "device":
+        assert {*trace.spans.rank[path.span].tolist()} == {0, 1, 2, 3}
+        whole, stretches = path.end[-1] - path.start[0], (path.end - path.start).sum()
+        sent = (trace.spans.rank[path.span[1:]] != trace.spans.rank[path.span[:-1]]).sum()
+        assert stretches + sent * 1e-3 == pytest.approx(whole, rel=0.02)  # a message takes 1 ms
+
+
+def test_a_span_counts_until_the_message_left_that_it_sends():
+    spans = [
+        span(0, "forward", 0.0, 10.0, flow=0),
+        span(1, "recv", 1.0, 5.0, flow=0),
+        span(1, "backward", 5.0, 12.0),
+    ]
+    message = dict(src=0, dst=1, sent=4.0, arrived=5.0, received=5.0)
+    path = metrics.critical_path(Trace(spans, [message], meta={"clock": "paced"}))
+    assert [*zip(*(path[name].tolist() for name in path.names), strict=True)] == [
+        (0, 0.0, 4.0),
+        (2, 5.0, 12.0),
+    ]
 
 
 def test_the_critical_path_of_262_144_spans_takes_well_under_a_second():

@@ -287,7 +287,9 @@ def test_what_breaks_a_rule_is_not_simulated(rows):
 
 
 def test_an_overlap_that_needs_its_own_half_is_explained():
-    with pytest.raises(ScheduleError, match="^rank 0 stops before its 1st action, .0F0;0B0.OVERLAP"):
+    with pytest.raises(
+        ScheduleError, match="^rank 0 stops before its 1st action, .0F0;0B0.OVERLAP"
+    ):
         simulate(Schedule([[overlap(parse("0F0"), parse("0B0"))]], (0,)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dlviz.cluster import start, torchrun
 from dlviz.cluster.arguments import check, choose_device, pack
+from dlviz.cluster.output import Progress
 from dlviz.cluster.supervise import Supervisor
 from dlviz.cluster.warn import warn
 from dlviz.machine import Machine
@@ -71,13 +72,30 @@ def launch(
         )
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
-    began = perf_counter()
     if torchrun.started_this():
+        began = perf_counter()
         results, trace = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
         return Run(results, [""] * len(results), trace, perf_counter() - began)
-    job = pack(worker, args, kwargs)
-    with Supervisor(int(ranks), machine, choose_device(device, ranks), timeout) as supervisor:
+    run = watched(Progress(), worker, int(ranks), machine, device, timeout, args, kwargs)
+    warn(run.trace)
+    return run
+
+
+def watched(
+    progress: Progress,
+    worker: Callable[..., Any],
+    ranks: int,
+    machine: Machine | None = None,
+    device: str = "auto",
+    timeout: float = 60.0,
+    args: tuple = (),
+    kwargs: dict[str, Any] | None = None,
+) -> Run:
+    """What `launch` does, for a program that shows the run's `progress` and what became of it
+    itself: it checks nothing and warns of nothing, and may be called in any thread."""
+    began = perf_counter()
+    job = pack(worker, args, kwargs or {})
+    device = choose_device(device, ranks)
+    with Supervisor(ranks, machine, device, timeout, progress) as supervisor:
         results, output, trace = supervisor.run(job)
-        seconds = perf_counter() - began
-    warn(trace)
-    return Run(results, output, trace, seconds)
+        return Run(results, output, trace, perf_counter() - began)

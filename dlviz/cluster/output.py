@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -68,17 +68,46 @@ class Progress:
     def __init__(self) -> None:
         self._bar: Any = None
 
+    def starting(self, started: int, ranks: int) -> None:
+        """So many ranks have been started: nothing to show yet."""
+
     def show(self, board: Board, ranks: Sequence[Remote]) -> None:
-        names = [rank.progress for rank in ranks if rank.progress is not None]
-        if not names:
+        name = _name(ranks)
+        if name is None:
             return
         if self._bar is None:
-            self._bar = tqdm(
-                total=1, desc=names[0] or None, leave=False, delay=0.5, file=sys.stderr
-            )
+            self._bar = tqdm(total=1, desc=name or None, leave=False, delay=0.5, file=sys.stderr)
         self._bar.total = sum(board.get(rank.number, TOTAL) for rank in ranks)
         self._bar.update(sum(board.get(rank.number, DONE) for rank in ranks) - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+class Told(Progress):
+    """The same told to a function, many times a second: the name of the bar, how far the rank is
+    that is behind all others, and of how much; while ranks start, None, how many have been started,
+    and of how many. What the function raises ends the run."""
+
+    def __init__(self, tell: Callable[[str | None, int, int], None]):
+        super().__init__()
+        self._tell = tell
+
+    def starting(self, started: int, ranks: int) -> None:
+        self._tell(None, started, ranks)
+
+    def show(self, board: Board, ranks: Sequence[Remote]) -> None:
+        name = _name(ranks)
+        if name is None:
+            self.starting(len(ranks), len(ranks))
+        else:
+            done, total = (
+                [board.get(rank.number, what) for rank in ranks] for what in (DONE, TOTAL)
+            )
+            self._tell(name, min(done), max(total))
+
+
+def _name(ranks: Sequence[Remote]) -> str | None:
+    """The name of the ranks' bar; None where no rank has begun one."""
+    return next((rank.progress for rank in ranks if rank.progress is not None), None)

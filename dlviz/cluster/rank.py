@@ -113,6 +113,9 @@ def _settle(place: Place, output: Any) -> None:
     start.inside_rank = True
     multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
     os.setpgid(0, 0)  # they end with it; and an interrupt is for the parent alone
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops one that came before
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # the fork server blocks it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _die_with_parent()
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)

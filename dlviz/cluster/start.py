@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -35,35 +36,52 @@ def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
     if METHOD != "forkserver" or "TORCHELASTIC_RUN_ID" in os.environ:
         return
-    os.register_at_fork(after_in_child=_spawn_from_now_on)
+    os.register_at_fork(after_in_child=_in_a_fork)
     context.set_forkserver_preload(PRELOADED)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK not in os.environ and multiprocessing.parent_process() is None and not starting_up:
-        from multiprocessing import forkserver
-
         with starting():
-            forkserver.ensure_running()
+            pass
 
 
-def _spawn_from_now_on() -> None:
-    """In a process that was forked: the fork server belongs to its parent."""
+def _in_a_fork() -> None:
+    """In a process that was forked: the fork server belongs to its parent. One that the fork server
+    forked takes SIGINT as any process does."""
     global context
     context = multiprocessing.get_context("spawn")
+    if MARK in os.environ:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Around the start of processes. It hides `__main__`, so that a script without a main guard is
-    not run again in each, and marks the environment for the fork server, should it start now."""
+    """Around the start of processes: the fork server runs. It hides `__main__`, so that a script
+    without a main guard is not run again in each, and marks the environment for the fork server,
+    should it start now."""
     with _lock:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         os.environ[MARK] = "1"
         try:
+            if context.get_start_method() == "forkserver":
+                _serve()
             yield
         finally:
             del os.environ[MARK]
             sys.modules["__main__"] = main
+
+
+def _serve() -> None:
+    """Start the fork server where it does not run. SIGINT is blocked in it from its first
+    instruction on: who interrupts a notebook while it loads torch would read its traceback."""
+    from multiprocessing import forkserver, resource_tracker
+
+    resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def shared_memory() -> str:

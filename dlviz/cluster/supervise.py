@@ -37,14 +37,21 @@ class Supervisor:
     """One run, seen from the parent. A context manager: leaving it ends every process and removes
     every file."""
 
-    def __init__(self, ranks: int, machine: Machine | None, device: str, timeout: float):
+    def __init__(
+        self,
+        ranks: int,
+        machine: Machine | None,
+        device: str,
+        timeout: float,
+        progress: Progress,
+    ):
         self.machine = machine
         self.device = device
         self.timeout = timeout
         self.started = perf_counter()
         self.ranks: list[Remote] = []
         self.output = Output(ranks)
-        self.progress = Progress()
+        self.progress = progress
         self._size = ranks
         self._left = ExitStack()
 
@@ -57,6 +64,7 @@ class Supervisor:
             environ = dict(os.environ)
             with start.starting():
                 for number in range(self._size):
+                    self.progress.starting(number, self._size)
                     place = Place(folder, number, self._size, links, self.device, self.machine)
                     self._start(place, environ)
         except BaseException:

@@ -1,151 +1,235 @@
-"""A student's functions on real ranks: what the ranks then held, or why the run did not get there.
+"""A student's reduce-scatter and all-gather on real ranks: what they left, for a check to judge.
 
-    attempt    runs them guarded (guard.py) on encoded tensors, for a check to judge
-    rehearse   runs them as they are, for the student to look at
-
-A run that raised, hung or was killed is told of in a few lines, with one hint.
+Each rank draws its numbers itself, fractions in float64, and the others learn them by messages
+alone. What the ranks end with is held against all sums of what they began with, so that a check can
+say whose numbers a cell holds, and that a number is no such sum.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
-from dlviz.cluster import Comm, DeadlockError, RunError, RunTimeout, launch
-from dlviz.cluster.waits import SENDS
-from dlviz.grading.feedback import NOT_WRITTEN, CheckFailed, Rehearsal, ended_by
+from dlviz.cluster import Comm, DeadlockError, RunError
+from dlviz.cluster.arguments import name_of
+from dlviz.grading.alone import ended_by, run_alone, why_ended
+from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Guard
 from dlviz.trace import Trace
 
 Function = Callable[[Comm, list[torch.Tensor]], Any]
-TIMEOUT = 30.0  # s that a run may take; one without a fault takes some tenths on a quiet machine
 LATE = 0.05  # s by which one rank comes late where a program must not depend on timing
+TURN = 0.2  # s between the failures of two ranks, so that of several the first rank's is told
+MOST_RANKS = 9  # whose contributions can be told apart
+MOST_TIMES = 2  # that one is looked for in a cell
+ROUNDING = 1e-12  # of a sum: what another order of additions changes lies far below
+UNKNOWN = -1
 
 
-@dataclass
-class Attempt:
-    """What the ranks held after each of the functions."""
+@dataclass(frozen=True)
+class Left:
+    """What one rank left: its numbers at the start, what its tensor held after each function, what
+    the list's tensors held (None where they are no longer that many cells), the messages that each
+    function sent, and what it did that it may not do."""
 
-    ranks: int
-    cells: int
-    held: list[list[np.ndarray]]  # [function][rank]: whose contributions, (cells, ranks)
-    listed: list[list[np.ndarray]]  # the same of the tensors that then were in the list
+    start: np.ndarray
+    held: list[np.ndarray]
+    listed: list[np.ndarray | None]
+    sent: list[list[np.ndarray]]
+    yields: list[str]
+    borrowed: list[str]
     faults: list[str]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run of functions. `scattered`: it began with chunk r+1 of rank r as the whole one."""
+
+    names: list[str]
+    left: list[Left]
+    scattered: bool
     trace: Trace
+    instead: str = ""  # why it began so
+
+    @property
+    def ranks(self) -> int:
+        return len(self.left)
 
     @property
     def where(self) -> str:
-        return f"on {self.ranks} ranks with {self.cells} cells"
+        begun = ", from what a right reduce_scatter leaves" if self.scattered else ""
+        return _where(self.ranks, len(self.left[0].start)) + begun
 
-    def chunks(self, rank: int, after: int) -> list[np.ndarray]:
-        return np.array_split(self.held[after][rank], self.ranks)
+    @cached_property
+    def starts(self) -> np.ndarray:
+        return np.array([own.start for own in self.left])  # (ranks, cells)
+
+    @cached_property
+    def expected(self) -> np.ndarray:
+        """Whose contributions a whole cell holds, (cells, ranks)."""
+        if not self.scattered:
+            return np.ones(self.starts.T.shape, int)
+        lengths = [len(part) for part in np.array_split(self.starts[0], self.ranks)]
+        owner = np.repeat(np.arange(self.ranks) - 1, lengths) % self.ranks
+        return np.eye(self.ranks, dtype=int)[owner]
+
+    @cached_property
+    def sums(self) -> np.ndarray:
+        """What a whole cell holds."""
+        return (self.expected.T * self.starts).sum(axis=0)
+
+    @cached_property
+    def counts(self) -> list[list[np.ndarray]]:
+        """How often each rank's number is in each cell: [function][rank], (cells, ranks)."""
+        return [
+            [contributions(own.held[i], self.starts) for own in self.left]
+            for i in range(len(self.names))
+        ]
 
     def whole(self, after: int) -> np.ndarray:
-        """Which chunks are whole: (rank, chunk)."""
-        every = range(self.ranks)
-        return np.array([[(part == 1).all() for part in self.chunks(r, after)] for r in every])
+        """Which chunks are whole after a function, (rank, chunk)."""
+        right = [(counts == self.expected).all(axis=1) for counts in self.counts[after]]
+        return np.array([[part.all() for part in np.array_split(r, self.ranks)] for r in right])
 
     def says(self, rank: int, after: int) -> str:
-        told = [
-            f"chunk {number}: {_contributors(part)}"
-            for number, part in enumerate(self.chunks(rank, after))
-            if len(part)
-        ]
-        return "; ".join(told)
+        parts = [_contributors(p) for p in np.array_split(self.counts[after][rank], self.ranks)]
+        if self.scattered:
+            parts = ["whole" if whole else "not whole" for whole in self.whole(after)[rank]]
+        return "; ".join(f"chunk {i}: {part}" for i, part in enumerate(parts) if part)
+
+    def sends(self, function: int) -> list[int]:
+        """How many messages each rank sent in a function."""
+        return [len(own.sent[function]) for own in self.left]
 
     def replaced(self) -> bool:
-        """Whether the list ended with the sums and the tensor did not."""
+        """Whether the list ended with whole cells that the tensor does not have."""
+
+        def right(values: np.ndarray) -> int:
+            return int(np.isclose(values, self.sums, rtol=ROUNDING, atol=0).sum())
+
         return any(
-            (listed[rank] == 1).all(axis=1).sum() > (held[rank] == 1).all(axis=1).sum()
-            for held, listed in zip(self.held, self.listed, strict=True)
-            for rank in range(self.ranks)
+            other is not None and right(other) > right(held)
+            for own in self.left
+            for held, other in zip(own.held, own.listed, strict=True)
         )
+
+    def odd(self) -> np.ndarray:
+        """The numbers that are no sum of contributions, each beside the sum that is nearest and the
+        sum of all: (numbers, 3)."""
+        rows = [np.empty((0, 3))]
+        for i in range(len(self.names)):
+            for own, counts in zip(self.left, self.counts[i], strict=True):
+                sums = _nearest(own.held[i], self.starts)[1]
+                table = np.stack([own.held[i], sums, self.sums], axis=1)
+                rows.append(table[(counts == UNKNOWN).any(axis=1)])
+        return np.concatenate(rows)
+
+    def faults(self) -> list[str]:
+        return [f"rank {r} {fault}" for r, own in enumerate(self.left) for fault in own.faults]
 
 
 def attempt(
     n: int, cells: int, functions: Sequence[Function], scattered: bool = False, late: bool = False
 ) -> Attempt:
-    """Run the functions one after the other; `scattered`: from what a reduce_scatter leaves."""
-    from dlviz.viz import decode, encode
+    """Run the functions one after the other on n ranks, each with a tensor of so many cells.
 
-    starts = [encode(rank, n, cells) for rank in range(n)]
-    if scattered:
-        total = np.sum(starts, axis=0)
-        for rank, start in enumerate(starts):
-            owned = np.array_split(np.arange(cells), n)[(rank + 1) % n]
-            starts[rank] = np.where(np.isin(np.arange(cells), owned), total, start).tolist()
+    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
+    end, and where messages did not come from the functions' own lines.
+    """
+    names, where = [name_of(each) for each in functions], _where(n, cells)
     try:
-        run = _launch(_guarded, n, (functions, starts, late))
+        run = run_alone(_guarded, n, functions, cells, late)
     except RunError as error:
+        if error.trace is not None and (called := _collectives(error.trace)):
+            raise _not_own(where, called[0]) from error
         raise CheckFailed(
-            f"on {n} ranks with {cells} cells, {ended_by(error)}",
-            f"every rank returns from {' and '.join(each.__name__ for each in functions)}",
-            _hint(error),
-        ) from None
-    held, listed, faults = zip(*run.results, strict=True)
-
-    def counts(kept: Any) -> list[list[np.ndarray]]:
-        return [[decode(own[i].numpy(), n) for own in kept] for i in range(len(functions))]
-
-    told = [fault for own in faults for fault in own]
-    return Attempt(n, cells, counts(held), counts(listed), told, run.trace)
-
-
-def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal:
-    """Run the functions one after the other on `ranks` ranks, each with a tensor of so many cells,
-    and watch it."""
-    from dlviz.viz import encode
-
-    starts = [encode(rank, ranks, cells) for rank in range(ranks)]
-    try:
-        trace = _launch(_watched, ranks, (functions, starts)).trace
-        told = f"every rank of {ranks} returned"
-    except RunError as error:
-        trace = Trace(meta={"ranks": ranks}) if error.trace is None else error.trace
-        told = f"{ended_by(error)}\nHint: {_hint(error)}"
-    return Rehearsal(trace, f"{len(trace.messages)} messages; {told}")
+            f"{where}, {ended_by(error)}",
+            f"every rank returns from {listed(names)}",
+            why(error, n, cells),
+        ) from error
+    borrowed = [line for own in run.results for line in own.borrowed]
+    if called := _collectives(run.trace) or borrowed:
+        raise _not_own(where, called[0])
+    if yields := run.results[0].yields:
+        raise CheckFailed(
+            f"{where}, {yields[0]} returned a generator, and none of its lines ran",
+            f"{yields[0]} does its work when it is called",
+            "that is what a `yield` in a function does. Here nobody asks for values.",
+        )
+    if len(run.results[0].held) < len(functions):
+        raise CheckFailed(
+            f"{where}, {names[0]} leaves a list that no longer holds the {number(n, 'chunk')}",
+            f"the list as it was, since {names[1]} gets the same one",
+            "write into the cells of the chunks, and leave the list as it is.",
+        )
+    return Attempt(names, run.results, scattered, run.trace)
 
 
-def _launch(worker: Callable[..., Any], ranks: int, args: tuple) -> Any:
-    with warnings.catch_warnings():  # of a message never received: a check tells of that
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return launch(worker, ranks, device="cpu", timeout=TIMEOUT, args=args)
+def contributions(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """How often each rank's number is in each of the values, (cells, ranks), by the ranks' numbers
+    at the start, (ranks, cells). UNKNOWN in a row that is no sum of them."""
+    counts, sums = _nearest(values, starts)
+    known = np.abs(sums - values) <= ROUNDING * starts.sum(axis=0)
+    return np.where(known[:, None], counts, UNKNOWN)
 
 
-def _guarded(
-    comm: Comm, functions: Sequence[Function], starts: list[list[float]], late: bool
-) -> tuple[list[torch.Tensor], list[torch.Tensor], list[str]]:
-    guard, tensor = Guard(comm), torch.tensor(starts[comm.rank], dtype=torch.float64)
+def _nearest(values: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of contributions that is nearest to each value: its counts, and itself."""
+    counts = np.array(list(product(range(MOST_TIMES + 1), repeat=len(starts))))  # (sums, ranks)
+    sums = counts @ starts  # (sums, cells)
+    place = np.abs(sums - values).argmin(axis=0)
+    return counts[place], sums[place, np.arange(len(values))]
+
+
+def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) -> Left:
+    start = np.random.default_rng().uniform(1.0, 9.0, cells)
+    tensor = torch.tensor(start)
     chunks = list(tensor.tensor_split(comm.size))
+    lengths = [len(chunk) for chunk in chunks]
+    guard = Guard(comm)
+    faults = guard.faults  # as it is before anything of the student's has run
+    left = Left(start, [], [], [], [], [], [])
     if late and comm.rank == comm.size - 1:
         time.sleep(LATE)
-    held, listed = [], []
     for function in functions:
-        function(comm, chunks)
-        held.append(tensor.clone())
-        listed.append(torch.cat(chunks))
-    return held, listed, guard.faults()
+        before = len(guard.sent)
+        try:
+            returned = function(comm, chunks)
+        except Exception:
+            time.sleep(TURN * comm.rank)
+            raise
+        left.held.append(tensor.numpy().copy())
+        left.listed.append(_joined(chunks, lengths))
+        left.sent.append(guard.sent[before:])
+        left.yields.extend([name_of(function)] * inspect.isgenerator(returned))
+        if left.listed[-1] is None:
+            break
+    left.borrowed.extend(guard.borrowed)
+    left.faults.extend(faults())
+    return left
 
 
-def _watched(comm: Comm, functions: Sequence[Function], starts: list[list[float]]) -> None:
-    tensor = torch.tensor(starts[comm.rank], dtype=torch.float64)
-    comm.watch(tensor, "chunks")
-    chunks = list(tensor.tensor_split(comm.size))
-    for function in functions:
-        # not whole: inside runs the student's code, whose own lines are recorded
-        with comm.recorder.open("phase", function.__name__, {}, whole=False):
-            function(comm, chunks)
+def _joined(chunks: list[torch.Tensor], lengths: list[int]) -> np.ndarray | None:
+    """What the tensors of the list hold, None where they are not the chunks."""
+    if [each.numel() if isinstance(each, torch.Tensor) else -1 for each in chunks] != lengths:
+        return None
+    return torch.cat([each.detach().reshape(-1).double() for each in chunks]).numpy()
 
 
 def _contributors(counts: np.ndarray) -> str:
     """Whose contributions a chunk's cells hold, in words. Counts: (cells, ranks)."""
-    if (counts < 0).any():
+    if not len(counts):
+        return ""
+    if (counts == UNKNOWN).any():
         return "no sum of contributions"
     if (counts != counts[0]).any():
         return "other ranks in each cell"
@@ -155,39 +239,56 @@ def _contributors(counts: np.ndarray) -> str:
     return f"rank{'s' * (len(held) > 1)} {', '.join(held)}"
 
 
-def _hint(error: RunError) -> str:
-    text = str(error)
-    if isinstance(error, DeadlockError):
-        waits = error.waits or []
-        if "finished and will send no more" in text:
-            return (
-                "some ranks were done while others still waited for them: do all take the same "
-                "number of steps?"
-            )
-        if waits and all(wait.op in SENDS for wait in waits):
-            return (
-                "every rank is in a send, which returns only when the receiver has taken the "
-                "message, and nobody receives. Which call starts a send and returns at once?"
-            )
-        if waits and not any(wait.op in SENDS for wait in waits):
-            return "every rank waits for a message, and nobody has sent one: who has to begin?"
-        return (
-            "for one step write down who sends to whom and who receives from whom: do they match?"
-        )
-    if isinstance(error, RunTimeout):
-        return "the ranks are busy, not waiting: does the loop at that line ever end?"
-    known = {
-        "NotImplementedError": NOT_WRITTEN,
-        "message mismatch": "sender and receiver of a message mean chunks of different length. In "
-        "one step, which chunk does rank 0 send, and which one does its right neighbour expect?",
-        "is no rank of": "the ring is closed: who is the right neighbour of the last rank?",
-        "this rank itself": "a rank's neighbours are two others: how are they numbered?",
-        "IndexError": "there are as many chunks as ranks: which chunk follows the last one?",
-        "exited with code": "a rank ended its process. Let the function return instead.",
-        "was killed by": "a rank's process was killed, so the others would wait for ever.",
-    }
-    return next(
-        (hint for sign, hint in known.items() if sign in text.partition("\n\n")[0]),
-        "start from the line at which it stopped. To watch it get there, call rehearse with that "
-        "number of ranks in a cell of your own.",
+def _collectives(trace: Trace) -> list[str]:
+    """The backend's own collectives that were called, and where."""
+    rows = [row for row in trace.spans.rows() if row.kind == "collective"]
+    return [f"comm.{row.name}, {shown_line(row.where)}" for row in rows]
+
+
+def _not_own(where: str, called: str) -> CheckFailed:
+    return CheckFailed(
+        f"{where}, ready-made code sent the messages: {called}",
+        "messages that your own lines send and receive",
+        "write it with comm.send, comm.recv, comm.isend and comm.irecv. What sends and receives "
+        "for you is what this is about.",
     )
+
+
+def why(error: RunError, n: int, cells: int) -> str:
+    """A hint for a run that did not come to its end."""
+    if cells < n and (isinstance(error, DeadlockError) or "shape (0,)" in str(error)):
+        return (
+            "some chunks are empty here. Does a rank skip one that its neighbour still waits for? "
+            "A message may be empty too."
+        )
+    known = {
+        "message mismatch": _why_mismatch(str(error), n, cells),
+        "is no rank of": "the ring is closed: who is the right neighbour of the last rank?",
+        "this rank itself": "a rank's neighbours are two others: how are they numbered?"
+        if n > 1
+        else "alone a rank has nobody to send to: how often does your loop run then?",
+        "IndexError": "there are as many chunks as ranks: which chunk follows the last one?",
+    }
+    return why_ended(error, known)
+
+
+def _why_mismatch(text: str, n: int, cells: int) -> str:
+    dtypes = re.findall(r"\b(?:float|bfloat|int|bool|complex)\d*\b", text.partition(";")[0])
+    if other := {*dtypes} - {"float64"}:
+        return (
+            f"the cells are float64, and one end of the message has {other.pop()}. torch.zeros and "
+            "torch.empty make float32 unless told otherwise; torch.empty_like takes over the type."
+        )
+    if cells % n:
+        return (
+            "chunks may differ by a cell. Which chunk arrives, and has the tensor that takes it "
+            "as many cells as that one?"
+        )
+    return (
+        "sender and receiver of a message have to mean the same cells. In one round, what does "
+        "rank 0 send, and what does its right neighbour expect?"
+    )
+
+
+def _where(n: int, cells: int) -> str:
+    return f"on {number(n, 'rank')} with {number(cells, 'cell')}"

@@ -1,8 +1,4 @@
-"""What a check tells a student: what was seen, what was expected, and one hint.
-
-Whatever ended a student's program, in this process or on a rank, is told of in a few lines, with
-the line of the student's code.
-"""
+"""What a check tells a student: what was seen, what was expected, and one hint."""
 
 from __future__ import annotations
 
@@ -12,51 +8,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 
-from dlviz.cluster import DeadlockError, RunError, RunTimeout
 from dlviz.cluster.waits import show_line
 from dlviz.trace import Trace
 from dlviz.trace.recorder import is_inside
 
 WIDTH = 88  # columns of what a notebook shows
 PACKAGE = str(Path(__file__).parents[1])
-NOT_WRITTEN = "this function is still to be written, in place of its raise."
 
 
-class CheckFailed(AssertionError):
-    """A check that was not passed: what was `seen`, what was `expected`, and a `hint`."""
+class CheckFailed(Exception):
+    """What is not right yet: what was `seen`, what was `expected`, and a `hint`."""
 
     def __init__(self, seen: str, expected: str, hint: str):
-        super().__init__(f"Seen:     {seen}\nExpected: {expected}\nHint:     {hint}")
+        super().__init__(seen, expected, hint)
         self.seen = seen
         self.expected = expected
         self.hint = hint
 
-    def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the message, not the lines of the check."""
-        return ["Not yet.", *wrapped(str(self))]
+    def __str__(self) -> str:
+        return f"Seen:     {self.seen}\nExpected: {self.expected}\nHint:     {self.hint}"
 
 
 @dataclass
 class Rehearsal:
-    """A run of the student's functions to look at: its Trace (up to where it failed), what it came
-    to."""
+    """A run of the student's program to look at: its Trace (up to where it failed), what it came
+    to, and whether that is what it should be."""
 
     trace: Trace
     told: str
+    right: bool = False
 
     def __repr__(self) -> str:
         return "\n".join(wrapped(self.told))
 
 
-def ended_by(error: RunError) -> str:
-    """What ended a run, in a few lines."""
-    first = str(error).partition("\n\n")[0]
-    if isinstance(error, DeadlockError | RunTimeout):
-        return first
-    return f"{first.splitlines()[0].rstrip('.')}{_in_traceback(error.traceback or '')}"
-
-
-def _in_traceback(traceback: str) -> str:
+def in_traceback(traceback: str) -> str:
     """Where the student's code was, by the traceback's innermost line that is not dlviz's."""
     frames = re.findall(r'^ +(?:File "([^"]+)"|cell), line (\d+), in .*\n +(.+)', traceback, re.M)
     for file, line, code in reversed(frames):
@@ -71,8 +57,14 @@ def raised(error: BaseException) -> str:
     lines = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
     for file, line in reversed(lines):
         if not is_inside(file):
-            return f"{said}, at {show_line(f'{file}:{line}').replace(file, Path(file).name)}"
+            return f"{said}, at {shown_line(f'{file}:{line}')}"
     return said
+
+
+def shown_line(where: str) -> str:
+    """`file:line` with the text of that line, and the file without its folders."""
+    file = where.rpartition(":")[0]
+    return show_line(where).replace(file, Path(file).name)
 
 
 def wrapped(message: str) -> list[str]:
@@ -80,6 +72,18 @@ def wrapped(message: str) -> list[str]:
     lines = []
     for line in message.splitlines():
         first = len(line) - len(line.lstrip())
-        after = " " * max(first + 2, 10)
+        after = " " * (10 if re.match(r"(Seen|Expected|Hint):", line) else first + 2)
         lines += textwrap.wrap(line, WIDTH, subsequent_indent=after, break_on_hyphens=False)
     return lines
+
+
+def number(count: int, what: str) -> str:
+    """ "1 rank", "4 microbatches"."""
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{count} {what if count == 1 else plural}"
+
+
+def listed(items: list[str]) -> str:
+    """ "2, 3 and 5"."""
+    *most, last = items
+    return f"{', '.join(most)} and {last}" if most else last

@@ -2,54 +2,96 @@
 
 Between `isend` and `wait()` a message may leave at any time, and between `irecv` and `wait()` it
 may land at any time. Guarded, it leaves at `isend` and lands at `wait()`, so that a program that
-touches a tensor in between gives the same on every run; and what it did is noted.
+touches a tensor in between gives the same on every run; and what it did is noted: which requests it
+left waiting, what each of its messages held, and whether code of dlviz's sent any of them.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.cluster.waits import show_line
-from dlviz.trace.recorder import caller
+from dlviz.grading.feedback import PACKAGE, shown_line
+from dlviz.trace.recorder import user_line
+
+OWN = (f"{PACKAGE}/cluster/", f"{PACKAGE}/grading/")  # between the student's call and the transport
 
 
 class Guard:
-    """Stands between a program and its Comm's `isend` and `irecv` (and so `sendrecv`)."""
+    """Stands between a program and its Comm's `send`, `recv`, `isend` and `irecv` (and so
+    `sendrecv`)."""
 
     def __init__(self, comm: Comm):
-        self.rank = comm.rank
         self.requests: list[Sending | Receiving] = []
-        self._isend, self._irecv = comm.isend, comm.irecv
+        self.sent: list[np.ndarray] = []  # what each message held, in order
+        self.borrowed: dict[str, None] = {}  # calls of dlviz's own code that communicate
+        self._isend, self._irecv, self._send = comm.isend, comm.irecv, comm.send
         comm.isend, comm.irecv = self.isend, self.irecv  # pyright: ignore[reportAttributeAccessIssue]
+        comm.send = self.send
+        comm.recv = self._noting(comm.recv)
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Sending:
-        left = tensor.detach().clone()
+        left = self._note(tensor)
         request = Sending(tensor, left, self._isend(left, dst, tag))
         self.requests.append(request)
         return request
 
+    def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
+        self._send(self._note(tensor), dst, tag)
+
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy") -> Receiving:
-        landing = torch.zeros_like(tensor)
+        self._whose(sys._getframe(1))
+        landing = torch.zeros_like(tensor) if isinstance(tensor, torch.Tensor) else tensor
         request = Receiving(tensor, landing, self._irecv(landing, src, tag, op))
+        if op == "copy" and tensor.is_floating_point():
+            tensor.detach().fill_(torch.nan)  # so that it shows who reads it too early
         request.adds = op == "add"
         self.requests.append(request)
         return request
 
     def faults(self) -> list[str]:
-        """What the program did that it may not do, a sentence each. Ask when it is done."""
+        """What the program did with its requests that it may not do, a phrase each. Ask when it is
+        done."""
         told = [request.fault() for request in self.requests]
-        return [f"rank {self.rank} {fault}" for fault in dict.fromkeys(told) if fault]
+        return [fault for fault in dict.fromkeys(told) if fault]
+
+    def _note(self, tensor: Any) -> Any:
+        self._whose(sys._getframe(2))
+        if not isinstance(tensor, torch.Tensor):
+            return tensor  # the Comm says what is wrong with it
+        left = tensor.detach().clone()
+        self.sent.append(left.numpy())
+        return left
+
+    def _whose(self, frame: Any) -> None:
+        """Note a call from code of dlviz's that is neither the transport nor this."""
+        at = frame
+        while at is not None and at.f_code.co_filename.startswith(OWN):
+            at = at.f_back
+        if at is not None and at.f_code.co_filename.startswith(PACKAGE):
+            part = at.f_code.co_filename.removeprefix(PACKAGE).removesuffix(".py")
+            self.borrowed[f"dlviz{part.replace('/', '.')}, {shown_line(_line(at))}"] = None
+
+    def _noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self._whose(sys._getframe(1))
+            return call(*args, **kwargs)
+
+        return noted
 
 
 class _Request:
     waited = False
 
-    def __init__(self, tensor: torch.Tensor, copy: torch.Tensor, request: Any):
-        file, line = caller(0)
-        self.where = f"{file}:{line}"
+    def __init__(self, tensor: Any, copy: Any, request: Any):
+        self.line = _line(sys._getframe(2))
         self.tensor = tensor
         self.copy = copy
         self.request = request
@@ -65,11 +107,9 @@ class Sending(_Request):
 
     def fault(self) -> str:
         if self.written:
-            return (
-                "wrote into a tensor that was still being sent; the send began at "
-                f"{show_line(self.where)}"
-            )
-        return "" if self.waited else f"never waited for the send at {show_line(self.where)}"
+            began = shown_line(self.line)
+            return f"wrote into a tensor that was still being sent; the send began at {began}"
+        return "" if self.waited else f"never waited for the send at {shown_line(self.line)}"
 
 
 class Receiving(_Request):
@@ -83,7 +123,12 @@ class Receiving(_Request):
         self.waited = True
 
     def fault(self) -> str:
-        return "" if self.waited else f"never waited for the receive at {show_line(self.where)}"
+        return "" if self.waited else f"never waited for the receive at {shown_line(self.line)}"
+
+
+def _line(frame: Any) -> str:
+    file, line = user_line(frame)
+    return f"{file}:{line}"
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -253,6 +253,15 @@ class Drawing:
             )
         return replace(self, placed=(*self.placed, new))
 
+    def add(self, action: Action) -> Drawing:
+        """With `action` on its own rank, at its first legal slot; where it has none yet, behind
+        what is drawn of that rank. Raises ValueError as `place` does."""
+        self._check_inside(Placed(action, 0, 0))
+        rank, slot = self.pipeline.rank_of(action), self.grid.earliest(action)
+        if slot is None:
+            slot = max((end for _, end in self.grid.busy[rank]), default=0)
+        return self.place(action, rank, slot)
+
     def remove(self, placed: Placed) -> Drawing:
         """Without what was `placed`. Raises ValueError where it is not there."""
         if placed not in self.placed:

@@ -56,12 +56,12 @@ class Level:
 
     def goals(self, drawing: Drawing) -> list[Goal]:
         """What the level asks for, and what of that `drawing` has."""
-        legal = not drawing.faults
-        whole = drawing.complete and legal
+        whole = drawing.complete and not drawing.faults
         goals = [Goal("every action is drawn and no rule is broken", whole)]
         if self.limit is not None:
+            fits = all(fault.law != "memory" for fault in drawing.faults)
             held = drawing.pipeline.held
-            goals.append(Goal(f"a rank holds at most {self.limit} {held}", legal))
+            goals.append(Goal(f"at most {self.limit} {held} in flight on a rank", fits))
         goals.append(Goal(f"{self.slots} slots", whole and drawing.score.slots <= self.slots))
         if self.inside is not None:
             words = "no rank is idle between its first action and its last"

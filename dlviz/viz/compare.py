@@ -143,7 +143,7 @@ def matched(
         for i, line in enumerate(text.provenance(trace, side.clock))
     ]
     both = sides[0], sides[1]
-    path = metrics.critical_path(traces[1], clocks[1])
+    path = np.unique(metrics.critical_path(traces[1], clocks[1]).span)
     lines += [*_missing(both), *sentence(gap(both, path), both)]
     return both, lines
 

@@ -95,12 +95,15 @@ def origins(array: np.ndarray, ranks: int) -> np.ndarray:
     return np.where(found, other, UNKNOWN)
 
 
-def plain(array: np.ndarray) -> np.ndarray:
+def plain(array: np.ndarray, ranks: int) -> np.ndarray:
     """Contents as they are shown: without the fraction, where it is as small as marks are."""
     if array.dtype.kind != "f":
         return array
+    _, marks, room = _code(ranks)
+    most = min(ranks * _times(ranks) * int(marks.max()) / room, ALIKE)
     whole = np.rint(array)
-    return np.where(np.abs(array - whole) < ALIKE, whole, array)
+    apart = np.subtract(array, whole, where=np.isfinite(array), out=np.ones_like(array))
+    return np.where(np.abs(apart) <= most, whole, array)
 
 
 def _parts(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -141,7 +141,11 @@ def _order(
         return 0 if stepped else rounds[row], step[row]
 
     keyed = [(at, tuple(group)) for at, group in groupby(sorted(rounds, key=key), key)]
-    names = _names([number for (_, number), _ in keyed])
+    carried = (trace.spans.flow >= 0) & (trace.spans.step >= 0)
+    its = trace.messages.step[trace.spans.flow[carried]]
+    steps = [number for (_, number), _ in keyed]
+    own = bool(len(its)) and (its == trace.spans.step[carried]).all()  # the program's, of no call
+    names = _names([-1] * len(steps) if own else steps)
     return [
         (name, tuple(sorted(group, key=lambda row: (src[row], dst[row], row))))
         for name, (_, group) in zip(names, keyed, strict=True)
@@ -151,7 +155,7 @@ def _order(
 def _names(steps: list[int]) -> list[str]:
     """The rounds in words, counted from 1, and which call each is of, if the steps tell."""
     starts = [i for i, step in enumerate(steps) if not i or step <= steps[i - 1]]
-    calls = [steps[i:j] for i, j in zip(starts, [*starts[1:], None], strict=True)]
+    calls = [steps[i:j] for i, j in zip(starts, [*starts[1:], None], strict=False)]
     if max(map(len, calls), default=1) == 1 or any(c != [*range(len(c))] for c in calls):
         calls = [steps]
     return [

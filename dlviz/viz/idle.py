@@ -34,9 +34,16 @@ class Idle:
 
 
 def idle(
-    trace: Trace, drawn: np.ndarray, low: float, high: float, *, clock: str | None = None
+    trace: Trace,
+    drawn: np.ndarray,
+    low: float,
+    high: float,
+    *,
+    clock: str | None = None,
+    least: float = TOLERANCE,
 ) -> Idle:
-    """The Idle between `low` and `high` seconds that the spans `drawn` (rows) leave on each rank.
+    """The Idle between `low` and `high` seconds that the spans `drawn` (rows) leave on each rank,
+    stretches of more than `least` seconds.
 
     A rank's own lane is its first as a timeline draws them. Idle ends by a message where one that
     the rank received came to its end; behind the last span there is nothing left to do.
@@ -53,7 +60,7 @@ def idle(
         busy = busy[np.argsort(start[busy], kind="stable")]
         reached = np.maximum.accumulate(np.concatenate([[low], end[busy]]))
         begun = np.concatenate([start[busy], [high]])
-        hole = np.flatnonzero(begun > reached + TOLERANCE)
+        hole = np.flatnonzero(begun > reached + least)
         parts.append((rank, lane, reached[hole], begun[hole], np.append(busy, -1)[hole]))
     if not parts:
         nothing, none = np.zeros(0), np.zeros(0, int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from dlviz.viz import text
 from dlviz.viz.clocks import span_times
-from dlviz.viz.waits import waited_for
+from dlviz.viz.waits import FOR_LANE, waited_for
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -18,13 +19,30 @@ if TYPE_CHECKING:
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 MANY = 1000  # spans: what as many say alike on hover is sent once
 TOWARDS = {"send": "to", "recv": "from", "wait": "for"}
+SHORT = {
+    "forward": "fw",
+    "backward": "bw",
+    "backward_input": "I",
+    "backward_weight": "W",
+    "update": "upd",
+    "reduce-scatter": "RS",
+    "all-gather": "AG",
+    "all-reduce": "AR",
+    "all_reduce": "AR",
+    "reduce_scatter": "RS",
+    "all_gather": "AG",
+}
+"""Short forms that papers and profilers use."""
+UNFINISHED = "unfinished"  # the field of a span that never ended
 
 
-def labels_of(trace: Trace) -> list[str]:
-    """The label of each span: its name, else its peer, microbatch (F3), step or bucket."""
-    keys = list(_columns(trace, "kind", "name", "peer", "microbatch", "step", "bucket"))
-    labels = {key: _label(*key) for key in set(keys)}
-    return [labels[key] for key in keys]
+def forms_of(trace: Trace) -> list[tuple[str, ...]]:
+    """What the bar of each span may say, the longest form first: of a pipeline's action its
+    microbatch (3), else its name or peer, and short forms of them: b0 for bucket 0."""
+    names = ("kind", "name", "peer", "microbatch", "step", "bucket")
+    keys = list(_columns(trace, *names))
+    forms = {key: tuple(dict.fromkeys(_forms(*key))) for key in set(keys)}
+    return [forms[key] for key in keys]
 
 
 def hovers_of(
@@ -43,18 +61,30 @@ def hovers_of(
     for i in drawn.tolist():
         (title, *numbers), (nbytes, fields, where) = belongs[keys[i]], rest[i]
         begin = text.moment(begun[i], unit, size)
-        lines = [title, f"{named[lanes[i]]}: {text.seconds(lasted[i])}, from {begin}"]
+        never = never_ended(fields)
+        took = "never ended" if never else text.seconds(lasted[i])
+        lines = [title, f"{named[lanes[i]]}: {took}, from {begin}"]
         lines += numbers
-        if i in waits:
+        if i in waits and not never:
             lines.append(text.wrap(waits[i], 76))
         if nbytes >= 0:
             lines.append(text.nbytes(nbytes))
-        if fields:
-            lines.append(text.wrap(", ".join(f"{name} {value}" for name, value in fields.items())))
+        if told := told_fields(fields):
+            lines.append(text.wrap(told))
         if where:
             lines.append(text.cut(where.replace("\\", "/").rpartition("/")[2], 64))
         hovers[i] = "<br>".join(lines)
     return hovers
+
+
+def never_ended(fields: dict[str, Any] | None) -> bool:
+    """Whether a span was open when its run was ended."""
+    return bool(fields and fields.get(UNFINISHED))
+
+
+def told_fields(fields: dict[str, Any] | None) -> str:
+    """A span's own fields in words."""
+    return ", ".join(f"{n} {value}" for n, value in (fields or {}).items() if n != UNFINISHED)
 
 
 def hover(told: list[str]) -> dict[str, Any]:
@@ -76,20 +106,39 @@ def _columns(trace: Trace, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(trace.spans[name].tolist() for name in names), strict=True)
 
 
-def _label(kind: str, name: str, peer: int, microbatch: int, step: int, bucket: int) -> str:
-    if name:
-        return text.short(name)
-    if peer >= 0 and kind in TOWARDS:
-        return f"{kind} {TOWARDS[kind]} {peer}"
-    if microbatch >= 0:
-        return (
-            f"{LETTERS[kind]}{microbatch}"
-            if kind in LETTERS
-            else text.short(f"{kind} {microbatch}")
-        )
-    if kind == "step" and step >= 0:
-        return f"step {step}"
-    return text.short(f"{kind} b{bucket}" if bucket >= 0 else kind)
+def _forms(
+    kind: str, name: str, peer: int, microbatch: int, step: int, bucket: int
+) -> Iterator[str]:
+    towards = f"{TOWARDS[kind]} {peer}" if peer >= 0 and kind in TOWARDS else ""
+    if re.fullmatch(r"bucket \d+", name):
+        yield f"b{name.removeprefix('bucket ')}"
+    elif name:
+        yield text.short(name)
+        if name.startswith(FOR_LANE):
+            yield text.short(f"for {name.removeprefix(FOR_LANE)}")
+        elif towards:
+            yield towards
+        elif name in SHORT:
+            yield SHORT[name]
+        elif bucket >= 0:
+            yield f"b{bucket}"
+        elif number := re.fullmatch(r"[\w-]+ (\d+)", name):  # layer 12
+            yield number[1]
+    elif microbatch >= 0 and kind in LETTERS:
+        yield str(microbatch)
+    elif towards:
+        yield f"{kind} {towards}"
+        yield towards
+    elif kind == "step" and step >= 0:
+        yield f"step {step}"
+        yield str(step)
+    elif microbatch >= 0 or bucket >= 0:
+        number = str(microbatch) if microbatch >= 0 else f"b{bucket}"
+        yield f"{text.short(kind)} {number}"
+        yield number
+    else:
+        yield text.short(kind)
+        yield SHORT.get(kind, text.short(kind))
 
 
 def _belongs(kind: str, name: str, peer: int, *numbers: int) -> list[str]:

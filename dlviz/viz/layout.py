@@ -1,8 +1,13 @@
 """Where the spans and messages of a timeline lie: rows, strips, and both ends of each arrow.
 
-A row for each rank and lane. A span that holds others is a strip along the top of its row; what
-runs inside it hangs below the strip, so that no bar hides another. Every form of the timeline, on
-a page, in a widget and in print, is laid out by this.
+    all ranks     |step 0             |     a step or phase that is the same on all ranks: once
+    rank 0        |0 |1 |2 | ////|0 |1|     a row for each rank and lane, as high as it needs
+    rank 0 · comm |bucket 0|bucket 1  |     a span that holds others: a strip at the top of its row
+                  |--|--|--|--|--|--|-|     and what runs inside it hangs below, so that no bar
+                                            hides another
+
+Every form of the timeline, on a page, in a widget and in print, is laid out by this. Heights are in
+pixels from the top of the first row; what is shown once lies above it, at negative heights.
 """
 
 from __future__ import annotations
@@ -15,16 +20,21 @@ import numpy as np
 from dlviz.viz import text
 from dlviz.viz.clocks import message_times, span_times
 from dlviz.viz.steps import spans_in
+from dlviz.viz.waits import HOLDERS
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-BAR, GAP = 0.84, 0.4  # height of a bar where rows are 1 apart; more room between ranks
+BAR, STRIP = 24.0, 13.0  # pixels: the height of a bar, and of a span that holds others
+BETWEEN_LANES, BETWEEN_RANKS = 3.0, 6.0  # pixels; as many below what is shown once
+INSTANT = 6.0  # pixels: the least height of a span that has no length inside another one
+SMALLEST = 5.0  # pixels: the least height of a bar where many rows share a picture
+TALLEST = 640.0  # pixels: a picture, with all its words
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where everything lies. Times in seconds, heights in rows from the top."""
+    """Where everything lies. Times in seconds, heights in pixels from the top of the first row."""
 
     clock: str
     start: np.ndarray
@@ -33,10 +43,69 @@ class Plan:
     high: float  # the last
     unit: str  # of the axis, and
     size: float  # its seconds
-    y: dict[tuple[int, str], float]
-    top: np.ndarray
+    rows: dict[tuple[int, str], tuple[float, float]]  # top and bottom of each rank and lane
+    top: np.ndarray  # of each span
     bottom: np.ndarray
-    pixels: float  # between two rows
+    shared: list[np.ndarray]  # of the spans shown once for all ranks those of each level:
+    # (spans of a rank, ranks), rows of the Trace
+
+    @property
+    def y(self) -> dict[tuple[int, str], float]:
+        """The middle of each row."""
+        return {at: (top + bottom) / 2 for at, (top, bottom) in self.rows.items()}
+
+    @property
+    def above(self) -> float:
+        """How high the strips are that stand above the first row."""
+        return STRIP * len(self.shared) + BETWEEN_LANES * bool(self.shared)
+
+    @property
+    def height(self) -> float:
+        """From the top of the first row to the bottom of the last."""
+        return max((bottom for _, bottom in self.rows.values()), default=BAR)
+
+    def scale(self, room: float) -> float:
+        """By how much all heights shrink so that the picture is at most `room` pixels high, as far
+        as a bar can still be seen."""
+        return min(max(room / (self.above + self.height), SMALLEST / BAR), 1.0)
+
+    def heads(self) -> list[tuple[int, float, float]]:
+        """Of each strip shown once: a span that it stands for, and from when to when it is drawn:
+        from its first start on any rank to its last end, or to where the next one begins."""
+        found = []
+        for level in self.shared:
+            begin, finish = self.start[level].min(axis=1), self.end[level].max(axis=1)
+            finish[:-1] = np.minimum(finish[:-1], np.maximum(begin[1:], begin[:-1]))
+            found += zip(level[:, 0].tolist(), begin.tolist(), finish.tolist(), strict=True)
+        return found
+
+    def bars(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What is drawn of the spans `drawn`: rows of the Trace, from when and to when. A strip
+        that is shown once stands for all ranks' spans."""
+        heads = self.heads()
+        hidden = np.concatenate([level.ravel() for level in self.shared] or [drawn[:0]])
+        kept = drawn[~np.isin(drawn, hidden)]
+        rows = np.append(kept, np.array([row for row, _, _ in heads], np.int64))
+        begin = np.append(self.start[kept], [begin for _, begin, _ in heads])
+        finish = np.append(self.end[kept], [finish for _, _, finish in heads])
+        return rows, begin, finish
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a timeline shows: where it lies, the spans that are drawn and those that are left out as
+    too many, the messages (all by their rows in the Trace), and what is to be said of that."""
+
+    plan: Plan
+    drawn: np.ndarray
+    left_out: np.ndarray
+    arrows: np.ndarray
+    lines: list[str]
+
+    @property
+    def spans(self) -> np.ndarray:
+        """Those that are drawn and those that are left out."""
+        return np.concatenate([self.drawn, self.left_out])
 
 
 def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) -> Plan:
@@ -49,31 +118,97 @@ def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) ->
     low, high = (float(times.min()), float(times.max())) if len(times) else (0.0, 1.0)
     high = max(high, low + 1e-6)
 
-    y = rows(trace)
-    row = np.array([y[at] for at in zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)])
-    depth = spans.depth.copy()
+    names = _lanes(trace)
+    number = {at: place for place, at in enumerate(names)}
+    pairs = zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)
+    row = np.array([number[at] for at in pairs], np.int64)
+    level = spans.depth.astype(np.int64)
     for at in np.unique(row[drawn]):  # in a part of a Trace the outer spans may be left out
-        depth[row == at] -= depth[drawn][row[drawn] == at].min()
-    deepest = int(depth[drawn].max(initial=0))
-    pixels = max(min(40 + 19 * deepest, 1000 / max(len(y), 1)), 22)
-    strip = min(19 / pixels, BAR / (deepest + 1))
-    top = row - BAR / 2 + strip * depth
+        level[row == at] -= level[drawn][row[drawn] == at].min()
+    shared = _shared(trace, drawn, row, level, start, end)
 
     lasting = drawn[end[drawn] > start[drawn]]  # one of no length may stand before its neighbour
-    order = lasting[np.lexsort((depth[lasting], start[lasting], row[lasting]))]
+    lasting = lasting[level[lasting] >= 0]
+    order = lasting[np.lexsort((level[lasting], start[lasting], row[lasting]))]
     here, following = order[:-1], order[1:]  # a span's first child follows it
     holds = np.zeros(len(spans), bool)
-    holds[here] = (row[here] == row[following]) & (depth[following] > depth[here])
-    bottom = np.where(holds, top + strip, row + BAR / 2)
-    return Plan(clock, start, end, low, high, *text.unit(high - low), y, top, bottom, pixels)
+    holds[here] = (row[here] == row[following]) & (level[following] > level[here])
+    strips = np.zeros(len(names), np.int64)  # how many lie over each other in a row
+    np.maximum.at(strips, row[holds], level[holds] + 1)
+    rows = _stacked(names, BAR + STRIP * strips)
+    edges = np.array([*rows.values()]).reshape(-1, 2)
+    highest, lowest = edges[row, 0], edges[row, 1]
+    top = np.minimum(highest + STRIP * level, lowest - INSTANT)
+    bottom = np.where(holds, top + STRIP, lowest)
+    for place, spans_of in enumerate(shared):
+        top[spans_of] = STRIP * (place - len(shared)) - BETWEEN_LANES
+        bottom[spans_of] = top[spans_of] + STRIP
+    unit = text.unit(high - low)
+    return Plan(clock, start, end, low, high, *unit, rows, top, bottom, shared)
 
 
-def shown(
-    trace: Trace, clock: str, step: int | None, most: int, messages: bool = True
-) -> tuple[Plan, np.ndarray, np.ndarray, list[str]]:
-    """What a timeline shows of `step` (of all where it is None): where everything lies, the rows of
-    at most `most` spans and of the messages that spans of the step carry, and what is to be said.
-    Without what has no times by `clock`."""
+def _shared(
+    trace: Trace,
+    drawn: np.ndarray,
+    row: np.ndarray,
+    level: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+) -> list[np.ndarray]:
+    """The steps and phases that all ranks have alike, outermost level first, as Plan.shared has
+    them. What runs inside them moves up by a level: `level` is changed, and below 0 where a span is
+    shown once."""
+    spans = trace.spans
+    own = []
+    for rank in np.unique(spans.rank[drawn]).tolist():
+        mine = drawn[spans.rank[drawn] == rank]
+        lane = text.lanes(spans.lane[mine].tolist())[0]
+        mine = mine[spans.lane[mine] == lane]
+        own.append(mine[np.argsort(start[mine], kind="stable")])
+    holder = np.isin(spans.kind, HOLDERS)
+    shared = []
+    while len(own) > 1:
+        outermost = [mine[holder[mine] & (level[mine] == 0)] for mine in own]
+        keys = {
+            tuple(zip(spans.kind[of], spans.name[of], spans.step[of], strict=True))
+            for of in outermost
+        }
+        if len(keys) > 1 or not len(outermost[0]):
+            break
+        shared.append(np.stack(outermost, axis=1))
+        for of in outermost:
+            inside = np.flatnonzero((row == row[of[0]]) & (level > 0))
+            at = np.searchsorted(start[of], start[inside], side="right") - 1
+            within = (at >= 0) & (start[inside] <= end[of[np.maximum(at, 0)]])
+            level[inside[within]] -= 1
+            level[of] = -1
+    return shared
+
+
+def _lanes(trace: Trace) -> list[tuple[int, str]]:
+    """Each (rank, lane) in the order of rows. A rank without spans has a row as well."""
+    used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
+    for rank, lane in set(zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True)):
+        used.setdefault(rank, set()).add(lane)
+    return [(rank, lane) for rank in sorted(used) for lane in text.lanes(used[rank]) or [""]]
+
+
+def _stacked(
+    names: list[tuple[int, str]], heights: np.ndarray
+) -> dict[tuple[int, str], tuple[float, float]]:
+    """Top and bottom of rows of these heights, one below the other."""
+    places, at, before = {}, 0.0, None
+    for (rank, lane), height in zip(names, heights.tolist(), strict=True):
+        if before is not None:
+            at += BETWEEN_LANES if rank == before else BETWEEN_RANKS
+        places[rank, lane] = at, at + height
+        at, before = at + height, rank
+    return places
+
+
+def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool = True) -> Shown:
+    """What a timeline shows of `step` (of all where it is None): at most `most` spans, and the
+    messages that spans of the step carry. Without what has no times by `clock`."""
     start, end = span_times(trace, clock)
     drawn = spans_in(trace, step)
     arrows = np.arange(len(trace.messages) if messages else 0)
@@ -82,51 +217,65 @@ def shown(
     drawn = drawn[np.isfinite(end - start)[drawn]]
     arrows = arrows[np.isfinite(message_times(trace, clock)[0][arrows])]
     plan = laid_out(trace, clock, drawn, arrows)
-    drawn, cut = _longest(plan, drawn, most)
-    return plan, drawn, arrows, cut
-
-
-def _longest(plan: Plan, drawn: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
-    """The longest `most` of the spans `drawn`, all of them where they are not more, and what is to
-    be said of that."""
     if len(drawn) <= most:
-        return drawn, []
-    first = np.argsort((plan.start - plan.end)[drawn], kind="stable")[:most]
-    return np.sort(drawn[first]), [f"The longest {most:,} of {len(drawn):,} spans are drawn."]
+        return Shown(plan, drawn, drawn[:0], arrows, [])
+    lasted = end - start
+    for level in plan.shared:
+        lasted[level] = np.inf  # all ranks' or none
+    order = drawn[np.argsort(-lasted[drawn], kind="stable")]
+    told = f"The longest {most:,} of {len(drawn):,} spans are drawn."
+    return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [told])
 
 
-def rows(trace: Trace) -> dict[tuple[int, str], float]:
-    """How far from the top each (rank, lane) is drawn. A rank without spans has a row as well."""
-    used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
-    for rank, lane in zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True):
-        used.setdefault(rank, set()).add(lane)
-    places, at = {}, 0.0
-    for rank in sorted(used):
-        for lane in text.lanes(used[rank]) or [""]:
-            places[rank, lane] = at
-            at += 1
-        at += GAP if len(used[rank]) > 1 else 0
-    return places
-
-
-def ends(trace: Trace, y: dict[tuple[int, str], float]) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that each message leaves and reaches; NaN for a rank that is not drawn.
+def ends(trace: Trace, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that each message leaves and reaches, as places in `plan.rows`; -1 for a rank that
+    is not drawn.
 
     They are those of the spans that carry it as their flow, else the rank's first.
     """
     spans, table = trace.spans, trace.messages
-    first: dict[int, float] = {}
-    for (rank, _), at in y.items():
-        first.setdefault(rank, at)
+    place = {at: number for number, at in enumerate(plan.rows)}
+    first: dict[int, int] = {}
+    for (rank, _), number in place.items():
+        first.setdefault(rank, number)
     tail, head = (
-        np.array([first.get(rank, np.nan) for rank in column.tolist()], float)
+        np.array([first.get(rank, -1) for rank in column.tolist()], np.int64)
         for column in (table.src, table.dst)
     )
     carriers = np.flatnonzero(spans.flow >= 0)
     for span, flow in zip(carriers.tolist(), spans.flow[carriers].tolist(), strict=True):
         at = int(spans.rank[span]), spans.lane[span]
         if table.src[flow] == at[0]:
-            tail[flow] = y[at]
+            tail[flow] = place[at]
         if table.dst[flow] == at[0]:
-            head[flow] = y[at]
+            head[flow] = place[at]
     return tail, head
+
+
+def arrow_heights(plan: Plan, tail: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where arrows between rows begin and end: at the edges that face each other; NaN where a row
+    is missing."""
+    edges = np.array([*plan.rows.values(), (np.nan, np.nan)]).reshape(-1, 2)
+    (tops, bottoms), middles = edges.T, edges.mean(axis=1)
+    down = np.sign(head - tail)
+    leave = np.select([down > 0, down < 0], [bottoms[tail], tops[tail]], middles[tail])
+    reach = np.select([down > 0, down < 0], [tops[head], bottoms[head]], middles[head])
+    missing = (tail < 0) | (head < 0)
+    return np.where(missing, np.nan, leave), np.where(missing, np.nan, reach)
+
+
+def past_rows(
+    tail: np.ndarray, head: np.ndarray, tails: np.ndarray, heads: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Which arrows are better left out: those past other rows, if one of them covers a label.
+
+    They lead from row `tail` to row `head` (places) and from `tails` to `heads`, (arrows, 2), x and
+    y; a label, (labels, 3), has left, right and y. Between neighbours an arrow covers nothing.
+    """
+    past = np.abs(head - tail) > 1
+    left, right, y = labels.T
+    (x1, y1), (x2, y2) = tails[past].T[:, :, None], heads[past].T[:, :, None]
+    share = (y - y1) / (y2 - y1)
+    x = x1 + (x2 - x1) * share
+    covers = (share > 0) & (share < 1) & (left < x) & (x < right)
+    return past & covers.any()

@@ -1,4 +1,4 @@
-"""The messages of a run, step by step, over the contents of every rank's watched buffer.
+"""The messages of a run, round by round, over the contents of every rank's watched buffer.
 
     rank 0  |0   |0   |0   |0  3|     a row of cells per rank; in a cell one slot per rank, filled
     rank 1  |0 1 |1   |1   |1   |     where the cell holds that rank's contribution ("×2": twice);
@@ -22,16 +22,18 @@ from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS
 from dlviz.viz.figure import Figure
 from dlviz.viz.frames import Frame
-from dlviz.viz.scene import RULED, Run, Scene
+from dlviz.viz.scene import RULED, Run, Scene, number
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart
-ROW, PANEL, BELOW = 74, 262, 160  # pixels: a rank's row, the words beside, the controls below
-LISTED = 14  # messages put in words per picture; all of them are drawn
+ROW, PANEL, BELOW = 74, 262, 148  # pixels: a rank's row, the words beside, the controls below
+GUTTER, UNDER = 56, 76  # pixels: between pictures below each other, the legend below them
+TALL = 640  # pixels: a figure is no higher, so that a notebook shows all of it
+WORDED = 22  # lines of words beside a picture; all its messages are drawn
 NOTED = 4  # oddities of the contents put in words
-HOLD = 10**9  # ms: a step button stays where it got to
+HOLD = 10**9  # ms: a button stays at the round that it got to
 
 
 def messages(
@@ -43,7 +45,7 @@ def messages(
     title: str | None = None,
     max_frames: int = 100,
 ) -> Figure:
-    """Step through the messages: the cells of all ranks, arrows, a slider, play, a step each way.
+    """Go through the messages: the cells of all ranks, arrows, a slider, play, a round each way.
 
     Whose contributions a cell holds shows where each rank filled its buffer with `viz.encode` and
     called `comm.watch` on it before the first message. `step` shows the messages of one step of the
@@ -53,8 +55,8 @@ def messages(
     """
     scene = _Picture(trace, step, buffer, theme)
     shown = scene.frames[:max_frames]
-    heading = text.heading(title or "Messages, step by step", scene.subtitle(len(shown)))
-    inner = max(len(scene.rows), 3) * ROW
+    heading = text.heading(title or "Messages, round by round", scene.subtitle(len(shown)))
+    inner = min(max(len(scene.rows), 3) * ROW, TALL - heading["margin"]["t"] - BELOW)
     still = scene.still()
     figure = Figure([*still, *scene.series(shown[0])])
     moving = list(range(len(still), len(figure.data)))  # pyright: ignore[reportArgumentType]
@@ -91,22 +93,28 @@ def messages_grid(
     buffer: str | None = None,
     theme: str = "auto",
     title: str | None = None,
-    columns: int = 3,
+    columns: int | None = None,
     max_frames: int = 24,
 ) -> Figure:
-    """All pictures of `messages` side by side, for a page on which nothing can move."""
+    """All pictures of `messages` side by side, for a page on which nothing can move.
+
+    Without `columns` there are 3 side by side, and more where ranks would else be too low to read.
+    """
     scene = _Picture(trace, step, buffer, theme)
     shown = scene.frames[:max_frames]
-    columns = min(columns, len(shown))
+    heading = text.heading(title or "Messages, all rounds", scene.subtitle(len(shown)))
+    top, ranks = heading["margin"]["t"] + 24, max(len(scene.rows), 3)
+    room = TALL - top - UNDER
+    columns = min(columns or in_columns(len(shown), ranks, room, 12, GUTTER), len(shown))
     lines = -(-len(shown) // columns)
-    inner = lines * (max(len(scene.rows), 3) * 36 + 66)
+    inner = min(lines * (ranks * 36 + GUTTER), room)
     figure = Figure()
     make_subplots(
         lines,
         columns,
-        subplot_titles=[scene.headline(frame) for frame in shown],
-        horizontal_spacing=0.04,
-        vertical_spacing=60 / inner if lines > 1 else 0.0,
+        subplot_titles=[scene.headline(frame, columns <= 3) for frame in shown],
+        horizontal_spacing=0.12 / columns,
+        vertical_spacing=GUTTER / inner if lines > 1 else 0.0,
         figure=figure,
     )
     named: set[str] = set()
@@ -119,20 +127,29 @@ def messages_grid(
             series.showlegend = new
             named |= {series.name} if new else set()
             figure.add_trace(series, row=row, col=col)
-        figure.update_xaxes(scene.xaxis(), row=row, col=col)
+        few = {"nticks": 5, "tickangle": 0}
+        figure.update_xaxes({**scene.xaxis(), **few}, row=row, col=col)
         figure.update_yaxes(scene.yaxis(), showticklabels=col == 1, row=row, col=col)
     figure.update_annotations(font={"size": 12})
-    heading = text.heading(title or "Messages, all steps", scene.subtitle(len(shown)))
-    top = heading["margin"]["t"] + 24
     figure.update_layout(
         **scene.layout(),
         title=heading["title"],
-        margin={"t": top, "b": 76},
-        height=top + inner + 76,
+        margin={"t": top, "b": UNDER},
+        height=top + inner + UNDER,
         legend=palette.LEGEND_BELOW,
     )
     text.inform(figure, text.details(trace, "device"))
     return figure
+
+
+def in_columns(pictures: int, ranks: int, room: float, least: float, between: float) -> int:
+    """How many pictures to put side by side, 3 to 6, so that those below each other fit `room` and
+    each rank has `least` of it. `between` is what a picture takes besides."""
+    for columns in range(3, 6):
+        lines = -(-pictures // columns)
+        if room / lines - between >= ranks * least:
+            return columns
+    return 6
 
 
 class _Line:
@@ -200,7 +217,7 @@ class _Picture(Scene):
         }
 
     def still(self) -> list[go.Scatter]:
-        """What no step changes: the empty cells of each rank."""
+        """What no round changes: the empty cells of each rank, and what arrows mean."""
         colors = palette.colors(self.theme)
         lengths = {rank: len(self.arrays[p]) for rank, p in self.frames[0].snapshots.items()}
         grid = _Line()
@@ -212,7 +229,28 @@ class _Picture(Scene):
             grid.box(0, length, self.place[rank])
         line = {"color": colors["faint"], "width": 0.7}
         shown = {"mode": "lines", "line": line, "opacity": 0.6}
-        return [go.Scatter(x=grid.x, y=grid.y, hoverinfo="skip", showlegend=False, **shown)]
+        cells = go.Scatter(x=grid.x, y=grid.y, hoverinfo="skip", showlegend=False, **shown)
+        return [cells, *self._legend()]
+
+    def _legend(self) -> list[go.Scatter]:
+        """The legend's entries for messages: plotly makes a broken glyph of their own lines."""
+        ink = palette.colors(self.theme)["ink"]
+        received = np.isfinite(self.trace.messages.received)
+        return [
+            go.Scatter(
+                x=[None],
+                y=[None],
+                name=name,
+                mode="lines+markers",
+                line={"color": ink, "width": 2},
+                marker={"color": ink, "symbol": symbol, "size": 9},
+            )
+            for name, symbol, drawn in (
+                ("message", "triangle-right", received.any()),
+                ("never received", "x", not received.all()),
+            )
+            if drawn
+        ]
 
     def series(self, frame: Frame) -> list[Any]:
         """The moving parts, in an order that is the same in every picture."""
@@ -310,6 +348,7 @@ class _Picture(Scene):
                     x=line.x,
                     y=line.y,
                     name=name,
+                    showlegend=False,
                     mode="lines+markers",
                     line=ink,
                     marker={
@@ -339,24 +378,23 @@ class _Picture(Scene):
             lines.append(f"received at {text.moment(received, *axis)}")
         return "<br>".join(lines)
 
-    def headline(self, frame: Frame) -> str:
-        """A picture's name and, in short, its messages."""
-        told = text.clean(self.summary(frame))
+    def headline(self, frame: Frame, summed: bool) -> str:
+        """A picture's name and, where there is room, its messages in short."""
+        told = text.clean(self.summary(frame)) if summed else ""
         return f"<b>{frame.name}</b>" + (f": {told}" if told else "")
 
-    def panel(self, number: int) -> dict[str, Any]:
+    def panel(self, at: int) -> dict[str, Any]:
         """The picture in words: its messages, then what is odd about the buffers."""
-        frame = self.frames[number]
-        lines = [f"<b>{frame.name}</b> ({number} of {len(self.frames) - 1})"]
-        lines += [text.clean(self.sentence(row)) for row in frame.messages[:LISTED]]
-        if len(frame.messages) > LISTED:
-            lines.append(f"and {len(frame.messages) - LISTED} more messages")
-        if not frame.messages:
-            lines.append(self.summary(frame) or "before the first message")
-        noted = self.noted(number)
-        if noted:
-            lines += ["", "<b>to note</b>", *(text.wrap(line, 40) for line in noted[:NOTED])]
-            lines += [f"and {len(noted) - NOTED} more"] if len(noted) > NOTED else []
+        frame, told = self.frames[at], []
+        for title, found in (("Lost", self.losses(at)), ("To note", self.noted(at))):
+            lines = [f"<b>{title}</b>"] * bool(found)
+            lines += [part for line in found[:NOTED] for part in text.wrap(line, 40).split("<br>")]
+            told += lines + [f"and {len(found) - NOTED} more"] * (len(found) > NOTED)
+        listed = [text.clean(self.sentence(row)) for row in frame.messages]
+        room = max(WORDED - len(told), 4)
+        if len(listed) > room:
+            listed[room - 1 :] = [f"and {len(listed) - room + 1} more messages"]
+        lines = [f"<b>{frame.name}</b>", *told, *(listed or ["before the first message"])]
         return {
             "text": "<br>".join(lines),
             "x": 1,
@@ -373,7 +411,7 @@ class _Picture(Scene):
 
 def _told(run: Run) -> str:
     """What the cells hold, for hover."""
-    values = ", ".join(f"{value:g}" for value in run.contents[:8].tolist())
+    values = ", ".join(map(number, run.contents[:8].tolist()))
     values += ", …" if len(run.contents) > 8 else ""
     return f"<b>rank {run.rank}, {run.cells}</b><br>{run.says}<br>contents {values}"
 
@@ -394,7 +432,7 @@ def _jump(duration: int) -> dict[str, Any]:
 
 
 def _slider(frames: list[Frame], inner: int, theme: str) -> dict[str, Any]:
-    """A slider with one stop for each frame."""
+    """A slider with one stop for each round."""
     colors = palette.colors(theme)
     return {
         "bgcolor": colors["faint"],
@@ -412,7 +450,7 @@ def _slider(frames: list[Frame], inner: int, theme: str) -> dict[str, Any]:
         "font": {"size": 11},
         "steps": [
             {
-                "label": frame.name.removeprefix("step ") if len(frames) > 9 else frame.name,
+                "label": str(i) if i else frame.name,
                 "method": "animate",
                 "args": [[str(i)], _jump(0)],
             }
@@ -422,9 +460,9 @@ def _slider(frames: list[Frame], inner: int, theme: str) -> dict[str, Any]:
 
 
 def _buttons(count: int, inner: int) -> dict[str, Any]:
-    """Step back, play, pause, step on.
+    """The round before, play, pause, the round after.
 
-    plotly can play from the picture shown (`fromcurrent`), not go one further: a step button plays
+    plotly can play from the picture shown (`fromcurrent`), not go one further: such a button plays
     a list in which each frame but the first stands twice, its first frame for no time and its
     second for ever. The list starts behind the frame shown, so the second is the next one.
     The buttons are light in either theme, since plotly turns one under the pointer light.
@@ -443,16 +481,16 @@ def _buttons(count: int, inner: int) -> dict[str, Any]:
         "showactive": False,
         "x": 0,
         "xanchor": "left",
-        "y": -116 / inner,
+        "y": -108 / inner,
         "yanchor": "top",
         "pad": {"t": 0, "r": 8},
         "bgcolor": colors["cell"],
         "bordercolor": colors["faint"],
         "font": {"color": colors["ink"]},
         "buttons": [
-            {"label": "◀ step back", "method": "animate", "args": [back, one]},
+            {"label": "◀ back", "method": "animate", "args": [back, one]},
             {"label": "▶ play", "method": "animate", "args": [None, play]},
             {"label": "❚❚ pause", "method": "animate", "args": [[None], _jump(0)]},
-            {"label": "step on ▶", "method": "animate", "args": [on, one]},
+            {"label": "next ▶", "method": "animate", "args": [on, one]},
         ],
     }

@@ -10,7 +10,7 @@ Every form of the timeline draws these three: on a page, in a widget and in prin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LISTED = 3  # chunks: of more a legend lists the first and the last
 FINEST = 0.5  # pixels: shorter bubbles are left out
+LITTLE = 0.005  # of a run: as much that is not on the critical path is not told
 
 
 def chunks_of(trace: Trace) -> tuple[np.ndarray, int]:
@@ -81,46 +82,63 @@ def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle 
 
 @dataclass(frozen=True)
 class Path:
-    """The critical path: its spans (rows) in the order of time, and what is to be said of it."""
+    """The critical path: stretches of spans (rows) in the order of time, in seconds, and what is to
+    be said of it, a line each."""
 
     rows: np.ndarray
-    told: str
+    start: np.ndarray
+    end: np.ndarray
+    lines: list[str]
+
+    @property
+    def told(self) -> str:
+        return " ".join(self.lines)
+
+    def among(self, drawn: np.ndarray) -> Path:
+        """What of it lies in the spans `drawn`."""
+        seen = np.isin(self.rows, drawn)
+        return replace(self, rows=self.rows[seen], start=self.start[seen], end=self.end[seen])
 
 
 def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
-    """The critical path of `step` (of all where it is None), by what has times by `clock`."""
+    """The critical path of `step` (of all where it is None), by what has times by `clock`. A step
+    is as long as its path: before that, some ranks wait for the step before it."""
     start, end = span_times(trace, clock)
     timed = spans_in(trace, step)
     timed = timed[np.isfinite(end - start)[timed]]
     part = trace
     if len(timed) < len(trace.spans):
         part = Trace(trace.spans[timed], trace.messages, meta=trace.meta)
-    rows = timed[metrics.critical_path(part, clock)]
+    path = metrics.critical_path(part, clock)
+    rows = timed[path.span]
     if not len(rows):
-        return Path(rows, "There is no critical path.")
-    worked = float((end - start)[rows].sum())
-    whole = float(end[timed].max() - start[timed].min())
-    share = f" ({worked / whole:.0%})" if whole else ""
-    spans = "1 span" if len(rows) == 1 else f"{len(rows):,} spans"
-    return Path(
-        rows,
-        f"Critical path (bold): {spans}, together {text.seconds(worked)} of "
-        f"{text.seconds(whole)}{share}.",
-    )
+        return Path(rows, path.start, path.end, ["There is no critical path."])
+    worked = float((path.end - path.start).sum())
+    began = start[timed].min() if step is None else path.start[0]
+    whole = float(end[timed].max() - began)
+    count = len(np.unique(rows))
+    lines = [
+        f"Critical path (bold): {'1 span' if count == 1 else f'{count:,} spans'}, together "
+        f"{text.seconds(worked)} of {text.seconds(whole)}"
+        f"{f' ({worked / whole:.0%})' if whole else ''}."
+    ]
+    rest, what = whole - worked, "run" if step is None else "step"
+    others = f"The rest, {text.seconds(rest)}, is messages and gaps. " * (rest > LITTLE * whole)
+    lines.append(f"{others}Were one of these spans longer, the {what} would be longer.")
+    return Path(rows, path.start, path.end, lines)
 
 
-def outlines(path: np.ndarray, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """The corners of a box around each stretch of the path in which one span follows another on a
+def outlines(path: Path, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """The corners of a box around each part of the path in which one stretch follows another on a
     row without a gap, (boxes, 5, 2), and the line from each box to the next, (boxes - 1, 2, 2):
     seconds across, rows down."""
-    left, right, top, bottom = (
-        column[path] for column in (plan.start, plan.end, plan.top, plan.bottom)
-    )
+    left, right = path.start, path.end
+    top, bottom = plan.top[path.rows], plan.bottom[path.rows]
     apart = (
         (top[1:] != top[:-1]) | (bottom[1:] != bottom[:-1]) | (left[1:] > right[:-1] + TOLERANCE)
     )
     first = np.flatnonzero(np.append(True, apart))
-    right = right[np.append(first[1:] - 1, len(path) - 1)]
+    right = right[np.append(first[1:] - 1, len(path.rows) - 1)]
     left, top, bottom = left[first], top[first], bottom[first]
     corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
     boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)

@@ -9,21 +9,24 @@ be pointed at on paper, so a label stands wherever it fits. Lengths are inches (
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import FancyArrowPatch, Patch
 
 from dlviz.viz import palette, paper, text
 from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.contributions import UNKNOWN
+from dlviz.viz.failure import held
 from dlviz.viz.frames import Frame
-from dlviz.viz.labels import labels_of
-from dlviz.viz.layout import BAR, Plan, ends, shown
-from dlviz.viz.pipeline import bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.labels import forms_of, never_ended
+from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows, shown
+from dlviz.viz.messages import in_columns
+from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
 from dlviz.viz.print_costs import costs as costs
 from dlviz.viz.print_pipeline import bubble as bubble
 from dlviz.viz.print_pipeline import memory as memory
@@ -36,10 +39,14 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
+TALLEST = 4.1  # inches: the rows of a timeline
+SMALL = 5.5  # points: a number in a bar that is too narrow for others
 EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart
 ROW, HEAD, GUTTER = 0.34, 0.38, 0.18  # inches: a rank's row, the words over a panel, between two
 SMALLEST = 0.6  # inches: the width of a panel
+TALLEST = 4.4  # inches: the height of all panels
+LEAST, NARROW = 0.12, 0.04  # inches of a rank's row: for its name beside it, and at least
 
 
 def timeline(
@@ -47,7 +54,7 @@ def timeline(
     *,
     step: int | None = None,
     clock: str | None = None,
-    messages: bool = True,
+    messages: bool | None = None,
     critical: bool = False,
     theme: str = "light",
     title: str | None = None,
@@ -58,57 +65,65 @@ def timeline(
     wide.
 
     Arguments are those of `viz.timeline`. Of more than `max_spans` spans the longest are drawn, and
-    more than 150 messages are left out; the subtitle says so. Raises ValueError where the Trace has
-    no such clock or step, for another theme, and for less than 3 inches.
+    more than 150 messages, or those whose arrows would cover labels, are left out; the subtitle
+    says so. Raises ValueError where the Trace has no such clock or step, for another theme, and for
+    less than 3 inches.
     """
     clock = clock_of(trace, clock)
-    plan, drawn, arrows, cut = shown(trace, clock, step, max_spans, messages)
+    seen = shown(trace, clock, step, max_spans, messages is not False)
+    plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
+    names = [paper.cut(text.row(*row), 0.3 * width, paper.BODY) for row in plan.rows]
+    left = paper.beside([*names, "all ranks"])
+    wide = width - left - paper.MARGIN - EDGE
+    room = (plan.high - plan.low) * 0.01
+    second = 72 * wide / (plan.high - plan.low + 2 * room)  # in points
+    body = (plan.above + plan.height) * plan.scale(TALLEST * INCH) / INCH
+
     path = critical_of(trace, step, clock) if critical else None
-    lines = [*text.provenance(trace, clock), *cut, *([path.told] if path else [])]
+    labels = _labels(trace, plan, drawn, second, 72 * body / (plan.above + plan.height))
+    lines = [*text.provenance(trace, clock), *seen.lines, *(path.lines if path else [])]
+    tails, heads, got, past = _ends(trace, plan, arrows, labels)
     if len(arrows) > ARROWS:
         lines.append(
-            f"{len(arrows):,} messages are too many for arrows: draw a step, "
-            "or some ranks, trace.only(rank=...)."
+            f"{len(arrows):,} messages are too many for arrows: draw a step, or some ranks, "
+            "trace.only(rank=...)."
         )
-        arrows = arrows[:0]
-
-    tails, heads, got = _ends(trace, plan, arrows)
+        tails, heads, got = tails[:0], heads[:0], got[:0]
+    elif messages is None and past.any():
+        many = f"{past.sum():,} of {len(past):,}" if not past.all() else f"{len(past):,}"
+        lines.append(f"{many} messages are left out: arrows past other rows would cover labels.")
+        tails, heads, got = tails[~past], heads[~past], got[~past]
     bars, entries = _bars(trace, plan, drawn, width)
-    idle, entry = _bubbles(trace, plan, drawn, 72 * width)
+    idle, entry = _bubbles(trace, plan, seen.spans, 72 * width)
     bars, entries = idle + bars, entries + entry
-    edges, entry = _critical(
-        path.rows[np.isin(path.rows, drawn)] if path else drawn[:0], plan, theme
-    )
-    entries += entry + paper.marks(theme, bool(got.any()), bool((~got).any()))
+    edges, entry = _critical(path.among(drawn), plan, theme) if path else ([], [])
+    cycle, marks = _cycle(trace, plan)
+    entries += entry + paper.marks(theme, bool(got.any()), bool((~got).any())) + marks
 
-    lowest = max(plan.y.values(), default=0.0)
-    body = (lowest + 1.2) * plan.pixels / INCH
     figure, foot = paper.sheet(title or "Timeline", lines, entries, body + paper.AXIS, width, theme)
-    names = [paper.cut(text.row(*row), 0.3 * width, paper.BODY) for row in plan.y]
-    left = paper.beside(names)
-    place = left, foot + paper.AXIS, width - left - paper.MARGIN - EDGE, body
-    axes = paper.axes(figure, place, theme)
-    room = (plan.high - plan.low) * 0.01
+    axes = paper.axes(figure, (left, foot + paper.AXIS, wide, body), theme)
     axes.set_xlim((plan.low - room) / plan.size, (plan.high + room) / plan.size)
-    axes.set_ylim(lowest + 0.6, -0.6)
+    axes.set_ylim(plan.height, -plan.above)
     paper.ticks(axes)
-    axes.set_yticks(list(plan.y.values()), names, **paper.WORDS)
+    ticks = [*plan.y.values(), *([-plan.above / 2] if plan.shared else [])]
+    axes.set_yticks(ticks, [*names, "all ranks"][: len(ticks)], **paper.WORDS)
     axes.grid(axis="x")
     times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
     axes.set_xlabel(times, loc="right", **paper.WORDS)
-    for collection in bars:
+    for collection in [*bars, *edges]:
         axes.add_collection(collection, autolim=False)
-    for collection in edges:
-        axes.add_collection(collection, autolim=False)
-    paper.arrows(axes, tails, heads, got, theme)
-    _labels(axes, trace, plan, drawn)
+    paper.arrows(axes, tails / (plan.size, 1), heads / (plan.size, 1), got, theme)
+    for arrow in cycle:
+        axes.add_patch(arrow)
+    for one in labels:
+        paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
 
     faint, across = palette.colors(theme)["faint"], axes.get_yaxis_transform()
     for rank in sorted(set(trace.ranks) - set(trace.spans.rank.tolist())):
         told, y = f"rank {rank} recorded nothing", plan.y[rank, ""]
         paper.label(axes, 0.02, y, told, faint, ha="left", transform=across)
-    if not plan.y:
-        paper.label(axes, 0.5, 0.0, "nothing was recorded", faint, transform=across)
+    if not plan.rows:
+        paper.label(axes, 0.5, plan.height / 2, "nothing was recorded", faint, transform=across)
     return figure
 
 
@@ -119,33 +134,40 @@ def messages(
     buffer: str | None = None,
     theme: str = "light",
     title: str | None = None,
-    columns: int = 3,
+    columns: int | None = None,
     max_frames: int = 24,
     width: float = 7.2,
 ) -> Figure:
-    """The messages step by step as small panels, `columns` side by side on `width` inches.
+    """The messages round by round as small panels, `columns` side by side on `width` inches.
 
-    A panel shows the cells of every rank's watched buffer after the messages of its step, a stripe
+    A panel shows the cells of every rank's watched buffer after the messages of its round, a stripe
     for each rank whose contribution a cell holds; cells sent have a solid frame, those received a
     dashed one. Arguments are those of `viz.messages_grid`. Raises ValueError for a buffer that was
     not watched, for another theme, for less than 3 inches and for fewer than one column or frame.
     """
     for name, value in (("columns", columns), ("max_frames", max_frames)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ValueError(f"{name}={value!r} leaves no panel to draw: use 1 or more.")
     scene = Scene(trace, step, buffer)
     shown = scene.frames[:max_frames]
-    columns = min(columns, len(shown))
+    ranks = max(len(scene.rows), 3)
+    room = TALLEST - paper.AXIS
+    most = in_columns(len(shown), ranks, room, LEAST, HEAD)
+    while most > 1 and not most * (SMALLEST + GUTTER) <= width - 1:  # an inch for ranks' names
+        most -= 1
+    columns = min(columns or most, len(shown))
     lines = [*text.provenance(trace, "device"), *scene.notes]
     if len(shown) < len(scene.frames):
         lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
 
-    high = max(len(scene.rows), 3) * ROW
-    body = -(-len(shown) // columns) * (high + HEAD)
+    down = -(-len(shown) // columns)
+    high = max(min(ranks * ROW, room / down - HEAD), ranks * NARROW)
+    body = down * (high + HEAD)
     entries = _legend(scene, shown, theme)
-    heading = title or "Messages, all steps"
+    heading = title or "Messages, all rounds"
     figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
-    names = [f"rank {rank}" for rank in scene.rows]
+    every = max(1, round(LEAST * len(scene.rows) / high))  # so that names do not touch
+    names = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
     left = paper.beside(names)
     wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
     if wide < SMALLEST:
@@ -270,21 +292,26 @@ def _bars(
     """One collection of rectangles for each kind of the spans `drawn`, and the legend's entries.
 
     Kinds of a caller's own, which share a style, share a collection. Where bars are crowded their
-    outlines get thinner, and one that is narrower than its outline is all of its fill's colour.
+    outlines get thinner, and one that is narrower than its outline, or that never ended, is all of
+    its fill's colour.
     """
-    points = 72 * width / (plan.high - plan.low) * (plan.end - plan.start)
-    crowd = min(72 * width * len(plan.y) / (4 * max(len(drawn), 1)), 1.0)
+    drawn, begin, finish = plan.bars(drawn)
+    points = 72 * width / (plan.high - plan.low) * (finish - begin)
+    crowd = min(72 * width * len(plan.rows) / (4 * max(len(drawn), 1)), 1.0)
+    never = np.array([never_ended(own) for own in trace.spans.fields[drawn].tolist()], bool)
     kinds = trace.spans.kind[drawn]
     own = sorted(set(kinds.tolist()) - set(palette.KINDS))
     groups = [(kind, palette.KINDS[kind], kinds == kind) for kind in palette.KINDS]
     groups.append((", ".join(own), palette.OTHER, np.isin(kinds, own)))
     chunk, chunks = chunks_of(trace)
+    place = np.zeros(len(trace.spans), np.int64)
+    place[drawn] = np.arange(len(drawn))
     bars, entries = [], []
     for group, base, chosen in groups:
         for name, style, here, listed in shades(base, group, drawn[chosen], chunk, chunks):
-            look = paper.look(style)
-            edges = plan.start[here] / plan.size, plan.end[here] / plan.size
-            thin = points[here] < 2 * look["linewidth"]
+            look, at = paper.look(style), place[here]
+            edges = begin[at] / plan.size, finish[at] / plan.size
+            thin = (points[at] < 2 * look["linewidth"]) | never[at]
             boxes = paper.boxes(name, *edges, plan.top[here], plan.bottom[here], look, thin)
             boxes.set_linewidth(max(crowd * look["linewidth"], 0.15))
             boxes.set_snap(crowd == 1)
@@ -294,24 +321,42 @@ def _bars(
 
 
 def _bubbles(
-    trace: Trace, plan: Plan, drawn: np.ndarray, points: float
+    trace: Trace, plan: Plan, spans: np.ndarray, points: float
 ) -> tuple[list[PathCollection], list[tuple[str, Any]]]:
     """A pipeline's idle time, if it has any, and the legend's entry."""
-    found = bubbles(trace, plan, drawn, points)
+    found = bubbles(trace, plan, spans, points)
     if found is None or not len(found.start):
         return [], []
-    y = np.array([plan.y[at] for at in zip(found.rank.tolist(), found.lane.tolist(), strict=True)])
+    at = zip(found.rank.tolist(), found.lane.tolist(), strict=True)
+    edges = np.array([plan.rows[row] for row in at])
     look = paper.look(palette.style("idle"))
-    edges = found.start / plan.size, found.end / plan.size
-    boxes = paper.boxes("idle", *edges, y - BAR / 2, y + BAR / 2, look)
+    times = found.start / plan.size, found.end / plan.size
+    boxes = paper.boxes("idle", *times, edges[:, 0], edges[:, 1], look)
     return [boxes], [("idle", Patch(**look))]
 
 
+def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], list[tuple[str, Any]]]:
+    """Who waits for whom for ever, as arrows from row to row at the right edge, and the legend's
+    entry."""
+    waits = held(trace, plan)
+    if not waits:
+        return [], []
+    middles = [*plan.y.values()]
+    look = {"color": palette.VERMILION, "linewidth": 1.4}
+    arrows = []
+    for i, own in enumerate(waits):
+        at = (plan.high - (plan.high - plan.low) * 0.02 * (i + 1)) / plan.size
+        both = (at, middles[own.tail]), (at, middles[own.head])
+        size = {"mutation_scale": 8, "shrinkA": 0, "shrinkB": 0}
+        arrows.append(FancyArrowPatch(*both, arrowstyle="-|>", zorder=3.5, **size, **look))
+    return arrows, [("waits for ever", Line2D([], [], marker=">", markersize=4, **look))]
+
+
 def _critical(
-    path: np.ndarray, plan: Plan, theme: str
+    path: Path, plan: Plan, theme: str
 ) -> tuple[list[LineCollection], list[tuple[str, Any]]]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
-    if not len(path):
+    if not len(path.rows):
         return [], []
     boxes, lines = outlines(path, plan)
     strokes = [corners / (plan.size, 1) for corners in (*boxes, *lines)]
@@ -322,31 +367,58 @@ def _critical(
     return looks, [("critical path", Line2D([], [], color=colors["ink"], linewidth=1.4))]
 
 
-def _labels(axes: Axes, trace: Trace, plan: Plan, drawn: np.ndarray) -> None:
-    """The label of each span in whose bar it fits."""
-    low, high = axes.viewLim.intervalx
-    points = 72 * axes.bbox.width / paper.DPI / ((high - low) * plan.size)  # to a second
-    wide = (plan.end - plan.start)[drawn] * points - 6
-    tall = (plan.bottom - plan.top)[drawn] * plan.pixels / INCH * 72
-    x = (plan.start + plan.end) / (2 * plan.size)
-    y = (plan.top + plan.bottom) / 2
-    labels, kinds = labels_of(trace), trace.spans.kind.tolist()
-    for i in np.flatnonzero((wide > paper.LABEL) & (tall > 1.2 * paper.LABEL)).tolist():
-        span = int(drawn[i])
-        label = paper.written(labels[span], 24)
-        if 72 * paper.length(label, paper.LABEL) <= wide[i]:
-            ink = palette.style(kinds[span]).ink
-            paper.label(axes, float(x[span]), float(y[span]), label, ink)
+@dataclass(frozen=True)
+class Label:
+    """Words in a bar: their middle and half the width they need (s), pixels down, points."""
+
+    words: str
+    x: float
+    half: float
+    y: float
+    size: float
+    ink: str
 
 
-def _ends(trace: Trace, plan: Plan, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where the arrow of each of the messages `rows` begins and ends, (messages, 2), on the axes,
-    and whether it was received; without those whose other end is not drawn."""
+def _labels(
+    trace: Trace, plan: Plan, drawn: np.ndarray, second: float, pixel: float
+) -> list[Label]:
+    """The longest form of each span's label that fits into its bar; a number may be small. `second`
+    and `pixel` are points."""
+    forms, kinds = forms_of(trace), trace.spans.kind.tolist()
+    rows, begin, finish = plan.bars(drawn)
+    wide = (finish - begin) * second - 2
+    tall = (plan.bottom - plan.top)[rows] * pixel
+    found = []
+    for i in np.flatnonzero((wide > SMALL / 2) & (tall > SMALL)).tolist():
+        row = int(rows[i])
+        size = min(paper.LABEL, tall[i] / 1.2)
+        choices = [(form, size) for form in forms[row]]
+        choices += [(form, SMALL) for form in forms[row][-1:] if form[-1:].isdigit()]
+        for form, points in choices:
+            words = paper.written(form, 24)
+            length = 72 * paper.length(words, points)
+            if length <= wide[i]:
+                x, y = (begin[i] + finish[i]) / 2, (plan.top[row] + plan.bottom[row]) / 2
+                ink = palette.style(kinds[row]).ink
+                found.append(Label(words, x, (length / 2 + 2) / second, y, points, ink))
+                break
+    return found
+
+
+def _ends(
+    trace: Trace, plan: Plan, rows: np.ndarray, labels: list[Label]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Where the arrow of each of the messages `rows` begins and ends, (messages, 2), in seconds and
+    pixels; whether it was received, and whether it is better left out (`past_rows`). Without those
+    whose other end is not drawn."""
     sent, received = (column[rows] for column in message_times(trace, plan.clock))
-    tail, head = (column[rows] for column in ends(trace, plan.y))
+    tail, head = (column[rows] for column in ends(trace, plan))
+    leave, reach = arrow_heights(plan, tail, head)
     got = np.isfinite(received)
-    lean = np.sign(head - tail) * BAR / 2
-    begin = np.stack([sent / plan.size, tail + lean], axis=1)
-    end = np.stack([np.where(got, received, sent) / plan.size, head - lean], axis=1)
+    begin = np.stack([sent, leave], axis=1)
+    end = np.stack([np.where(got, received, sent), reach], axis=1)
     drawn = np.isfinite(begin + end).all(axis=1)
-    return begin[drawn], end[drawn], got[drawn]
+    words = np.array([(one.x - one.half, one.x + one.half, one.y) for one in labels])
+    tail, head, begin, end = (column[drawn] for column in (tail, head, begin, end))
+    past = past_rows(tail, head, begin, end, words.reshape(-1, 3))
+    return begin, end, got[drawn], past

@@ -38,7 +38,7 @@ class Run:
     high: int  # the one after the last
     counts: list[int]  # of each rank's contribution in one cell; -1 where it can't be told
     origin: int  # the other cell whose numbers are in the first one; -1 where that can't be told
-    contents: np.ndarray
+    contents: np.ndarray  # as numbers to be read
 
     @property
     def unknown(self) -> bool:
@@ -133,7 +133,7 @@ class Scene:
 
     def shown(self, array: np.ndarray) -> np.ndarray:
         """Contents as numbers to be read."""
-        return plain(array) if self.encoded else array
+        return plain(array, self.trace.meta["ranks"]) if self.encoded else array
 
     @cached_property
     def length(self) -> int:
@@ -225,18 +225,20 @@ class Scene:
         runs = []
         for rank, place in frame.snapshots.items():
             counts, array, origin = self.counts[place], self.arrays[place], self.origins[place]
-            edges = np.union1d(self.changes(place), self.bounds[self.bounds < len(array)]).tolist()
+            bounds = self.bounds[self.bounds < len(array)].tolist()
+            edges = sorted({*self.changes(place), *bounds})
             for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
                 told = counts[low].tolist(), int(origin[low])
-                runs.append(Run(rank, low, high, *told, array[low:high]))
+                runs.append(Run(rank, low, high, *told, self.shown(array[low:high])))
         return runs
 
-    def changes(self, place: int) -> np.ndarray:
+    def changes(self, place: int) -> list[int]:
         """The cells of a snapshot that hold something else than the cell before them: other
         ranks' contributions, or numbers of another cell that is not the next one."""
         counts, origin = self.counts[place], self.origins[place]
         away = np.where(origin < 0, origin, origin - np.arange(len(origin)) + len(origin))
-        return np.flatnonzero((counts[1:] != counts[:-1]).any(axis=1) | (away[1:] != away[:-1])) + 1
+        changed = (counts[1:] != counts[:-1]).any(axis=1) | (away[1:] != away[:-1])
+        return (np.flatnonzero(changed) + 1).tolist()
 
     def moved(self, row: int) -> Cells:
         """The cells of a message: as the sender held them when it sent, as the receiver held them
@@ -353,14 +355,14 @@ class Scene:
 
     def _lost(self, rank: int, before: int, after: int) -> list[str]:
         old, new = self.counts[before], self.counts[after]
-        if len(old) != len(new):
+        if len(old) != len(new) or not len(old):
             return []
         gone, lines = (old > 0) & (new <= 0), []
         whole = (old > 0).all(axis=1) & gone.any(axis=1) & (old.shape[1] > 1)
         part = gone.any(axis=1) & (new[:, 0] != UNKNOWN) & self._sums
         lost = np.where(whole, 2, np.where(part, 1, 0))
         cuts = np.flatnonzero(lost[1:] != lost[:-1]) + 1
-        edges = np.unique([0, *cuts, *self.changes(before), *self.changes(after)]).tolist()
+        edges = sorted({0, *cuts.tolist(), *self.changes(before), *self.changes(after)})
         for low, high in zip(edges, [*edges[1:], len(old)], strict=True):
             if not lost[low]:
                 continue
@@ -380,7 +382,8 @@ class Scene:
         """What in the contents a reader would not expect, a line for each stretch of cells."""
         frame = self.frames[number]
         found = []
-        for run in self.runs(frame) if any(map(self._odd, frame.snapshots.values())) else ():
+        odd = self.encoded and any(map(self._odd, frame.snapshots.values()))
+        for run in self.runs(frame) if odd else ():
             if run.unknown or max(run.counts) > 1:
                 found.append(f"rank {run.rank} {run.says} in {run.cells}")
         for rank, place in frame.snapshots.items() if number else ():
@@ -396,7 +399,7 @@ class Scene:
     def _odd(self, place: int) -> bool:
         """Whether a snapshot holds a contribution twice, or what is no sum of contributions."""
         counts = self.counts[place]
-        return self.trace.meta["ranks"] <= MAX_RANKS and bool(((counts > 1) | (counts < 0)).any())
+        return bool(((counts > 1) | (counts < 0)).any())
 
     def _last_received(self, number: int, rank: int) -> list[int]:
         """The messages that a rank received last, in the frame of this number or before it."""
@@ -423,6 +426,13 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether cells hold the same, but for the rounding of a sum."""
     eps = 8 * np.finfo(one.dtype).eps if one.dtype.kind == "f" else 0
     return bool(np.isclose(one, other, rtol=eps, atol=0, equal_nan=True).all())
+
+
+def number(value: float | None) -> str:
+    """A cell's contents as text: whole numbers in full, others with six digits."""
+    if value is None or value != value or value in (float("inf"), -float("inf")):
+        return str(value)
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
 
 
 def ops(trace: Trace) -> list[str]:

@@ -1,8 +1,9 @@
 """Front ends: controls and live pictures of a Trace, in a notebook or on a saved page."""
 
 from dlviz.widgets.collectives import CollectiveExplorer
+from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.schedules import ScheduleExplorer
 from dlviz.widgets.timeline import Timeline
 
-__all__ = ["CollectiveExplorer", "MessagePlayer", "ScheduleExplorer", "Timeline"]
+__all__ = ["CollectiveExplorer", "MessagePlayer", "ScheduleExplorer", "ScheduleLevels", "Timeline"]

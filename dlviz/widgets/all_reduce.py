@@ -7,7 +7,7 @@ whole tensor would, and its contents can be shown.
 from __future__ import annotations
 
 import math
-import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from dlviz import metrics
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim import collective, collective_seconds
 from dlviz.trace import Trace
-from dlviz.viz import crossovers, encode, text
+from dlviz.viz import encode, text
 from dlviz.viz.contributions import MAX_RANKS
 from dlviz.viz.costs import cheapest
+from dlviz.widgets.running import Found, Tell
 
 ALGORITHMS = (
     "ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct", "hierarchical",
@@ -36,27 +37,31 @@ RUNNABLE = 8  # ranks
 SHORTEST = 25e-3  # s: what a paced message takes at least
 LONGEST = 3.0  # s: what a turn of a run may take
 TURNS = 3  # of a run
-FIELDS = {"alpha": "µs, as in 2.5", "beta": "ns a byte", "gamma": "ns a byte"}  # of their boxes
+FIELDS = {"alpha": "µs, as in 2.5", "beta": "ns a byte", "gamma": "ns a byte"}  # what is typed
+NEAR = 0.05  # relative: of costs nearer than this to the least either may be called the cheapest
+WHOLE = 4  # cells at most of a tensor that is never cut
 
 
 def check(**values: Any) -> None:
     """ValueError, one sentence, where a control has a value that it cannot have."""
     algorithm, topology = values["algorithm"], values["topology"]
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm={algorithm!r} is none: use one of {', '.join(ALGORITHMS)}.")
+        known = ", ".join(ALGORITHMS)
+        raise ValueError(f"algorithm={algorithm!r} is not an algorithm: use one of {known}.")
     if topology not in [*TOPOLOGIES]:
-        raise ValueError(f"topology={topology!r} is none: use one of {', '.join(TOPOLOGIES)}.")
+        known = ", ".join(TOPOLOGIES)
+        raise ValueError(f"topology={topology!r} is not a topology: use one of {known}.")
     low, high = RANKS
     for name, least, most in (("ranks", low, high), ("nbytes", SIZES[0], SIZES[-1])):
         value = values[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise ValueError(f"{name}={value!r} has to be a whole number, {least} to {most}.")
-    for name, box in FIELDS.items():
+            raise ValueError(f"{name}={value!r} has to be a whole number from {least} to {most}.")
+    for name, unit in FIELDS.items():
         value = values[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:
             raise ValueError(
-                f"{name}={value!r} has to be a number of seconds, 0 to 1; its box takes {box}."
+                f"{name}={value!r} has to be a number of seconds from 0 to 1 (typed in {unit})."
             )
     if not values["alpha"] and not values["beta"]:
         raise ValueError("alpha and beta are both 0: a message has to take some time.")
@@ -65,32 +70,52 @@ def check(**values: Any) -> None:
 def lines_of(
     ranks: int, alpha: float, beta: float, gamma: float, topology: str, fine: bool
 ) -> dict[str, Any]:
-    """The lines over size, where another becomes the cheapest, and the map of winners."""
+    """The lines over size, and where another becomes the cheapest."""
     lines = curves(ranks, alpha, beta, gamma, topology, fine)
-    flat = [name for name in ALGORITHMS if name != "hierarchical"]  # one node: the ring
-    winners = [
-        cheapest(np.array([closed(name, p, alpha, beta, gamma) for name in flat])).tolist()
-        for p in range(RANKS[0], RANKS[1] + 1)
-    ]
     return {
         "curves": {name: line.tolist() for name, line in lines.items()},
         "at": {
             name: [each.tolist() for each in rates(ranks, np.array(SIZES), line)]
             for name, line in lines.items()
         },
-        "crossovers": crossovers(SIZES, lines),
-        "map": winners,
+        "cheapest": turns(lines),
     }
 
 
-def ahead(alpha: float, beta: float, gamma: float, topology: str) -> dict[int, dict[str, Any]]:
-    """The lines of every number of ranks there may be, not fine, to six digits, and where they
-    cross: so that they can be drawn before the kernel has answered."""
-    found = {}
+def ahead(alpha: float, beta: float, gamma: float, topology: str) -> dict[str, Any]:
+    """The lines of every number of ranks there may be, not fine, to six digits, so that they can be
+    drawn before the kernel has answered; and the map of who is cheapest by ranks and size."""
+    found, winners = {}, []
     for ranks in range(RANKS[0], RANKS[1] + 1):
         lines = curves(ranks, alpha, beta, gamma, topology, fine=False)
         told = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
-        found[ranks] = {"curves": told, "crossovers": crossovers(SIZES, lines)}
+        found[ranks] = {"curves": told, "cheapest": turns(lines)}
+        winners.append(cheapest(np.array([*lines.values()])).tolist())
+    return {"ranks": found, "map": winners}
+
+
+def turns(lines: dict[str, np.ndarray]) -> list[tuple[float, str]]:
+    """Which algorithm is the cheapest from which size on, costs NEAR the least taken for it.
+
+    Of those near the least at a size the one is named that stays near for longest; its turn begins
+    where it begins to cost less than the one before it.
+    """
+    names, costs = [*lines], np.array([*lines.values()])  # (algorithms, sizes)
+    near = costs <= costs.min(axis=0) * (1 + NEAR)
+    found, place = [], 0
+    while place < len(SIZES):
+        left = near[:, place:]
+        stays = np.where(left.all(axis=1), len(SIZES), np.argmin(left, axis=1))
+        best = int(np.lexsort((costs[:, place], -stays))[0])
+        at = float(SIZES[0])
+        if found:
+            before = names.index(found[-1][1])
+            ahead_of = np.flatnonzero(costs[before, :place] <= costs[best, :place])[-1]
+            low, high = ahead_of, ahead_of + 1
+            gap = costs[best, low : high + 1] - costs[before, low : high + 1]
+            at = SIZES[low] + gap[0] / (gap[0] - gap[1]) * (SIZES[high] - SIZES[low])
+        found.append((float(at), names[best]))
+        place += int(stays[best])
     return found
 
 
@@ -159,9 +184,15 @@ def machine(
     return Machine(device, network(ranks, link, topology))
 
 
-def cells_of(ranks: int) -> int:
-    """As few cells as all algorithms can cut evenly."""
-    return math.lcm(ranks, 1 << (ranks.bit_length() - 1))
+def cells_of(algorithm: str, ranks: int, topology: str) -> int:
+    """As few cells as the algorithm can cut evenly; of a tensor that it never cuts a few."""
+    if algorithm == "halving_doubling":
+        return 1 << (ranks.bit_length() - 1)
+    if algorithm == "hierarchical":
+        on = network(ranks, Link(1.0, 1.0), topology)
+        nodes = Counter(on.node(rank) for rank in range(ranks))
+        return len(nodes) * min(nodes.values())
+    return ranks if algorithm in ("ring", "direct") else min(ranks, WHOLE)
 
 
 def simulated(
@@ -169,7 +200,7 @@ def simulated(
     topology: str,
 ) -> Trace:  # fmt: skip
     """The algorithm played on as few cells as it can cut evenly, each of nbytes / cells bytes."""
-    cells = cells_of(ranks)
+    cells = cells_of(algorithm, ranks, topology)
     on = machine(ranks, nbytes / cells, alpha, beta, gamma, topology)
     return collective(algorithm, ranks, cells, on)
 
@@ -178,9 +209,10 @@ def played(**controls: Any) -> Trace:
     """The same with the bytes of the messages and the contents of every rank's cells."""
     trace = simulated(**controls)
     ranks, table = controls["ranks"], trace.messages
-    table.nbytes[:] = np.round(table.count * (controls["nbytes"] / cells_of(ranks)))
+    cells = cells_of(controls["algorithm"], ranks, controls["topology"])
+    table.nbytes[:] = np.round(table.count * (controls["nbytes"] / cells))
     in_steps(table)
-    buffers = contents(trace, ranks) if ranks <= MAX_RANKS else []
+    buffers = contents(trace, ranks, cells) if ranks <= MAX_RANKS else []
     meta = {**trace.meta, "machine": link_of(**controls)}
     return Trace(trace.spans, table, buffers=buffers, meta=meta)
 
@@ -206,10 +238,10 @@ def in_steps(table: Any) -> None:
         table.wall_received[rows] = step + np.linspace(0.4, 0.8, len(rows))
 
 
-def contents(trace: Trace, ranks: int) -> list[dict[str, Any]]:
+def contents(trace: Trace, ranks: int, cells: int) -> list[dict[str, Any]]:
     """Snapshots of every rank's cells, filled by `encode`: at first, and after each message, in
     the order of `in_steps`."""
-    table, cells = trace.messages, cells_of(ranks)
+    table = trace.messages
     held = [np.array(encode(rank, ranks, cells)) for rank in range(ranks)]
     shots: list[dict[str, Any]] = []
 
@@ -233,13 +265,15 @@ def contents(trace: Trace, ranks: int) -> list[dict[str, Any]]:
     return shots
 
 
-def run(**controls: Any) -> dict[str, Any]:
-    """Run it on real ranks, paced: what was measured and predicted, in seconds of the controls.
+def run(tell: Tell, **controls: Any) -> Found:
+    """Run it on real ranks, paced: what was measured and predicted, in seconds of the controls, and
+    the Trace.
 
     Where messages are too short to be kept to by the wall clock, or the run too long, all of it is
     run slower or faster by one factor. ValueError for more ranks than can be run.
     """
-    from dlviz import launch
+    from dlviz.cluster.launch import watched
+    from dlviz.cluster.output import Told
     from dlviz.collectives import all_reduce
 
     ranks, algorithm = controls["ranks"], controls["algorithm"]
@@ -251,7 +285,7 @@ def run(**controls: Any) -> dict[str, Any]:
     factor = max(1.0, SHORTEST / shortest)
     if predicted * factor > LONGEST:
         factor = LONGEST / predicted
-    cells = cells_of(ranks)
+    cells = cells_of(algorithm, ranks, controls["topology"])
     link = {name: controls[name] * factor for name in FIELDS}
     on = machine(ranks, controls["nbytes"] / (8 * cells), topology=controls["topology"], **link)
 
@@ -259,30 +293,28 @@ def run(**controls: Any) -> dict[str, Any]:
         import torch
 
         tensor = torch.tensor(encode(comm.rank, comm.size, cells), dtype=torch.float64)
-        for turn in range(TURNS):
+        for turn in comm.progress(range(TURNS), "turn"):
             comm.barrier()
             with comm.span("collective", f"turn {turn}"):
                 all_reduce(comm, tensor, algorithm)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of lateness: it is told below
-        trace = launch(worker, ranks=ranks, machine=on).trace
+    trace = watched(Told(tell), worker, ranks, on).trace
     took = [makespan_of(trace, f"turn {turn}") for turn in range(TURNS)]
     measured = float(np.median(took)) / factor
     told = [f"The median of {TURNS} turns."]
     bound = prediction(**controls)
     if bound > predicted * (1 + 1e-9):
         bounded = text.seconds(bound)
-        told.append(f"The closed form, {bounded}, is a bound: played by messages it is less.")
+        told.append(f"The closed form, {bounded}, is an upper bound: the messages take less.")
     if factor > 1:
-        told.append(f"It was run {factor:.3g} times as slow, so that this machine keeps the pace.")
+        told.append(f"The run was slowed down {factor:.3g} times, so that this machine keeps up.")
     elif factor < 1:
-        told.append(f"It was run {1 / factor:.3g} times as fast, to end in time.")
+        told.append(f"The run was sped up {1 / factor:.3g} times, so that it ends soon.")
     if controls["topology"] != "switch":
-        told.append("Where messages meet on a link it is open which goes first: runs differ.")
+        told.append("Messages that meet on a link may go in any order, so runs differ.")
     if trace.meta["lateness"]["worst"] > shortest * factor:
         late = text.seconds(trace.meta["lateness"]["worst"])
-        told.append(f"Other work on this machine made it late by up to {late}: run it again.")
+        told.append(f"Other programs delayed the run by up to {late}: run it again.")
     return {
         "algorithm": algorithm,
         "nbytes": controls["nbytes"],
@@ -290,7 +322,7 @@ def run(**controls: Any) -> dict[str, Any]:
         "predicted": predicted,
         "gap": measured / predicted - 1,
         "notes": told,
-    }
+    }, trace
 
 
 def makespan_of(trace: Trace, name: str) -> float:
@@ -298,8 +330,3 @@ def makespan_of(trace: Trace, name: str) -> float:
     spans = trace.spans
     own = spans.name == name
     return float(spans.wall_end[own].max() - spans.wall_start[own].min())
-
-
-def sentence(error: BaseException) -> str:
-    """What went wrong on one line."""
-    return text.short(str(error) or type(error).__name__, 300)

@@ -11,10 +11,13 @@ each is played message by message. The arithmetic is in all_reduce.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from dlviz.patterns import TITLES
 from dlviz.trace import Trace
 from dlviz.viz import text
 from dlviz.viz.costs import dash_of
@@ -23,6 +26,7 @@ from dlviz.widgets.all_reduce import (
     ALGORITHMS,
     COARSE,
     FIELDS,
+    NEAR,
     RANKS,
     RUNNABLE,
     SIZES,
@@ -34,10 +38,10 @@ from dlviz.widgets.all_reduce import (
     prediction,
     rates,
     run,
-    sentence,
 )
 from dlviz.widgets.player import player_state
-from dlviz.widgets.view import View, compact, dressed
+from dlviz.widgets.running import Found, Runner, Tell
+from dlviz.widgets.view import compact, dressed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
 CONTROLS = ("algorithm", "ranks", "nbytes", "alpha", "beta", "gamma", "topology")
 
 
-class CollectiveExplorer(View):
+class CollectiveExplorer(Runner):
     """Choose an algorithm, ranks, a size and a network; see what an all-reduce costs and how it
     goes; run it.
 
@@ -67,8 +71,6 @@ class CollectiveExplorer(View):
     player = traitlets.Unicode("{}").tag(sync=True)
     ahead = traitlets.Unicode("{}").tag(sync=True)
     wanted = traitlets.Int(0).tag(sync=True)
-    runs = traitlets.Int(0).tag(sync=True)
-    live = traitlets.Bool(True).tag(sync=True)
 
     def __init__(
         self,
@@ -87,11 +89,10 @@ class CollectiveExplorer(View):
         check(**self._now)
         self._trace = played(**self._now)  # all that the widget shows bears its name
         self._model: dict[str, Any] = {}
-        self._answers = self._ran = 0
+        self._answers = 0
         self._settled = True
         self._error = ""  # what is wrong with the controls as they are set
         self._ahead: dict[str, Any] = {}
-        self._run: dict[str, Any] | None = None
         super().__init__(self._trace, self._told(), theme)
         with self.hold_trait_notifications():
             for name, value in self._now.items():
@@ -100,7 +101,6 @@ class CollectiveExplorer(View):
         self._look_ahead()
         self.observe(self._changed, [*CONTROLS])
         self.observe(lambda _: self.play(), "wanted")
-        self.observe(lambda _: self.run(), "runs")
 
     @property
     def measured(self) -> float | None:
@@ -114,13 +114,10 @@ class CollectiveExplorer(View):
         self.player = self._played(played(**self._now))
         self._look_ahead()
 
-    def run(self) -> None:
-        """Run the chosen all-reduce on real ranks, paced, and show what was measured."""
-        try:
-            self._run = run(**self._now)
-        except Exception as error:  # whatever went wrong is told where the reader looks
-            self._run = {"error": sentence(error)}
-        self._ran += 1
+    def work(self) -> Callable[[Tell], Found]:
+        return partial(run, **self._now)
+
+    def show(self) -> None:
         self._show()
 
     def kept(self) -> dict[str, Any]:
@@ -129,8 +126,8 @@ class CollectiveExplorer(View):
         traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
         players = {name: self._played(trace, name) for name, trace in traces.items()}
         own = {name: self._now[name] for name in CONTROLS}
-        return {**super().kept(), **own, "player": players[own["algorithm"]], "players": players,
-                "runs": 0, "live": False}  # fmt: skip
+        player = players[own["algorithm"]]
+        return {**super().kept(), **own, "player": player, "players": players, "ahead": self.ahead}
 
     def picture(self) -> Figure:
         """The lines of all algorithms, and the chosen size."""
@@ -152,7 +149,8 @@ class CollectiveExplorer(View):
         except ValueError as error:
             self._show(str(error))
             return
-        self._now, self._run, self._settled = new, None, False
+        self.forget()
+        self._now, self._settled = new, False
         self._show()
 
     def _look_ahead(self) -> None:
@@ -160,14 +158,14 @@ class CollectiveExplorer(View):
         on = {name: self._now[name] for name in (*FIELDS, "topology")}
         if on != self._ahead:
             self._ahead = on
-            self.ahead = compact({"link": on, "ranks": ahead(**on)})
+            self.ahead = compact({"link": on, **ahead(**on)})
 
     def _show(self, error: str = "") -> None:
         self._error = error
         self.state = compact(dressed(self._trace, self._told(error)))
 
     def _played(self, trace: Trace, algorithm: str = "") -> str:
-        title = f"{algorithm or self._now['algorithm']}, message by message"
+        title = f"{TITLES[algorithm or self._now['algorithm']]}, message by message"
         return compact(dressed(trace, player_state(Scene(trace), title)))
 
     def _title(self) -> str:
@@ -185,15 +183,19 @@ class CollectiveExplorer(View):
         here = {name: prediction(**{**now, "algorithm": name}) for name in ALGORITHMS}
         return {
             "title": "Which all-reduce is cheapest?",
-            "lines": [notes(now["topology"], fine)],
+            "details": details(now["topology"]),
+            "about": "closed forms" if now["topology"] == "switch" else
+                     "simulated" if fine else f"simulated at {len(COARSE)} sizes so far",
             "controls": now,
             "error": error,
             "algorithms": list(ALGORITHMS),
+            "names": TITLES,
             "topologies": TOPOLOGIES,
             "limits": {"ranks": RANKS, "run": RUNNABLE},
             "styles": [dash_of(i) for i in range(len(ALGORITHMS))],
             "sizes": SIZES,
-            **{name: self._model[name] for name in ("curves", "at", "crossovers", "map")},
+            **{name: self._model[name] for name in ("curves", "at", "cheapest")},
+            "near": NEAR,
             "settled": self._settled,
             "now": {name: rates(now["ranks"], now["nbytes"], took) for name, took in here.items()},
             "run": self._run,
@@ -202,9 +204,19 @@ class CollectiveExplorer(View):
         }  # fmt: skip
 
 
-def notes(topology: str, fine: bool) -> str:
-    """Where the lines come from."""
-    if topology == "switch":
-        return "On a switch: the closed forms of the alpha-beta-gamma model."
-    told = f"On {TOPOLOGIES[topology]}: each algorithm played message by message"
-    return told + ("." if fine else f" at {len(COARSE)} sizes so far, straight in between.")
+def details(topology: str) -> list[str]:
+    """Where the numbers come from, and what the bandwidths are."""
+    lines = ["On a switch the times are the closed forms of the alpha-beta-gamma model."]
+    if topology != "switch":
+        lines = [
+            f"Each algorithm is simulated on {TOPOLOGIES[topology]}, message by message.",
+            "A message occupies the ports of its sender and its receiver for its latency and for "
+            "all of its bytes. Where a larger tensor makes two messages meet at a port, one of "
+            "them waits for all of the other, so a line may jump there.",
+        ]
+    return [
+        *lines,
+        "Algorithm bandwidth is size / time. Bus bandwidth multiplies it by 2(n−1)/n, the part of "
+        "the tensor that each of n ranks has to send at least: an algorithm that sends more shows "
+        "a lower bus bandwidth on the same link.",
+    ]

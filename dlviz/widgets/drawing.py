@@ -172,8 +172,10 @@ class Board:
         self._history, self._moves = history, None
 
     def _place(self, asked: dict[str, Any]) -> None:
-        action, rank, slot = _read(asked)
-        self.start(self.drawing.place(action, rank, slot))
+        if "slot" in asked:
+            self.start(self.drawing.place(*_read(asked)))
+        else:
+            self.start(self.drawing.add(parse(str(asked["action"]))))
 
     def _move(self, asked: dict[str, Any]) -> None:
         there = _read(asked["from"])
@@ -248,7 +250,7 @@ def verdict(drawing: Drawing, names: list[str], known: Known | None) -> str:
             f"{_actions(done)} drawn, no rule is broken, {len(missing)} to go. "
             f"{_next(drawing)}{so_far}"
         )
-    return f"Complete and legal: {_score(drawing)}{_compared(drawing, names, known)}"
+    return f"Complete and legal. {_compared(drawing, names, known)}".rstrip()
 
 
 def broken(many: int) -> str:
@@ -256,22 +258,15 @@ def broken(many: int) -> str:
     return "1 rule is broken." if many == 1 else f"{many} rules are broken."
 
 
-def _score(drawing: Drawing) -> str:
-    slots, ratio, peak, _ = drawing.score
-    held = drawing.pipeline.held
-    return f"{slots} slots, bubble ratio {ratio:.3g}, at most {max(peak)} {held} in flight."
-
-
 def _compared(drawing: Drawing, names: list[str], known: Known | None) -> str:
-    words = f" This is {' or '.join(names)}." if names else ""
+    words = f"This is {' or '.join(names)}. " if names else ""
     if known is None:
         return words
-    record = f"{TITLES[known.name]} with {known.score.slots} slots"
-    if drawing.score.slots < known.score.slots:
-        return f"{words} It beats the best known schedule, {record}."
-    if drawing.score.slots == known.score.slots:
-        return f"{words} It equals the best known schedule, {record}."
-    return f"{words} The best known schedule is {record}."
+    ours, best_known = drawing.score.slots, known.score.slots
+    if ours == best_known:
+        return f"{words}No known schedule is shorter."
+    record = f"the best known schedule, {TITLES[known.name]} with {best_known} slots"
+    return f"{words}The drawing is {'shorter' if ours < best_known else 'longer'} than {record}."
 
 
 def advice(drawing: Drawing, found: list[Move], named: bool = True) -> dict[str, Any]:

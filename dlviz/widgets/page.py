@@ -6,6 +6,7 @@ import html
 import json
 from typing import Any
 
+from dlviz.viz import palette
 from dlviz.widgets.modules import joined, read
 
 PAGE = """<!doctype html>
@@ -17,7 +18,7 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 body {{ margin: 0; }}
-html:has(#dlviz > [data-theme="dark"]) {{ color-scheme: dark; }}
+{themes}
 main {{ max-width: 1500px; margin: auto; }}
 {css}
 </style>
@@ -32,6 +33,7 @@ open(frontEnd, document.getElementById("dlviz"), document.getElementById("state"
 </body>
 </html>
 """
+THEME = 'html:has(#dlviz > [data-theme="{name}"]) {{ color-scheme: {name}; background: {paper}; }}'
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
@@ -41,6 +43,7 @@ def page(title: str, module: str, traits: dict[str, Any]) -> str:
     return PAGE.format(
         policy=POLICY,
         title=html.escape(f"{title} - dlviz"),
+        themes="\n".join(THEME.format(name=name, **own) for name, own in palette.THEMES.items()),
         css=read("dlviz.css"),
         state=state,
         code=f"{joined(module, 'frontEnd')}\n{joined('page', 'open')}",

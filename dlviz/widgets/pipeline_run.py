@@ -6,9 +6,10 @@ keep to it and the whole short enough to wait for.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 from dlviz import metrics
 from dlviz.machine import Device, Link, Machine, Topology
@@ -17,6 +18,7 @@ from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import text
 from dlviz.viz.compare import gap, matched, sentence
+from dlviz.widgets.running import Found, Tell
 
 RUNNABLE = 8  # ranks
 SHORTEST = 5e-3  # s: what the shortest action takes
@@ -29,13 +31,14 @@ READY = 50e-3  # s before a step, in which ranks that are late catch up
 ALIKE = 1e-5  # gradients apart by less, relative to the largest, are equal
 
 
-def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Trace]:
+def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     """Train on real ranks by `made`, whose Trace by `costs` is `trace`.
 
     Returns what the front end shows, in seconds of `costs` by the wall clock, and the run's Trace.
     ValueError for a schedule that is not complete and for more ranks than can be run.
     """
-    from dlviz import launch
+    from dlviz.cluster.launch import watched
+    from dlviz.cluster.output import Told
 
     made.check()
     if made.ranks > RUNNABLE:
@@ -48,16 +51,14 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
     device = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
     link = Link(paced.latency, float("inf"))
     on = Machine(device, Topology.switch(made.ranks, link), step=shortest * factor)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of lateness: it is told below
-        done = launch(train, ranks=made.ranks, machine=on, args=(made, paced))
+    done = watched(Told(tell), train, made.ranks, on, args=(made, paced))
     step = done.trace.only(step=STEPS - 1, kind=metrics.COMPUTE)
     (before, after), _ = matched(simulate(made, paced), step, None, "wall")
     before, after = (
         replace(side, start=side.start / factor, end=side.end / factor) for side in (before, after)
     )
     ran, took = before.other, after.end - after.start
-    found = gap((before, after), metrics.critical_path(step, "wall"))
+    found = gap((before, after), np.unique(metrics.critical_path(step, "wall").span))
     ratio = metrics.bubble_ratio(step, "wall")
     figures = (
         f"Measured {text.seconds(after.makespan)}, predicted {text.seconds(before.makespan)}; "
@@ -73,9 +74,9 @@ def run(made: Schedule, trace: Trace, costs: Costs) -> tuple[dict[str, Any], Tra
             *pace(step, factor, shortest * factor),
         ],
         "seconds": after.makespan,
-        "busy": float(metrics.busy(step, "wall").mean()) / factor,
         "ratio": ratio,
         "fraction": metrics.bubble_fraction(step, "wall"),
+        "inside": float(metrics.idle_inside(step, "wall").max()) / factor,
         "peak": int(metrics.peak_in_flight(step, "wall").max()),
     }, done.trace
 
@@ -119,7 +120,7 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
     optimizer = torch.optim.SGD(parameters, RATE)
 
     losses, apart = [], 0.0
-    for step in range(STEPS):
+    for step in comm.progress(range(STEPS), "step"):
         optimizer.zero_grad()
         comm.barrier()
         with comm.compute("data", "make ready", READY):
@@ -148,9 +149,9 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
     apart = max(result["apart"] for result in results)
     if not any(half.kind != "F" for row in made.actions for one in row for half in one.halves):
         same = "equals" if apart < ALIKE else f"differs by {apart:.1g} of the largest from"
-        return [f"What it infers {same} one process's."]
+        return [f"Its inference {same} one process's."]
     stages = len(made.stage_rank)
-    told = f"It trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
+    told = f"The run trained a network of {stages} stages: loss {first:.4g}, then {last:.4g}"
     if not made.flushes:
         return [f"{told}; it updates after each backward, so its gradients are no step's."]
     if apart < ALIKE:
@@ -160,11 +161,11 @@ def learned(made: Schedule, results: list[dict[str, Any]]) -> list[str]:
 
 def pace(step: Trace, factor: float, shortest: float) -> list[str]:
     """How much faster it was run, and whether this machine kept to the pace."""
-    told = [f"1 s of the picture was run in {text.seconds(factor)}."]
+    told = [f"1 s of the picture took {text.seconds(factor)} of real time."]
     if shortest < FLOOR:
-        told.append(f"Its shortest action took {text.seconds(shortest)}, too short to keep to.")
+        told.append(f"Its shortest action took {text.seconds(shortest)}: too short to be exact.")
     late = float((step.spans.wall_end - step.spans.end).max())
     if late > shortest / 2:
         late = text.seconds(late / factor)
-        told.append(f"Other work on this machine made it late by up to {late}: run it again.")
+        told.append(f"Other programs delayed the run by up to {late}: run it again.")
     return told

@@ -18,7 +18,7 @@ from dlviz.schedules.drawing import Drawing, Pipeline, drawn, laid_out
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
-from dlviz.viz import palette, text
+from dlviz.viz import palette
 from dlviz.widgets.view import column, styled
 
 DRAWN = "drawn"  # the name of the schedule on the board
@@ -27,6 +27,7 @@ SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
 COSTS = ("forward", "backward", "backward_input", "backward_weight")
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+INSIDE = "Qi et al. count as bubble only idle time between a rank's first and last action."
 FORMULAS = {  # the bubble ratio of `metrics.bubble_formula`, in words
     "naive": "p−1",
     "gpipe": "(p−1)/m",
@@ -160,7 +161,6 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
     digits = 8 - math.floor(math.log10(total))
     stages = np.arange(len(schedule.stage_rank))
     homes = np.array(schedule.stage_rank)
-    busy = metrics.busy(trace)
     letters = "".join(map(LETTERS.__getitem__, spans.kind.tolist()))
     return {
         "name": schedule.name,
@@ -178,7 +178,7 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         "length": column(np.round(spans.end - spans.start, digits)),
         "half": column(halves_of(spans)),
         "source": column(sources_of(spans, letters, len(stages))),
-        "path": metrics.critical_path(trace).tolist(),
+        "path": metrics.critical_path(trace).span.tolist(),
         "held": {
             "counts": np.bincount(memory.rank, minlength=schedule.ranks).tolist(),
             "time": column(np.round(memory.time, digits)),
@@ -186,11 +186,12 @@ def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict
         },
         "latency": values["latency"],
         "makespan": total,
-        "busy": busy.tolist(),
         "ratio": metrics.bubble_ratio(trace),
         "fraction": metrics.bubble_fraction(trace),
+        "inside": round(float(metrics.idle_inside(trace).max()), digits),
         "peak": metrics.peak_in_flight(trace).tolist(),
         "formula": None if ratio is None else {"text": FORMULAS[schedule.name], "ratio": ratio},
+        "note": INSIDE if schedule.name in ("zb_h2", "zbv") and ratio is not None else "",
     }
 
 
@@ -242,8 +243,3 @@ def _at(name: str, values: dict[str, Any], microbatches: int) -> tuple[float | N
         return None, None
     ratio = formula(name, made, values, microbatches)
     return metrics.bubble_fraction(trace), None if ratio is None else ratio / (1 + ratio)
-
-
-def sentence(error: BaseException) -> str:
-    """What went wrong on one line."""
-    return text.short(str(error) or type(error).__name__, 400)

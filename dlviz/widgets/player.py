@@ -19,7 +19,7 @@ import numpy as np
 
 from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS, UNKNOWN
-from dlviz.viz.scene import RULED, Scene, held_by
+from dlviz.viz.scene import RULED, Scene, held_by, number
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
 
@@ -103,6 +103,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     return {
         "title": text.short(title, 200),
         "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
+        "details": text.details(trace, "device"),
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
         "topology": text.topology(trace),
@@ -209,25 +210,23 @@ class _Snapshots:
         """The place in `holds` of what a column's cells hold. Where that is numbers of another cell
         it bears the cell, as `from`."""
         mixed = (counts != counts[0]).any()
-        key = () if mixed else (origin, *counts[0].tolist())
+        own = [] if mixed else counts[0].tolist()
+        key = (origin, *own)
         if key not in self.holds:
             self.holds[key] = len(self.holds)
-            held = [[rank, count] for rank, count in enumerate(key[1:]) if count > 0]
-            told = {
-                "counts": None if mixed or UNKNOWN in key[1:] else held,
-                "says": self._says(key),
-            }
+            held = [[rank, count] for rank, count in enumerate(own) if count > 0]
+            known = not mixed and UNKNOWN not in own
+            told = {"counts": held if known else None, "says": self._says(origin, own)}
             self.told.append(told | ({"from": origin} if origin >= 0 else {}))
         return self.holds[key]
 
-    def _says(self, key: tuple[int, ...]) -> str:
-        if not key:
+    def _says(self, origin: int, counts: list[int]) -> str:
+        if not counts:
             return "holds other contributions in each cell"
         if self.scene.trace.meta["ranks"] > MAX_RANKS:
             return "not decoded"
-        if len(key) > 2 and {*key[1:]} == {1}:
-            return "holds every rank once"
-        return held_by([*key[1:]], key[0], 1)
+        every = len(counts) > 1 and {*counts} == {1}
+        return "holds every rank once" if every else held_by(counts, origin, 1)
 
 
 def _message(
@@ -338,13 +337,6 @@ def _became(held: tuple[Any, ...], told: tuple[Any, ...], op: str, eps: float) -
 
 def _equal(one: float, other: float, eps: float) -> bool:
     return one == other or (one != one and other != other) or abs(one - other) <= eps * abs(other)
-
-
-def number(value: float | None) -> str:
-    """A cell's contents as text: whole numbers in full, others with six digits."""
-    if value is None or value != value or value in (float("inf"), -float("inf")):
-        return str(value)
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
 
 
 def _cells(values: np.ndarray) -> str:

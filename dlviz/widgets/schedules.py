@@ -11,7 +11,9 @@ Times are those of `dlviz.simulate`. The arithmetic is in pipelines.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -25,6 +27,7 @@ from dlviz.widgets.drawing import Board
 from dlviz.widgets.pipeline_run import RUNNABLE, run
 from dlviz.widgets.pipelines import (
     DRAWN,
+    NAMED,
     SIZES,
     board_for,
     board_of,
@@ -34,9 +37,9 @@ from dlviz.widgets.pipelines import (
     picture_of,
     played,
     predicted,
-    sentence,
 )
-from dlviz.widgets.view import View, compact, dressed
+from dlviz.widgets.running import Found, Runner, Tell, sentence
+from dlviz.widgets.view import compact, dressed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +51,7 @@ CONTROLS = (
 FAST = 5000  # spans: of larger schedules nothing is told ahead
 
 
-class ScheduleExplorer(View):
+class ScheduleExplorer(Runner):
     """Choose a schedule, its size and its costs; see its timeline, bubble and memory; run it.
 
     `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board; `beside`
@@ -83,8 +86,6 @@ class ScheduleExplorer(View):
     calm = traitlets.Unicode("{}").tag(sync=True)
     ahead = traitlets.Unicode("{}").tag(sync=True)
     wanted = traitlets.Int(0).tag(sync=True)
-    runs = traitlets.Int(0).tag(sync=True)
-    live = traitlets.Bool(True).tag(sync=True)
 
     def __init__(
         self,
@@ -107,13 +108,11 @@ class ScheduleExplorer(View):
         values = (schedule, ranks, microbatches, chunks, forward, backward, backward_input,
                   backward_weight, latency, slow_stage, slow, beside, csv)  # fmt: skip
         self._now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
-        self._answers = self._shows = self._ran = 0
+        self._answers = self._shows = 0
         self._error = self._refused = self._unready = ""
         self._telling = False
-        self._run: dict[str, Any] | None = None
         self._charted: dict[str, Any] = {}
         self._board: Board | None = None
-        self.measured: Trace | None = None
         check(self._now)
         self._made, self.trace = predicted(NAMES[0] if schedule == DRAWN else schedule, self._now)
         self._take(self._now, self._now)
@@ -123,7 +122,10 @@ class ScheduleExplorer(View):
         self.observe(self._changed, [*CONTROLS])
         self.observe(lambda _: self._drawn_on(), "gesture")
         self.observe(lambda _: self.settle(), "wanted")
-        self.observe(lambda _: self.run(), "runs")
+
+    @property
+    def measured(self) -> Trace | None:
+        return self._measured
 
     def settle(self) -> None:
         """Show what takes longer: the bubble over m, and the CSV. The front end asks for it once
@@ -138,22 +140,19 @@ class ScheduleExplorer(View):
         csv = "" if self._unready else self._made.to_csv()
         self.calm = compact({"shown": self._shows, "csv": csv, **over})
 
-    def run(self) -> None:
-        """Train by the schedule on real ranks, paced, and show what was measured."""
-        try:
-            if self._unready:
-                raise ValueError(self._unready)
-            costs = costs_of(self._made.stage_rank, self._now)
-            self._run, self.measured = run(self._made, self.trace, costs)
-        except Exception as error:  # whatever went wrong is told where the reader looks
-            self._run, self.measured = {"error": sentence(error)}, None
-        self._ran += 1
+    def work(self) -> Callable[[Tell], Found]:
+        if self._unready:
+            raise ValueError(self._unready)
+        costs = costs_of(self._made.stage_rank, self._now)
+        return partial(run, self._made, self.trace, costs)
+
+    def show(self) -> None:
         self._answers += 1
         self._show()
 
     def kept(self) -> dict[str, Any]:
         self.settle()
-        told = {"calm": self.calm, "board": self.board, "gesture": "[]", "runs": 0, "live": False}
+        told = {"calm": self.calm, "board": self.board, "gesture": "[]"}
         return {**super().kept(), **self._now, **told}
 
     def picture(self) -> Figure:
@@ -205,13 +204,17 @@ class ScheduleExplorer(View):
         if new["schedule"] != DRAWN:
             self._made, self.trace = predicted(new["schedule"], new)
         if DRAWN in (new["schedule"], new["beside"]):
-            drawing = board_of(new["csv"], new) if new["csv"] else self._drawing(new, before)
+            drawing = self._read(new) if new["csv"] else self._drawing(new, before)
             self._put(drawing)
             new.update(_size(drawing), csv="")
         self._now = new
         self._look()
         if {**new, "beside": ""} != {**before, "beside": ""}:
-            self._run = self.measured = None
+            self.forget()
+
+    def _read(self, new: dict[str, Any]) -> Drawing:
+        """What the board shows of a CSV that was given."""
+        return board_of(new["csv"], new)
 
     def _drawing(self, new: dict[str, Any], before: dict[str, Any]) -> Drawing:
         """What the board shows by the controls: an empty grid where it is new or of another size,
@@ -242,7 +245,7 @@ class ScheduleExplorer(View):
         if self._board.drawing != before:
             self._now = {**self._now, **_size(self._board.drawing)}
             if self._now["schedule"] == DRAWN:
-                self._run = self.measured = None
+                self.forget()
             self._look()
             self._show()
             self._tell(**self._now)
@@ -281,13 +284,13 @@ class ScheduleExplorer(View):
 
     def _title(self) -> str:
         made = self._made
-        return f"{made.name} on {made.ranks} ranks, {made.microbatches} microbatches"
+        return f"{NAMED[made.name]} on {made.ranks} ranks, {made.microbatches} microbatches"
 
     def _told(self) -> dict[str, Any]:
         """All that the front end draws at once."""
         now = self._now
         first = picture_of(self._made, self.trace, now)
-        sides = [{"name": DRAWN, "error": self._unready} if self._unready else first]
+        sides = [_troubled(DRAWN, self._unready) if self._unready else first]
         if now["beside"]:
             sides.append(self._beside(now))
         return {
@@ -295,7 +298,7 @@ class ScheduleExplorer(View):
             "controls": now,
             "error": self._error,
             "refused": self._refused,
-            "schedules": [*NAMES, DRAWN],
+            "titles": NAMED,
             "chunked": [*metrics.CHUNKED],
             "limits": {**SIZES, "run": RUNNABLE},
             "styles": palette.LINES[:2],
@@ -312,11 +315,15 @@ class ScheduleExplorer(View):
             made = self._drawn() if name == DRAWN else predicted(name, values)
             return picture_of(*made, values)
         except ValueError as error:
-            return {"name": name, "error": sentence(error)}
+            return _troubled(name, sentence(error))
+
+
+def _troubled(name: str, error: str) -> dict[str, str]:
+    """A side that cannot be shown, and why."""
+    return {"name": name, "title": NAMED[name], "error": error}
 
 
 def _size(drawing: Drawing) -> dict[str, int]:
     """The controls of a drawing's size."""
     pipeline = drawing.pipeline
-    chunks = max(map(pipeline.stage_rank.count, pipeline.stage_rank))
-    return {"ranks": pipeline.ranks, "microbatches": pipeline.microbatches, "chunks": chunks}
+    return {name: getattr(pipeline, name) for name in SIZES}

@@ -9,20 +9,24 @@ is a hundred-millionth of the whole or less, each start as its distance from the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlviz.metrics import COMMUNICATION, COMPUTE, OTHER, UPDATE
+from dlviz.metrics import COMPUTE
+from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times, span_times
+from dlviz.viz.failure import held
 from dlviz.viz.idle import idle
-from dlviz.viz.labels import labels_of
-from dlviz.viz.layout import BAR, Plan, ends, laid_out, shown
+from dlviz.viz.labels import forms_of, never_ended, told_fields
+from dlviz.viz.layout import Plan, Shown, ends, laid_out, shown
 from dlviz.viz.memory import counts
 from dlviz.viz.pipeline import chunks_of, critical_of
 from dlviz.viz.scene import ops
-from dlviz.viz.waits import WAITING, waits
+from dlviz.viz.shares import GROUPS, shares, stretches
+from dlviz.viz.waits import HOLDERS, WAITING, waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
 
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
+FINEST = 1e-6  # of the whole: in a cut Trace shorter stretches of idle time are left out
 NUMBERS = ("rank", "step", "stage", "microbatch", "bucket", "nbytes")
 
 
@@ -39,8 +44,9 @@ class Timeline(View):
 
     `step` shows one step of the program; `clock` ("device" or "wall") is the one shown at first, by
     default the one the Trace bears: of a paced run the reader may change it. `critical` outlines
-    the critical path at first. Of more than `max_spans` spans the longest are shown, and the
-    heading says so. Raises ValueError where the Trace has no such clock or step.
+    the critical path at first. Of more than `max_spans` spans the longest are drawn, and the
+    heading says so; idle time and the numbers of a step come from all. Raises ValueError where the
+    Trace has no such clock or step.
     """
 
     module = "timeline"
@@ -71,52 +77,64 @@ def _state(
     trace: Trace, step: int | None, clock: str, title: str | None, critical: bool, max_spans: int
 ) -> dict[str, Any]:
     spans = trace.spans
-    plan, drawn, arrows, cut = shown(trace, clock, step, max_spans)
-    lines = [*text.provenance(trace, clock), *cut]
+    seen = shown(trace, clock, step, max_spans)
+    plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
+    counted = (f"{line} Idle time and the numbers of a step count all." for line in seen.lines)
+    lines = [*text.provenance(trace, clock), *counted]
     order, slots = _slots(trace, plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))
 
     other = "device" if clock == "wall" else "wall"
     paced = trace.meta["clock"] == "paced" and np.isfinite(span_times(trace, other)[0][drawn]).all()
-    plans = [plan] + ([laid_out(trace, other, drawn, arrows)] if paced else [])
-    tail, head = ends(trace, plan.y)
-    level = {y: number for number, y in enumerate(plan.y.values())}
-    arrows = arrows[np.isfinite(tail[arrows] + head[arrows])]
+    plans = [plan] + ([laid_out(trace, other, seen.spans, arrows)] if paced else [])
+    tail, head = ends(trace, plan)
+    arrows = arrows[(tail[arrows] >= 0) & (head[arrows] >= 0)]
     table, became = trace.messages, ops(trace)
     chunk, chunks = chunks_of(trace)
     carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
+    forms = ["\n".join(own) for own in forms_of(trace)]
+    fields = spans.fields[order].tolist()
     return {
         "title": text.short(title or "Timeline", 90),
         "lines": lines,
-        "pixels": plan.pixels,
-        "bar": BAR,
+        "details": text.details(trace, clock),
+        "above": plan.above,
+        "height": plan.height,
         "rows": [
-            {"rank": rank, "label": text.row(rank, lane), "y": y}
-            for (rank, lane), y in plan.y.items()
+            {"rank": rank, "label": text.row(rank, lane), "top": top, "height": bottom - top}
+            for (rank, lane), (top, bottom) in plan.rows.items()
         ],
         "slots": slots,
+        "heads": [
+            {"level": level, "spans": place[own].tolist()}
+            for level, alike in enumerate(plan.shared)
+            for own in alike
+        ],
         "count": len(order),
+        "total": len(seen.spans),
         "chunks": chunks,
         "shades": _shades(spans.kind[order], chunks),
+        "holders": HOLDERS,
         "critical": critical,
         "spans": {
             "row": column(order),
             "kind": indexed(spans.kind[order].tolist(), first=[*palette.KINDS]),
-            "label": indexed(np.array(labels_of(trace), object)[order].tolist()),
+            "label": indexed(np.array(forms, object)[order].tolist()),
             "name": indexed(spans.name[order].tolist()),
             "where": indexed(spans.where[order].tolist()),
-            "fields": indexed([_words(fields) for fields in spans.fields[order].tolist()]),
+            "fields": indexed([told_fields(own) for own in fields]),
             "chunk": column(chunk[order]),
             "flow": column(_shown_flow(spans.flow[order], arrows, len(table))),
             **{name: column(spans[name][order]) for name in NUMBERS},
         },
+        "unfinished": [at for at, own in enumerate(fields) if never_ended(own)],
         "messages": {
             "shown": len(arrows),
             "row": column(arrows),
             "op": indexed([text.done(became[row]) for row in arrows.tolist()]),
-            "tail": column([level[y] for y in tail[arrows].tolist()]),
-            "head": column([level[y] for y in head[arrows].tolist()]),
+            "tail": column(tail[arrows]),
+            "head": column(head[arrows]),
             "sender": column(carrier["src"][arrows]),
             "receiver": column(carrier["dst"][arrows]),
             **{
@@ -124,15 +142,12 @@ def _state(
                 for name in ("src", "dst", "nbytes", "offset", "count")
             },
         },
-        "clocks": [_clock(trace, one, step, order, arrows, place) for one in plans],
+        "cycle": [
+            {"tail": own.tail, "head": own.head, "told": own.told} for own in held(trace, plan)
+        ],
+        "clocks": [_clock(trace, one, step, order, seen, arrows, place) for one in plans],
         "memory": _memory(trace) if step is None else [],
-        "groups": {
-            "compute": COMPUTE,
-            "update": UPDATE,
-            "communication": COMMUNICATION,
-            "other": OTHER,
-            "waiting": WAITING,
-        },
+        "groups": {**GROUPS, "waiting": WAITING},
         "sources": sources(trace),
     }
 
@@ -147,10 +162,11 @@ def _shades(kinds: np.ndarray, chunks: int) -> dict[str, list[dict[str, str]]]:
 
 
 def _slots(trace: Trace, plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """The spans `drawn` by slot and start, and each slot: its row, its top and bottom from the
-    row's middle in rows, and how many spans are in it."""
+    """The spans `drawn` by slot and start, and each slot: its row, its top and bottom in pixels
+    from the top of the first row, and how many spans are in it; with the level of those that are
+    shown once."""
     spans = trace.spans
-    at = {key: number for number, key in enumerate(plan.y)}
+    at = {key: number for number, key in enumerate(plan.rows)}
     row = np.fromiter(
         map(at.__getitem__, zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)), int
     )[drawn]
@@ -159,13 +175,12 @@ def _slots(trace: Trace, plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, lis
     keys = np.stack([row, top, bottom], axis=1)[order]
     new = np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1)) + 1
     edges = [0, *new.tolist(), len(order)] if len(order) else []
-    middles = list(plan.y.values())
     slots = []
     for first, after in zip(edges, edges[1:], strict=False):
-        number, high, low = int(keys[first, 0]), keys[first, 1], keys[first, 2]
-        y = middles[number]
-        shape = {"top": round(float(high) - y, 4), "bottom": round(float(low) - y, 4)}
-        slots.append({"row": number, "count": after - first, **shape})
+        number, high, low = keys[first].tolist()
+        once = {"once": True} if high < 0 else {}
+        slot = {"row": int(number), "count": after - first, "top": high, "bottom": low, **once}
+        slots.append(slot)
     return drawn[order], slots
 
 
@@ -174,6 +189,7 @@ def _clock(
     plan: Plan,
     step: int | None,
     order: np.ndarray,
+    seen: Shown,
     arrows: np.ndarray,
     place: np.ndarray,
 ) -> dict[str, Any]:
@@ -183,17 +199,22 @@ def _clock(
     def whole(times: np.ndarray) -> np.ndarray:
         return np.rint(times / quantum).astype(np.int64)
 
-    begin = whole(plan.start[order] - plan.low)
+    def stretch(start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+        begin = whole(start - plan.low)
+        length = whole(end - plan.low) - begin
+        return {"start": column(np.diff(begin, prepend=0)), "length": column(length)}
+
     waiting = {
         int(place[row]): wait
         for row, wait in waits(trace, clock=plan.clock).items()
         if place[row] >= 0
     }
-    holes = idle(trace, order, plan.low, plan.high, clock=plan.clock)
-    hole = whole(holes.start - plan.low)
-    path = critical_of(trace, step, plan.clock)
-    on = place[path.rows]
-    level = {rank: number for number, (rank, _) in reversed([*enumerate(plan.y)])}
+    least = FINEST * (plan.high - plan.low) if len(seen.left_out) else TOLERANCE
+    holes = idle(trace, seen.spans, plan.low, plan.high, clock=plan.clock, least=least)
+    level = {at: number for number, at in enumerate(plan.rows)}
+    on_row = zip(holes.rank.tolist(), holes.lane.tolist(), strict=True)
+    gaps = stretches(plan, trace, seen.left_out, least)
+    path = critical_of(trace, step, plan.clock).among(order)
     sent, received = message_times(trace, plan.clock)
     never = ~np.isfinite(received[arrows])
     got = whole(np.where(never, 0.0, received[arrows] - plan.low))
@@ -204,26 +225,48 @@ def _clock(
         "low": plan.low,
         "high": plan.high,
         "quantum": quantum,
-        "start": column(np.diff(begin, prepend=0)),
-        "length": column(whole(plan.end[order] - plan.low) - begin),
+        **stretch(plan.start[order], plan.end[order]),
         "sent": column(whole(sent[arrows] - plan.low)),
         "received": [None if lost else at for at, lost in zip(got.tolist(), never, strict=True)],
-        "critical": on[on >= 0].tolist(),
+        "critical": place[path.rows].tolist(),
+        "path": {
+            "start": column(whole(path.start - plan.low)),
+            "end": column(whole(path.end - plan.low)),
+        },
         "told": path.told,
         "waits": {
             "span": list(waiting),
-            "why": indexed([f"for {wait.whom}; {wait.doing}" for wait in waiting.values()]),
+            "whom": indexed([wait.whom for wait in waiting.values()]),
+            "doing": indexed([wait.doing for wait in waiting.values()]),
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
         "idle": {
-            "row": column([level[rank] for rank in holes.rank.tolist()]),
-            "start": column(np.diff(hole, prepend=0)),
-            "length": column(whole(holes.end - plan.low) - hole),
+            "row": column([level[at] for at in on_row]),
+            **stretch(holes.start, holes.end),
             "why": indexed(holes.why),
             "at": column(place[holes.span]),
-            "count": len(hole),
+            "count": len(holes.start),
         },
+        "gaps": {"row": column(gaps[0]), **stretch(*gaps[1:]), "count": len(gaps[0])},
+        "numbers": _numbers(trace, plan, seen, whole) if len(seen.left_out) else None,
     }
+
+
+def _numbers(
+    trace: Trace, plan: Plan, seen: Shown, whole: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, Any]:
+    """What the statistics of the whole and of each step are by all spans, in quanta."""
+    found = shares(trace, plan, seen.spans)
+    part, kind, count, *lengths = ([*of] for of in zip(*found.kinds, strict=True))
+    total, least, most = (whole(np.array(length)).tolist() for length in lengths)
+    return {
+        "steps": found.steps,
+        "ranks": found.ranks,
+        "seconds": {name: whole(own).tolist() for name, own in found.seconds.items()},
+        "kinds": {
+            "part": part, "kind": kind, "count": count, "total": total, "min": least, "max": most,
+        },
+    }  # fmt: skip
 
 
 def _carriers(trace: Trace, place: np.ndarray, ranks: np.ndarray) -> np.ndarray:
@@ -240,10 +283,6 @@ def _shown_flow(flow: np.ndarray, arrows: np.ndarray, messages: int) -> np.ndarr
     place = np.full(messages + 1, -1)
     place[arrows] = np.arange(len(arrows))
     return place[flow]
-
-
-def _words(fields: dict[str, Any] | None) -> str:
-    return ", ".join(f"{name} {value}" for name, value in (fields or {}).items())
 
 
 def _memory(trace: Trace) -> list[dict[str, Any]]:

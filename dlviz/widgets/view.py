@@ -8,6 +8,7 @@ a selection and a score.
 from __future__ import annotations
 
 import base64
+import html
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import anywidget
 import numpy as np
@@ -30,16 +31,26 @@ if TYPE_CHECKING:
 
     from dlviz.trace import Trace
 
-DPI = 110  # of the picture beside a widget
+DPI = 110  # of the still picture beside a widget
+STILL = """<figure class="dlv-still dlv-still-{key}" style="margin: 0">
+<style>
+.jp-OutputArea-child:has(+ .jp-OutputArea-child .dlv-still-{key}):not(:has(.dlv, \
+.jupyter-widgets-error-widget)) {{ display: none }}
+</style>
+<img alt="{title}" style="max-width: 100%" src="data:image/png;base64,{png}">
+<figcaption>A picture of the widget, which has no kernel here: run its cell to use it.</figcaption>
+</figure>"""
 
 _names: WeakKeyDictionary[Trace, str] = WeakKeyDictionary()
+_views: WeakKeyDictionary[Trace, WeakSet[View]] = WeakKeyDictionary()
 
 
 class View(anywidget.AnyWidget):
     """A widget that shows one Trace.
 
     `selection` is what is selected, in the Trace's own numbers: {"span": row}, {"message": row},
-    {"where": "file:line"} or {}; it may be set. Widgets of one Trace share it. `theme` is "auto"
+    {"where": "file:line"} or {}; it may be set. Widgets of one Trace share it: set or chosen in
+    one, it is set in all. `theme` is "auto"
     (as the page around), "light" or "dark".
     """
 
@@ -49,6 +60,7 @@ class View(anywidget.AnyWidget):
     state = traitlets.Unicode("{}").tag(sync=True)
     selection = traitlets.Dict().tag(sync=True)
     theme = traitlets.Enum(("auto", "light", "dark"), "auto").tag(sync=True)
+    still = traitlets.Unicode("").tag(sync=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
         if "module" in cls.__dict__:
@@ -60,8 +72,16 @@ class View(anywidget.AnyWidget):
             raise ValueError(
                 f"theme={theme!r} is no theme of a widget: use 'auto', 'light' or 'dark'."
             )
-        super().__init__(state=compact(dressed(trace, state)), theme=theme)
+        key = uuid.uuid4().hex
+        super().__init__(state=compact(dressed(trace, state)), theme=theme, still=key)
         self.title = state["title"]
+        self._together = _views.setdefault(trace, WeakSet())
+        self._together.add(self)
+
+    @traitlets.observe("selection")
+    def _share_selection(self, change: Any) -> None:
+        for view in list(self._together):
+            view.selection = change["new"]
 
     def picture(self) -> Figure:
         """The picture that stands for the widget where nothing can run."""
@@ -77,14 +97,23 @@ class View(anywidget.AnyWidget):
         """The traits that a saved page holds."""
         return {"state": self.state, "selection": self.selection, "theme": self.theme}
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget, and beside it its picture, for pages that have no kernel."""
-        shown = super()._repr_mimebundle_(**options)
-        data, metadata = shown if isinstance(shown, tuple) else (shown or {}, {})
+    def _ipython_display_(self) -> None:
+        """Show the widget, and behind it its still picture.
+
+        A live widget hides the picture. A saved notebook that is opened again has no widget, and
+        Jupyter would say "model not found": there the picture hides that.
+        """
+        from IPython.display import display
+
+        widget, _ = self._repr_mimebundle_() or ({}, {})
         stored = io.BytesIO()
         self.picture().savefig(stored, format="png", dpi=DPI)
         png = base64.b64encode(stored.getvalue()).decode()
-        return {**data, "image/png": png}, metadata
+        still = STILL.format(key=self.still, title=html.escape(self.title), png=png)
+        display(
+            {**widget, "text/html": ""}, raw=True
+        )  # a page without a kernel shows nothing of it
+        display({"text/html": still, "text/plain": self.title}, raw=True)
 
 
 def dressed(trace: Trace, state: dict[str, Any]) -> dict[str, Any]:

@@ -775,6 +775,32 @@ def test_time_may_be_up_before_the_ranks_are_there():
 
 
 # -- the launching process -------------------------------------------------------------------------
+def test_an_interrupt_while_the_fork_server_loads_torch_prints_nothing(tmp_path):
+    script = """
+        import os, signal, threading, time
+
+        def interrupt():
+            while "dlviz.cluster.comm" not in sys.modules or time.monotonic() < began + 1:
+                os.killpg(0, signal.SIGINT)
+                time.sleep(0.02)
+
+        def worker(comm):
+            blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            return blocked, signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+        import sys
+        signal.signal(signal.SIGINT, lambda number, frame: None)  # as a kernel: it goes on
+        began, thread = time.monotonic(), threading.Thread(target=interrupt)
+        thread.start()
+        import dlviz.cluster
+        thread.join()
+        print(dlviz.launch(worker, 2).results)
+        """
+    done = run_script(tmp_path, script, start_new_session=True)
+    assert done.stderr == ""
+    assert done.stdout == "[(False, True), (False, True)]\n"  # ranks take SIGINT as ever
+
+
 def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
     script = """
         import os, signal, threading, time

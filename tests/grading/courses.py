@@ -15,7 +15,8 @@ from pathlib import Path
 import nbformat
 
 ROOT = Path(__file__).parents[2]
-ASSIGNMENTS = ROOT / "labs" / "assignments"
+ASSIGNMENTS = ROOT / "assignments"
+STUDENTS = ROOT / "labs" / "assignments"
 
 
 @dataclass(frozen=True)

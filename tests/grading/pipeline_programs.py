@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import count
+import os
+import sys
+import time
+from itertools import count, cycle
+
+from dlviz.schedules import make
 
 
 def one_f_one_b(rank, ranks, microbatches):
@@ -303,3 +308,128 @@ def breaks_on_the_last_rank(rank, ranks, microbatches):
 
 def too_few_parameters(rank, ranks):
     yield "F0"
+
+
+# -- from students ---------------------------------------------------------------------------------
+
+
+def four_ranks_only(rank, ranks, microbatches):
+    return plain(microbatches, [3, 2, 1, 0][rank])
+
+
+def copied_from_the_picture(rank, ranks, microbatches):
+    return plain(8, 3 - rank)
+
+
+def one_long_text(rank, ranks, microbatches):
+    return " ".join(plain(microbatches, ranks - 1 - rank))
+
+
+def idle_slots(rank, ranks, microbatches):
+    yield from ["--"] * rank
+    yield from plain(microbatches, ranks - 1 - rank)
+
+
+def none_while_waiting(rank, ranks, microbatches):
+    yield from [None] * rank
+    yield from plain(microbatches, ranks - 1 - rank)
+
+
+def rows_of_all_ranks(rank, ranks, microbatches):
+    return [plain(microbatches, ranks - 1 - each) for each in range(ranks)]
+
+
+def floats(rank, ranks, microbatches):
+    return [f"{action[0]}{int(action[1:]) / 1}" for action in plain(microbatches, 1)]
+
+
+def default_list_that_stays(rank, ranks, microbatches, row=[]):  # noqa: B006
+    row += plain(microbatches, ranks - 1 - rank)
+    return row
+
+
+_outside = []
+
+
+def list_from_outside(rank, ranks, microbatches):
+    _outside.extend(plain(microbatches, ranks - 1 - rank))
+    return _outside
+
+
+def last_rank_as_gpipe(rank, ranks, microbatches):
+    return plain(microbatches, microbatches if rank == ranks - 1 else ranks - 1 - rank)
+
+
+def warmup_two_per_rank(rank, ranks, microbatches):
+    return plain(microbatches, 2 * (ranks - 1 - rank))
+
+
+def chunked_warmup_too_long(rank, ranks, microbatches, chunks):
+    stages = range(rank, ranks * chunks, ranks)
+    forwards = grouped("F", stages, microbatches, ranks)
+    warmup = 2 * (ranks - 1 - rank) + chunks * ranks
+    return woven(forwards, grouped("B", stages[::-1], microbatches, ranks), warmup)
+
+
+def parameters_swapped(rank, microbatches, ranks):
+    return plain(microbatches, ranks - 1 - rank)
+
+
+def one_of_each(rank, ranks, microbatches):
+    return ["F0", "B0"]
+
+
+def swallows_every_exception(rank, ranks, microbatches):
+    while True:
+        try:
+            time.sleep(0.001)
+        except:  # noqa: E722
+            continue
+    yield
+
+
+def goes_on_for_ever_in_c(rank, ranks, microbatches):
+    return list(cycle("FB"))
+
+
+def sleeps(rank, ranks, microbatches):
+    time.sleep(60)
+    return plain(microbatches, ranks - 1 - rank)
+
+
+def exits(rank, ranks, microbatches):
+    sys.exit()
+
+
+def ends_the_process(rank, ranks, microbatches):
+    os._exit(0)
+
+
+# -- attacks ---------------------------------------------------------------------------------------
+
+
+def row_of_the_library(rank, ranks, microbatches):
+    return [str(action)[1:] for action in make("1f1b", ranks, microbatches).actions[rank]]
+
+
+def reads_the_reference(rank, ranks, microbatches):
+    frame = sys._getframe(1)
+    while "size" not in frame.f_locals:
+        frame = frame.f_back
+    return [str(action)[1:] for action in frame.f_locals["size"].reference.actions[rank]]
+
+
+TABLE = {size: make("1f1b", *size).actions for size in ((4, 8), (2, 6), (3, 7), (5, 8), (5, 3))}
+
+
+def from_a_table_of_the_library(rank, ranks, microbatches):
+    return TABLE[ranks, microbatches][rank]
+
+
+def changes_the_judge(rank, ranks, microbatches):
+    from dlviz.grading import pipeline_checks
+
+    names = [name for name in vars(pipeline_checks) if name.startswith("_check")]
+    for name in names:
+        setattr(pipeline_checks, name, lambda *_: None)
+    return ["F0", "B0"]

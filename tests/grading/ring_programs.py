@@ -4,6 +4,8 @@ on the chunks of a rank's tensor. Imports nothing but torch: every rank loads th
 from __future__ import annotations
 
 import os
+import sys
+import time
 
 import torch
 
@@ -345,3 +347,292 @@ def leaves(comm, chunks):
 def never_ends(comm, chunks):
     while comm.size:
         pass
+
+
+def sums_in_integers(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, arriving, left)
+        mine.copy_(mine.long() + arriving.long())
+
+
+def rounds_to_float32(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, arriving, left)
+        mine.copy_(mine.float() + arriving.float())
+
+
+def one_rank_forgotten(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    arriving = torch.empty_like(chunks[left])
+    comm.sendrecv(chunks[comm.rank], right, arriving, left)
+    chunks[left] += arriving
+    for step in range(1, n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, mine, left, op="add")
+
+
+def float32_buffer(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.zeros(len(mine))
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, arriving, left)
+        mine += arriving
+
+
+def mean_as_in_ddp(comm, chunks):
+    scatter(comm, chunks)
+    chunks[(comm.rank + 1) % comm.size] /= comm.size
+
+
+def receives_from_the_right(comm, chunks):
+    n, (_, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        sending = comm.isend(chunks[(comm.rank - step) % n], right)
+        comm.recv(arriving, right)
+        sending.wait()
+        mine += arriving
+
+
+def gather_by_broadcast(comm, chunks):
+    for rank in range(comm.size):
+        comm.broadcast(chunks[(rank + 1) % comm.size], rank)
+
+
+def takes_chunks_off_the_list(comm, chunks):
+    scatter(comm, chunks)
+    chunks.clear()
+
+
+def yields_its_steps(comm, chunks):
+    scatter(comm, chunks)
+    yield comm.rank
+
+
+def adds_before_it_has_come(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        receiving = comm.irecv(arriving, left)
+        sending = comm.isend(chunks[(comm.rank - step) % n], right)
+        mine += arriving
+        receiving.wait()
+        sending.wait()
+
+
+def never_asks_whether_it_came(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        comm.irecv(mine, left, op="add")
+        comm.isend(chunks[(comm.rank - step) % n], right).wait()
+
+
+def all_sends_at_once(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    sends = [comm.isend(chunks[(comm.rank - step) % n], right) for step in range(n - 1)]
+    for step in range(n - 1):
+        arriving = torch.empty_like(chunks[(comm.rank - step - 1) % n])
+        comm.recv(arriving, left)
+        chunks[(comm.rank - step - 1) % n] += arriving
+    for send in sends:
+        send.wait()
+
+
+def gather_starts_with_own_number(comm, chunks):
+    gather_begun_elsewhere(comm, chunks)
+
+
+def buffer_as_long_as_chunk_0(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        arriving = torch.empty_like(chunks[0])
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, arriving, left)
+        chunks[(comm.rank - step - 1) % n] += arriving
+
+
+def sender_skips_empty_chunks(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine, outgoing = chunks[(comm.rank - step - 1) % n], chunks[(comm.rank - step) % n]
+        arriving = torch.empty_like(mine)
+        sending = comm.isend(outgoing, right) if len(outgoing) else None
+        comm.recv(arriving, left)
+        if sending is not None:
+            sending.wait()
+        mine += arriving
+
+
+def mpi_habits(comm, chunks):
+    return comm.Get_rank()
+
+
+def round_to_the_left(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank + step + 1) % n]
+        comm.sendrecv(chunks[(comm.rank + step) % n], left, mine, right, op="add")
+
+
+def gather_to_the_left(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        arriving = chunks[(comm.rank + step) % n]
+        comm.sendrecv(chunks[(comm.rank + step - 1) % n], left, arriving, right)
+
+
+def gather_one_lap_more(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n):
+        arriving = chunks[(comm.rank - step) % n].clone()
+        comm.sendrecv(chunks[(comm.rank - step + 1) % n], right, arriving, left)
+        chunks[(comm.rank - step) % n].copy_(arriving)
+
+
+def extra_step_scatter(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n):
+        mine = chunks[(comm.rank - step - 1) % n]
+        arriving = torch.empty_like(mine)
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, arriving, left)
+        mine += arriving
+
+
+def acknowledges_each_chunk(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    note = torch.zeros(1)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, mine, left, op="add")
+        comm.sendrecv(note, left, torch.zeros(1), right)
+
+
+def whole_tensor_round(comm, chunks):
+    (left, right) = neighbours(comm)
+    passing, total = torch.cat(chunks), torch.cat(chunks)
+    for _ in range(comm.size - 1):
+        arriving = torch.empty_like(passing)
+        comm.sendrecv(passing, right, arriving, left)
+        total += arriving
+        passing = arriving
+    for chunk, part in zip(chunks, total.tensor_split(comm.size), strict=True):
+        chunk.copy_(part)
+
+
+def arguments_swapped(comm, chunks):
+    comm.isend((comm.rank + 1) % comm.size, chunks[comm.rank])
+
+
+def waits_at_a_barrier(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(chunks[(comm.rank - step) % n], right, mine, left, op="add")
+        comm.barrier()
+
+
+def sleeps(comm, chunks):
+    time.sleep(60)
+
+
+def grows(comm, chunks):
+    rows = []
+    while comm.size:
+        rows.append(torch.zeros(2**20))
+
+
+def not_on_two_ranks(comm, chunks):
+    if comm.size != 2:
+        scatter(comm, chunks)
+
+
+def four_ranks_only(comm, chunks):
+    left, right = (comm.rank - 1) % 4, (comm.rank + 1) % 4
+    for step in range(3):
+        mine = chunks[(comm.rank - step - 1) % 4]
+        comm.sendrecv(chunks[(comm.rank - step) % 4], right, mine, left, op="add")
+
+
+# -- attacks ---------------------------------------------------------------------------------------
+
+
+def pretends(comm, chunks):
+    """As many messages as a ring's, with nothing in them that is of use."""
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        idle = torch.empty_like(chunks[(comm.rank - step - 1) % n])
+        comm.sendrecv(chunks[(comm.rank - step) % n].clone(), right, idle, left)
+
+
+def works_the_sum_out_alone(comm, chunks):
+    """Numbers that could be known in advance, as those of viz.encode."""
+    from dlviz.viz import encode
+
+    cells = sum(map(len, chunks))
+    total = sum(torch.tensor(encode(rank, comm.size, cells)) for rank in range(comm.size))
+    pretends(comm, chunks)
+    for chunk, part in zip(chunks, total.tensor_split(comm.size), strict=True):
+        chunk.copy_(part)
+
+
+def reads_the_checkers_frame(comm, chunks):
+    """The start of every rank, wherever a caller may hold it."""
+    pretends(comm, chunks)
+    frame, cells = sys._getframe(1), sum(map(len, chunks))
+    while frame is not None:
+        for value in list(frame.f_locals.values()):
+            rows = value if isinstance(value, list | tuple) else [value]
+            found = [row for row in rows if hasattr(row, "__len__") and len(row) == cells]
+            if len(found) == comm.size > 1:
+                total = sum(torch.as_tensor(row, dtype=torch.float64) for row in found)
+                for chunk, part in zip(chunks, total.tensor_split(comm.size), strict=True):
+                    chunk.copy_(part)
+        frame = frame.f_back
+
+
+def scatter_of_the_library(comm, chunks):
+    from dlviz.collectives import ring
+
+    ring.reduce_scatter(comm, chunks[0]._base)
+
+
+def gather_of_the_library(comm, chunks):
+    from dlviz.collectives import ring
+
+    ring.all_gather(comm, chunks[0]._base)
+
+
+def library_below_the_call(comm, chunks):
+    from dlviz.collectives.ring import once_round
+
+    once_round(comm, range(comm.size), chunks, 0, "add", first_step=0)
+
+
+def all_reduces_and_pretends(comm, chunks):
+    for chunk in chunks:
+        comm.all_reduce(chunk)
+    pretends(comm, chunks)
+
+
+def blinds_the_guard(comm, chunks):
+    from dlviz.grading.guard import Guard
+
+    Guard.faults = lambda self: []
+    never_waits(comm, chunks)
+
+
+def changes_the_judge(comm, chunks):
+    """What it changes in its own process changes nothing in the one that judges."""
+    from dlviz.grading import ring_checks
+
+    torch.equal = torch.allclose = lambda *_, **__: True
+    ring_checks._check_scattered = ring_checks._check_sends = lambda *_: None

@@ -16,7 +16,7 @@ from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
 from dlviz.schedules import make
 
 LABS = Path(__file__).parents[2] / "labs"
-NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.glob("assignments/source/*/*.ipynb")])
+NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
 QUESTIONS = [question for asked in MISCONCEPTIONS.values() for question in asked]
 SLOW = 2e-3, 1e-7  # alpha and beta of lab 02's slow network
 

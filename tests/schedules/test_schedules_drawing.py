@@ -199,50 +199,50 @@ def test_a_drawing_has_a_fault_exactly_where_a_rule_is_broken(placed):
 FAULTS = {
     "rank": (
         [("0F0", 1, 0)],
-        "0F0 (rank 1, slot 0) cannot run there: stage 0 is on rank 0.",
-        "Move it to the row of rank 0.",
+        "0F0 (rank 1, slot 0) is on the wrong rank: stage 0 is on rank 0.",
+        "Move 0F0 to the row of rank 0.",
         lambda drawing, bad: drawing.move(bad, 0, 0),
     ),
     "twice": (
         [("0F0", 0, 0), ("0F0", 0, 4)],
-        "0F0 (rank 0, slot 4) is there twice: it is at slot 0 of rank 0 too.",
+        "0F0 (rank 0, slot 4) is drawn twice: the other is at slot 0 of rank 0.",
         "Remove one of the two.",
         lambda drawing, bad: drawing.remove(bad),
     ),
     "repeated": (
         [("0F0", 0, 0), ("1F0", 1, 1), ("1B0", 1, 2), ("1W0", 1, 6)],
-        "1W0 (rank 1, slot 6) repeats 1B0: a B is its I and its W.",
+        "1W0 (rank 1, slot 6) repeats work of 1B0: a B consists of I and W.",
         "Remove one of the two.",
         lambda drawing, bad: drawing.remove(bad),
     ),
     "together": (
         [("0F0", 0, 0), ("1F0", 1, 1), ("1B0", 1, 2), ("0F1", 0, 1), ("1F1", 1, 3)],
         "1F1 (rank 1, slot 3) shares slot 3 with 1B0: a rank runs one action at a time.",
-        "Move it to slot 4.",
+        "Move 1F1 to slot 4.",
         lambda drawing, bad: drawing.move(bad, 1, 4),
     ),
     "needs": (
         [("0F0", 0, 3), ("1F0", 1, 2)],
-        "1F0 (rank 1, slot 2) needs 0F0 of rank 0, which is there from slot 4 on.",
-        "Move it to slot 4, or 0F0 to an earlier one.",
+        "1F0 (rank 1, slot 2) needs 0F0 of rank 0, which is there only from slot 4 on.",
+        "Move 1F0 to slot 4, or move 0F0 to an earlier slot.",
         lambda drawing, bad: drawing.move(bad, 1, 4),
     ),
     "needs what is not drawn": (
         [("1F0", 1, 2)],
         "1F0 (rank 1, slot 2) needs 0F0 of rank 0, which is not drawn.",
-        "Draw 0F0 on rank 0, to end by slot 2.",
+        "Draw 0F0 on rank 0 so that 0F0 ends by slot 2.",
         lambda drawing, bad: put(drawing, ("0F0", 0, 1)),
     ),
     "needs what cannot be in time": (
         [("1F0", 1, 0)],
         "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is not drawn.",
-        "Draw 0F0 on rank 0, and move this one behind it.",
+        "Draw 0F0 on rank 0, and move 1F0 behind 0F0.",
         lambda drawing, bad: put(drawing, ("0F0", 0, 0)).move(bad, 1, 1),
     ),
     "memory": (
         [("0F0", 0, 0), ("0F1", 0, 1), ("0F2", 0, 2)],
-        "0F2 (rank 0, slot 2) makes rank 0 hold 3 microbatches; it may hold 2.",
-        "Draw a B of rank 0 before it, or move it behind one.",
+        "0F2 (rank 0, slot 2) makes rank 0 hold 3 microbatches; the limit is 2.",
+        "Run a B of rank 0 before 0F2.",
         lambda drawing, bad: drawing.remove(bad),
     ),
 }
@@ -262,7 +262,7 @@ def test_an_illegal_action_is_placed_explained_and_settles_once_mended(case):
 
 def test_the_latency_of_a_message_is_in_the_advice_how_to_mend():
     drawing = put(blank(costs=Costs(latency=2.0)), ("1F0", 1, 5))
-    assert drawing.faults[0].mend == "Draw 0F0 on rank 0, to end by slot 3."
+    assert drawing.faults[0].mend == "Draw 0F0 on rank 0 so that 0F0 ends by slot 3."
     assert put(drawing, ("0F0", 0, 2)).faults == []
     assert put(drawing, ("0F0", 0, 3)).faults[0].law == "needs"
 
@@ -279,10 +279,10 @@ def test_of_two_in_each_others_way_the_one_put_last_is_told_of():
     [
         (("2F0", 0, 0), "2F0 cannot be drawn: the stages are 0 to 1"),
         (("0F3", 0, 0), "0F3 cannot be drawn: the microbatches are 0 to 2"),
-        (("0F0", 2, 0), "rank 2 is none: the ranks are 0 to 1"),
+        (("0F0", 2, 0), "rank 2 does not exist: the ranks are 0 to 1"),
         (("0F0", 0, -1), "slot -1 is off the grid"),
         (("0F0", 0, 10**6), "slot 1000000 is off the grid"),
-        (("0F0", 0, 0), "0F0 is at slot 0 of rank 0 already"),
+        (("0F0", 0, 0), "0F0 is already at slot 0 of rank 0"),
     ],
 )
 def test_what_the_pipeline_does_not_have_is_refused(cell, words):
@@ -291,7 +291,7 @@ def test_what_the_pipeline_does_not_have_is_refused(cell, words):
 
 
 def test_a_backward_is_refused_where_there_are_none():
-    with pytest.raises(ValueError, match="this pipeline runs forwards alone"):
+    with pytest.raises(ValueError, match="this pipeline runs forwards only"):
         put(blank(backward="none"), ("0B0", 0, 0))
 
 
@@ -592,6 +592,26 @@ def test_csv_carries_the_order_and_comes_back_at_the_earliest_times():
         assert {*elsewhere.placed} == {*drawing.placed}
 
 
+@pytest.mark.parametrize(
+    "text", ["\ufeff0F0,0B0\r\n1F0,1B0\r\n", "0F0 0B0 / 1F0 1B0", "0F0,0B0/1F0,1B0\n"]
+)
+def test_a_csv_from_a_spreadsheet_and_one_on_one_line_are_read(text):
+    drawing = blank(microbatches=1)
+    assert from_csv(text, drawing.pipeline).rows() == Schedule.from_csv(text).actions
+    assert [len(row) for row in Schedule.from_csv(text).actions] == [2, 2]
+
+
+def test_an_action_is_added_on_its_own_rank_at_its_first_legal_slot_or_behind_the_last():
+    drawing = blank()
+    for text in ("0F0", "1F0", "0F1", "1B0", "1F2"):
+        drawing = drawing.add(parse(text))
+    placed = [(str(action), rank, slot) for action, rank, slot in drawing.placed]
+    assert placed == [("0F0", 0, 0), ("1F0", 1, 1), ("0F1", 0, 1), ("1B0", 1, 2), ("1F2", 1, 4)]
+    assert [str(fault.placed.action) for fault in drawing.faults] == ["1F2"]
+    with pytest.raises(ValueError, match="the stages are 0 to 1"):
+        drawing.add(parse("2F0"))
+
+
 def test_csv_of_a_part_comes_back_with_its_empty_rows():
     drawing = put(blank(3, 4), ("0F0", 0, 0), ("0F1", 0, 5))
     back = from_csv(drawing.to_csv(), drawing.pipeline)
@@ -609,6 +629,7 @@ def test_csv_of_a_part_comes_back_with_its_empty_rows():
         ("0B0,0F0\n1F0,1B0", "it needs 0F0"),
         ("0F0\n0F1", "a stage lives on one rank"),
         ("0F0,0F999999999\n1F0", "too many to draw"),
+        ("0F0 / 0F1", "a stage lives on one rank"),
     ],
 )
 def test_csv_that_is_no_schedule_is_refused_in_one_sentence(text, words):

@@ -178,7 +178,10 @@ def test_csv_is_a_line_a_rank_and_a_cell_an_action():
         ("", "no row runs stage 0: a rank's row is missing."),
         ("0F0,0Q0\n", "row 1 (rank 0): '0Q0' is no action: write stage, F, B, I or W, and micro"),
         ("0F0,0B0\n1F0,1SEND_B0\n", "row 2 (rank 1): '1SEND_B0' is no action: write stage, F, "),
-        ("0F0,0F0,0B0\n", "rank 0 runs 0F0 twice, as its 1st and 2nd action; its row up to there: "),
+        (
+            "0F0,0F0,0B0\n",
+            "rank 0 runs 0F0 twice, as its 1st and 2nd action; its row up to there: ",
+        ),
         (
             "0F0,0B0\n1F0,1B0,0F1\n",
             "row 2 (rank 1) runs 0F1, yet row 1 (rank 0) runs stage 0 as well: a stage lives",

@@ -43,14 +43,15 @@ def pairs():
 
 
 @pytest.mark.parametrize(("algorithm", "ranks"), [*pairs()])
-def test_a_picture_for_each_step_and_every_rank_once_in_the_end(algorithm, ranks):
+def test_a_picture_for_each_round_and_every_rank_once_in_the_end(algorithm, ranks):
     machine = MACHINES[ranks]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a late run shows the same messages
         trace = dlviz.launch(watched, ranks=ranks, machine=machine, args=(algorithm,)).trace
     steps = sorted({*collective(algorithm, ranks, LENGTH, machine).messages.step.tolist()})
     names = [frame.name for frame in Scene(trace).frames]
-    assert names == ["start", *(f"step {step}" for step in steps)]
+    assert names == ["start", *(f"round {i} of {len(steps)}" for i in range(1, len(steps) + 1))]
+    assert not any(Scene(trace).losses(number) for number in range(len(names)))
     for place in Scene(trace).frames[-1].snapshots.values():
         assert (viz.decode(trace.buffers[place]["array"], ranks) == 1).all()
 

@@ -69,7 +69,7 @@ def test_the_gap_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest
     predicted = simulate(schedule, COSTS)
     slow_forward = ran(schedule, Costs(0.007, None, 0.005, 0.005))
     sides, _ = matched(predicted, slow_forward, None, None)
-    path = metrics.critical_path(slow_forward.only(kind=metrics.COMPUTE), "wall")
+    path = metrics.critical_path(slow_forward.only(kind=metrics.COMPUTE), "wall").span
     found = gap(sides, path)
     assert found.seconds == pytest.approx(11 * 0.002)  # m+p-1 forwards in a row
     assert found.lasted == pytest.approx(found.seconds) and found.waited == pytest.approx(0)
@@ -77,7 +77,7 @@ def test_the_gap_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest
 
     slow_links = ran(schedule, Costs(0.005, None, 0.005, 0.005, latency=0.001))
     sides, lines = matched(predicted, slow_links, None, None)
-    path = metrics.critical_path(slow_links.only(kind=metrics.COMPUTE), "wall")
+    path = metrics.critical_path(slow_links.only(kind=metrics.COMPUTE), "wall").span
     found = gap(sides, path)
     assert found.lasted == pytest.approx(0) and found.waited == pytest.approx(found.seconds)
     assert found.seconds > 0.005

@@ -124,12 +124,16 @@ def test_a_strange_value_is_traced_to_the_cell_that_it_comes_from():
     assert origins(own[0].astype(np.float32), 4).tolist() == [-1] * 12
 
 
-def test_numbers_are_shown_without_their_marks_and_all_others_as_they_are():
-    assert plain(values(4, 9).sum(axis=0)).tolist() == [156 * (1 + i % 7) for i in range(9)]
-    odd = [0.5, 2.25, -1.0000001, 1e300]
-    assert plain(np.array(odd)).tolist() == [0.5, 2.25, -1.0, 1e300]
-    assert np.isnan(plain(np.array([np.nan]))).all()
-    assert plain(np.array([3, 4])).dtype == np.int64
+@pytest.mark.parametrize("ranks", [2, 4, 8, 13])
+def test_numbers_are_shown_without_their_marks_and_all_others_as_they_are(ranks):
+    own = values(ranks, 9)
+    sums = plain(own.sum(axis=0), ranks)
+    assert sums.tolist() == [sums[0] * (1 + i % 7) for i in range(9)]
+    odd = [0.5, 3.3, 1e300, -1.0]
+    assert plain(np.array(odd), ranks).tolist() == odd
+    assert plain(-own[1], ranks).tolist() == (-np.floor(own[1])).tolist()
+    assert np.isnan(plain(np.array([np.nan]), ranks)).all()
+    assert plain(np.array([3, 4]), ranks).dtype == np.int64
 
 
 def test_float32_decodes_to_seven_ranks_and_says_nothing_where_it_cannot_hold_the_sum():

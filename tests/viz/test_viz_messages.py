@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from viz_scenes import data_parallel, ring
@@ -9,6 +11,8 @@ from viz_scenes import data_parallel, ring
 import dlviz
 from dlviz import viz
 from dlviz.trace import Trace
+from dlviz.viz.scene import Scene, ops
+from dlviz.widgets import Timeline
 
 HALF = 0.31  # of a row: a rank's cells reach this far from its middle
 
@@ -93,25 +97,26 @@ def test_every_message_of_the_trace_is_drawn_once_and_no_other(ranks, length, st
 def test_the_first_picture_is_the_start_and_holds_no_message():
     figure = viz.messages(ring())
     assert figure.frames[0].name == "0" and not arrows(figure, figure.frames[0])
-    for part, still in zip(figure.frames[0].data, figure.data[1:], strict=True):
+    moving = [figure.data[i] for i in figure.frames[0].traces]
+    for part, still in zip(figure.frames[0].data, moving, strict=True):
         np.testing.assert_array_equal(part.x, still.x)
     assert figure.layout.annotations[0].text.startswith("<b>start</b>")
 
 
-def test_the_words_beside_a_step_are_its_messages():
+def test_the_words_beside_a_round_are_its_messages():
     figure = viz.messages(ring(4, 16))
     words = figure.frames[3].layout.annotations[0].text.split("<br>")
     assert words == [
-        "<b>step 2</b> (3 of 6)",
+        "<b>round 3 of 6</b>",
         "rank 0 → rank 1, cells 8–11, added",
         "rank 1 → rank 2, cells 12–15, added",
         "rank 2 → rank 3, cells 0–3, added",
         "rank 3 → rank 0, cells 4–7, added",
     ]
     assert "copied" in figure.frames[4].layout.annotations[0].text
-    crowd = [{"src": r, "dst": (r + 1) % 16, "sent": 0.0, "received": 1.0} for r in range(16)]
+    crowd = [{"src": r, "dst": (r + 1) % 30, "sent": 0.0, "received": 1.0} for r in range(30)]
     many = viz.messages(Trace(messages=crowd)).frames[1].layout.annotations[0].text
-    assert many.count("→") == 14 and "and 2 more messages" in many
+    assert many.count("→") == 21 and "and 9 more messages" in many
 
 
 def test_a_contribution_added_twice_shows_as_two():
@@ -124,7 +129,7 @@ def test_a_contribution_added_twice_shows_as_two():
     assert list(bars.text).count("×2") == 1
     (at,) = [i for i, word in enumerate(bars.text) if word]
     assert (bars.base[at], bars.x[at], round(bars.y[at])) == (0, 4, 1)
-    assert "rank 1, cells 0–3: rank 1 ×2" in figure.frames[1].layout.annotations[0].text
+    assert "rank 1 holds rank 0, rank 1 ×2 in cells" in figure.frames[1].layout.annotations[0].text
     told = series(figure.frames[1], figure, None).customdata
     assert any("holds rank 0, rank 1 ×2" in words for words in told)
     last = series(figure.frames[-1], figure, "from rank 1")
@@ -143,9 +148,93 @@ def test_contents_that_are_no_sum_are_drawn_as_not_known():
     assert (bars.base[0], bars.x[0], bars.y[0], bars.text[0]) == (9, 1, 3, "?")
     assert not shown(figure, figure.frames[3], 4, 16)[3, 9].any()
     words = figure.frames[3].layout.annotations[0].text.replace("<br>", " ")
-    assert "rank 3, cell 9: not a sum" in words
-    assert "rank 3, cell 9: changed, by no message of this step" in words
-    assert "to note" not in figure.frames[2].layout.annotations[0].text
+    assert "rank 3 holds no sum of contributions in cell 9" in words
+    assert "rank 3 changed cell 9, which no message of this round reached" in words
+    assert "To note" not in figure.frames[2].layout.annotations[0].text
+
+
+def test_numbers_of_another_chunk_are_named_and_never_taken_for_a_multiple():
+    def astray(hop, rank, buffer):
+        if (hop, rank) == (0, 2):
+            buffer[0:4] += viz.encode(3, 4, 16)[12:16]
+
+    figure = viz.messages(ring(4, 16, sabotage=astray))
+    unknown = series(figure.frames[1], figure, "not a sum of contributions")
+    assert [(unknown.base[0], unknown.x[0], unknown.y[0])] == [(0, 4, 2)]
+    words = figure.frames[1].layout.annotations[0].text.replace("<br>", " ")
+    assert "rank 2 holds numbers of cells 12–15 in cells 0–3" in words and "×" not in words
+
+
+@pytest.mark.parametrize(
+    ("left", "now"), [((2,), "holds rank 2"), ((0, 1, 2, 3, 3), "holds numbers of cells 12–15")]
+)
+def test_a_complete_sum_that_is_overwritten_is_said_to_be_lost_before_all_else(left, now):
+    def overwrite(hop, rank, buffer):
+        if (hop, rank) == (4, 1):
+            chunk = sum(np.array(viz.encode(r, 4, 16)) for r in left)
+            buffer[4:8] = chunk[4:8] if len(left) == 1 else chunk[12:16]
+
+    trace = ring(4, 16, sabotage=overwrite)
+    scene = Scene(trace)
+    assert scene.losses(5) == [f"rank 1 lost the complete sum in cells 4–7: it now {now}"]
+    assert [bool(scene.losses(i)) for i in range(7)] == [False] * 5 + [True, True]
+    assert scene.losses(6)[-1] == "in the end 60 of 64 cells hold every rank's numbers once"
+    words = viz.messages(trace).frames[5].layout.annotations[0].text
+    assert words.startswith("<b>round 5 of 6</b><br><b>Lost</b><br>rank 1 lost the complete sum")
+
+
+def test_numbers_that_a_copy_replaces_are_lost_only_where_the_program_sums():
+    def keep(hop, rank, buffer):
+        if (hop, rank) == (0, 2):  # it copies what it should have added
+            buffer[4:8] = viz.encode(1, 4, 16)[4:8]
+
+    assert Scene(ring(4, 16, sabotage=keep)).losses(1) == [
+        "rank 2 lost the numbers of rank 2 in cells 4–7: it now holds rank 1"
+    ]
+    told_by_root = told(
+        [{"src": 0, "dst": 1, "sent": 1.0, "received": 2.0}],
+        [(0.0, viz.encode(0, 2, 1)[0])],
+        [(0.0, viz.encode(1, 2, 1)[0]), (2.0, viz.encode(0, 2, 1)[0])],
+    )
+    told_by_root.meta["ranks"] = 2
+    assert Scene(told_by_root).frames[1].snapshots == {0: 0, 1: 2}
+    assert not any(map(Scene(told_by_root).losses, (0, 1)))  # a broadcast loses nothing
+    right = Scene(ring(4, 16))
+    assert not any(right.losses(i) for i in range(7))
+
+
+def test_a_buffer_that_is_filled_anew_has_lost_nothing():
+    def again(hop, rank, buffer):
+        if hop == 5:
+            buffer[:] = viz.encode(rank, 4, 16)
+
+    scene = Scene(ring(4, 16, sabotage=again))
+    assert not any(scene.losses(i) for i in range(6))
+
+
+def test_the_timeline_and_the_pictures_say_the_same_of_a_message():
+    """A plain receive into a tensor of its own, which the program then adds."""
+    trace = told(
+        [{"src": 0, "dst": 1, "sent": 1.0, "received": 2.0}],
+        [(0.9, 1.0)],
+        [(0.0, 3.0), (2.1, 3.0), (2.9, 4.0)],
+    )
+    assert trace.messages.op.tolist() == ["copy"] and ops(trace) == ["add"]
+    assert ops(Trace(messages=trace.messages)) == ["copy"]
+    hover = [d for part in viz.timeline(trace).data for d in part.customdata or () if d]
+    assert any("cell 0, added" in str(words) for words in hover)
+    assert "added" in viz.messages(trace).frames[1].layout.annotations[0].text
+    state = json.loads(Timeline(trace).state)
+    assert state["messages"]["op"]["of"] == ["added"]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_no_picture_is_higher_than_a_laptop_shows(ranks):
+    trace = ring(ranks, 16)
+    assert viz.messages(trace).layout.height <= 640
+    assert viz.messages_grid(trace).layout.height <= 640
+    printed = viz.print.messages(trace).get_size_inches()
+    assert printed[1] / printed[0] <= 0.8
 
 
 def test_a_chunk_added_to_the_wrong_place_shows_where_it_is():
@@ -164,7 +253,7 @@ def test_a_buffer_that_was_not_encoded_is_said_to_be_unreliable():
         if snapshot["rank"] == 2:
             snapshot["array"] = snapshot["array"] + 0.5
     subtitle = viz.messages(trace).layout.title.subtitle.text.replace("<br>", " ")
-    assert "The buffer of rank 2 did not start as viz.encode fills it" in subtitle
+    assert "The buffer of rank 2 did not start with the values of viz.encode" in subtitle
     assert "did not start" not in viz.messages(ring(4, 16)).layout.title.subtitle.text
 
 
@@ -172,7 +261,7 @@ def test_more_ranks_than_can_be_decoded_are_drawn_as_not_known():
     trace = ring(13, 13)
     trace.meta["ranks"] = 14
     figure = viz.messages(trace)
-    assert "decoded for at most 13 ranks" in figure.layout.title.subtitle.text
+    assert "told apart for at most 13 ranks" in figure.layout.title.subtitle.text
     bars = series(figure.frames[0], figure, "not a sum of contributions")
     assert len(bars.x) == 13 * 13 and "from rank 0" not in [part.name for part in figure.data]
 
@@ -206,7 +295,7 @@ def test_a_message_never_received_ends_in_a_cross_and_lands_nowhere():
 
 def test_messages_without_steps_are_grouped_into_rounds_by_what_had_been_received():
     frames = viz.message_frames(ring(4, 16, steps=False))
-    assert [frame.name for frame in frames] == ["start"] + [f"round {i}" for i in range(1, 7)]
+    assert [frame.name for frame in frames] == ["start"] + [f"round {i} of 6" for i in range(1, 7)]
     assert [len(frame.messages) for frame in frames] == [0] + [4] * 6
 
 
@@ -262,7 +351,7 @@ def test_a_message_put_aside_may_be_used_in_any_way_and_as_late_as_the_next_one(
     assert "delivered" in words[1] and not any("changed" in each for each in words)
     into = told(sends, mine, [(0.0, 3.0), (2.1, 4.0), (2.9, 4.0), (9.0, 8.0)])
     words = [frame.layout.annotations[0].text for frame in viz.messages(into).frames]
-    assert "changed, by no message of this step" in words[2].replace("<br>", " ")
+    assert "rank 1 changed cell 0, which no message" in words[2].replace("<br>", " ")
 
 
 def test_a_step_is_one_picture_where_some_ranks_get_ahead_of_others():
@@ -273,7 +362,7 @@ def test_a_step_is_one_picture_where_some_ranks_get_ahead_of_others():
     ]
     frames = viz.message_frames(Trace(messages=messages))
     assert [(frame.name, frame.messages) for frame in frames[1:]] == [
-        ("step 0", (0, 2)), ("step 1", (1, 3)),
+        ("round 1 of 2", (0, 2)), ("round 2 of 2", (1, 3)),
     ]  # fmt: skip
 
 
@@ -292,18 +381,38 @@ def test_a_step_of_each_message_is_a_picture_of_its_own_in_the_order_received():
     messages.append({"src": 0, "dst": 1, "sent": 5.0, "received": 6.0, "step": 3})
     frames = viz.message_frames(Trace(messages=messages))
     assert [(frame.name, frame.messages) for frame in frames[1:]] == [
-        ("step 0", (2,)), ("step 1", (0,)), ("step 2", (1,)), ("step 3", (3,)),
+        ("round 1 of 4", (2,)), ("round 2 of 4", (0,)), ("round 3 of 4", (1,)),
+        ("round 4 of 4", (3,)),
     ]  # fmt: skip
 
 
-def test_steps_that_come_again_keep_the_order_in_which_they_ran():
-    rows = [(0, 1, 0.0, 0), (1, 0, 2.0, 1), (0, 1, 4.0, 0), (1, 0, 6.0, 1)]
+@pytest.mark.parametrize(
+    ("steps", "names"),
+    [
+        ([0, 1, 0, 1], [f"call {c} of 2, round {r} of 2" for c in (1, 2) for r in (1, 2)]),
+        ([0, 1, 2, 0], [f"call 1 of 2, round {r} of 3" for r in (1, 2, 3)]
+         + ["call 2 of 2, round 1 of 1"]),
+        ([0, 0, 1, 1], [f"round {r} of 4" for r in (1, 2, 3, 4)]),
+        ([-1, -1, -1, -1], [f"round {r} of 4" for r in (1, 2, 3, 4)]),
+    ],
+)  # fmt: skip
+def test_rounds_count_from_1_in_each_call_and_keep_the_order_in_which_they_ran(steps, names):
     messages = [
-        {"src": s, "dst": d, "sent": t, "received": t + 1, "step": n} for s, d, t, n in rows
+        {"src": i % 2, "dst": 1 - i % 2, "sent": 2.0 * i, "received": 2.0 * i + 1, "step": step}
+        for i, step in enumerate(steps)
     ]
     frames = viz.message_frames(Trace(messages=messages))
     assert [frame.messages for frame in frames] == [(), (0,), (1,), (2,), (3,)]
-    assert frames[3].name == "round 3, step 0"
+    assert [frame.name for frame in frames] == ["start", *names]
+
+
+def test_steps_of_the_program_are_no_calls():
+    hops = [{"src": i % 2, "dst": 1 - i % 2, "sent": 2.0 * i, "received": 2.0 * i + 1, "step": s}
+            for i, s in enumerate([0, 0, 0, 1])]  # fmt: skip
+    sends = [{"rank": i % 2, "lane": "compute", "kind": "send", "start": 2.0 * i, "end": 2.0 * i,
+              "flow": i, "step": hop["step"]} for i, hop in enumerate(hops)]  # fmt: skip
+    names = [frame.name for frame in viz.message_frames(Trace(sends, hops))]
+    assert names == ["start", *(f"round {i} of 4" for i in range(1, 5))]
 
 
 def test_one_step_of_a_trace_is_drawn_by_itself():
@@ -357,9 +466,9 @@ def test_slider_and_buttons_name_every_frame():
     names = [frame.name for frame in figure.frames]
     (slider,), (menu,) = figure.layout.sliders, figure.layout.updatemenus
     assert [step.args[0][0] for step in slider.steps] == names
-    assert [step.label for step in slider.steps] == ["start"] + [f"step {i}" for i in range(6)]
+    assert [step.label for step in slider.steps] == ["start", *map(str, range(1, 7))]
     assert [button.label for button in menu.buttons] == [
-        "◀ step back", "▶ play", "❚❚ pause", "step on ▶",
+        "◀ back", "▶ play", "❚❚ pause", "next ▶",
     ]  # fmt: skip
     assert set(menu.buttons[0].args[0]) == set(menu.buttons[3].args[0]) == set(names)
 
@@ -375,13 +484,13 @@ def test_the_grid_shows_every_picture_with_the_cells_and_arrows_it_has_alone():
     moving, grid = viz.messages(trace), viz.messages_grid(trace)
     for i, frame in enumerate(moving.frames):
         axis = "x" if i == 0 else f"x{i + 1}"
-        _, *panel = [part for part in grid.data if part.xaxis == axis]  # after the empty cells
+        _, *panel = [part for part in grid.data if part.xaxis == axis and part.x != (None,)]
         drawn = [part for part in frame.data if part.x]
         for part, alone in zip(panel, drawn, strict=True):
             for key in ("x", "y"):
                 np.testing.assert_array_equal(part[key], alone[key])
     titles = [note.text for note in grid.layout.annotations]
-    assert titles[:2] == ["<b>start</b>", "<b>step 0</b>: 4 messages, added"]
+    assert titles[:2] == ["<b>start</b>", "<b>round 1 of 6</b>: 4 messages, added"]
     legend = [part.name for part in grid.data if part.showlegend]
     assert sorted(legend) == sorted(set(legend)) and "message" in legend
 
@@ -450,7 +559,7 @@ def test_a_real_run_that_adds_by_hand_is_told_as_one_that_adds():
         np.testing.assert_array_equal(last[rank][whole], sum(own)[whole])
     for picture in figure.frames[1:]:
         words = picture.layout.annotations[0].text
-        assert words.count("added") == 3 and "to note" not in words
+        assert words.count("added") == 3 and "To note" not in words
 
 
 def all_reduce(comm, length):
@@ -471,7 +580,7 @@ def test_a_real_run_shows_every_message_it_sent_and_ends_with_every_contribution
     drawn = [row for frame in figure.frames for row, *_ in arrows(figure, frame)]
     assert sorted(drawn) == list(range(len(trace.messages))) and len(drawn) == 12
     assert [frame.name for frame in viz.message_frames(trace)[1:]] == [
-        f"step {i}" for i in range(4)
+        f"round {i} of 4" for i in range(1, 5)
     ]
     own = shown(figure, figure.frames[0], 3, 7)
     np.testing.assert_array_equal(own, np.eye(3, dtype=bool)[:, None].repeat(7, 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.viz.pipeline import chunks_of
+from dlviz.viz.pipeline import chunks_of, critical_of
 
 COSTS = Costs(2, None, 3, 2, latency=0.5)
 
@@ -22,25 +24,20 @@ def series(figure, name):
 def is_in(moment, one, row):
     """Whether a bar of a series lies over a moment on a row."""
     inside = (np.asarray(one.base) <= moment) & (moment < np.asarray(one.base) + np.asarray(one.x))
-    return bool((inside & (np.abs(np.asarray(one.y) - row) < 0.5)).any())
+    return bool((inside & (np.asarray(one.y) == row)).any())
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb_h1", "interleaved"])
-def test_bars_bear_the_letter_of_their_kind_and_their_microbatch(name):
+def test_bars_bear_the_number_of_their_microbatch(name):
     trace = simulate(make(name, 3, 6), COSTS)
     figure = viz.timeline(trace)
-    letters = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
-    told = []
-    for one in figure.data:
-        kind = (one.name or "").split(",")[0]
-        if kind in letters:
-            assert all(label.startswith(letters[kind]) for label in one.text)
-            told += [*one.text]
     spans = trace.spans
-    assert sorted(told) == sorted(
-        f"{letters[kind]}{number}"
-        for kind, number in zip(spans.kind, spans.microbatch, strict=True)
-    )
+    for kind in set(spans.kind):
+        told = [one.text for one in figure.data if (one.name or "").split(",")[0] == kind]
+        numbers = spans.microbatch[spans.kind == kind]
+        assert sorted(np.concatenate(told)) == sorted(map(str, numbers))
+    axes = viz.print.timeline(trace).axes[0]  # on paper, 800 pixels wide, as well: all of them
+    assert sorted(label.get_text() for label in axes.texts) == sorted(map(str, spans.microbatch))
 
 
 @pytest.mark.parametrize("name", ["interleaved", "zbv", "dualpipev"])
@@ -87,16 +84,17 @@ def test_bubbles_fill_what_no_action_does(name):
     bubbles = series(figure, "idle")
     assert sum(bubbles.x) == pytest.approx((metrics.makespan(trace) - metrics.busy(trace)).sum())
     works = [one for one in figure.data if one.type == "bar" and one.name != "idle"]
-    for rank in range(3):
+    for row in figure.layout.yaxis.tickvals:
         for moment in np.arange(0.25, metrics.makespan(trace), 0.5):
-            assert is_in(moment, bubbles, rank) != any(is_in(moment, one, rank) for one in works)
+            assert is_in(moment, bubbles, row) != any(is_in(moment, one, row) for one in works)
     assert bubbles.marker.pattern.shape == palette.KINDS["idle"].pattern != ""
 
 
 def test_a_bubble_says_what_it_waited_for():
     trace = simulate(make("gpipe", 3, 4), COSTS)
-    bubbles = series(viz.timeline(trace), "idle")
-    told = {(row, start): words for row, start, words in zip(
+    figure = viz.timeline(trace)
+    bubbles, rows = series(figure, "idle"), figure.layout.yaxis.tickvals
+    told = {(rows.index(y), start): words for y, start, words in zip(
         bubbles.y, bubbles.base, bubbles.customdata, strict=True)}  # fmt: skip
     words = told[1, 0.0].replace("<br>", " ")
     assert words.endswith(
@@ -135,7 +133,7 @@ def test_the_critical_path_is_boxed_from_the_first_moment_to_the_last(name):
     assert not any(one.name == "critical path" for one in viz.timeline(trace).data)
     figure = viz.timeline(trace, critical=True)
     boxes, lines = boxes_of(figure)
-    path = trace.spans[metrics.critical_path(trace)]
+    path = trace.spans[metrics.critical_path(trace).span]
     assert boxes[0][0] == 0 and boxes[-1][1] == pytest.approx(metrics.makespan(trace))
     assert sum(right - left for left, right, _ in boxes) == pytest.approx(
         (path.end - path.start).sum()
@@ -147,11 +145,12 @@ def test_the_critical_path_is_boxed_from_the_first_moment_to_the_last(name):
     share = (path.end - path.start).sum() / metrics.makespan(trace)
     subtitle = figure.layout.title.subtitle.text
     assert f"Critical path (bold): {len(path)} spans" in subtitle and f"({share:.0%})" in subtitle
+    assert "Were one of these spans longer, the run would be longer." in subtitle
 
 
 def test_hover_says_whether_a_span_is_on_the_critical_path():
     trace = simulate(make("1f1b", 3, 4), COSTS)
-    path = {*metrics.critical_path(trace).tolist()}
+    path = {*metrics.critical_path(trace).span.tolist()}
     figure = viz.timeline(trace, critical=True)
     told = [words for one in figure.data if one.type == "bar" and one.name != "idle"
             for words in one.customdata]  # fmt: skip
@@ -169,9 +168,53 @@ def test_the_critical_path_of_a_step_is_that_of_its_spans():
         dict(rank=1, kind="forward", start=4.0, end=9.0, step=1),
     ]
     trace = Trace(spans, meta={"clock": "simulated"})
-    for step, expected in ((0, [(0, 4, 0)]), (1, [(4, 9, 1)]), (None, [(0, 1, 1), (4, 9, 1)])):
+    first, second = viz.timeline(trace).layout.yaxis.tickvals
+    paths = {0: [(0, 4, first)], 1: [(4, 9, second)], None: [(0, 1, second), (4, 9, second)]}
+    for step, expected in paths.items():
         boxes, _ = boxes_of(viz.timeline(trace, step=step, critical=True))
         assert boxes == [pytest.approx(box) for box in expected]
+
+
+NUMBERS = re.compile(
+    r"Critical path \(bold\): ([\d,]+) spans?, "
+    r"together ([\d.,]+ \S+) of ([\d.,]+ \S+) \((\d+)%\)\. "
+    r"(?:The rest, ([\d.,]+ \S+), is messages and gaps\. )?"
+    r"Were one of these spans longer, the (run|step) would be longer\."
+)
+
+
+def seconds(words):
+    number, unit = words.replace(",", "").split()
+    return float(number) * {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[unit]
+
+
+@pytest.mark.parametrize("name", ["ddp 4", "1f1b"])
+def test_what_is_said_of_the_path_of_a_real_run_adds_up_to_the_run(real_run, name):
+    trace = real_run(name)
+    for clock in ("device", "wall"):
+        for step in (None, 0, 1, 2):
+            path = critical_of(trace, step, clock)
+            count, together, whole, share, rest, what = NUMBERS.fullmatch(path.told).groups()
+            assert int(count.replace(",", "")) == len({*path.rows.tolist()})
+            together, whole, rest = seconds(together), seconds(whole), seconds(rest)
+            assert together == pytest.approx((path.end - path.start).sum(), rel=6e-3)
+            assert int(share) == pytest.approx(100 * together / whole, abs=1) and int(share) <= 100
+            assert together + rest == pytest.approx(whole, rel=1e-2)
+            assert what == ("run" if step is None else "step")
+            if step is None:
+                assert whole == pytest.approx(metrics.makespan(trace, clock), rel=6e-3)
+
+
+def test_the_outline_of_a_span_that_holds_others_leaves_them_out():
+    spans = [
+        dict(rank=0, lane="comm", kind="collective", start=0.0, end=9.0),
+        dict(rank=0, lane="comm", kind="recv", start=2.0, end=8.0, depth=1, peer=1, flow=0),
+        dict(rank=1, kind="forward", start=0.0, end=7.5),
+    ]
+    message = dict(src=1, dst=0, sent=7.5, arrived=8.0, received=8.0)
+    trace = Trace(spans, [message], meta={"clock": "simulated"})
+    boxes, lines = boxes_of(viz.timeline(trace, critical=True))
+    assert [box[:2] for box in boxes] == [(0, 7.5), (8, 9)] and len(lines) == 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

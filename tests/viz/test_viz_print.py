@@ -70,17 +70,20 @@ def test_every_span_is_a_rectangle_of_its_kind_where_the_timeline_lays_it_out(cl
     trace = data_parallel(ranks=3, steps=2)
     figure = viz.print.timeline(trace, clock=clock, messages=False)
     plan = laid_out(trace, clock, np.arange(len(trace.spans)), np.arange(0))
-    sides = np.stack([plan.start / MS, plan.end / MS, plan.top, plan.bottom], axis=1)
+    rows, begin, finish = plan.bars(np.arange(len(trace.spans)))
+    sides = np.stack([begin / MS, finish / MS, plan.top[rows], plan.bottom[rows]], axis=1)
     kinds = trace.spans.kind
     for kind in set(kinds):
         drawn = boxes(figure.axes[0], kind)
-        np.testing.assert_allclose(ordered(drawn), ordered(sides[kinds == kind]), rtol=1e-12)
+        np.testing.assert_allclose(ordered(drawn), ordered(sides[kinds[rows] == kind]), rtol=1e-12)
+    assert len(boxes(figure.axes[0], "step")) == 2  # once for all ranks
     assert legend(figure) == [kind for kind in palette.KINDS if kind in set(kinds)]
     time = "wall-clock time" if clock == "wall" else "device time"
     assert figure.axes[0].get_xlabel() == f"{time} since the run's start (ms)"
     ranks = [name.get_text() for name in figure.axes[0].get_yticklabels()]
-    assert ranks == [f"rank {rank}{lane}" for rank in range(3) for lane in ("", " · comm")]
-    assert figure.axes[0].get_yticks().tolist() == list(plan.y.values())
+    names = [f"rank {rank}{lane}" for rank in range(3) for lane in ("", " · comm")]
+    assert ranks == [*names, "all ranks"]
+    assert figure.axes[0].get_yticks().tolist() == [*plan.y.values(), -plan.above / 2]
 
 
 def test_a_kind_looks_as_on_a_page_and_waits_are_hatched():
@@ -112,17 +115,20 @@ def test_every_pattern_of_the_palette_has_a_hatch_of_its_own():
 
 def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
     trace = data_parallel(ranks=3)
-    figure = viz.print.timeline(trace)
+    figure = viz.print.timeline(trace, messages=True)
     axes = figure.axes[0]
     drawn, table = arrows(axes), trace.messages
     np.testing.assert_allclose(drawn[:, 0], table.sent / MS)
     np.testing.assert_allclose(drawn[:, 2], table.received / MS)
     rows = axes.get_yticks()[1::2]  # the comm lane of each rank
     tail, head = rows[table.src], rows[table.dst]
-    lean = np.sign(head - tail) * 0.42
+    lean = np.sign(head - tail) * (13 + 24) / 2  # a row of collectives and what is in them
     np.testing.assert_allclose(drawn[:, 1], tail + lean)
     np.testing.assert_allclose(drawn[:, 3], head - lean)
     assert legend(figure)[-1] == "message"
+    plain = viz.print.timeline(trace)
+    assert not len(arrows(plain.axes[0]))  # each passes a row with labels
+    assert "24 messages are left out: arrows past other rows would cover labels." in told(plain)
     assert not len(arrows(viz.print.timeline(trace, messages=False).axes[0]))
 
 
@@ -132,7 +138,7 @@ def test_a_message_that_nobody_received_is_a_line_to_a_cross_where_it_was_sent()
     figure = viz.print.timeline(trace)
     assert len(arrows(figure.axes[0])) == 1
     (line,) = figure.axes[0].lines
-    np.testing.assert_allclose(line.get_xydata()[:2], [[300, 0.42], [300, 0.58]])
+    np.testing.assert_allclose(line.get_xydata()[:2], [[300, 24], [300, 30]])
     assert line.get_marker() == "x" and line.get_markevery() == (1, 3)
     assert "never received" in legend(figure)
     assert "The run failed; the figure shows what was recorded until then." in told(figure)
@@ -148,9 +154,10 @@ def test_more_messages_than_a_page_can_show_are_left_out_and_it_says_so():
 
 def test_a_step_is_drawn_alone_with_the_messages_that_its_spans_carry():
     trace = data_parallel(ranks=3, steps=3)
-    figure = viz.print.timeline(trace, step=1)
+    figure = viz.print.timeline(trace, step=1, messages=True)
     spans = trace.spans[trace.spans.step == 1]
-    for kind in set(spans.kind):
+    assert len(boxes(figure.axes[0], "step")) == 1
+    for kind in set(spans.kind) - {"step"}:
         assert len(boxes(figure.axes[0], kind)) == (spans.kind == kind).sum()
     sent = trace.messages.sent[trace.messages.step == 1]
     np.testing.assert_allclose(arrows(figure.axes[0])[:, 0], sent / MS)
@@ -244,7 +251,9 @@ def test_ranks_without_spans_have_a_row_that_says_so():
     figure = viz.print.timeline(Trace([span(1)], meta={"ranks": 3}))
     axes = figure.axes[0]
     notes = {note.get_text(): note.get_position()[1] for note in axes.texts}
-    assert notes["rank 0 recorded nothing"] == 0 and notes["rank 2 recorded nothing"] == 2
+    rows = axes.get_yticks()
+    assert notes["rank 0 recorded nothing"] == rows[0]
+    assert notes["rank 2 recorded nothing"] == rows[2]
 
 
 def test_an_empty_trace_and_one_span_are_figures():
@@ -486,11 +495,12 @@ def all_reduce(comm, length):
 @pytest.mark.slow
 def test_a_real_run_is_printed_with_every_message_it_sent():
     trace = dlviz.launch(all_reduce, ranks=3, args=(7,)).trace
-    assert len(arrows(viz.print.timeline(trace).axes[0])) == len(trace.messages) == 12
+    drawn = viz.print.timeline(trace, messages=True)
+    assert len(arrows(drawn.axes[0])) == len(trace.messages) == 12
     drawn = panels(viz.print.messages(trace))
-    assert list(drawn) == ["start", *(f"step {i}" for i in range(4))]
+    assert list(drawn) == ["start", *(f"round {i} of 4" for i in range(1, 5))]
     assert sum(len(arrows(axes)) for axes in drawn.values()) == 12
-    last = drawn["step 3"]
+    last = drawn["round 4 of 4"]
     for source in range(3):
         edges = boxes(last, f"from rank {source}")
         assert (edges[:, 1] - edges[:, 0]).sum() == 3 * 7

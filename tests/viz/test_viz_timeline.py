@@ -6,12 +6,13 @@ import time
 
 import numpy as np
 import pytest
-from viz_scenes import data_parallel, notes
+from viz_scenes import data_parallel, deadlock, notes
 
 from dlviz import viz
 from dlviz.trace import Trace
 from dlviz.viz.clocks import message_times
-from dlviz.viz.layout import rows
+from dlviz.viz.labels import forms_of
+from dlviz.viz.layout import laid_out
 
 MS = 1e-3
 
@@ -46,8 +47,8 @@ def test_every_span_is_a_bar_of_its_kind_from_its_start_to_its_end(clock):
     start, end = ("start", "end") if clock == "device" else ("wall_start", "wall_end")
     drawn = bars(figure)
     assert set(drawn) == set(trace.spans.kind)
-    for kind, series in drawn.items():
-        spans = trace.only(kind=kind).spans
+    for kind in set(drawn) - {"step"}:  # steps are shown once for all ranks
+        series, spans = drawn[kind], trace.only(kind=kind).spans
         np.testing.assert_allclose(series.base.astype(float), spans[start] / MS, rtol=1e-12)
         np.testing.assert_allclose(series.x, (spans[end] - spans[start]) / MS, atol=1e-12)
         lanes = zip(spans.rank, spans.lane, strict=True)
@@ -80,9 +81,46 @@ def test_no_bar_hides_another_and_a_child_hangs_below_its_parent():
     assert [b for *_, b in boxes].count(floor) == 2  # both forwards reach the row's floor
 
 
+def test_steps_and_phases_that_all_ranks_have_alike_are_shown_once_over_all():
+    def program(rank, late):
+        kinds = [("step", "", 0, 0.0, 9.0), ("phase", "gpipe", 1, 1.0, 8.0)]
+        kinds += [("forward", "", 2, 1.0, 3.0), ("backward", "", 2, 4.0, 8.0)]
+        kinds += [("step", "", 0, 10.0, 19.0), ("phase", "1f1b", 1, 10.0, 18.0)]
+        return [
+            span(rank, kind, start + late, end + late, name=name, depth=depth, step=int(start > 9))
+            for kind, name, depth, start, end in kinds
+        ]
+
+    trace = Trace([*program(0, 0.0), *program(1, 0.5), *program(2, 2.0)])
+    plan = laid_out(trace, "device", np.arange(len(trace.spans)), np.arange(0))
+    shown = [(row, begin, finish) for row, begin, finish in plan.heads()]
+    assert shown == [(0, 0.0, 10.0), (4, 10.0, 21.0), (1, 1.0, 10.0), (5, 10.0, 20.0)]
+    assert plan.above == 2 * 13 + 3 and {bottom - top for top, bottom in plan.rows.values()} == {24}
+    works = np.isin(trace.spans.kind, ["forward", "backward"])
+    assert set((plan.bottom - plan.top)[works]) == {24}  # nothing of a row is taken by holders
+    drawn = bars(viz.timeline(trace))
+    assert len(drawn["step"].x) == len(drawn["phase"].x) == 2 and max(drawn["step"].y) < 0
+    said = drawn["step"].customdata[0].replace("<br>", " ")
+    assert said.endswith("on all ranks: from 0.000000 s to 10.000000 s")
+
+    trace.spans.name[5] = "other"  # rank 0 does something else in its second step
+    plan = laid_out(trace, "device", np.arange(len(trace.spans)), np.arange(0))
+    assert plan.above == 13 + 3 and {bottom - top for top, bottom in plan.rows.values()} == {37}
+    alone = trace.only(rank=0)
+    assert laid_out(alone, "device", np.arange(6), np.arange(0)).above == 0
+
+
+@pytest.mark.parametrize(("ranks", "lanes"), [(4, 2), (8, 2), (50, 1)])
+def test_no_picture_is_higher_than_a_laptop_shows(ranks, lanes):
+    trace = data_parallel(ranks)
+    trace = trace if lanes == 2 else trace.only(lane="compute")
+    assert viz.timeline(trace).layout.height <= 640
+    assert viz.print.timeline(trace).get_figheight() * 110 <= 640
+
+
 def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
     trace = data_parallel(ranks=3)
-    figure = viz.timeline(trace)
+    figure = viz.timeline(trace, messages=True)
     x, y, told = line(figure)
     np.testing.assert_allclose(x[:, 0], trace.messages.sent / MS)
     np.testing.assert_allclose(x[:, 2], trace.messages.received / MS)
@@ -116,25 +154,24 @@ def test_a_message_that_nobody_received_ends_in_a_cross():
 
 def test_a_part_of_a_trace_draws_the_arrows_that_have_both_ends():
     trace = data_parallel(ranks=3).only(rank=[1, 2])
-    figure = viz.timeline(trace)
+    figure = viz.timeline(trace, messages=True)
     table = trace.messages
     inside = np.isin(table.src, [1, 2]) & np.isin(table.dst, [1, 2])
     assert 0 < inside.sum() < len(table)
     np.testing.assert_allclose(line(figure)[0][:, 0], table.sent[inside] / MS)
     assert "rank 0" not in figure.layout.yaxis.ticktext
     alone = viz.timeline(trace.only(kind="backward", lane="compute"))
-    assert max(bars(alone)["backward"].width) == pytest.approx(0.84 - 19 / 59)
+    assert sorted({*bars(alone)["backward"].width}) == [13, 24]  # the outermost is on top
 
 
 def test_a_step_is_drawn_alone_with_the_messages_that_its_spans_carry():
     trace = data_parallel(ranks=3, steps=3)
     own = trace.messages.step.copy()
     trace.messages.step[:] = np.arange(len(own)) % 4  # rounds, as inside a ring
-    figure = viz.timeline(trace, step=1)
+    figure = viz.timeline(trace, step=1, messages=True)
     spans = trace.spans[trace.spans.step == 1]
-    assert {name: len(s.x) for name, s in bars(figure).items()} == {
-        kind: (spans.kind == kind).sum() for kind in bars(figure)
-    }
+    counts = {kind: (spans.kind == kind).sum() for kind in bars(figure)} | {"step": 1}
+    assert {name: len(s.x) for name, s in bars(figure).items()} == counts
     np.testing.assert_allclose(line(figure)[0][:, 0], trace.messages.sent[own == 1] / MS)
     low, high = figure.layout.xaxis.range
     first, last = spans.start.min() / MS, spans.end.max() / MS
@@ -182,12 +219,13 @@ def test_the_axis_spans_what_is_drawn():
 def test_a_span_of_no_length_at_anothers_start_takes_no_room_from_it():
     spans = [span(end=1.0, depth=0), span(kind="update", start=1.0, end=2.0, depth=0),
              span(kind="wait", start=1.0, end=1.0, depth=1)]  # fmt: skip
-    assert bars(viz.timeline(Trace(spans)))["update"].width[0] == pytest.approx(0.84)
+    assert bars(viz.timeline(Trace(spans)))["update"].width[0] == 24
 
 
 def test_rows_are_ranks_and_lanes_a_ranks_own_lane_first():
     spans = [span(1, lane="comm"), span(1), span(0), span(1, lane="compute2")]
-    assert list(rows(Trace(spans, meta={"ranks": 3}))) == [
+    trace = Trace(spans, meta={"ranks": 3})
+    assert list(laid_out(trace, "device", np.arange(4), np.arange(0)).rows) == [
         (0, "compute"), (1, "compute"), (1, "comm"), (1, "compute2"), (2, ""),
     ]  # fmt: skip
     figure = viz.timeline(Trace(spans))
@@ -206,7 +244,7 @@ def test_a_rank_that_recorded_nothing_keeps_its_row_and_says_so():
 
 
 def test_waits_are_hatched_and_legends_name_every_kind_once():
-    figure = viz.timeline(data_parallel())
+    figure = viz.timeline(data_parallel(), messages=True)
     assert bars(figure)["wait"].marker.pattern.shape
     assert not bars(figure)["forward"].marker.pattern.shape
     shown = [s.name for s in figure.data if s.showlegend is not False]
@@ -264,21 +302,63 @@ def test_markup_in_names_is_shown_and_long_names_are_cut_in_labels_and_wrapped_o
         assert raw not in figure.to_json().replace("\\u003c", "<")
 
 
-def test_labels_say_the_name_else_the_peer_microbatch_step_or_bucket():
+def test_labels_are_numbers_or_names_and_get_shorter_where_there_is_less_room():
     spans = [
-        span(name="layer 1", microbatch=3, start=0, end=1),
-        span(microbatch=3, start=1, end=2),
-        span(kind="recv", peer=1, microbatch=3, start=2, end=3),
-        span(kind="step", step=7, start=3, end=4),
-        span(kind="collective", bucket=2, start=4, end=5),
-        span(rank=1, kind="update"),
+        span(name="layer 1", microbatch=3),
+        span(microbatch=3),
+        span(kind="recv", peer=1, microbatch=3),
+        span(kind="send", name="to rank 1", peer=1),
+        span(kind="wait", name="for lane comm"),
+        span(kind="step", step=7),
+        span(kind="phase", name="reduce-scatter", bucket=2),
+        span(kind="collective", bucket=2, name="bucket 2"),
+        span(kind="collective", bucket=2, name="all-reduce bucket 2"),
+        span(kind="collective", name="1.weight"),
+        span(kind="update"),
     ]
-    drawn = bars(viz.timeline(Trace(spans)))
-    assert [list(drawn[kind].text) for kind in ("forward", "recv", "step", "collective")] == [
-        ["layer 1", "F3"], ["recv from 1"], ["step 7"], ["collective b2"],
+    assert forms_of(Trace(spans)) == [
+        ("layer 1", "1"), ("3",), ("recv from 1", "from 1"), ("to rank 1", "to 1"),
+        ("for lane comm", "for comm"), ("step 7", "7"), ("reduce-scatter", "RS"), ("b2",),
+        ("all-reduce bucket 2", "b2"), ("1.weight",), ("update", "upd"),
     ]  # fmt: skip
-    assert list(drawn["update"].text) == ["update"]
-    assert "microbatch 3" in drawn["forward"].customdata[0]
+    drawn = bars(
+        viz.timeline(Trace([span(kind="update", end=0.04), span(kind="update", start=9, end=10)]))
+    )
+    assert list(drawn["update"].text) == ["upd", "update"]
+    hover = bars(viz.timeline(Trace(spans[1:2])))["forward"].customdata[0]
+    assert "microbatch 3" in hover
+
+
+def test_arrows_that_would_cover_a_label_wait_for_a_click():
+    spans = [span(rank, start=0.0, end=9.0, name="label") for rank in range(3)]
+    near = {"src": [0], "dst": [1], "sent": [4.5], "received": [4.5]}
+    past = {"src": [0, 0], "dst": [1, 2], "sent": [4.5, 4.5], "received": [4.5, 4.5]}
+    beside = {"src": [0, 0], "dst": [1, 2], "sent": [4.5, 1.0], "received": [4.5, 1.0]}
+    for messages, shown in ((near, ["message"]), (beside, ["message"]),
+                            (past, ["message", "message past other rows (1: click)"])):  # fmt: skip
+        drawn = viz.timeline(Trace(spans, messages)).data
+        assert [s.name for s in drawn if s.type == "scatter" and s.name] == shown
+        assert [s.visible for s in drawn if s.name in shown[1:]] == ["legendonly"] * len(shown[1:])
+        everything = viz.timeline(Trace(spans, messages), messages=True)
+        assert len(line(everything)[0]) == len(messages["src"])
+
+
+def test_a_failed_run_shows_its_sentence_open_bars_and_the_cycle():
+    trace = deadlock(3)
+    figure = viz.timeline(trace)
+    assert trace.meta["failure"]["message"] in figure.layout.title.subtitle.text
+    recv = bars(figure)["recv"]
+    assert [*recv.marker.line.width] == [0, 0, 0] and "never ended, from" in recv.customdata[0]
+    assert "3 s" not in recv.customdata[0]
+    (cycle,) = [s for s in figure.data if s.name == "waits for ever"]
+    ends = np.reshape(cycle.y, (3, 3))[:, :2]
+    middles = figure.layout.yaxis.tickvals
+    assert [[middles.index(y) for y in pair] for pair in ends.tolist()] == [[0, 2], [2, 1], [1, 0]]
+    assert cycle.customdata[0] == (
+        "rank 0 waits for rank 2 in recv, since 0.000000 s; it never ended"
+    )
+    axes = viz.print.timeline(trace).axes[0]
+    assert len([one for one in axes.patches if type(one).__name__ == "FancyArrowPatch"]) == 3
 
 
 def test_an_empty_trace_and_one_span_are_figures():

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from random_traces import random_trace
 from viz_scenes import data_parallel
 
 from dlviz import viz
@@ -278,47 +279,16 @@ def assert_claims(trace, clock="device", most=10**9):
     return mostly
 
 
-def nested(random, lane_of, until, depth=0, begin=0.0):
-    """Random spans of one lane between `begin` and `until`, that nest or follow each other."""
-    spans, now = [], begin
-    while now < until:
-        now += random.exponential(0.3)
-        end = min(now + random.exponential(1.0), until)
-        if end <= now:
-            break
-        kind = random.choice(["forward", "backward", "wait", "recv", "step", "phase", "collective"])
-        more = {"name": str(random.choice(["", "layer 1", "layer 2"]))}
-        if kind in WAITING:
-            more = {"peer": int(random.integers(0, 3))}
-            if kind == "wait" and random.random() < 0.3:
-                more = {"name": f"for lane {random.choice(['comm', 'compute'])}"}
-        spans.append(dict(lane_of, kind=str(kind), start=now, end=end, depth=depth, **more))
-        if depth < 3 and random.random() < 0.5:
-            spans += nested(random, lane_of, end, depth + 1, now)
-        now = end
-    return spans
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_every_claim_of_a_random_trace_holds(seed):
-    random = np.random.default_rng(seed)
-    spans, messages = [], []
-    for rank in range(3):
-        for lane in ("compute", "comm"):
-            spans += nested(random, {"rank": rank, "lane": lane}, 12.0)
-    for one in spans:
-        if one.get("peer", one["rank"]) != one["rank"] and random.random() < 0.6:
-            one["flow"] = len(messages)
-            sent = one["start"] + random.uniform(-0.5, 1.0) * (one["end"] - one["start"])
-            messages.append(dict(src=one["peer"], dst=one["rank"], sent=sent, received=one["end"]))
-    trace = Trace(spans, messages)
+    trace = random_trace(seed)
     assert assert_claims(trace) > 3
     assert_chains(trace)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_every_claim_of_data_parallel_training_holds(wall_ddp, ranks):
-    trace = wall_ddp[ranks]
+@pytest.mark.parametrize("name", ["ddp 2", "ddp 4"])
+def test_every_claim_of_data_parallel_training_holds(real_run, name):
+    trace = real_run(name)
     assert assert_claims(trace, "wall", most=500) > 30
     assert_chains(trace)
 

@@ -174,3 +174,22 @@ def ring(ranks: int = 4, length: int = 16, sabotage=None, steps: bool = True) ->
             snapshot(rank, (hop + 0.8) * 1e-3)
     meta = {"clock": "wall", "ranks": ranks, "machine": "2 cores"}
     return Trace(messages=messages, buffers=snapshots, meta=meta)
+
+
+def deadlock(ranks: int) -> Trace:
+    """What a run leaves in which every rank receives from the one before it, for ever."""
+    spans = [
+        {"rank": rank, "lane": "compute", "kind": "recv", "start": rank * 0.1, "end": 3.0}
+        | {"peer": (rank - 1) % ranks, "fields": {"unfinished": True}}
+        for rank in range(ranks)
+    ]
+    waits = [
+        {"rank": own["rank"], "lane": "compute", "op": "recv", "peer": own["peer"]}
+        | {"since": own["start"]}
+        for own in spans
+    ]
+    cycle = [0, *range(ranks - 1, 0, -1)]
+    told = " waits for ".join(f"rank {rank}" for rank in [*cycle, 0])
+    failure = {"message": f"Deadlock: {told}.", "cycle": cycle, "waits": waits}
+    meta = {"clock": "simulated", "ranks": ranks, "outcome": "failed", "failure": failure}
+    return Trace(spans, meta=meta)

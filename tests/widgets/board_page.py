@@ -1,15 +1,13 @@
-"""The drawing board alone: as a widget of its own, and on a page whose kernel is this process."""
+"""The drawing board alone, on a page whose kernel is this process."""
 
 from __future__ import annotations
 
 import json
 
-import traitlets
-
 from dlviz.trace import Trace
 from dlviz.widgets.drawing import Board
 from dlviz.widgets.modules import joined, read
-from dlviz.widgets.view import View, compact, dressed
+from dlviz.widgets.view import compact, dressed
 
 FRONT_END = (
     joined("drawing", "unused")
@@ -50,31 +48,6 @@ const model = {
 };
 frontEnd.render({ model, el: document.getElementById("dlviz") });
 """  # noqa: E501
-
-
-class BoardWidget(View):
-    """The board with nothing around it."""
-
-    _esm = FRONT_END + "export default frontEnd;"
-
-    board = traitlets.Unicode("{}").tag(sync=True)
-    gesture = traitlets.Unicode("[]").tag(sync=True)
-    live = traitlets.Bool(True).tag(sync=True)
-
-    def __init__(self, drawing):
-        self.drawn = Board(drawing)
-        super().__init__(Trace(), {"title": "Draw your own"}, "auto")
-        self.board = compact(self.drawn.state())
-        self.observe(self._asked, "gesture")
-
-    def _asked(self, change):
-        self.drawn.apply(self.gesture)
-        self.board = compact(self.drawn.state())
-
-    def picture(self):
-        from matplotlib.figure import Figure
-
-        return Figure((1, 1))
 
 
 def page_of(board: Board, *, theme: str = "light", live: bool = True) -> str:

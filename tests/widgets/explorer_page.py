@@ -9,8 +9,8 @@ from contextlib import contextmanager
 class ExplorerPage:
     """What all explorers have: named controls, sliders and fields."""
 
-    def __init__(self, page):
-        self.page, self.root = page, page.locator(".dlv").first
+    def __init__(self, page, place=0):
+        self.page, self.root = page, page.locator(".dlv").nth(place)
 
     def control(self, name):
         return self.root.get_by_label(name, exact=True).first

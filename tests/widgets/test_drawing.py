@@ -7,13 +7,17 @@ import json
 import node
 import pytest
 
-from dlviz.schedules import NAMES, make, parse
+from dlviz.schedules import NAMES, TITLES, make, parse
 from dlviz.schedules.drawing import Drawing, Pipeline, drawn
+from dlviz.schedules.levels import LEVELS
 from dlviz.schedules.orders import loop, vee
 from dlviz.sim import Costs
+from dlviz.viz import palette
+from dlviz.widgets import ScheduleExplorer
 from dlviz.widgets.drawing import Board
+from dlviz.widgets.view import styled
 
-LOOK = {"hue": "microbatch", "ghosts": True}
+ROOM = 168  # pixels of the rows
 
 
 class Hand:
@@ -88,7 +92,7 @@ def test_a_gesture_that_comes_twice_is_done_once_and_none_is_lost():
         ({"do": "place", **at("frog", 0, 0)}, "'frog' is no action"),
         ({"do": "place", **at("7F0", 0, 0)}, "the stages are 0 to 1"),
         ({"do": "place", **at("0F0", 0, -3)}, "off the grid"),
-        ({"do": "remove", "from": at("0F1", 0, 9)}, "nothing to remove"),
+        ({"do": "remove", "from": at("0F1", 0, 9)}, "cannot be removed"),
         ({"do": "known", "name": "zbv"}, "'zbv' is not defined"),
         ({"do": "csv", "text": "0F0,0F0\n1F0"}, "twice"),
         ({"do": "set", "limit": 0}, "limit=0"),
@@ -109,24 +113,29 @@ def test_an_illegal_action_stands_in_the_state_with_words_until_it_is_mended():
     (cell,) = state["cells"]
     assert cell["faults"] == [
         "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is not drawn. Draw 0F0 on rank 0, and "
-        "move this one behind it."
+        "move 1F0 behind 0F0."
     ]
-    assert state["legal"] is False and state["verdict"].startswith("1 of 1 actions breaks a rule.")
+    assert state["broken"] == 1 and state["verdict"].startswith("1 rule is broken. 1F0 (rank 1")
     hand.place("0F0", 0, 0)
     state = hand("move", **{"from": at("1F0", 1, 0), "rank": 1, "slot": 1})
-    assert state["legal"] and all(cell["faults"] == [] for cell in state["cells"])
+    assert state["broken"] == 0 and all(cell["faults"] == [] for cell in state["cells"])
 
 
 def test_the_verdict_says_what_is_missing_or_what_it_comes_to():
     hand = Hand(blank(4, 8))
-    assert "0F0 may come next, on rank 0 from slot 0 on" in hand.board.state()["verdict"]
-    assert hand.place("0F0", 0, 0)["verdict"].startswith("1 drawn, no rule broken, 63 to go")
-    assert hand("known", name="1f1b")["verdict"] == (
-        "Complete and legal: 33 slots, idle / work 37.5 %, at most 4 in flight. This is 1f1b or "
-        "pipedream. That equals the best known, 1f1b with 33 slots."
+    assert "0F0 can come next, on rank 0 at slot 0" in hand.board.state()["verdict"]
+    one = hand.place("0F0", 0, 0)["verdict"]
+    assert one.startswith("1 action is drawn, no rule is broken, 63 to go. 0F1 can come next")
+    whole = hand("known", name="1f1b")
+    assert whole["verdict"] == (
+        "Complete and legal. This is 1F1B or PipeDream. No known schedule is shorter."
     )
+    assert whole["score"] == {
+        "slots": 33, "ratio": 0.375, "fraction": 3 / 11, "peak": (4, 3, 2, 1), "inside": 9,
+    }  # fmt: skip
     worse = hand("known", name="naive")
-    assert "The best known is 1f1b with 33 slots." in worse["verdict"]
+    longer = "The drawing is longer than the best known schedule, 1F1B with 33 slots."
+    assert longer in worse["verdict"]
     assert worse["best"] == "1f1b" and worse["beaten"] is False
 
 
@@ -134,7 +143,8 @@ def test_beating_the_best_known_is_noted():
     hand = Hand(Drawing(Pipeline(vee(2), 2, Costs(), "split")))
     while (move := hand("advise")["advice"]["move"]) is not None:
         state = hand.place(**move)
-    assert state["beaten"] and "It beats the best known, zbv with 14 slots." in state["verdict"]
+    shorter = "The drawing is shorter than the best known schedule, ZB-V with 14 slots."
+    assert state["beaten"] and shorter in state["verdict"]
 
 
 def test_advice_names_a_move_what_another_costs_and_how_it_was_found():
@@ -143,13 +153,14 @@ def test_advice_names_a_move_what_another_costs_and_how_it_was_found():
         hand.place(*cell)
     advice = hand("advise")["advice"]
     assert advice["move"] == at("1F1", 1, 3)
-    assert advice["words"].startswith("A good move is 1F1 on rank 1 at slot 3: finished ")
-    assert "1W0 instead costs 1 slot. " in advice["words"]
-    assert advice["words"].endswith("no proof of the best.")
+    assert advice["words"] == (
+        "A good move is 1F1 on rank 1 at slot 3. The schedule can then end at slot 7. 1W0 instead "
+        "costs 1 slot. Estimated by completing the schedule greedily; not proven optimal."
+    )
     assert hand.place("1F1", 1, 3)["advice"] is None
     hand.place("1F1", 1, 3)
     hand.place("1W1", 1, 0)
-    assert hand("advise")["advice"]["words"] == "First mend what breaks a rule."
+    assert hand("advise")["advice"]["words"] == "First mend the broken rule."
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -157,7 +168,7 @@ def test_a_known_schedule_is_drawn_with_all_that_it_is_made_of_on_offer(name):
     schedule = make(name, 2, 4)
     pipeline = Pipeline(schedule.stage_rank, 4, Costs(), "none" if name == "inference" else "whole")
     state = Hand(Drawing(pipeline))("known", name=name)
-    assert state["complete"] and name in state["names"] and state["said"] == ""
+    assert state["complete"] and TITLES[name] in state["names"] and state["said"] == ""
     kinds = {part["kind"] for cell in state["cells"] for part in cell["parts"]}
     assert kinds <= {*state["kinds"]} and state["overlaps"] == (name == "dualpipev")
 
@@ -171,10 +182,10 @@ def test_the_largest_board_is_answered_in_time_and_in_one_text():
 # Geometry, in Node
 
 
-def listed(state, width=800, look=LOOK):
-    code = """const layout = m.layoutOf(v[0], v[1]);
-    return { layout, list: m.drawList(v[0], layout, v[2]) };"""
-    found = node.run("drawing_list.js", code, state, width, look)
+def listed(state, width=800, ghosts=True):
+    code = """const layout = m.layoutOf(v[0], v[1], v[2]);
+    return { layout, list: m.drawList(v[0], layout, v[3]) };"""
+    found = node.run("drawing_list.js", code, state, width, ROOM, ghosts)
     return found["layout"], found["list"]
 
 
@@ -220,7 +231,7 @@ def test_a_ghost_lies_where_the_action_could_start_first_and_no_ghost_without_be
     assert {*ghosts} == {"0F1", "1F0"}
     assert ghosts["1F0"]["x"] == pytest.approx(layout["slot"])
     assert ghosts["1F0"]["y"] == shown["rows"][1]["y"]
-    _, without = listed(state, look={**LOOK, "ghosts": False})
+    _, without = listed(state, ghosts=False)
     assert without["ghosts"]["shown"] == []
 
 
@@ -233,10 +244,10 @@ def test_what_breaks_a_rule_stands_out_of_its_row_in_front_of_what_it_hides():
     assert last["faulty"] and last["cell"]["action"] == "0F0"
     assert last["y"] > shown["rows"][0]["y"]
     point = {"x": last["x"] + 5, "y": last["y"] + 5}
-    code = """const list = m.drawList(v[0], m.layoutOf(v[0], 800), v[1]);
-    return [m.hit(list, v[2].x, v[2].y), m.hit(list, v[2].x, v[3])];"""
+    code = """const list = m.drawList(v[0], m.layoutOf(v[0], 800, v[3]), true);
+    return [m.hit(list, v[1].x, v[1].y), m.hit(list, v[1].x, v[2])];"""
     upper = shown["rows"][0]["y"] + 2
-    front, behind = node.run("drawing_list.js", code, state, LOOK, point, upper)
+    front, behind = node.run("drawing_list.js", code, state, point, upper, ROOM)
     assert front["cell"]["action"] == "0F0" and behind["cell"]["action"] == "0F1"
 
 
@@ -244,21 +255,131 @@ def test_a_point_has_its_slot_and_the_edge_none():
     state = Hand(blank()).board.state()
     layout, shown = listed(state)
     inside = [shown["rows"][1]["y"] + 3, 2.5 * layout["slot"]]
-    code = """const layout = m.layoutOf(v[0], 800);
+    code = """const layout = m.layoutOf(v[0], 800, v[2]);
     return [m.slotAt(layout, v[1][1], v[1][0]), m.slotAt(layout, -1, v[1][0]),
         m.slotAt(layout, 10, 3), m.slotAt(layout, 10, layout.height + 1),
         m.slotAt(layout, layout.width + 1, v[1][0])];"""
-    found = node.run("drawing_list.js", code, state, inside)
+    found = node.run("drawing_list.js", code, state, inside, ROOM)
     assert found == [{"rank": 1, "slot": 2}, None, None, None, None]
 
 
-def test_hue_is_the_microbatch_or_the_chunk():
-    state = Board(drawn(make("interleaved", 2, 4), Costs())).state()
-    for hue in ("microbatch", "chunk"):
-        _, shown = listed(state, look={**LOOK, "hue": hue})
-        parts = [(one["cell"]["parts"][0][hue], one["parts"][0]["hue"]) for one in shown["cells"]]
-        assert len({*parts}) == (4 if hue == "microbatch" else 2)
-        assert all(value == shown for value, shown in parts)
+def test_a_cell_has_the_hue_of_its_kind_in_its_chunk_as_in_the_timeline():
+    state = Board(drawn(make("interleaved_zb", 2, 4), Costs())).state()
+    _, shown = listed(state)
+    for one in shown["cells"]:
+        own = one["cell"]["parts"][0]
+        assert (one["parts"][0]["kind"], one["parts"][0]["chunk"]) == (own["kind"], own["chunk"])
+    (side,) = json.loads(ScheduleExplorer("interleaved_zb", 2, 4).state)["sides"]
+    assert {kind: state["shades"][kind] for kind in "FIW"} == side["shades"]
+    assert state["shades"]["B"][0] == styled(palette.style("backward"))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_the_rows_of_a_grid_take_no_more_than_their_room(ranks):
+    layout, shown = listed(Board(blank(ranks, 4)).state())
+    assert ranks * layout["pitch"] <= ROOM
+    for above, below in zip(shown["rows"], shown["rows"][1:], strict=False):
+        assert above["y"] + above["height"] < below["y"]
+    assert shown["rows"][-1]["y"] + shown["rows"][-1]["height"] <= layout["height"]
+
+
+def test_the_cursor_spans_the_action_that_it_is_on_and_steps_over_it():
+    hand = Hand(blank(1, 2))
+    hand.place("0F0", 0, 0)
+    state = hand.place("0B0", 0, 1)
+    code = """const layout = m.layoutOf(v[0], 800, 168);
+    const at = (slot) => m.cursorAt(v[0], layout, { rank: 0, slot });
+    return [at(1), at(2), at(3).width / layout.slot, at(1).width / layout.slot,
+        m.besides(v[0], { rank: 0, slot: 1 }, 1), m.besides(v[0], { rank: 0, slot: 2 }, -1),
+        m.besides(v[0], { rank: 0, slot: 3 }, 1)];"""
+    first, second, empty, wide, *steps = node.run("drawing_list.js", code, state)
+    assert first == second and (empty, wide) == (1, 2) and steps == [3, 0, 4]
+
+
+def score_words(state):
+    return node.run("drawing.js", "return m.scoreWords(v[0]);", state)
+
+
+def test_a_drawing_that_breaks_rules_has_no_score():
+    hand = Hand(blank(2, 2))
+    state = hand("known", name="1f1b")
+    assert score_words(state) == (
+        "Now 9 slots, bubble ratio 0.5, at most 2 in flight. "
+        "Best known: GPipe with 9 slots, 2 in flight."
+    )
+    wrong = hand("move", **{"from": at("0F0", 0, 0), "rank": 0, "slot": 7})
+    assert wrong["broken"] > 1
+    assert score_words(wrong) == (
+        f"This drawing does not count: {wrong['broken']} rules are broken. "
+        "Best known: GPipe with 9 slots, 2 in flight."
+    )
+    assert score_words({**wrong, "broken": 1}).startswith(
+        "This drawing does not count: 1 rule is broken."
+    )
+    part = hand("reset")
+    assert score_words(part) == "Best known: GPipe with 9 slots, 2 in flight."
+    assert score_words(hand.place("0F0", 0, 0)).startswith("So far 1 slot, bubble ratio ")
+
+
+def test_a_typed_action_is_placed_on_its_own_rank_at_its_first_legal_slot():
+    hand = Hand(blank(2, 2))
+    for text in ("0F0", "1F0", "0F1", "1B0"):
+        state = hand("place", action=text)
+    assert there(state) == [("0F0", 0, 0), ("0F1", 0, 1), ("1B0", 1, 2), ("1F0", 1, 1)]
+    assert "'frog' is no action" in hand("place", action="frog")["said"]
+
+
+def level_board(number, name=None):
+    level = LEVELS[number - 1]
+    board = Board(Drawing(level.pipeline(Costs())), level)
+    if name:
+        schedule = make(name, board.drawing.pipeline.ranks, level.microbatches)
+        board.start(board.read(schedule.to_csv()))
+    return board
+
+
+def test_on_the_board_of_a_level_no_schedule_is_named_until_it_is_solved():
+    board = level_board(3)
+    text = json.dumps({**board.state(), "csv": ""})
+    assert not any(json.dumps(title) in text for title in TITLES.values())
+    assert board.state()["zoo"] == [] and board.state()["best"] is None
+    part = drawn(make("1f1b", 3, 5), Costs()).placed[:-1]
+    board.start(Drawing(board.drawing.pipeline, part))
+    board.apply('[{"n": 1, "do": "advise"}]')
+    state = board.state()
+    assert state["level"]["answer"] is None and state["names"] == []
+    assert "1F1B" not in state["verdict"] + state["advice"]["words"]
+    board.start(board.drawing.place(*drawn(make("1f1b", 3, 5), Costs()).placed[-1]))
+    state = board.state()
+    assert board.solved and "1F1B" in state["names"]
+    assert state["level"]["answer"]["words"].startswith("You have found 1F1B: Narayanan et al.")
+
+
+def test_another_order_that_solves_a_level_is_told_the_known_one():
+    board = level_board(2, "1f1b")
+    told = board.state()["level"]["answer"]
+    assert told["name"] == "gpipe"
+    assert told["words"].startswith("The known schedule for this is GPipe: Huang et al.")
+    assert "Your order is another one and just as short." in told["words"]
+
+
+@pytest.mark.parametrize(
+    "gesture, words",
+    [
+        ({"do": "known", "name": "1f1b"}, "A level is drawn by hand"),
+        ({"do": "set", "limit": 5}, "A level is drawn by hand"),
+        ({"do": "csv", "text": make("gpipe", 3, 5).to_csv()}, ""),
+        ({"do": "csv", "text": make("zb_h1", 3, 5).to_csv()}, "another size or of other kinds"),
+        ({"do": "csv", "text": make("1f1b", 4, 5).to_csv()}, "another size or of other kinds"),
+    ],
+)
+def test_the_pipeline_of_a_level_is_fixed(gesture, words):
+    board = level_board(3)
+    before = board.drawing.pipeline
+    board.apply(json.dumps([{"n": 1, **gesture}]))
+    said = board.state()["said"]
+    assert words in said and bool(words) == bool(said)
+    assert board.drawing.pipeline == before
 
 
 def test_labels_name_stages_where_all_fit_and_else_tell_chunks_by_small_letters():
@@ -305,6 +426,13 @@ def test_more_ghosts_than_fit_in_a_row_are_counted():
     state = Board(part).state()
     _, shown = listed(state)
     assert shown["ghosts"]["more"] and min(one["height"] for one in shown["ghosts"]["shown"]) >= 11
+
+
+def test_a_drawing_is_copied_on_one_line_and_read_again():
+    board = Board(drawn(make("1f1b", 2, 2), Costs()))
+    line = node.run("drawing_list.js", "return m.onOneLine(v[0]);", board.state()["csv"])
+    assert line == "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"
+    assert {*board.read(line).placed} == {*board.drawing.placed}
 
 
 def test_every_action_of_the_state_is_one():

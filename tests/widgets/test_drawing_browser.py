@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import board_page
 import pytest
-from lab_server import Lab, served
-from nbformat import v4
 
 from dlviz.schedules import make
 from dlviz.schedules.drawing import Drawing, Pipeline, drawn
@@ -18,15 +15,6 @@ from dlviz.sim import Costs
 from dlviz.widgets.drawing import Board
 
 pytestmark = pytest.mark.slow
-
-HERE = Path(__file__).parent
-CELL = """import sys
-sys.path.insert(0, {here!r})
-from board_page import BoardWidget
-from dlviz.schedules.drawing import Drawing, Pipeline
-from dlviz.sim import Costs
-widget = BoardWidget(Drawing(Pipeline((0, 1), 2, Costs())))
-widget"""
 
 
 class Page:
@@ -76,10 +64,9 @@ class Page:
     def center(self, rank, slot):
         """The middle of a slot, on the page."""
         box = self.grid.bounding_box()
-        wide = self.page.evaluate(
-            "() => Number(document.querySelector('.dlv-boardcursor').getAttribute('width')) + 2"
-        )
-        return box["x"] + (slot + 0.5) * wide, box["y"] + 22 + rank * 50 + 25
+        wide = float(self.grid.get_attribute("data-slot"))
+        high = (box["height"] - 22) / self.page.locator(".dlv-boardnames text").count()
+        return box["x"] + (slot + 0.5) * wide, box["y"] + 22 + (rank + 0.5) * high
 
     def click_at(self, rank, slot):
         self.page.mouse.click(*self.center(rank, slot))
@@ -170,7 +157,7 @@ def test_a_click_on_an_action_selects_it_and_a_click_beside_it_deletes_nothing(o
     assert shown.page.evaluate("globalThis.heard") == {
         "action": "1F0", "rank": 1, "slot": 1, "stage": 1, "kind": "F", "microbatch": 0,
     }  # fmt: skip
-    assert shown.told().startswith("1F0: the forward of microbatch 0 through stage 1, on rank 1")
+    assert shown.told() == "1F0: forward of microbatch 0 through stage 1, on rank 1, slot 1."
     shown.click_at(1, 8)
     assert shown.page.evaluate("globalThis.heard") is None
     shown.press("Delete")
@@ -194,7 +181,7 @@ def test_an_action_is_dragged_to_another_slot_and_off_the_grid_it_is_removed(ope
     assert shown.cells()["1F0"] == (1, 2)
     shown.drop((1, 2), (0, 5))
     assert shown.cells()["1F0"] == (0, 5)
-    assert "cannot run there: stage 1 is on rank 1" in shown.told()
+    assert "is on the wrong rank: stage 1 is on rank 1" in shown.told()
     box = shown.grid.bounding_box()
     for _ in shown.drag((0, 5), (box["x"] + 300, box["y"] + box["height"] + 120)):
         assert shown.told() == "Let go and 1F0 is removed."
@@ -215,8 +202,8 @@ def test_a_ghost_and_a_button_of_the_palette_are_dragged_to_where_it_is_illegal(
     assert shown.cells()["1F0"] == (1, 0)
     assert shown.grid.locator(".dlv-boardfault").count() == 1
     assert shown.told() == (
-        "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is there from slot 1 on. Move it to slot "
-        "1, or 0F0 to an earlier one."
+        "1F0 (rank 1, slot 0) needs 0F0 of rank 0, which is there only from slot 1 on. Move 1F0 to "
+        "slot 1, or move 0F0 to an earlier slot."
     )
     shown.click_at(0, 6)
     shown.drop(shown.control("choose 0F1"), (0, 4))
@@ -232,7 +219,7 @@ def test_a_whole_schedule_is_drawn_with_the_keys_alone(opened):
         shown.press("n", "Enter")
     assert shown.board.drawing.complete and shown.board.drawing.faults == []
     assert len(shown.cells()) == 8
-    assert shown.told().startswith("Complete and legal: ")
+    assert shown.told().startswith("Complete and legal. ")
 
 
 def test_the_keys_move_choose_place_and_remove(opened):
@@ -280,7 +267,7 @@ def test_keys_undo_redo_empty_check_show_and_advise(opened):
     shown.press("g")
     assert shown.ghosts() == []
     shown.press("g", "k")
-    assert shown.told().startswith("1 drawn, no rule broken, 11 to go")
+    assert shown.told().startswith("1 action is drawn, no rule is broken, 11 to go.")
     shown.press("h")
     assert shown.told().startswith("A good move is ")
     shown.press("Enter")
@@ -305,7 +292,7 @@ def test_tab_leaves_the_grid_and_no_key_is_taken_while_typing(opened):
     shown.focus()
     shown.press("Shift+Tab")
     assert shown.page.evaluate(outside)
-    shown.control("action to place, such as 2F0").click()
+    shown.control("actions to place, such as 2F0").click()
     shown.keys.type("1F0")
     assert len(shown.cells()) == 1
     shown.press("Delete", "Backspace")
@@ -334,7 +321,7 @@ def test_every_button_has_its_effect(opened, tmp_path):
     shown.click("choose 0F0")
     assert shown.control("choose 0F0").get_attribute("aria-pressed") == "true"
     assert shown.grid.locator(".dlv-boardbrush").count() == 1
-    shown.click("place the action at the cursor")
+    shown.click("place the chosen action")
     assert shown.cells() == {"0F0": (0, 0)}
     shown.click("undo")
     assert shown.cells() == {}
@@ -344,50 +331,86 @@ def test_every_button_has_its_effect(opened, tmp_path):
     shown.click("move the action at the cursor")
     shown.focus()
     shown.press("ArrowRight", "ArrowRight")
-    shown.click("place the action at the cursor")
+    shown.click("place the chosen action")
     assert shown.cells() == {"0F0": (0, 2)}
-    shown.click("move every action to its earliest slot, in the same order")
+    shown.click("move every action to its earliest slot and keep the order")
     assert shown.cells() == {"0F0": (0, 0)}
     shown.click_at(0, 0)
     shown.click("remove the action at the cursor")
     assert shown.cells() == {}
     shown.control("start from a known schedule").select_option("1f1b")
     shown.settle()
-    assert len(shown.cells()) == 8 and "This is 1f1b" in shown.told()
+    assert len(shown.cells()) == 8 and "This is 1F1B" in shown.told()
     shown.click("empty the grid")
     assert shown.cells() == {}
-    shown.click("show what may come next")
+    shown.click("show what can come next")
     assert shown.ghosts() == []
-    shown.click("show what may come next")
+    shown.click("show what can come next")
     assert shown.ghosts() == ["0F0"]
     shown.click("check what I did")
-    assert shown.told() == "Nothing is drawn yet; 0F0 may come next, on rank 0 from slot 0 on."
-    shown.click("name a good move and what another costs")
-    assert shown.told().startswith("A good move is 0F0 on rank 0 at slot 0")
+    assert shown.told() == "Nothing is drawn yet. 0F0 can come next, on rank 0 at slot 0."
+    shown.click("name a good move and what others cost")
+    assert shown.told().startswith("A good move is 0F0 on rank 0 at slot 0.")
     shown.control("backward").select_option("split")
     shown.settle()
     assert shown.board.drawing.pipeline.backward == "split"
-    shown.control("microbatches a rank may hold at most").fill("2")
+    shown.control("most that a rank may hold in flight").fill("2")
     shown.press("Enter")
     shown.keys.press("Tab")
     shown.settle()
     assert shown.board.drawing.pipeline.limit == 2
-    shown.click("offer a forward and a backward at the same time")
+    shown.click("allow a forward and a backward at the same time")
     assert shown.board.drawing.pipeline.overlaps is True
-    shown.control("action to place, such as 2F0").fill("1F1")
+
+
+def test_typed_actions_go_where_they_can_run_first_wherever_the_cursor_is(opened):
+    shown = opened(blank(2, 2))
+    shown.click_at(1, 6)
+    field = shown.control("actions to place, such as 2F0")
+    field.fill("0F0")
+    assert shown.grid.locator(".dlv-boardbrush").count() == 1
     shown.press("Enter")
-    assert "1F1" in shown.cells()
+    field.fill("1F0 0F1, 1B0")
+    shown.press("Enter")
+    assert shown.cells() == {"0F0": (0, 0), "1F0": (1, 1), "0F1": (0, 1), "1B0": (1, 2)}
+    assert field.input_value() == "" and shown.board.drawing.faults == []
+    field.fill("0B1")
+    shown.click("place the chosen action")
+    assert shown.cells()["0B1"] == (0, 2) and "needs 1B1" in shown.told()
+
+
+def test_an_emptied_grid_has_its_cursor_at_the_first_slot(opened):
+    shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 1)))
+    shown.click_at(1, 7)
+    shown.click("empty the grid")
+    shown.focus()
+    shown.press("f", "Enter")
+    assert shown.cells() == {"0F0": (0, 0)} and shown.board.drawing.faults == []
+
+
+def test_the_cursor_frames_an_action_and_does_not_cross_it(opened):
+    shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 1), ("1B0", 1, 2)))
+    shown.click_at(1, 3)
+    cell = shown.grid.locator("[data-action='1B0']").bounding_box()
+    cursor = shown.grid.locator(".dlv-boardcursor").bounding_box()
+    assert cursor["x"] <= cell["x"] + 2 and cursor["y"] <= cell["y"]
+    assert cursor["x"] + cursor["width"] >= cell["x"] + cell["width"] - 2
+    shown.focus()
+    shown.press("ArrowLeft")
+    assert shown.spoken().startswith("rank 1, slot 1: 1F0")
+    shown.press("ArrowRight", "ArrowRight")
+    assert shown.spoken().startswith("rank 1, slot 4:")
 
 
 def test_what_is_typed_and_is_no_action_is_told_and_nothing_is_placed(opened):
     shown = opened(blank())
     for text in ("frog", "9F0"):
-        shown.control("action to place, such as 2F0").fill(text)
+        shown.control("actions to place, such as 2F0").fill(text)
         shown.press("Enter")
         assert shown.told().startswith(f"{text} is no action of this pipeline")
     assert shown.cells() == {}
     for text, value in (("0", "0"), ("few", "'few'"), ("1.5", "'1.5'")):
-        shown.control("microbatches a rank may hold at most").fill(text)
+        shown.control("most that a rank may hold in flight").fill(text)
         shown.keys.press("Tab")
         shown.settle()
         assert shown.told() == f"limit={value} has to be a whole number, 1 or more."
@@ -396,18 +419,10 @@ def test_what_is_typed_and_is_no_action_is_told_and_nothing_is_placed(opened):
 def test_check_goes_to_the_first_fault_and_says_it(opened):
     shown = opened(placed(("0F0", 0, 0), ("1F0", 1, 0)))
     shown.click("check what I did")
-    assert shown.told().startswith("1 of 2 actions breaks a rule. 1F0 (rank 1, slot 0) needs 0F0")
+    assert shown.told().startswith("1 rule is broken. 1F0 (rank 1, slot 0) needs 0F0")
+    score = shown.root.locator(".dlv-boardscore").inner_text()
+    assert score.startswith("This drawing does not count: 1 rule is broken.")
     assert shown.grid.locator(".dlv-boardchosen").count() == 1
-
-
-def test_colour_is_by_microbatch_or_by_chunk(opened):
-    shown = opened(drawn(make("interleaved", 2, 4), Costs()))
-    fills = """all => new Set(all.filter(one => one.dataset.action.includes('F'))
-        .map(one => one.querySelector('rect').getAttribute('fill'))).size"""
-    cells = shown.grid.locator(".dlv-boardcell")
-    assert cells.evaluate_all(fills) == 4
-    shown.click("colour by chunk, not by microbatch")
-    assert cells.evaluate_all(fills) == 2
 
 
 def test_idle_time_says_its_cause_where_it_is_pointed_at(opened):
@@ -428,24 +443,30 @@ def test_idle_time_says_its_cause_where_it_is_pointed_at(opened):
 
 def test_csv_shows_the_order_and_is_drawn_again(opened):
     shown = opened(blank(2, 2))
-    sheet = shown.control("the drawing as CSV")
+    sheet = shown.control("the drawing as text")
     assert not sheet.is_visible()
-    shown.click("the drawing as CSV, out and in")
+    shown.click("share the drawing as text")
     sheet.fill("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
-    shown.click("draw what the CSV says")
-    assert len(shown.cells()) == 8 and "1f1b" in shown.told()
+    shown.click("draw what the text says")
+    assert len(shown.cells()) == 8 and "1F1B" in shown.told()
+    shown.click("copy the drawing on one line, for a chat")
+    line = sheet.input_value()
+    assert line == "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"
+    shown.click("empty the grid")
+    sheet.fill(line)
+    shown.click("draw what the text says")
+    assert len(shown.cells()) == 8
     shown.click("empty the grid")
     assert sheet.input_value().strip() == ""
     sheet.fill("0F0,0F0\n1F0")
-    shown.click("draw what the CSV says")
+    shown.click("draw what the text says")
     assert "twice" in shown.told() and shown.cells() == {}
-    shown.click("the drawing as CSV, out and in")
+    shown.click("share the drawing as text")
     assert not sheet.is_visible()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_grid_is_saved_as_an_svg_that_stands_alone(opened, tmp_path, theme):
-    shown = opened(drawn(make("zb_h1", 3, 4), Costs()), theme=theme)
+def test_the_grid_is_saved_as_an_svg_that_stands_alone(opened, tmp_path):
+    shown = opened(drawn(make("zb_h1", 3, 4), Costs()), theme="dark")
     with shown.page.expect_download() as got:
         shown.control("save the grid as an SVG file").click()
     file = tmp_path / "saved.svg"
@@ -496,9 +517,8 @@ def test_keys_faster_than_the_kernel_wait_for_what_they_go_by(opened):
     assert shown.board.state()["redo"] == 1
 
 
-def test_on_a_saved_page_it_can_be_looked_at_and_says_why_not_more(opened):
+def test_on_a_saved_page_it_can_be_looked_at_and_not_changed(opened):
     shown = opened(drawn(make("1f1b", 2, 4), Costs()), live=False)
-    assert "drawing on needs a kernel" in shown.root.inner_text()
     shown.page.mouse.move(*shown.center(1, 0))
     assert "waiting for 0F0" in shown.told()
     shown.click_at(0, 0)
@@ -509,7 +529,7 @@ def test_on_a_saved_page_it_can_be_looked_at_and_says_why_not_more(opened):
     assert shown.cells()["0F0"] == (0, 0) and len(shown.cells()) == 16
     shown.click("check what I did")
     assert shown.told().startswith("Complete and legal")
-    for name in ("undo", "empty the grid", "name a good move and what another costs"):
+    for name in ("undo", "empty the grid", "name a good move and what others cost"):
         assert shown.control(name).is_disabled()
 
 
@@ -521,8 +541,7 @@ def test_an_action_may_be_marked_from_outside(opened):
     assert shown.grid.locator(".dlv-boardchosen").count() == 0
 
 
-@pytest.mark.parametrize("width", [360, 800, 1200])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width, theme", [(360, "light"), (833, "dark")])
 def test_nothing_runs_over_the_edge_and_every_control_has_a_name(opened, width, theme):
     drawing = drawn(make("interleaved_zb", 8, 16), Costs())
     part = Drawing(drawing.pipeline, drawing.placed[:300]).place(*drawing.placed[-1])
@@ -561,43 +580,3 @@ def test_the_largest_board_is_drawn_anew_in_a_few_pictures(opened):
         return Math.min(...times); }"""
     )
     assert shown.grid.locator(".dlv-boardcell").count() == 768 and took < 60, f"{took:.0f} ms"
-
-
-def test_in_jupyterlab_the_board_is_drawn_on_by_mouse_and_by_keys(browser, tmp_path):
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL.format(here=str(HERE)))])
-    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, tmp_path) as address:
-        lab = Lab(browser, address, cells=1)
-        try:
-            lab.page.wait_for_selector(".dlv-boardcursor", state="attached")
-            shown = Page(lab.page, None)
-
-            def drawn_as(count):
-                lab.page.wait_for_function(
-                    """count => document.querySelectorAll('.dlv-boardcell').length === count
-                    && !document.querySelector('.dlv-boardcell[opacity]')""",
-                    arg=count,
-                )
-
-            shown.page.mouse.click(*shown.center(0, 0))
-            drawn_as(1)
-            shown.page.mouse.click(*shown.center(1, 1))
-            drawn_as(2)
-            shown.focus()
-            for count in range(3, 9):
-                lab.page.keyboard.press("n")
-                lab.page.keyboard.press("Enter")
-                drawn_as(count)
-            assert shown.told().startswith("Complete and legal")
-            lab.page.keyboard.press("u")
-            drawn_as(7)
-            lab.page.keyboard.press("r")
-            drawn_as(8)
-            for key in "dda":  # dd deletes a cell of the notebook, a adds one
-                lab.page.keyboard.press(key)
-            assert len(lab.cells()) == 1
-            shown.control("empty the grid").click()
-            drawn_as(0)
-            assert not lab.complaints and not lab.far()
-        finally:
-            lab.page.close()

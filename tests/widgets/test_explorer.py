@@ -128,9 +128,17 @@ def test_what_is_played_ends_with_every_contribution_once_on_every_rank(name, ra
     assert sorted(last) == list(range(ranks))
     for place in last.values():
         assert (viz.decode(trace.buffers[place]["array"], ranks) == 1).all()
-    assert not any(scene.noted(number) for number in range(len(scene.frames)))
-    steps = [f"step {step}" for step in sorted({*trace.messages.step.tolist()})]
-    assert [frame.name for frame in scene.frames] == ["start", *steps]
+    for number in range(len(scene.frames)):
+        assert not scene.noted(number) and not scene.losses(number)
+    many = len({*trace.messages.step.tolist()})
+    rounds = [f"round {i} of {many}" for i in range(1, many + 1)]
+    assert [frame.name for frame in scene.frames] == ["start", *rounds]
+
+
+def test_more_ranks_than_numbers_can_tell_apart_are_played_in_the_same_rounds():
+    trace = played(algorithm="ring", ranks=16, nbytes=2**20, topology="switch", **LINK)
+    names = [frame.name for frame in Scene(trace).frames]
+    assert not trace.buffers and names == ["start", *(f"round {i} of 30" for i in range(1, 31))]
 
 
 def test_the_messages_bear_the_bytes_of_the_whole_tensor():

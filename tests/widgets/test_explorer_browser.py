@@ -6,7 +6,7 @@ import re
 
 import pytest
 from explorer_page import ExplorerPage, saved_pages
-from lab_server import Lab, served
+from lab_server import Lab
 from nbformat import v4
 
 from dlviz.widgets import CollectiveExplorer
@@ -139,10 +139,10 @@ def test_a_program_of_names_is_never_markup(saved):
     assert shown.root.locator("script, img").count() == 0
 
 
-def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(browser, tmp_path):
+def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(browser, served):
     notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL)])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, tmp_path) as address:
+    with served(notebook) as address:
         lab = Lab(browser, address, cells=1)
         try:
             lab.page.wait_for_selector(".dlv-cost")

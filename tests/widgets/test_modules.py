@@ -8,7 +8,7 @@ import re
 import pytest
 
 from dlviz.trace import Trace
-from dlviz.widgets import Timeline, modules
+from dlviz.widgets import MessagePlayer, Timeline, modules
 from dlviz.widgets.page import page
 from dlviz.widgets.view import column, indexed
 
@@ -59,6 +59,15 @@ def test_widgets_of_one_trace_share_a_name_and_those_of_another_do_not():
     trace = Trace()
     names = [json.loads(Timeline(t).state)["trace"] for t in (trace, trace, Trace())]
     assert names[0] == names[1] != names[2]
+
+
+def test_widgets_of_one_trace_hold_the_same_selection_wherever_it_is_set():
+    trace = Trace([{"rank": 0, "lane": "compute", "kind": "send", "start": 0.0, "end": 1.0}])
+    one, two, other = Timeline(trace), MessagePlayer(trace), Timeline(Trace())
+    one.selection = {"span": 0}
+    assert two.selection == {"span": 0} and other.selection == {}
+    two.set_state({"selection": {"where": "cell:1"}})  # as a front end does
+    assert one.selection == {"where": "cell:1"}
 
 
 def test_a_widget_brings_its_picture_for_pages_without_a_kernel():

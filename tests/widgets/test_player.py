@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import node
 import numpy as np
@@ -12,11 +13,12 @@ from viz_scenes import ring
 import dlviz
 from dlviz import viz
 from dlviz.trace import Trace
-from dlviz.viz.scene import Scene
+from dlviz.viz.scene import Scene, number
 from dlviz.widgets import MessagePlayer
-from dlviz.widgets.player import DRAWN, number
+from dlviz.widgets.player import DRAWN
 
 SCENE = "const scene = m.unpacked(v[0]); const layout = m.layoutOf(scene, v[1] ?? 900);"
+SVG = "{http://www.w3.org/2000/svg}"
 EACH = "return scene.frames.map((_, i) => "
 
 
@@ -77,7 +79,7 @@ def test_every_cell_of_every_frame_shows_its_own_value_and_the_contributions_in_
         for rank, place in frame.snapshots.items():
             array = trace.buffers[place]["array"]
             for column, counts in enumerate(viz.decode(array, ranks).tolist()):
-                expected[rank, column] = (str(int(array[column])), counts)
+                expected[rank, column] = (str(round(array[column])), counts)
         assert told(picture, ranks) == expected
 
 
@@ -242,6 +244,104 @@ def test_arrows_on_the_circle_go_from_sender_to_receiver_and_are_wider_for_more_
     assert [arrow["never"] for arrow in circle["arrows"]] == [False, False, True]
 
 
+@pytest.mark.parametrize("room", [240, 340])
+@pytest.mark.parametrize(("ranks", "length"), [(2, 4), (4, 12), (8, 16), (8, 64)])
+def test_the_ranks_of_a_laptop_fit_their_room_and_numbers_stand_only_where_they_fit(
+    ranks, length, room
+):
+    made = state(ring(ranks, length))
+    code = (
+        "const tight = m.layoutOf(scene, v[1], v[2]); return [tight, m.cellsOf(scene, tight, 1)];"
+    )
+    layout, frame = node.run("player_list.js", SCENE + code, made, 560, room)
+    assert layout["height"] <= room
+    wide = min(column["width"] for column in layout["columns"])
+    longest = max(map(len, made["values"]))
+    numbered = layout["valueHeight"] > 0
+    assert numbered == (ranks < 8) and (not numbered or 6.6 * longest + 3 <= wide)
+    assert all(cell["y"] + cell["height"] < layout["height"] for cell in frame)
+
+
+@pytest.mark.parametrize("ranks", [9, 13])
+def test_cells_of_many_ranks_stay_small_and_show_each_contribution(ranks):
+    made = state(ring(ranks, ranks))
+    code = (
+        "const own = m.layoutOf(scene, 560, 340); return [own.rowHeight, m.cellsOf(scene, own,"
+        " v[2]).flatMap((cell) => cell.runs.flatMap((run) => m.chipsOf(scene, own, cell, run)))];"
+    )
+    high, chips = node.run("player_list.js", SCENE + code, made, 560, 2 * (ranks - 1))
+    assert high <= 40 and len(chips) == ranks**3
+    assert all(chip["width"] >= 3 and chip["height"] >= 3 for chip in chips)
+
+
+def test_the_strip_shows_how_many_ranks_numbers_each_cell_of_each_round_holds():
+    def again(hop, rank, buffer):
+        if (hop, rank) == (1, 2):
+            buffer[:4] += viz.encode(2, 4, 16)[:4]
+
+    trace = ring(4, 16, sabotage=again)
+    made = state(trace)
+    pictures = drawn(made, "return m.stripOf(scene, 700, 44).map(({ shares }) => [...shares]);")
+    assert len(pictures) == 7
+    wide = (700 / 7 - 6) / 16
+    frames = viz.message_frames(trace)
+    for at, (picture, frame) in enumerate(zip(pictures, frames, strict=True)):
+        found = np.zeros((4, 16))
+        for share, boxes in picture:
+            for box in boxes:
+                low = round((box["x"] - 3 - at * 100) / wide)
+                row, count = round(box["y"] / 11), round(box["width"] / wide)
+                assert not found[row, low : low + count].any()
+                found[row, low : low + count] = share
+        for rank, place in frame.snapshots.items():
+            counts = viz.decode(trace.buffers[place]["array"], 4)
+            expected = np.where((counts > 1).any(axis=1), -1, (counts > 0).mean(axis=1))
+            np.testing.assert_array_equal(found[rank], expected)
+    assert drawn(state(ring(2, 4)), "return m.stripOf({ ...scene, ranks: [] }, 700, 44);") == []
+
+
+SAVED = """
+const scene = unpacked(v[0]), colors = { ...scene.look.themes.dark, name: "dark" };
+return m.savedRound(scene, layoutOf(scene, 560, 340), v[1], colors, scene.look.font);
+"""
+
+
+def saved(made, number):
+    """A round as an SVG file, read again, and its texts."""
+    lists = {"unpacked": "player_list.js", "layoutOf": "player_list.js"}
+    text = node.run("player_paint.js", SAVED, made, number, also=lists)
+    root = ElementTree.fromstring(text)
+    return root, [part.text for part in root.iter(f"{SVG}text")]
+
+
+def test_a_saved_round_holds_its_pictures_and_words_as_text():
+    def astray(hop, rank, buffer):
+        if (hop, rank) == (1, 1):
+            buffer[:3] += np.array(viz.encode(3, 4, 12))[9:]
+
+    name = "<b>&amp;\x00run</b>"
+    made = state(ring(4, 12, sabotage=astray), title=name)
+    root, words = saved(made, 2)
+    assert words[0] == "<b>&amp;run</b>"
+    assert "round 2 of 6 · adding · 4 messages, added" in words
+    assert {f"rank {rank}" for rank in range(4)} <= {*words} and "381" in words
+    assert "rank 1 holds numbers of cells 9–11 in cells 0–2" in words
+    parts = [part.get("class") for part in root.iter()]
+    assert parts.count("dlv-arrow") == 2 * 4  # on the circle and beside the cells
+    assert parts.count("dlv-move dlv-sent") == parts.count("dlv-move dlv-received") == 4 + 1
+    fills = {part.get("fill") for part in root.iter(f"{SVG}rect")}
+    assert {own["color"] for own in made["ranks"][:4]} <= fills and "var(" not in str(fills)
+    assert made["look"]["themes"]["dark"]["paper"] in fills
+    assert not [part for part in root.iter() if part.tag in (f"{SVG}image", f"{SVG}script")]
+
+
+def test_a_saved_round_without_contents_shows_who_sends_to_whom():
+    hops = [{"src": r, "dst": (r + 1) % 3, "sent": 0.0, "received": 1.0} for r in range(3)]
+    root, words = saved(state(Trace(messages=hops)), 1)
+    parts = [part.get("class") for part in root.iter()]
+    assert parts.count("dlv-arrow") == 3 and {"0", "1", "2"} <= {*words} and "rank 0" not in words
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64])
 def test_ranks_on_the_circle_do_not_touch(ranks):
     made = state(Trace(meta={"ranks": ranks}))
@@ -262,7 +362,7 @@ def test_the_formulas_are_made_of_what_the_buffers_held():
             for rank in range(4)
         }
         sent, had, has = shots[src][2 * hop], shots[dst][2 * hop], shots[dst][2 * hop + 1]
-        s, b, a = (f"{int(array[low])}" for array in (sent, had, has))
+        s, b, a = (f"{array[low]:.0f}" for array in (sent, had, has))
         expected = f"{b} + {s} = {a}" if trace.messages.op[row] == "add" else f"{b} becomes {a}"
         assert messages[row]["formula"][0] == expected and len(messages[row]["formula"]) == 4
 
@@ -334,7 +434,7 @@ def test_a_contribution_added_twice_is_drawn_written_and_noted():
                  "height: 12 }));") == ["1 ×2"] * sum(
         "×2" in own["says"] for own in made["holds"]
     )  # fmt: skip
-    assert "rank 1, cells 0–3: rank 1 ×2" in made["frames"][1]["notes"]
+    assert "rank 1 holds rank 0, rank 1 ×2 in cells 0–3" in made["frames"][1]["notes"]
     first = next(row for row in made["frames"][1]["messages"] if trace.messages.dst[row] == 1)
     assert told_of(made)[first]["formula"][0] == "5 becomes 11; 1 was sent"
 
@@ -428,10 +528,10 @@ def test_more_ranks_than_can_be_decoded_show_their_values_and_no_guess():
     trace = ring(13, 13)
     trace.meta["ranks"] = 14
     made = state(trace)
-    assert any("decoded for at most 13 ranks" in line for line in made["lines"])
+    assert any("told apart for at most 13 ranks" in line for line in made["lines"])
     assert made["ranks"] == [] and not any(frame["notes"] for frame in made["frames"])
     first = cells(made)[0]
-    assert told(first, 14)[2, 0] == ("196", None)
+    assert told(first, 14)[2, 0] == (number(viz.encode(2, 13, 1)[0]), None)
     assert not any(run["chips"] for cell in first for run in cell["runs"])
 
 

@@ -59,7 +59,7 @@ def test_the_picture_is_the_simulated_schedule(name):
     assert side["ratio"] == pytest.approx(metrics.bubble_ratio(trace))
     assert side["fraction"] == pytest.approx(metrics.bubble_fraction(trace))
     assert side["peak"] == metrics.peak_in_flight(trace).tolist()
-    assert side["path"] == metrics.critical_path(trace).tolist()
+    assert side["path"] == metrics.critical_path(trace).span.tolist()
     held = spread(side["held"]["many"], sum(side["held"]["counts"]))
     assert held == trace.memory.nbytes.tolist()
 
@@ -86,10 +86,10 @@ def test_an_action_starts_when_its_rank_is_free_and_what_it_receives_is_there(na
 
 
 def test_chunks_share_the_costs_of_a_rank_so_that_schedules_compare():
-    told = state(ScheduleExplorer("interleaved", 4, 8, chunks=4, beside="1f1b"))
-    first, second = told["sides"]
-    assert first["busy"] == pytest.approx([24.0] * 4)
-    assert second["busy"] == pytest.approx([24.0] * 4)
+    explorer = ScheduleExplorer("interleaved", 4, 8, chunks=4, beside="1f1b")
+    first, second = state(explorer)["sides"]
+    assert metrics.busy(explorer.trace) == pytest.approx([24.0] * 4)
+    assert metrics.busy(ScheduleExplorer("1f1b", 4, 8).trace) == pytest.approx([24.0] * 4)
     assert first["makespan"] == pytest.approx(24 + 3 * 3 / 4)
     assert second["makespan"] == pytest.approx(24 + 3 * 3)
 
@@ -122,6 +122,13 @@ def test_no_formula_is_told_where_it_does_not_hold():
     assert zero_bubble["formula"]["ratio"] == pytest.approx(zero_bubble["ratio"])
 
 
+def test_zb_h2_and_zbv_have_no_idle_time_inside_and_say_that_their_paper_counts_so():
+    for name in schedules.NAMES:
+        (side,) = state(ScheduleExplorer(name, 4, 8))["sides"]
+        assert (side["inside"] == 0) == (name in ("zb_h2", "zbv", "inference")), name
+        assert ("Qi et al. count" in side["note"]) == (name in ("zb_h2", "zbv"))
+
+
 CHANGES = {
     "schedule": "gpipe", "ranks": 3, "microbatches": 6, "forward": 2.0, "backward": 3.0,
     "backward_input": 2.0, "backward_weight": 0.5, "latency": 0.5, "slow_stage": 2,
@@ -144,10 +151,11 @@ def test_a_change_of_a_control_changes_the_picture(name):
 
 def test_the_slow_stage_takes_its_factor_and_chunks_matter_to_those_that_take_any():
     explorer = ScheduleExplorer("interleaved", slow_stage=1, slow=3.0)
-    busy = state(explorer)["sides"][0]["busy"]
-    assert busy == pytest.approx([24, 48, 24, 24])  # of its two stages one takes three times
+    assert metrics.busy(explorer.trace) == pytest.approx(
+        [24, 48, 24, 24]
+    )  # of its two stages one takes three times
     explorer.slow = 5.0
-    assert state(explorer)["sides"][0]["busy"][1] == pytest.approx(72)
+    assert metrics.busy(explorer.trace)[1] == pytest.approx(72)
     explorer.chunks = 4
     assert state(explorer)["sides"][0]["chunks"] == 4
     explorer.schedule = "zbv"
@@ -208,9 +216,9 @@ def test_where_a_schedule_is_not_defined_the_chart_has_no_point():
 
 
 WRONG = [
-    ({"schedule": "2f2b"}, "schedule='2f2b' is none: use one of naive, gpipe, "),
-    ({"schedule": []}, r"schedule=\[\] is none"),
-    ({"beside": "x"}, "beside='x' is none: use one of naive, "),
+    ({"schedule": "2f2b"}, "schedule='2f2b' is unknown: use one of naive, gpipe, "),
+    ({"schedule": []}, r"schedule=\[\] is unknown"),
+    ({"beside": "x"}, "beside='x' is unknown: use one of naive, "),
     *[
         ({name: value}, f"{name}={value!r} has to be a whole number, 1 to {most}")
         for name, most in SIZES.items()
@@ -225,7 +233,7 @@ WRONG = [
     ],
     ({"slow_stage": -1}, "slow_stage=-1 is no stage"),
     ({"slow_stage": 1.5}, "slow_stage=1.5 is no stage"),
-    ({"slow_stage": 4}, "slow_stage=4 is none of the stages, 0 to 3"),
+    ({"slow_stage": 4}, "slow_stage=4 is no stage: the stages are 0 to 3"),
     ({"slow": 0}, "slow=0 has to be a number above 0"),
     ({"slow": float("nan")}, "slow=nan has to be a number above 0"),
     ({"forward": 0, "backward_input": 0, "backward_weight": 0}, "costs are 0"),
@@ -308,6 +316,12 @@ def test_what_is_drawn_is_shown_at_once_and_an_empty_grid_says_so():
     (side,) = state(explorer)["sides"]
     assert [(rank, kind) for rank, kind, *_ in spans_of(side)] == [(0, "F"), (1, "F")]
     assert state(explorer)["run"] is None
+
+
+def test_what_is_shown_is_titled_as_papers_do():
+    explorer = ScheduleExplorer("zb_h1", beside="zbv")
+    assert [side["title"] for side in state(explorer)["sides"]] == ["ZB-H1", "ZB-V"]
+    assert state(explorer)["titles"] == {**schedules.TITLES, "drawn": "your own drawing"}
 
 
 def test_the_board_has_the_size_and_the_stages_of_what_was_shown_and_follows_the_controls():

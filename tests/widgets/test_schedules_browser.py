@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from explorer_page import ExplorerPage, saved_pages
-from lab_server import Lab, served
+from lab_server import LONGEST, Lab
 from nbformat import v4
+from playwright.sync_api import expect
 
 from dlviz import schedules
-from dlviz.widgets import ScheduleExplorer
+from dlviz.viz import palette
+from dlviz.widgets import ScheduleExplorer, ScheduleLevels
 
 pytestmark = pytest.mark.slow
 
 PIXELS = """root => JSON.stringify([...root.querySelectorAll('.dlv-side canvas')].map(
     canvas => canvas.width ? canvas.toDataURL() : ''))"""
-NUMBERS = "root => [...root.querySelectorAll('.dlv-chart table td')].map(cell => cell.textContent)"
+NUMBERS = (
+    "root => [...root.querySelectorAll('.dlv-numbers table td')].map(cell => cell.textContent)"
+)
 TO_AND_FRO = """async slider => {
     for (let turn = 0; turn <= 40; turn++) {
         slider.value = String(6 + 3 * (turn % 2));
@@ -24,19 +29,23 @@ TO_AND_FRO = """async slider => {
         await new Promise(done => setTimeout(done, 5));
     }
 }"""
-CELL = """import dlviz
+CELLS = (
+    """import dlviz
 explorer = dlviz.widgets.ScheduleExplorer("1f1b", ranks=3, microbatches=4)
-explorer"""
+explorer""",
+    """levels = dlviz.widgets.ScheduleLevels([1, 3])
+levels""",
+)
 FIELDS = {
     "forward: seconds of a forward": "2",
     "backward: seconds of a whole backward; empty: I + W": "3",
-    "latency: seconds from rank to rank": "0.5",
-    "slow_stage: the number of a stage that is slower; empty: none": "1",
+    "latency: seconds that a message takes from rank to rank": "0.5",
+    "slow_stage: the number of a slower stage; empty: none": "1",
     "slow: how many times as long the slow stage takes": "3",
 }
 SPLIT = {
-    "backward_input: seconds of the gradient of the input": "2",
-    "backward_weight: seconds of the gradient of the weights": "0.5",
+    "backward_input: seconds of an input gradient": "2",
+    "backward_weight: seconds of a weight gradient": "0.5",
 }
 
 
@@ -67,13 +76,14 @@ class Page(ExplorerPage):
         box = canvas.bounding_box()
         whole, ranks = (float(n) for n in re.findall(r"[\d.]+", self.shape(place))[:2])
         width = box["width"] - 58
-        row = (box["height"] - 20) / ranks
-        return box["x"] + 58 + time / (whole * 1.002) * width, box["y"] + 20 + row * (rank + 0.3)
+        axis = 0 if place else 20  # the second one is below that of the first
+        row = (box["height"] - axis) / ranks
+        return box["x"] + 58 + time / (whole * 1.002) * width, box["y"] + axis + row * (rank + 0.3)
 
     def shape(self, place):
         heading = self.heading(place)
         whole = re.search(r": ([\d.]+) s", heading)
-        ranks = re.search(r"(\d+) ranks?", heading)
+        ranks = re.search(r"p = (\d+)", heading)
         assert whole and ranks, heading
         return f"{whole[1]} {ranks[1]}"
 
@@ -92,13 +102,13 @@ def test_a_saved_page_shows_the_present_state_and_says_what_needs_a_kernel(saved
     explorer = ScheduleExplorer("1f1b", 3, 4, beside="zb_h1")
     explorer.microbatches = 5
     shown = saved(explorer)
-    told = "21 s, bubble ratio 0.4 ((p−1)/m = 0.4), at most 3 in flight."
-    assert shown.heading() == f"1f1b, 3 ranks, 5 microbatches: {told}"
-    assert shown.heading(1).startswith("zb h1, 3 ranks, 5 microbatches: 17 s")
-    assert {"21 s", "17 s", "3 microbatches"} <= {*shown.numbers()}
+    told = "21 s, bubble ratio (p−1)/m = 0.4, at most 3 in flight."
+    assert shown.heading() == f"1F1B (p = 3, m = 5): {told}"
+    assert shown.heading(1).startswith("ZB-H1 (p = 3, m = 5): 17 s")
+    assert {"21 s", "17 s", "0.4", "28.6 %"} <= {*shown.numbers()}
     for name in ("schedule", "ranks", "run it on real ranks"):
         assert shown.control(name).is_disabled()
-    assert "This page has no kernel" in shown.root.inner_text()
+    assert "This saved page has no kernel" in shown.root.inner_text()
 
 
 def test_on_a_saved_page_a_pointer_tells_actions_and_gaps_and_a_click_keeps_them(saved):
@@ -107,15 +117,15 @@ def test_on_a_saved_page_a_pointer_tells_actions_and_gaps_and_a_click_keeps_them
     shown.page.mouse.move(*shown.at(0.5, 0))
     assert tip.inner_text().startswith("0F0\nforward of microbatch 0 through stage 0")
     shown.page.mouse.move(*shown.at(5, 0))
-    assert "its next action 0B0 waits for 1B0 of rank 1, which ends at 7 s" in tip.inner_text()
+    assert "the next action, 0B0, waits for 1B0 of rank 1, which ends at 7 s" in tip.inner_text()
     shown.page.mouse.move(*shown.at(0.5, 2))
-    assert "it has not begun: its next action 2F0 waits for 1F0 of rank 1" in tip.inner_text()
+    assert "the first action, 2F0, waits for 1F0 of rank 1" in tip.inner_text()
     shown.page.mouse.click(*shown.at(5, 0))
     assert shown.chosen() == "idle" and "waits for 1B0" in shown.details()
     shown.root.get_by_role("button", name="go to 1B0").click()
     assert shown.chosen() == "1B0"
     shown.page.mouse.move(*shown.at(17.5, 2))
-    assert "nothing left to do" in tip.inner_text()
+    assert "this rank is done" in tip.inner_text()
 
 
 def test_the_critical_path_is_drawn_named_and_can_be_put_away(saved):
@@ -149,7 +159,7 @@ def test_keys_alone_walk_zoom_and_leave_tab_to_the_page(saved):
     shown.page.keyboard.press("0")
     assert shown.picture() == whole
     shown.page.keyboard.press("t")
-    assert shown.root.locator("caption", has_text="actions of 1f1b").is_visible()
+    assert shown.root.locator("caption", has_text="actions of 1F1B").is_visible()
     shown.page.keyboard.press("?")
     assert shown.root.get_by_role("dialog").first.is_visible()
     shown.page.keyboard.press("Escape")
@@ -171,21 +181,73 @@ def test_the_table_lists_every_action_with_its_times_and_selects_it(saved):
 
 def test_the_csv_of_what_is_shown_can_be_copied(saved):
     shown = saved(ScheduleExplorer("zb_h1", 2, 3))
-    shown.control("share the schedule as CSV").click()
-    text = shown.control("the schedule as CSV").input_value()
+    shown.control("the schedule as CSV").click()
+    text = shown.root.locator("textarea").first.input_value()
     assert text == schedules.make("zb_h1", 2, 3).to_csv()
 
 
-@pytest.mark.parametrize("width", [360, 800, 1200])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+STATES = {
+    "one schedule": lambda: ScheduleExplorer("zb_h2", 8, 16),
+    "two with chunks": lambda: ScheduleExplorer("interleaved", beside="zbv"),
+    "an empty board": lambda: ScheduleExplorer("drawn"),
+    "a drawing": lambda: ScheduleExplorer("drawn", csv=schedules.make("zb_h1", 4, 8).to_csv()),
+    "a drawing of 8 ranks": lambda: ScheduleExplorer(
+        "drawn", csv=schedules.make("1f1b", 8, 16).to_csv()
+    ),
+    "a drawing and another": lambda: ScheduleExplorer(
+        "drawn", csv=schedules.make("zb_h1", 4, 8).to_csv(), beside="1f1b"
+    ),
+    "a level": lambda: ScheduleLevels([4]),
+    "a level, solved": lambda: ScheduleLevels(
+        [7], drawings={7: schedules.make("zbv", 2, 3).to_csv()}
+    ),
+}
+
+
+def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved):
+    """At 1280 x 800 a notebook shows 833 by 680 pixels of a cell."""
+    for name, made in STATES.items():
+        shown = saved(made(), viewport={"width": 833, "height": 680})
+        height = shown.root.bounding_box()["height"]
+        assert height <= 640, f"{name}: {height:.0f} pixels"
+        if name == "two with chunks":
+            assert "Each of a rank's v chunks takes 1/v" in shown.root.inner_text()
+        if shown.root.locator(".dlv-side canvas").first.is_visible():
+            charts = shown.root.locator(".dlv-sums").bounding_box()
+            shown.page.mouse.click(*shown.at(0.2, 0))
+            assert shown.chosen() and "s to" in shown.details()
+            assert shown.root.locator(".dlv-sums").bounding_box() == charts
+            assert shown.root.bounding_box()["height"] == height
+        shown.page.close()
+
+
+def test_grid_timeline_and_legend_have_one_hue_for_a_kind_in_both_themes(saved):
+    filled = """root => Object.fromEntries(
+        [...root.querySelectorAll('.dlv-boardcell')].map(cell => {
+            const name = cell.querySelector('rect').getAttribute('fill').slice(5, -1);
+            const tile = root.querySelector('#' + name).firstChild;
+            return [cell.dataset.action[1], tile.getAttribute('fill')]; }))"""
+    kinds = {"F": "forward", "I": "backward_input", "W": "backward_weight"}
+    expected = {letter: palette.style(kind).color for letter, kind in kinds.items()}
+    for theme in ("light", "dark"):
+        explorer = ScheduleExplorer(
+            "drawn", csv=schedules.make("zb_h1", 2, 3).to_csv(), beside="zb_h1", theme=theme
+        )
+        shown = saved(explorer)
+        assert shown.root.evaluate(filled) == expected
+        shades = json.loads(explorer.state)["sides"][1]["shades"]
+        assert {letter: styles[0]["color"] for letter, styles in shades.items()} == expected
+        shown.page.close()
+
+
+@pytest.mark.parametrize("width, theme", [(360, "light"), (800, "dark")])
 def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, theme):
     explorer = ScheduleExplorer(
         "drawn", csv=schedules.make("interleaved", 4, 4).to_csv(), beside="dualpipev", theme=theme
     )
     shown = saved(explorer, viewport={"width": width, "height": 900})
     assert shown.root.get_attribute("data-theme") == theme
-    assert "A rank with v chunks spends 1/v" in shown.root.inner_text()
-    for name in ("share the schedule as CSV", "show a table of all actions (t)"):
+    for name in ("the schedule as CSV", "show a table of all actions (t)"):
         shown.control(name).click()
     assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     for control in shown.root.locator("button, select, input, textarea").all():
@@ -198,11 +260,11 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
 
 
 @pytest.fixture(scope="module")
-def lab(browser, tmp_path_factory):
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL)])
+def lab(browser, served):
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(code) for code in CELLS])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, tmp_path_factory.mktemp("lab")) as address:
-        lab = Lab(browser, address, cells=1)
+    with served(notebook) as address:
+        lab = Lab(browser, address, cells=2)
         lab.page.wait_for_function("() => document.querySelector('.dlv')?.dataset.draws > 0")
         yield lab
         lab.page.close()
@@ -211,7 +273,9 @@ def lab(browser, tmp_path_factory):
 
 def settled(shown):
     """Waits until the kernel has answered all that was asked."""
-    shown.page.wait_for_function("() => document.querySelector('.dlv').dataset.asking === 'false'")
+    shown.page.wait_for_function(
+        "() => [...document.querySelectorAll('.dlv')].every(one => one.dataset.asking === 'false')"
+    )
 
 
 def test_in_jupyterlab_every_control_changes_the_picture(lab):
@@ -241,11 +305,11 @@ def test_in_jupyterlab_every_control_changes_the_picture(lab):
     lab.page.keyboard.press("ArrowUp")
     settled(shown)
     assert shown.control("microbatches").input_value() == "8"
-    assert "8 microbatches" in shown.heading()
+    assert "m = 8" in shown.heading()
     shown.control("microbatches").evaluate(TO_AND_FRO)
     settled(shown)
     assert shown.control("microbatches").input_value() == "6"
-    assert "6 microbatches" in shown.heading()
+    assert "m = 6" in shown.heading()
 
 
 def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
@@ -265,16 +329,18 @@ def test_in_jupyterlab_a_bad_value_is_told_and_the_last_good_picture_stays(lab):
     settled(shown)
     assert trouble.inner_text() == ""
 
-    shown.control("share the schedule as CSV").click()
+    shown.control("the schedule as CSV").click()
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1B0,1F0")
     shown.control("use this CSV").click()
-    lab.page.wait_for_function("() => document.querySelectorAll('.dlv-trouble')[0].textContent")
-    assert "rank 0 stops before its 2nd action" in trouble.inner_text()
+    law = "rank 0 stops before its 2nd action"
+    told = shown.root.locator(".dlv-trouble", has_text=law)
+    told.first.wait_for()
+    assert told.count() == 1, "a fault is told once, beside the field"
     shown.control("a schedule of your own as CSV").fill("0F0,0B0\n1F0,1B0")
     shown.control("use this CSV").click()
     settled(shown)
-    assert shown.heading().startswith("your own drawing, 2 ranks, 1 microbatch:")
-    shown.control("share the schedule as CSV").click()
+    assert shown.root.locator(".dlv-boardcell").count() == 4
+    shown.control("the schedule as CSV").click()
 
 
 def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_their_way(lab):
@@ -289,9 +355,10 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
     )
     result = shown.root.locator(".dlv-result").inner_text()
     assert "gradients equal one process's" in result, result
-    assert shown.heading().startswith("gpipe, 2 ranks, 3 microbatches")
-    assert "measured" in shown.root.locator(".dlv-chart thead").inner_text()
+    assert shown.heading().startswith("GPipe (p = 2, m = 3)")
+    assert "measured" in shown.root.locator(".dlv-numbers thead").inner_text()
     assert shown.root.locator(".dlv-bubble .dlv-measured").count() == 1
+    assert shown.root.bounding_box()["height"] <= 640
     before = shown.picture()
     shown.page.mouse.click(*shown.at(0.3, 0))
     assert re.search(r"measured: .* than predicted", shown.details())
@@ -300,35 +367,52 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
     assert shown.root.locator(".dlv-result").inner_text() == "" and shown.picture() != before
 
 
-def test_in_jupyterlab_a_schedule_drawn_by_mouse_and_by_keys_is_run(lab):
-    shown = Page(lab.page)
-    for name, value in (("ranks", 2), ("microbatches", 1)):
-        shown.slide(name, value)
-    settled(shown)
-    shown.root.get_by_role("button", name="Draw your own").click()
-    lab.page.wait_for_selector(".dlv-boardscroll")
-    settled(shown)
-    verdict = shown.root.locator(".dlv-boardtold")
-    shown.root.get_by_role("button", name="empty the grid").click()
-    lab.page.wait_for_function(
-        "() => document.querySelector('.dlv-boardtold').textContent.includes('Nothing is drawn')"
-    )
-    shown.root.locator(".dlv-boardchips button", has_text="0F0").click()
-    shown.root.get_by_role("button", name="place the action at the cursor").click()
-    lab.page.wait_for_function(
-        "() => document.querySelector('.dlv-sidename').textContent.includes('your own drawing')"
-    )
-    for _ in range(9):
-        shown.root.locator(".dlv-boardscroll").focus()
+def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(lab):
+    shown = Page(lab.page, 1)
+    shown.root.scroll_into_view_if_needed()
+    grid, told = shown.root.locator(".dlv-boardgrid"), shown.root.locator(".dlv-boardtold")
+
+    def drawn_as(count):
+        answered = shown.root.locator(".dlv-boardcell:not([opacity])")
+        expect(answered).to_have_count(count, timeout=LONGEST)
+
+    def click(name):
+        shown.root.get_by_role("button", name=name).click()
+        settled(shown)
+
+    def here(text):
+        return shown.root.get_by_text(text, exact=False).first.is_visible()
+
+    assert here("in which order can the four actions run?") and not here("Run it")
+    grid.locator(".dlv-boardghost", has_text="0F0").click()
+    drawn_as(1)
+    shown.root.get_by_role("application").focus()
+    for count in range(2, 5):
         lab.page.keyboard.press("n")
         lab.page.keyboard.press("Enter")
-        lab.page.wait_for_timeout(150)
-        if "Complete" in verdict.inner_text():
-            break
-    assert "Complete and legal" in verdict.inner_text()
+        drawn_as(count)
+    shown.root.get_by_text("★ Solved.").wait_for()
+    assert "Complete and legal." in told.inner_text() and here("GPipe, NeurIPS 2019, figure 2(b)")
+    lab.page.keyboard.press("u")
+    drawn_as(3)
+    lab.page.keyboard.press("r")
+    drawn_as(4)
+    for key in "dda":  # in a notebook dd deletes a cell and a adds one
+        lab.page.keyboard.press(key)
+    assert len(lab.cells()) == 2
+
+    click("Compare with naive")
+    assert shown.heading(0).startswith("your own drawing (p = 2, m = 1): 6 s")
+    assert shown.heading(1).startswith("naive (p = 2, m = 1): 6 s") and not grid.is_visible()
+    click("Back to the grid")
+    assert grid.is_visible()
     shown.control("run it on real ranks").click()
-    lab.page.wait_for_function(
-        "() => /Measured|did not/.test(document.querySelector('.dlv-result').textContent)"
-    )
-    result = shown.root.locator(".dlv-result").inner_text()
-    assert "loss" in result and "gradients equal one process's" in result, result
+    shown.root.get_by_text("gradients equal one process's").first.wait_for()
+    assert shown.heading(0).startswith("your own drawing") and not grid.is_visible()
+    assert shown.root.bounding_box()["height"] <= 640
+    click("Back to the grid")
+    click("Level 3 →")
+    drawn_as(0)
+    assert here("A rank has room for only three microbatches") and not here("★ Solved.")
+    click("★ 1")
+    drawn_as(4)

@@ -194,6 +194,44 @@ def test_activations_in_flight_are_counted_in_whole_microbatches():
             assert last == 0
 
 
+def test_what_is_never_freed_is_filled_down_to_its_base_and_its_line_goes_on():
+    (side,) = sides("drawn", csv="0F0,0F1,0F2\n1F0,1F1,1F2,1B0\n")
+    code = """return m.stripsOf([m.readSide(v[0])], 500, 30).sides[0].map(
+        ({ corners, area, base }) => [corners, area, base]);"""
+    for line, area, base in run("schedules_list.js", code, side):
+        assert area[:-1] == line and area[-1] == [line[-1][0], base]
+        assert area[0][1] == base and line[-1][1] < base
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "words"),
+    [
+        (("1f1b", "zb_h1"), {}, "Bubble over m; line: formula"),
+        (("1f1b", "dualpipev"), {}, "Bubble over m; line: formula if any"),
+        (("dualpipev", ""), {}, "Bubble over m; simulated"),
+        (("1f1b", "gpipe"), {"latency": 0.5}, "Bubble over m; simulated"),
+        (("1f1b", ""), {"slow_stage": 1}, "Bubble over m; simulated"),
+    ],
+)
+def test_the_chart_calls_its_line_a_formula_only_where_there_is_one(names, options, words):
+    explorer = ScheduleExplorer(names[0], 4, 8, beside=names[1], **options)
+    code = "return m.chartWords(v[0]);"
+    assert run("schedules_panels.js", code, json.loads(explorer.calm)) == words
+
+
+def test_a_side_in_words_names_its_schedule_as_papers_do_and_its_bubble_once():
+    code = "return m.sideWords(v[0]);"
+    (side,) = sides("zb_h2", 4, 8)
+    assert run("schedules_words.js", code, side) == (
+        "ZB-H2 (p = 4, m = 8): 27 s, bubble ratio (p−1)/3m = 0.125, at most 7 in flight."
+    )
+    (side,) = sides("interleaved", 2, 4, latency=0.5)
+    assert run("schedules_words.js", code, side).startswith(
+        "interleaved 1F1B (p = 2, m = 4, v = 2): 16.5 s, bubble ratio 0.375, at most "
+        "5 chunks in flight."
+    )
+
+
 def test_the_chart_places_what_was_simulated_on_its_formula():
     explorer = ScheduleExplorer("1f1b", 4, 6)
     code = "return m.chartOf(v[0], [{ m: 6, value: v[1] }], 400, 250);"

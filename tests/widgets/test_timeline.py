@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 
 import node
 import numpy as np
 import pytest
-from viz_scenes import data_parallel
+from viz_scenes import data_parallel, deadlock
 
 from dlviz import metrics
 from dlviz.schedules import make
@@ -34,17 +35,18 @@ def scene(trace, code, *values, **options):
     return node.run("timeline_scene.js", SCENE + code, state(trace, **options), *values)
 
 
-def draw(trace, clock=0, hidden=(), **view):
-    """The front end's draw list, 1000 pixels wide, of the whole unless `view` says other."""
-    made = state(trace)
+def draw(trace, clock=0, hidden=(), matches=None, width=1000, options=None, **view):
+    """The front end's draw list of the whole, unless `view` says other."""
+    made = state(trace, **(options or {}))
     first = made["clocks"][clock]
-    view = {"from": first["low"], "to": first["high"], "width": 1000, "top": 0, "height": 10_000,
-            "arrows": True, "message": -1, "clock": clock, **view}  # fmt: skip
+    view = {"from": first["low"], "to": first["high"], "width": width, "top": 0, "height": 10_000,
+            "arrows": True, "message": -1, "span": -1, "hover": -1, "clock": clock,
+            "matches": matches, **view}  # fmt: skip
     code = (
         "const scene = readScene(v[0]); const view = { ...v[1], hidden: new Set(v[2]) };"
         "const list = m.drawList(scene, view);"
         "return { ...list, memory: list.memory.map((own) => own.corners), kinds: scene.span.kinds,"
-        " rows: scene.rows, pixels: scene.pixels, span: scene.span.row };"
+        " rows: scene.rows, slots: scene.slots, span: scene.span.row };"
     )
     also = {"readScene": "timeline_scene.js"}
     return node.run("timeline_list.js", code, made, view, list(hidden), also=also)
@@ -89,22 +91,17 @@ def test_spans_of_a_slot_follow_each_other_and_lie_on_one_row():
 
 def test_bars_lie_where_their_times_and_rows_say():
     trace = Trace(
-        [span(0, start=0.0, end=4.0, depth=0, kind="step"), span(0, start=1.0, end=2.0, depth=1),
+        [span(0, start=0.0, end=4.0, depth=0, kind="phase"), span(0, start=1.0, end=2.0, depth=1),
          span(1, start=2.0, end=4.0, kind="backward")]
     )  # fmt: skip
     list_ = draw(trace)
-    found = bars(list_)
-    row, pixels = list_["rows"], list_["pixels"]
-    assert [found[i][0] for i in range(3)] == pytest.approx([0, 250, 500])
-    assert [found[i][2] for i in range(3)] == pytest.approx([1000, 250, 500])
-    step, inner, other = (found[i] for i in range(3))
-    assert step[1] + step[3] == pytest.approx(inner[1], abs=0.02)  # hangs below the strip
-    assert inner[1] + inner[3] == pytest.approx(row[0]["middle"] + 0.42 * pixels, abs=0.02)
-    assert other[1] == pytest.approx(row[1]["middle"] - 0.42 * pixels, abs=0.02)
-    assert [label["text"] for label in list_["labels"]].count("forward") == 1
+    found, (one, other) = bars(list_), list_["rows"]
+    assert found == {0: [0, 0, 1000, 13], 1: [250, 13, 250, 24], 2: [500, 43, 500, 24]}
+    assert (one["top"], one["bottom"]) == (0, 37) and (other["top"], other["bottom"]) == (43, 67)
+    assert [label["text"] for label in list_["labels"]] == ["phase", "forward", "backward"]
     later = bars(draw(trace, **{"from": 1.0, "to": 3.0}))
-    assert later[1][0] == pytest.approx(0) and later[1][2] == pytest.approx(500)
-    assert later[2][0] == pytest.approx(500) and later[2][2] == pytest.approx(502)  # ends outside
+    assert later[1][0] == 0 and later[1][2] == 500
+    assert later[2][0] == 500 and later[2][2] == 502  # ends outside
 
 
 def test_spans_out_of_view_and_hidden_kinds_are_not_drawn():
@@ -120,20 +117,137 @@ def test_spans_out_of_view_and_hidden_kinds_are_not_drawn():
     kinds = everything["kinds"]["of"]
     without = draw(trace, hidden=[kinds.index("forward")])
     assert "forward" not in {trace.spans.kind[i] for i in bars(without)}
-    above = draw(trace, height=60)
+    above = draw(trace, height=40)
     assert {trace.spans.rank[i] for i in bars(above)} == {0}
 
 
-def test_many_spans_of_a_pixel_are_drawn_once():
-    starts = np.arange(20_000) * 1e-6
-    count = len(starts)
-    trace = Trace({"rank": np.zeros(count, int), "kind": ["forward"] * count, "start": starts,
-                   "end": starts + 9e-7})  # fmt: skip
-    found = bars(draw(trace))
-    assert 400 < len(found) <= 2000
-    edges = sorted((x, x + width) for x, _, width, _ in found.values())
-    gaps = [later[0] - earlier[1] for earlier, later in zip(edges, edges[1:], strict=False)]
-    assert max(gaps) < 1.5  # no hole where there is work
+def shares_of(start, end, kind, low, high, width):
+    """Of each kind the share of every whole pixel, (kinds, width); of no length a hair."""
+    scale = width / (high - low)
+    found = np.zeros((int(kind.max()) + 1, width))
+    for i in range(len(start)):
+        left, right = (start[i] - low) * scale, (end[i] - low) * scale
+        for pixel in range(int(left), min(int(np.ceil(right)), width - 1) + 1):
+            if pixel < width:
+                inside = min(right, pixel + 1) - max(left, pixel)
+                found[kind[i], pixel] += max(inside, 1e-7 if right == left else 0.0)
+    return found
+
+
+def as_columns(stretches, width):
+    """The kind that each pixel shows, -1 for none, from (left, right, kind)."""
+    shown = np.full(width, -1)
+    for left, right, kind in stretches:
+        shown[max(left, 0) : right] = kind
+    return shown
+
+
+def agree(shown, shares, narrow):
+    """Whether each pixel shows the kind that has most of it: clearly so, and none for nothing."""
+    most, second = np.sort(shares, axis=0)[[-1, -2]] if len(shares) > 1 else (shares[0], 0)
+    clear = most - second > 1e-4
+    covered = shares.sum(axis=0)
+    there = shown >= 0
+    assert (shown[there & clear] == shares.argmax(axis=0)[there & clear]).all()
+    assert there[covered > 0.501].all() and not there[covered == 0].any()
+    assert there[narrow].all()  # none that is narrow vanishes
+    return clear.sum()
+
+
+def busy_trace(seed, gap):
+    """Two rows of 4,000 spans of three kinds and wild lengths, with spans of no length between."""
+    random = np.random.default_rng(seed)
+    spans = []
+    for rank in range(2):
+        at = 0.0
+        for i in range(4000):
+            long = random.exponential(1e-3) * (40 if random.random() < 0.004 else 1)
+            kind = ["forward", "backward", "send"][random.integers(3)]
+            end = at if kind == "send" and i % 3 else at + long
+            spans.append(span(rank, kind, at, end))
+            at = end + (random.exponential(gap) if random.random() < 0.3 else 0.0)
+    return Trace(spans, meta={"clock": "simulated", "ranks": 2})
+
+
+@pytest.mark.parametrize(("seed", "gap"), [(0, 1e-3), (1, 20e-3)])
+def test_minimap_and_picture_show_in_each_pixel_the_kind_with_most_time(seed, gap):
+    trace, width = busy_trace(seed, gap), 700
+    kinds = state(trace)["spans"]["kind"]["of"]
+    code = np.array([kinds.index(kind) for kind in trace.spans.kind])
+    list_ = draw(trace, width=width, arrows=False)
+    whole = node.run(
+        "timeline_columns.js",
+        "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], v[1]);",
+        state(trace), width, also={"readScene": "timeline_scene.js"},
+    )  # fmt: skip
+    low, high = trace.spans.start.min(), trace.spans.end.max()
+    for rank in range(2):
+        mine = trace.spans.rank == rank
+        start, end = trace.spans.start[mine], trace.spans.end[mine]
+        shares = shares_of(start, end, code[mine], low, high, width)
+        scale = width / (high - low)
+        small = (end - start) * scale < 2
+        at = ((start[small] + end[small]) / 2 - low) * scale
+        narrow = np.unique(np.minimum(at, width - 1).astype(int))
+        y = list_["rows"][rank]["top"]
+        drawn = [
+            (own[i], own[i] + own[i + 2], kind)
+            for kind, own in enumerate(list_["bars"])
+            for i in range(0, len(own), 5)
+            if own[i + 1] == y
+        ]
+        assert all(left == int(left) and right == int(right) for left, right, _ in drawn)
+        assert agree(as_columns(drawn, width), shares, narrow) > 500
+        mini = np.reshape(whole[rank], (-1, 3)).astype(int)
+        np.testing.assert_array_equal(as_columns(mini, width), as_columns(drawn, width))
+
+
+def test_the_minimap_shows_a_long_span_behind_one_of_no_length():
+    trace = Trace([span(kind="send", start=0.1, end=0.1), span(start=0.1, end=3.0),
+                   span(kind="send", start=3.0, end=3.0), span(kind="recv", rank=1, end=4.0)],
+                  meta={"clock": "simulated", "ranks": 2})  # fmt: skip
+    code = "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], 400);"
+    also = {"readScene": "timeline_scene.js"}
+    one, other = node.run("timeline_columns.js", code, state(trace), also=also)
+    kinds = state(trace)["spans"]["kind"]["of"]
+    assert one == [10, 300, kinds.index("forward"), 300, 301, kinds.index("send")]
+    assert other == [0, 400, kinds.index("recv")]  # all of a deadlock's picture, and no blank
+
+
+def test_the_minimap_counts_what_a_program_did_and_not_what_ran_inside_it():
+    trace = data_parallel(2, 1)
+    code = "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], 500);"
+    also = {"readScene": "timeline_scene.js"}
+    rows = node.run("timeline_columns.js", code, state(trace), also=also)
+    kinds = state(trace)["spans"]["kind"]["of"]
+    told = [{kinds[kind] for kind in np.reshape(row, (-1, 3))[:, 2]} for row in rows]
+    assert told[0] == {"data", "forward", "backward", "wait", "update"}
+    assert told[1] == {"collective"}
+
+
+def test_of_a_steady_state_of_backwards_no_stripe_remains():
+    trace = simulate(make("1f1b", 4, 1000))  # B takes twice as long as F; a pixel holds several
+    list_ = draw(trace, arrows=False)
+    kinds = list_["kinds"]["of"]
+    (row,) = [i for i, own in enumerate(list_["rows"]) if own["rank"] == 2]
+    y = list_["rows"][row]["top"]
+    forward = list_["bars"][kinds.index("forward")]
+    columns = [forward[i] for i in range(0, len(forward), 5) if forward[i + 1] == y]
+    assert len(columns) < 20 and max(columns) < 20  # of its 1000 forwards: as it begins
+
+
+def test_what_a_search_found_is_drawn_over_all_however_many_share_its_pixels():
+    trace = simulate(make("1f1b", 4, 1000))
+    wanted = (trace.spans.microbatch == 500) & (trace.spans.kind == "forward")
+    places = state(trace)["spans"]["row"]
+    matches = [int(wanted[row]) for row in places]
+    list_ = draw(trace, matches=matches, arrows=False)
+    found = [own[i : i + 5] for own in list_["found"] for i in range(0, len(own), 5)]
+    assert len(found) == wanted.sum() == 4
+    scale = 1000 / trace.spans.end.max()
+    for x, _, width, _, place in found:
+        row = places[place]
+        assert wanted[row] and width <= 2 and x == int(trace.spans.start[row] * scale)
 
 
 def test_arrows_go_from_the_senders_row_to_the_receivers():
@@ -151,9 +265,9 @@ def test_arrows_go_from_the_senders_row_to_the_receivers():
         assert arrow["x2"] == pytest.approx(message.received[row] * scale, abs=0.01)
         tail = next(r for r in rows if r["label"] == f"rank {message.src[row]} · comm")
         head = next(r for r in rows if r["label"] == f"rank {message.dst[row]} · comm")
-        lean = np.sign(head["middle"] - tail["middle"]) * 0.42 * list_["pixels"]
-        assert arrow["y1"] == pytest.approx(tail["middle"] + lean)
-        assert arrow["y2"] == pytest.approx(head["middle"] - lean)
+        down = head["middle"] > tail["middle"]
+        assert arrow["y1"] == tail["bottom" if down else "top"]
+        assert arrow["y2"] == head["top" if down else "bottom"]
         assert not arrow["never"]
 
 
@@ -178,10 +292,31 @@ def test_more_messages_than_can_be_told_apart_wait_for_a_closer_look():
     assert [arrow["message"] for arrow in chosen["arrows"]] == [7]
 
 
+def test_arrows_past_other_rows_are_left_out_where_they_would_cover_a_label():
+    spans = [span(rank, start=0.0, end=9.0, name="label") for rank in range(3)]
+    spans.append(span(0, "send", start=9.0, end=9.0, flow=1, peer=2))
+    sent = {"sent": [4.5, 4.5], "received": [4.5, 4.5]}
+    trace = Trace(spans, {"src": [0, 0], "dst": [1, 2], **sent})
+
+    def arrows(**view):
+        list_ = draw(trace, **view)
+        return [arrow["message"] for arrow in list_["arrows"]], list_["messagesLeftOut"]
+
+    assert arrows(arrows=None) == ([0], 1)
+    assert arrows(arrows=True) == ([0, 1], 0)
+    assert arrows(arrows=False) == ([], 2)
+    assert arrows(arrows=None, message=1) == ([0, 1], 1)  # the selection's always show
+    place = state(trace)["spans"]["row"].index(3)
+    assert arrows(arrows=False, hover=place) == ([1], 2)
+    beside = {"sent": [4.5, 1.0], "received": [4.5, 1.0]}
+    trace = Trace(spans[:3], {"src": [0, 0], "dst": [1, 2], **beside})
+    assert arrows(arrows=None) == ([0, 1], 0)
+
+
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_h1"])
 def test_the_critical_path_is_boxed_where_its_spans_lie(name):
     trace = simulate(make(name, 3, 6), Costs(latency=0.25))
-    path = trace.spans[metrics.critical_path(trace)]
+    path = trace.spans[metrics.critical_path(trace).span]
     length = metrics.makespan(trace)
     assert draw(trace)["path"] == []
     list_ = draw(trace, critical=True)
@@ -201,7 +336,7 @@ def test_the_critical_path_is_boxed_where_its_spans_lie(name):
     assert at == path.rank[[0, *turns.tolist()]].tolist()
     order = state(trace)["clocks"][0]["critical"]
     assert scene(trace, "return clock.critical.map(i => scene.span.row[i]);") == (
-        metrics.critical_path(trace).tolist()
+        metrics.critical_path(trace).span.tolist()
     )
     assert len(order) == len(path)
 
@@ -223,7 +358,7 @@ def test_the_path_of_a_step_and_of_the_spans_that_are_shown_is_their_own():
         assert made["clocks"][0]["told"].startswith("Critical path (bold): ")
     trace = simulate(make("1f1b", 2, 4))
     cut = scene(trace, "return clock.critical.map(i => scene.span.row[i]);", max_spans=5)
-    assert 0 < len(cut) <= 5 and {*cut} < {*metrics.critical_path(trace).tolist()}
+    assert 0 < len(cut) <= 5 and {*cut} < {*metrics.critical_path(trace).span.tolist()}
 
 
 def test_a_failed_run_whose_spans_have_no_wall_time_is_shown():
@@ -377,14 +512,22 @@ def test_a_wait_for_one_that_waits_is_followed_to_the_one_that_works():
     )
     also = {"readScene": "timeline_scene.js"}
     chain, ring = node.run("timeline_words.js", code, state(Trace(spans)), also=also)
-    assert chain == (
-        "waited 4 s for rank 1; rank 1 was itself waiting for rank 2; "
-        "rank 2 was in backward layer 3"
+    assert chain == "waited 4 s for rank 1 ← rank 2; rank 2 was in backward layer 3"
+    assert ring == "waited 4 s for rank 4 ← rank 3 ← …: they wait for each other"
+
+
+def test_a_long_chain_of_waits_says_that_it_goes_on():
+    spans = [span(rank, "wait", 0.0, 4.0, peer=rank + 1) for rank in range(9)]
+    spans.append(span(9, "backward", 0.0, 4.0))
+    code = (
+        "const scene = readScene(v[0]);"
+        "return [0, 5].map((row) => m.waited(scene, scene.clocks[0], scene.rowOf.get(row)));"
     )
-    assert ring == (
-        "waited 4 s for rank 4; rank 4 was itself waiting for rank 3; "
-        "rank 3 was itself waiting for rank 4; these waits lead back to one named above"
-    )
+    also = {"readScene": "timeline_scene.js"}
+    long, short = node.run("timeline_words.js", code, state(Trace(spans)), also=also)
+    ranks = [f"rank {rank}" for rank in range(1, 10)]
+    assert long == f"waited 4 s for {' ← '.join(ranks[:6])} ← …: and so on"
+    assert short == f"waited 4 s for {' ← '.join(ranks[5:])}; rank 9 was in backward"
 
 
 def test_before_and_after_walk_every_span_of_a_row_in_order():
@@ -420,11 +563,203 @@ def test_a_step_shows_its_spans_and_the_messages_they_carry():
     assert sorted(made["messages"]["row"]) == np.flatnonzero(trace.messages.step == 1).tolist()
 
 
-def test_of_too_many_spans_the_longest_are_shown_and_it_is_said():
+def counted(trace, range_, **options):
+    """The front end's statistics of a range of the first clock."""
+    code = (
+        "const scene = readScene(v[0]); const clock = scene.clocks[0];"
+        "return m.statistics(scene, clock, { from: clock.low, to: clock.high, ...v[1] });"
+    )
+    also = {"readScene": "timeline_scene.js"}
+    return node.run("timeline_stats.js", code, state(trace, **options), range_, also=also)
+
+
+@pytest.mark.parametrize("clock", ["device", "wall"])
+def test_in_a_cut_trace_the_numbers_of_a_step_and_of_the_whole_are_those_of_all_spans(clock):
+    trace = data_parallel(4, 6)
+    for step in (None, 0, 3):
+        whole, cut = (
+            counted(trace, {"step": step}, clock=clock, max_spans=most) for most in (10_000, 150)
+        )
+        names = ("compute", "update", "communication", "other", "idle", "waited")
+        for name in names:
+            of_all, of_cut = ([own[name] for own in found["ranks"]] for found in (whole, cut))
+            np.testing.assert_allclose(of_cut, of_all, atol=2e-9)
+        by_kind = lambda found: {own.pop("kind"): own for own in found["kinds"]}  # noqa: E731
+        whole, cut = by_kind(whole), by_kind(cut)
+        assert {*whole} == {*cut}
+        for kind, own in whole.items():
+            assert cut[kind] == pytest.approx(own, abs=2e-8)
+    parts = metrics.breakdown(trace, clock)
+    found = counted(trace, {"step": None}, clock=clock, max_spans=150)["ranks"]
+    for name, seconds in parts.items():
+        np.testing.assert_allclose([own[name] for own in found], seconds, atol=2e-8)
+
+
+def test_in_a_cut_trace_what_is_not_drawn_is_not_called_idle():
+    trace = data_parallel(4, 6)
+    part = {"from": 0.011, "to": 0.047, "step": None}
+    whole, cut = (counted(trace, part, max_spans=most) for most in (10_000, 150))
+    hidden = 0.0
+    for all_, own in zip(whole["ranks"], cut["ranks"], strict=True):
+        assert own["idle"] == pytest.approx(all_["idle"], abs=1e-6)
+        names = ("compute", "update", "communication", "other")
+        of_all, of_cut = (sum(one[name] for name in names) for one in (all_, own))
+        assert own["hidden"] == pytest.approx(of_all - of_cut, abs=1e-6)
+        hidden += own["hidden"]
+    assert cut["drawn"] and not whole["drawn"] and hidden > 1e-3
+    full, list_ = draw(trace, arrows=False), draw(trace, arrows=False, options={"max_spans": 150})
+    boxes = [[(b["x"], b["y"], b["width"]) for b in own["idle"]] for own in (full, list_)]
+    assert boxes[0] == boxes[1]  # the same idle time
+    drawn, spans = {*bars(list_)}, trace.spans
+    lost = [i for i in range(len(spans)) if i not in drawn and spans.kind[i] == "forward"]
+    scale = 1000 / (spans.end.max() - spans.start.min())
+    rows = {(own["rank"], own["label"]): own for own in list_["rows"]}
+    for i in lost:
+        y = rows[int(spans.rank[i]), f"rank {spans.rank[i]}"]["top"]
+        middle = (spans.start[i] + spans.end[i]) / 2 * scale
+        assert any(g["y"] == y and g["x"] <= middle <= g["x"] + g["width"] for g in list_["gaps"])
+
+
+def test_of_too_many_spans_the_longest_are_drawn_and_it_is_said():
     trace = data_parallel(2, 2)
     made = state(trace, max_spans=10)
-    assert made["count"] == 10
-    assert made["lines"][-1] == f"The longest 10 of {len(trace.spans)} spans are drawn."
+    assert made["count"] == 10 and made["total"] == len(trace.spans)
+    assert made["lines"][-1] == (
+        f"The longest 10 of {len(trace.spans)} spans are drawn. "
+        "Idle time and the numbers of a step count all."
+    )
+    assert [len(head["spans"]) for head in made["heads"]] == [2, 2]  # steps stay whole
+
+
+def test_a_step_that_all_ranks_have_is_one_strip_over_all_and_stands_for_each_ranks_own():
+    trace = data_parallel(3, 2)
+    list_ = draw(trace)
+    first, second = list_["heads"]
+    starts, ends = [trace.spans[name][trace.spans.kind == "step"] for name in ("start", "end")]
+    scale = 1000 / trace.spans.end.max()
+    assert first["x"] == 0 and first["width"] == round(starts[3:].min() * scale)
+    assert second["x"] == first["width"]
+    assert [head["label"]["text"] for head in (first, second)] == ["step 0", "step 1"]
+    assert all(head["y"] < 0 for head in list_["heads"])
+    assert not {*bars(list_)} & {*np.flatnonzero(trace.spans.kind == "step").tolist()}
+    own = [trace.spans.rank[list_["span"][place]] for place in first["spans"]]
+    assert own == [0, 1, 2]
+    code = (
+        "const scene = readScene(v[0]);"
+        "return [m.headLine(scene, scene.clocks[0], 0),"
+        " scene.heads[0].spans.map((i) => scene.headOf.get(i))];"
+    )
+    also = {"readScene": "timeline_scene.js"}
+    words, heads = node.run("timeline_words.js", code, state(trace), also=also)
+    last = ends[:3].max() / MS
+    assert words == f"on all ranks: from 0 ms (rank 0 begins) to {last:g} ms (rank 0 ends)"
+    assert heads == [0, 0, 0]
+
+
+def test_labels_take_the_longest_form_that_fits_and_small_figures_where_little_does():
+    forms = ["reduce-scatter", "RS"]
+    code = "return v[0].map((width) => m.labelIn(v[1], 0, width, 24, 1000));"
+
+    def told(widths, forms):
+        found = node.run("timeline_list.js", code, widths, forms)
+        return [label and (label["text"], label["size"]) for label in found]
+
+    assert told([200, 40, 12, 5], forms) == [("reduce-scatter", 11), ("RS", 11), None, None]
+    assert told([20, 12, 8], ["15"]) == [("15", 11), ("15", 9), None]
+    assert told([10, 7], ["3"]) == [("3", 11), ("3", 9)]
+
+
+def test_a_span_that_never_ended_says_so_and_is_open_at_its_end():
+    trace = deadlock(3)
+    made = state(trace)
+    assert trace.meta["failure"]["message"] in made["lines"]
+    assert made["unfinished"] == [0, 1, 2] and made["spans"]["fields"]["of"] == [""]
+    list_ = draw(trace)
+    assert [(one["x"], one["y"]) for one in list_["open"]] == [(1000, 0), (1000, 30), (1000, 60)]
+    middles = [row["middle"] for row in list_["rows"]]
+    ends = [(one["y1"], one["y2"]) for one in list_["cycle"]]
+    assert ends == [(middles[a], middles[b]) for a, b in ((0, 2), (2, 1), (1, 0))]
+    assert [one["x1"] for one in list_["cycle"]] == [one["x2"] for one in list_["cycle"]]
+    code = (
+        "const scene = readScene(v[0]); const clock = scene.clocks[0];"
+        "return [m.spanLines(scene, clock, 0), hit(drawList(scene, v[1]), v[2][0], v[2][1])];"
+    )
+    also = {
+        "readScene": "timeline_scene.js",
+        "drawList": "timeline_list.js",
+        "hit": "timeline_list.js",
+    }
+    view = {"clock": 0, "from": 0, "to": 3, "width": 1000, "top": 0, "height": 99, "span": -1,
+            "hover": -1, "message": -1}  # fmt: skip
+    point = [list_["cycle"][0]["x1"], 35]
+    lines, under = node.run("timeline_words.js", code, made, view, point, also=also)
+    assert lines[1] == "rank 0: never ended, from 0 s"
+    assert not any("took" in line or "waited 3 s" in line for line in lines)
+    assert under["told"].startswith("rank 0 waits for rank 2 in recv")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "least", "value", "told"),
+    [
+        (0, 3147, 2, 1419, "1,419 s"),
+        (0, 3147, 2, 1419.253, "1,419.25 s"),
+        (0, 1, None, 0, "0 ms"),
+        (0, 1, None, 1, "1,000 ms"),
+        (0, 0.1, None, 0.0124, "12.4 ms"),
+        (0, 10, 1e-6, 1.2345678, "1.2345678 s"),
+        (0, 2e-5, None, 1.5e-6, "1.5 µs"),
+    ],
+)
+def test_moments_are_told_in_the_unit_of_the_axis_without_idle_digits(
+    low, high, least, value, told
+):
+    code = "return m.momentOf({ low: v[0], high: v[1] }, v[2] ?? Infinity)(v[3]);"
+    assert node.run("timeline_words.js", code, low, high, least, value) == told
+
+
+def svg_of(trace, **view):
+    made = state(trace, title="a <b> & c")
+    first = made["clocks"][0]
+    view = {"from": first["low"], "to": first["high"], "width": 800, "left": 60, "top": 0,
+            "height": 400, "arrows": True, "message": -1, "span": -1, "hover": -1, "clock": 0,
+            "matches": None, "critical": True, **view}  # fmt: skip
+    code = (
+        "const scene = readScene(v[0]);"
+        "const colors = { ...scene.look.themes.light, name: 'light' };"
+        "const list = drawList(scene, v[1]);"
+        "const look = { colors, styles: stylesOf(scene, colors), title: scene.title };"
+        "return [m.toSvg(scene, list, v[1], look), list];"
+    )
+    also = {
+        "readScene": "timeline_scene.js",
+        "drawList": "timeline_list.js",
+        "stylesOf": "timeline_paint.js",
+    }
+    return node.run("timeline_svg.js", code, made, view, also=also)
+
+
+@pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "evil"])
+def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
+    evil = span(name='<script>"&\x00\x07</script>', end=9.0)
+    traces = {"data parallel": data_parallel(3, 1), "deadlock": deadlock(3), "evil": Trace([evil])}
+    trace = traces[made] if made != "pipeline" else simulate(make("interleaved", 2, 4))
+    text, list_ = svg_of(trace)
+    root = ElementTree.fromstring(text)
+    name = "{http://www.w3.org/2000/svg}"
+    shapes = {tuple(float(one.get(at)) for at in ("x", "y", "width", "height"))
+              for one in root.iter(f"{name}rect")}  # fmt: skip
+    drawn = [own[i : i + 4] for own in list_["bars"] for i in range(0, len(own), 5)]
+    assert drawn and {tuple(map(float, bar)) for bar in drawn} <= shapes
+    words = [one.text for one in root.iter(f"{name}text")]
+    assert words[0] == "a <b> & c"
+    for label in list_["labels"]:
+        assert label["text"].replace("\x00", "�").replace("\x07", "�") in words
+    assert {f"rank {rank}" for rank in trace.ranks} <= {*words}
+    fills = {one.get("fill") for one in root.iter() if (one.get("fill") or "").startswith("url")}
+    assert fills == {f"url(#{one.get('id')})" for one in root.iter(f"{name}pattern")}
+    paths = [one for one in root.iter(f"{name}path") if one.get("stroke") == "#d55e00"]
+    assert len(paths) == len(list_["cycle"])
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,13 @@ export function bytes(value) {
   return `${(value / 1024).toFixed(1)} GiB`;
 }
 
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+/** The number that was typed; other text as it is, for the kernel to refuse in words. */
+export function typed(text) {
+  return NUMBER.test(text.trim()) ? Number(text) : text.trim();
+}
+
 /** Calls `draw` once before the next picture, however often it is asked to. */
 export function oncePerPicture(draw) {
   let asked = 0;

@@ -1,43 +1,44 @@
 // Explores what an all-reduce costs: controls, lines over size, the map of winners, and the player.
 import { asking } from "./asking.js";
-import { bytes, clamp, digits, h, s, seconds, write } from "./base.js";
+import { bytes, clamp, digits, h, s, seconds, typed, write } from "./base.js";
 import { chartOf, mapOf, nearest } from "./collectives_list.js";
 import { showMessages } from "./player.js";
-import { button, stage } from "./stage.js";
+import { runBar } from "./running.js";
+import { stage } from "./stage.js";
 
 const DASHES = { solid: null, dash: "7 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "11 3 2 3" };
-const FIELDS = [["alpha", "α", "µs a message", "e-6"], ["beta", "β", "ns a byte", "e-9"], ["gamma", "γ", "ns a byte added", "e-9"]];
-const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)$/;
-const HEIGHT = 320;
+const FIELDS = [["alpha", "α", "µs a message", 1e6], ["beta", "β", "ns a byte", 1e9], ["gamma", "γ", "ns a byte added", 1e9]];
+const HEIGHT = 206;
 const PAUSE = 250; // ms without a change until the messages are asked for
-const RATES = "Algorithm bandwidth is size / time. Bus bandwidth multiplies it by 2(n−1)/n, what each of n ranks must move at least: an algorithm that moves more shows less on a link as fast.";
-const SAVED = "On a saved page algorithm and size can be chosen; the rest needs a kernel.";
+const SAVED = "This page has no kernel: algorithm and size can be chosen, all else needs a kernel.";
 
 function render({ model, el }) {
   const read = () => JSON.parse(model.get("state"));
-  const live = model.get("live");
+  let live = model.get("live");
+  let lost = false; // the kernel is gone
   let state = read();
   let now = { ...state.controls };
-  let running = false;
-  let ranBefore = 0;
   let pause = 0;
   let chart = null;
   let winners = null;
   let drawn = false;
   let told = null; // the lines of other ranks, once read
-  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
+  let shown = "costs"; // of the two parts
+  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "", gone });
 
   const frame = stage(el, {
     name: "explorer of collectives",
     look: state.look,
     model,
     title: state.title,
-    lines: [],
+    lines: live ? [] : [SAVED],
+    details: state.details,
     keys: [
       ["← →", "smaller, larger", { ArrowLeft: (event) => moved(event, resize, -1), ArrowRight: (event) => moved(event, resize, 1) }],
       ["↑ ↓", "more ranks, fewer", { ArrowUp: (event) => moved(event, rerank, 1), ArrowDown: (event) => moved(event, rerank, -1) }],
       ["a", "next algorithm", { a: () => choose("algorithm", after(state.algorithms, now.algorithm)) }],
-      ["r", "run it", { r: () => runIt() }],
+      ["m", "costs, messages", { m: () => show(tabs[shown === "costs" ? 1 : 0].dataset.part) }],
+      ["r", "run it, stop it", { r: () => bar.press() }],
     ],
     onColors() {
       if (drawn) draw();
@@ -46,6 +47,7 @@ function render({ model, el }) {
 
   // Controls
 
+  const words = (name) => state.names[name];
   const option = (value, words) => h("option", { value }, words);
   const select = (name, label, options) => {
     const box = h("select", { "aria-label": label, onchange: () => choose(name, box.value) }, options);
@@ -54,44 +56,58 @@ function render({ model, el }) {
   const algorithm = select("algorithm", "algorithm", state.algorithms.map((name) => option(name, words(name))));
   const topology = select("topology", "topology", Object.keys(state.topologies).map((name) => option(name, name)));
   const [fewest, most] = state.limits.ranks;
-  const ranks = h("input", { type: "range", min: fewest, max: most, step: 1, "aria-label": "ranks", oninput: () => choose("ranks", Number(ranks.value)) });
+  const ranks = h("input", { type: "range", min: fewest, max: most, step: 1, class: "dlv-slide", "aria-label": "ranks", oninput: () => choose("ranks", Number(ranks.value)) });
   const many = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
   const size = h("input", { type: "range", min: 0, max: state.sizes.length - 1, step: 1, "aria-label": "size", class: "dlv-long", oninput: () => choose("nbytes", state.sizes[Number(size.value)]) });
   const large = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
-  const fields = FIELDS.map(([name, letter, unit, power]) => {
+  const fields = FIELDS.map(([name, letter, unit, per]) => {
     const box = h("input", {
-      type: "text", inputmode: "decimal", size: 6, "aria-label": `${name}, ${unit}`,
-      onchange: () => choose(name, NUMBER.test(box.value.trim()) ? Number(`${box.value.trim()}${power}`) : box.value.trim()),
+      type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}, ${unit}`,
+      onchange: () => choose(name, inSeconds(typed(box.value), per)),
     });
-    return { name, power, box, label: h("label", {}, `${letter} `, box, ` ${unit}`) };
+    return { name, per, box, label: h("label", {}, `${letter} `, box, ` ${unit}`) };
   });
-  const start = button("▶ Run it", "run it on real ranks", runIt);
+  const bar = runBar(model, queue, { ready: runnable, told: ranWords, changed: drawRun });
+  const tabs = ["costs", "messages"].map((part) => h("button", {
+    type: "button", role: "tab", "data-part": part, onclick: () => show(part),
+  }, part === "costs" ? "Costs" : "Messages"));
   frame.controls([h("label", {}, "algorithm ", algorithm)], [h("label", {}, "topology ", topology)], [h("label", {}, "ranks ", ranks), many], [h("label", {}, "size ", size), large]);
-  const link = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, fields.map(({ label }) => label), start);
+  const link = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, fields.map(({ label }) => label), bar.start,
+    h("span", { class: "dlv-tabs", role: "tablist", "aria-label": "what is shown" }, tabs));
 
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
-  const result = h("p", { class: "dlv-result", role: "status" });
-  const about = h("p");
-  const lines = s("svg", { class: "dlv-costs", role: "img", onclick: null });
+  const lines = s("svg", { class: "dlv-costs", role: "img" });
   const map = s("svg", { class: "dlv-costs", role: "img" });
-  const marks = h("p", {}, "Grey: the cheapest. ◇: from here on it is another. ✕: measured.");
-  const left = h("div", { class: "dlv-chart" }, h("h4", {}, "Time over size (click to choose a size)"), lines, marks);
-  const right = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Who wins, on a switch (click to choose ranks and size)"), map);
+  const [about, where] = [h("h4", { title: "Click to choose a size." }), h("h4", { title: "Click to choose ranks and size." })];
+  const left = h("div", { class: "dlv-chart" }, about, lines);
+  const right = h("div", { class: "dlv-chart dlv-map" }, where, map);
   const cheapest = h("p", { class: "dlv-cheapest" });
+  const aboutRun = h("p");
+  const marks = h("div", { class: "dlv-chartmarks" }, ["grey: the cheapest", "◇ another one takes over", "✕ measured"].map((line) => h("p", {}, line)), aboutRun);
   const table = h("div", { class: "dlv-scroll" });
-  const explained = h("p", {}, RATES);
-  const player = h("div", { class: "dlv-player" });
   const charts = h("div", { class: "dlv-pictures" }, left, right);
-  frame.body.append(link, trouble, result, about, charts, cheapest, table, explained, player);
-  if (!live) {
-    frame.body.prepend(h("p", {}, SAVED));
-    for (const control of [topology, ranks, start, ...fields.map(({ box }) => box)]) control.disabled = true;
+  const costs = h("div", { role: "tabpanel", "aria-label": "costs" }, charts, cheapest, h("div", { class: "dlv-pictures" }, table, marks));
+  const player = h("div", { class: "dlv-player", role: "tabpanel", "aria-label": "messages" });
+  const parts = { costs, messages: player };
+  frame.body.append(link, trouble, bar.line, costs, player);
+  show(shown);
+  if (!live) turnOff(topology, ranks, ...fields.map(({ box }) => box));
+
+  function turnOff(...controls) {
+    for (const control of controls) control.disabled = true;
+  }
+
+  /** Shows one of the two parts. */
+  function show(part) {
+    shown = part;
+    for (const [name, box] of Object.entries(parts)) box.hidden = name !== part;
+    for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.dataset.part === part));
   }
 
   // What is asked of the kernel
 
   function choose(name, value) {
-    if (!live && !["algorithm", "nbytes"].includes(name)) return;
+    if (!live && (lost || !["algorithm", "nbytes"].includes(name))) return;
     if (now[name] === value && !state.error) return;
     now = { ...now, [name]: value };
     if (live) queue.change(name, value);
@@ -106,25 +122,30 @@ function render({ model, el }) {
 
   function lookedAhead() {
     told = null;
+    drawMap();
   }
 
   /** Takes the lines of the chosen ranks from those told ahead; false where there are none. */
   function foreseen() {
-    const { link, ranks: lines } = ahead();
-    if (!link || !lines[now.ranks] || Object.entries(link).some(([name, value]) => now[name] !== value)) return false;
+    const { ranks: lines } = ahead();
+    if (!winnersNow() || !lines[now.ranks]) return false;
     state = { ...state, ...lines[now.ranks], now: null, run: null };
     return true;
   }
 
+  /** Who is the cheapest by ranks and size on the chosen network; null until the kernel has told. */
+  function winnersNow() {
+    const { link, map: rows } = ahead();
+    return link && Object.entries(link).every(([name, value]) => now[name] === value) ? rows : null;
+  }
+
   function answered() {
     state = read();
-    running = running && state.ran === ranBefore;
-    if (!queue.answered()) running = false;
+    queue.answered();
     now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.pending() };
     if (queue.settled() && !state.error && !state.settled) want();
     draw();
     if (state.error) frame.say(state.error);
-    else if (state.run && !running) frame.say(result.textContent);
   }
 
   /** Asks for the messages once the reader has paused. */
@@ -141,12 +162,16 @@ function render({ model, el }) {
     return Object.fromEntries(["algorithm", "topology", "ranks", "nbytes", ...FIELDS.map(([name]) => name)].map((name) => [name, model.get(name)]));
   }
 
-  function runIt() {
-    if (!live || running || (state.error && queue.settled())) return;
-    running = true;
-    ranBefore = state.ran;
-    frame.say("running");
-    queue.run();
+  function runnable() {
+    return live && !state.error && now.ranks <= state.limits.run;
+  }
+
+  /** No kernel answers any more. */
+  function gone() {
+    live = false;
+    lost = true;
+    frame.gone();
+    turnOff(algorithm, topology, ranks, size, ...fields.map(({ box }) => box));
     draw();
   }
 
@@ -184,33 +209,36 @@ function render({ model, el }) {
     size.setAttribute("aria-valuetext", bytes(now.nbytes));
     write(many, String(now.ranks));
     write(large, bytes(now.nbytes));
-    for (const { name, power, box } of fields) {
-      const shown = typeof now[name] === "number" ? String(Number((now[name] / Number(`1${power}`)).toPrecision(6))) : now[name];
-      if (document.activeElement !== box) box.value = shown;
+    for (const { name, per, box } of fields) {
+      const said = typeof now[name] === "number" ? String(Number((now[name] * per).toPrecision(6))) : now[name];
+      if (document.activeElement !== box) box.value = said;
     }
   }
 
   function draw() {
     drawControls();
     write(trouble, state.error);
-    write(about, state.lines.join(" "));
-    write(start, running ? "running …" : "▶ Run it");
-    start.disabled = !live || running || now.ranks > state.limits.run;
-    write(result, resultWords());
+    write(about, `Time over size: ${state.about}`);
+    drawRun();
     drawLines();
     drawMap();
     drawTable();
     drawn = true;
   }
 
-  function resultWords() {
+  function drawRun() {
+    bar.draw();
+    write(aboutRun, (state.run?.notes ?? []).join(" "));
+  }
+
+  function ranWords() {
     const { run } = state;
-    if (running) return `Running ${words(now.algorithm)} on ${now.ranks} real ranks, paced …`;
-    if (!run) return live && now.ranks > state.limits.run ? `Up to ${state.limits.run} ranks can be run.` : "";
-    if (run.error) return `It did not run: ${run.error}`;
+    if (!run) return live && now.ranks > state.limits.run ? `At most ${state.limits.run} ranks can be run here.` : "";
+    if (run.error) return `The run failed: ${run.error}`;
+    if (run.stopped) return run.stopped;
     const gap = `${run.gap < 0 ? "−" : "+"}${Math.abs(100 * run.gap).toFixed(1)} %`;
     const told = `${words(run.algorithm)} of ${bytes(run.nbytes)}: measured ${seconds(run.measured)}, predicted ${seconds(run.predicted)} (${gap}).`;
-    return [told, ...run.notes].join(" ");
+    return told;
   }
 
   function axes({ box, sizes }, marks, said, title) {
@@ -250,21 +278,25 @@ function render({ model, el }) {
   }
 
   function cheapestWords() {
-    const first = state.crossovers.length ? state.crossovers[0][1] : state.algorithms.reduce((best, name) => (state.curves[name][0] < state.curves[best][0] ? name : best));
-    const parts = state.crossovers.map(([value, , after]) => `then ${words(after)} from ${bytes(Math.round(value))}`);
-    return `Cheapest: ${[words(first), ...parts].join(", ")}.`;
+    const [[, first], ...later] = state.cheapest;
+    const turns = later.map(([from, name]) => `then ${words(name)} from ${bytes(Math.round(from))}`);
+    return `Cheapest (within ${100 * state.near} %): ${[words(first), ...turns].join(", ")}.`;
   }
 
   function drawMap() {
-    winners = mapOf(state, open(map, right), HEIGHT);
+    const known = winnersNow();
+    write(where, `Cheapest on ${state.topologies[now.topology].split(",")[0]}`);
+    map.classList.toggle("dlv-old", !known);
+    if (known) winners = mapOf({ ...state, map: known }, open(map, right), HEIGHT);
+    if (!winners) return;
     const cell = winners.cell(now.ranks, now.nbytes);
     map.replaceChildren(
       ...winners.parts.map(({ winner, x, y, width, height }) => s("rect", { x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(state.algorithms[winner]).stroke, "fill-opacity": 0.62 })),
       ...axes({ box: winners.box, sizes: winners.sizes }, winners.ranks.filter(({ value }) => value % 2 === 0), String, "ranks").flat(),
       ...winners.names.filter(({ fits }) => fits).map(({ winner, x, y }) => s("text", { x, y, class: "dlv-winner" }, words(state.algorithms[winner]))),
-      s("rect", { class: "dlv-chosencell", x: cell.x - 6, y: cell.y - 1, width: 12, height: cell.height + 2, rx: 2 }),
+      ...(known ? [s("rect", { class: "dlv-chosencell", x: cell.x - 6, y: cell.y - 1, width: 12, height: cell.height + 2, rx: 2 })] : []),
     );
-    map.setAttribute("aria-label", `The cheapest on a switch by ranks and size: ${winners.names.map(({ winner }) => words(state.algorithms[winner])).join(", ")}`);
+    map.setAttribute("aria-label", `${where.textContent} by ranks and size: ${winners.names.map(({ winner }) => words(state.algorithms[winner])).join(", ")}`);
   }
 
   /** Seconds, algorithm and bus bandwidth of an algorithm at the chosen size. */
@@ -298,6 +330,7 @@ function render({ model, el }) {
   };
   lines.addEventListener("click", (event) => choose("nbytes", state.sizes[nearest(state.sizes.map(chart.x), point(lines, event)[0])]));
   map.addEventListener("click", (event) => {
+    if (!winners) return;
     const { ranks: at, place: sized } = winners.found(...point(map, event));
     choose("ranks", at);
     choose("nbytes", state.sizes[sized]);
@@ -313,6 +346,8 @@ function render({ model, el }) {
     model.off("change:state", answered);
     clearTimeout(pause);
     resized.disconnect();
+    queue.close();
+    bar.stop();
     messages.stop();
     frame.stop();
     frame.root.remove();
@@ -351,8 +386,9 @@ function after(names, name) {
   return names[(names.indexOf(name) + 1) % names.length];
 }
 
-function words(name) {
-  return name.replaceAll("_", " ");
+/** What was typed into a field, of which `per` make a second; a text as it is. */
+function inSeconds(value, per) {
+  return typeof value === "number" ? value / per : value;
 }
 
 export default { render };

@@ -1,6 +1,6 @@
 // What the explorer of collectives draws, as plain objects: its state and a size in, positions out.
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [60, 26, 10, 40]; // pixels around a chart
+const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 8, 36]; // pixels around a chart
 const BYTES = [4, 16, 64, 1024]; // steps between the marks of an axis of sizes
 const TENS = [10, 100, 1000];
 const LETTER = 7; // pixels of a name
@@ -23,7 +23,7 @@ export function marksOf(low, high, steps, most) {
 }
 
 /** Lines of seconds over size, where another becomes the cheapest, what was measured, and axes. */
-export function chartOf({ sizes, curves, crossovers, run, algorithms }, width, height) {
+export function chartOf({ sizes, curves, cheapest, run, algorithms }, width, height) {
   const all = Object.values(curves).flat();
   const measured = run?.measured ? [run.measured] : [];
   const [low, high] = [Math.min(...all, ...measured) / 1.3, Math.max(...all, ...measured) * 1.3];
@@ -39,7 +39,7 @@ export function chartOf({ sizes, curves, crossovers, run, algorithms }, width, h
   return {
     x, y, lines, best,
     box: { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM },
-    crossed: crossovers.map(([size, before, after]) => ({ size, before, after, x: x(size), y: y(at(size, after)) })),
+    crossed: cheapest.slice(1).map(([size, after], i) => ({ size, before: cheapest[i][1], after, x: x(size), y: y(at(size, after)) })),
     measured: measured.length ? { name: run.algorithm, x: x(run.nbytes), y: y(run.measured) } : null,
     sizes: marksOf(sizes[0], sizes.at(-1), BYTES, (width - 80) / 70).map((value) => ({ value, at: x(value) })),
     seconds: marksOf(low, high, TENS, 8).map((value) => ({ value, at: y(value) })),

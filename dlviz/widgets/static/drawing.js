@@ -1,39 +1,43 @@
 // The drawing board: a schedule put together by hand on a grid of ranks and slots.
 //
 // The kernel says what a drawing means; here it is shown, and each gesture is drawn at once and sent.
-import { clamp, h, oncePerPicture, s, write } from "./base.js";
-import { boxAt, drawList, foreseen, halvesOf, hit, layoutOf, nameOf, nextOn, pick, sameAs, slotAt, slotsOf, thingAt, turned } from "./drawing_list.js";
+import { clamp, digits, h, oncePerPicture, s, write } from "./base.js";
+import {
+  besides, boxAt, cursorAt, drawList, foreseen, halvesOf, hit, layoutOf, nameOf, nextOn, onOneLine, pick, sameAs, slotAt, slotsOf, thingAt, turned,
+} from "./drawing_list.js";
 import { paintBoard, sampleOf, savedBoard } from "./drawing_paint.js";
+import { save } from "./saved.js";
+import { FRACTION, RATIO } from "./schedules_words.js";
 import { button, toggle } from "./stage.js";
 
 const FAR = 4; // pixels from which on a press is a drag
 const EDGE = 24; // pixels from an edge within which a drag scrolls
-const SAVED = "A saved page shows the drawing; drawing on needs a kernel.";
-const DOES = { F: "the forward", B: "the backward", I: "the input's gradient", W: "the weights' gradient" };
+const DOES = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
+const IDLE = { waiting: "idle: waits", choice: "idle: your choice", done: "idle: nothing left" };
 const BACKWARDS = { whole: "B, whole", split: "I and W, split", either: "B, or I and W" };
 
 /** What the keys do; a help may list them. */
 export const BOARD_KEYS = [
   ["← → ↑ ↓", "move on the grid"],
-  ["n N", "to the next action that may come, back"],
-  ["f b i w", "choose an action of that kind, again: of the next stage"],
-  ["+ -", "its next microbatch, the one before"],
-  ["Enter", "place it, or put down what is moved"],
-  ["m", "move the action here"],
-  ["Delete", "remove the action here"],
+  ["n N", "go to the next action that can come, go back"],
+  ["f b i w", "choose an action of this kind; press again for the next stage"],
+  ["+ -", "choose the next microbatch, the one before"],
+  ["Enter", "place the chosen action, or put down the moved one"],
+  ["m", "move the action at the cursor"],
+  ["Delete", "remove the action at the cursor"],
   ["u r", "undo, redo"],
   ["e", "empty the grid"],
-  ["k g h", "check, show what may come next, name a good move"],
+  ["k g h", "check, show what can come next, name a good move"],
 ].map(([shown, does]) => [shown, does, {}]);
 
 let boards = 0; // so that the patterns of each have their own names
 
 /**
- * A drawing board in `el`. `say` reads a sentence out, `selected` hears of the action that the reader
+ * A drawing board in `el`, whose rows may take `room()` pixels. `say` reads a sentence out, `selected` hears of the action that the reader
  * chose, as {action, rank, stage, kind, microbatch, slot}, or null.
  */
-export function drawingBoard({ model, el, look, say = () => {}, selected = () => {} }) {
-  const live = model.get("live") !== false;
+export function drawingBoard({ model, el, look, room = () => 168, say = () => {}, selected = () => {} }) {
+  let live = model.get("live") !== false;
   const prefix = `dlv-board${(boards += 1)}`;
   const read = () => JSON.parse(model.get("board"));
   let state = read();
@@ -45,6 +49,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   let list = null;
   let cursor = { rank: 0, slot: 0 };
   let brush = null; // the action that the reader chose to place
+  let byName = false; // whether the reader typed it: it then goes where it can run first
   let chosen = null; // the cell that is selected, by action, rank and slot
   let carried = null; // the cell that the keys move
   let drag = null;
@@ -72,51 +77,51 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   const undo = button("↶ undo", "undo", () => send({ do: "undo" }));
   const redo = button("↷ redo", "redo", () => send({ do: "redo" }));
   const empty = button("empty", "empty the grid", () => send({ do: "reset" }));
-  const tighten = button("⇤ tighten", "move every action to its earliest slot, in the same order", () => send({ do: "tighten" }));
-  const known = h("select", { "aria-label": "start from a known schedule", onchange: startFrom });
-  const chips = h("span", { class: "dlv-boardchips", role: "group", "aria-label": "may come next on this rank" });
+  const tighten = button("⇤ tighten", "move every action to its earliest slot and keep the order", () => send({ do: "tighten" }));
+  const known = h("select", { class: "dlv-boardknown", "aria-label": "start from a known schedule", onchange: startFrom });
+  const chips = h("span", { class: "dlv-boardchips", role: "group", "aria-label": "can come next on this rank" });
   const typed = h("input", {
-    type: "text", size: 6, placeholder: "2F0", spellcheck: "false", autocomplete: "off", "aria-label": "action to place, such as 2F0",
-    oninput: () => choose(typed.value.trim()), onkeydown: (event) => event.key === "Enter" && place(),
+    type: "text", size: 6, placeholder: "2F0", spellcheck: "false", autocomplete: "off", "aria-label": "actions to place, such as 2F0",
+    oninput: () => choose(typed.value.trim(), true), onkeydown: (event) => event.key === "Enter" && place(),
   });
-  const put = button("place", "place the action at the cursor", () => place());
+  const put = button("place", "place the chosen action", () => place());
   const carry = button("move", "move the action at the cursor", () => pickUp());
   const remove = button("remove", "remove the action at the cursor", () => removeHere());
   const check = button("check", "check what I did", () => checked());
-  const ghosts = toggle("show next", "show what may come next", true, () => draw());
-  const advise = button("a good move", "name a good move and what another costs", () => send({ do: "advise" }));
+  const ghosts = toggle("show next", "show what can come next", true, () => draw());
+  const advise = button("a good move", "name a good move and what others cost", () => send({ do: "advise" }));
   const backward = h("select", { "aria-label": "backward", onchange: () => send({ do: "set", backward: backward.value }) },
     Object.entries(BACKWARDS).map(([value, words]) => h("option", { value }, words)));
   const limit = h("input", {
-    type: "text", inputmode: "numeric", size: 3, placeholder: "none", "aria-label": "microbatches a rank may hold at most",
+    type: "text", inputmode: "numeric", size: 3, placeholder: "none", "aria-label": "most that a rank may hold in flight",
     onchange: () => send({ do: "set", limit: limit.value.trim() ? numberIn(limit.value.trim()) : null }),
   });
-  const overlaps = toggle("F&B", "offer a forward and a backward at the same time", false, (on) => state.overlaps !== on && send({ do: "set", overlaps: on }));
-  const hue = toggle("colour by chunk", "colour by chunk, not by microbatch", false, () => draw());
+  const overlaps = toggle("F&B", "allow a forward and a backward at the same time", false, (on) => state.overlaps !== on && send({ do: "set", overlaps: on }));
   const svg = button("SVG", "save the grid as an SVG file", () => saveSvg());
-  const text = h("textarea", { rows: 5, spellcheck: "false", "aria-label": "the drawing as CSV" });
-  const take = button("draw this", "draw what the CSV says", () => send({ do: "csv", text: text.value }));
-  const sheet = h("div", { class: "dlv-boardcsv", hidden: true },
-    text, take, h("p", {}, "One line a rank, its actions in order, as torch.distributed.pipelining reads them; each is drawn at its earliest slot."));
-  const csv = toggle("CSV", "the drawing as CSV, out and in", false, (on) => {
+  const text = h("textarea", { rows: 4, spellcheck: "false", "aria-label": "the drawing as text" });
+  const take = button("draw this", "draw what the text says", () => send({ do: "csv", text: text.value }));
+  const copyLine = button("copy on one line", "copy the drawing on one line, for a chat", copied);
+  const sheet = h("div", { class: "dlv-boardcsv", hidden: true }, text, take, " ", copyLine,
+    h("p", {}, "A line for each rank, its actions in order: the CSV of torch.distributed.pipelining. Paste a CSV or a copied line, then press draw this; each action is drawn at its earliest slot."));
+  const share = toggle("share", "share the drawing as text", false, (on) => {
     sheet.hidden = !on;
   });
   const group = (name, ...children) => h("span", { role: "group", "aria-label": name }, children);
-  const tools = h("div", { class: "dlv-toolbar" },
-    group("the drawing", undo, redo, empty, tighten, known),
-    group("options", h("label", {}, "backward ", backward), overlaps, h("label", {}, "at most ", limit, " in flight")));
+  const options = group("options", h("label", {}, "backward ", backward), overlaps, h("label", {}, "at most ", limit, " in flight"));
+  const tools = h("div", { class: "dlv-toolbar" }, group("the drawing", undo, redo, empty, tighten, known), options);
   const palette = h("div", { class: "dlv-toolbar" },
-    group("place an action", chips, typed, put, carry, remove),
-    group("help", check, ghosts, advise),
-    group("show and share", hue, svg, csv));
+    group("place an action", typed, put, carry, remove),
+    group("help", check, ghosts, advise), chips);
   const legend = h("p", { class: "dlv-boardlegend", "aria-hidden": "true" });
-  const table = h("details", { class: "dlv-boardzoo" });
+  const table = h("div", { hidden: true });
+  const compared = toggle("known", "show the known schedules of this size", false, (on) => {
+    table.hidden = !on;
+  });
   const root = h("div", { class: "dlv-board", role: "group", "aria-label": "drawing board" },
     tools, palette,
     h("div", { class: "dlv-boardframe" }, told, h("div", { class: "dlv-boardrows" }, names, scroller)),
-    score, legend, sheet, table);
+    h("div", { class: "dlv-boardfoot" }, score, group("show and share", compared, svg, share)), legend, sheet, table);
   const writing = [undo, redo, empty, tighten, known, put, carry, remove, advise, backward, limit, overlaps, take];
-  if (!live) root.prepend(h("p", {}, SAVED));
   el.append(root);
 
   // Gestures: drawn at once, sent until they are answered
@@ -138,6 +143,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     pending = pending.filter(({ n }) => n > state.answer);
     const done = asked.filter(({ n }) => n <= state.answer).at(-1);
     if (done) tell(done);
+    if (done?.do === "reset") [cursor, brush] = [{ rank: 0, slot: 0 }, null];
     if (brush && !halvesOf(state, brush)) brush = null;
     if (chosen && !state.cells.some(sameAs(chosen))) select(null);
     if (carried && !state.cells.some(sameAs(carried))) carried = null;
@@ -148,7 +154,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   /** Says what came of a gesture. */
   function tell(asked) {
-    const at = asked.do === "place" ? asked : asked.do === "move" ? { ...asked.from, rank: asked.rank, slot: asked.slot } : null;
+    const at = asked.do === "place" ? state.cells.at(-1) : asked.do === "move" ? { ...asked.from, rank: asked.rank, slot: asked.slot } : null;
     const cell = at && state.cells.find(sameAs(at));
     if (state.said) remark(state.said, true);
     else if (asked.do === "advise" && state.advice) {
@@ -159,11 +165,12 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       }
     } else if (cell?.faults.length) remark(cell.faults.join(" "), true);
     const words = { place: cell && `${asked.action} placed`, move: cell && `${cell.action} moved`, remove: asked.from && `${asked.from.action} removed` }[asked.do];
-    say(note || `${words ?? asked.do}. ${state.verdict}`);
+    say(note || `${words ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
   }
 
-  function choose(action) {
+  function choose(action, written = false) {
     brush = action;
+    byName = written;
     draw();
   }
 
@@ -176,14 +183,22 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   function place(action = toPlace(), { rank, slot } = cursor) {
     if (carried) return putDown();
-    if (!action || !halvesOf(state, action)) {
-      remark(action ? `${action} is no action of this pipeline: write stage, ${[...state.kinds].join(", ")} and microbatch, as in 0F0.` : "No action is chosen: press f or b, or write one.");
+    const all = byName ? action.split(/[\s,]+/) : [action];
+    const wrong = all.find((one) => !one || !halvesOf(state, one));
+    if (wrong !== undefined) {
+      const kinds = [...state.kinds].join(", ");
+      remark(wrong ? `${wrong} is no action of this pipeline: write stage, kind (${kinds}) and microbatch, as in 0F0.` : "No action is chosen: press f or b, or write an action.");
       say(note);
       return draw();
     }
-    send({ do: "place", action, rank, slot });
-    cursor = { rank, slot };
+    if (byName) for (const one of all) send({ do: "place", action: one });
+    else {
+      send({ do: "place", action, rank, slot });
+      cursor = { rank, slot };
+    }
     brush = null;
+    byName = false;
+    typed.value = "";
     select(null);
     draw();
   }
@@ -193,7 +208,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     if (carried) return putDown();
     if (!cell || !live) return;
     carried = cell;
-    remark(`${cell.action} is picked up: arrows choose where, Enter puts it down, Escape leaves it.`);
+    remark(`${cell.action} is picked up: choose a slot with the arrows, press Enter to put it down, Escape to leave it.`);
     say(note);
     draw();
   }
@@ -227,7 +242,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   }
 
   function checked() {
-    remark(state.verdict, !state.legal);
+    remark(state.verdict, state.broken > 0);
     const wrong = state.cells.find(({ faults }) => faults.length);
     if (wrong) {
       cursor = { rank: wrong.rank, slot: wrong.slot };
@@ -246,20 +261,23 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     selected(cell ? { ...chosen, stage, kind, microbatch } : null);
   }
 
+  function copied() {
+    const line = onOneLine(state.csv);
+    text.value = line;
+    text.select();
+    navigator.clipboard?.writeText(line);
+    say("copied");
+  }
+
   function saveSvg() {
-    const drawn = savedBoard(foreseen(state, pending), colors, look.font, { hue: hueOf(), ghosts: false });
-    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(drawn)], { type: "image/svg+xml" }));
-    const link = h("a", { href: address, download: "schedule.svg" });
-    root.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
+    save(new XMLSerializer().serializeToString(savedBoard(foreseen(state, pending), colors, look)), "schedule.svg");
   }
 
   // Keys
 
-  const step = (rank, slot) => () => {
-    cursor = { rank: clamp(cursor.rank + rank, 0, state.ranks - 1), slot: clamp(cursor.slot + slot, 0, layout.columns - 1) };
+  const step = (rank, by) => () => {
+    const slot = by && !carried ? besides(state, cursor, by) : cursor.slot + by;
+    cursor = { rank: clamp(cursor.rank + rank, 0, state.ranks - 1), slot: clamp(slot, 0, layout.columns - 1) };
     moved();
   };
 
@@ -279,7 +297,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     const at = all.findIndex(({ action, rank, slot }) => rank === cursor.rank && slot === cursor.slot && (!brush || action === brush));
     const ghost = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : (at + by + all.length) % all.length];
     cursor = { rank: ghost.rank, slot: ghost.slot };
-    brush = ghost.action;
+    [brush, byName] = [ghost.action, false];
     moved();
   }
 
@@ -436,7 +454,6 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
 
   // Drawing
 
-  const hueOf = () => (hue.getAttribute("aria-pressed") === "true" ? "chunk" : "microbatch");
   const showsNext = () => ghosts.getAttribute("aria-pressed") === "true";
 
   const drawSoon = oncePerPicture(() => draw());
@@ -444,14 +461,16 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function draw() {
     if (!colors) return;
     const shown = foreseen(state, pending);
-    layout = layoutOf(shown, Math.max(200, scroller.clientWidth || 600));
-    list = drawList(shown, layout, { hue: hueOf(), ghosts: showsNext() });
+    layout = layoutOf(shown, Math.max(200, scroller.clientWidth || 600), room());
+    list = drawList(shown, layout, showsNext());
+    grid.dataset.slot = layout.slot;
     const moving = drag?.far && drag.piece ? drag : carried && { piece: carried, target: cursor };
     const action = moving ? moving.piece.action : toPlace();
-    const spot = moving?.target ?? cursor;
-    paintBoard({ grid, names, list, layout, colors, hues: state.hues, prefix,
-      cursor: boxAt(layout, cursor),
-      brush: moving?.target || (brush && live) ? { ...boxAt(layout, spot, slotsOf(state, action)), label: nameOf({ action, parts: halvesOf(state, action) ?? [] }) } : null,
+    const spot = moving?.target ?? (byName ? state.ghosts.find((ghost) => ghost.action === action) : cursor);
+    const shows = spot && (moving?.target || (brush && live));
+    paintBoard({ grid, names, list, layout, colors, shades: state.shades, idle: look.kinds.idle, prefix,
+      cursor: carried ? boxAt(layout, cursor, carried.slots) : cursorAt(shown, layout, cursor),
+      brush: shows ? { ...boxAt(layout, spot, slotsOf(state, action)), label: nameOf({ action, parts: halvesOf(state, action) ?? [] }) } : null,
       chosen, faded: moving?.piece ?? null,
       advised: state.advice?.move ?? null,
     });
@@ -465,7 +484,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     const words = (!hovered && note) || wordsOf(pointed) || note || (looked ? wordsOf(thingAt(state, cursor)) : "") || state.verdict;
     write(told, words);
     const thing = words === note ? {} : pointed.cell ?? (looked ? thingAt(state, cursor).cell : null) ?? {};
-    told.classList.toggle("dlv-boardwrong", words === note ? grave : thing.faults?.length > 0 || (words === state.verdict && !state.legal));
+    told.classList.toggle("dlv-boardwrong", words === note ? grave : thing.faults?.length > 0 || (words === state.verdict && state.broken > 0));
   }
 
   /** What is said of a thing on the grid. */
@@ -474,7 +493,7 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       const does = cell.parts.map(({ kind, microbatch, stage }) => `${DOES[kind]} of microbatch ${microbatch} through stage ${stage}`).join(" and ");
       return cell.faults.length ? cell.faults.join(" ") : `${cell.action}: ${does}, on rank ${cell.rank}, ${slots(cell.slot, cell.slot + cell.slots)}.`;
     }
-    if (ghost) return `${ghost.action} may come next, on rank ${ghost.rank} from slot ${ghost.slot} on.${live ? " Click to place it." : ""}`;
+    if (ghost) return `${ghost.action} can come next, on rank ${ghost.rank} at slot ${ghost.slot}.${live ? " Click to place this action." : ""}`;
     if (idle) return `Rank ${idle.rank}, ${slots(idle.start, idle.end)}: ${idle.words}.`;
     return "";
   }
@@ -486,8 +505,8 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
   function drawControls(shown) {
     const next = nextOn(state, cursor.rank);
     const shownChips = next.map((ghost) => {
-      const chip = h("button", { type: "button", "aria-pressed": String(brush === ghost.action), "aria-label": `choose ${nameOf(ghost)}`, title: `${ghost.action}, from slot ${ghost.slot} on`, onclick: (event) => event.detail === 0 && choose(brush === ghost.action ? null : ghost.action) },
-        sampleOf(ghost.parts[0], state.hues, hueOf(), colors, `${prefix}chip`), nameOf(ghost));
+      const chip = h("button", { type: "button", "aria-pressed": String(brush === ghost.action), "aria-label": `choose ${nameOf(ghost)}`, title: `${ghost.action}, at slot ${ghost.slot}`, onclick: (event) => event.detail === 0 && choose(brush === ghost.action ? null : ghost.action) },
+        sampleOf(ghost.parts[0], state.shades, look.kinds.idle, `${prefix}chip`), nameOf(ghost));
       chip.addEventListener("pointerdown", (event) => event.button === 0 && begin(event, chip, { piece: ghost, chip: ghost, held: 0 }));
       return chip;
     });
@@ -506,34 +525,32 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
     overlaps.hidden = state.backward === "none";
     overlaps.setAttribute("aria-pressed", String(state.overlaps));
     if (root.ownerDocument.activeElement !== limit) limit.value = state.limit ?? "";
-    hue.hidden = state.stages.length === state.ranks;
+    known.hidden = options.hidden = compared.hidden = state.level != null;
     if (root.ownerDocument.activeElement !== text && text.dataset.drawn !== state.csv) text.value = text.dataset.drawn = state.csv;
-    const options = ["", ...state.zoo.map(({ name }) => name)];
-    if (known.dataset.options !== options.join()) {
-      known.dataset.options = options.join();
-      known.replaceChildren(...options.map((name) => h("option", { value: name }, name || "start from …")));
+    const names = state.zoo.map(({ name }) => name).join();
+    if (known.dataset.names !== names) {
+      known.dataset.names = names;
+      known.replaceChildren(...[{ name: "", title: "start from …" }, ...state.zoo].map(({ name, title }) => h("option", { value: name }, title)));
     }
   }
 
   function drawScore() {
-    const { slots: length, ratio, peak } = state.score;
-    const best = state.zoo.find(({ name }) => name === state.best);
-    const now = length ? `Now ${length} slots, idle / work ${(100 * ratio).toFixed(1)} %, at most ${Math.max(...peak)} in flight. ` : "";
-    const record = best ? `Best known for this size: ${best.name}, ${best.slots} slots, ${(100 * best.ratio).toFixed(1)} %, ${Math.max(...best.peak)} in flight.` : "No known schedule keeps this limit.";
-    write(score, `${state.beaten ? "★ Better than the best known! " : ""}${state.complete && state.names.length ? `This is ${state.names.join(" or ")}. ` : ""}${now}${record}`);
+    write(score, scoreWords(state));
     const kinds = [...new Set([...state.kinds, ...state.cells.flatMap(({ parts }) => parts.map(({ kind: one }) => one))])];
-    const key = JSON.stringify([kinds, colors, hueOf(), state.zoo, state.slot]);
+    const key = JSON.stringify([kinds, state.shades, state.zoo, state.slot]);
     if (legend.dataset.key === key) return;
     legend.dataset.key = key;
-    const sample = (what, words) => h("span", {}, what, ` ${words}`);
+    const sample = (what, words) => h("span", {}, sampleOf(what, state.shades, look.kinds.idle, `${prefix}key`), ` ${words}`);
     legend.replaceChildren(
-      ...kinds.map((one) => sample(sampleOf({ kind: one, microbatch: 0, chunk: 0 }, state.hues, hueOf(), colors, `${prefix}key`), { F: "F forward", B: "B backward", I: "I input's gradient", W: "W weights' gradient" }[one])),
-      ...["waiting", "choice", "done"].map((cause) => sample(sampleOf({ cause }, state.hues, hueOf(), colors, `${prefix}key`), { waiting: "idle: waits for a message", choice: "idle: your choice", done: "idle: nothing left" }[cause])),
-      h("span", {}, `a slot is ${state.slot} s${state.stages.length > state.ranks ? "; small letters are a rank's later chunks" : ""}`),
+      ...kinds.map((one) => sample({ kind: one }, `${one} ${DOES[one]}`)),
+      ...Object.entries(IDLE).map(([cause, words]) => sample({ cause }, words)),
+      h("span", {}, `1 slot = ${state.slot} s${state.stages.length > state.ranks ? "; small letters, lighter: a rank's later chunks" : ""}`),
     );
-    table.replaceChildren(h("summary", {}, "known schedules of this size"), h("table", {},
-      h("thead", {}, h("tr", {}, ["schedule", "slots", "idle / work", "in flight"].map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, state.zoo.map((one) => h("tr", {}, h("th", { scope: "row" }, one.name), h("td", {}, one.slots), h("td", {}, `${(100 * one.ratio).toFixed(1)} %`), h("td", {}, Math.max(...one.peak)))))));
+    table.replaceChildren(h("table", {},
+      h("caption", { class: "dlv-spoken" }, "known schedules of this size"),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "schedule"), ["slots", RATIO, FRACTION, "most in flight"].map((name) => h("th", { scope: "col", class: "dlv-amount" }, name)))),
+      h("tbody", {}, state.zoo.map((one) => h("tr", {}, h("th", { scope: "row" }, one.title),
+        [one.slots, digits(one.ratio), `${digits(100 * one.fraction)} %`, Math.max(...one.peak)].map((value) => h("td", { class: "dlv-amount" }, value)))))));
   }
 
   /** Scrolls so that the cursor is seen. */
@@ -557,12 +574,34 @@ export function drawingBoard({ model, el, look, say = () => {}, selected = () =>
       chosen = cell ? { action: cell.action, rank: cell.rank, slot: cell.slot } : null;
       draw();
     },
+    /** No kernel answers any more: what it has not answered is taken back. */
+    turnOff() {
+      live = false;
+      pending = [];
+      draw();
+    },
     stop() {
       resized.disconnect();
       drawSoon.cancel();
       model.off("change:board", answered);
     },
   };
+}
+
+/** What a drawing comes to, beside the best known schedule of its size. */
+export function scoreWords({ score, broken, complete, level, best, zoo, beaten, held, cells }) {
+  const found = zoo.find(({ name }) => name === best);
+  const words = [];
+  if (beaten) words.push("★ Better than the best known schedule!");
+  if (broken) words.push(`This drawing does not count: ${broken === 1 ? "1 rule is" : `${broken} rules are`} broken.`);
+  else if (cells.length) words.push(`${complete ? "Now" : "So far"} ${scoreOf(score)}, at most ${Math.max(...score.peak)}${held === "chunks" ? " chunks" : ""} in flight.`);
+  if (found) words.push(`Best known: ${found.title} with ${found.slots} slots, ${Math.max(...found.peak)} in flight.`);
+  else if (!level) words.push("No known schedule keeps this limit.");
+  return words.join(" ");
+}
+
+function scoreOf({ slots, ratio }) {
+  return `${slots} ${slots === 1 ? "slot" : "slots"}, bubble ratio ${digits(ratio)}`;
 }
 
 /** A whole number that was typed; other text as it is, for the kernel to refuse in words. */

@@ -1,56 +1,73 @@
 // What the drawing board draws, as plain objects: its state and how it is looked at in, boxes out.
 import { clamp } from "./base.js";
 
-const PITCH = 50; // pixels from one rank's row to the next
-const ROW = 44; // a row's height
+const [LOWEST, HIGHEST] = [21, 40]; // pixels from one rank's row to the next
+const GAP = 5; // pixels between two rows
 const TOP = 22; // of the slots' numbers
 const NARROWEST = 26; // pixels of the shortest action
 const WIDEST = 44;
-const STRIPS = 3; // ghosts on top of each other in one row
-const LIFT = 9; // pixels by which what breaks a rule stands out of its row
+const STRIP = 11; // pixels of a ghost, of several on top of each other in one row
+const LIFT = 0.2; // of its row, by which what breaks a rule stands out of it
 const LETTER = 7.4; // pixels of a letter
 const ACTION = /^(\d+)([FBIW])(\d+)$/;
 
-/** Where slots and rows lie in a grid that is `width` pixels wide if it can be. */
-export function layoutOf(state, width) {
+/** Where slots and rows lie in a grid that is `width` pixels wide and whose rows are `room` high, if they can be. */
+export function layoutOf(state, width, room) {
   const shortest = Math.min(...[...state.kinds].flatMap((kind) => state.lasts[kind]));
   const slot = clamp(width / state.columns, NARROWEST / shortest, WIDEST / shortest);
   const columns = Math.max(state.columns, Math.floor(width / slot));
-  return { slot, columns, ranks: state.ranks, width: columns * slot, height: TOP + state.ranks * PITCH };
+  const pitch = clamp(Math.floor(room / state.ranks), LOWEST, HIGHEST);
+  return { slot, columns, pitch, row: pitch - GAP, ranks: state.ranks, width: columns * slot, height: TOP + state.ranks * pitch };
 }
 
 /** The rank and slot at a point; null off the grid. */
 export function slotAt(layout, x, y) {
-  const rank = Math.floor((y - TOP) / PITCH);
+  const rank = Math.floor((y - TOP) / layout.pitch);
   const slot = Math.floor(x / layout.slot);
   const inside = rank >= 0 && rank < layout.ranks && slot >= 0 && slot < layout.columns;
   return inside ? { rank, slot } : null;
 }
 
-/** All that is drawn; `look` is {hue: "microbatch" or "chunk", ghosts: whether they are shown}. */
-export function drawList(state, layout, look) {
-  const box = ({ rank, slot, slots }) => ({ x: slot * layout.slot, y: TOP + rank * PITCH, width: slots * layout.slot, height: ROW });
+/** All that is drawn, what may come next only with `ghosts`. */
+export function drawList(state, layout, ghosts) {
+  const box = (one) => boxAt(layout, one, one.slots);
   const full = state.cells.every((cell) => cell.parts.every((part) => fits(longName(part), cell.slots * layout.slot)));
-  const own = { hue: look.hue, hues: state.hues.length, name: full ? longName : shortName };
+  const name = full ? longName : shortName;
   const idle = state.idle.map((area, index) => ({ ...box({ ...area, slot: area.start, slots: area.end - area.start }), area, index }));
   const cells = state.cells.map((cell) => {
     const whole = box(cell);
-    const lift = cell.faults?.length ? LIFT : 0;
+    const lift = cell.faults?.length ? Math.round(LIFT * layout.row) : 0;
     const place = { ...whole, y: whole.y + lift, height: whole.height - lift };
-    return { ...place, cell, faulty: lift > 0, pending: Boolean(cell.pending), parts: partsOf(cell, place, own) };
+    return { ...place, cell, faulty: lift > 0, pending: Boolean(cell.pending), parts: partsOf(cell, place, name) };
   });
   cells.sort((one, other) => Number(one.faulty) - Number(other.faulty));
   return {
     idle, cells,
-    ghosts: look.ghosts ? ghostsOf(state, box, own) : { shown: [], more: [] },
+    ghosts: ghosts ? ghostsOf(state, box, name) : { shown: [], more: [] },
     marks: marksOf(layout),
-    rows: Array.from({ length: layout.ranks }, (_, rank) => ({ rank, y: TOP + rank * PITCH, height: ROW, middle: TOP + rank * PITCH + ROW / 2 })),
+    rows: Array.from({ length: layout.ranks }, (_, rank) => {
+      const { y, height } = boxAt(layout, { rank, slot: 0 });
+      return { rank, y, height, middle: y + height / 2 };
+    }),
   };
 }
 
 /** The box of a slot, or of an action that starts at it. */
 export function boxAt(layout, { rank, slot }, slots = 1) {
-  return { x: slot * layout.slot, y: TOP + rank * PITCH, width: slots * layout.slot, height: ROW };
+  return { x: slot * layout.slot, y: TOP + rank * layout.pitch, width: slots * layout.slot, height: layout.row };
+}
+
+/** The box of the cursor: all of the action that it is on. */
+export function cursorAt(state, layout, cursor) {
+  const { cell } = thingAt(state, cursor);
+  return cell ? boxAt(layout, cell, cell.slots) : boxAt(layout, cursor);
+}
+
+/** Where the cursor comes to from a slot, `by` to the right: over an action in one go. */
+export function besides(state, { rank, slot }, by) {
+  const { cell } = thingAt(state, { rank, slot });
+  if (!cell) return slot + by;
+  return by > 0 ? cell.slot + cell.slots : cell.slot - 1;
 }
 
 /** What lies at a point: {cell}, {ghost}, {idle} or {}; what is drawn last comes first. */
@@ -78,7 +95,7 @@ export function foreseen(state, pending) {
   let { cells } = state;
   for (const asked of pending) {
     const from = asked.from && sameAs(asked.from);
-    if (asked.do === "place") cells = [...cells, cellOf(state, asked)];
+    if (asked.do === "place" && asked.slot != null) cells = [...cells, cellOf(state, asked)];
     else if (asked.do === "remove") cells = cells.filter((cell) => !from(cell));
     else if (asked.do === "move") cells = cells.map((cell) => (from(cell) ? { ...cell, rank: asked.rank, slot: asked.slot, faults: [], pending: true } : cell));
   }
@@ -145,6 +162,11 @@ export function turned(state, action, by) {
   return `${own.stage}${own.kind}${all[place]}`;
 }
 
+/** A CSV on one line, as a chat or a cell keeps it. */
+export function onOneLine(csv) {
+  return csv.trimEnd().split("\n").map((row) => row.replaceAll(",", " ")).join(" / ");
+}
+
 /** An action in a few letters: its text, or of an overlap its halves. */
 export function nameOf({ action, parts }) {
   return parts.length > 1 ? parts.map(longName).join("&") : action;
@@ -155,12 +177,12 @@ export function nextOn(state, rank) {
   return state.ghosts.filter((ghost) => ghost.lead && ghost.rank === rank).sort((one, other) => one.slot - other.slot);
 }
 
-function partsOf(cell, place, { hue, hues, name }) {
+function partsOf(cell, place, name) {
   const height = place.height / cell.parts.length;
   return cell.parts.map((part, number) => ({
     x: place.x, y: place.y + number * height, width: place.width, height,
     kind: part.kind,
-    hue: part[hue] % hues,
+    chunk: part.chunk,
     label: name(part),
   }));
 }
@@ -179,7 +201,7 @@ function shortName({ kind, microbatch, chunk }) {
 }
 
 /** The leading ghosts of each row, side by side where they overlap; `more` is how many did not fit. */
-function ghostsOf(state, box, { name }) {
+function ghostsOf(state, box, name) {
   const shown = [];
   const more = [];
   for (let rank = 0; rank < state.ranks; rank++) {
@@ -193,7 +215,7 @@ function ghostsOf(state, box, { name }) {
         lanes[lane] = ghost.slot + ghost.slots;
         return { ghost, lane };
       });
-      const many = Math.min(lanes.length, STRIPS);
+      const many = Math.min(lanes.length, Math.max(1, Math.floor(box(cluster[0]).height / STRIP)));
       for (const { ghost, lane } of placed.filter((one) => one.lane < many)) {
         const whole = box(ghost);
         const height = whole.height / many;

@@ -1,18 +1,18 @@
 // Paints the drawing board's list as SVG, on the page and as a file: every colour is in the element.
 import { s } from "./base.js";
 import { drawList, layoutOf } from "./drawing_list.js";
+import { tile } from "./paint.js";
 
 const NAMES = 52; // pixels of the ranks' names in a file
 const WRONG = "#D55E00"; // what breaks a rule
-const CHOICE = "#E69F00"; // idle that was chosen
-const TILE = 6; // pixels between the lines of a pattern
+const IDLE = { waiting: "\\", choice: ".", done: "" }; // the pattern of each cause of idle time
 
 const painted = new WeakMap(); // of each grid what it shows, by what that was made of
 
-/** Paints the board; what looks as it did stays as it is. */
-export function paintBoard({ grid, names, list, layout, colors, hues, prefix, cursor, brush, chosen, faded, advised }) {
+/** Paints the board; what looks as it did stays as it is. `idle` is the style of idle time. */
+export function paintBoard({ grid, names, list, layout, colors, shades, idle, prefix, cursor, brush, chosen, faded, advised }) {
   const is = (one, cell) => Boolean(one && one.action === cell.action && one.rank === cell.rank && one.slot === cell.slot);
-  const look = JSON.stringify([colors, hues, layout]);
+  const look = JSON.stringify([colors, shades, layout]);
   const last = painted.get(grid);
   const before = last?.look === look ? last.parts : new Map();
   const parts = new Map();
@@ -22,11 +22,11 @@ export function paintBoard({ grid, names, list, layout, colors, hues, prefix, cu
     parts.set(key, part);
     return part;
   };
-  const back = () => s("g", {}, patterns(hues, colors, prefix), ground(list, layout, colors));
-  const area = (one) => idleOf(one, colors, prefix);
+  const back = () => s("g", {}, patterns(shades, idle, prefix), ground(list, layout, colors));
+  const area = (one) => idleOf(one, idle, prefix);
   const ghost = (one, marked) => ghostOf(one, colors, marked);
   const more = ({ x, y, width, height, count }) => text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10);
-  const cell = (one, marks) => cellOf(one, hues, colors, prefix, marks);
+  const cell = (one, marks) => cellOf(one, shades, colors, prefix, marks);
   size(grid, layout.width, layout.height);
   if (before.size === 0) {
     size(names, NAMES, layout.height);
@@ -67,34 +67,32 @@ function brushOf({ x, y, width, height, label }, colors) {
 }
 
 /** The board as an SVG of its own. */
-export function savedBoard(state, colors, font, look) {
-  const layout = layoutOf({ ...state, columns: Math.max(state.end, 1) }, 0);
+export function savedBoard(state, colors, { font, kinds }) {
+  const layout = layoutOf({ ...state, columns: Math.max(state.end, 1) }, 0, Infinity);
   layout.width = (layout.columns = Math.max(state.end, 1)) * layout.slot;
-  const list = drawList(state, layout, look);
+  const list = drawList(state, layout, false);
   const svg = s("svg", { xmlns: "http://www.w3.org/2000/svg", style: `font-family: ${font}; font-size: 12px` });
   size(svg, NAMES + layout.width + 8, layout.height);
   svg.append(
     s("title", {}, state.verdict),
-    patterns(state.hues, colors, "dlv"),
+    patterns(state.shades, kinds.idle, "dlv"),
     s("rect", { width: "100%", height: "100%", fill: colors.paper }),
     ...list.rows.map(({ rank, middle }) => text(NAMES - 6, middle, `rank ${rank}`, colors.ink, "end")),
     s("g", { transform: `translate(${NAMES} 0)` },
       ground(list, layout, colors),
-      list.idle.map((area) => idleOf(area, colors, "dlv")),
-      list.cells.map((cell) => cellOf(cell, state.hues, colors, "dlv", {}))),
+      list.idle.map((area) => idleOf(area, kinds.idle, "dlv")),
+      list.cells.map((cell) => cellOf(cell, state.shades, colors, "dlv", {}))),
   );
   return svg;
 }
 
 /** A small picture of a kind or of a cause of idle time, for a legend or a button. */
-export function sampleOf(part, hues, hue, colors, prefix) {
-  const own = `${prefix}${part.kind ?? part.cause}${part[hue] ?? ""}`;
-  const box = { x: 0.5, y: 0.5, width: 15, height: 11 };
+export function sampleOf({ kind, chunk = 0, cause }, shades, idle, prefix) {
+  const own = `${prefix}${kind ?? cause}${chunk}`;
+  const style = cause ? { ...idle, pattern: IDLE[cause] } : shades[kind][chunk];
   return s("svg", { width: 16, height: 12, "aria-hidden": "true" },
-    patterns(hues, colors, own),
-    part.cause
-      ? s("rect", { ...box, ...idleFill(part.cause, colors, own) })
-      : s("rect", { ...box, ...fillOf(part.kind, part[hue] % hues.length, hues, own) }));
+    s("defs", {}, tile(style, own)),
+    s("rect", { x: 0.5, y: 0.5, width: 15, height: 11, fill: `url(#${own})`, stroke: style.edge, "stroke-width": 1 }));
 }
 
 function size(svg, width, height) {
@@ -103,30 +101,10 @@ function size(svg, width, height) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
 }
 
-function patterns(hues, colors, prefix) {
-  const tile = (id, background, lines, color, width = 1.3) => s("pattern", { id: `${prefix}-${id}`, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
-    s("rect", { width: TILE, height: TILE, fill: background }), s("path", { d: lines, stroke: color, "stroke-width": width, fill: "none" }));
-  const down = `M-1 1L1 -1M0 ${TILE}L${TILE} 0M${TILE - 1} ${TILE + 1}L${TILE + 1} ${TILE - 1}`;
-  const up = `M-1 ${TILE - 1}L1 ${TILE + 1}M0 0L${TILE} ${TILE}M${TILE - 1} -1L${TILE + 1} 1`;
+function patterns(shades, idle, prefix) {
   return s("defs", {},
-    hues.map(({ tint, edge }, i) => [tile(`I${i}`, tint, `M0 ${TILE / 2}H${TILE}`, edge, 0.8), tile(`W${i}`, tint, down, edge, 1.1)]),
-    tile("waiting", colors.cell, up, colors.faint, 0.8),
-    tile("choice", colors.cell, `M${TILE / 2} ${TILE / 2 - 1.2}v2.4`, CHOICE, 2.4));
-}
-
-/** How a half of an action is filled: F full, B a tint, I and W a tint with a pattern. */
-function fillOf(kind, hue, hues, prefix) {
-  const { color, tint, edge } = hues[hue];
-  const fill = { F: color, B: tint }[kind] ?? `url(#${prefix}-${kind}${hue})`;
-  return { fill, stroke: edge, "stroke-width": 1 };
-}
-
-function idleFill(cause, colors, prefix) {
-  return {
-    fill: cause === "done" ? colors.cell : `url(#${prefix}-${cause})`,
-    stroke: cause === "choice" ? CHOICE : colors.grid,
-    "stroke-width": 1,
-  };
+    Object.entries(shades).map(([kind, styles]) => styles.map((style, chunk) => tile(style, `${prefix}-${kind}${chunk}`))),
+    Object.entries(IDLE).map(([cause, pattern]) => tile({ ...idle, pattern }, `${prefix}-${cause}`)));
 }
 
 function ground(list, layout, colors) {
@@ -138,8 +116,8 @@ function ground(list, layout, colors) {
   ];
 }
 
-function idleOf({ x, y, width, height, area }, colors, prefix) {
-  return s("rect", { class: "dlv-boardidle", "data-cause": area.cause, x: x + 1, y: y + 3, width: Math.max(1, width - 2), height: height - 6, ...idleFill(area.cause, colors, prefix) });
+function idleOf({ x, y, width, height, area }, idle, prefix) {
+  return s("rect", { class: "dlv-boardidle", "data-cause": area.cause, x: x + 1, y: y + 3, width: Math.max(1, width - 2), height: height - 6, fill: `url(#${prefix}-${area.cause})`, stroke: idle.edge, "stroke-width": 0.6 });
 }
 
 function ghostOf({ x, y, width, height, label, ghost }, colors, advised) {
@@ -148,13 +126,17 @@ function ghostOf({ x, y, width, height, label, ghost }, colors, advised) {
     text(x + width / 2, y + height / 2, label, colors.ink, "middle", height < 16 ? 10 : 11));
 }
 
-function cellOf({ x, y, width, height, parts, cell, faulty, pending }, hues, colors, prefix, { chosen, faded }) {
+function cellOf({ x, y, width, height, parts, cell, faulty, pending }, shades, colors, prefix, { chosen, faded }) {
   const group = s("g", { class: "dlv-boardcell dlv-boardpiece", "data-action": cell.action, "data-rank": cell.rank, "data-slot": cell.slot, opacity: faded ? 0.35 : pending ? 0.8 : null },
-    parts.map((part) => [
-      s("rect", { x: part.x + 0.5, y: part.y + 0.5, width: part.width - 1, height: part.height - 1, rx: 3, ...fillOf(part.kind, part.hue, hues, prefix) }),
-      part.kind === "W" || part.kind === "I" ? s("rect", { x: part.x + part.width / 2 - 4 * part.label.length - 1, y: part.y + part.height / 2 - 8, width: 8 * part.label.length + 2, height: 16, rx: 3, fill: hues[part.hue].tint }) : null,
-      text(part.x + part.width / 2, part.y + part.height / 2, part.label, part.kind === "F" ? hues[part.hue].ink : "#000000", "middle", 11.5),
-    ]));
+    parts.map((part) => {
+      const style = shades[part.kind][part.chunk];
+      const [x, y, half] = [part.x + part.width / 2, part.y + part.height / 2, 4 * part.label.length + 1];
+      return [
+        s("rect", { x: part.x + 0.5, y: part.y + 0.5, width: part.width - 1, height: part.height - 1, rx: 3, fill: `url(#${prefix}-${part.kind}${part.chunk})`, stroke: style.edge, "stroke-width": 1 }),
+        style.pattern ? s("rect", { x: x - half, y: y - 7.5, width: 2 * half, height: 15, rx: 3, fill: style.color }) : null,
+        text(x, y, part.label, style.ink, "middle", 11.5),
+      ];
+    }));
   if (faulty) {
     const outline = { x: x + 1, y: y + 1, width: width - 2, height: height - 2, rx: 3, fill: "none" };
     group.append(

@@ -1,4 +1,5 @@
 // Canvas: sharp on any screen, filled with the colour and the pattern of a kind.
+import { s } from "./base.js";
 
 /** Sizes a canvas in CSS pixels and gives its context, in which one unit is a CSS pixel. */
 export function sized(canvas, width, height) {
@@ -51,6 +52,15 @@ export function fill(context, style) {
   const pattern = context.createPattern(tile, "repeat");
   pattern.setTransform?.(new DOMMatrix().scale(1 / ratio));
   return pattern;
+}
+
+/** The same as an SVG pattern, to be named by its id. */
+export function tile(style, id) {
+  const lines = LINES[style.pattern] ?? [];
+  return s("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
+    s("rect", { width: TILE, height: TILE, fill: style.color }),
+    style.pattern === "." ? s("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: style.line }) : null,
+    lines.map(([x1, y1, x2, y2]) => s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: style.line, "stroke-width": 1.1 })));
 }
 
 /** A small picture of a style, for a legend. */

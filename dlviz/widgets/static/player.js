@@ -60,6 +60,7 @@ function playerOf(model, el, { number, speed }, remember) {
     model,
     title: scene.title,
     lines: scene.lines,
+    details: scene.details,
     keys: [
       ["← →", "round before, round after", { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }],
       [", .", "round before, round after", { ",": () => step(-1), ".": () => step(1) }],

@@ -9,7 +9,8 @@ const BESIDE = 70; // the place of messages whose cells are in no watched buffer
 const NARROWEST = 10; // of a column; a wider picture than its panel is scrolled
 const LETTER = 6.6; // pixels of a digit
 const CHIP = 13; // a contribution's side, if there is room
-const THINNEST = 5; // of a row of contributions
+const THINNEST = 4; // of a row of contributions
+const NUMBER = 15; // the height of a number
 const TAG = 0.36; // of an arrow's way: where its label is, apart from that of the way back
 const GROUPED = 0.7; // more room between two racks or switches, in ranks
 const LANES = 5; // arrows beside each other
@@ -76,8 +77,8 @@ export function layoutOf(scene, width, tall = Infinity) {
   const step = scene.chunks.length > 16 ? 4 : 7;
   const gutters = lanes.map((many) => (many ? 12 : 9) + step * many);
   const beside = scene.chunks.some((chunk) => chunk.from === chunk.to) ? BESIDE : 0;
-  const room = width - LEFT - 8 - beside - gutters.reduce((sum, gutter) => sum + gutter, 0);
-  const wide = count ? Math.max(NARROWEST, Math.min(120, room / count)) : 0;
+  const across = width - LEFT - 8 - beside - gutters.reduce((sum, gutter) => sum + gutter, 0);
+  const wide = count ? clamp(across / count, NARROWEST, 120) : 0;
   const columns = [];
   let x = LEFT + 4;
   const chunks = scene.chunks.map((chunk, place) => {
@@ -88,14 +89,16 @@ export function layoutOf(scene, width, tall = Infinity) {
     x += gutters[place];
     return own;
   });
-  const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 0);
-  const valueHeight = longest && longest * LETTER + 3 <= wide ? 15 : 0;
   const single = wide >= (CHIP * scene.ranks.length) / 2;
   const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
   const lines = scene.ranks.length ? Math.min(4, chipRows(scene.ranks.length, narrow)) : 0;
   const each = (tall - TOP) / Math.max(scene.rows.length, 1);
   const gap = clamp(each / 5, 4, GAP);
-  const stripHeight = lines * clamp((each - gap - 2 * PAD - valueHeight) / lines, THINNEST, CHIP) || 0;
+  const room = each - gap - 2 * PAD;
+  const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 0);
+  const fits = longest && longest * LETTER + 3 <= wide && room - NUMBER >= lines * THINNEST;
+  const valueHeight = fits ? NUMBER : 0;
+  const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
   const height = Math.max(12, 2 * PAD + valueHeight + stripHeight);
   return {
     columns,

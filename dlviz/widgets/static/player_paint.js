@@ -238,11 +238,11 @@ export function savedRound(scene, layout, number, colors, font) {
     written("rect", { width: "100%", height: "100%", fill: colors.paper }),
     head.map((text, i) => written("text", { x: 12, y: 18 + 18 * i, class: i ? (i < head.length - 1 ? "dlv-words" : "dlv-start") : "dlv-title" }, text)),
     written("g", { transform: `translate(6 ${top})` }, ground, sendsPicture(written, scene, number, size, true), ranks),
-    written("g", { transform: `translate(${size + 24} ${top})` },
+    scene.values.length ? written("g", { transform: `translate(${size + 24} ${top})` },
       headPicture(written, scene, layout),
       scene.rows.map((rank, row) => rankName(written, layout, rank, row)),
       cellsOf(scene, layout, number).map((cell) => cellPicture(written, scene, layout, cell, filled)),
-      movesPicture(written, scene, layout, number)),
+      movesPicture(written, scene, layout, number)) : null,
     meanings,
     told);
 }

@@ -1,12 +1,14 @@
 // Explores pipeline schedules: controls, the timeline of one or two of them, the bubble, the memory, a run.
 import { asking } from "./asking.js";
-import { clamp, h, oncePerPicture, s, write } from "./base.js";
+import { clamp, h, oncePerPicture, s, typed, write } from "./base.js";
 import { BOARD_KEYS, drawingBoard } from "./drawing.js";
+import { levelBar } from "./levels.js";
 import { swatch } from "./paint.js";
+import { runBar } from "./running.js";
 import { drawList, hit, nameOf, neighbour, readSide, receivers, spanOf } from "./schedules_list.js";
 import { AXIS, GUTTER, KINDS, fillsOf, paintSide } from "./schedules_paint.js";
-import { actionsTable, bubbleChart, comparison, memoryStrips } from "./schedules_panels.js";
-import { actionLines, holeLines, causeOf, runWords, sideWords, words } from "./schedules_words.js";
+import { actionsTable, bubbleChart, chartWords, comparison, memoryStrips } from "./schedules_panels.js";
+import { actionLines, holeLines, causeOf, runWords, sideWords } from "./schedules_words.js";
 import { sharedSelection } from "./selection.js";
 import { button, stage, toggle } from "./stage.js";
 import { ticks } from "./timeline_list.js";
@@ -15,21 +17,23 @@ const SLIDERS = [["ranks", "ranks p"], ["microbatches", "microbatches m"], ["chu
 const FIELDS = [
   ["forward", "F", "seconds of a forward"],
   ["backward", "B", "seconds of a whole backward; empty: I + W"],
-  ["backward_input", "I", "seconds of the gradient of the input"],
-  ["backward_weight", "W", "seconds of the gradient of the weights"],
-  ["latency", "latency", "seconds from rank to rank"],
-  ["slow_stage", "slow stage", "the number of a stage that is slower; empty: none"],
+  ["backward_input", "I", "seconds of an input gradient"],
+  ["backward_weight", "W", "seconds of a weight gradient"],
+  ["latency", "latency", "seconds that a message takes from rank to rank"],
+  ["slow_stage", "slow stage", "the number of a slower stage; empty: none"],
   ["slow", "×", "how many times as long the slow stage takes"],
 ];
 const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
-const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const CHART = 132; // pixels of a chart
 const PAUSE = 250; // ms without a change until what takes longer is asked for
-const SAVED = "This page has no kernel: point at it, select, zoom and follow the critical path; controls and runs need one.";
-const SHARED = "A rank with v chunks spends 1/v of F, B, I and W on each: the same model, cut finer.";
+const SAVED = "This saved page has no kernel: point, select and zoom here; to change or run anything, run the notebook's cell.";
+const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
+const HINT = "Click an action or a gap, or press an arrow key: its details appear here.";
+const LETTERS = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 const NOTHING = { side: -1, span: -1, hole: -1 };
 
 function render({ model, el }) {
-  const live = model.get("live");
+  let live = model.get("live");
   let state = JSON.parse(model.get("state"));
   let sides = state.sides.map(readSide);
   let calm = JSON.parse(model.get("calm"));
@@ -38,14 +42,14 @@ function render({ model, el }) {
   let chosen = { ...NOTHING };
   let pointed = { ...NOTHING };
   let showPath = true;
-  let running = false;
-  let ranBefore = 0;
+  let ranBefore = state.ran;
   let pause = 0;
   let before = "1f1b"; // the schedule to go back to from drawing
   let told = null; // what was told ahead, once read
   let board = null; // made when it is first drawn on
+  let away = false; // whether the board made room for what was measured
   const look = { font: state.look.font };
-  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "" });
+  const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "", gone });
 
   const frame = stage(el, {
     name: "explorer of schedules",
@@ -64,7 +68,7 @@ function render({ model, el }) {
       ["A D", "pan", { a: () => pan(-0.2), d: () => pan(0.2) }],
       ["0", "fit all", { 0: fit }],
       ["t", "table of all actions", { t: () => tableButton.turn() }],
-      ["r", "run it", { r: runIt }],
+      ["r", "run it, stop it", { r: () => bar.press() }],
       ...BOARD_KEYS.map(([shown, does]) => [shown, `on the grid: ${does}`, {}]),
     ],
     onColors(colors) {
@@ -77,25 +81,25 @@ function render({ model, el }) {
 
   // ---- controls
 
-  const options = (names) => names.map((name) => h("option", { value: name }, words(name)));
-  const schedule = h("select", { "aria-label": "schedule", onchange: () => choose("schedule", schedule.value) }, options(state.schedules));
+  const options = () => Object.entries(state.titles).map(([name, title]) => h("option", { value: name }, title));
+  const schedule = h("select", { "aria-label": "schedule", onchange: () => choose("schedule", schedule.value) }, options());
   const beside = h("select", { "aria-label": "schedule beside it", onchange: () => choose("beside", beside.value) },
-    h("option", { value: "" }, "none"), options(state.schedules));
+    h("option", { value: "" }, "none"), options());
   const sliders = SLIDERS.map(([name, label]) => {
     const slide = h("input", { type: "range", min: 1, max: state.limits[name], step: 1, class: "dlv-slide", "aria-label": name, oninput: () => choose(name, Number(slide.value)) });
-    const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typed(box, name)) });
+    const box = h("input", { type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`, onchange: () => choose(name, typedIn(box, name)) });
     return { name, slide, box, group: [h("label", {}, `${label} `, slide), box] };
   });
   const fields = FIELDS.map(([name, letter, told]) => {
     const box = h("input", {
       type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}: ${told}`, title: told,
       placeholder: name === "backward" ? "I+W" : name === "slow_stage" ? "none" : null,
-      onchange: () => choose(name, typed(box, name)),
+      onchange: () => choose(name, typedIn(box, name)),
     });
     return { name, box, label: h("label", {}, `${letter} `, box) };
   });
-  const start = button("▶ Run it", "run it on real ranks", runIt);
-  const drawButton = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose("schedule", now.schedule === "drawn" ? before : "drawn") }, "✎ Draw your own");
+  const bar = runBar(model, queue, { ready: runnable, told: ranWords, changed: drawRun });
+  const drawButton = h("button", { type: "button", "aria-pressed": "false", onclick: drawOn }, "✎ Draw your own");
   const pathButton = toggle("critical path", "show the critical path (c)", true, (on) => {
     showPath = on;
     draw();
@@ -104,26 +108,31 @@ function render({ model, el }) {
     tableBox.hidden = !on;
     draw();
   });
-  const csvButton = toggle("CSV", "share the schedule as CSV", false, (on) => {
+  const csvButton = toggle("CSV", "the schedule as CSV", false, (on) => {
     csvBox.hidden = !on;
     drawCsv();
   });
-  frame.controls([h("label", {}, "schedule ", schedule)], [h("label", {}, "beside ", beside)], ...sliders.map(({ group }) => group));
+  const levels = state.levels ? levelBar({ open: (number) => choose("level", number), compare: (name) => choose("beside", name), back: drawOn }) : null;
+  if (levels) {
+    levels.actions.prepend(bar.start);
+    frame.controls(levels.chips);
+  } else frame.controls([h("label", {}, "schedule ", schedule), h("label", {}, "beside ", beside)], [bar.start, drawButton]);
+  const sizes = h("div", { class: "dlv-toolbar" }, sliders.map(({ group }) => h("span", {}, group)));
   const costs = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "seconds of one microbatch on a rank" },
-    fields.map(({ label }) => label), h("span", {}, start, drawButton), h("span", {}, pathButton, tableButton, csvButton));
+    fields.map(({ label }) => label), h("span", {}, pathButton, tableButton, csvButton));
 
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
-  const result = h("p", { class: "dlv-result", role: "status" });
-  const about = h("p");
+  const about = h("p", { class: "dlv-about" });
   const plots = [0, 1].map(plotOf);
-  const legend = h("div", { class: "dlv-marks" });
-  const details = h("div", { class: "dlv-panel dlv-chosenaction", role: "region", "aria-label": "selected action" });
-  const charts = h("div", { class: "dlv-pictures" });
+  const legend = h("div", { class: "dlv-marks dlv-key" });
+  const details = h("div", { class: "dlv-chosenaction", role: "region", "aria-label": "selected action" });
+  const charts = h("div", { class: "dlv-sums" });
   const bubble = s("svg", { class: "dlv-costs dlv-bubble", role: "img" });
   const memory = s("svg", { class: "dlv-costs dlv-held", role: "img" });
-  const bubbleBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Bubble over m: idle / all (line: formula, dots: simulated)"), bubble);
-  const memoryBox = h("div", { class: "dlv-chart dlv-map" }, h("h4", {}, "Activations in flight on each rank, in microbatches, and their peak"), memory);
-  const table = h("div", { class: "dlv-chart dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers" });
+  const bubbleTitle = h("h4");
+  const bubbleBox = h("div", {}, bubbleTitle, bubble);
+  const memoryBox = h("div", {}, h("h4", {}, "In flight, in microbatches"), memory);
+  const table = h("div", { class: "dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers" });
   const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
   charts.append(bubbleBox, memoryBox, table);
   const shared = h("textarea", { readonly: true, rows: 6, "aria-label": "the schedule as CSV", spellcheck: "false" });
@@ -131,19 +140,29 @@ function render({ model, el }) {
   const useButton = button("use it", "use this CSV", use);
   const refused = h("p", { class: "dlv-trouble", role: "alert" });
   const csvBox = h("div", { class: "dlv-pictures", hidden: true },
-    h("div", { class: "dlv-chart" }, h("h4", {}, "The schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
-    h("div", { class: "dlv-chart" }, h("h4", {}, "Another one"), given, useButton, refused));
+    h("div", { class: "dlv-chart" }, h("h4", {}, "This schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
+    h("div", { class: "dlv-chart" }, h("h4", {}, "A schedule of your own"), given, useButton, refused));
   const boardBox = h("div", { class: "dlv-side", hidden: true });
-  frame.body.append(costs, trouble, result, about, boardBox, ...plots.map(({ box }) => box), legend, h("div", { class: "dlv-panels" }, details), charts, csvBox, tableBox);
-  if (!live) {
-    for (const control of [schedule, beside, start, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
+  frame.body.append(...(levels ? [levels.box] : [sizes, costs]), trouble, boardBox, ...(levels ? [levels.solved] : []), bar.line, about,
+    ...plots.map(({ box }) => box), legend, details, charts, csvBox, tableBox);
+  if (!live) turnOff();
+
+  /** No kernel answers any more. */
+  function gone() {
+    live = false;
+    frame.gone();
+    board?.turnOff();
+    turnOff();
+    draw();
   }
 
-  /** What was typed: a number, nothing where that is allowed, else the text, for the kernel to refuse. */
-  function typed(box, name) {
-    const text = box.value.trim();
-    if (text === "" && EMPTY.has(name)) return null;
-    return NUMBER.test(text) ? Number(text) : text;
+  function turnOff() {
+    for (const control of [schedule, beside, drawButton, given, useButton, ...sliders.flatMap(({ slide, box }) => [slide, box]), ...fields.map(({ box }) => box)]) control.disabled = true;
+  }
+
+  /** What was typed into a field: nothing where that is allowed, else a number or a text. */
+  function typedIn(box, name) {
+    return box.value.trim() === "" && EMPTY.has(name) ? null : typed(box.value);
   }
 
   // ---- what is asked of the kernel
@@ -151,6 +170,8 @@ function render({ model, el }) {
   function choose(name, value) {
     if (!live || (now[name] === value && !state.error)) return;
     if (name === "schedule" && value === "drawn") before = now.schedule;
+    if (name === "schedule" || name === "level") away = false;
+    if (levels && name === "beside") away = value !== "";
     now = { ...now, [name]: value };
     if (foreseen(name, value)) draw();
     else drawControls(); // the pictures wait for the kernel's
@@ -176,8 +197,10 @@ function render({ model, el }) {
   function answered() {
     state = JSON.parse(model.get("state"));
     sides = state.sides.map(readSide);
-    running = running && state.ran === ranBefore;
-    if (!queue.answered()) running = false;
+    const ran = state.ran !== ranBefore;
+    ranBefore = state.ran;
+    if (ran) away = Boolean(state.run?.start);
+    queue.answered();
     now = { ...state.controls, ...(state.error ? asTyped() : {}), ...queue.pending() };
     chosen = found(chosen);
     pointed = { ...NOTHING };
@@ -186,8 +209,7 @@ function render({ model, el }) {
     if (queue.settled() && !state.error) pause = setTimeout(want, PAUSE);
     draw();
     if (state.error) frame.say(state.error);
-    else if (state.run && !running) frame.say(result.textContent);
-    else frame.say(sides.map(sideWords).join(" "));
+    else if (!ran) frame.say(sides.map(sideWords).join(" "));
   }
 
   /** Asks for what takes longer, once the reader has paused. */
@@ -208,16 +230,22 @@ function render({ model, el }) {
     return Object.fromEntries(Object.keys(state.controls).map((name) => [name, model.get(name)]));
   }
 
-  function runIt() {
-    if (!live || running || state.error || !runnable()) return;
-    running = true;
-    ranBefore = state.ran;
-    queue.run();
-    frame.say("running");
+  /** Whether what is shown can be run. */
+  function runnable() {
+    return live && !state.error && !sides[0].error && sides[0].ranks <= state.limits.run;
+  }
+
+  /** Draws on, or goes back to the schedule before; from what was measured back to the board. */
+  function drawOn() {
+    if (levels) choose("beside", "");
+    else choose("schedule", now.schedule === "drawn" && !away ? before : "drawn");
+    away = false;
     draw();
   }
 
-  const runnable = () => !sides[0].error && sides[0].ranks <= state.limits.run;
+  function ranWords() {
+    return runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0);
+  }
 
   function use() {
     if (given.value.trim()) queue.change("csv", given.value);
@@ -367,7 +395,7 @@ function render({ model, el }) {
     const own = { canvas, heading, told, tip, plot, list: null, box: h("div", { class: "dlv-side" }, heading, told, plot) };
     const pointOf = (event) => {
       const box = canvas.getBoundingClientRect();
-      return [event.clientX - box.left - GUTTER, event.clientY - box.top - AXIS];
+      return [event.clientX - box.left - GUTTER, event.clientY - box.top - own.axis];
     };
     const target = (event) => (own.list ? hit(own.list, ...pointOf(event)) : null);
     canvas.addEventListener("click", (event) => {
@@ -411,7 +439,7 @@ function render({ model, el }) {
   function drawControls() {
     schedule.value = now.schedule;
     beside.value = now.beside;
-    drawButton.setAttribute("aria-pressed", String(now.schedule === "drawn"));
+    drawButton.setAttribute("aria-pressed", String(now.schedule === "drawn" && !away));
     const free = [now.schedule, now.beside].some((name) => name === "drawn" || state.chunked.includes(name));
     for (const { name, slide, box } of sliders) {
       const value = now[name] ?? sides[0].chunks ?? 1;
@@ -419,7 +447,7 @@ function render({ model, el }) {
       if (document.activeElement !== box) box.value = String(value);
       if (live && name === "chunks") {
         slide.disabled = box.disabled = !free;
-        slide.title = free ? "" : `${words(now.schedule)} has its own number of chunks`;
+        slide.title = free ? "" : `${state.titles[now.schedule]} has its own number of chunks`;
       }
     }
     for (const { name, box } of fields) {
@@ -429,13 +457,13 @@ function render({ model, el }) {
 
   function draw() {
     drawControls();
-    write(trouble, state.error);
+    write(trouble, state.refused ? "" : state.error);
     write(refused, state.refused);
-    write(start, running ? "running …" : "▶ Run it");
-    start.disabled = !live || running || state.error !== "" || !runnable();
-    write(result, running ? `Running ${words(now.schedule)} on ${now.ranks} real ranks, paced …` : runWords(state, live && sides[0].ranks > state.limits.run ? state.limits.run : 0));
-    write(about, drawable().some(({ chunks }) => chunks > 1) ? SHARED : "");
+    bar.draw();
     drawBoard();
+    const chunked = drawable().some(({ chunks }) => chunks > 1);
+    write(about, [chunked && boardBox.hidden ? SHARED : "", ...new Set(drawable().map(({ note }) => note ?? ""))].filter(Boolean).join(" "));
+    levels?.draw(state, JSON.parse(model.get("board")).level, away, live);
     paintPlots();
     drawLegend();
     drawCharts();
@@ -445,11 +473,19 @@ function render({ model, el }) {
     look.ready = true;
   }
 
+  /** Whether the board stands for the timeline of what is drawn. */
+  const onBoard = (side) => side?.name === "drawn" && !boardBox.hidden;
+
+  function drawRun() {
+    bar.draw();
+  }
+
   function drawBoard() {
-    const shown = [state.controls.schedule, state.controls.beside].includes("drawn");
+    const shown = [state.controls.schedule, state.controls.beside].includes("drawn") && !away;
     boardBox.hidden = !shown;
     if (!shown || board) return;
-    board = drawingBoard({ model, el: boardBox, look: state.look, say: frame.say, selected: fromBoard });
+    const room = () => (sides.length > 1 ? 100 : 168);
+    board = drawingBoard({ model, el: boardBox, look: state.look, room, say: frame.say, selected: fromBoard });
     board.colors(look.colors);
   }
 
@@ -459,20 +495,22 @@ function render({ model, el }) {
     const width = frame.body.clientWidth - GUTTER;
     if (!(width > 0) || !look.colors) return; // a notebook has put it aside
     const { from, to } = view ?? { from: 0, to: last() * 1.002 };
-    const own = { from, to, width, path: showPath, ticks: ticks(from, to, (time) => ((time - from) / (to - from)) * width) };
+    const own = { from, to, width, path: showPath, sides: sides.length, ticks: ticks(from, to, (time) => ((time - from) / (to - from)) * width) };
     look.fills ??= fillsOf(plots[0].canvas.getContext("2d"), state.look);
     plots.forEach((plot, place) => {
       const side = sides[place];
-      plot.box.hidden = !side;
-      if (!side) return;
-      write(plot.heading, side.error ? words(side.name) : sideWords(side));
+      plot.box.hidden = !side || (onBoard(side) && (levels || !side.error));
+      if (plot.box.hidden) return;
+      write(plot.heading, side.error ? side.title : sideWords(side));
       write(plot.told, side.error ?? "");
       plot.plot.hidden = Boolean(side.error);
       if (side.error) return;
       plot.width = width;
       plot.list = drawList(side, own, place === 0 ? run() : null);
+      const axis = place === 0 || onBoard(sides[0]) ? AXIS : 0; // the second side is below the first one's
+      plot.axis = axis;
       const mine = (which, name) => (which.side === place ? which[name] : -1);
-      paintSide(plot.canvas, side, plot.list, own, look, { span: mine(chosen, "span"), hole: mine(chosen, "hole"), hover: mine(pointed, "span") });
+      paintSide(plot.canvas, side, plot.list, { ...own, axis }, look, { span: mine(chosen, "span"), hole: mine(chosen, "hole"), hover: mine(pointed, "span") });
       plot.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} Arrow keys walk through its ${side.count} actions; the table lists them.`);
     });
     root.dataset.draws = Number(root.dataset.draws ?? 0) + 1;
@@ -486,37 +524,43 @@ function render({ model, el }) {
     legend.dataset.key = key;
     const mark = (style, text) => h("span", {}, swatch(style), text);
     legend.replaceChildren(
-      ...Object.keys(KINDS).filter((kind) => shown.includes(kind)).map((kind) => mark(state.look.kinds[KINDS[kind]], `${kind} ${KINDS[kind].replace("_", ", gradient of the ").replace("weight", "weights")}`)),
+      ...Object.keys(KINDS).filter((kind) => shown.includes(kind)).map((kind) => mark(state.look.kinds[KINDS[kind]], `${kind} ${LETTERS[kind]}`)),
       mark(state.look.kinds.idle, "idle"),
       ...(chunks > 1 ? [h("span", {}, "lighter: a later chunk")] : []),
-      h("span", {}, "number: the microbatch"),
+      h("span", {}, "number: microbatch"),
       h("span", {}, s("svg", { width: 22, height: 10, "aria-hidden": "true" }, s("path", { d: "M1 5H21", class: "dlv-critical" })), "critical path"),
       ...(run() ? [h("span", {}, "lower bar: measured")] : []),
     );
   }
 
   function drawCharts() {
-    charts.hidden = legend.hidden = !drawable().length;
+    const plotted = drawable().some((side) => !onBoard(side));
+    charts.hidden = Boolean(levels) || !drawable().length || (!boardBox.hidden && sides.length > 1);
+    details.hidden = !plotted;
+    legend.hidden = !plotted || !boardBox.hidden; // the board has its own
     if (charts.hidden) return;
-    const width = Math.max(280, bubbleBox.clientWidth || 400);
+    bubbleBox.hidden = drawable().every(({ name }) => name === "drawn");
+    table.hidden = !boardBox.hidden; // the board says so itself
+    write(bubbleTitle, chartWords(calm));
+    const width = Math.max(220, bubbleBox.clientWidth || 400);
     const styles = state.styles;
-    bubbleChart(bubble, calm, drawable(), width, styles, run());
-    memoryStrips(memory, drawable(), Math.max(280, memoryBox.clientWidth || 400), styles);
+    bubbleChart(bubble, calm, drawable(), CHART, width, styles, run());
+    memoryStrips(memory, drawable(), table.hidden ? 84 : CHART, Math.max(220, memoryBox.clientWidth || 400), styles);
     comparison(table, drawable(), styles, run());
   }
 
   function drawDetails() {
     chosen.name = chosen.span >= 0 ? nameOf(sides[chosen.side], chosen.span) : "";
     root.dataset.chosen = chosen.name || (chosen.hole >= 0 ? "idle" : "");
-    if (chosen.side < 0) return details.replaceChildren(h("p", {}, "Click an action or a gap, or press an arrow key: here stands what it waits for."));
+    if (chosen.side < 0) return details.replaceChildren(HINT);
     const [title, ...lines] = chosenLines();
     const side = sides[chosen.side];
     const to = chosen.span >= 0 ? causeOf(side, chosen.span) : causeOf(side, side.holes[chosen.hole].next, true);
     const link = (i, text) => h("button", { type: "button", class: "dlv-link", onclick: () => select({ side: chosen.side, span: i }) }, text);
     const focused = details.contains(document.activeElement);
-    details.replaceChildren(h("strong", {}, title), ...lines.map((line) => h("p", {}, line)),
-      to >= 0 ? h("p", {}, link(to, `go to ${nameOf(side, to)}`)) : "",
-      ...(chosen.span >= 0 ? receivers(side, chosen.span).map((i) => h("p", {}, link(i, `its result goes to ${nameOf(side, i)}`))) : []));
+    details.replaceChildren(h("strong", {}, title), ` ${lines.join("; ")}. `,
+      to >= 0 ? link(to, `go to ${nameOf(side, to)}`) : "", " ",
+      ...(chosen.span >= 0 ? receivers(side, chosen.span).map((i) => link(i, `go to ${nameOf(side, i)}, which receives the result`)) : []));
     if (focused) root.focus({ preventScroll: true });
   }
 
@@ -540,6 +584,8 @@ function render({ model, el }) {
     model.off("change:state", answered);
     model.off("change:calm", calmed);
     model.off("change:ahead", lookedAhead);
+    queue.close();
+    bar.stop();
     clearTimeout(pause);
     drawPlots.cancel();
     resized.disconnect();

@@ -1,9 +1,10 @@
 // What the explorer of schedules draws, as plain objects: its state and the part in view in, positions out.
 import { clamp, column } from "./base.js";
 
-const GAP = 5; // pixels between two rows
+const ROOM = 176; // pixels of all rows together, if they can be
+const [LOWEST, HIGHEST] = [8, 24]; // pixels of a bar
 const LABEL = 6.6; // pixels of a character
-const [LEFT, RIGHT, TOP, BOTTOM] = [46, 16, 10, 40]; // pixels around a chart
+const [LEFT, RIGHT, TOP, BOTTOM] = [40, 14, 8, 34]; // pixels around a chart
 
 /** A simulated schedule, read into columns; spans first[r] to first[r+1]-1 are those of rank r. */
 export function readSide(side) {
@@ -89,19 +90,21 @@ export function receivers(side, i) {
   return found;
 }
 
-/** How high the rows are where `ranks` of them have bars, with what was measured below each. */
-function rowsOf(ranks, measured) {
-  const bar = clamp(Math.floor((measured ? 620 : 440) / ranks / (measured ? 2 : 1)) - GAP, 13, 26);
-  const row = bar * (measured ? 1.8 : 1) + GAP;
+/** How high the rows are where `ranks` of them, of one of several `sides`, have bars, with what was measured below each. */
+function rowsOf(ranks, sides, measured) {
+  const gap = ranks > 8 ? 2 : 5;
+  const room = sides > 1 ? 0.45 * ROOM : ROOM;
+  const bar = clamp(Math.floor((room / ranks - gap) / (measured ? 1.8 : 1)), LOWEST, HIGHEST);
+  const row = bar * (measured ? 1.8 : 1) + gap;
   return { bar, below: measured ? bar * 0.72 : 0, row, height: row * ranks };
 }
 
 /**
- * The draw list of a side: `bars` holds x, y, width, height and span one after the other,
- * `measured` the same; holes, labels, and the corners of the critical path.
+ * The draw list of a side, one of `view.sides`: `bars` holds x, y, width, height and span one after
+ * the other, `measured` the same; holes, labels, and the corners of the critical path.
  */
 export function drawList(side, view, run = null) {
-  const rows = rowsOf(side.ranks, run);
+  const rows = rowsOf(side.ranks, view.sides ?? 1, run);
   const scale = view.width / (view.to - view.from);
   const x = (time) => (time - view.from) * scale;
   const list = { rows, bars: [], labels: [], holes: [], measured: [], path: [] };
@@ -169,8 +172,8 @@ export function neighbour(side, i, along, by) {
 }
 
 /**
- * Activations in flight, counted in whole microbatches of a rank: of each rank the corners of an
- * area over time, `most` as high as a row.
+ * Activations in flight, counted in whole microbatches of a rank: of each rank the corners of a line
+ * over time and of the `area` below it, `most` as high as a row.
  */
 export function stripsOf(sides, width, row) {
   const most = Math.max(...sides.flatMap((side) => side.peak.map((peak) => peak / side.chunks)), 1e-9);
@@ -189,7 +192,8 @@ export function stripsOf(sides, width, row) {
         level = many[i];
       });
       if (corners.length) corners.push([x(level ? side.makespan : time.at(-1)), y(level)]);
-      return { rank, base, corners, peak: side.peak[rank] / side.chunks };
+      const area = corners.length ? [...corners, [corners.at(-1)[0], base]] : [];
+      return { rank, base, corners, area, peak: side.peak[rank] / side.chunks };
     })),
   };
 }

@@ -16,12 +16,16 @@ export function fillsOf(context, look) {
   return { of, idle: fill(context, look.kinds.idle) };
 }
 
-/** `chosen` has the spans and the hole that are selected and pointed at, -1 for none. */
+/**
+ * Paints a side; `view.axis` pixels above its rows belong to the axis. `chosen` has the spans and the
+ * hole that are selected and pointed at, -1 for none.
+ */
 export function paintSide(canvas, side, list, view, { colors, fills, font }, chosen) {
   const height = list.rows.height;
-  const context = sized(canvas, GUTTER + view.width, height + AXIS);
+  const top = view.axis;
+  const context = sized(canvas, GUTTER + view.width, height + top);
   context.fillStyle = colors.paper;
-  context.fillRect(0, 0, GUTTER + view.width, height + AXIS);
+  context.fillRect(0, 0, GUTTER + view.width, height + top);
   context.font = `11px ${font}`;
   context.textBaseline = "middle";
   axis(context, view, colors, height);
@@ -29,21 +33,21 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
   context.fillStyle = colors.faint;
   for (let rank = 0; rank < side.ranks; rank++) {
     context.fillStyle = side.rank[chosen.span] === rank ? colors.ink : colors.faint;
-    context.fillText(`rank ${rank}`, GUTTER - 8, AXIS + rank * list.rows.row + list.rows.bar / 2);
+    context.fillText(`rank ${rank}`, GUTTER - 8, top + rank * list.rows.row + list.rows.bar / 2);
   }
   if (list.rows.below > 9) {
     context.font = `10px ${font}`;
     context.fillStyle = colors.faint;
     for (let rank = 0; rank < side.ranks; rank++) {
-      context.fillText("measured", GUTTER - 8, AXIS + rank * list.rows.row + list.rows.bar + list.rows.below / 2 + 1);
+      context.fillText("measured", GUTTER - 8, top + rank * list.rows.row + list.rows.bar + list.rows.below / 2 + 1);
     }
     context.font = `11px ${font}`;
   }
   context.save();
   context.beginPath();
-  context.rect(GUTTER - 1, AXIS, view.width + 2, height);
+  context.rect(GUTTER - 1, top, view.width + 2, height);
   context.clip();
-  context.translate(GUTTER, AXIS);
+  context.translate(GUTTER, top);
   context.fillStyle = fills.idle;
   for (const box of list.holes) context.fillRect(box.x, box.y, box.width, box.height);
   const styleOf = (span) => side.shades[side.kind[span]][side.chunk[side.stage[span]]];
@@ -76,14 +80,16 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
 }
 
 function axis(context, view, colors, height) {
+  const top = view.axis;
   context.textAlign = "center";
   for (const { x, label } of view.ticks) {
     if (x < -1 || x > view.width + 1) continue;
     context.fillStyle = colors.grid;
-    context.fillRect(GUTTER + x, AXIS - 4, 1, height + 4);
+    context.fillRect(GUTTER + x, Math.max(0, top - 4), 1, height + 4);
+    if (!top) continue;
     context.fillStyle = colors.faint;
     const half = context.measureText(label).width / 2;
-    context.fillText(label, Math.min(GUTTER + x, GUTTER + view.width - half), AXIS / 2 - 1);
+    context.fillText(label, Math.min(GUTTER + x, GUTTER + view.width - half), top / 2 - 1);
   }
 }
 

@@ -2,12 +2,9 @@
 import { digits, seconds } from "./base.js";
 import { arrival, awaited, nameOf, receivers } from "./schedules_list.js";
 
-const DOES = { F: "forward", B: "backward", I: "gradient of the input", W: "gradient of the weights" };
-
-/** A schedule's name in words. */
-export function words(name) {
-  return name === "drawn" ? "your own drawing" : name.replaceAll("_", " ");
-}
+export const RATIO = "bubble ratio (idle / busy)";
+export const FRACTION = "bubble fraction (idle / total)";
+const DOES = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 
 /** An action in lines, the first its name. */
 export function actionLines(side, i, run) {
@@ -16,12 +13,12 @@ export function actionLines(side, i, run) {
   const lines = [
     nameOf(side, i),
     `${DOES[kind[i]]} of microbatch ${microbatch[i]} through stage ${stage[i]}`,
-    `rank ${rank[i]}${chunk}: ${seconds(start[i])} to ${seconds(end[i])}, takes ${seconds(end[i] - start[i])}`,
+    `rank ${rank[i]}${chunk}: ${seconds(start[i])} to ${seconds(end[i])} (${seconds(end[i] - start[i])})`,
   ];
   const from = side.source[i];
-  if (from >= 0) lines.push(`receives from ${nameOf(side, from)} of rank ${rank[from]}, there at ${seconds(arrival(side, i))}`);
-  if (side.half[i]) lines.push(`at the same time as ${nameOf(side, side.half[i] === 1 ? i + 1 : i - 1)}`);
-  if (side.path.includes(i)) lines.push("on the critical path: later here is later for all");
+  if (from >= 0) lines.push(`receives from ${nameOf(side, from)} of rank ${rank[from]} at ${seconds(arrival(side, i))}`);
+  if (side.half[i]) lines.push(`runs at the same time as ${nameOf(side, side.half[i] === 1 ? i + 1 : i - 1)}`);
+  if (side.path.includes(i)) lines.push("on the critical path: if this action took longer, so would the step");
   if (run?.start?.[i] != null) {
     const [at, took] = [run.start[i], run.length[i]];
     lines.push(`measured: ${seconds(at)} to ${seconds(at + took)}, ${gap(at + took - end[i])}`);
@@ -30,19 +27,18 @@ export function actionLines(side, i, run) {
 }
 
 function gap(by) {
-  return `ends ${seconds(Math.abs(by))} ${by < 0 ? "earlier" : "later"} than predicted`;
+  return `${seconds(Math.abs(by))} ${by < 0 ? "earlier" : "later"} than predicted`;
 }
 
 /** A gap in lines: nothing left, or what its rank waits for. */
 export function holeLines(side, hole) {
   const lines = ["idle", `rank ${hole.rank}: ${seconds(hole.to - hole.from)}, from ${seconds(hole.from)} to ${seconds(hole.to)}`];
-  if (hole.next < 0) return [...lines, "nothing left to do until the last rank is done"];
+  if (hole.next < 0) return [...lines, "this rank is done and the last rank is not"];
   const { action, source } = awaited(side, hole);
   if (source < 0) return lines;
-  const begun = hole.from === 0 ? "it has not begun: " : "";
   const ends = side.end[source];
-  lines.push(`${begun}its next action ${nameOf(side, action)} waits for ${nameOf(side, source)} of rank ${side.rank[source]}, which ends at ${seconds(ends)}`);
-  if (arrival(side, action) > ends) lines.push(`and takes ${seconds(side.latency)} to get here`);
+  lines.push(`the ${hole.from === 0 ? "first" : "next"} action, ${nameOf(side, action)}, waits for ${nameOf(side, source)} of rank ${side.rank[source]}, which ends at ${seconds(ends)}`);
+  if (arrival(side, action) > ends) lines.push(`the message then takes ${seconds(side.latency)}`);
   return lines;
 }
 
@@ -55,24 +51,22 @@ export function causeOf(side, i, last = false) {
 /** A side in a sentence. */
 export function sideWords(side) {
   if (side.error) return side.error;
-  const size = [count(side.ranks, "rank"), count(side.microbatches, "microbatch", "es")];
-  if (side.chunks > 1) size.push(count(side.chunks, "chunk"));
-  return `${words(side.name)}, ${size.join(", ")}: ${seconds(side.makespan)}, bubble ratio ${digits(side.ratio)}${side.formula ? ` (${formulaWords(side)})` : ""}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
+  const size = [`p = ${side.ranks}`, `m = ${side.microbatches}`, ...(side.chunks > 1 ? [`v = ${side.chunks}`] : [])];
+  return `${side.title} (${size.join(", ")}): ${seconds(side.makespan)}, bubble ratio ${ratioWords(side)}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
 }
 
-/** The closed form of a side's bubble ratio, where it has one. */
-export function formulaWords({ formula }) {
-  return formula ? `${formula.text} = ${digits(formula.ratio)}` : "";
-}
-
-function count(many, what, plural = "s") {
-  return `${many} ${what}${many === 1 ? "" : plural}`;
+/** A side's bubble ratio, and its closed form where it has one. */
+function ratioWords({ ratio, formula }) {
+  if (!formula) return digits(ratio);
+  if (digits(formula.ratio) === digits(ratio)) return `${formula.text} = ${digits(ratio)}`;
+  return `${digits(ratio)} (by the formula ${formula.text} = ${digits(formula.ratio)})`;
 }
 
 /** What a run came to, or why there is none. */
 export function runWords({ run }, most) {
-  if (most) return `Up to ${most} ranks can be run.`;
+  if (most) return `At most ${most} ranks can be run here.`;
   if (!run) return "";
-  if (run.error) return `It did not run: ${run.error}`;
+  if (run.error) return `The run failed: ${run.error}`;
+  if (run.stopped) return run.stopped;
   return run.told.join(" ");
 }

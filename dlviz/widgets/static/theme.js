@@ -15,6 +15,7 @@ export function themed(root, look, model, changed) {
   probe.style.color = AROUND.ink;
   root.append(probe);
   const button = h("button", { type: "button", class: "dlv-theme", onclick: turn });
+  const inView = new IntersectionObserver((seen) => seen.some(({ isIntersecting }) => isIntersecting) && look_again());
   let shown = "";
 
   function turn() {
@@ -24,7 +25,11 @@ export function themed(root, look, model, changed) {
   }
 
   function look_again() {
-    if (shown && !root.isConnected) return; // what a notebook has put aside has no colours around it
+    if (shown && !root.offsetWidth) { // a notebook has put it aside, where nothing can be painted
+      inView.unobserve(root);
+      inView.observe(root); // tells at once, or once it is back
+      return;
+    }
     const chosen = model.get("theme");
     const around = chosen === "auto" ? colorsAround(probe) : null;
     const name = chosen === "auto" ? around.name : chosen;
@@ -56,6 +61,7 @@ export function themed(root, look, model, changed) {
     stop() {
       watch.disconnect();
       shownAgain.disconnect();
+      inView.disconnect();
       model.off("change:theme", look_again);
     },
   };

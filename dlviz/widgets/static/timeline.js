@@ -1,18 +1,20 @@
 // The Timeline: zoom, pan, select, search and follow what every rank did.
-import { clamp, h, oncePerPicture, seconds, unitOf, write } from "./base.js";
+import { clamp, h, oncePerPicture, seconds, write } from "./base.js";
 import { swatch } from "./paint.js";
+import { save } from "./saved.js";
 import { sharedSelection } from "./selection.js";
 import { sourcePanel } from "./source.js";
 import { button, stage, toggle } from "./stage.js";
-import { IDLE, drawList, hit } from "./timeline_list.js";
-import { AXIS, fillsOf, paint, paintWhole } from "./timeline_paint.js";
+import { ARROWS, IDLE, drawList, hit } from "./timeline_list.js";
+import { AXIS, fillsOf, paint, paintWhole, stylesOf } from "./timeline_paint.js";
 import { spanPanel, spansTable, statisticsPanel } from "./timeline_panels.js";
 import { at, beside, readScene } from "./timeline_scene.js";
 import { statistics } from "./timeline_stats.js";
-import { idleLines, memoryLines, messageLines, spanLines, titleOf } from "./timeline_words.js";
+import { toSvg } from "./timeline_svg.js";
+import { gapLines, headLine, idleLines, memoryLines, messageLines, momentOf, spanLines, titleOf } from "./timeline_words.js";
 
-const TALLEST = 640; // pixels: more rows than fit are scrolled
-const OVERVIEW = 42; // pixels: the minimap
+const TALLEST = 290; // pixels: more rows than fit are scrolled
+const OVERVIEW = [4, 18, 34]; // pixels: a row of the minimap; the least and the most for all
 const CLICK = 4; // pixels: a pointer that moves less has clicked
 
 function render({ model, el }) {
@@ -35,12 +37,12 @@ function open({ model, el }) {
   const scene = readScene(JSON.parse(model.get("state")));
   const whole = scene.clocks.map(({ low, high }) => ({ from: low - (high - low) * 0.01, to: high + (high - low) * 0.01 }));
   const now = {
-    clock: 0, ...whole[0], hidden: new Set(), arrows: true, critical: scene.critical, table: false, hover: -1,
-    span: -1, message: -1, range: null, matches: null, query: "", centred: -1, list: null,
+    clock: 0, ...whole[0], hidden: new Set(), arrows: null, critical: scene.critical, table: false, hover: -1,
+    span: -1, message: -1, range: null, order: null, matches: null, query: "", centred: -1, list: null,
   };
   const look = {};
   const clock = () => scene.clocks[now.clock];
-  const unit = () => unitOf(clock().high - clock().low);
+  const above = AXIS + scene.above; // pixels over the first row
 
   const hasPath = scene.clocks.some((one) => one.critical.length);
 
@@ -56,7 +58,7 @@ function open({ model, el }) {
     ["G", "go to what it waited for", { g: goToCause }],
     ["R", "range of the selection", { r: rangeOfSelection }],
     ["/", "search", { "/": () => search.focus() }],
-    ["M", "messages on, off", { m: () => arrowsButton.turn() }],
+    ["M", "messages off, all on", { m: () => arrowsButton.turn() }],
     ["P", "critical path on, off", { p: () => criticalButton.turn() }],
     ["C", "device or wall clock", { c: () => setClock((now.clock + 1) % scene.clocks.length) }],
     ["T", "table", { t: () => tableButton.turn() }],
@@ -66,9 +68,9 @@ function open({ model, el }) {
     ["double-click", "fit all", {}],
   ].filter(([shown]) => (shown !== "C" || scene.clocks.length > 1) && (shown !== "P" || hasPath));
   const frame = stage(el, {
-    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, keys, clear,
+    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, details: scene.details, keys, clear,
     onColors: (colors) => {
-      look.colors = colors;
+      Object.assign(look, { colors, styles: stylesOf(scene, colors), font: scene.look.font });
       if (look.fills) restyle();
     },
   });
@@ -79,6 +81,8 @@ function open({ model, el }) {
   const overview = h("canvas", { role: "img", "aria-label": "the whole run" });
   const inView = h("div", { class: "dlv-window" });
   const minimap = h("div", { class: "dlv-minimap" }, overview, inView);
+  const thin = clamp(OVERVIEW[0] * scene.rows.length, OVERVIEW[1], OVERVIEW[2]);
+  minimap.style.height = `${thin}px`;
   const edges = ["from", "to"].map((side) => h("div", {
     class: "dlv-edge", role: "slider", tabindex: "0", hidden: true, "data-side": side,
     "aria-label": `${side === "from" ? "start" : "end"} of the range`,
@@ -92,7 +96,15 @@ function open({ model, el }) {
   const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
   const source = sourcePanel(scene.sources, (value) => shared.choose(value));
   const sourceBox = h("div", { class: "dlv-panel", hidden: true, role: "region", "aria-label": "source" }, source.panel);
-  body.append(minimap, plot, legend, criticalNote, h("div", { class: "dlv-panels" }, details, stats, sourceBox, tableBox));
+  const answers = h("div", { class: "dlv-panels dlv-answers", role: "group", "aria-label": "answers", tabindex: "0" }, details, stats, sourceBox, tableBox);
+  body.append(answers, minimap, plot, legend, criticalNote);
+
+  /** Brings the panel that answers to the top of the others. */
+  function answer(panel) {
+    for (const one of [details, stats, sourceBox, tableBox]) one.style.order = one === panel ? "-1" : "0";
+    answers.scrollTop = 0;
+    answers.classList.toggle("dlv-long", !(tableBox.hidden && sourceBox.hidden));
+  }
 
   const search = h("input", {
     type: "search", placeholder: "search names", "aria-label": "search spans by name", size: "14",
@@ -110,7 +122,7 @@ function open({ model, el }) {
   const steps = [...new Set(scene.span.step)].filter((step) => step >= 0).sort((a, b) => a - b);
   const stepSelect = h("select", { "aria-label": "step", onchange: () => chooseStep(stepSelect.value) },
     h("option", { value: "" }, "all steps"), steps.map((step) => h("option", { value: step }, `step ${step}`)));
-  const arrowsButton = toggle("messages", "show messages as arrows (M)", true, (on) => {
+  const arrowsButton = toggle("messages", "show messages as arrows; the selection's show anyway (M)", true, (on) => {
     now.arrows = on;
     draw();
   });
@@ -123,10 +135,12 @@ function open({ model, el }) {
   const tableButton = toggle("table", "show a table of the spans in view (T)", false, (on) => {
     now.table = on;
     tableBox.hidden = !on;
+    answer(tableBox);
     draw();
   });
   const sourceButton = toggle("source", "show the lines of source", false, (on) => {
     sourceBox.hidden = !on;
+    answer(sourceBox);
     if (now.span >= 0) source.mark(scene.span.where[now.span]);
   });
   const clockButtons = scene.clocks.map((one, number) =>
@@ -138,21 +152,32 @@ function open({ model, el }) {
     scene.messageCount ? [arrowsButton, arrowsNote] : [],
     hasPath ? [criticalButton] : [],
     scene.clocks.length > 1 ? h("span", { role: "group", "aria-label": "clock" }, clockButtons) : [],
-    [tableButton, ...(source.empty ? [] : [sourceButton])],
+    [tableButton, ...(source.empty ? [] : [sourceButton]), button("SVG", "save what is in view as an SVG file", saveSvg)],
   );
   const kinds = scene.span.kinds.of.map((kind, number) => [kind, number]);
   if (scene.clocks.some((one) => one.idle.count)) kinds.push([scene.span.kinds.of.includes("idle") ? "idle time" : "idle", IDLE]);
-  kinds.forEach(([kind, number]) => {
+  for (const [kind, number] of kinds) {
+    const swatches = h("span", { class: "dlv-swatches" });
     legend.append(h("button", {
-      type: "button", "aria-pressed": "true", title: `show or hide ${kind}`,
+      type: "button", "aria-pressed": "true", title: `show or hide ${kind}`, "data-kind": number,
       onclick: (event) => {
         const shown = now.hidden.delete(number);
         if (!shown) now.hidden.add(number);
         event.currentTarget.setAttribute("aria-pressed", String(shown));
         draw();
       },
-    }, (scene.shades[kind] ?? [scene.look.kinds[number === IDLE ? "idle" : kind] ?? scene.look.kinds[""]]).map(swatch), ` ${kind.slice(0, 40)}`));
-  });
+    }, swatches, ` ${kind.slice(0, 40)}`));
+  }
+  if (scene.total > scene.count) legend.append(h("span", { class: "dlv-gaps" }, h("span", { class: "dlv-swatches" }), " not drawn"));
+
+  /** The small pictures of the legend, in the colours of the page. */
+  function drawLegend() {
+    const { shades, idle, gaps } = look.styles;
+    for (const one of legend.children) {
+      const own = one.dataset.kind == null ? [gaps] : Number(one.dataset.kind) === IDLE ? [idle] : shades[one.dataset.kind];
+      one.querySelector(".dlv-swatches").replaceChildren(...own.map(swatch));
+    }
+  }
 
   /** Puts something else into a panel; the focus in what goes passes to the whole. */
   function fillPanel(panel, ...children) {
@@ -178,13 +203,13 @@ function open({ model, el }) {
     return measured;
   }
 
-  tall.style.height = `${scene.height + 4 + AXIS}px`;
-  scroller.style.maxHeight = `${TALLEST + AXIS}px`;
+  tall.style.height = `${scene.height + 4 + above}px`;
+  scroller.style.maxHeight = `${TALLEST + above}px`;
 
   const draw = oncePerPicture(() => {
     if (!geometry()) return;
     const view = { ...now, ...geometry() };
-    look.fills ??= fillsOf(canvas.getContext("2d"), scene);
+    makeFills();
     now.list = drawList(scene, view);
     const row = now.span >= 0 ? scene.slots[scene.slotOf[now.span]].row : -1;
     paint(canvas, scene, now.list, view, look, { ...now, row });
@@ -208,26 +233,42 @@ function open({ model, el }) {
       edge.setAttribute("aria-valuenow", String(time));
       edge.setAttribute("aria-valuemin", String(clock().low));
       edge.setAttribute("aria-valuemax", String(clock().high));
-      edge.setAttribute("aria-valuetext", seconds(time));
+      edge.setAttribute("aria-valuetext", momentOf(clock())(time));
     });
     const { low, high } = clock();
     const part = (time) => clamp((time - low) / (high - low), 0, 1) * 100;
     inView.style.left = `${part(now.from)}%`;
     inView.style.width = `${Math.max(part(now.to) - part(now.from), 0.3)}%`;
-    const hiddenArrows = now.arrows && now.list.messagesInView > now.list.arrows.length;
+    const left = now.arrows === false ? 0 : now.list.messagesLeftOut;
+    const why = now.list.messagesInView > ARROWS ? "in view: zoom in to see them" : "would cover labels";
     write(criticalNote, now.critical ? clock().told : "");
-    write(arrowsNote, hiddenArrows ? `${now.list.messagesInView.toLocaleString("en")} in view: zoom in to see them` : "");
+    write(arrowsNote, left ? `${left.toLocaleString("en")} ${why}` : "");
     canvas.setAttribute("aria-label", `Timeline of ${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view. The table lists them.`);
   }
 
   function drawOverview() {
-    if (geometry()) paintWhole(overview, scene, clock(), measured.whole, OVERVIEW, look);
+    if (geometry()) paintWhole(overview, scene, clock(), measured.whole, thin, look);
+  }
+
+  function makeFills() {
+    if (look.fills) return;
+    look.fills = fillsOf(canvas.getContext("2d"), look.styles);
+    drawLegend();
   }
 
   function restyle() {
-    look.fills = fillsOf(canvas.getContext("2d"), scene);
+    look.fills = null;
+    makeFills();
     drawOverview();
     draw();
+  }
+
+  function saveSvg() {
+    if (!geometry()) return;
+    const view = { ...now, ...measured, hover: -1 };
+    const drawn = toSvg(scene, drawList(scene, view), view, { ...look, title: scene.title });
+    save(drawn, "timeline.svg");
+    frame.say("timeline.svg is saved");
   }
 
   const drawTable = () => {
@@ -285,7 +326,7 @@ function open({ model, el }) {
     const seen = geometry();
     if (!seen) return; // it is not on the page yet
     const { top, height } = seen;
-    if (row.top < top || row.top + scene.pixels > top + height) scroller.scrollTop = row.middle - height / 2;
+    if (row.top < top || row.bottom > top + height) scroller.scrollTop = row.middle - height / 2;
   }
 
   function setClock(number) {
@@ -324,7 +365,7 @@ function open({ model, el }) {
     if (now.span >= 0) reveal(now.span);
     source.mark(value.where ?? (now.span >= 0 ? scene.span.where[now.span] : ""));
     showDetails();
-    if (now.span >= 0) frame.say(spanLines(scene, clock(), now.span, unit()).join(", "));
+    if (now.span >= 0) frame.say(spanLines(scene, clock(), now.span).join(", "));
     draw();
   });
 
@@ -337,11 +378,12 @@ function open({ model, el }) {
   function showDetails() {
     if (now.span < 0) {
       fillPanel(details, h("p", {}, scene.count
-        ? "Click a bar, or press . to walk from span to span: here stands all that is known of it."
+        ? "Click a bar, or press . to walk from span to span: its details appear here."
         : "Nothing was recorded."));
       return;
     }
-    fillPanel(details, spanPanel(scene, now.clock, now.span, {
+    answer(details);
+    fillPanel(details, ...spanPanel(scene, now.clock, now.span, {
       go,
       show: (where) => {
         sourceButton.turn(true);
@@ -382,6 +424,7 @@ function open({ model, el }) {
   function tell(words) {
     showDetails();
     details.prepend(h("p", { class: "dlv-reply" }, words));
+    answer(details);
     frame.say(words);
   }
 
@@ -401,6 +444,7 @@ function open({ model, el }) {
     const [low, high] = [clock().low, clock().high];
     now.range = { from: clamp(Math.min(from, to), low, high), to: clamp(Math.max(from, to), low, high), step };
     if (step == null) stepSelect.value = "";
+    answer(stats);
     showStatistics();
     draw();
   }
@@ -433,15 +477,26 @@ function open({ model, el }) {
 
   const showStatistics = oncePerPicture(() => {
     if (!now.range) {
-      fillPanel(stats, h("p", {}, "Drag over the picture, press R or choose a step: here stands where each rank's time went, and who waited for whom."));
+      fillPanel(stats, h("p", {}, "Drag over the picture, press R or choose a step: the time of each rank and its longest wait appear here."));
       return;
     }
     const { from, to, step } = now.range;
-    fillPanel(stats, 
+    const focused = stats.contains(root.getRootNode().activeElement) && now.sorted;
+    const found = statistics(scene, clock(), now.range);
+    fillPanel(stats,
       h("h4", {}, `${step == null ? "Range" : `Step ${step}`}: ${seconds(to - from)}`),
-      ...statisticsPanel(scene, clock(), now.range, statistics(scene, clock(), now.range), { go }),
+      ...statisticsPanel(scene, clock(), now.range, found, { go, order: now.order, sort: sortRanks }),
     );
+    if (focused) stats.querySelector("th[aria-sort] button")?.focus();
+    now.sorted = false;
   });
+
+  /** Sorts the ranks by a column, the most first; the same column again: the least first. */
+  function sortRanks(by) {
+    now.order = { by, down: now.order?.by === by ? !now.order.down : by !== "rank" };
+    now.sorted = true;
+    showStatistics();
+  }
 
   edges.forEach((edge) => {
     const side = edge.dataset.side;
@@ -474,7 +529,7 @@ function open({ model, el }) {
     const { kind, name, label, where } = scene.span;
     const known = new Map();
     now.matches = Uint8Array.from({ length: scene.count }, (_, i) => {
-      const text = `${titleOf(scene, i)} ${kind[i]} ${name[i]} ${label[i]} ${where[i]}`;
+      const text = `${titleOf(scene, i)} ${kind[i]} ${name[i]} ${label[i].join(" ")} ${where[i]}`;
       if (!known.has(text)) known.set(text, Number(text.toLowerCase().includes(now.query)));
       return known.get(text);
     });
@@ -511,7 +566,7 @@ function open({ model, el }) {
 
   function pointOf(event) {
     const box = canvas.getBoundingClientRect();
-    return [event.clientX - box.left - gutter, event.clientY - box.top - AXIS];
+    return [event.clientX - box.left - gutter, event.clientY - box.top - above];
   }
 
   function timeAt(event) {
@@ -563,8 +618,9 @@ function open({ model, el }) {
     else if (target?.idle != null) {
       shared.choose({});
       const cause = clock().idle.at[target.idle];
-      fillPanel(details, 
-        ...idleLines(scene, clock(), target.idle, unit()).map((line) => h("p", {}, line)),
+      answer(details);
+      fillPanel(details,
+        ...idleLines(scene, clock(), target.idle).map((line) => h("p", {}, line)),
         cause >= 0 ? h("button", { type: "button", class: "dlv-link", onclick: () => go(cause) }, `show it: ${titleOf(scene, cause)}`) : "",
       );
     } else shared.choose({});
@@ -580,15 +636,23 @@ function open({ model, el }) {
     }
     tip.hidden = !target;
     if (!target) return;
-    const lines = target.message != null ? [...messageLines(scene, clock(), target.message, unit()), `click: the ${target.end}`]
-      : target.idle != null ? idleLines(scene, clock(), target.idle, unit())
-      : target.memory ? memoryLines(target.memory, timeAt(event), unit())
-      : spanLines(scene, clock(), span, unit());
+    const lines = linesOf(target, event);
     tip.replaceChildren(...lines.map((line, i) => h(i ? "div" : "strong", {}, line)));
     const box = plot.getBoundingClientRect();
     tip.style.left = `${clamp(event.clientX - box.left + 14, 0, Math.max(box.width - tip.offsetWidth - 4, 0))}px`;
     const [under, over] = [event.clientY - box.top + 18, event.clientY - box.top - tip.offsetHeight - 10];
     tip.style.top = `${under + tip.offsetHeight > box.height && over > 0 ? over : under}px`;
+  }
+
+  /** What lies under the pointer, in lines. */
+  function linesOf(target, event) {
+    if (target.message != null) return [...messageLines(scene, clock(), target.message), `click: the ${target.end}`];
+    if (target.told) return ["waits for ever", target.told];
+    if (target.idle != null) return idleLines(scene, clock(), target.idle);
+    if (target.gap != null) return gapLines(scene, clock(), target.gap);
+    if (target.memory) return memoryLines(target.memory, timeAt(event), clock());
+    if (target.head != null) return [titleOf(scene, target.span), headLine(scene, clock(), target.head)];
+    return spanLines(scene, clock(), target.span);
   }
 
   const moveWindow = (event) => {
@@ -607,7 +671,7 @@ function open({ model, el }) {
 
   const resized = new ResizeObserver(() => {
     if (!minimap.clientWidth) return;
-    look.fills ??= fillsOf(canvas.getContext("2d"), scene);
+    makeFills();
     drawOverview();
     draw();
   });

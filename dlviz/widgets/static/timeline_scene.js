@@ -2,40 +2,56 @@
 import { clamp, column, texts, upTo } from "./base.js";
 
 const NUMBERS = ["row", "flow", "rank", "step", "stage", "microbatch", "bucket", "nbytes", "chunk"];
-const TEXTS = ["kind", "label", "name", "where", "fields"];
+const TEXTS = ["kind", "name", "where", "fields"];
 const ENDS = ["row", "tail", "head", "sender", "receiver", "src", "dst", "nbytes", "offset", "count"];
-export const STRIP = 18; // pixels: the memory over a rank's first row
-const SCREEN = 620; // pixels: rows are made lower, within reason, to fit
+const STRIP = [8, 18]; // pixels: the memory over a rank's first row, at least and at most
+const ROOM = 262; // pixels: rows are made lower, within reason, to fit
+const LOWEST = 0.45; // of a row's own height; more rows than fit are scrolled
 
-/** The scene of a state. A slot's spans are first to after-1, in order; a row knows its pixels. */
+/**
+ * The scene of a state. A slot's spans are first to after-1, in order; a row knows its pixels from the
+ * top of the first. A slot that is shown `once` lies above the rows: `heads` stand for its spans.
+ */
 export function readScene(state) {
   const { count } = state;
-  const units = (state.rows.at(-1)?.y ?? 0) + 1;
-  const room = SCREEN - STRIP * state.memory.length;
-  const pixels = state.pixels * clamp(room / (units * state.pixels), 0.62, 1);
+  const strip = clamp(Math.floor(ROOM / (2.2 * state.memory.length)), ...STRIP);
+  const room = ROOM - strip * state.memory.length;
+  const scale = clamp(room / Math.max(state.above + state.height, 1), LOWEST, 1);
   const span = { kinds: state.spans.kind };
   for (const name of NUMBERS) span[name] = column(state.spans[name], count);
   for (const name of TEXTS) span[name] = texts(state.spans[name], count);
+  const labels = { at: state.spans.label.at, of: state.spans.label.of.map((forms) => forms.split("\n")) };
+  span.label = texts(labels, count); // each its forms, the longest first
   const message = { op: texts(state.messages.op, state.messages.shown) };
   for (const name of ENDS) message[name] = column(state.messages[name], state.messages.shown);
 
-  let first = 0;
-  const slots = state.slots.map((slot) => ({ ...slot, first, after: (first += slot.count) }));
   let strips = 0;
   const told = new Map(state.memory.map((own) => [own.rank, own]));
   const rows = state.rows.map((row, number) => {
     const memory = state.rows[number - 1]?.rank === row.rank ? null : told.get(row.rank);
-    strips += memory ? STRIP : 0;
-    return { ...row, memory, top: row.y * pixels + strips, middle: (row.y + 0.5) * pixels + strips };
+    strips += memory ? strip : 0;
+    const top = Math.round(row.top * scale) + strips;
+    const bottom = Math.round((row.top + row.height) * scale) + strips;
+    return { ...row, memory, top, bottom, middle: (top + bottom) / 2, strips };
   });
-  const last = rows.at(-1);
+  let first = 0;
+  const slots = state.slots.map((slot) => {
+    const { strips: lower } = slot.once ? { strips: 0 } : rows[slot.row];
+    const [top, bottom] = [slot.top, slot.bottom].map((edge) => Math.round(edge * scale) + lower);
+    return { ...slot, first, after: (first += slot.count), top, bottom };
+  });
   const slotOf = new Int32Array(count);
   slots.forEach((slot, number) => slotOf.fill(number, slot.first, slot.after));
+  const heads = state.heads.map((head) => ({ ...head, spans: head.spans.filter((i) => i >= 0) })).filter((head) => head.spans.length);
   return {
-    ...state, pixels, span, message, slots, rows, slotOf,
-    kindOf: column(state.spans.kind.at, count),
+    ...state, scale, strip, span, message, slots, rows, slotOf, heads,
+    headOf: new Map(heads.flatMap((head, number) => head.spans.map((i) => [i, number]))),
+    above: Math.round(state.above * scale),
+    kindOf: Int32Array.from(column(state.spans.kind.at, count)),
+    kinds: state.spans.kind.of.length,
+    open: new Set(state.unfinished),
     peak: state.memory.reduce((most, own) => own.held.reduce((a, b) => Math.max(a, b), most), 1),
-    height: last ? last.top + pixels : pixels,
+    height: rows.at(-1)?.bottom ?? Math.round(state.height),
     messageCount: state.messages.shown,
     rowOf: new Map(span.row.map((row, place) => [row, place])),
     messageOf: new Map(message.row.map((row, place) => [row, place])),
@@ -44,37 +60,50 @@ export function readScene(state) {
 }
 
 function readClock(clock, count, messages) {
-  const { low, quantum } = clock;
-  const start = new Float64Array(count);
-  const end = new Float64Array(count);
-  times(column(clock.start, count), column(clock.length, count), low, quantum, start, end);
-  const idle = clock.idle;
-  const begin = new Float64Array(idle.count);
-  const finish = new Float64Array(idle.count);
-  times(column(idle.start, idle.count), column(idle.length, idle.count), low, quantum, begin, finish);
-  const why = texts(clock.waits.why, clock.waits.span.length);
+  const { low, quantum, idle, gaps } = clock;
+  const path = (times) => column(times, clock.critical.length).map((time) => low + time * quantum);
+  const [whom, doing] = ["whom", "doing"].map((name) => texts(clock.waits[name], clock.waits.span.length));
   const at = column(clock.waits.at, clock.waits.span.length);
   return {
-    ...clock, start, end,
+    ...clock, ...times(clock, count, clock),
     sent: column(clock.sent, messages).map((time) => low + time * quantum),
     received: clock.received.map((time) => (time == null ? NaN : low + time * quantum)),
+    path: { start: path(clock.path.start), end: path(clock.path.end) },
     turn: new Map(clock.critical.map((span, number) => [span, number])), // on the critical path
-    waits: new Map(clock.waits.span.map((span, i) => [span, { why: why[i], at: at[i] }])),
+    waits: new Map(clock.waits.span.map((span, i) => [span, { whom: whom[i], doing: doing[i], at: at[i] }])),
     idle: {
-      row: column(idle.row, idle.count), start: begin, end: finish,
+      ...times(idle, idle.count, clock), row: column(idle.row, idle.count),
       why: texts(idle.why, idle.count), at: column(idle.at, idle.count), count: idle.count,
     },
+    gaps: { ...times(gaps, gaps.count, clock), row: column(gaps.row, gaps.count), count: gaps.count },
   };
 }
 
-/** Times from whole numbers of a quantum, each start as its distance from the one before. */
-function times(starts, lengths, low, quantum, start, end) {
+/** Start and end from whole numbers of a quantum, each start as its distance from the one before. */
+function times({ start: starts, length }, count, { low, quantum }) {
+  const [starting, lengths] = [column(starts, count), column(length, count)];
+  const start = new Float64Array(count);
+  const end = new Float64Array(count);
   let at = 0;
-  for (let i = 0; i < starts.length; i++) {
-    at += starts[i];
+  for (let i = 0; i < count; i++) {
+    at += starting[i];
     start[i] = low + at * quantum;
     end[i] = low + (at + lengths[i]) * quantum;
   }
+  return { start, end };
+}
+
+/** When what is shown once begins on the first rank, and where it is drawn to: the last rank's end, or the next one's begin. */
+export function headTimes(scene, clock) {
+  const found = scene.heads.map(({ spans, level }) => ({
+    level,
+    from: spans.reduce((least, i) => Math.min(least, clock.start[i]), Infinity),
+    to: spans.reduce((most, i) => Math.max(most, clock.end[i]), -Infinity),
+  }));
+  return found.map((own, number) => {
+    const next = found[number + 1];
+    return { ...own, until: next?.level === own.level ? Math.min(own.to, Math.max(next.from, own.from)) : own.to };
+  });
 }
 
 /** The spans of a slot that lie in part between two moments: the first, and the one after the last. */
@@ -84,7 +113,6 @@ export function within(slot, clock, from, to) {
   while (first > slot.first && seen(first - 1)) first--;
   return [first, upTo(clock.start, to, first, slot.after)];
 }
-
 /** The span before or after `place` on its row, in order of start, outer ones first; or -1. */
 export function beside(scene, clock, place, forward) {
   const row = scene.slots[scene.slotOf[place]].row;

@@ -1,13 +1,47 @@
 // The statistics of a selected range: what it holds, by kind, and where each rank's time went.
 
+const SHARES = ["compute", "update", "communication", "other"];
+
 /**
- * Of the spans that lie in part in `range` {from, to, step} (any step where it is null): a row for
- * each kind with count, total, min, mean and max of their whole lengths, and a row for each rank
+ * Of `range` {from, to, step} (any step where it is null): a row for each kind of the spans that lie
+ * in part in it with count, total, min, mean and max of their whole lengths, and a row for each rank
  * with the seconds of the range in which it computed, updated, communicated, did other work or was
  * idle (each without what the ones before it cover), how long it waited, and its longest wait in
  * the range. A rank's part of a step is from its first span of the step to its last.
+ *
+ * Where not all spans are drawn, the whole and its steps are what the state says of all spans. Of
+ * another range the seconds in which only spans lie that are not drawn are `hidden`, and `drawn`
+ * is true: kinds are those of the spans that are drawn.
  */
 export function statistics(scene, clock, range) {
+  const { kinds, ranks } = fromSpans(scene, clock, range);
+  if (!clock.numbers) return { kinds, ranks, drawn: false };
+  const part = partOf(clock, range);
+  if (part < 0) return { kinds, ranks: ranks.map((own) => ({ ...own, ...hiddenIn(scene, clock, range, own) })), drawn: true };
+  const { seconds, ranks: known, kinds: all } = clock.numbers;
+  const found = ranks.map((own) => {
+    const at = known.indexOf(own.rank);
+    return { ...own, ...Object.fromEntries(Object.entries(seconds).map(([name, of]) => [name, of[part][at] * clock.quantum])) };
+  });
+  const rows = all.kind.map((_, i) => i).filter((i) => all.part[i] === part);
+  const length = (name, i) => all[name][i] * clock.quantum;
+  return {
+    ranks: found, drawn: false,
+    kinds: rows.map((i) => ({
+      kind: all.kind[i], count: all.count[i], total: length("total", i),
+      min: length("min", i), max: length("max", i), mean: length("total", i) / all.count[i],
+    })),
+  };
+}
+
+/** Which part of the numbers of a clock a range is: the whole 0, its steps from 1 on, -1 for none. */
+function partOf({ numbers, low, high }, { from, to, step }) {
+  if (step != null) return 1 + numbers.steps.indexOf(step);
+  return from <= low && to >= high ? 0 : -1;
+}
+
+/** The statistics of the spans that are drawn. */
+function fromSpans(scene, clock, range) {
   const { span, groups } = scene;
   const kinds = new Map();
   const ranks = new Map();
@@ -28,28 +62,47 @@ export function statistics(scene, clock, range) {
     rank.spans.push(i);
     if (groups.waiting.includes(kind) && longer(clock, range, i, rank.longest)) rank.longest = i;
   }
-  const cut = (i) => [Math.max(clock.start[i], range.from), Math.min(clock.end[i], range.to)];
-  const open = (spans, of) => union(spans.filter((i) => of.includes(span.kind[i])).map(cut));
-  const wholeOf = (spans) => {
-    if (range.step == null) return range.to - range.from;
-    const [first, last] = spans.reduce(([a, b], i) => [Math.min(a, clock.start[i]), Math.max(b, clock.end[i])], [Infinity, -Infinity]);
-    return Math.max(Math.min(last, range.to) - Math.max(first, range.from), 0);
-  };
   return {
     kinds: [...kinds.values()].map((own) => ({ ...own, mean: own.total / own.count })),
-    ranks: [...ranks.values()].map(({ rank, spans, longest }) => {
-      const shares = {};
-      let of = [];
-      let before = 0;
-      for (const name of ["compute", "update", "communication", "other"]) {
-        of = [...of, ...groups[name]];
-        const until = open(spans, of);
-        shares[name] = Math.max(until - before, 0);
-        before = until;
-      }
-      return { rank, ...shares, idle: Math.max(wholeOf(spans) - before, 0), waited: open(spans, groups.waiting), longest };
-    }),
+    ranks: [...ranks.values()].map(({ rank, spans, longest }) => ({ rank, longest, ...sharesOf(scene, clock, range, spans) })),
   };
+}
+
+/** The seconds of a range by what the spans of one rank do. */
+function sharesOf({ span, groups }, clock, range, spans) {
+  const cut = (i) => [Math.max(clock.start[i], range.from), Math.min(clock.end[i], range.to)];
+  const open = (of) => union(spans.filter((i) => of.includes(span.kind[i])).map(cut));
+  const shares = {};
+  let of = [];
+  let before = 0;
+  for (const name of SHARES) {
+    of = [...of, ...groups[name]];
+    const until = open(of);
+    shares[name] = Math.max(until - before, 0);
+    before = until;
+  }
+  let [first, last] = [range.from, range.to];
+  if (range.step != null) {
+    [first, last] = spans.reduce(([a, b], i) => [Math.min(a, clock.start[i]), Math.max(b, clock.end[i])], [Infinity, -Infinity]);
+    [first, last] = [Math.max(first, range.from), Math.min(last, range.to)];
+  }
+  return { ...shares, covered: before, idle: Math.max(last - first - before, 0), waited: open(groups.waiting) };
+}
+
+/** Of a rank the seconds of a range in which only spans lie that are not drawn, and those in which it was idle. */
+function hiddenIn({ rows, span, count, groups }, clock, { from, to }, { rank, covered }) {
+  const known = SHARES.flatMap((name) => groups[name]);
+  const all = [];
+  const take = (start, end) => {
+    if (end > from && start < to) all.push([Math.max(start, from), Math.min(end, to)]);
+  };
+  for (let i = 0; i < count; i++) {
+    if (span.rank[i] === rank && known.includes(span.kind[i])) take(clock.start[i], clock.end[i]);
+  }
+  const { row, start, end } = clock.gaps;
+  for (let i = 0; i < clock.gaps.count; i++) if (rows[row[i]].rank === rank) take(start[i], end[i]);
+  const taken = union(all);
+  return { hidden: Math.max(taken - covered, 0), idle: Math.max(to - from - taken, 0) };
 }
 
 /** The seconds of span i that lie in a range. */

@@ -1,13 +1,28 @@
 // A timeline in words: a span, a wait and why, idle time, a message; for hover, panels and listeners.
-import { bytes, moment, seconds, upTo } from "./base.js";
+import { bytes, clamp, seconds, unitOf, upTo } from "./base.js";
 
 const NUMBERS = ["step", "stage", "microbatch", "bucket"];
+const LONGEST = 6; // links of a chain of waits
+const FINEST = 1e-5; // of the run: moments are told as finely, or as finely as a short span needs
 
 /** Kind and whole name of a span. */
 export function titleOf(scene, i) {
   const { kind, name, label, microbatch } = scene.span;
-  if (name[i]) return name[i] !== kind[i] ? `${kind[i]}: ${name[i]}` : label[i];
-  return label[i].endsWith(microbatch[i]) ? `${kind[i]} ${microbatch[i]}` : label[i];
+  if (name[i] && name[i] !== kind[i]) return `${kind[i]}: ${name[i]}`;
+  return microbatch[i] >= 0 ? `${kind[i]} ${microbatch[i]}` : label[i][0];
+}
+
+/** How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` is the shortest time that has to be seen. */
+export function momentOf({ low, high }, least = Infinity) {
+  const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
+  const fine = Math.min((high - low) * FINEST, least > 0 ? least / 10 : Infinity);
+  const digits = clamp(Math.ceil(-Math.log10(fine / size)), 0, 9);
+  return (value) => `${Number((value / size).toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits })} ${name}`;
+}
+
+/** How long a span took. */
+export function tookOf(scene, clock, i) {
+  return scene.open.has(i) ? "never ended" : seconds(clock.end[i] - clock.start[i]);
 }
 
 /** The row's name, on which a span lies. */
@@ -21,24 +36,28 @@ export function numbersOf(scene, i) {
 }
 
 /**
- * Why a span waited, link by link: whom it waited for and what that one was doing; where that one
- * waited as well, what the one it waited for was doing in turn. Each link has words and the span it leads to (or -1).
+ * Why a span waited, link by link: for whom, and what that one was doing; where that one waited as
+ * well, for whom it waited. `at` is the span a link leads to (or -1). `more` says how a chain goes on that has no end here.
  */
 export function whyOf(scene, clock, i) {
   const links = [];
   const seen = new Set([i]);
-  for (let wait = clock.waits.get(i); wait; wait = clock.waits.get(links.at(-1).at)) {
-    links.push({ words: links.length ? wait.why.replace(/^for [^;]+; /, "") : wait.why, at: wait.at });
-    if (seen.has(wait.at)) links.push({ words: "these waits lead back to one named above", at: -1 });
+  let wait = clock.waits.get(i);
+  for (; wait && links.length < LONGEST; wait = clock.waits.get(links.at(-1).at)) {
+    links.push(wait);
+    if (seen.has(wait.at)) return { links, more: "they wait for each other" };
     seen.add(wait.at);
   }
-  return links;
+  return { links, more: wait ? "and so on" : "" };
 }
 
+/** A wait in a sentence: for whom, for whom that one waited, and what the last one was doing. */
 export function waited(scene, clock, i) {
-  const links = whyOf(scene, clock, i);
-  const why = links.length > 3 ? [links[0], { words: "and so on" }, links.at(-1)] : links;
-  return why.length ? `waited ${seconds(clock.end[i] - clock.start[i])} ${why.map((link) => link.words).join("; ")}` : "";
+  const { links, more } = whyOf(scene, clock, i);
+  if (!links.length) return "";
+  const how = scene.open.has(i) ? "waits" : `waited ${seconds(clock.end[i] - clock.start[i])}`;
+  const chain = links.map(({ whom }) => whom).join(" ← ");
+  return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links.at(-1).doing}`}`;
 }
 
 /** How late a span of a paced run ended: by how much the wall clock was after the device's. */
@@ -47,12 +66,22 @@ export function lateness(scene, i) {
   return seconds(by.wall.end[i] - by.device.end[i]);
 }
 
+/** What is shown once for all ranks: from when to when, on which rank first and last. */
+export function headLine(scene, clock, head) {
+  const { spans } = scene.heads[head];
+  const by = (times, way) => spans.reduce((best, i) => (way * (times[i] - times[best]) > 0 ? i : best));
+  const [first, last] = [by(clock.start, -1), by(clock.end, 1)];
+  const moment = momentOf(clock);
+  return `on all ranks: from ${moment(clock.start[first])} (rank ${scene.span.rank[first]} begins) to ${moment(clock.end[last])} (rank ${scene.span.rank[last]} ends)`;
+}
+
 /** A span in lines, the first its title. */
-export function spanLines(scene, clock, i, unit) {
-  const lines = [titleOf(scene, i), `${rowOf(scene, i)}: ${seconds(clock.end[i] - clock.start[i])}, from ${moment(clock.start[i], unit)}`];
+export function spanLines(scene, clock, i) {
+  const begin = momentOf(clock, clock.end[i] - clock.start[i])(clock.start[i]);
   const { nbytes, fields, where } = scene.span;
   return [
-    ...lines, numbersOf(scene, i), waited(scene, clock, i),
+    titleOf(scene, i), `${rowOf(scene, i)}: ${tookOf(scene, clock, i)}, from ${begin}`,
+    numbersOf(scene, i), waited(scene, clock, i),
     clock.turn.has(i) ? "on the critical path" : "",
     scene.clocks.length > 1 ? `late by ${lateness(scene, i)}` : "",
     nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(scene, where[i]),
@@ -60,17 +89,24 @@ export function spanLines(scene, clock, i, unit) {
 }
 
 /** Idle time in lines. */
-export function idleLines(scene, clock, i, unit) {
+export function idleLines(scene, clock, i) {
   const { idle } = clock;
-  const own = scene.rows[idle.row[i]].label;
-  return ["idle", `${own}: ${seconds(idle.end[i] - idle.start[i])}, from ${moment(idle.start[i], unit)}`, idle.why[i]];
+  const lasted = idle.end[i] - idle.start[i];
+  return ["idle", `${scene.rows[idle.row[i]].label}: ${seconds(lasted)}, from ${momentOf(clock, lasted)(idle.start[i])}`, idle.why[i]];
+}
+
+/** What is not drawn, in lines. */
+export function gapLines(scene, clock, i) {
+  const { row, start, end } = clock.gaps;
+  const hidden = (scene.total - scene.count).toLocaleString("en");
+  return ["not drawn", `${scene.rows[row[i]].label}: ${seconds(end[i] - start[i])}, from ${momentOf(clock)(start[i])}`, `The ${hidden} shortest spans are left out of the picture.`];
 }
 
 /** What a row's rank holds at a moment, in lines. */
-export function memoryLines(row, time, unit) {
+export function memoryLines(row, time, clock) {
   const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
   const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
-  return ["memory", `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${moment(time, unit)}`, `at most ${amountOf(row.memory, peak)}`];
+  return ["memory", `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${momentOf(clock)(time)}`, `at most ${amountOf(row.memory, peak)}`];
 }
 
 /** What is held in words: bytes or, in a simulation, microbatches. */
@@ -80,16 +116,17 @@ export function amountOf(memory, held) {
 }
 
 /** A message in lines. */
-export function messageLines(scene, clock, i, unit) {
+export function messageLines(scene, clock, i) {
   const { src, dst, nbytes, offset, count, op } = scene.message;
-  const got = clock.received[i];
+  const [sent, got] = [clock.sent[i], clock.received[i]];
+  const moment = momentOf(clock, got - sent || Infinity);
   const cells = count[i] === 1 ? `cell ${offset[i]}` : `cells ${offset[i]}–${offset[i] + count[i] - 1}`;
   return [
     `message rank ${src[i]} → rank ${dst[i]}`,
     nbytes[i] >= 0 ? bytes(nbytes[i]) : "",
     offset[i] >= 0 ? `${cells}, ${op[i]}` : "",
-    `sent at ${moment(clock.sent[i], unit)}`,
-    Number.isNaN(got) ? "never received" : `received at ${moment(got, unit)}`,
+    `sent at ${moment(sent)}`,
+    Number.isNaN(got) ? "never received" : `received at ${moment(got)}`,
   ].filter(Boolean);
 }
 

@@ -1,0 +1,152 @@
+"""A check: what an assignment calls on a student's program, and what it answers.
+
+    @check("every rank ends with the sum", points=3, size=Ranks, sizes=(1, 2, 3), run=on_ranks)
+    def check_sums(left):
+        "raises CheckFailed where what the program left at one size is not right"
+
+    check_sums(reduce_scatter, all_gather)      prints what was seen and returns the points
+
+    program ---run---> {size: what it left} ---judge---> passed or CheckFailed ---> points
+            in processes of its own         in a process that has run none of it
+
+Each size has an equal share of the points, rounded down to quarters. A cell whose last value is a
+number has that many points in nbgrader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dlviz.cluster import Comm, launch
+from dlviz.grading.feedback import CheckFailed, wrapped
+
+Program = Callable[..., Any]
+
+
+class Size(Protocol):
+    """One size at which a program is tried; printed, it says which."""
+
+    @property
+    def trivial(self) -> bool:
+        """Whether a program that does nothing passes here: alone it earns no point."""
+        ...
+
+    @staticmethod
+    def listed(sizes: Sequence[Any]) -> str:
+        """Several sizes in a few words."""
+        ...
+
+    @staticmethod
+    def in_common(passed: Sequence[Any], failed: Sequence[Any]) -> str:
+        """A hint from what the sizes that failed share and those that passed do not, or ""."""
+        ...
+
+
+Run = Callable[[Sequence[Program], Sequence[Any]], Mapping[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check came to. A size that was not tried is neither in `passed` nor in `failed`."""
+
+    what: str
+    most: int
+    sizes: Sequence[Any]
+    passed: Mapping[Any, str]  # and what is to be told of it, as a rule nothing
+    failed: Mapping[Any, CheckFailed]
+
+    @property
+    def points(self) -> float:
+        if all(size.trivial for size in self.passed):
+            return 0
+        quarters = math.floor(4 * self.most * len(self.passed) / len(self.sizes))
+        return quarters // 4 if quarters % 4 == 0 else quarters / 4
+
+    @property
+    def failure(self) -> CheckFailed | None:
+        """Of several sizes that failed the first, with the hint that fits all of them."""
+        if not self.failed:
+            return None
+        size, first = next(iter(self.failed.items()))
+        hint = size.in_common([*self.passed], [*self.failed]) or first.hint
+        return CheckFailed(first.seen, first.expected, hint)
+
+    def __str__(self) -> str:
+        worth = f"{self.points:g} of {self.most} point{'s' * (self.most > 1)}"
+        notes = wrapped(next(filter(None, self.passed.values()), ""))
+        listed = self.sizes[0].listed
+        if self.failure is None:
+            return "\n".join(
+                [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *notes]
+            )
+        part = f": right {listed([*self.passed])}" if self.points else ""
+        told = [f"Not yet, {worth}{part}.", str(self.failure)]
+        return "\n".join([line for text in told for line in wrapped(text)] + notes)
+
+
+class Check:
+    """Callable on a program, as the one or more functions of which it consists."""
+
+    def __init__(
+        self,
+        judge: Callable[[Any], str | None],
+        what: str,
+        points: int,
+        size: Callable[..., Size],
+        sizes: Sequence[Any],
+        run: Run,
+    ):
+        self.judge = judge
+        self.what = what
+        self.points = points
+        self.size = size
+        self.sizes = sizes
+        self.run = run
+        self.__doc__ = judge.__doc__
+        self.__name__ = judge.__name__
+        self.__module__ = judge.__module__
+
+    def __call__(
+        self, *programs: Program, sizes: Sequence[Any] = (), also: Sequence[Any] = ()
+    ) -> float:
+        """Print what was seen, and return the points. `sizes` replace the check's own, and those of
+        `also` are tried as well."""
+        report = self.grade(*programs, sizes=[*(sizes or self.sizes), *also])
+        print(report)
+        return report.points
+
+    def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:
+        """What the check comes to, at sizes written as numbers or tuples of them."""
+        given = [each if isinstance(each, tuple) else (each,) for each in sizes or self.sizes]
+        tried = [self.size(*numbers) for numbers in given]
+        left = self.run(programs, tried)
+        answers = launch(_judged, 1, device="cpu", args=(self, left)).results[0]
+        failed = {size: it for size, it in answers.items() if isinstance(it, CheckFailed)}
+        passed = {size: it for size, it in answers.items() if size not in failed}
+        return Report(self.what, self.points, tried, passed, failed)
+
+    def __reduce__(self) -> str:
+        return self.__name__  # pickled as functions are: by the name in its module
+
+
+def check(
+    what: str, points: int, size: Callable[..., Size], sizes: Sequence[Any], run: Run
+) -> Callable[[Any], Check]:
+    """Make a check of a function that judges what a program left at one size: it raises CheckFailed
+    or returns what is to be told of a program that is right."""
+    return lambda judge: Check(judge, what, points, size, sizes, run)
+
+
+def _judged(comm: Comm, asked: Check, left: Mapping[Any, Any]) -> dict[Any, str | CheckFailed]:
+    """What the check says of each size. Runs in a process that has run none of the program, so that
+    what the program has changed in its own does not reach it."""
+    answers: dict[Any, str | CheckFailed] = {}
+    for size, each in left.items():
+        try:
+            answers[size] = each if isinstance(each, CheckFailed) else asked.judge(each) or ""
+        except CheckFailed as failed:
+            answers[size] = failed
+    return answers

@@ -1,0 +1,218 @@
+"""A run on real ranks that a widget starts: it tells how far it is, and it can be stopped.
+
+    "Run it", `runs`                 the run goes on in a thread: widget and cells answer meanwhile
+    "Stop", `stops`; an interrupt    the ranks are gone within a second, and the widget says so
+    of the kernel; other controls
+
+Runs of one process take turns, since two at a time would disturb each other's times.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import traitlets
+
+from dlviz.trace import Trace
+from dlviz.viz import text
+from dlviz.widgets.view import View, compact
+
+Tell = Callable[[str | None, int, int], None]  # what a run does, how far it is, of how much
+Found = tuple[dict[str, Any], Trace]  # what the front end shows of a run, and its Trace
+
+WAIT = "wait"  # told by a run that waits for its turn
+TURN = 0.1  # s between two looks at whether a run that waits for its turn was stopped
+
+_turn = threading.Lock()
+_under_way: set[Attempt] = set()
+
+
+class Stopped(Exception):
+    """The reader has stopped the run."""
+
+
+class Attempt:
+    """One run of a widget, from its start to its end."""
+
+    def __init__(self, widget: Runner, work: Callable[[Tell], Found]):
+        self.widget, self.work = widget, work
+        self.cold = "dlviz.cluster" not in sys.modules  # PyTorch is to be loaded first
+        self.stopped = False
+
+    def tell(self, what: str | None, done: int, total: int) -> None:
+        """What the run calls many times a second. Raises Stopped in a run that is to end."""
+        if self.stopped:
+            raise Stopped
+        self.widget.tell(self, what, done, total)
+
+    def wait(self) -> None:
+        """Wait for the turn."""
+        while not _turn.acquire(timeout=TURN):
+            self.tell(WAIT, 0, 0)
+
+
+class Runner(View):
+    """A widget that runs on real ranks what its controls say.
+
+    `run()` does what its button does, and returns when the run has ended; `stop()` ends a run. A
+    front end asks for them by a larger `runs` and `stops`; `doing` tells it how far the run is, as
+    JSON, or "" where none is under way.
+    """
+
+    runs = traitlets.Int(0).tag(sync=True)
+    stops = traitlets.Int(0).tag(sync=True)
+    doing = traitlets.Unicode("").tag(sync=True)
+    live = traitlets.Bool(True).tag(sync=True)
+
+    _attempt: Attempt | None = None  # under way
+    _run: dict[str, Any] | None = None  # what the last one found, or why it found nothing
+    _measured: Trace | None = None
+    _ran = 0
+
+    def __init__(self, trace: Trace, state: dict[str, Any], theme: str):
+        self._lock = threading.RLock()  # over what front end and run change
+        super().__init__(trace, state, theme)
+        self.observe(lambda _: self._start(), "runs")
+        self.observe(lambda _: self.stop(), "stops")
+
+    def work(self) -> Callable[[Tell], Found]:
+        """What is to be run by the controls as they are now. ValueError where nothing can be."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Tell the front end all anew."""
+        raise NotImplementedError
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        with self._lock:
+            super().set_state(sync_data)
+
+    def run(self) -> None:
+        """Run what is chosen on real ranks, paced, and show what was measured."""
+        attempt = self._begin()
+        if attempt:
+            self._carry_out(attempt)
+
+    def stop(self) -> None:
+        """End the run that is under way, if there is one."""
+        with self._lock:
+            if self._attempt:
+                self._end(self._attempt, {"stopped": "The run was interrupted."})
+
+    def tell(self, attempt: Attempt, what: str | None, done: int, total: int) -> None:
+        """Tell the front end how far a run is."""
+        doing: dict[str, Any] = {"says": doing_words(what, done, total, attempt.cold)}
+        if what and total:
+            doing["share"] = done / total
+        told = compact(doing)
+        with self._lock:
+            if attempt is self._attempt and told != self.doing:
+                self.doing = told
+
+    def forget(self) -> None:
+        """Drop what the last run found: the controls are others. A run that is under way ends."""
+        with self._lock:
+            under_way, self._attempt = self._attempt, None
+            self._run = self._measured = None
+            if under_way:
+                under_way.stopped = True
+                self._run = {"stopped": "The run was stopped: a control was changed."}
+                self.doing = ""
+
+    def kept(self) -> dict[str, Any]:
+        return {**super().kept(), "runs": 0, "stops": 0, "doing": "", "live": False}
+
+    def _start(self) -> None:
+        attempt = self._begin()
+        if attempt:
+            _hear_interrupts()
+            threading.Thread(target=self._carry_out, args=(attempt,), daemon=True).start()
+
+    def _begin(self) -> Attempt | None:
+        """Say that a run begins; None where one is under way or none can be."""
+        with self._lock:
+            if self._attempt:
+                return None
+            try:
+                attempt = Attempt(self, self.work())
+            except ValueError as error:
+                self._run, self._measured = {"error": sentence(error)}, None
+                self._ran += 1
+                self.show()
+                return None
+            self._attempt = attempt
+            self.tell(attempt, None, 0, 0)
+            self.show()
+            return attempt
+
+    def _carry_out(self, attempt: Attempt) -> None:
+        """Run it and show what was measured, or why nothing was."""
+        found: dict[str, Any] = {"stopped": "The run was interrupted."}
+        trace = None
+        _under_way.add(attempt)
+        try:
+            attempt.wait()
+            try:
+                found, trace = attempt.work(attempt.tell)
+            finally:
+                _turn.release()
+        except Stopped:
+            pass
+        except Exception as error:  # whatever went wrong is told where the reader looks
+            found = {"error": sentence(error)}
+        finally:
+            _under_way.discard(attempt)
+            self._end(attempt, found, trace)
+
+    def _end(self, attempt: Attempt, run: dict[str, Any], trace: Trace | None = None) -> None:
+        """Show what became of a run, unless that was shown already."""
+        with self._lock:
+            attempt.stopped = True
+            if attempt is not self._attempt:
+                return
+            self._attempt, self._run, self._measured = None, run, trace
+            self._ran += 1
+            self.show()
+            self.doing = ""
+
+
+def doing_words(what: str | None, done: int, total: int, cold: bool) -> str:
+    """What a run does now."""
+    if what == WAIT:
+        return "Waiting for another widget's run to end …"
+    if what:
+        return f"Running on real ranks, paced: {what} {min(done + 1, total)} of {total} …"
+    loading = "Loading PyTorch for this kernel's first run, then starting the ranks"
+    told = loading if cold else "Starting the ranks"
+    return f"{told}: {done} of {total} have started …" if done else f"{told} …"
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong on one line."""
+    return text.short(str(error) or type(error).__name__, 300)
+
+
+def _hear_interrupts() -> None:
+    """Have an interrupt of the kernel end the runs under way. Between two cells it would do
+    nothing, and it may come to any thread: the loop of the main thread has to be woken."""
+    if "ipykernel.kernelbase" not in sys.modules:
+        return
+    from ipykernel.kernelbase import Kernel
+
+    if not Kernel.initialized():
+        return
+    loop: Any = Kernel.instance().io_loop
+
+    def stop() -> None:
+        for attempt in [*_under_way]:
+            attempt.widget.stop()
+
+    def hear() -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # no cell runs: it is not theirs
+            loop.asyncio_loop.add_signal_handler(signal.SIGINT, stop)
+
+    loop.add_callback(hear)

@@ -1,0 +1,326 @@
+"""Draws the figures of the labs for slides, each as PDF and as SVG, from runs and simulations made
+here: `make figures`, or `python docs/teaching/figures.py FOLDER [NAME...]`.
+
+A name begins with the number of its lab. Each figure's docstring is the sentence to say over it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import dlviz
+from dlviz.collectives import trials
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.metrics import step_seconds
+from dlviz.patterns import TITLES as ALGORITHMS
+from dlviz.schedules import TITLES as SCHEDULES
+from dlviz.schedules import make
+from dlviz.sim import collective_seconds
+from dlviz.viz import print as paper
+
+ALPHA, BETA = 2e-3, 1e-7  # lab 02's slow network: 2 ms a message, 0.1 ms a KB
+SLOW = Link(ALPHA, 1 / BETA)
+FIGURES: dict[str, Callable[[], Any]] = {}
+
+
+def figure(draw: Callable[[], Any]) -> Callable[[], Any]:
+    """Enter it under its name, without what keeps a name from beginning with a digit."""
+    FIGURES[draw.__name__.removeprefix("lab_")] = draw
+    return draw
+
+
+# -- lab 00 ----------------------------------------------------------------------------------------
+@cache
+def watched(algorithm: str, cells: int = 12) -> dlviz.Trace:
+    starts = [dlviz.viz.encode(rank, 4, cells) for rank in range(4)]
+    return dlviz.launch(_all_reduce, 4, args=(algorithm, starts)).trace
+
+
+def _all_reduce(comm: dlviz.Comm, algorithm: str, starts: list[list[float]]) -> None:
+    tensor = torch.tensor(starts[comm.rank], dtype=torch.float64)
+    comm.watch(tensor, "tensor")
+    dlviz.collectives.all_reduce(comm, tensor, algorithm)
+
+
+@cache
+def digits() -> tuple[Any, list[Any]]:
+    images, labels = dlviz.datasets.digits("train")
+    batches = list(dlviz.datasets.batches(images, labels, batch=64, steps=60))
+    return dlviz.models.MLP((64, 128, 128, 10)), batches
+
+
+@cache
+def trained(way: str, paced: bool) -> dlviz.cluster.Run:
+    """Data parallel on four ranks, by the wall clock or on the classroom machine."""
+    model, batches = digits()
+    return dlviz.launch(
+        dlviz.parallel.data.train,
+        4,
+        machine=classroom(4) if paced else None,
+        args=(model, batches[: 6 if paced else 60]),
+        kwargs={"lr": 0.3, "bucket_bytes": 40_000, "way": way},
+    )
+
+
+@figure
+def lab_00_ring_messages() -> Any:
+    """Three rounds add, three rounds copy: then every rank has every sum."""
+    return paper.messages(watched("ring"), title="Ring all-reduce on four ranks")
+
+
+@figure
+def lab_00_breakdown() -> Any:
+    """A small network on few cores: nearly all of the time goes to communication and waiting."""
+    trace = trained("ddp", False).trace.only(step=range(60))
+    return dlviz.viz.breakdown(trace, title="Where the time of 60 steps went")
+
+
+@figure
+def lab_00_losses() -> Any:
+    """Four ranks learn what one process with the whole batch learns."""
+    one = dlviz.models.MLP((64, 128, 128, 10))
+    alone = dlviz.models.train(one, dlviz.datasets.digits("train"), steps=60, lr=0.3, batch=64)
+    curves = {"four ranks": trained("ddp", False).results[0]["losses"], "one process": alone}
+    return dlviz.viz.curve(curves, title="Loss on the digits")
+
+
+@figure
+def lab_00_naive_step() -> Any:
+    """The naive way: after the last backward nothing is left but communication."""
+    return paper.timeline(trained("naive", True).trace, step=3, messages=False, title="Naive")
+
+
+@figure
+def lab_00_ddp_step() -> Any:
+    """DDP: two buckets travel while backward goes on, and a rank waits for the third alone."""
+    return paper.timeline(trained("ddp", True).trace, step=3, messages=False, title="DDP")
+
+
+@figure
+def lab_00_deadlock() -> Any:
+    """Every rank receives first, so nobody ever sends: the run is ended and says who waits."""
+    try:
+        dlviz.launch(_receive_first, 4, timeout=600)
+    except dlviz.DeadlockError as error:
+        return paper.timeline(error.trace, title="Nobody sends")
+    raise AssertionError("the ranks did not hang")
+
+
+def _receive_first(comm: dlviz.Comm) -> None:
+    token = torch.zeros(1)
+    comm.recv(token, (comm.rank - 1) % comm.size)
+    comm.send(token, (comm.rank + 1) % comm.size)
+
+
+# -- lab 02 ----------------------------------------------------------------------------------------
+@figure
+def lab_02_butterfly_messages() -> Any:
+    """Two rounds of whole tensors: after the second every rank has the sum."""
+    return paper.messages(watched("butterfly", 8), title="Butterfly on four ranks")
+
+
+@figure
+def lab_02_tree_messages() -> Any:
+    """Up in pairs, and down again: half of the ranks are idle in each round."""
+    return paper.messages(watched("tree", 8), title="Tree on four ranks", columns=2)
+
+
+@figure
+def lab_02_halving_doubling_messages() -> Any:
+    """Half of the tensor, then a quarter, and the same way back."""
+    return paper.messages(watched("halving_doubling", 8), title="Halving-doubling", columns=2)
+
+
+@cache
+def priced() -> tuple[np.ndarray, dict[str, list[float]]]:
+    sizes = np.geomspace(1e2, 1e7, 201)
+    names = [name for name in ALGORITHMS if name != "hierarchical"]  # one link prices these
+    return sizes, {n: [collective_seconds(n, 8, s, ALPHA, BETA) for s in sizes] for n in names}
+
+
+@cache
+def measured(algorithm: str, nbytes: int, network: str) -> dlviz.Trace:
+    topology = {
+        "switch": lambda: Topology.switch(8, SLOW),
+        "ring": lambda: Topology.ring(8, SLOW),
+        "racks": lambda: Topology.racks(2, 4, SLOW, Link(ALPHA, 0.1 / BETA)),
+    }[network]()
+    machine = Machine(classroom(8).device, topology)
+    return dlviz.launch(trials, 8, machine=machine, args=(algorithm, nbytes)).trace
+
+
+@cache
+def points() -> dict[str, list[tuple[int, float]]]:
+    sizes = 10_000, 1_000_000
+    return {
+        name: [(n, float(step_seconds(measured(name, n, "switch"), "wall")[0])) for n in sizes]
+        for name in ("ring", "butterfly", "halving_doubling")
+    }
+
+
+@figure
+def lab_02_costs() -> Any:
+    """Short tensors: the fewest rounds win. Long ones: the fewest bytes."""
+    return dlviz.viz.costs(*priced(), measured=points(), title="Eight ranks on a switch")
+
+
+@figure
+def lab_02_bus_bandwidth() -> Any:
+    """Halving-doubling and the ring come near to what the link can do, 10 MB/s."""
+    return dlviz.viz.costs(*priced(), show="bus", ranks=8, title="Bus bandwidth")
+
+
+@figure
+def lab_02_parameter_server() -> Any:
+    """All tensors queue at one port."""
+    machine = Machine(classroom(4).device, Topology.switch(4, SLOW))
+    arguments = ("parameter_server", 100_000)
+    trace = dlviz.launch(trials, 4, machine=machine, args=arguments).trace
+    return paper.timeline(trace, step=0, title="Four ranks and a parameter server")
+
+
+@figure
+def lab_02_racks_ring() -> Any:
+    """The ring sends 1.75 tensors over the slow link between the racks, each way."""
+    return dlviz.viz.traffic(measured("ring", 100_000, "racks"), title="Ring on two racks")
+
+
+@figure
+def lab_02_racks_hierarchical() -> Any:
+    """Added up inside the racks first, one tensor crosses, each way."""
+    trace = measured("hierarchical", 100_000, "racks")
+    return dlviz.viz.traffic(trace, title="Hierarchical on two racks")
+
+
+# -- labs 09 and 09b -------------------------------------------------------------------------------
+@cache
+def planned(name: str, ranks: int = 4, microbatches: int = 8) -> dlviz.Trace:
+    schedule = make(name, ranks, microbatches)
+    forward = 0.01 / schedule.chunks  # the stages of a rank share its 10 ms
+    costs = dlviz.Costs(forward=forward, backward_input=forward, backward_weight=forward)
+    return dlviz.simulate(schedule, costs)
+
+
+@cache
+def ran(name: str, microbatches: int = 8) -> dlviz.Trace:
+    """Three steps of it on eight real ranks."""
+    model = dlviz.models.MLP((64, *7 * [32], 10))
+    stages = dlviz.parallel.pipeline.split(
+        model, 8, [isinstance(x, torch.nn.Linear) for x in model]
+    )
+    images, labels = (part[:64] for part in dlviz.datasets.digits())
+    loss = torch.nn.functional.cross_entropy
+    arguments = stages, make(name, 8, microbatches), images, labels, loss
+    machine = classroom(8, step=0.01, link=Link(0, float("inf")))
+    return dlviz.launch(dlviz.parallel.pipeline.train, 8, machine=machine, args=arguments).trace
+
+
+def schedule(name: str, critical: bool = False, **sizes: int) -> Any:
+    trace = planned(name, **sizes)
+    return paper.timeline(trace, messages=False, critical=critical, title=SCHEDULES[name])
+
+
+@figure
+def lab_09_naive() -> Any:
+    """One microbatch at a time: one rank works, the others wait."""
+    return schedule("naive", ranks=4, microbatches=2)
+
+
+@figure
+def lab_09_gpipe() -> Any:
+    """The pipeline fills, turns round and drains: (p-1)(F+B) of idle time on each rank."""
+    return schedule("gpipe", critical=True)
+
+
+@figure
+def lab_09_1f1b() -> Any:
+    """The bubble is that of GPipe; what a rank keeps is not."""
+    return schedule("1f1b", critical=True)
+
+
+@figure
+def lab_09_interleaved() -> Any:
+    """Two chunks on each rank: half of the bubble, more than twice the messages."""
+    return schedule("interleaved")
+
+
+@figure
+def lab_09_bubble() -> Any:
+    """(p-1)/m, simulated and measured: more microbatches, less bubble."""
+    traces = [planned("gpipe", 8, m) for m in (1, 2, 4, 8, 16, 32, 64)]
+    return paper.bubble({"GPipe": [*traces, ran("gpipe", 8), ran("gpipe", 16)]}, title="GPipe")
+
+
+@figure
+def lab_09_simulated_and_measured() -> Any:
+    """Action by action: what the simulator says and what the ranks did."""
+    return dlviz.viz.compare(planned("gpipe", 8, 8), ran("gpipe", 8))
+
+
+@figure
+def lab_09_memory_gpipe() -> Any:
+    """Rank 0 keeps the activations of all 16 microbatches."""
+    return paper.memory(planned("gpipe", 4, 16), title="GPipe, 16 microbatches")
+
+
+@figure
+def lab_09_memory_1f1b() -> Any:
+    """Rank 0 keeps those of 4, however many there are."""
+    return paper.memory(planned("1f1b", 4, 16), title="1F1B, 16 microbatches")
+
+
+@figure
+def lab_09b_pipedream() -> Any:
+    """No flush, no bubble between steps: and weights that are up to p-1 updates old."""
+    return schedule("pipedream", microbatches=16)
+
+
+@figure
+def lab_09b_zb_h1() -> Any:
+    """W fills what was idle: a third of the bubble of 1F1B, in its memory."""
+    return schedule("zb_h1")
+
+
+@figure
+def lab_09b_zb_h2() -> Any:
+    """No rank is idle between its first action and its last; it keeps 2p-1 microbatches."""
+    return schedule("zb_h2")
+
+
+@figure
+def lab_09b_zbv() -> Any:
+    """Two chunks on each rank, there and back in a V: no gap either, in the memory of 1F1B."""
+    return schedule("zbv")
+
+
+@figure
+def lab_09b_bubbles() -> Any:
+    """Six schedules on four ranks."""
+    names = ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zbv")
+    traces = {SCHEDULES[n]: [planned(n, 4, m) for m in (4, 8, 16, 32)] for n in names}
+    return paper.bubble(traces, title="Six schedules, four ranks")
+
+
+def save(drawn: Any, stem: Path) -> None:
+    """Write the figure as `stem`.pdf and .svg; matplotlib's and plotly's way differ."""
+    write = getattr(drawn, "savefig", None) or drawn.write_image
+    for ending in (".pdf", ".svg"):
+        write(stem.with_name(stem.name + ending))
+
+
+def main(folder: Path, names: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names or FIGURES:
+        save(FIGURES[name](), folder / name)
+        print(f"{folder / name}.pdf and .svg: {FIGURES[name].__doc__}", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

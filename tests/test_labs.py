@@ -1,0 +1,75 @@
+"""What every lab has, read from the file alone: predictions left open, an ending, ways on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+LABS = sorted((Path(__file__).parents[1] / "labs").glob("*.ipynb"))
+MINUTES = {
+    "00_start_here": 45,
+    "02_collectives": 60,
+    "09_pipelines": 60,
+    "09b_zero_bubble": 60,
+}
+
+
+def sources(path: Path, kind: str) -> list[str]:
+    return [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == kind]
+
+
+@pytest.fixture(params=LABS, ids=lambda path: path.stem)
+def lab(request) -> Path:
+    return request.param
+
+
+def test_each_lab_is_timed_and_no_other_is_there(lab):
+    parts = re.findall(r"^\| (\d+)\. .* \| (\d+) \|$", sources(lab, "markdown")[0], re.M)
+    assert [int(number) for number, _ in parts] == [*range(1, len(parts) + 1)]
+    assert sum(int(minutes) for _, minutes in parts) == MINUTES[lab.stem]
+    headings = re.findall(r"^## (\d+)\. (.*)$", "\n".join(sources(lab, "markdown")), re.M)
+    assert [int(number) for number, _ in headings] == [*range(1, len(parts) + 1)]
+
+
+def test_each_objective_has_a_question_at_the_end_and_an_answer(lab):
+    first, *_, last = sources(lab, "markdown")
+    objectives = re.findall(r"^\d+\. .*$", first.partition("you can**")[2], re.M)
+    questions = re.findall(r"^<details><summary>(\d)\. .*\?</summary>.+</details>$", last, re.M)
+    assert len(objectives) == 5 and questions == list("12345")
+
+
+def test_a_lab_ends_with_what_was_seen_and_with_where_to_read_on(lab):
+    last = sources(lab, "markdown")[-1]
+    headings = re.findall(r"^## (.*)$", last, re.M)
+    assert headings == ["What you have seen", "Read on", "What this lab leaves out"]
+    read = last.partition("## Read on")[2].partition("## What this lab")[0]
+    assert len(re.findall(r"^- .*(?:19|20)\d\d", read, re.M)) >= 3, "sources with their years"
+    assert 'dlviz.grading.report("your name")' in last
+
+
+def test_links_of_a_lab_lead_to_files_that_there_are(lab):
+    text = "\n".join(sources(lab, "markdown"))
+    targets = [t for t in re.findall(r"\]\(([^)]+)\)", text) if not t.startswith("https://")]
+    assert "glossary.md" in targets and any(t.endswith(".ipynb") for t in targets)
+    assert [t for t in targets if not (lab.parent / t).exists()] == []
+    others = {other.name for other in LABS} - {lab.name}
+    assert others & {*targets}, "another lab is linked"
+
+
+def test_no_prediction_is_filled_in_and_each_is_compared(lab):
+    code = "\n".join(sources(lab, "code"))
+    made = re.findall(r'^(\w+) = predict\("([^"]+)", (.+?)(?:, "[^"]+")?\)$', code, re.M)
+    assert len(made) == code.count("predict(") and len(made) >= 2
+    for name, question, value in made:
+        assert value == "...", question
+        assert f"\n{name}.compare(" in code, question
+
+
+def test_what_a_cell_checks_is_its_tag_and_no_line_of_its_code(lab):
+    cells = nbformat.read(lab, as_version=4).cells
+    assert not any("NBVAL" in cell.source for cell in cells)
+    tagged = [c for c in cells if "nbval-check-output" in c.metadata.get("tags", ())]
+    assert len(tagged) >= 2 and all(cell.cell_type == "code" for cell in tagged)

@@ -1,0 +1,328 @@
+"""The lecturers' pages: each number in them is computed again here, and each figure is drawn."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlviz
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.metrics import bubble_ratio, makespan, peak_in_flight, step_seconds
+from dlviz.patterns import butterfly, ring
+from dlviz.schedules import TITLES, make
+from dlviz.schedules.levels import LEVELS
+from dlviz.sim import Costs, collective, collective_seconds
+
+ROOT = Path(__file__).parents[1]
+PAGES = {page.stem: page.read_text() for page in (ROOT / "docs" / "teaching").glob("*.md")}
+ALPHA, BETA = 2e-3, 1e-7  # lab 02's slow network
+SLOW = Link(ALPHA, 1 / BETA)
+CLASSROOM = Link(0.5e-3, 1e9)
+
+
+def teaching(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "teaching" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def answer(page: str, question: str) -> str:
+    """What the page says below the heading that holds `question`."""
+    found = re.findall(
+        rf"^### [^\n]*{re.escape(question)}[^\n]*\n(.*?)(?=^###|\Z)", PAGES[page], re.S | re.M
+    )
+    assert len(found) == 1, (question, len(found))
+    return found[0]
+
+
+def first_round(pattern: Any, me: int, other: int) -> int:
+    """The round in which rank `me` of four first receives something of `other`'s."""
+    known = [{rank} for rank in range(4) for _ in range(8)]  # by rank and cell
+    transfers = pattern.all_reduce(4, 8)
+    for step in range(1 + max(each.step for each in transfers)):
+        before = [set(ranks) for ranks in known]
+        for each in (each for each in transfers if each.step == step):
+            for cell in range(each.offset, each.offset + each.count):
+                arriving = before[8 * each.src + cell]
+                if each.dst == me and other in arriving:
+                    return step + 1
+                known[8 * each.dst + cell] |= arriving
+    raise AssertionError("it never does")
+
+
+def plan(name: str, ranks: int = 4, microbatches: int = 8, **options: int) -> dlviz.Trace:
+    schedule = make(name, ranks, microbatches, **options)
+    part = 0.01 / schedule.chunks
+    costs = Costs(forward=part, backward_input=part, backward_weight=part)
+    return dlviz.simulate(schedule, costs)
+
+
+# -- lab 00 ----------------------------------------------------------------------------------------
+def data_parallel(link: Link = CLASSROOM, **options: Any) -> float:
+    """The length of a step on the classroom machine, in ms of device time."""
+    images, labels = dlviz.datasets.digits("train")
+    batches = list(dlviz.datasets.batches(images, labels, batch=64, steps=3))
+    run = dlviz.launch(
+        dlviz.parallel.data.train,
+        4,
+        machine=classroom(4, link=link),
+        args=(dlviz.models.MLP((64, 128, 128, 10)), batches),
+        kwargs=options,
+    )
+    return 1000 * float(np.median(step_seconds(run.trace, "device")))
+
+
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore:the run was up to")  # device time is what it is
+def test_the_lengths_of_steps_in_lab_00():
+    naive = data_parallel(way="naive")
+    told = answer("00_start_here", "that average the naive way?")
+    assert f"200 / {naive:.2f} = {200 / naive:.2f}" in told and f"**{200 / naive:.1f}.**" in told
+    assert f"factor is {185 / naive:.1f}" in told
+    ddp, one = data_parallel(bucket_bytes=40_000), data_parallel(bucket_bytes=10**6)
+    assert f"**{ddp:.2f} ms**" in answer("00_start_here", "How long is a DDP step?")
+    told = answer("00_start_here", "All gradients in one bucket")
+    assert f"**{one:.2f} ms**" in told and f"({ddp:.2f})" in told and f"({naive:.2f})" in told
+    far = Link(0.5e-3, 1e7)
+    slow = [data_parallel(far, bucket_bytes=size) for size in (40_000, 10**6)]
+    assert f"three buckets take {slow[0]:.1f} ms and one takes {slow[1]:.1f}" in told
+    told = answer("00_start_here", "With which α")
+    alpha = float(re.findall(r"\*\*α = ([\d.]+) ms\.\*\*", told)[0])
+    assert 200 / data_parallel(Link(alpha / 1e3, 1e9), way="naive") == pytest.approx(3.5, abs=0.005)
+
+
+def test_what_rank_2_holds_after_round_3():
+    told = answer("00_start_here", "What does rank 2 hold")
+    held = [[{rank} for _ in range(4)] for rank in range(4)]
+    for each in sorted(ring.all_reduce(4, 4), key=lambda each: each.step):
+        if each.step < 3:
+            held[each.dst][each.offset] |= held[each.src][each.offset]
+    assert held[2] == [{0, 1, 2}, {1, 2}, {2}, {0, 1, 2, 3}]
+    assert "chunk 3 complete**, chunk 0 as the sum of ranks 0, 1 and 2, chunk 1 as the sum" in told
+    assert [[len(c) for c in own].index(4) for own in held] == [1, 2, 3, 0]  # (r+1) mod 4
+
+
+# -- lab 02 ----------------------------------------------------------------------------------------
+def test_who_hears_of_whom_when():
+    told = answer("02_collectives", "In which round does rank 2")
+    rounds = {
+        rank: (first_round(ring, rank, 3), first_round(butterfly, rank, 3)) for rank in (0, 1, 2)
+    }
+    assert rounds == {2: (3, 1), 1: (2, 2), 0: (1, 2)}
+    assert "**In the ring in round 3, in the butterfly in round 1.**" in told
+    assert "For rank 1 it is round 2 in both" in told
+
+
+def test_the_prices_of_lab_02():
+    def ms(algorithm: str, ranks: int, nbytes: float, topology: Topology | None = None) -> float:
+        if topology is None:
+            return 1000 * collective_seconds(algorithm, ranks, nbytes, ALPHA, BETA)
+        machine = Machine(classroom(ranks).device, topology)
+        return 1000 * makespan(collective(algorithm, ranks, int(nbytes), machine))
+
+    assert f"**{ms('ring', 4, 1e5):.0f} ms**" in answer("02_collectives", "How long does a ring of")
+    crossing = 11 * ALPHA / 1.25 / BETA
+    assert ms("ring", 8, crossing) == pytest.approx(ms("butterfly", 8, crossing))
+    assert f"**{crossing / 1e3:.0f} KB.**" in answer("02_collectives", "From how many kilobytes")
+
+    told, wires = answer("02_collectives", "is wired to its two"), Topology.ring(8, SLOW)
+    slow, quick = ms("halving_doubling", 8, 1e6, wires), ms("halving_doubling", 8, 1e6)
+    assert f"**{slow / quick:.2f}.** {slow:.0f} ms instead of {quick:.0f}" in told
+    assert f"takes {ms('ring', 8, 1e6, wires):.0f} ms in both cases" in told
+
+    told = answer("02_collectives", "on two racks")
+    racks = Topology.racks(2, 4, SLOW, Link(ALPHA, 0.1 / BETA))
+    slow, quick = ms("ring", 8, 1e5, racks), ms("ring", 8, 1e5)
+    assert f"**{slow / quick:.2f}.** {slow:.0f} ms instead of {quick:.1f}" in told
+    assert f"takes {ms('hierarchical', 8, 1e5, racks):.1f} ms" in told
+    assert f"halving-doubling {ms('halving_doubling', 8, 1e5, racks):.1f}." in told
+
+    told, equal = answer("02_collectives", "still shared"), Topology.racks(2, 4, SLOW, SLOW)
+    names = ("halving_doubling", "hierarchical", "ring")
+    times = [f"{ms(name, 8, 1e5, equal):.1f}" for name in names]
+    assert f"**Halving-doubling, {times[0]} ms; hierarchical {times[1]}, ring {times[2]}.**" in told
+
+    told = answer("02_collectives", "Does it on seven?")
+    for algorithm in ("halving_doubling", "ring"):
+        for ranks in (7, 8):
+            assert f"{1e3 * collective_seconds(algorithm, ranks, 2**20, 1e-5, 1e-9):.2f} ms" in told
+        assert f"{ms(algorithm, 7, 2**20):.0f}" in told
+
+
+def test_the_winners_on_eight_ranks():
+    told = answer("02_collectives", "From how many kilobytes")
+    sizes = np.geomspace(1e2, 1e7, 2001)
+    names = ["ring", "parameter_server", "tree", "butterfly", "halving_doubling", "direct"]
+    curves = {n: [collective_seconds(n, 8, size, ALPHA, BETA) for size in sizes] for n in names}
+    ((size, before, after),) = dlviz.viz.crossovers(sizes, curves)
+    assert (before, after) == ("butterfly", "halving_doubling")
+    assert f"up to {size / 1e3:.0f} KB ({size / 1024:.1f} KiB)" in told
+
+
+# -- labs 09 and 09b -------------------------------------------------------------------------------
+def test_the_numbers_of_lab_09():
+    page = "09_pipelines"
+    assert f"**{8 / (1 + bubble_ratio(plan('gpipe', 8, 8))):.2f}**" in answer(
+        page, "GPipe and 8 microbatches?"
+    )
+    assert round(8 / (1 + bubble_ratio(plan("naive", 8, 8))), 6) == 1
+    assert bubble_ratio(plan("gpipe", 8, 70)) <= 0.1 + 1e-9 < bubble_ratio(plan("gpipe", 8, 69))
+    assert "**70.**" in answer(page, "for a bubble ratio of 0.1")
+    assert [peak_in_flight(plan("1f1b", 4, m))[0] for m in (16, 32, 128)] == [4, 4, 4]
+    messages = len(plan("interleaved", 4, 8, chunks=2).messages)
+    assert f"**{messages}**" in answer(page, "How many messages")
+    assert f"**{1000 * makespan(plan('inference', 4, 16)):.0f} ms**" in answer(
+        page, "forwards alone"
+    )
+
+    told = answer(page, "with messages that take 4 ms")
+    for latency in (0, 1, 2, 4, 8):
+        row = [f"{latency}"]
+        for chunks in (1, 2, 4):
+            name, options = ("1f1b", {}) if chunks == 1 else ("interleaved", {"chunks": chunks})
+            part = 0.01 / chunks
+            costs = Costs(forward=part, backward_input=part, backward_weight=part)
+            costs = replace(costs, latency=latency / 1000)
+            row.append(f"{1000 * makespan(dlviz.simulate(make(name, 4, 8, **options), costs)):.1f}")
+        assert f"| {' | '.join(row)} |" in told
+
+    told, twice = answer(page, "One stage twice as slow"), [1.0, 2.0, 1.0, 1.0]
+    costs = Costs(forward=twice, backward_input=twice, backward_weight=twice)
+    for m in (8, 32, 128):
+        ratio = bubble_ratio(dlviz.simulate(make("1f1b", 4, m), costs))
+        assert f"{100 * ratio / (1 + ratio):.1f} % for {m}" in told
+
+
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore:the run was up to")
+def test_nothing_comes_on_top_of_a_step_with_slow_messages():
+    torch = pytest.importorskip("torch")
+    model = dlviz.models.MLP((64, *7 * [32], 10))
+    stages = dlviz.parallel.pipeline.split(
+        model, 8, [isinstance(x, torch.nn.Linear) for x in model]
+    )
+    images, labels = (part[:64] for part in dlviz.datasets.digits())
+    schedule, loss = make("interleaved", 4, 8, chunks=2), torch.nn.functional.cross_entropy
+    run = dlviz.launch(
+        dlviz.parallel.pipeline.train,
+        4,
+        machine=classroom(4, step=0.005, link=Link(0.004, float("inf"))),
+        args=(stages, schedule, images, labels, loss),
+        kwargs={"steps": 2},
+    )
+    spans = run.trace.only(step=1).spans.frame()
+    actions = spans[spans.kind.isin(["forward", "backward"])]
+    ends = 1000 * (actions.groupby("rank").end.max() - actions.start.min())
+    told = answer("09_pipelines", "with messages that take 4 ms")
+    assert ends[3] == pytest.approx(299, abs=0.01) and "done, after 299 ms" in told
+    assert ends[0] == pytest.approx(341, abs=0.01) and "**341 ms" in told
+    steps = 1000 * (spans[spans.kind == "step"].groupby("rank").end.max() - actions.start.min())
+    assert max(steps) == pytest.approx(ends[0], abs=0.01)  # the loss arrives meanwhile
+
+
+def test_the_table_of_schedules():
+    told = PAGES["09b_zero_bubble"]
+    for name in ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zbv"):
+        trace = plan(name)
+        chunks = make(name, 4, 8).chunks
+        title = TITLES[name] + (", 2 chunks" if name == "interleaved" else "")
+        rows = trace.spans.frame().groupby("rank")
+        gap = (rows.end.max() - rows.start.min() - (rows.end.sum() - rows.start.sum())).max()
+        held = f"{peak_in_flight(trace).max() / chunks:g}"
+        inside = "yes" if gap > 1e-9 else "no"
+        row = f"| {title} | {bubble_ratio(trace):g} | {inside} | {held} | {len(trace.messages)} |"
+        assert row in told, row
+
+
+def test_staleness_is_what_the_page_says():
+    told, row = (
+        answer("09b_zero_bubble", "how many updates"),
+        [str(a) for a in make("pipedream", 4, 16).actions[0]],
+    )
+    updates, seen, stale = 0, {}, []
+    for action in row:
+        if "F" in action:
+            seen[action.partition("F")[2]] = updates
+        else:
+            stale.append(updates - seen[action.partition("B")[2]])
+            updates += 1
+    assert stale[:4] == [0, 1, 2, 3] and set(stale[3:]) == {3}
+    assert told.startswith("\n**3** = p-1-r") and "0, 1, 2, then 3 for ever" in told
+
+
+def test_each_level_is_told_as_it_is():
+    rows = re.findall(
+        r"^\| (\d) ([A-Z].+?) \| (.+?) \| (.+?) \| (.*?) ?\| (.+?) \|",
+        PAGES["09b_zero_bubble"],
+        re.M,
+    )
+    assert [(int(number), title) for number, title, *_ in rows] == [
+        (number, level.title) for number, level in enumerate(LEVELS, 1)
+    ]
+    for (_, _, size, target, cap, solution), level in zip(rows, LEVELS, strict=True):
+        ranks, stages = 1 + max(level.stage_rank), len(level.stage_rank)
+        assert size.startswith(f"{ranks} ranks") and re.search(rf"\b{level.microbatches}\b", size)
+        assert stages == ranks or f"{stages} stages" in size
+        assert target.startswith(str(level.slots)) and ("no gap" in target) == (level.inside == 0)
+        assert re.findall(r"\d+", cap) == ([] if level.limit is None else [str(level.limit)])
+        assert level.answer == "naive" or TITLES[level.answer] in solution
+
+
+def test_the_exercise_on_a_drawing():
+    told = answer("09b_zero_bubble", "Draw a schedule for 3 ranks")
+    for name in ("1f1b", "zb_h1"):
+        assert f"**{makespan(dlviz.simulate(make(name, 3, 4), Costs())):.0f}" in told
+
+
+# -- figures ---------------------------------------------------------------------------------------
+FIGURES = teaching("figures").FIGURES
+RUNS = {name for name in FIGURES if name[:2] in ("00", "02")} | {
+    "09_bubble", "09_simulated_and_measured",
+}  # fmt: skip
+
+
+def test_a_figure_is_named_by_its_lab_and_says_what_it_shows():
+    labs = {page.partition("_")[0] for page in PAGES if page[:1].isdigit()}
+    assert {name.partition("_")[0] for name in FIGURES} == labs and len(FIGURES) >= 25
+    for draw in FIGURES.values():
+        assert draw.__doc__ and draw.__doc__.endswith(".") and "\n" not in draw.__doc__
+
+
+def test_figures_that_a_page_names_exist():
+    named = [n for page in PAGES.values() for n in re.findall(r"`(\d\db?_[a-z0-9_]+)`", page)]
+    labs = {page for page in PAGES if page[:1].isdigit()}
+    assert len(set(named) - labs) >= 6 and set(named) - labs <= set(FIGURES)
+
+
+@pytest.mark.parametrize("name", sorted(set(FIGURES) - RUNS))
+def test_a_simulated_figure_is_drawn(name):
+    assert FIGURES[name]() is not None
+
+
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore:the run was up to")
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_a_figure_of_real_runs_is_drawn(name):
+    assert FIGURES[name]() is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["09_gpipe", pytest.param("02_bus_bandwidth", marks=pytest.mark.sweep)],  # plotly's: seconds
+)
+def test_a_figure_is_saved_as_pdf_and_svg(name, tmp_path, capsys):
+    teaching("figures").main(tmp_path, [name])
+    assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    svg = (tmp_path / f"{name}.svg").read_text()
+    assert "<svg" in svg and len(svg) > 10_000
+    said = capsys.readouterr().out
+    assert name in said and FIGURES[name].__doc__ in said
