@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
+HIGHEST, LEAST = 420, 26  # pixels: all ranks, and one of many at least
 LABELLED = 4000  # bars: of more none bears a label
 
 
@@ -85,7 +86,7 @@ def compare(
         template=palette.template(theme),
         title=heading["title"],
         margin={**heading["margin"], "b": 96},
-        height=heading["margin"]["t"] + 96 + len(ranks) * max(min(62, 1100 / len(ranks)), 46),
+        height=heading["margin"]["t"] + 96 + len(ranks) * max(min(62, HIGHEST / len(ranks)), LEAST),
         barmode="overlay",
         bargap=0,
         uniformtext={"minsize": 9, "mode": "hide"},

@@ -109,7 +109,7 @@ def costs(
         figure.add_hline(
             link, line={"color": palette.colors(theme)["ink"], "width": 1.5, "dash": "dot"},
             annotation={"text": f"the link: {_rate(link)}", "font": {"size": 11}},
-            annotation_position="bottom right",
+            annotation_position="bottom left",
         )  # fmt: skip
     scale: dict[str, Any] = {"type": "log", **ticks(drawn, TENS, said)}
     if show != "seconds":

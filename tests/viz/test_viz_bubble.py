@@ -86,7 +86,7 @@ def test_a_schedule_without_a_closed_form_has_marks_alone():
 
 def test_where_a_form_does_not_hold_the_line_has_a_gap():
     figure = viz.bubble([simulate(make("looped_bfs", 4, m)) for m in (1, 8)])
-    (line,), _ = named(figure, "looped_bfs")
+    (line,), _ = named(figure, "looped BFS")
     assert np.isnan(line.y[line.x < 4]).all() and np.isfinite(line.y[line.x >= 4]).all()
 
 
