@@ -33,7 +33,7 @@ PLACES = f"""(view) => {{
     const scene = timeline_scene_js.readScene({STATE});
     const plot = document.querySelector(".dlv-rows");
     const none = {{ arrows: true, message: -1, span: -1, hover: -1, matches: null }};
-    const height = Math.min(scene.height + 4, 290);
+    const height = Math.min(scene.height + 4, 262);
     const seen = {{ ...none, ...view, top: plot.scrollTop, height }};
     const list = timeline_list_js.drawList(scene, seen);
     const bars = {{}};
@@ -1366,13 +1366,22 @@ def test_statistics_name_the_longest_wait_and_lead_to_it(read_page, trace):
     reader.root.get_by_label("step", exact=True).select_option("1")
     reader.settle()
     cells = reader.cells("ranks")
+    longest = {}
     for rank in range(4):
         mine = [row for row in own if spans.rank[row] == rank]
-        longest = max(mine, key=lambda row: (lasted[row], row in known))
-        words = cells[str(rank)]["its longest wait"]
-        assert f"waited {lasted[longest] / MS:.3g} ms" in words
-        why = known.get(longest)  # its wait for gradients does not say for whom
-        assert (f"for {why.whom}; {why.doing}" if why else "not say for whom") in words
+        longest[rank] = row = max(mine, key=lambda row: (lasted[row], row in known))
+        words, why = cells[str(rank)]["its longest wait"], known.get(row)
+        whom = f" for {why.whom}" if why else ""  # its wait for gradients does not say for whom
+        assert words.startswith(f"{lasted[row] / MS:.3g} ms{whom}")
+    bold = reader.root.locator(".dlv-ranks tbody tr", has=reader.page.locator("td strong"))
+    first_ = bold.locator("th").inner_text().split()[0]
+    assert lasted[longest[int(first_)]] == max(lasted[row] for row in longest.values())
+    why = known.get(longest[int(first_)])
+    line = reader.root.locator(".dlv-longest").inner_text()
+    assert line.startswith(
+        f"Rank {first_} waited longest: {lasted[longest[int(first_)]] / MS:.3g} ms"
+    )
+    assert line.endswith(why.doing if why else "; the Trace does not say for whom")
     reader.root.locator(".dlv-ranks tbody tr").nth(2).locator("button").click()
     reader.settle()
     row = reader.span

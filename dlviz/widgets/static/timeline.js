@@ -15,7 +15,7 @@ import {
   gapLines, headLine, idleLines, memoryLines, messageLines, momentOf, spanLines, titleOf,
 } from "./timeline_words.js";
 
-const TALLEST = 290; // pixels: more rows than fit are scrolled
+const TALLEST = 262; // pixels: more rows than fit are scrolled
 const OVERVIEW = [4, 18, 34]; // pixels: a row of the minimap; the least and the most for all
 const CLICK = 4; // pixels: a pointer that moves less has clicked
 const EDGES = { // what keys move an edge of the range by, in views

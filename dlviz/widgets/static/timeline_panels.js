@@ -69,7 +69,13 @@ function carried({ message, span, ...rest }, clock, i, go) {
  * they are numbered; `sort(by)` asks for another order.
  */
 export function statisticsPanel(scene, clock, range, found, { go, sort, order }) {
-  return [ranksTable(scene, clock, range, found, { go, sort, order }), kindsTable(found)];
+  const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
+  const most = found.ranks.reduce((best, own) => Math.max(best, here(own)), 0);
+  const longest = found.ranks.find((own) => here(own) === most);
+  const line = longest && h("p", { class: "dlv-longest" }, `Rank ${longest.rank} waited longest: `,
+    link(waitWords(scene, clock, longest.longest, most), () => go(longest.longest)));
+  const shown = { go, sort, order, here, longest };
+  return [...(line ? [line] : []), ranksTable(scene, clock, found, shown), kindsTable(found)];
 }
 
 function kindsTable({ kinds, drawn }) {
@@ -81,11 +87,8 @@ function kindsTable({ kinds, drawn }) {
       ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
 }
 
-function ranksTable(scene, clock, range, { ranks }, { go, sort, order }) {
+function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest }) {
   const columns = [...PARTS.filter((name) => name === "idle" || ranks.some((own) => own[name] > 0)), "waited"];
-  const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
-  const most = ranks.reduce((best, own) => Math.max(best, here(own)), 0);
-  const longest = ranks.find((own) => here(own) === most);
   const slowest = slowestOf(ranks);
   const key = (own) => (order?.by === "rank" ? own.rank : own[order?.by]);
   const sorted = order ? [...ranks].sort((a, b) => (key(a) - key(b)) * (order.down ? -1 : 1)) : ranks;
@@ -94,17 +97,15 @@ function ranksTable(scene, clock, range, { ranks }, { go, sort, order }) {
     "aria-sort": order?.by === name ? (order.down ? "descending" : "ascending") : null,
   }, link(order?.by === name ? `${words} ${order.down ? "▾" : "▴"}` : words, () => sort(name)));
   return h("table", { class: "dlv-ranks" },
-    h("caption", {}, "Where each rank's time went"),
+    h("caption", { class: "dlv-spoken" }, "Where each rank's time went"),
     h("thead", {}, h("tr", {},
       sortable("rank", "rank"), columns.map((name) => sortable(name, NAMES[name] ?? name)),
       h("th", { scope: "col" }, "its longest wait"))),
     h("tbody", {}, sorted.map((own) => h("tr", {},
       h("th", { scope: "row" }, own.rank, own === slowest ? h("strong", {}, " slowest") : null),
       columns.map((name) => amount(seconds(own[name]))),
-      h("td", {}, own.longest < 0 ? "none" : [
-        own === longest ? h("strong", {}, "longest: ") : null,
-        link(waitWords(scene, clock, own.longest, here(own)), () => go(own.longest)),
-      ])))),
+      h("td", {}, own.longest < 0 ? "none" : h(own === longest ? "strong" : "span", {},
+        link(waitWords(scene, clock, own.longest, here(own)).split(";")[0], () => go(own.longest))))))),
     ranks.length > 1 ? h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "all"),
       columns.map((name) => amount(seconds(ranks.reduce((sum, own) => sum + own[name], 0)))), h("td", {}))) : null);
 }
@@ -119,8 +120,9 @@ function slowestOf(ranks) {
 /** A wait in words, of which `here` seconds are in the range. */
 function waitWords(scene, clock, i, here) {
   const length = clock.end[i] - clock.start[i];
-  const words = waited(scene, clock, i) || `waited ${seconds(length)}; the Trace does not say for whom`;
-  return here < length - clock.quantum ? `${seconds(here)} of: ${words}` : words;
+  const words = waited(scene, clock, i).replace(/^waited /, "");
+  const told = words || `${seconds(length)}; the Trace does not say for whom`;
+  return here < length - clock.quantum ? `${seconds(here)} of ${told}` : told;
 }
 
 function head(names, last = [], words = 1) {
