@@ -102,7 +102,10 @@ function render({ model, el }) {
     shown = part;
     frame.root.dataset.part = part;
     for (const [name, box] of Object.entries(parts)) box.hidden = name !== part;
-    for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.dataset.part === part));
+    for (const tab of tabs) {
+      tab.setAttribute("aria-selected", String(tab.dataset.part === part));
+      tab.tabIndex = tab.dataset.part === part ? 0 : -1;
+    }
   }
 
   // What is asked of the kernel
@@ -176,8 +179,13 @@ function render({ model, el }) {
     draw();
   }
 
-  /** What an arrow key does: on a slider it moves that one. */
+  /** What an arrow key does: on a slider it moves that one, on a tab it goes to the other. */
   function moved({ target }, usual, by) {
+    if (tabs.includes(target)) {
+      show(tabs.find((tab) => tab !== target).dataset.part);
+      tabs.find((tab) => tab !== target).focus();
+      return;
+    }
     const own = new Map([[size, resize], [ranks, rerank]]).get(target) ?? usual;
     own(by);
   }
