@@ -29,6 +29,7 @@ _WAITING = ("recv", "wait")
 _CLOCKS = {"device": ("start", "end"), "wall": ("wall_start", "wall_end")}
 _ALIKE = 1e-6  # of a cost: costs closer than this are equal
 _TIE = 1e-9  # seconds: a release and a start closer than this are one moment
+_ROUNDED = 1e-12  # of the last time: the same where times are so large that they are less exact
 
 
 def makespan(trace: Trace, clock: str = "device") -> float:
@@ -282,12 +283,16 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
 
     A microbatch (of a stage, so a chunk counts by itself) is in flight from the start of its first
     forward to the end of its last backward, or backward_weight where the backward is split. One
-    that is never released stays in flight. Spans without a microbatch count as one per stage.
+    that is never released stays in flight; but where nothing is trained, no span being a backward,
+    nothing is kept for later and a microbatch is in flight for as long as its forward. Spans
+    without a microbatch count as one per stage.
     """
     spans, start, end = _times(trace.spans, clock)
     peak = np.zeros(trace.meta["ranks"], dtype=np.int64)
     forward = spans.kind == "forward"
     release = (spans.kind == "backward") | (spans.kind == "backward_weight")
+    if not (release | (spans.kind == "backward_input")).any():
+        release = forward
     key = _codes(zip(*(spans[name].tolist() for name in _MICROBATCH), strict=True))
     held = int(key.max(initial=-1)) + 1
     opened, closed = np.full(held, np.inf), np.full(held, -np.inf)
@@ -298,7 +303,8 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
 
     taken, freed = np.isfinite(opened), np.isfinite(opened) & np.isfinite(closed)
     rank = np.concatenate([owner[taken], owner[freed]])
-    time = np.concatenate([opened[taken], closed[freed] - _TIE])
+    moment = max(_TIE, _ROUNDED * np.abs(end).max(initial=0.0))
+    time = np.concatenate([opened[taken], closed[freed] - moment])
     change = np.concatenate([np.ones(taken.sum(), int), -np.ones(freed.sum(), int)])
     order = np.lexsort((time, rank))
     for r, rows in _by_rank(rank[order], len(peak)):

@@ -647,8 +647,35 @@ def test_a_split_backward_releases_its_microbatch_with_the_weights():
     assert metrics.peak_in_flight(Trace(spans(4))).tolist() == [2]
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_inference_keeps_nothing_so_each_rank_has_one_microbatch_in_flight(ranks):
+    trace = simulate(make("inference", ranks, 8))
+    assert metrics.peak_in_flight(trace).tolist() == [1] * ranks
+    assert metrics.peak_memory(trace).tolist() == [1] * ranks
+
+
+@pytest.mark.parametrize("forward", [1e-6, 1.0, 1e7, 1e9, 1e12])
+@pytest.mark.parametrize("other", [1.0, 1 / 3])
+def test_in_flight_is_the_same_at_any_scale_of_times(forward, other):
+    for costs in (
+        Costs(forward, None, forward * other, forward * other),
+        Costs(forward, None, other, other),
+    ):
+        trace = simulate(make("1f1b", 4, 8), costs)
+        assert metrics.peak_in_flight(trace).tolist() == [4, 3, 2, 1]
+        moved = Trace(
+            {
+                **{n: trace.spans[n] for n in trace.spans.names},
+                "start": trace.spans.start + 1.0,
+                "end": trace.spans.end + 1.0,
+            }
+        )
+        assert metrics.peak_in_flight(moved).tolist() == [4, 3, 2, 1]
+
+
 def test_chunks_of_a_rank_and_layers_of_a_forward_are_told_apart():
     chunks = [span(0, "forward", i, i + 1, stage=i % 2, microbatch=i // 2) for i in range(4)]
+    chunks.append(span(0, "backward", 4, 5, stage=1, microbatch=1))
     assert metrics.peak_in_flight(Trace(chunks)).tolist() == [4]
     layers = [
         *(span(0, "forward", i, i + 1, step=s, name=f"layer {i}") for s in (0,) for i in range(3)),
