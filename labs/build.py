@@ -29,7 +29,7 @@ SECONDS_PER_CELL = 600
 FIGURE = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 STILL = re.compile(r'<figure class="dlv-still.*src="data:image/png;base64,([^"]*)"', re.DOTALL)
-WIDTH, COLORS = 900, 256  # pixels and colours of a figure's picture
+WIDTH, COLORS = 800, 256  # pixels and colours of a figure's picture
 
 
 def build(path: Path) -> None:
@@ -96,7 +96,8 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 def picture(figure: dict[str, Any]) -> bytes:
     """A figure as PNG."""
-    size = {"width": WIDTH, "height": figure["layout"].get("height", 500)}
+    size = {"width": WIDTH, "height": 500}
+    size |= {side: figure["layout"][side] for side in size if side in figure["layout"]}
     return small(kaleido.calc_fig_sync(figure, opts={"format": "png", **size}))
 
 

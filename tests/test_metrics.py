@@ -598,6 +598,25 @@ def test_bytes_sent_are_counted_at_the_sender():
 # ---------------------------------------------------------------- memory
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (3, 6), (4, 8)])
+def test_two_messages_cross_each_border_of_two_ranks_for_each_microbatch(name, p, m):
+    schedule = make(name, p, m)
+    place = schedule.stage_rank
+    borders = sum(a != b for a, b in zip(place, place[1:], strict=False))
+    trace = simulate(schedule)
+    assert metrics.crossings(trace) == (1 if name == "inference" else 2) * borders * m
+    assert metrics.crossings(trace) == len(trace.messages)
+
+
+@pytest.mark.parametrize(("name", "stages"), [("1f1b", 4), ("zb_h1", 4), ("interleaved", 8)])
+def test_crossings_of_a_real_step_leave_out_the_messages_that_tell_the_loss(real_run, name, stages):
+    trace = real_run(name)
+    assert metrics.crossings(trace) == metrics.crossings(trace.only(step=1)) == 2 * (stages - 1) * 8
+    assert len(trace.only(step=1).messages) == metrics.crossings(trace) + 3
+    assert metrics.crossings(Trace()) == 0
+
+
 def test_peak_memory_sums_what_is_held_at_one_time():
     rows = [
         (0, 0.0, "weights", 100),
@@ -647,8 +666,35 @@ def test_a_split_backward_releases_its_microbatch_with_the_weights():
     assert metrics.peak_in_flight(Trace(spans(4))).tolist() == [2]
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_inference_keeps_nothing_so_each_rank_has_one_microbatch_in_flight(ranks):
+    trace = simulate(make("inference", ranks, 8))
+    assert metrics.peak_in_flight(trace).tolist() == [1] * ranks
+    assert metrics.peak_memory(trace).tolist() == [1] * ranks
+
+
+@pytest.mark.parametrize("forward", [1e-6, 1.0, 1e7, 1e9, 1e12])
+@pytest.mark.parametrize("other", [1.0, 1 / 3])
+def test_in_flight_is_the_same_at_any_scale_of_times(forward, other):
+    for costs in (
+        Costs(forward, None, forward * other, forward * other),
+        Costs(forward, None, other, other),
+    ):
+        trace = simulate(make("1f1b", 4, 8), costs)
+        assert metrics.peak_in_flight(trace).tolist() == [4, 3, 2, 1]
+        moved = Trace(
+            {
+                **{n: trace.spans[n] for n in trace.spans.names},
+                "start": trace.spans.start + 1.0,
+                "end": trace.spans.end + 1.0,
+            }
+        )
+        assert metrics.peak_in_flight(moved).tolist() == [4, 3, 2, 1]
+
+
 def test_chunks_of_a_rank_and_layers_of_a_forward_are_told_apart():
     chunks = [span(0, "forward", i, i + 1, stage=i % 2, microbatch=i // 2) for i in range(4)]
+    chunks.append(span(0, "backward", 4, 5, stage=1, microbatch=1))
     assert metrics.peak_in_flight(Trace(chunks)).tolist() == [4]
     layers = [
         *(span(0, "forward", i, i + 1, step=s, name=f"layer {i}") for s in (0,) for i in range(3)),
@@ -768,3 +814,5 @@ def test_no_gradient_of_a_schedule_that_flushes_is_stale():
         assert (metrics.staleness(simulate(make(name, 3, 4))) == 0).all()
     assert (metrics.staleness(simulate(make("inference", 2, 3))) == -1).all()
     assert metrics.staleness(Trace([])).shape == (0, 0)
+    layers = [span(0, kind, 0.0, 1.0, stage=0) for kind in ("forward", "backward")]
+    assert metrics.staleness(Trace(layers)).shape == (1, 0)

@@ -1,10 +1,12 @@
-"""Several pipelines under each other on one time axis: what each rank computed, in compact rows.
+"""The timelines of several pipelines under each other on one time axis, a thin row for each rank.
 
-    1F1B   rank 0  |0|1|2|3|  0  |4|  1  |      each Trace begins with its first action,
-           rank 1    |0|1|2|0  |3| 1   |        a bar's number is its microbatch
-    ZB-H1  rank 0  |0|1|2|3| 0|0|4| 1|1|
+    GPipe: 33 s    0  |F0|F1|F2|//////|B0 |B1 |B2 |
+                   1     |F0|F1|F2|B0 |B1 |B2 |////
+    1F1B: 33 s     0  |F0|F1|//|B0 |F2|B1 |//|B2  |        bars bear the number of their microbatch
+                   1     |F0|B0 |F1|B1 |F2|B2 |////
 
-Only forwards, backwards and updates are bars; what a rank does not compute is its bubble, hatched.
+Each begins with its first action. What of a rank's row is no action, up to the last one of its
+pipeline, is idle. `timeline` shows one run with all that it did; this shows what differs.
 """
 
 from __future__ import annotations
@@ -16,32 +18,58 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
-from dlviz.metrics import COMPUTE, UPDATE
+from dlviz import metrics
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, shared, span_times
+from dlviz.viz.compare import action, actions_of, step_of
 from dlviz.viz.figure import Figure
-from dlviz.viz.labels import hover, hovers_of
-from dlviz.viz.pipeline import chunks_of, shades
-from dlviz.viz.steps import spans_in
+from dlviz.viz.labels import hover
+from dlviz.viz.pipeline import chunks_of, lighter_chunk, shades
 
 if TYPE_CHECKING:
-    from dlviz.trace import Trace
+    from dlviz.trace import Table, Trace
 
-ROW, HEAD, BAR = 22, 1.0, 0.9  # pixels of a row; rows of a Trace's name; of a row that a bar takes
-TALL = 480  # pixels that all rows take at most
+BAR, HEAD = 0.86, 1.5  # height of a bar where rows are 1 apart, and of a pipeline's name
+ROW, LEAST, HIGHEST = 24, 10, 470  # pixels: a row at most and at least, all rows
 
 
 @dataclass(frozen=True)
-class Part:
-    """One of the Traces: which of its spans are drawn, when the first of them begins (s), how long
-    they last (s), the row of its name, and how many ranks follow it."""
+class Line:
+    """The actions of one pipeline: its spans, when they began and ended since the first one did
+    (s), the number of each one's stage among those of its rank, and the row of each rank."""
 
     name: str
-    trace: Trace
-    drawn: np.ndarray
-    low: float
-    length: float
-    top: float
+    spans: Table
+    start: np.ndarray
+    end: np.ndarray
+    chunk: np.ndarray
+    rows: dict[int, float]
+    ratio: float
+
+    @property
+    def makespan(self) -> float:
+        return float(self.end.max())
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {text.seconds(self.makespan)}, bubble ratio {self.ratio:.3g}"
+
+    @property
+    def y(self) -> np.ndarray:
+        return np.array([self.rows[rank] for rank in self.spans.rank.tolist()])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The lines from the top, how many chunks a rank has at most, the lowest row, the longest
+    makespan (s), and the words of the subtitle and behind the (i)."""
+
+    lines: list[Line]
+    chunks: int
+    lowest: float
+    high: float
+    told: list[str]
+    details: list[str]
 
 
 def timelines(
@@ -52,120 +80,134 @@ def timelines(
     theme: str = "auto",
     title: str | None = None,
 ) -> Figure:
-    """Draw what the ranks of several Traces computed under each other, on one time scale.
+    """Draw the actions of each of `traces` (pipelines by name), rank by rank, on one time axis.
 
-    `traces` are Traces by name, each drawn from its first action on. `step` draws one step of each.
-    `clock` chooses the device's or the wall's columns (by default those the Traces bear). Raises
-    ValueError where there is no Trace, where one has no such clock or step or computes nothing, and
-    where they bear different clocks.
+    `step` is the step of a run that has several, by default the one whose length is the median.
+    `clock` chooses the device's or the wall's columns (by default those that the Traces bear).
+    Raises ValueError where there is no Trace, where one has no forward or backward or no such step
+    or clock, where they bear different clocks, and for another theme.
     """
-    if not traces:
-        raise ValueError("traces={} holds no Trace: give one or more by name.")
-    bears: str = shared(traces, lambda trace: clock_of(trace, clock), "clock")
-    parts, rows = [], 0.0
-    for name, trace in traces.items():
-        parts.append(_part(name, trace, step, bears, rows))
-        rows += HEAD + len(trace.ranks)
-    unit, size = text.unit(max(part.length for part in parts))
-
-    figure, listed = Figure(), set()
-    for part in parts:
-        figure.add_trace(_bubble(part, size, first=part is parts[0]))
-    for part in parts:
-        for series in _bars(part, bears, unit, size):
-            series.showlegend = series.name not in listed
-            listed.add(series.name)
-            figure.add_trace(series)
-        named = f"<b>{text.cut(part.name, 60)}</b>: {text.seconds(part.length)}"
-        left = {"x": 0, "xref": "paper", "xanchor": "left", "showarrow": False}
-        figure.add_annotation(text=named, y=part.top, font={"size": 12}, **left)
-    read = text.merged((trace, bears) for trace in traces.values())
-    lines = [line for one in read for line in text.provenance(*one)]
-    below = "<br>".join(map(text.clean, lines))
-    heading = text.heading(title or "Pipelines on one time scale", below)
-    longest = max(part.length for part in parts) / size
+    plan = laid_out(traces, step, clock)
+    colors = palette.colors(theme)
+    unit, size = text.unit(plan.high)
+    figure = Figure([*_idle(plan, size), *_bars(plan, unit, size)])
+    for line in plan.lines:
+        figure.add_annotation(
+            text=f"<b>{text.clean(line.title)}</b>", x=0, xref="paper", xanchor="left",
+            y=min(line.rows.values()) - 0.55, yanchor="bottom", showarrow=False, font={"size": 12},
+        )  # fmt: skip
+    heading = text.heading(title or "Timelines", "<br>".join(map(text.clean, plan.told)))
+    row = min(max(HIGHEST / (plan.lowest + 1), LEAST), ROW)
+    ranks = [(y, rank) for line in plan.lines for rank, y in line.rows.items()]
     figure.update_layout(
         template=palette.template(theme),
         title=heading["title"],
-        margin={**heading["margin"], "b": 84},
-        height=heading["margin"]["t"] + 84 + min(rows * ROW, TALL),
-        bargap=0,
+        margin={**heading["margin"], "b": 90},
+        height=heading["margin"]["t"] + 90 + (plan.lowest + 1) * row,
         barmode="overlay",
+        bargap=0,
         uniformtext={"minsize": 8, "mode": "hide"},
-        legend=palette.LEGEND_BELOW,
+        legend={**palette.LEGEND_BELOW, "traceorder": "normal"},
         xaxis={
-            "title": f"{text.TIMES[bears]} since the first action ({unit})",
-            "range": [-0.01 * longest, 1.01 * longest],
+            "title": f"time since the first action began ({unit})",
+            "range": [-0.005 * plan.high / size, 1.005 * plan.high / size],
         },
         yaxis={
-            "tickvals": [part.top + 1 + i for part in parts for i in range(len(part.trace.ranks))],
-            "ticktext": [f"rank {rank}" for part in parts for rank in part.trace.ranks],
-            "range": [rows - 0.4, -0.6],
+            "title": "rank",
+            "tickvals": [y for y, _ in ranks],
+            "ticktext": [str(rank) for _, rank in ranks],
+            "tickfont": {"size": min(10, row - 1), "color": colors["faint"]},
+            "range": [plan.lowest + 0.5, -0.5],
             "showgrid": False,
             "ticks": "",
-            "ticklabelstandoff": 6,
             "fixedrange": True,
         },
     )
-    text.inform(figure, [line for one in read for line in text.details(*one)])
+    text.inform(figure, plan.details)
     return figure
 
 
-def _part(name: str, trace: Trace, step: int | None, clock: str, top: float) -> Part:
-    drawn = spans_in(trace, step)
-    drawn = drawn[np.isin(trace.spans.kind[drawn].astype(str), [*COMPUTE, *UPDATE])]
-    start, end = span_times(trace, clock)
-    if not len(drawn):
-        raise ValueError(f"{name!r} has no forward, backward or update to draw: leave it out.")
-    low = float(start[drawn].min())
-    return Part(name, trace, drawn, low, float(end[drawn].max()) - low, top)
-
-
-def _bubble(part: Part, size: float, first: bool) -> go.Bar:
-    """Under each rank's bars the whole step, hatched: what they leave of it is the bubble."""
-    ranks = len(part.trace.ranks)
-    return go.Bar(
-        name="idle",
-        legendgroup="idle",
-        showlegend=first,
-        orientation="h",
-        base=np.zeros(ranks),
-        x=np.full(ranks, part.length / size),
-        y=part.top + 1 + np.arange(ranks),
-        width=BAR,
-        marker=palette.style("idle").marker(),
-        hoverinfo="skip",
+def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -> Plan:
+    """Where the actions of all pipelines lie. Raises ValueError as `timelines` does."""
+    traces = text.by_name(traces)
+    read = shared(traces, lambda trace: clock_of(trace, clock), "clock")
+    lines, y, most = [], 0.0, 1
+    for name, trace in traces.items():
+        chosen, note = step_of(trace, step, read, repr(name))
+        actions = actions_of(trace, chosen, repr(name))
+        start, end = span_times(actions, read)
+        first = start.min()
+        chunk, chunks = chunks_of(actions)
+        most = max(most, chunks)
+        y += HEAD
+        ranks = sorted({*actions.spans.rank.tolist()})
+        rows = {rank: y + place for place, rank in enumerate(ranks)}
+        y += len(ranks)
+        ratio = metrics.bubble_ratio(actions, read)
+        words = f"{name}{note}"
+        lines.append(Line(words, actions.spans, start - first, end - first, chunk, rows, ratio))
+    merged = text.merged((trace, read) for trace in traces.values())
+    return Plan(
+        lines,
+        most,
+        y - 1,
+        max(line.makespan for line in lines),
+        [told for trace, clock in merged for told in text.provenance(trace, clock)],
+        [told for trace, clock in merged for told in text.details(trace, clock)],
     )
 
 
-def _bars(part: Part, clock: str, unit: str, size: float) -> list[go.Bar]:
-    """A series for each kind, and each chunk of it."""
-    spans, (start, end) = part.trace.spans, span_times(part.trace, clock)
-    place = {rank: part.top + 1 + i for i, rank in enumerate(part.trace.ranks)}
-    hovers = hovers_of(part.trace, part.drawn, clock, unit, size)
-    chunk, chunks = chunks_of(part.trace)
-    kinds = spans.kind[part.drawn]
-    found = []
-    for kind in (kind for kind in palette.KINDS if (kinds == kind).any()):
-        rows = part.drawn[kinds == kind]
-        for name, style, here, _ in shades(palette.style(kind), kind, rows, chunk, chunks):
-            numbers = spans.microbatch[here].tolist()
-            found.append(
-                go.Bar(
-                    name=text.cut(name),
-                    legendgroup=text.cut(kind),
-                    orientation="h",
-                    base=(start[here] - part.low) / size,
-                    x=(end[here] - start[here]) / size,
-                    y=[place[rank] for rank in spans.rank[here].tolist()],
-                    width=BAR,
-                    marker=style.marker(),
-                    text=[str(number) if number >= 0 else "" for number in numbers],
-                    textposition="inside",
-                    insidetextanchor="middle",
-                    textangle=0,
-                    textfont={"color": style.ink, "size": 11},
-                    **hover([hovers[span] for span in here.tolist()]),
+def _idle(plan: Plan, size: float) -> list[go.Bar]:
+    """Behind the actions: the whole time of each pipeline on each rank, hatched."""
+    y = [y for line in plan.lines for y in line.rows.values()]
+    spans = [line.makespan / size for line in plan.lines for _ in line.rows]
+    bar = {"name": "idle", "orientation": "h", "base": 0, "x": spans, "y": y, "width": BAR}
+    return [go.Bar(**bar, marker=palette.style("idle").marker(), hoverinfo="skip")]
+
+
+def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
+    """The actions: for each pipeline a series for each kind and chunk. The legend has a kind once,
+    and says what a lighter shade is."""
+    series, listed = [], set()
+    for line in plan.lines:
+        told = _told(line, unit, size)
+        labels = [str(number) if number >= 0 else "" for number in line.spans.microbatch.tolist()]
+        for kind in palette.KINDS:
+            rows = np.flatnonzero(line.spans.kind == kind)
+            style = palette.style(kind)
+            for _, shade, here, _ in shades(style, kind, rows, line.chunk, plan.chunks):
+                series.append(
+                    go.Bar(
+                        name=kind,
+                        legendgroup=kind,
+                        showlegend=kind not in listed,
+                        orientation="h",
+                        base=line.start[here] / size,
+                        x=(line.end - line.start)[here] / size,
+                        y=line.y[here],
+                        width=BAR,
+                        marker=shade.marker(),
+                        text=[labels[row] for row in here.tolist()],
+                        textposition="inside",
+                        insidetextanchor="middle",
+                        textangle=0,
+                        textfont={"color": shade.ink, "size": 10},
+                        **hover([told[row] for row in here.tolist()]),
+                    )
                 )
-            )
-    return found
+                listed.add(kind)
+    if plan.chunks > 1:
+        name, lighter = lighter_chunk(plan.chunks)
+        key = {"x": [None], "y": [None], "orientation": "h", "hoverinfo": "skip"}
+        series.append(go.Bar(name=name, marker=lighter.marker(), **key))
+    return series
+
+
+def _told(line: Line, unit: str, size: float) -> list[str]:
+    """Each action in words, for hover."""
+    times = zip(line.start.tolist(), (line.end - line.start).tolist(), strict=True)
+    return [
+        f"<b>{text.clean(line.name)}: {action(line.spans, row)}</b><br>"
+        f"{text.seconds(length)} from {text.moment(start, unit, size)}"
+        for row, (start, length) in enumerate(times)
+    ]
