@@ -318,6 +318,11 @@ def test_what_is_drawn_is_shown_at_once_and_an_empty_grid_says_so():
     assert state(explorer)["run"] is None
 
 
+def test_inference_holds_one_microbatch_in_number_and_strip():
+    (side,) = state(ScheduleExplorer("inference", 4, 8))["sides"]
+    assert side["peak"] == [1] * 4 and max(side["held"]["many"]) == 1
+
+
 def test_what_is_shown_is_titled_as_papers_do():
     explorer = ScheduleExplorer("zb_h1", beside="zbv")
     assert [side["title"] for side in state(explorer)["sides"]] == ["ZB-H1", "ZB-V"]

@@ -2,8 +2,8 @@
 import { digits, seconds } from "./base.js";
 import { arrival, awaited, nameOf, receivers } from "./schedules_list.js";
 
-export const RATIO = "bubble ratio (idle / busy)";
-export const FRACTION = "bubble fraction (idle / total)";
+export const RATIO = "bubble ratio: idle / busy";
+export const FRACTION = "bubble fraction: idle / total";
 const DOES = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 
 /** An action in lines, the first its name. */
