@@ -117,6 +117,10 @@ def bubble_formula(
         zb_h2  (m >= 2p-1), zbv  (m >= 2p)   (p-1) F where F = I = W
         inference                            (p-1) F
 
+    Here all the time between the first action of any rank and the last counts. The zero-bubble
+    paper leaves out what a rank idles before its own first action and after its own last, so that
+    zb_h2 is (p-1)(F+I-2W) there, 0 where F = I = W (the paper writes B for I): `idle_inside`.
+
     Source: the papers named in dlviz/schedules, each beside its schedule.
     """
     p, m = ranks, microbatches
@@ -254,6 +258,21 @@ def bytes_sent(trace: Trace) -> np.ndarray:
     return sent
 
 
+def crossings(trace: Trace) -> int:
+    """Messages that bring an action of a pipeline its input from another rank, in a step; the
+    median of several steps.
+
+    Activations to the next stage and gradients back, so without those that tell the ranks the loss:
+    2(s-1)m for s stages of which no two neighbours share a rank and m microbatches, (s-1)m where
+    there are only forwards.
+    """
+    spans = trace.spans
+    crossed = (spans.flow >= 0) & (spans.microbatch >= 0) & _of_kinds(spans, COMPUTE)
+    _, first = np.unique(spans.flow[crossed], return_index=True)
+    _, count = np.unique(spans.step[crossed][first], return_counts=True)
+    return int(np.median(count)) if len(count) else 0
+
+
 def peak_memory(trace: Trace) -> np.ndarray:
     """Bytes per rank: the most that it held at once, summed over what it held them for.
 
@@ -329,7 +348,7 @@ def staleness(trace: Trace) -> np.ndarray:
         own = spans[spans.stage == stage]
         updates = np.sort(own.end[own.kind == "update"])
         for side, kinds in enumerate((["forward"], ["backward", "backward_weight"])):
-            runs = own[np.isin(own.kind, kinds)]
+            runs = own[np.isin(own.kind, kinds) & (own.microbatch >= 0)]
             before = np.searchsorted(updates, runs.start + _TIE, side="right")
             made[side, stage, runs.microbatch] = before
     return np.where((made >= 0).all(axis=0), made[1] - made[0], -1)

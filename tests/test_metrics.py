@@ -598,6 +598,25 @@ def test_bytes_sent_are_counted_at_the_sender():
 # ---------------------------------------------------------------- memory
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (3, 6), (4, 8)])
+def test_two_messages_cross_each_border_of_two_ranks_for_each_microbatch(name, p, m):
+    schedule = make(name, p, m)
+    place = schedule.stage_rank
+    borders = sum(a != b for a, b in zip(place, place[1:], strict=False))
+    trace = simulate(schedule)
+    assert metrics.crossings(trace) == (1 if name == "inference" else 2) * borders * m
+    assert metrics.crossings(trace) == len(trace.messages)
+
+
+@pytest.mark.parametrize(("name", "stages"), [("1f1b", 4), ("zb_h1", 4), ("interleaved", 8)])
+def test_crossings_of_a_real_step_leave_out_the_messages_that_tell_the_loss(real_run, name, stages):
+    trace = real_run(name)
+    assert metrics.crossings(trace) == metrics.crossings(trace.only(step=1)) == 2 * (stages - 1) * 8
+    assert len(trace.only(step=1).messages) == metrics.crossings(trace) + 3
+    assert metrics.crossings(Trace()) == 0
+
+
 def test_peak_memory_sums_what_is_held_at_one_time():
     rows = [
         (0, 0.0, "weights", 100),
@@ -795,3 +814,5 @@ def test_no_gradient_of_a_schedule_that_flushes_is_stale():
         assert (metrics.staleness(simulate(make(name, 3, 4))) == 0).all()
     assert (metrics.staleness(simulate(make("inference", 2, 3))) == -1).all()
     assert metrics.staleness(Trace([])).shape == (0, 0)
+    layers = [span(0, kind, 0.0, 1.0, stage=0) for kind in ("forward", "backward")]
+    assert metrics.staleness(Trace(layers)).shape == (1, 0)

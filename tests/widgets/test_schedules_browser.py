@@ -369,7 +369,7 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
     shown.slide("ranks", 2)
     shown.control("run it on real ranks").click()
     lab.page.wait_for_function(
-        "() => /Measured|did not/.test(document.querySelector('.dlv-result').textContent)"
+        "() => /Measured|failed/.test(document.querySelector('.dlv-result').textContent)"
     )
     result = shown.root.locator(".dlv-result").inner_text()
     assert "gradients equal one process's" in result, result
