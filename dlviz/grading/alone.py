@@ -1,7 +1,7 @@
 """A student's code in processes of its own, which end it after some seconds or half a gigabyte.
 
-Nothing in such a process can put the end off: neither `except:` nor a loop in C. Why a run did not
-come to its end is told in a few lines, with one hint.
+Neither `except:` nor a loop in C puts that end off. Why a run did not come to its end is told in a
+few lines, with one hint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dlviz.cluster.waits import RECEIVES, SENDS
 from dlviz.grading.feedback import in_traceback, shown_line
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
-SHARED = 4
+SHARED = 4  # programs that may want each core before a run gets more time
 PATIENCE = 60.0  # s more until a run is ended that has not even begun
 MEMORY = 512 * 2**20  # bytes that a process may take beyond those that it starts with
 HINTS = {  # by what stands in the message
