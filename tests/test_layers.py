@@ -33,7 +33,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "federated": ({"cluster", "collectives"}, {"torch", "numpy"}),
     "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages
     "datasets": (set(), {"torch", "numpy"}),
-    "viz": ({"trace", "metrics"}, {"numpy", "plotly", "matplotlib"}),
+    "viz": ({"trace", "metrics", "schedules", "patterns"}, {"numpy", "plotly", "matplotlib"}),
     "widgets": (
         {"viz", "sim", "metrics", "schedules", "patterns", "machine", "trace"},
         {"numpy", "plotly", "anywidget", "ipywidgets", "traitlets"},

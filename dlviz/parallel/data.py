@@ -46,7 +46,8 @@ def average_gradients(
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     weight = 1 if examples is None else examples
     counts = torch.tensor([weight, *(p.grad is not None for _, p in parameters)]).double()
-    reduce(comm, counts)
+    with comm.span("collective", "counts", nbytes=counts.nbytes):  # of examples and gradients
+        reduce(comm, counts)
     total, *used = counts.tolist()
     for (name, p), users in zip(parameters, used, strict=True):
         if not users:

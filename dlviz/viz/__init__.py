@@ -17,6 +17,7 @@ from dlviz.viz.memory import memory
 from dlviz.viz.messages import messages, messages_grid
 from dlviz.viz.tables import bubble_table, compare_table, memory_table, timeline_table
 from dlviz.viz.timeline import timeline
+from dlviz.viz.timelines import timelines
 from dlviz.viz.traffic import traffic, traffic_table
 from dlviz.viz.waits import waited_for
 
@@ -39,6 +40,7 @@ __all__ = [
     "messages_grid",
     "timeline",
     "timeline_table",
+    "timelines",
     "traffic",
     "traffic_table",
     "waited_for",

@@ -21,6 +21,7 @@ from dlviz.viz.figure import Figure
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
+ROW, LEAST, HIGHEST = 44, 14, 440  # pixels: a rank at most and at least, all ranks
 PARTS = {  # row of metrics.breakdown -> what it is called, and the kind whose colour it bears
     "compute": ("compute", "forward"),
     "update": ("update", "update"),
@@ -77,7 +78,9 @@ def breakdown(
         template=palette.template(theme),
         title=heading["title"],
         margin={**heading["margin"], "b": 96},
-        height=heading["margin"]["t"] + 96 + max(len(ranks), 2) * 44,
+        height=heading["margin"]["t"]
+        + 96
+        + max(min(max(len(ranks), 2) * ROW, HIGHEST), len(ranks) * LEAST),
         barmode="stack",
         bargap=0.25,
         uniformtext={"minsize": 9, "mode": "hide"},

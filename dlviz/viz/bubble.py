@@ -161,7 +161,7 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace
             read = "device" if trace.meta["clock"] == "simulated" else "wall"
         read = clock_of(trace, read)
         schedule = str(trace.meta.get("schedule", "")) or name
-        label = name or schedule or "a run"
+        label = text.named(name or schedule) or "a run"
         spans = trace.only(kind=metrics.COMPUTE).spans
         ratio = metrics.bubble_ratio(trace, read)
         if not np.isfinite(ratio):

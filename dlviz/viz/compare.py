@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
+HIGHEST, LEAST = 420, 26  # pixels: all ranks, and one of many at least
 LABELLED = 4000  # bars: of more none bears a label
 
 
@@ -85,7 +86,7 @@ def compare(
         template=palette.template(theme),
         title=heading["title"],
         margin={**heading["margin"], "b": 96},
-        height=heading["margin"]["t"] + 96 + len(ranks) * max(min(62, 1100 / len(ranks)), 46),
+        height=heading["margin"]["t"] + 96 + len(ranks) * max(min(62, HIGHEST / len(ranks)), LEAST),
         barmode="overlay",
         bargap=0,
         uniformtext={"minsize": 9, "mode": "hide"},
@@ -124,8 +125,11 @@ def matched(
     if read is None:
         read = "device" if measured.meta["clock"] == "simulated" else "wall"
     clocks = clock_of(predicted, None), clock_of(measured, read)
-    chosen, note = _step(measured, step, clocks[1])
-    traces = _actions(predicted, None, NAMES[0]), _actions(measured, chosen, NAMES[1])
+    chosen, note = step_of(measured, step, clocks[1], "the measured Trace")
+    traces = (
+        actions_of(predicted, None, "the predicted Trace"),
+        actions_of(measured, chosen, "the measured Trace"),
+    )
     keys = _keys(traces[0], traces[1])
     where = [{key: row for row, key in enumerate(own)} for own in keys]
     sides = []
@@ -201,13 +205,13 @@ def action(spans: Table, row: int) -> str:
     return f"{short} on rank {spans.rank[row]}"
 
 
-def _step(trace: Trace, step: int | None, clock: str) -> tuple[int | None, str]:
-    """The step to draw, and the words that name it in the subtitle."""
+def step_of(trace: Trace, step: int | None, clock: str, name: str) -> tuple[int | None, str]:
+    """The step to draw, and the words that name it where there are several. Raises ValueError."""
     known = np.unique(trace.only(kind=metrics.COMPUTE).spans.step)
     if step is not None:
         if step not in known.tolist():
             told = ", ".join(map(str, known[known >= 0].tolist())) or "none"
-            raise ValueError(f"step={step!r} has no action in the measured Trace: it has {told}.")
+            raise ValueError(f"step={step!r} has no action in {name}: it has {told}.")
         return step, f", step {step}"
     if len(known) < 2:
         return None, ""
@@ -219,12 +223,11 @@ def _step(trace: Trace, step: int | None, clock: str) -> tuple[int | None, str]:
     return middle, f", step {middle} (the one of median length of {len(known)})"
 
 
-def _actions(trace: Trace, step: int | None, name: str) -> Trace:
+def actions_of(trace: Trace, step: int | None, name: str) -> Trace:
+    """The forwards and backwards of a Trace. Raises ValueError where it has none."""
     actions = trace.only(kind=metrics.COMPUTE, step=step)
     if not len(actions.spans):
-        raise ValueError(
-            f"the {name} Trace has no forward and no backward: there is nothing to compare."
-        )
+        raise ValueError(f"{name} has no forward and no backward: there is nothing to compare.")
     return actions
 
 

@@ -15,6 +15,7 @@ bandwidth on a link that is full all the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -31,8 +32,8 @@ SHOWN = {"seconds": "time", "algorithm": "algorithm bandwidth", "bus": "bus band
 SAYS = {
     "seconds": "",
     "algorithm": "Algorithm bandwidth: size / time.",
-    "bus": "Bus bandwidth: size / time x 2(n-1)/n, what each of n ranks must move at least; "
-    "an algorithm that moves more shows less, on a link as fast.",
+    "bus": "Bus bandwidth: size / time × 2(n-1)/n, which is what each of n ranks must move at "
+    "least. An algorithm that moves more shows a lower bus bandwidth on the same link.",
 }
 
 
@@ -43,6 +44,7 @@ def costs(
     measured: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     show: str = "seconds",
     ranks: int | None = None,
+    link: float | None = None,
     theme: str = "auto",
     title: str | None = None,
 ) -> Figure:
@@ -50,19 +52,29 @@ def costs(
 
     `nbytes` ascend. `measured` lays (bytes, seconds) points of an algorithm beside its line. `show`
     is "seconds", "algorithm" (bandwidth, bytes/s) or "bus" (that of an all-reduce, which needs
-    `ranks`). Raises ValueError for another `show`, for a bus bandwidth without ranks, and where
-    sizes and seconds are no positive numbers, as many of one as of the other.
+    `ranks`). Seconds have a logarithmic axis, a bandwidth has an even one from 0 on, on which
+    `link` is a line: what a link carries (bytes/s). Raises ValueError for another `show`, for a bus
+    bandwidth without ranks, for a link beside seconds, and where sizes and seconds are no positive
+    numbers, as many of one as of the other.
     """
     if show not in SHOWN:
         raise ValueError(f"show={show!r} is no form of costs: use {', '.join(map(repr, SHOWN))}.")
     if show == "bus" and (ranks is None or ranks < 2):
         raise ValueError(f"show='bus' depends on the number of ranks, not {ranks!r}: give 2 or up.")
+    if link is not None and (show == "seconds" or not 0 < link < np.inf):
+        raise ValueError(
+            f"link={link!r} cannot be drawn: give bytes per second, above 0, beside a bandwidth "
+            "(show='algorithm' or 'bus')."
+        )
     sizes = np.asarray(nbytes, dtype=np.float64)
-    lines = {name: np.asarray(values, dtype=np.float64) for name, values in seconds.items()}
+    lines = {
+        text.named(name): np.asarray(values, dtype=np.float64) for name, values in seconds.items()
+    }
     for name, values in lines.items():
         _check(name, sizes, values)
     marks = {
-        name: np.array(points, float).reshape(-1, 2) for name, points in (measured or {}).items()
+        text.named(name): np.array(points, float).reshape(-1, 2)
+        for name, points in (measured or {}).items()
     }
     for name, points in marks.items():
         _check(f"{name}, measured", *points.T)
@@ -93,6 +105,15 @@ def costs(
         title or "Cost over size", "<br>".join(text.wrap(line, text.LINE) for line in told)
     )
     figure = Figure(series)
+    if link is not None:
+        figure.add_hline(
+            link, line={"color": palette.colors(theme)["ink"], "width": 1.5, "dash": "dot"},
+            annotation={"text": f"the link: {_rate(link)}", "font": {"size": 11}},
+            annotation_position="bottom left",
+        )  # fmt: skip
+    scale: dict[str, Any] = {"type": "log", **ticks(drawn, TENS, said)}
+    if show != "seconds":
+        scale = even(max([*drawn.tolist(), link or 0.0, 1e-9]))
     figure.update_layout(
         template=palette.template(theme),
         title=heading["title"],
@@ -100,7 +121,7 @@ def costs(
         height=heading["margin"]["t"] + 400,
         legend=palette.LEGEND_LINES,
         xaxis={"title": "size", "type": "log", **ticks(sizes, BYTES, size_of)},
-        yaxis={"title": SHOWN[show], "type": "log", **ticks(drawn, TENS, said)},
+        yaxis={"title": SHOWN[show], **scale},
     )
     return figure
 
@@ -146,8 +167,8 @@ def cheapest(seconds: np.ndarray) -> np.ndarray:
 
 def dash_of(place: int) -> tuple[str, str]:
     """The colour and the dash of the line of algorithm number `place`."""
-    turn, at = divmod(place, len(palette.LINES))
-    return palette.LINES[at], palette.DASHES[(at + turn) % len(palette.DASHES)]
+    dash = (place + place // len(palette.DASHES)) % len(palette.DASHES)
+    return palette.LINES[place % len(palette.LINES)], palette.DASHES[dash]
 
 
 def ticks(values: np.ndarray, steps: Sequence[float], said: Callable[[float], str]) -> dict:
@@ -159,6 +180,15 @@ def ticks(values: np.ndarray, steps: Sequence[float], said: Callable[[float], st
         if len(places) <= MARKS:
             break
     return {"tickvals": places.tolist(), "ticktext": [said(place) for place in places.tolist()]}
+
+
+def even(top: float) -> dict[str, Any]:
+    """An even axis of bandwidths from 0 to above `top`, marked up to its end."""
+    size = 10.0 ** np.floor(np.log10(top))
+    step = next(size * part for part in (0.2, 0.5, 1.0, 2.0) if top <= 6 * size * part)
+    places = (np.arange(np.ceil(top / step) + 1) * step).tolist()
+    told = ["0", *map(_rate, places[1:])]
+    return {"tickvals": places, "ticktext": told, "range": [0, 1.04 * places[-1]]}
 
 
 def _check(name: str, sizes: np.ndarray, values: np.ndarray) -> None:
@@ -246,7 +276,7 @@ def winners(crossed: list[tuple[float, str, str]], lines: Mapping[str, np.ndarra
         return []
     first = crossed[0][1] if crossed else [*lines][cheapest(np.array([*lines.values()]))[0]]
     parts = [f"then {after} from {size_of(size)}" for size, _, after in crossed]
-    return [", ".join([f"cheapest: {first}", *parts])]
+    return [", ".join([f"Cheapest: {first}", *parts]) + "."]
 
 
 def size_of(nbytes: float) -> str:

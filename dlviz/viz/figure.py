@@ -8,6 +8,8 @@ dark. Where a page keeps no style sheet (a notebook that is not trusted) the fig
 
 from __future__ import annotations
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from dlviz.viz import palette
@@ -30,6 +32,21 @@ def _style() -> str:
 
 
 STYLE = _style()
+
+
+def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatter:
+    """The legend's entry for messages (`symbol` "arrow" or "x"). plotly would squeeze the series
+    itself, tail, middle and head, into one mark."""
+    return go.Scatter(
+        x=[None],
+        y=[None],
+        name=name,
+        mode="lines+markers",
+        line={"color": color, "width": 1.6},
+        marker={"color": color, "size": 9, "symbol": symbol.replace("arrow", "triangle-right")},
+        hoverinfo="skip",
+        **options,
+    )
 
 
 class Figure(go.Figure):

@@ -157,9 +157,7 @@ class Plan:
 
 def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> Plan:
     """Where the strips of all ranks lie. Raises ValueError as `memory` does."""
-    named = dict(traces) if isinstance(traces, Mapping) else {"": traces}
-    if not named:
-        raise ValueError("traces has no Trace in it: give one or more.")
+    named = text.by_name(traces)
     clock, counted = shared(named, clock_of, "clock"), shared(named, counts, "unit")
     strips, heads, y = [], [], 0.0
     for name, trace in named.items():

@@ -20,7 +20,7 @@ from plotly.subplots import make_subplots
 
 from dlviz.viz import palette, text
 from dlviz.viz.contributions import MAX_RANKS
-from dlviz.viz.figure import Figure
+from dlviz.viz.figure import Figure, message_key
 from dlviz.viz.frames import Frame
 from dlviz.viz.scene import RULED, Run, Scene, number
 
@@ -233,24 +233,11 @@ class _Picture(Scene):
         return [cells, *self._legend()]
 
     def _legend(self) -> list[go.Scatter]:
-        """The legend's entries for messages: plotly makes a broken glyph of their own lines."""
+        """The legend's entries for messages."""
         ink = palette.colors(self.theme)["ink"]
         received = np.isfinite(self.trace.messages.received)
-        return [
-            go.Scatter(
-                x=[None],
-                y=[None],
-                name=name,
-                mode="lines+markers",
-                line={"color": ink, "width": 2},
-                marker={"color": ink, "symbol": symbol, "size": 9},
-            )
-            for name, symbol, drawn in (
-                ("message", "triangle-right", received.any()),
-                ("never received", "x", not received.all()),
-            )
-            if drawn
-        ]
+        both = ("message", "arrow", received.any()), ("never received", "x", not received.all())
+        return [message_key(name, symbol, ink) for name, symbol, drawn in both if drawn]
 
     def series(self, frame: Frame) -> list[Any]:
         """The moving parts, in an order that is the same in every picture."""

@@ -58,6 +58,12 @@ def shades(
         yield told, palette.shade(style, number, chunks), rows[chunk[rows] == number], listed
 
 
+def lighter_chunk(chunks: int) -> tuple[str, palette.Style]:
+    """What a legend says of the lighter shades of a rank's further chunks, and the lightest."""
+    what = "chunk 1" if chunks == 2 else f"chunks 1 to {chunks - 1}"
+    return f"lighter: {what}", palette.shade(palette.style("forward"), chunks - 1, chunks)
+
+
 def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle | None:
     """The idle time that the spans `drawn` leave in a picture so many pixels wide; None where they
     are no pipeline's."""

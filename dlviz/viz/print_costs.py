@@ -31,6 +31,7 @@ def costs(
     """The predicted `seconds` of each algorithm over `nbytes`, both logarithmic, with the sizes
     marked at which the cheapest changes, and the size `at`; `width` inches wide."""
     colors = palette.colors(theme)
+    seconds = {text.named(name): values for name, values in seconds.items()}
     crossed = crossovers(nbytes, seconds)
     entries = []
     for i, name in enumerate(seconds):

@@ -16,9 +16,12 @@ from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from dlviz import patterns, schedules
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+TITLES = {**schedules.TITLES, **patterns.TITLES}
 OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 LINE = 110  # characters of a subtitle's line
@@ -53,6 +56,11 @@ def short(text: object, width: int = 24) -> str:
 def cut(text: object, width: int = 24) -> str:
     """The text in at most `width` characters, for a label of plotly's."""
     return clean(short(text, width))
+
+
+def named(name: str) -> str:
+    """The name of a schedule or an all-reduce as readers know it; any other name as it is."""
+    return TITLES.get(name, name)
 
 
 def wrap(text: object, width: int = 64) -> str:
@@ -137,6 +145,15 @@ def details(trace: Any, clock: str) -> list[str]:
     if meta.get("warning"):
         lines.append(f"Warning: {meta['warning']}")
     return lines
+
+
+def by_name(traces: Any) -> dict[str, Any]:
+    """Traces by the names that readers know, a single one by "". Raises ValueError for none."""
+    if not isinstance(traces, Mapping):
+        return {"": traces}
+    if not traces:
+        raise ValueError("traces has no Trace in it: give one or more.")
+    return {named(name): trace for name, trace in traces.items()}
 
 
 def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:

@@ -22,7 +22,7 @@ import plotly.graph_objects as go
 from dlviz.viz import palette, text
 from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.failure import Held, held
-from dlviz.viz.figure import Figure
+from dlviz.viz.figure import Figure, message_key
 from dlviz.viz.labels import MANY, forms_of, hover, hovers_of, never_ended
 from dlviz.viz.layout import TALLEST, Plan, arrow_heights, ends, past_rows, shown
 from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
@@ -335,7 +335,8 @@ def _arrows(
         series.append(
             go.Scatter(
                 **shared,
-                name=f"{name} ({count:,}: click)" if many else name,
+                name=name,
+                showlegend=False,
                 mode="lines+markers",
                 line={"color": colors["ink"], "width": 1.1},
                 marker={
@@ -349,6 +350,9 @@ def _arrows(
                 hovertemplate="%{customdata}<extra></extra>",
             )
         )
+        listed = f"{name} ({count:,}: click)" if many else name
+        options = {key: shared[key] for key in ("legendgroup", "visible")}
+        series.append(message_key(listed, symbol, colors["ink"], **options))
     return series
 
 

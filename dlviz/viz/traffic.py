@@ -45,9 +45,7 @@ def traffic(
     Messages that were never received count as sent. Raises ValueError for no Trace at all, and for
     another theme.
     """
-    named = dict(traces) if isinstance(traces, Mapping) else {"": traces}
-    if not named:
-        raise ValueError("traces has no Trace in it: give one or more.")
+    named = text.by_name(traces)
     totals = [_totals(trace) for trace in named.values()]
     most = max(int(sent.max(initial=0)) for sent, _ in totals)
     ranks = max(len(sent) for sent, _ in totals)
@@ -67,7 +65,7 @@ def traffic(
     gap = (above + 8) / inner if lines > 1 else 0.0
     make_subplots(lines, columns, figure=figure, horizontal_spacing=BETWEEN, vertical_spacing=gap)
     for place, (name, trace) in enumerate(named.items()):
-        at = {"row": place // columns + 1, "col": place % columns + 1}
+        at: dict[str, Any] = {"row": place // columns + 1, "col": place % columns + 1}
         sent, count = totals[place]
         figure.add_trace(_map(trace, sent, count, most, place == 0), **at)
         for i, j in np.argwhere(count > 0).tolist() if numbered else ():

@@ -143,6 +143,10 @@ def test_training_on_digits_takes_the_path_of_one_process(way):
     batches = list(dlviz.datasets.batches(*dlviz.datasets.digits("train"), batch=50, steps=8))
     losses, state = steps_of(model, batches)
     run = dlviz.launch(train, ranks=3, args=(model, batches), kwargs={"way": way})
+    if way == "naive":  # every all-reduce of a step says what it reduces
+        names = ["counts", *(name for name, _ in model.named_parameters())]
+        spans = run.trace.only(kind="collective", step=0, rank=0).spans
+        assert spans.name[spans.depth == 1].tolist() == names
     for result in run.results:
         assert result["losses"] == pytest.approx(losses, rel=1e-4)
         for name, value in state.items():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlviz import metrics, viz
+from dlviz.patterns import TITLES
 from dlviz.sim import collective_seconds
 
 ALPHA, BETA, GAMMA = 10e-6, 1e-9, 1e-10
@@ -28,10 +29,9 @@ def test_a_line_holds_the_seconds_of_its_algorithm():
     given = priced(6)
     drawn = series(viz.costs(SIZES, given))
     for name, seconds in given.items():
-        np.testing.assert_array_equal(drawn[name].x, SIZES)
-        np.testing.assert_array_equal(drawn[name].y, seconds)
-    styles = {(drawn[name].line.color, drawn[name].line.dash) for name in given}
-    assert len(styles) == len(given)
+        np.testing.assert_array_equal(drawn[TITLES[name]].x, SIZES)
+        np.testing.assert_array_equal(drawn[TITLES[name]].y, seconds)
+    assert len({drawn[TITLES[name]].line.color for name in given}) == len(given)
     np.testing.assert_array_equal(drawn["the cheapest"].y, np.min([*given.values()], axis=0))
 
 
@@ -84,6 +84,20 @@ def test_bandwidths_are_those_of_nccl_tests(show, expected):
     assert drawn["ring, measured"].y[0] == pytest.approx(expected(2**20, 2e-3))
     assert figure.layout.yaxis.title.text == f"{show} bandwidth"
     assert "bandwidth: size / time" in figure.layout.title.subtitle.text.lower()
+    axis, top = figure.layout.yaxis, max(max(line.y) for line in figure.data)
+    assert axis.type is None and axis.range[0] == 0 and axis.range[1] > top  # an even axis
+    assert axis.ticktext[0] == "0" and axis.tickvals[-1] >= top  # marked up to its end
+
+
+def test_the_speed_of_the_link_is_a_line_with_its_name():
+    figure = viz.costs(SIZES, priced(6), show="bus", ranks=6, link=5e9)
+    (line,) = figure.layout.shapes
+    assert line.y0 == line.y1 == 5e9
+    assert "the link: 5 GB/s" in [note.text for note in figure.layout.annotations]
+    assert figure.layout.yaxis.range[1] > 5e9
+    for link, show in ((5e9, "seconds"), (0, "bus"), (np.inf, "bus")):
+        with pytest.raises(ValueError, match=f"^link={link!r} cannot be drawn: give bytes"):
+            viz.costs(SIZES, priced(6), show=show, ranks=6, link=link)
 
 
 def test_measured_points_bear_the_colour_of_their_line_and_a_mark_of_their_own():
@@ -100,7 +114,7 @@ def test_the_crossovers_are_marked_and_told():
     assert list(marks.x) == [size]
     assert marks.y[0] == pytest.approx(collective_seconds(after, 4, size, ALPHA, BETA, GAMMA))
     told = figure.layout.title.subtitle.text
-    assert "cheapest: butterfly, then halving_doubling from 31.2 KiB" in told
+    assert "Cheapest: butterfly, then halving-doubling from 31.2 KiB." in told
 
 
 def test_axes_are_logarithmic_and_marked_in_words():

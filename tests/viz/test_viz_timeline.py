@@ -27,7 +27,9 @@ def bars(figure):
 
 def line(figure, name="message"):
     """Start, middle and head of each arrow: (arrows, 3) x and y, and what hover says."""
-    (series,) = [s for s in figure.data if s.type == "scatter" and (s.name or "").startswith(name)]
+    (series,) = [
+        s for s in figure.data if (s.name or "").startswith(name) and s.customdata is not None
+    ]
     x, y, told = (np.reshape(v, (-1, 4)) for v in (series.x, series.y, series.customdata))
     assert np.isnan(x[:, 3]).all() and np.isnan(y[:, 3]).all()
     return x[:, :3], y[:, :3], told[:, 0]
@@ -337,7 +339,8 @@ def test_arrows_that_would_cover_a_label_wait_for_a_click():
     for messages, shown in ((near, ["message"]), (beside, ["message"]),
                             (past, ["message", "message past other rows (1: click)"])):  # fmt: skip
         drawn = viz.timeline(Trace(spans, messages)).data
-        assert [s.name for s in drawn if s.type == "scatter" and s.name] == shown
+        listed = [s for s in drawn if s.type == "scatter" and s.showlegend is not False]
+        assert [s.name for s in listed] == shown
         assert [s.visible for s in drawn if s.name in shown[1:]] == ["legendonly"] * len(shown[1:])
         everything = viz.timeline(Trace(spans, messages), messages=True)
         assert len(line(everything)[0]) == len(messages["src"])

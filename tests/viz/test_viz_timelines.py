@@ -1,0 +1,70 @@
+"""Several pipelines on one time scale: each bar is an action of its Trace, where it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlviz import Costs, metrics, simulate, viz
+from dlviz.schedules import make
+from dlviz.trace import Trace
+
+COSTS = Costs(0.01, None, 0.01, 0.01)
+
+
+def bars(figure):
+    """(row, start, length, label) of each action, the rows counted from the top."""
+    rows = {round(y, 6): place for place, y in enumerate(figure.layout.yaxis.tickvals)}
+    return sorted(
+        (rows[round(float(y), 6)], round(float(base), 6), round(float(x), 6), label)
+        for series in figure.data
+        if series.text is not None
+        for y, base, x, label in zip(series.y, series.base, series.x, series.text, strict=True)
+    )
+
+
+def test_every_action_of_every_trace_is_a_bar_on_its_rank_with_its_microbatch():
+    traces = {name: simulate(make(name, 3, 4), COSTS) for name in ("1f1b", "zb_h1")}
+    expected = []
+    for place, trace in enumerate(traces.values()):
+        for span in trace.spans.rows():
+            times = round(1000 * span.start, 6), round(1000 * (span.end - span.start), 6)
+            expected.append((3 * place + span.rank, *times, str(span.microbatch)))
+    assert bars(viz.timelines(traces)) == sorted(expected)
+
+
+def test_what_bars_leave_of_the_hatched_rows_is_the_bubble():
+    trace = simulate(make("gpipe", 4, 6), COSTS)
+    figure = viz.timelines({"GPipe": trace})
+    (idle,) = [series for series in figure.data if series.name == "idle"]
+    busy = sum(length for _, _, length, _ in bars(figure))
+    assert np.sum(idle.x) / busy - 1 == pytest.approx(metrics.bubble_ratio(trace)) != 0
+
+
+def test_pipelines_begin_together_and_a_kind_is_in_the_legend_once():
+    early = simulate(make("1f1b", 2, 3), COSTS)
+    late = [{**r._asdict(), "start": r.start + 5, "end": r.end + 5} for r in early.spans.rows()]
+    late = [{name: value for name, value in row.items() if name != "flow"} for row in late]
+    figure = viz.timelines({"early": early, "late": Trace(late, meta={"clock": "simulated"})})
+    first, second = ([bar for row, *bar in bars(figure) if row // 2 == place] for place in range(2))
+    assert first == second
+    names = [s.name for s in figure.data if s.showlegend in (True, None)]
+    assert sorted(names) == ["backward", "forward", "idle"]
+
+
+def test_chunks_are_shades_and_three_times_eight_ranks_fit_a_laptop():
+    one, two = simulate(make("1f1b", 8, 8)), simulate(make("interleaved", 8, 8, chunks=2))
+    figure = viz.timelines({"one": one, "two": two, "three": one})
+    assert figure.layout.height <= 640
+    assert len({s.marker.color for s in figure.data if s.name == "forward"}) == 2
+    assert any("lighter" in s.name for s in figure.data)
+
+
+def test_what_cannot_share_a_picture_is_refused():
+    simulated, empty = simulate(make("1f1b", 2, 2)), Trace([], meta={"clock": "simulated"})
+    with pytest.raises(ValueError, match="has no Trace in it"):
+        viz.timelines({})
+    with pytest.raises(ValueError, match="nothing.* has no"):
+        viz.timelines({"it": simulated, "nothing": empty})
+    with pytest.raises(ValueError, match="step=3"):
+        viz.timelines({"it": simulated}, step=3)
