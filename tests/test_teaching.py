@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 
@@ -64,6 +65,21 @@ def plan(name: str, ranks: int = 4, microbatches: int = 8, **options: int) -> dl
     part = 0.01 / schedule.chunks
     costs = Costs(forward=part, backward_input=part, backward_weight=part)
     return dlviz.simulate(schedule, costs)
+
+
+LABS = sorted((ROOT / "labs").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.stem)
+def test_a_page_has_the_parts_of_its_lab_and_answers_all_that_it_asks(lab):
+    page = PAGES[lab.stem]
+    cells = nbformat.read(lab, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    parts = re.findall(r"^\| (\d\. .+?) \| (\d+) \|$", text, re.M)
+    assert parts and re.findall(r"^\| (\d\. .+?) \| (\d+) \| .+ \|$", page, re.M) == parts
+    for kind in ("Predict", "Find out", "Exercise"):
+        asked = len(re.findall(rf"\*\*{kind}[:.]\*\*", text))
+        assert len(re.findall(rf"^### .*\({kind.lower()}\)$", page, re.M)) == asked, kind
 
 
 # -- lab 00 ----------------------------------------------------------------------------------------
@@ -180,9 +196,6 @@ def test_the_numbers_of_lab_09():
     assert [peak_in_flight(plan("1f1b", 4, m))[0] for m in (16, 32, 128)] == [4, 4, 4]
     messages = len(plan("interleaved", 4, 8, chunks=2).messages)
     assert f"**{messages}**" in answer(page, "How many messages")
-    assert f"**{1000 * makespan(plan('inference', 4, 16)):.0f} ms**" in answer(
-        page, "forwards alone"
-    )
 
     told = answer(page, "with messages that take 4 ms")
     for latency in (0, 1, 2, 4, 8):
@@ -195,7 +208,7 @@ def test_the_numbers_of_lab_09():
             row.append(f"{1000 * makespan(dlviz.simulate(make(name, 4, 8, **options), costs)):.1f}")
         assert f"| {' | '.join(row)} |" in told
 
-    told, twice = answer(page, "One stage twice as slow"), [1.0, 2.0, 1.0, 1.0]
+    told, twice = answer("09b_zero_bubble", "One stage twice as slow"), [1.0, 2.0, 1.0, 1.0]
     costs = Costs(forward=twice, backward_input=twice, backward_weight=twice)
     for m in (8, 32, 128):
         ratio = bubble_ratio(dlviz.simulate(make("1f1b", 4, m), costs))
@@ -275,12 +288,6 @@ def test_each_level_is_told_as_it_is():
         assert target.startswith(str(level.slots)) and ("no gap" in target) == (level.inside == 0)
         assert re.findall(r"\d+", cap) == ([] if level.limit is None else [str(level.limit)])
         assert level.answer == "naive" or TITLES[level.answer] in solution
-
-
-def test_the_exercise_on_a_drawing():
-    told = answer("09b_zero_bubble", "Draw a schedule for 3 ranks")
-    for name in ("1f1b", "zb_h1"):
-        assert f"**{makespan(dlviz.simulate(make(name, 3, 4), Costs())):.0f}" in told
 
 
 # -- figures ---------------------------------------------------------------------------------------

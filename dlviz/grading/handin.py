@@ -130,7 +130,9 @@ def _cells(each: Prediction) -> tuple[str, ...]:
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     def line(cells: tuple[str, ...], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+        left = 'style="text-align: left"'
+        shown = (f"<{tag} {left}>{escape(cell)}</{tag}>" for cell in cells)
+        return f"<tr>{''.join(shown)}</tr>"
 
     body = "".join(line(row, "td") for row in rows)
     return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"

@@ -16,6 +16,7 @@ Predictions outlast the kernel: they are kept beside the notebook (kept.py).
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from datetime import datetime
 from numbers import Integral, Real
@@ -27,6 +28,7 @@ from dlviz.grading import kept
 from dlviz.grading.misconceptions import behind
 
 ASK = "type your number in place of ... and run the cell again"
+WIDTH = 88  # columns that a notebook shows without breaking words
 TIMES = ("made", "opened")
 _made: dict[str, Prediction] = {}
 
@@ -55,9 +57,10 @@ class Prediction:
         else:
             given = f"predicted {shown(self.value, self.unit)} at {_clock(self.made)}"
             told = f"{given}, {self._measured()}; {self._gap()}"
-            if self.misconception:
-                told += f"\n{self.misconception}"
-        return f"{self.question}: {told}"
+        lines = [f"{self.question}: {told}", self.misconception]
+        return "\n".join(
+            textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines if line
+        )
 
     def _measured(self) -> str:
         assert self.measured is not None
@@ -129,7 +132,7 @@ def calibration() -> str:
     if factors:
         lines.append(
             f"Typically off by a factor of {median(factors):.2f}: the median of {len(factors)}, so "
-            "half of your predictions were as close or closer."
+            "half of your\npredictions were as close or closer."
         )
     missed = [each for each in _made.values() if each.measured is not None and not each.counts]
     if missed:

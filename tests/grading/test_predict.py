@@ -96,10 +96,21 @@ def test_what_is_shown_states_both_numbers_and_the_gap():
 def test_the_misconception_behind_a_far_off_number_is_named_once_the_result_is_open():
     assert "reduce-scatter" not in repr(predict(RING, 12, "messages"))
     told = repr(predict(RING, 12, "messages").compare(24)).splitlines()
-    assert told[1].startswith("12 counts the reduce-scatter alone")
-    assert told == calibration().splitlines()[:2]
+    assert told[1].endswith("off by a factor of 2.00")
+    assert told[2].startswith("12 counts the reduce-scatter alone")
+    assert told == calibration().splitlines()[: len(told)]
     _made.clear()
-    assert "\n" not in repr(predict(RING + " ", 12).compare(24))
+    assert "12 counts" not in repr(predict(RING + " ", 12).compare(24))
+
+
+def test_no_line_is_longer_than_a_notebook_shows():
+    question = "microbatches for a bubble ratio of 0.1, 8 devices"
+    predict(question, 63).compare(70)
+    predict("a question of many words, " * 5, ...)
+    for made in _made.values():
+        assert max(map(len, repr(made).splitlines())) <= 88
+    lines = calibration().splitlines()
+    assert max(map(len, lines)) <= 88 and lines[1].startswith("  ") and "63 makes" in lines[2]
 
 
 def test_calibration_is_the_median_which_a_wild_guess_does_not_move():
