@@ -44,7 +44,8 @@ class Plan:
     unit: str  # of the axis, and
     size: float  # its seconds
     rows: dict[tuple[int, str], tuple[float, float]]  # top and bottom of each rank and lane
-    top: np.ndarray  # of each span
+    row: np.ndarray  # of each span the place of its row in `rows`, and its own edges
+    top: np.ndarray
     bottom: np.ndarray
     shared: list[np.ndarray]  # of the spans shown once for all ranks those of each level:
     # (spans of a rank, ranks), rows of the Trace
@@ -144,7 +145,7 @@ def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) ->
         top[spans_of] = STRIP * (place - len(shared)) - BETWEEN_LANES
         bottom[spans_of] = top[spans_of] + STRIP
     unit = text.unit(high - low)
-    return Plan(clock, start, end, low, high, *unit, rows, top, bottom, shared)
+    return Plan(clock, start, end, low, high, *unit, rows, row, top, bottom, shared)
 
 
 def _shared(
@@ -234,21 +235,16 @@ def ends(trace: Trace, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     They are those of the spans that carry it as their flow, else the rank's first.
     """
     spans, table = trace.spans, trace.messages
-    place = {at: number for number, at in enumerate(plan.rows)}
-    first: dict[int, int] = {}
-    for (rank, _), number in place.items():
-        first.setdefault(rank, number)
+    first = {rank: number for number, (rank, _) in reversed([*enumerate(plan.rows)])}
     tail, head = (
         np.array([first.get(rank, -1) for rank in column.tolist()], np.int64)
         for column in (table.src, table.dst)
     )
     carriers = np.flatnonzero(spans.flow >= 0)
-    for span, flow in zip(carriers.tolist(), spans.flow[carriers].tolist(), strict=True):
-        at = int(spans.rank[span]), spans.lane[span]
-        if table.src[flow] == at[0]:
-            tail[flow] = place[at]
-        if table.dst[flow] == at[0]:
-            head[flow] = place[at]
+    flow = spans.flow[carriers]
+    for end, ranks in ((tail, table.src), (head, table.dst)):
+        own = ranks[flow] == spans.rank[carriers]
+        end[flow[own]] = plan.row[carriers[own]]
     return tail, head
 
 

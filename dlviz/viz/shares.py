@@ -76,9 +76,7 @@ def stretches(
     that they cover with gaps of less than `least` seconds. Steps and phases do not count."""
     spans = trace.spans
     rows = rows[~np.isin(spans.kind[rows], HOLDERS)]
-    place = {at: number for number, at in enumerate(plan.rows)}
-    pairs = zip(spans.rank[rows].tolist(), spans.lane[rows].tolist(), strict=True)
-    row = np.array([place[at] for at in pairs], int)
+    row = plan.row[rows]
     order = np.lexsort((plan.start[rows], row))
     row, start, end = row[order], plan.start[rows][order], plan.end[rows][order]
     if not len(row):
@@ -116,7 +114,10 @@ def _by_kind(
     order = np.argsort(group, kind="stable")
     group, length = group[order], length[order]
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))[: len(group)]
-    for at, own in zip(first.tolist(), np.split(length, first[1:]), strict=True):
-        where, name = divmod(int(group[at]), len(names))
-        total = float(own.sum())
-        yield where, str(names[name]), len(own), total, float(own.min()), float(own.max())
+    if not len(first):
+        return
+    count = np.diff(np.append(first, len(group)))
+    sums, least, most = (of.reduceat(length, first) for of in (np.add, np.minimum, np.maximum))
+    where, name = np.divmod(group[first], len(names))
+    columns = (where, names[name], count, sums, least, most)
+    yield from zip(*(column.tolist() for column in columns), strict=True)

@@ -81,7 +81,7 @@ def _state(
     plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
     counted = (f"{line} Idle time and the numbers of a step count all." for line in seen.lines)
     lines = [*text.provenance(trace, clock), *counted]
-    order, slots = _slots(trace, plan, drawn)
+    order, slots = _slots(plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))
 
@@ -161,16 +161,11 @@ def _shades(kinds: np.ndarray, chunks: int) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def _slots(trace: Trace, plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, list[dict[str, Any]]]:
+def _slots(plan: Plan, drawn: np.ndarray) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The spans `drawn` by slot and start, and each slot: its row, its top and bottom in pixels
     from the top of the first row, and how many spans are in it; with the level of those that are
     shown once."""
-    spans = trace.spans
-    at = {key: number for number, key in enumerate(plan.rows)}
-    row = np.fromiter(
-        map(at.__getitem__, zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)), int
-    )[drawn]
-    top, bottom = plan.top[drawn], plan.bottom[drawn]
+    row, top, bottom = plan.row[drawn], plan.top[drawn], plan.bottom[drawn]
     order = np.lexsort((plan.end[drawn], plan.start[drawn], -bottom, top, row))
     keys = np.stack([row, top, bottom], axis=1)[order]
     new = np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1)) + 1

@@ -1493,6 +1493,9 @@ def test_all_fits_a_laptop_and_each_answer_is_in_view_beside_its_control(page, r
     reader = read_page(traces[made])
     height = reader.root.bounding_box()["height"]
     assert height <= 640
+    rows = reader.root.locator(".dlv-rows")
+    scrolls = rows.evaluate("one => one.scrollHeight > one.clientHeight")
+    assert scrolls == (made == "16 ranks")  # the others are all in view
     plot, answers = (
         reader.root.locator(name).bounding_box() for name in (".dlv-plot", ".dlv-answers")
     )
