@@ -45,7 +45,7 @@ EDGE = 0.28  # inches: for what the last number of an axis is wider than the axi
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart
 ROW, HEAD, GUTTER = 0.34, 0.38, 0.18  # inches: a rank's row, the words over a panel, between two
 SMALLEST = 0.6  # inches: the width of a panel
-TALLEST = 4.4  # inches: the height of all panels
+PANELS = 4.4  # inches: the height of all panels
 LEAST, NARROW = 0.12, 0.04  # inches of a rank's row: for its name beside it, and at least
 
 
@@ -151,7 +151,7 @@ def messages(
     scene = Scene(trace, step, buffer)
     shown = scene.frames[:max_frames]
     ranks = max(len(scene.rows), 3)
-    room = TALLEST - paper.AXIS
+    room = PANELS - paper.AXIS
     most = in_columns(len(shown), ranks, room, LEAST, HEAD)
     while most > 1 and not most * (SMALLEST + GUTTER) <= width - 1:  # an inch for ranks' names
         most -= 1
