@@ -29,6 +29,7 @@ _WAITING = ("recv", "wait")
 _CLOCKS = {"device": ("start", "end"), "wall": ("wall_start", "wall_end")}
 _ALIKE = 1e-6  # of a cost: costs closer than this are equal
 _TIE = 1e-9  # seconds: a release and a start closer than this are one moment
+_ROUNDED = 1e-12  # of the last time: the same where times are so large that they are less exact
 
 
 def makespan(trace: Trace, clock: str = "device") -> float:
@@ -74,17 +75,24 @@ def bubble_fraction(trace: Trace, clock: str = "device") -> float:
 
 
 def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
-    """Seconds per rank, between its first and its last forward or backward, in which it runs none.
+    """Seconds per rank, between its first and its last forward or backward of a step, in which it
+    runs none; the median of several steps.
 
     The bubble without run-in and run-out: what is left of it where ranks start the next step
     without waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
     section 2.2.
     """
     spans, start, end = _times(trace.spans, clock, COMPUTE)
-    first, last = (np.full(trace.meta["ranks"], edge) for edge in (np.inf, -np.inf))
-    np.minimum.at(first, spans.rank, start)
-    np.maximum.at(last, spans.rank, end)
-    return np.maximum(last - first, 0.0) - _open(trace, COMPUTE, clock)
+    ranks = trace.meta["ranks"]
+    found = []
+    for step in np.unique(spans.step):
+        rows = spans.step == step
+        first, last = np.full(ranks, np.inf), np.full(ranks, -np.inf)
+        np.minimum.at(first, spans.rank[rows], start[rows])
+        np.maximum.at(last, spans.rank[rows], end[rows])
+        worked = _union(spans.rank[rows], start[rows], end[rows], ranks)
+        found.append(np.maximum(last - first, 0.0) - worked)
+    return np.median(found, axis=0) if found else np.zeros(ranks)
 
 
 def bubble_formula(
@@ -108,6 +116,10 @@ def bubble_formula(
         zb_h1, interleaved_zb  (m >= p)      (p-1) max(F, I, F+I-W)
         zb_h2  (m >= 2p-1), zbv  (m >= 2p)   (p-1) F where F = I = W
         inference                            (p-1) F
+
+    Here all the time between the first action of any rank and the last counts. The zero-bubble
+    paper leaves out what a rank idles before its own first action and after its own last, so that
+    zb_h2 is (p-1)(F+I-2W) there, 0 where F = I = W (the paper writes B for I): `idle_inside`.
 
     Source: the papers named in dlviz/schedules, each beside its schedule.
     """
@@ -246,6 +258,21 @@ def bytes_sent(trace: Trace) -> np.ndarray:
     return sent
 
 
+def crossings(trace: Trace) -> int:
+    """Messages that bring an action of a pipeline its input from another rank, in a step; the
+    median of several steps.
+
+    Activations to the next stage and gradients back, so without those that tell the ranks the loss:
+    2(s-1)m for s stages of which no two neighbours share a rank and m microbatches, (s-1)m where
+    there are only forwards.
+    """
+    spans = trace.spans
+    crossed = (spans.flow >= 0) & (spans.microbatch >= 0) & _of_kinds(spans, COMPUTE)
+    _, first = np.unique(spans.flow[crossed], return_index=True)
+    _, count = np.unique(spans.step[crossed][first], return_counts=True)
+    return int(np.median(count)) if len(count) else 0
+
+
 def peak_memory(trace: Trace) -> np.ndarray:
     """Bytes per rank: the most that it held at once, summed over what it held them for.
 
@@ -275,12 +302,16 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
 
     A microbatch (of a stage, so a chunk counts by itself) is in flight from the start of its first
     forward to the end of its last backward, or backward_weight where the backward is split. One
-    that is never released stays in flight. Spans without a microbatch count as one per stage.
+    that is never released stays in flight; but where nothing is trained, no span being a backward,
+    nothing is kept for later and a microbatch is in flight for as long as its forward. Spans
+    without a microbatch count as one per stage.
     """
     spans, start, end = _times(trace.spans, clock)
     peak = np.zeros(trace.meta["ranks"], dtype=np.int64)
     forward = spans.kind == "forward"
     release = (spans.kind == "backward") | (spans.kind == "backward_weight")
+    if not (release | (spans.kind == "backward_input")).any():
+        release = forward
     key = _codes(zip(*(spans[name].tolist() for name in _MICROBATCH), strict=True))
     held = int(key.max(initial=-1)) + 1
     opened, closed = np.full(held, np.inf), np.full(held, -np.inf)
@@ -291,7 +322,8 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
 
     taken, freed = np.isfinite(opened), np.isfinite(opened) & np.isfinite(closed)
     rank = np.concatenate([owner[taken], owner[freed]])
-    time = np.concatenate([opened[taken], closed[freed] - _TIE])
+    moment = max(_TIE, _ROUNDED * np.abs(end).max(initial=0.0))
+    time = np.concatenate([opened[taken], closed[freed] - moment])
     change = np.concatenate([np.ones(taken.sum(), int), -np.ones(freed.sum(), int)])
     order = np.lexsort((time, rank))
     for r, rows in _by_rank(rank[order], len(peak)):
@@ -300,6 +332,26 @@ def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:
 
 
 _MICROBATCH = ("rank", "step", "stage", "microbatch")
+
+
+def staleness(trace: Trace) -> np.ndarray:
+    """Updates of a stage between a microbatch's forward through it and its backward, the update by
+    that backward left out: (stages, microbatches), -1 where one of the two was not run.
+
+    0 for a schedule that flushes; p-1-r on stage r of p in PipeDream, once it is filled. Source:
+    Narayanan et al., PipeDream, SOSP 2019, section 3.3.
+    """
+    spans = trace.spans
+    shape = int(spans.stage.max(initial=-1)) + 1, int(spans.microbatch.max(initial=-1)) + 1
+    made = np.full((2, *shape), -1)  # updates before the forward and before the backward
+    for stage in range(shape[0]):
+        own = spans[spans.stage == stage]
+        updates = np.sort(own.end[own.kind == "update"])
+        for side, kinds in enumerate((["forward"], ["backward", "backward_weight"])):
+            runs = own[np.isin(own.kind, kinds) & (own.microbatch >= 0)]
+            before = np.searchsorted(updates, runs.start + _TIE, side="right")
+            made[side, stage, runs.microbatch] = before
+    return np.where((made >= 0).all(axis=0), made[1] - made[0], -1)
 
 
 def algorithm_bandwidth(nbytes: float, seconds: float) -> float:

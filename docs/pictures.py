@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -42,7 +43,7 @@ def main() -> None:
 def ring(browser: Any, folder: Path) -> None:
     """Write the loop and its still, each frame as the player shows it in a browser."""
     run = dlviz.launch(_add_up, ranks=4, args=(starts := _starts(4, 12),))
-    assert all(result == torch.tensor(starts).sum(0).tolist() for result in run.results)
+    assert run.results == [np.sum(starts, axis=0).tolist()] * 4
     player = dlviz.widgets.MessagePlayer(run.trace, title="A ring all-reduce on four ranks")
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     with tempfile.TemporaryDirectory() as scratch:
@@ -52,7 +53,7 @@ def ring(browser: Any, folder: Path) -> None:
         frames = []
         for number in range(len(dlviz.viz.message_frames(run.trace))):
             if number:
-                page.get_by_role("button", name="step on").dispatch_event("click")
+                page.locator("button", has_text="next").dispatch_event("click")
             shot = page.locator("#dlviz").screenshot(animations="disabled")
             frames.append(Image.open(io.BytesIO(shot)).convert("RGB"))
     page.close()
@@ -79,9 +80,8 @@ def timeline(folder: Path) -> None:
         args=(dlviz.models.MLP((64, 128, 128, 10)), batches),
         kwargs={"bucket_bytes": 40_000},
     )
-    file = folder / "timeline.png"
-    dlviz.viz.timeline(run.trace, step=2, title=TITLE).write_image(file, width=1200)
-    _few_colors(Image.open(file).convert("RGB"), 256).save(file, optimize=True)
+    drawn = dlviz.viz.print.timeline(run.trace, step=2, messages=False, title=TITLE)
+    drawn.savefig(folder / "timeline.png", dpi=150)
 
 
 def _starts(ranks: int, length: int) -> list[list[float]]:

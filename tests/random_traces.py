@@ -19,14 +19,23 @@ def random_trace(seed: int, ranks: int = 3, until: float = 12.0) -> Trace:
     for rank in range(ranks):
         for lane in ("compute", "comm"):
             spans += _nested(random, {"rank": rank, "lane": lane}, 0.0, until, 0, ranks)
+    sends = [one for one in spans if one["kind"] == "send"]
     for one in spans:
-        if one["kind"] in ("wait", "recv") and random.random() < 0.6:
-            if one.get("peer", one["rank"]) == one["rank"]:
-                continue
-            one["flow"] = len(messages)
-            sent = one["start"] + random.uniform(-0.5, 1.0) * (one["end"] - one["start"])
-            got = {"dst": one["rank"], "received": one["end"]}
-            messages.append({"src": one["peer"], "sent": sent, **got})
+        if one["kind"] not in ("wait", "recv") or random.random() < 0.4:
+            continue
+        src = one.get("peer", one["rank"])
+        if src == one["rank"]:
+            continue
+        one["flow"] = len(messages)
+        sent = one["start"] + random.uniform(-0.5, 1.0) * (one["end"] - one["start"])
+        ready = [s for s in sends if s["rank"] == src and s["start"] <= one["end"]]
+        if ready and random.random() < 0.7:
+            send = ready[random.integers(len(ready))]
+            sends.remove(send)
+            send["flow"] = one["flow"]
+            sent = min(random.uniform(send["start"], send["end"]), one["end"])
+        message = {"src": src, "dst": one["rank"], "sent": sent, "received": one["end"]}
+        messages.append(message)
     return Trace(spans, messages, meta={"ranks": ranks})
 
 

@@ -64,6 +64,7 @@ def test_a_widget_is_stored_as_the_picture_it_brings(tmp_path):
     assert done.returncode == 0, done.stderr
     (output,) = nbformat.read(path, as_version=4).cells[0].outputs
     assert set(output.data) == {"text/plain", "image/png"}
+    assert output.data["text/plain"] == "Timeline"
     picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
     colors = {tuple(color) for _, color in picture.convert("RGB").getcolors(10_000)}
     assert (0x56, 0xB4, 0xE9) in colors  # the colour of forward

@@ -358,7 +358,7 @@ def test_any_valid_trace_comes_back_equal(tmp_path_factory, trace):
         back = Trace.load(trace.save(folder / name))
         assert_same(trace, back)
         strict = json.loads(chrome.encode(back), parse_constant=pytest.fail)
-        assert strict["dlviz"]["format"] == 1
+        assert strict["dlviz"]["format"] == chrome.FORMAT
 
 
 # ---------------------------------------------------------------- files that are no trace
@@ -430,9 +430,9 @@ def deep(levels: int) -> str:
         ("3", "it has no 'dlviz' part"),
         ('{"traceEvents": []}', "it has no 'dlviz' part"),
         ('{"traceEvents": [], "dlviz": []}', "it has no 'dlviz' part"),
-        ('{"traceEvents": [], "dlviz": {}}', "its format is None, and this dlviz reads 1"),
+        ('{"traceEvents": [], "dlviz": {}}', "its format is None, and this dlviz reads 2"),
         ('{"traceEvents": [], "dlviz": {"format": 9}}', "its format is 9"),
-        ('{"traceEvents": [], "dlviz": {"format": 1}}', "an entry of it is not as dlviz writes it"),
+        ('{"traceEvents": [], "dlviz": {"format": 2}}', "an entry of it is not as dlviz writes it"),
         ('{"a": NaN}', "it holds a bare NaN"),
         ('{"a": -Infinity}', "it holds a bare -Infinity"),
         ("[" * 100_000, "nested too deeply"),

@@ -36,6 +36,7 @@ def opened(home: Path) -> Iterator[str]:
     recipe = subprocess.run(MAKE, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     added = {"ServerApp.port": port, "IdentityProvider.token": "lab"}
     added |= {"LabApp.expose_app_in_browser": True}
+    added |= {"FileCheckpoints.checkpoint_dir": home / "checkpoints"}
     flags = [f"--{name}={value}" for name, value in added.items()]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
     log = (home / "server.log").open("w")

@@ -7,9 +7,11 @@ from time import process_time
 
 import numpy as np
 import pytest
+import torch
 from random_traces import random_trace
 
-from dlviz import metrics
+from dlviz import launch, metrics
+from dlviz.parallel import pipeline
 from dlviz.schedules import NAMES, Schedule, make, needs
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
@@ -123,6 +125,35 @@ def test_of_several_steps_the_bubble_is_the_median():
     assert metrics.bubble_fraction(trace) == pytest.approx(3 / 7)
     assert metrics.bubble_ratio(trace.only(step=[1, 2])) == pytest.approx((3 / 4 + 3 / 8) / 2)
     assert metrics.bubble_ratio(trace.only(step=2)) == pytest.approx(3 / 8)
+
+
+@pytest.mark.parametrize(("p", "m"), [(p, m) for p, m in GRID if m >= p])
+def test_idle_inside_leaves_run_in_and_run_out_away(p, m):
+    """GPipe: rank r waits for the 2(p-1-r) stages behind it, there and back; its last action ends
+    r backwards before the step does."""
+    trace = Trace(run(gpipe(p, m), {"forward": 1.0, "backward": 2.0}))
+    assert metrics.idle_inside(trace) == pytest.approx([3.0 * (p - 1 - r) for r in range(p)])
+    steps = run(gpipe(p, m), {"forward": 1.0, "backward": 2.0}, step=0)
+    for step, late in ((1, 5.0), (2, 7.0)):
+        more = run(gpipe(p, m), {"forward": 1.0, "backward": 2.0}, start=100.0 * step, step=step)
+        more[-1]["start"] += late
+        more[-1]["end"] += late
+        steps += more
+    rank = steps[-1]["rank"]
+    assert metrics.idle_inside(Trace(steps))[rank] == pytest.approx(3.0 * (p - 1 - rank) + 5.0)
+
+
+@pytest.mark.parametrize("name", ["zb_h2", "zbv", "zb_h1"])
+def test_zb_h2_and_zbv_leave_nothing_of_the_bubble_inside(name):
+    trace = simulate(make(name, 4, 8), Costs())
+    assert (metrics.idle_inside(trace).max() > 1) == (name == "zb_h1")
+    assert metrics.bubble_ratio(trace) > 0
+
+
+def test_a_rank_that_does_not_compute_has_no_idle_time_inside():
+    assert metrics.idle_inside(Trace()).tolist() == [0.0] * Trace().meta["ranks"]
+    trace = Trace([span(0, "forward", 0.0, 1.0), span(2, "forward", 4.0, 5.0)])
+    assert metrics.idle_inside(trace).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_the_window_of_the_bubble_is_compute_alone():
@@ -567,6 +598,25 @@ def test_bytes_sent_are_counted_at_the_sender():
 # ---------------------------------------------------------------- memory
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (3, 6), (4, 8)])
+def test_two_messages_cross_each_border_of_two_ranks_for_each_microbatch(name, p, m):
+    schedule = make(name, p, m)
+    place = schedule.stage_rank
+    borders = sum(a != b for a, b in zip(place, place[1:], strict=False))
+    trace = simulate(schedule)
+    assert metrics.crossings(trace) == (1 if name == "inference" else 2) * borders * m
+    assert metrics.crossings(trace) == len(trace.messages)
+
+
+@pytest.mark.parametrize(("name", "stages"), [("1f1b", 4), ("zb_h1", 4), ("interleaved", 8)])
+def test_crossings_of_a_real_step_leave_out_the_messages_that_tell_the_loss(real_run, name, stages):
+    trace = real_run(name)
+    assert metrics.crossings(trace) == metrics.crossings(trace.only(step=1)) == 2 * (stages - 1) * 8
+    assert len(trace.only(step=1).messages) == metrics.crossings(trace) + 3
+    assert metrics.crossings(Trace()) == 0
+
+
 def test_peak_memory_sums_what_is_held_at_one_time():
     rows = [
         (0, 0.0, "weights", 100),
@@ -616,8 +666,35 @@ def test_a_split_backward_releases_its_microbatch_with_the_weights():
     assert metrics.peak_in_flight(Trace(spans(4))).tolist() == [2]
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_inference_keeps_nothing_so_each_rank_has_one_microbatch_in_flight(ranks):
+    trace = simulate(make("inference", ranks, 8))
+    assert metrics.peak_in_flight(trace).tolist() == [1] * ranks
+    assert metrics.peak_memory(trace).tolist() == [1] * ranks
+
+
+@pytest.mark.parametrize("forward", [1e-6, 1.0, 1e7, 1e9, 1e12])
+@pytest.mark.parametrize("other", [1.0, 1 / 3])
+def test_in_flight_is_the_same_at_any_scale_of_times(forward, other):
+    for costs in (
+        Costs(forward, None, forward * other, forward * other),
+        Costs(forward, None, other, other),
+    ):
+        trace = simulate(make("1f1b", 4, 8), costs)
+        assert metrics.peak_in_flight(trace).tolist() == [4, 3, 2, 1]
+        moved = Trace(
+            {
+                **{n: trace.spans[n] for n in trace.spans.names},
+                "start": trace.spans.start + 1.0,
+                "end": trace.spans.end + 1.0,
+            }
+        )
+        assert metrics.peak_in_flight(moved).tolist() == [4, 3, 2, 1]
+
+
 def test_chunks_of_a_rank_and_layers_of_a_forward_are_told_apart():
     chunks = [span(0, "forward", i, i + 1, stage=i % 2, microbatch=i // 2) for i in range(4)]
+    chunks.append(span(0, "backward", 4, 5, stage=1, microbatch=1))
     assert metrics.peak_in_flight(Trace(chunks)).tolist() == [4]
     layers = [
         *(span(0, "forward", i, i + 1, step=s, name=f"layer {i}") for s in (0,) for i in range(3)),
@@ -720,3 +797,22 @@ def test_a_step_lasts_from_its_first_start_to_its_last_end_on_any_rank():
     trace = Trace(spans, meta={"clock": "simulated", "ranks": 2})
     assert metrics.step_seconds(trace).tolist() == [5.0, 5.5]
     assert metrics.step_seconds(Trace(meta={"clock": "simulated", "ranks": 2})).tolist() == []
+
+
+def test_gradients_of_pipedream_are_as_stale_as_its_pipeline_is_deep():
+    """Of a run with updates: stage r of p is p-1-r updates behind, from when it is filled."""
+    schedule = make("pipedream", 3, 6)
+    layers = [torch.nn.Linear(2, 2) for _ in range(3)]
+    arguments = layers, schedule, torch.ones(6, 2), torch.ones(6, 2), torch.nn.functional.mse_loss
+    trace = launch(pipeline.train, 3, args=arguments, kwargs={"steps": 1}).trace
+    behind = metrics.staleness(trace)
+    assert behind.tolist() == [[min(m, 2 - r) for m in range(6)] for r in range(3)]
+
+
+def test_no_gradient_of_a_schedule_that_flushes_is_stale():
+    for name in ("gpipe", "zb_h1"):
+        assert (metrics.staleness(simulate(make(name, 3, 4))) == 0).all()
+    assert (metrics.staleness(simulate(make("inference", 2, 3))) == -1).all()
+    assert metrics.staleness(Trace([])).shape == (0, 0)
+    layers = [span(0, kind, 0.0, 1.0, stage=0) for kind in ("forward", "backward")]
+    assert metrics.staleness(Trace(layers)).shape == (1, 0)

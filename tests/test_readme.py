@@ -15,6 +15,7 @@ README = (ROOT / "README.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PAGES += sorted((ROOT / "data").rglob("README.md"))
+PAGES += [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "labs" / "glossary.md"]
 
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.S)
 COMMANDS = [  # the indented lines, without their comments
@@ -40,7 +41,7 @@ def test_what_a_page_links_to_is_committed(page):
 
 def test_the_first_screen_holds_what_it_is_a_picture_and_two_commands():
     screen = "\n".join(README.splitlines()[:12])
-    assert re.search(r"!\[.+\]\(docs/timeline\.png\)", screen)
+    assert re.search(r"!\[.+\]\(docs/ring\.gif\)", screen)
     assert [words for words in COMMANDS if " ".join(words) in screen] == [
         ["make", "lab"],
         ["make", "test"],
@@ -62,6 +63,20 @@ def test_files_that_the_readme_names_exist():
     assert named
     for name in named:
         assert (ROOT / name).exists() or (ROOT / "labs" / name).exists(), name
+
+
+def test_the_loop_is_short_small_and_has_a_still_of_its_size():
+    from PIL import Image
+
+    file, frames = ROOT / "docs" / "ring.gif", []
+    with Image.open(file) as loop, Image.open(file.with_suffix(".png")) as still:
+        assert loop.info["loop"] == 0 and loop.size == still.size
+        for number in range(loop.n_frames):  # pyright: ignore[reportAttributeAccessIssue]
+            loop.seek(number)
+            assert 1000 <= loop.info["duration"] <= 3000
+            frames.append(loop.convert("RGB").tobytes())
+    assert len(set(frames)) == len(frames) == 1 + 6  # the start, and a ring's rounds on four ranks
+    assert file.stat().st_size < 1.5e6
 
 
 def test_ci_runs_the_readmes_test_command():

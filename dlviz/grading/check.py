@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from dlviz.cluster import Comm, launch
 from dlviz.grading.feedback import CheckFailed, wrapped
+from dlviz.grading.handin import note_check
 
 Program = Callable[..., Any]
 
@@ -112,10 +113,12 @@ class Check:
     def __call__(
         self, *programs: Program, sizes: Sequence[Any] = (), also: Sequence[Any] = ()
     ) -> float:
-        """Print what was seen, and return the points. `sizes` replace the check's own, and those of
-        `also` are tried as well."""
+        """Print what was seen, note it for the report to hand in, and return the points. `sizes`
+        replace the check's own, and those of `also` are tried as well."""
         report = self.grade(*programs, sizes=[*(sizes or self.sizes), *also])
         print(report)
+        names = [getattr(program, "__name__", "a program") for program in programs]
+        note_check(f"{' and '.join(names)}: {self.what}", report.points, self.points)
         return report.points
 
     def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:

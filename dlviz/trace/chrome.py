@@ -2,12 +2,16 @@
 
     process pid = rank     thread tid = 1 + lane     "X" a span        "C" memory held
     "s" -> "f"  a message's arrow, bound to the span that sent and the span that received it
+    "i"         the sentence on a run that failed
 
-Perfetto's fields are read back as they are (ts and dur, in microseconds to the picosecond; cat is
-the kind); what they cannot say is in an event's args, or, for messages, buffers and meta, under the
-top-level key "dlviz". A missing value is left out or null. JSON has no NaN: in buffers, meta and a
-span's fields, NaN and the infinities are the strings "NaN", "Infinity" and "-Infinity", and these
-strings are read as the numbers. Arrows are drawn from the messages and not read back.
+ts and dur, in microseconds, are the whole nanoseconds in which Perfetto draws a span (perfetto.py);
+where they are not its start and end to the picosecond, those are in its args. The name of an action
+without one is its letter and microbatch, "F0", of another span its kind, with its bucket or step;
+cat is the kind. What an event cannot say is in its args, or, for messages, buffers and meta, under
+the top-level key "dlviz". A missing value is left out or null. JSON has no NaN: in buffers, meta
+and a span's fields, NaN and the infinities are the strings "NaN", "Infinity" and "-Infinity", and
+these strings are read as the numbers. Arrows and the sentence are drawn from messages and meta and
+not read back.
 
 Source: "Trace Event Format" (Chromium project, 2016), and Perfetto's importer of it.
 """
@@ -18,16 +22,19 @@ import gzip
 import json
 import math
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlviz.trace.perfetto import Drawn, drawn
 from dlviz.trace.table import BUFFERS, MESSAGES, MISSING, SPANS, Table, TraceError
 
 if TYPE_CHECKING:
     from dlviz.trace.trace import Trace
 
-FORMAT = 1
+FORMAT = 2
+LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 _IN_ARGS = [
     name
     for name in SPANS
@@ -41,12 +48,14 @@ def encode(trace: Trace) -> bytes:
     """The JSON file of a valid trace."""
     spans = trace.spans
     wall = "device" if _same(spans) else "own"
+    picture = drawn(spans, trace.messages)
     document = {
         "traceEvents": [
             *_names(trace),
-            *_slices(spans, with_wall=wall == "own"),
-            *_arrows(spans, trace.messages),
+            *_slices(spans, picture, with_wall=wall == "own"),
+            *_arrows(spans, picture),
             *_counters(trace.memory),
+            *_failure(trace, picture),
         ],
         "displayTimeUnit": "ms",
         "dlviz": {
@@ -110,6 +119,22 @@ def _microseconds(seconds: np.ndarray) -> np.ndarray:
     return np.round(seconds * 1e6, 6)
 
 
+def _whole(nanoseconds: np.ndarray) -> list[float]:
+    """Whole nanoseconds in microseconds: a quarter of one more where a double cannot hold them, so
+    that they are the same to a reader that rounds and to one that cuts."""
+    more = np.where(nanoseconds % 125 == 0, 0.0, 0.25)
+    return np.round((nanoseconds + more) / 1e3, 5).tolist()
+
+
+def _label(kind: str, microbatch: int, bucket: int, step: int) -> str:
+    """What a span without a name is called."""
+    if kind in LETTERS and microbatch >= 0:
+        return f"{LETTERS[kind]}{microbatch}"
+    if bucket >= 0:
+        return f"{kind} b{bucket}"
+    return f"step {step}" if kind == "step" and step >= 0 else kind
+
+
 def _lanes(spans: Table) -> dict[str, int]:
     return {lane: i for i, lane in enumerate(dict.fromkeys(spans.lane.tolist()), start=1)}
 
@@ -132,9 +157,8 @@ def _names(trace: Trace) -> list[dict[str, Any]]:
     return events
 
 
-def _slices(spans: Table, with_wall: bool) -> list[dict[str, Any]]:
+def _slices(spans: Table, picture: Drawn, with_wall: bool) -> list[dict[str, Any]]:
     lanes = _lanes(spans)
-    start, end = _microseconds(spans.start), _microseconds(spans.end)
     args: list[dict[str, Any]] = [{} for _ in range(len(spans))]
 
     def note(name: str, column: np.ndarray, present: Any) -> None:
@@ -149,10 +173,14 @@ def _slices(spans: Table, with_wall: bool) -> list[dict[str, Any]]:
             note(name, np.array([*map(_plain, column), None], dtype=object)[:-1], filled)
         else:
             note(name, column, column != (0 if name == "depth" else MISSING[SPANS[name]]))
+    for name in ("start", "end"):
+        exact = np.round(spans[name], 12)
+        note(name, exact, exact != _seconds(getattr(picture, name)))
     if with_wall:
         for name in ("wall_start", "wall_end"):
             note(name, np.round(spans[name], 12), ~np.isnan(spans[name]))
-    note("name", spans.name, (spans.name == spans.kind) & (spans.name != ""))
+    labels = np.array([*_labels(spans), None], dtype=object)[:-1]
+    note("name", spans.name, (spans.name == labels) & (spans.name != ""))
     return [
         {
             "ph": "X",
@@ -160,16 +188,17 @@ def _slices(spans: Table, with_wall: bool) -> list[dict[str, Any]]:
             "tid": lanes[lane],
             "ts": ts,
             "dur": dur,
-            "name": name or kind,
+            "name": name or label,
             "cat": kind,
             "args": arg,
         }
-        for rank, lane, ts, dur, name, kind, arg in zip(
+        for rank, lane, ts, dur, name, label, kind, arg in zip(
             spans.rank.tolist(),
             spans.lane.tolist(),
-            start.tolist(),
-            np.round(end - start, 6).tolist(),
+            _whole(picture.start),
+            _whole(picture.end - picture.start),
             spans.name.tolist(),
+            labels.tolist(),
             spans.kind.tolist(),
             args,
             strict=True,
@@ -177,32 +206,33 @@ def _slices(spans: Table, with_wall: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _arrows(spans: Table, messages: Table) -> list[dict[str, Any]]:
-    """A flow from the first span of a message on its sender to the last one on its receiver."""
-    rows = np.flatnonzero(spans.flow >= 0)
-    flow, rank = spans.flow[rows], spans.rank[rows]
-    sender = np.full(len(messages), -1)
-    receiver = np.full(len(messages), -1)
-    at_sender, at_receiver = rank == messages.src[flow], rank == messages.dst[flow]
-    sender[flow[at_sender][::-1]] = rows[at_sender][::-1]
-    receiver[flow[at_receiver]] = rows[at_receiver]
-    drawn = np.flatnonzero((sender >= 0) & (receiver >= 0) & (sender != receiver))
+def _labels(columns: Any) -> Iterator[str]:
+    """What each span would be called if it had no name."""
+    return map(_label, *(columns[name] for name in ("kind", "microbatch", "bucket", "step")))
+
+
+def _arrows(spans: Table, picture: Drawn) -> list[dict[str, Any]]:
     lanes = _lanes(spans)
 
     def ends(phase: str, row: np.ndarray, moment: np.ndarray, more: dict[str, Any]):
-        start, end = spans.start[row], spans.end[row]
-        # Perfetto binds an arrow to the slice that is open at its time, in whole nanoseconds
-        last = np.maximum(end - 2e-9, (start + end) / 2)
-        ts = _microseconds(np.clip(np.where(np.isnan(moment), end, moment), start, last))
-        columns = (spans.rank[row].tolist(), spans.lane[row].tolist(), ts.tolist(), drawn.tolist())
-        for rank, lane, at, number in zip(*columns, strict=True):
+        columns = (spans.rank[row].tolist(), spans.lane[row].tolist(), _whole(moment))
+        for rank, lane, at, number in zip(*columns, picture.message.tolist(), strict=True):
             event = {"ph": phase, "pid": rank, "tid": lanes[lane], "ts": at, "id": number}
             yield {**event, "name": "message", "cat": "message", **more}
 
     return [
-        *ends("s", sender[drawn], messages.sent[drawn], {}),
-        *ends("f", receiver[drawn], messages.received[drawn], {"bp": "e"}),
+        *ends("s", picture.sender, picture.sent, {}),
+        *ends("f", picture.receiver, picture.received, {"bp": "e"}),
     ]
+
+
+def _failure(trace: Trace, picture: Drawn) -> list[dict[str, Any]]:
+    """A mark across the whole picture when the run was ended, with the sentence that says why."""
+    if "failure" not in trace.meta:
+        return []
+    event = {"ph": "i", "s": "g", "pid": 0, "tid": 0, "cat": "failure"}
+    at = _whole(picture.end.max(initial=0, keepdims=True))[0]
+    return [{**event, "ts": at, "name": trace.meta["failure"]["message"]}]
 
 
 def _counters(memory: Table) -> list[dict[str, Any]]:
@@ -273,8 +303,8 @@ def _json(text: str) -> Any:
         raise TraceError("its JSON is nested too deeply to be a trace.") from None
 
 
-def _seconds(microseconds: Any) -> np.ndarray:
-    return np.round(np.array(microseconds, dtype=np.float64) / 1e6, 12)
+def _seconds(nanoseconds: np.ndarray) -> np.ndarray:
+    return np.round(nanoseconds / 1e9, 12)
 
 
 def _spans(events: list[dict[str, Any]], wall: str) -> dict[str, Any]:
@@ -287,20 +317,22 @@ def _spans(events: list[dict[str, Any]], wall: str) -> dict[str, Any]:
     args = [event["args"] for event in slices]
     ts = np.array([event["ts"] for event in slices], dtype=np.float64)
     dur = np.array([event["dur"] for event in slices], dtype=np.float64)
+    start, length = (np.floor(column * 1e3 + 0.5) for column in (ts, dur))
     columns: dict[str, Any] = {
         "rank": [event["pid"] for event in slices],
         "lane": [lanes[event["pid"], event["tid"]] for event in slices],
         "kind": [event["cat"] for event in slices],
-        "name": [
-            arg.get("name", "" if event["name"] == event["cat"] else event["name"])
-            for event, arg in zip(slices, args, strict=True)
-        ],
-        "start": _seconds(ts),
-        "end": _seconds(ts + dur),
     }
+    for name, drawn_at in (("start", start), ("end", start + length)):
+        told = zip(args, _seconds(drawn_at).tolist(), strict=True)
+        columns[name] = [arg.get(name, default) for arg, default in told]
     for name in _IN_ARGS:
         missing = 0 if name == "depth" else MISSING[SPANS[name]]
         columns[name] = [arg.get(name, missing) for arg in args]
+    columns["name"] = [
+        arg.get("name", "" if event["name"] == label else event["name"])
+        for event, arg, label in zip(slices, args, _labels(columns), strict=True)
+    ]
     columns["fields"] = [_numbers(fields) for fields in columns["fields"]]
     if wall == "device":
         columns["wall_start"], columns["wall_end"] = columns["start"], columns["end"]
@@ -315,7 +347,7 @@ def _memory(events: list[dict[str, Any]]) -> dict[str, Any]:
     held = [next(iter(event["args"].items())) for event in counters]
     return {
         "rank": [event["pid"] for event in counters],
-        "time": _seconds([event["ts"] for event in counters]),
+        "time": np.round(np.array([event["ts"] for event in counters], np.float64) / 1e6, 12),
         "what": [what for what, _ in held],
         "nbytes": [nbytes for _, nbytes in held],
     }

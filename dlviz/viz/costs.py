@@ -167,8 +167,8 @@ def cheapest(seconds: np.ndarray) -> np.ndarray:
 
 def dash_of(place: int) -> tuple[str, str]:
     """The colour and the dash of the line of algorithm number `place`."""
-    turn, at = divmod(place, len(palette.LINES))
-    return palette.LINES[at], palette.DASHES[(at + turn) % len(palette.DASHES)]
+    dash = (place + place // len(palette.DASHES)) % len(palette.DASHES)
+    return palette.LINES[place % len(palette.LINES)], palette.DASHES[dash]
 
 
 def ticks(values: np.ndarray, steps: Sequence[float], said: Callable[[float], str]) -> dict:

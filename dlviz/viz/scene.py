@@ -331,13 +331,13 @@ class Scene:
     def losses(self, number: int) -> list[str]:
         """The contributions that ranks lost in a frame, a line for each stretch of cells: complete
         sums that are complete no longer and, in a program that sums, single ranks' numbers. In the
-        last frame of a program that went wrong, also how many cells are right."""
+        last frame, where anything was lost or odd on the way, also how many cells are right."""
         lines = self._losses[number]
-        if number < len(self.frames) - 1 or not (self.encoded and self._sums):
+        if number < len(self.frames) - 1 or not self.encoded:
+            return lines
+        if not any(self._losses) and not any(map(self._odd, self.arrays)):
             return lines
         places = self.frames[number].snapshots.values()
-        if not any(self._losses) and not any(map(self._odd, places)):
-            return lines
         right = [(self.counts[place] == 1).all(axis=1) for place in places]
         many, of = sum(int(own.sum()) for own in right), sum(map(len, right))
         return [*lines, f"in the end {many} of {of} cells hold every rank's numbers once"]

@@ -27,7 +27,7 @@ FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the s
 HOLDERS = ("step", "phase")  # kinds that only hold others
 LITTLE = 0.01  # of a wait: what took less is not told
 UNTOLD, BEFORE, SENT = -1, -2, -3  # for a span: there is none, none yet, the message is on its way
-INSTEAD = ("on its way", "not yet recording (starting up?)", "in code that records nothing")
+INSTEAD = ("on its way", "not yet recording (starting up?)", "without a recorded span")
 NOTHING, LEAST, SOME, MUCH, MOST = range(5)  # what a span says of its rank: see _says
 
 

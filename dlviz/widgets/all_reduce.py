@@ -192,7 +192,7 @@ def cells_of(algorithm: str, ranks: int, topology: str) -> int:
         on = network(ranks, Link(1.0, 1.0), topology)
         nodes = Counter(on.node(rank) for rank in range(ranks))
         return len(nodes) * min(nodes.values())
-    return ranks if algorithm in ("ring", "direct") else min(ranks, WHOLE)
+    return ranks if algorithm == "ring" else min(ranks, WHOLE)
 
 
 def simulated(
@@ -272,13 +272,13 @@ def run(tell: Tell, **controls: Any) -> Found:
     Where messages are too short to be kept to by the wall clock, or the run too long, all of it is
     run slower or faster by one factor. ValueError for more ranks than can be run.
     """
+    ranks, algorithm = controls["ranks"], controls["algorithm"]
+    if ranks > RUNNABLE:
+        raise ValueError(f"{ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
     from dlviz.cluster.launch import watched
     from dlviz.cluster.output import Told
     from dlviz.collectives import all_reduce
 
-    ranks, algorithm = controls["ranks"], controls["algorithm"]
-    if ranks > RUNNABLE:
-        raise ValueError(f"{ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
     trace = simulated(**controls)
     predicted, table = metrics.makespan(trace), trace.messages
     shortest = float((table.arrived - table.sent).min())

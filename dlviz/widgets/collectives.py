@@ -166,7 +166,10 @@ class CollectiveExplorer(Runner):
 
     def _played(self, trace: Trace, algorithm: str = "") -> str:
         title = f"{TITLES[algorithm or self._now['algorithm']]}, message by message"
-        return compact(dressed(trace, player_state(Scene(trace), title)))
+        state = player_state(Scene(trace), title)
+        of = text.provenance(trace, "device")  # the controls say that already
+        lines = [line for line in state["lines"] if line not in of]
+        return compact(dressed(trace, {**state, "lines": lines}))
 
     def _title(self) -> str:
         size = text.nbytes(self._now["nbytes"])

@@ -37,12 +37,12 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     Returns what the front end shows, in seconds of `costs` by the wall clock, and the run's Trace.
     ValueError for a schedule that is not complete and for more ranks than can be run.
     """
-    from dlviz.cluster.launch import watched
-    from dlviz.cluster.output import Told
-
     made.check()
     if made.ranks > RUNNABLE:
         raise ValueError(f"{made.ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
+    from dlviz.cluster.launch import watched
+    from dlviz.cluster.output import Told
+
     lengths = trace.spans.end - trace.spans.start
     shortest = float(lengths[lengths > 0].min())
     whole = metrics.makespan(trace)
@@ -69,9 +69,9 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
         "length": [float(took[row]) if row >= 0 else None for row in ran],
         "told": [
             figures,
-            " ".join(sentence(found, (before, after))),
             *learned(made, done.results),
             *pace(step, factor, shortest * factor),
+            " ".join(sentence(found, (before, after))),
         ],
         "seconds": after.makespan,
         "ratio": ratio,

@@ -157,6 +157,7 @@ class Runner(View):
         try:
             attempt.wait()
             try:
+                attempt.tell(None, 0, 0)
                 found, trace = attempt.work(attempt.tell)
             finally:
                 _turn.release()

@@ -38,7 +38,7 @@ STILL = """<figure class="dlv-still dlv-still-{key}" style="margin: 0">
 .jupyter-widgets-error-widget)) {{ display: none }}
 </style>
 <img alt="{title}" style="max-width: 100%" src="data:image/png;base64,{png}">
-<figcaption>A picture of the widget, which has no kernel here: run its cell to use it.</figcaption>
+<figcaption>This is a picture of the widget. Run the cell to use the widget itself.</figcaption>
 </figure>"""
 
 _names: WeakKeyDictionary[Trace, str] = WeakKeyDictionary()
@@ -50,8 +50,7 @@ class View(anywidget.AnyWidget):
 
     `selection` is what is selected, in the Trace's own numbers: {"span": row}, {"message": row},
     {"where": "file:line"} or {}; it may be set. Widgets of one Trace share it: set or chosen in
-    one, it is set in all. `theme` is "auto"
-    (as the page around), "light" or "dark".
+    one, it is set in all. `theme` is "auto" (as the page around), "light" or "dark".
     """
 
     module: ClassVar[str] = ""

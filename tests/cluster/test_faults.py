@@ -857,6 +857,29 @@ def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
     ], done.stderr
 
 
+@pytest.mark.slow
+def test_an_interrupt_while_the_fork_server_loads_torch_does_not_end_it(tmp_path):
+    script = """
+        import os, signal, time
+        import dlviz.cluster.start as start
+        from multiprocessing import forkserver
+
+        signal.signal(signal.SIGINT, lambda *_: None)  # as a kernel does between two cells
+        os.setpgid(0, 0)
+        start.warm_up()
+        for _ in range(10):
+            time.sleep(0.1)
+            os.killpg(0, signal.SIGINT)
+        server = forkserver._forkserver._forkserver_pid
+        import dlviz
+        print(dlviz.launch(lambda comm: signal.getsignal(signal.SIGINT).__name__, 1).results)
+        print(forkserver._forkserver._forkserver_pid == server)
+    """
+    done = run_script(tmp_path, script)
+    assert done.stdout.splitlines() == ["['default_int_handler']", "True"], done.stderr
+    assert "KeyboardInterrupt" not in done.stderr
+
+
 def test_when_the_kernel_is_killed_its_ranks_go_and_the_next_start_cleans_up(tmp_path):
     (tmp_path / "script.py").write_text(
         textwrap.dedent("""

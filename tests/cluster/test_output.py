@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import groupby
 
 import cloudpickle
 import pytest
@@ -16,7 +17,8 @@ import torch
 
 from dlviz import DeadlockError, RankError, launch
 from dlviz.cluster import output
-from dlviz.cluster.output import SHOWN, Output
+from dlviz.cluster.launch import watched
+from dlviz.cluster.output import SHOWN, Output, Told
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
@@ -206,3 +208,36 @@ def test_progress_of_all_ranks_is_one_bar(monkeypatch):
     (bar,) = bars
     assert bar.options["desc"] == "training" and bar.options["delay"] == 0.5
     assert (bar.total, bar.n, bar.closed) == (10, 10, True)
+
+
+def test_progress_told_to_a_function_counts_the_starts_then_the_rank_that_is_last():
+    def worker(comm):
+        for step in comm.progress(range(4 - comm.rank), "training"):
+            comm.barrier() if step == 0 else time.sleep(0.2 * comm.rank)
+
+    told = []
+    watched(Told(lambda *now: told.append(now)), worker, 2)
+    told = [now for now, _ in groupby(told)]
+    starting = told.index((None, 2, 2))
+    assert told[: starting + 1] == [(None, 0, 2), (None, 1, 2), (None, 2, 2)]
+    assert {now[0] for now in told[starting + 1 :]} == {"training"}
+    done = [now[1] for now in told[starting + 1 :]]
+    assert done == sorted(done) and done[-1] <= 3 and {now[2] for now in told[-1:]} == {4}
+
+
+@pytest.mark.parametrize("when", [None, "training"])
+def test_what_the_told_function_raises_ends_the_run(when):
+    class Enough(Exception):
+        pass
+
+    def tell(name, done, total):
+        if name == when and done > 0:
+            raise Enough
+
+    def worker(comm):
+        for _ in comm.progress(range(2), "training"):
+            comm.barrier()
+        time.sleep(60)
+
+    with pytest.raises(Enough):
+        watched(Told(tell), worker, 2)  # the check for leftovers sees the rest

@@ -60,6 +60,10 @@ class Assignment:
         """The cells of the students' copy, as one text."""
         return "\n".join(cell.source for cell in self.notebook(course / "release").cells)
 
+    def handed_out(self) -> Path:
+        """The students' copy in the repository."""
+        return STUDENTS / self.name / f"{self.name}.ipynb"
+
     def release(self, course: Path) -> Path:
         """Make the course, and the students' copy in it."""
         shutil.copytree(ASSIGNMENTS, course, dirs_exist_ok=True)

@@ -323,7 +323,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
         program.four_ranks_only,
         EVERYTHING,
         {
-            "order": "on 5 ranks with 8 microbatches, rank 4 raised IndexError.*in a cell of its own",
+            "order": "on 5 ranks with 8 microbatches, rank 4 raised IndexError.*in a cell of its o",
             "in_flight": r"0.5 of 3 points: right at p x m = 4x8\. .*where rank, ranks or microb",
         },
     ),

@@ -118,8 +118,20 @@ def test_a_name_without_a_letter_is_refused(folder, name):
     assert not list(folder.glob("dlviz-*"))
 
 
+def test_a_check_that_was_run_is_in_the_report():
+    from dlviz.grading import pipeline_checks
+
+    def gpipe(rank, ranks, microbatches):
+        yield from (f"{kind}{i}" for kind in "FB" for i in range(microbatches))
+
+    points = pipeline_checks.check_in_flight(gpipe, sizes=[(3, 7)])
+    (noted,) = report().checks
+    assert noted.what == f"gpipe: {pipeline_checks.check_in_flight.what}"
+    assert (noted.points, noted.most) == (points, pipeline_checks.check_in_flight.points)
+
+
 def test_report_is_the_function_whatever_was_imported_before():
-    from dlviz.grading import all_reduce, schedules  # noqa: F401
+    from dlviz.grading import pipeline_checks, ring_checks  # noqa: F401
 
     assert callable(dlviz.grading.report) and dlviz.grading.report is report
 

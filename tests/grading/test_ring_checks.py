@@ -96,8 +96,8 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
             "reduce_scatter": r"deadlock: no rank can go on rank 0 waits in send to rank 1 "
             r".* at ring_programs.py:\d+: comm\.send\(chunks.*rank 0 waits for rank 1 waits for "
             "rank 0.*Which call starts a send and returns at once",
-            "all_gather": "Right, 3 of 3 points: .* This began with what a right reduce_scatter leaves, "
-            "since yours is not right yet: on 2 ranks with 6 cells, deadlock",
+            "all_gather": "Right, 3 of 3 points: .* This began with what a right reduce_scatter "
+            "leaves, since yours is not right yet: on 2 ranks with 6 cells, deadlock",
         },
     ),
     "everyone receives before anyone sends": (

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import all_reduce, attempt, feedback, guard
+from dlviz.grading import alone, attempt, check, feedback, guard, ring_checks
 
 RING = Assignment("ring_all_reduce")
 AUTOMATIC = {
     "check_reduce_scatter": 3,
     "check_all_gather": 3,
     "check_sums": 3,
-    "check_steps": 3,
+    "check_rounds": 3,
     "check_bytes": 3,
     "check_no_hang": 3,
 }
@@ -37,10 +37,14 @@ def test_the_committed_notebook_holds_no_output():
 def test_the_checks_are_worth_18_points_and_the_question_2():
     assert RING.points() == {**AUTOMATIC, "explain": 2}
     assert RING.points_in_the_table() == 20
+    given = {name: getattr(ring_checks, name).points for name in AUTOMATIC}
+    assert given == AUTOMATIC, "what a check returns is what its cell is worth"
 
 
 def test_no_hint_and_no_message_of_a_check_holds_a_line_of_the_solution():
-    package = "\n".join(map(inspect.getsource, (all_reduce, attempt, guard, feedback)))
+    package = "\n".join(
+        map(inspect.getsource, (alone, attempt, check, feedback, guard, ring_checks))
+    )
     lines = RING.solution_lines()
     assert len(lines) > 12
     assert [line for line in lines if line in package] == []
@@ -53,11 +57,12 @@ def test_the_students_copy_is_free_of_the_solution_and_of_hidden_tests(course):
     text = RING.released(course)
     assert [line for line in RING.solution_lines() if line in text] == []
     raw = path.read_text()
-    for word in ("SOLUTION", "HIDDEN", "ranks=[7]", "% n", "isend(chunks"):
+    for word in ("SOLUTION", "HIDDEN", "also=", "sys.modules", "% n", "isend(chunks"):
         assert word not in raw
     assert text.count("# YOUR CODE HERE") == 2 and "YOUR ANSWER HERE" in text
     assert "def reduce_scatter(comm, chunks):" in text and "def all_gather(comm, chunks):" in text
     assert [file.name for file in (course / "release").rglob("*") if file.is_file()] == [path.name]
+    assert raw == RING.handed_out().read_text(), "run make assignments"
 
 
 @pytest.mark.slow
@@ -66,18 +71,52 @@ def test_the_solution_validates(course):
     assert "passes all the tests" in nbgrader(course, "validate", notebook)
 
 
+# Names of the student's own that the checks once had, and right all the same.
+NAMED = """
+def all_reduce(comm, chunks):
+    reduce_scatter(comm, chunks)
+    all_gather(comm, chunks)
+ring_checks = [1, 2, 3]
+"""
+# Every check replaced in the kernel: in its module, by name, by code, and torch with it.
+REPLACED = """
+import gc, sys, types
+import dlviz.grading.check
+def generous(self, *programs, **sizes):
+    return self.points
+dlviz.grading.check.Check.__call__ = generous
+for held in gc.get_objects():
+    if isinstance(held, types.FunctionType) and held.__qualname__ == "Check.grade":
+        held.__code__ = (lambda self, *programs, sizes=(): self).__code__
+for name in [name for name in vars(ring_checks) if name.startswith("check_")]:
+    setattr(ring_checks, name, lambda *programs, **sizes: 3)
+sys.modules["dlviz.grading.ring_checks"] = ring_checks
+torch.equal = torch.allclose = lambda *tensors, **tolerance: True
+"""
+
+
 @pytest.mark.slow
 def test_right_wrong_and_empty_submissions_are_graded_and_get_their_feedback(course):
-    RING.hand_in(course, "ada", {})
-    change = {"reduce_scatter": lambda source: source.replace("mine += arriving", "pass")}
-    RING.hand_in(course, "bob", change)
+    RING.hand_in(course, "ada", {"all_gather": lambda source: source + NAMED})
+    part = {"reduce_scatter": lambda source: source.replace("n = comm.size", "n = comm.size % 7")}
+    RING.hand_in(course, "bob", part)
     RING.hand_in(course, "eve")
+    RING.hand_in(
+        course,
+        "mal",
+        {
+            "reduce_scatter": lambda source: source.partition("    n =")[0],
+            "all_gather": lambda source: source.partition("    n =")[0] + REPLACED,
+        },
+    )
     # of 20, and the question is still to grade
-    assert RING.grade(course) == {"ada": 18, "bob": 12, "eve": 0}
+    grades = RING.grade(course)
+    assert grades == {"ada": 18, "bob": 17, "eve": 0, "mal": 0}
 
-    told = {student: RING.told(course, student) for student in ("ada", "bob", "eve")}
-    assert "Not yet." not in told["ada"]
+    told = {student: RING.told(course, student) for student in grades}
+    assert "Not yet" not in told["ada"]
     assert "data:image/png" in RING.feedback(course, "ada"), "the picture of the student's program"
-    assert "messages arrive, but no cell has changed: what becomes of what arrives?" in told["bob"]
-    assert told["bob"].count("Not yet.") == 2
-    assert "still to be written" in told["eve"] and told["eve"].count("Not yet.") == 6
+    assert told["bob"].count("Not yet, 2.5 of 3 points: right on 1, 2, 3, 4 and 5 ranks.") == 2
+    assert "24 messages; every rank returned; 4 of 4 ranks hold all chunks whole" in told["bob"]
+    assert "still to be written" in told["eve"] and told["eve"].count("Not yet, 0 of 3") == 6
+    assert "nothing was sent" in told["mal"] and told["mal"].count("Not yet, 0 of 3") == 6

@@ -163,6 +163,8 @@ def test_numbers_of_another_chunk_are_named_and_never_taken_for_a_multiple():
     assert [(unknown.base[0], unknown.x[0], unknown.y[0])] == [(0, 4, 2)]
     words = figure.frames[1].layout.annotations[0].text.replace("<br>", " ")
     assert "rank 2 holds numbers of cells 12–15 in cells 0–3" in words and "×" not in words
+    end = figure.frames[-1].layout.annotations[0].text.replace("<br>", " ")
+    assert "in the end 48 of 64 cells hold every rank's numbers once" in end
 
 
 @pytest.mark.parametrize(

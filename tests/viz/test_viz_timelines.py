@@ -1,4 +1,4 @@
-"""Several pipelines on one time axis: the actions are the spans', rows and scale are common."""
+"""Several pipelines on one time scale: each bar is an action of its Trace, where it was."""
 
 from __future__ import annotations
 
@@ -6,35 +6,73 @@ import numpy as np
 import pytest
 from viz_scenes import notes
 
-from dlviz import metrics, viz
+from dlviz import Costs, metrics, simulate, viz
 from dlviz.schedules import make
-from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette
 
-COSTS = Costs(0.005, None, 0.005, 0.005)
+COSTS = Costs(0.01, None, 0.01, 0.01)
 
 
-def test_every_action_is_a_bar_where_its_rank_lies_from_the_first_action_on():
-    traces = {name: simulate(make(name, 3, 4), COSTS) for name in ("gpipe", "1f1b")}
-    figure = viz.timelines(traces)
-    ticks = dict(zip(figure.layout.yaxis.tickvals, figure.layout.yaxis.ticktext, strict=True))
-    assert [*ticks.values()] == ["0", "1", "2"] * 2 and sorted(ticks) == [*ticks]
-    drawn = [
-        (one.name, x, long, ticks[y], label)
-        for one in figure.data
-        if one.name != "idle"
-        for x, long, y, label in zip(one.base, one.x, one.y, one.text, strict=True)
-    ]
-    spans = [row for one in traces.values() for row in one.only(kind=metrics.COMPUTE).spans.rows()]
-    expected = [
-        (row.kind, row.start * 1e3, (row.end - row.start) * 1e3, str(row.rank), str(row.microbatch))
-        for row in spans
-    ]
-    assert len(drawn) == 2 * 3 * 4 * 2
-    for one, other in zip(sorted(drawn), sorted(expected), strict=True):
-        assert (one[0], *one[3:]) == (other[0], *other[3:])
-        assert one[1:3] == pytest.approx(other[1:3], abs=1e-9)
+def bars(figure):
+    """(row, start, length, label) of each action, the rows counted from the top."""
+    rows = {round(y, 6): place for place, y in enumerate(figure.layout.yaxis.tickvals)}
+    return sorted(
+        (rows[round(float(y), 6)], round(float(base), 6), round(float(x), 6), label)
+        for series in figure.data
+        if series.text is not None
+        for y, base, x, label in zip(series.y, series.base, series.x, series.text, strict=True)
+    )
+
+
+def test_every_action_of_every_trace_is_a_bar_on_its_rank_with_its_microbatch():
+    traces = {name: simulate(make(name, 3, 4), COSTS) for name in ("1f1b", "zb_h1")}
+    expected = []
+    for place, trace in enumerate(traces.values()):
+        for span in trace.spans.rows():
+            times = round(1000 * span.start, 6), round(1000 * (span.end - span.start), 6)
+            expected.append((3 * place + span.rank, *times, str(span.microbatch)))
+    assert bars(viz.timelines(traces)) == sorted(expected)
+
+
+def test_what_bars_leave_of_the_hatched_rows_is_the_bubble():
+    trace = simulate(make("gpipe", 4, 6), COSTS)
+    figure = viz.timelines({"GPipe": trace})
+    (idle,) = [series for series in figure.data if series.name == "idle"]
+    busy = sum(length for _, _, length, _ in bars(figure))
+    assert np.sum(idle.x) / busy - 1 == pytest.approx(metrics.bubble_ratio(trace)) != 0
+
+
+def test_pipelines_begin_together_and_a_kind_is_in_the_legend_once():
+    early = simulate(make("1f1b", 2, 3), COSTS)
+    late = [{**r._asdict(), "start": r.start + 5, "end": r.end + 5} for r in early.spans.rows()]
+    late = [{name: value for name, value in row.items() if name != "flow"} for row in late]
+    figure = viz.timelines({"early": early, "late": Trace(late, meta={"clock": "simulated"})})
+    first, second = ([bar for row, *bar in bars(figure) if row // 2 == place] for place in range(2))
+    assert first == second
+    names = [s.name for s in figure.data if s.showlegend in (True, None)]
+    assert sorted(names) == ["backward", "forward", "idle"]
+
+
+def test_chunks_are_shades_and_three_times_eight_ranks_fit_a_laptop():
+    one, two = simulate(make("1f1b", 8, 8)), simulate(make("interleaved", 8, 8, chunks=2))
+    figure = viz.timelines({"one": one, "two": two, "three": one})
+    assert figure.layout.height <= 640
+    assert len({s.marker.color for s in figure.data if s.name == "forward"}) == 2
+    assert any("lighter" in s.name for s in figure.data)
+
+
+def test_what_cannot_share_a_picture_is_refused():
+    simulated, empty = simulate(make("1f1b", 2, 2)), Trace([], meta={"clock": "simulated"})
+    with pytest.raises(ValueError, match="has no Trace in it"):
+        viz.timelines({})
+    with pytest.raises(ValueError, match="nothing.* has no"):
+        viz.timelines({"it": simulated, "nothing": empty})
+    with pytest.raises(ValueError, match="step=3"):
+        viz.timelines({"it": simulated}, step=3)
+    span = dict(rank=0, kind="forward", wall_start=0.0, wall_end=1.0)
+    with pytest.raises(ValueError, match="'a' and 'b' cannot share one scale: .* their clock"):
+        viz.timelines({"a": simulated, "b": Trace([span], meta={"clock": "wall"})})
 
 
 def test_each_pipeline_bears_its_name_its_time_and_its_bubble_and_idle_up_to_its_end():
@@ -51,20 +89,6 @@ def test_each_pipeline_bears_its_name_its_time_and_its_bubble_and_idle_up_to_its
     assert idle.x == (33.0,) * 4 + (27.0,) * 4 and idle.base == 0
     assert idle.marker.color == palette.style("idle").fill
     assert [figure.data[0].name, *{one.name for one in figure.data[1:]} - {"idle"}][0] == "idle"
-
-
-def test_the_legend_names_a_kind_once_and_says_what_lighter_means():
-    figure = viz.timelines(
-        {"a": simulate(make("interleaved", 2, 4)), "b": simulate(make("zb_h1", 2, 4))}
-    )
-    listed = [one.name for one in figure.data if one.showlegend is not False]
-    assert listed == ["idle", "forward", "backward", "backward_input", "backward_weight",
-                      "lighter: chunk 1"]  # fmt: skip
-    shades = {one.marker.color for one in figure.data if one.name == "forward"}
-    assert shades == {
-        palette.style("forward").color,
-        palette.shade(palette.style("forward"), 1, 2).color,
-    }
 
 
 @pytest.mark.parametrize(("pipelines", "ranks"), [(2, 4), (5, 8), (3, 16)])
@@ -85,21 +109,6 @@ def test_of_a_run_of_several_steps_the_one_of_median_length_is_drawn():
     assert "step 2 (the one of median length of 3)" in notes(viz.timelines({"run": trace}))[0].text
     (bar,) = [one for one in viz.timelines({"run": trace}, step=0).data if one.name == "forward"]
     assert list(bar.x) == [9.0]
-
-
-def test_what_cannot_be_drawn_is_refused():
-    simulated = simulate(make("gpipe", 2, 2))
-    with pytest.raises(ValueError, match="^traces has no Trace in it"):
-        viz.timelines({})
-    with pytest.raises(ValueError, match="^'empty' has no forward and no backward"):
-        viz.timelines({"empty": Trace(meta={"clock": "simulated"})})
-    with pytest.raises(ValueError, match="^step=3 has no action in 'a': it has none"):
-        viz.timelines({"a": simulated}, step=3)
-    wall = Trace(
-        [dict(rank=0, kind="forward", wall_start=0.0, wall_end=1.0)], meta={"clock": "wall"}
-    )
-    with pytest.raises(ValueError, match="'a' and 'b' cannot share one scale: .* their clock"):
-        viz.timelines({"a": simulated, "b": wall})
 
 
 def test_names_of_a_program_are_text():

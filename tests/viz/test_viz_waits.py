@@ -125,7 +125,7 @@ def test_a_wait_for_a_lane_of_ones_own_says_what_that_lane_did():
         "1, for 2.5 of 4 s, then in collective bucket 1"
     )
     assert found[5] == "waited 4 s for rank 1; rank 1 was itself waiting for rank 0"
-    assert found[6].endswith("; lane gone of rank 3 was in code that records nothing")
+    assert found[6].endswith("; lane gone of rank 3 was without a recorded span")
     alone = viz.waited_for(Trace(spans[3:4] + spans[5:6]))
     assert alone[1] == "waited 4 s for rank 1; rank 1 was itself waiting for lane comm"
 
@@ -140,8 +140,8 @@ def test_before_its_first_span_a_rank_may_be_starting_and_after_its_last_nothing
     found = waits(Trace(spans))
     assert [found[row].doing for row in (0, 2, 3)] == [
         "rank 1 was mostly not yet recording (starting up?), for 3 of 4 s, then in forward",
-        "rank 1 was mostly in code that records nothing, for 3 of 4 s",
-        "rank 2 was in code that records nothing",
+        "rank 1 was mostly without a recorded span, for 3 of 4 s",
+        "rank 2 was without a recorded span",
     ]
     assert [found[row].span for row in (0, 2, 3)] == [-1, -1, -1]
 
@@ -223,7 +223,7 @@ def counted(trace, row, start, end, sent):
         ]
         began = len(own) and middle >= start[own].min()
         what = (
-            "in code that records nothing"
+            "without a recorded span"
             if began or not len(own)
             else "not yet recording (starting up?)"
         )
@@ -236,7 +236,7 @@ def counted(trace, row, start, end, sent):
 def kind_of(doing):
     """A doing without what it was of."""
     first = re.match(
-        r"itself waiting|between two operations|in code that records nothing|in \S+", doing
+        r"itself waiting|between two operations|without a recorded span|in \S+", doing
     )
     return first[0] if first else doing
 

@@ -355,6 +355,16 @@ def test_on_the_board_of_a_level_no_schedule_is_named_until_it_is_solved():
     assert state["level"]["answer"]["words"].startswith("You have found 1F1B: Narayanan et al.")
 
 
+def test_a_good_move_on_a_level_does_not_say_which_schedule_goes_on_like_this():
+    board = level_board(5)
+    told = []
+    for one in (board, Board(Drawing(board.drawing.pipeline))):
+        one.apply('[{"n": 1, "do": "advise"}]')
+        told.append(one.state()["advice"]["words"])
+    move = "A good move is 0F0 on rank 0 at slot 0. The schedule can then end at slot 17"
+    assert told[0].startswith(f"{move}. ") and told[1].startswith(f"{move}, continued like ZB-H1. ")
+
+
 def test_another_order_that_solves_a_level_is_told_the_known_one():
     board = level_board(2, "1f1b")
     told = board.state()["level"]["answer"]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import time
 
+import conftest
 import pytest
 from explorer_page import ExplorerPage, saved_pages
 from lab_server import Lab
 from nbformat import v4
 
-from dlviz.widgets import CollectiveExplorer
+from dlviz.patterns import TITLES
+from dlviz.widgets import CollectiveExplorer, ScheduleExplorer
 from dlviz.widgets.all_reduce import ALGORITHMS, SIZES
 
 pytestmark = pytest.mark.slow
@@ -45,7 +49,7 @@ class Page(ExplorerPage):
         return {row[0].strip(): row[1:] for row in cells}
 
     def player(self):
-        return self.root.locator(".dlv-player h3").inner_text()
+        return self.root.locator(".dlv-player h3").text_content()
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def saved(browser, tmp_path):
 
 
 def drawn(page):
-    page.wait_for_selector(".dlv-cost")
+    page.wait_for_selector(".dlv-cost, .dlv-canvas")
 
 
 def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
@@ -63,16 +67,24 @@ def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
     assert shown.root.locator("svg.dlv-costs .dlv-cost").count() == len(ALGORITHMS)
     assert shown.root.locator(".dlv-crossed").count() == 1
     table = shown.table()
-    assert list(table) == [name.replace("_", " ") for name in ALGORITHMS]
-    assert table["halving doubling"][0] == "1.69 ms" and table["ring"][0] == "1.71 ms"
+    assert list(table) == [TITLES[name] for name in ALGORITHMS]
+    assert table["halving-doubling"][0] == "1.69 ms" and table["ring"][0] == "1.71 ms"
     told = shown.root.locator(".dlv-cheapest").inner_text()
-    assert told == "Cheapest: butterfly, then halving doubling from 31.3 KiB."
+    assert told == "Cheapest (within 5 %): butterfly, then halving-doubling from 31.3 KiB."
+    lines = shown.root.locator(".dlv-costs .dlv-cost").all()
+    drawn = {
+        (line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")) for line in lines
+    }
+    assert len(drawn) == len(ALGORITHMS)
 
 
 def test_on_a_saved_page_algorithm_and_size_can_be_chosen_and_the_rest_says_why_not(saved):
     shown = saved(CollectiveExplorer())
     before = shown.picture()
     shown.control("algorithm").select_option("tree")
+    assert not shown.root.locator(".dlv-player").is_visible()
+    shown.root.get_by_role("tab", name="Messages").click()
+    assert not shown.root.locator(".dlv-chart").first.is_visible()
     assert shown.player() == "tree, message by message"
     assert shown.picture() != before
     shown.slide("size", 0)
@@ -80,7 +92,7 @@ def test_on_a_saved_page_algorithm_and_size_can_be_chosen_and_the_rest_says_why_
     assert shown.table()["butterfly"][0] == "20.1 µs"
     for name in ("ranks", "topology", "run it on real ranks"):
         assert shown.control(name).is_disabled()
-    assert "the rest needs a kernel" in shown.root.inner_text()
+    assert "all else needs a kernel" in shown.root.inner_text()
 
 
 def test_keys_choose_size_and_algorithm_and_leave_tab_to_the_page(saved):
@@ -96,13 +108,18 @@ def test_keys_choose_size_and_algorithm_and_leave_tab_to_the_page(saved):
     shown.page.keyboard.press("ArrowRight")
     assert shown.control("size").input_value() == "21"
     shown.root.focus()
+    shown.page.keyboard.press("m")
     shown.page.keyboard.press("a")
-    assert shown.player() == "parameter_server, message by message"
+    assert shown.player() == "parameter server, message by message"
     shown.page.keyboard.press("?")
     assert shown.root.get_by_role("dialog").first.is_visible()
     shown.page.keyboard.press("Escape")
-    shown.page.keyboard.press("Tab")
-    assert shown.page.evaluate("document.activeElement.getAttribute('aria-label')") == "algorithm"
+    focused = "document.activeElement.ariaLabel || document.activeElement.textContent"
+    stops = []
+    for key in ("Tab", "Tab", "ArrowLeft", "ArrowRight", "Tab"):
+        shown.page.keyboard.press(key)
+        stops.append(shown.page.evaluate(focused))
+    assert stops == ["details", "Messages", "Costs", "Messages", "algorithm"]
 
 
 def test_a_click_on_the_lines_chooses_a_size(saved):
@@ -139,73 +156,215 @@ def test_a_program_of_names_is_never_markup(saved):
     assert shown.root.locator("script, img").count() == 0
 
 
-def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(browser, served):
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(CELL)])
+def test_each_part_fits_a_laptop_with_the_answer_to_its_controls(saved):
+    explorer = CollectiveExplorer(ranks=8, topology="racks")
+    explorer._run = {"error": "a sentence"}
+    explorer.show()
+    shown = saved(explorer, viewport={"width": 833, "height": 680})
+    for part in ("Costs", "Messages"):
+        shown.root.get_by_role("tab", name=part).click()
+        shown.page.wait_for_timeout(100)
+        note = shown.root.locator("header p").first  # of a saved page
+        assert shown.root.bounding_box()["height"] - note.bounding_box()["height"] <= 640, part
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_has_the_widgets_paper_and_disabled_fields_look_disabled(saved, theme):
+    shown = saved(CollectiveExplorer(theme=theme))
+    paper = "getComputedStyle({}).backgroundColor"
+    assert shown.page.evaluate(paper.format("document.documentElement")) == shown.page.evaluate(
+        paper.format("document.querySelector('.dlv')")
+    )
+    field = shown.control("alpha, µs a message")
+    assert field.is_disabled() and float(field.evaluate("it => getComputedStyle(it).opacity")) < 0.6
+
+
+def test_details_open_beside_the_title_and_escape_closes_them(saved):
+    shown = saved(CollectiveExplorer(topology="racks"))
+    shown.root.get_by_label("details", exact=True).first.click()
+    dialog = shown.root.get_by_role("dialog", name="Details of the explorer")
+    assert "so a line may jump there" in dialog.inner_text()
+    shown.page.keyboard.press("Escape")
+    assert not dialog.is_visible()
+    assert shown.page.evaluate("document.activeElement.className") == "dlv-info"
+
+
+def test_what_was_put_aside_while_the_theme_changed_is_painted_when_it_is_back(saved):
+    shown = saved(ScheduleExplorer())
+    corner = """() => {
+        const canvas = document.querySelector('.dlv-canvas');
+        const at = [canvas.width - 2, canvas.height - 2, 1, 1];
+        return [...canvas.getContext('2d').getImageData(...at).data].slice(0, 3);
+    }"""
+    assert min(shown.page.evaluate(corner)) > 200
+    shown.page.evaluate("""async () => {
+        const main = document.querySelector('main');
+        main.style.display = 'none';
+        document.body.style.setProperty('--jp-layout-color0', 'rgb(17, 17, 17)');
+        document.body.style.setProperty('--jp-ui-font-color0', 'rgb(238, 238, 238)');
+        await Promise.resolve();
+        main.style.display = '';
+    }""")
+    shown.page.wait_for_function(f"() => Math.max(...({corner})()) < 60")
+
+
+# In JupyterLab: one notebook, in which one test goes on where another ended
+CELLS = [
+    CELL,
+    "dlviz.widgets.ScheduleExplorer()",
+    """span = {"rank": 0, "lane": "compute", "kind": "forward", "start": 0.0, "end": 1.0}
+trace = dlviz.Trace([span])
+dlviz.widgets.Timeline(trace)""",
+    "dlviz.widgets.MessagePlayer(trace)",
+]
+
+
+@pytest.fixture(scope="module")
+def lab(browser, served):
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in CELLS])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
     with served(notebook) as address:
-        lab = Lab(browser, address, cells=1)
-        try:
-            lab.page.wait_for_selector(".dlv-cost")
-            shown = Page(lab.page)
-            changes = {
-                "algorithm": lambda: shown.control("algorithm").select_option("tree"),
-                "size": lambda: shown.slide("size", 20),
-                "topology": lambda: shown.control("topology").select_option("racks"),
-                "ranks": lambda: shown.slide("ranks", 6),
-                "alpha": lambda: shown.enter("alpha, µs a message", "200"),
-                "beta": lambda: shown.enter("beta, ns a byte", "5"),
-                "gamma": lambda: shown.enter("gamma, ns a byte added", "3"),
-            }
-            for name, change in changes.items():
-                before, answer = shown.picture(), lab.page.locator(TABLE).first.inner_text()
-                change()
-                lab.page.wait_for_function(
-                    f"([before]) => ({PICTURE})(document.querySelector('.dlv')) !== before",
-                    arg=[before],
-                )
-                if name not in ("algorithm", "ranks"):
-                    lab.page.wait_for_function(
-                        f"([answer]) => document.querySelector('{TABLE}').innerText !== answer",
-                        arg=[answer],
-                    )
-            lab.page.wait_for_function(
-                "() => document.querySelector('.dlv-player').textContent.includes('on 6 ranks')"
-            )
-            assert shown.player() == "tree, message by message"
+        lab = Lab(browser, address, cells=len(CELLS))
+        lab.address = address
+        yield lab
+        lab.page.close()
+    assert lab.far() == []
 
-            shown.control("ranks").focus()
-            lab.page.keyboard.press("ArrowRight")
-            lab.page.keyboard.press("ArrowUp")
-            lab.page.wait_for_function(
-                "() => document.querySelector('.dlv-player').textContent.includes('on 8 ranks')"
-            )
-            assert shown.control("ranks").input_value() == "8"
 
-            shown.enter("alpha, µs a message", "a lot")
-            trouble = shown.root.locator(".dlv-trouble")
-            lab.page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
-            told = "alpha='a lot' has to be a number of seconds, 0 to 1; its box takes µs"
-            assert trouble.inner_text().startswith(told)
-            for value in ("200", "50"):  # as it was before, and another
-                shown.enter("alpha, µs a message", value)
-                lab.page.wait_for_function(
-                    "() => !document.querySelector('.dlv-trouble').textContent"
-                )
+def command(lab, name):
+    lab.page.evaluate("name => { jupyterapp.commands.execute(name); }", name)
 
-            lab.page.evaluate(AT_ONCE)
+
+def told(lab, words):
+    """Waits for words in the line of the run; how long that took, in s."""
+    began = time.monotonic()
+    lab.page.wait_for_function(
+        "words => document.querySelector('.dlv-result').textContent.includes(words)", arg=words
+    )
+    return time.monotonic() - began
+
+
+def ranks():
+    """The processes that fork servers have started."""
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+    own = {pid for pid, _ in conftest.descendants(frozenset())}
+    servers = {pid for pid, _, args in rows if "multiprocessing.forkserver" in args}
+    return [pid for pid, parent, _ in rows if parent in servers and int(pid) in own]
+
+
+@pytest.mark.parametrize("how", ["button", "interrupt"])
+def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, how):
+    """By the button while the kernel still loads PyTorch, by an interrupt while ranks run."""
+    lab.shown(0)
+    shown = Page(lab.page)
+    shown.control("run it on real ranks").click()
+    if how == "button":
+        told(lab, "Loading PyTorch")
+        shown.control("end the run").click()
+    else:
+        told(lab, "Running on real ranks, paced: turn")
+        assert len(ranks()) == 4
+        command(lab, "notebook:interrupt-kernel")
+    assert told(lab, "The run was interrupted.") < 5  # s, on a busy machine
+    time.sleep(1)
+    assert ranks() == []
+    assert shown.control("run it on real ranks").is_enabled()
+
+
+def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab):
+    lab.shown(0)
+    lab.page.wait_for_selector(".dlv-cost")
+    shown = Page(lab.page)
+    changes = {
+        "algorithm": lambda: shown.control("algorithm").select_option("tree"),
+        "size": lambda: shown.slide("size", 20),
+        "topology": lambda: shown.control("topology").select_option("racks"),
+        "ranks": lambda: shown.slide("ranks", 6),
+        "alpha": lambda: shown.enter("alpha, µs a message", "200"),
+        "beta": lambda: shown.enter("beta, ns a byte", "5"),
+        "gamma": lambda: shown.enter("gamma, ns a byte added", "3"),
+    }
+    for name, change in changes.items():
+        before, answer = shown.picture(), lab.page.locator(TABLE).first.inner_text()
+        change()
+        lab.page.wait_for_function(
+            f"([before]) => ({PICTURE})(document.querySelector('.dlv')) !== before",
+            arg=[before],
+        )
+        if name not in ("algorithm", "ranks"):
             lab.page.wait_for_function(
-                "() => /measured|did not/.test(document.querySelector('.dlv-result').textContent)"
+                f"([answer]) => document.querySelector('{TABLE}').innerText !== answer",
+                arg=[answer],
             )
-            result = shown.root.locator(".dlv-result").inner_text()
-            found = re.match(
-                r"tree of .*: measured (.*), predicted (.*) \([+−][\d.]+ %\)\.", result
-            )
-            assert found, result
-            now = shown.table()["tree"]
-            assert now[2] == found[1]
-            assert f"The closed form, {now[0]}, is a bound" in result  # of what was chosen last
-            assert shown.control("ranks").input_value() == "3"
-            assert shown.root.locator(".dlv-measured").count() == 1
-        finally:
-            lab.page.close()
-    assert lab.complaints == [] and lab.far() == []
+    lab.page.wait_for_function(
+        "() => document.querySelector('.dlv-player').textContent.includes('on 6 ranks')"
+    )
+    assert shown.player() == "tree, message by message"
+
+    shown.control("ranks").focus()
+    lab.page.keyboard.press("ArrowRight")
+    lab.page.keyboard.press("ArrowUp")
+    lab.page.wait_for_function(
+        "() => document.querySelector('.dlv-player').textContent.includes('on 8 ranks')"
+    )
+    assert shown.control("ranks").input_value() == "8"
+
+    shown.enter("alpha, µs a message", "a lot")
+    trouble = shown.root.locator(".dlv-trouble")
+    lab.page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
+    words = "alpha='a lot' has to be a number of seconds from 0 to 1 (typed in µs"
+    assert trouble.inner_text().startswith(words)
+    for value in ("200", "50"):  # as it was before, and another
+        shown.enter("alpha, µs a message", value)
+        lab.page.wait_for_function("() => !document.querySelector('.dlv-trouble').textContent")
+
+    lab.page.evaluate(AT_ONCE)
+    lab.page.wait_for_function(
+        "() => /measured|failed/.test(document.querySelector('.dlv-result').textContent)"
+    )
+    result = shown.root.locator(".dlv-result").inner_text()
+    found = re.match(r"tree of .*: measured (.*), predicted (.*) \([+−][\d.]+ %\)\.", result)
+    assert found, result
+    now = shown.table()["tree"]
+    assert now[2] == found[1]
+    notes = shown.root.locator(".dlv-chartmarks").inner_text()
+    assert f"The closed form, {now[0]}, is an upper bound" in notes  # of what was chosen last
+    assert shown.control("ranks").input_value() == "3"
+    assert shown.root.locator(".dlv-measured").count() == 1
+
+
+def test_in_jupyterlab_a_restarted_kernel_is_told_and_its_controls_are_off(lab):
+    command(lab, "docmanager:save")
+    assert lab.complaints == []
+    lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    for cell in (0, 1):
+        root = lab.shown(cell).locator(".dlv").first
+        gone = root.locator("> header .dlv-gone")
+        gone.get_by_text("This widget's kernel is gone: run its cell again.").wait_for()
+        root.get_by_label("run it on real ranks", exact=True).wait_for()
+        assert root.locator(".dlv-toolbar > * :is(select, input):enabled").count() == 0
+        assert root.get_by_label("run it on real ranks", exact=True).is_disabled()
+        picture = root.inner_html()
+        root.locator(".dlv-link").first.click() if cell == 0 else root.press("ArrowRight")
+        assert (root.inner_html() == picture) == (cell == 0)  # an action can still be selected
+
+
+def test_in_jupyterlab_a_notebook_opened_again_shows_every_picture_and_no_error(lab):
+    live = [lab.shown(cell).locator(".dlv-still") for cell in range(4)]
+    assert [still.count() for still in live] == [1] * 4
+    assert not any(still.is_visible() for still in live)
+    lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    lab.page.goto(lab.address.replace("/workspaces/", "/workspaces/again-"))
+    lab.page.wait_for_function(
+        "() => window.jupyterapp?.shell.currentWidget?.content?.widgets?.length >= 4"
+    )
+    for cell in range(4):
+        shown = lab.shown(cell)
+        shown.get_by_text("model not found").wait_for(state="attached")
+        assert not shown.get_by_text("model not found").is_visible()
+        picture = shown.locator(".dlv-still img")
+        assert picture.is_visible() and picture.evaluate("it => it.naturalHeight") > 100
+        assert picture.get_attribute("alt")

@@ -86,6 +86,17 @@ def test_the_known_schedule_stands_beside_the_drawing_until_another_level_is_cho
     assert levels.beside == "" and len(state(levels)["sides"]) == 1
 
 
+def test_what_was_measured_on_a_level_is_not_shown_on_another_of_the_same_size(monkeypatch):
+    monkeypatch.setattr(
+        "dlviz.widgets.schedules.run", lambda made, trace, costs, tell: ({"told": []}, trace)
+    )
+    levels = ScheduleLevels([3, 5], drawings={3: ANSWERS[3], 5: ANSWERS[5]})
+    levels.run()
+    assert state(levels)["run"] == {"told": []} and levels.measured is not None
+    levels.level = 5
+    assert state(levels)["run"] is None and levels.measured is None
+
+
 def test_a_level_gives_its_pipeline_whatever_is_set():
     levels = ScheduleLevels([4])
     pipeline = levels._board.drawing.pipeline

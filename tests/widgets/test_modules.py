@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 
@@ -70,11 +71,21 @@ def test_widgets_of_one_trace_hold_the_same_selection_wherever_it_is_set():
     assert one.selection == {"where": "cell:1"}
 
 
-def test_a_widget_brings_its_picture_for_pages_without_a_kernel():
+def test_a_widget_is_shown_with_a_still_picture_behind_it_that_the_widget_alone_hides(monkeypatch):
     span = {"rank": 0, "lane": "compute", "kind": "forward", "start": 0.0, "end": 1.0}
-    data, _ = Timeline(Trace([span]))._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in data
-    assert data["image/png"].startswith("iVBOR")
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    widgets = [Timeline(Trace([span]), title='a "<b>"') for _ in range(2)]
+    for widget in widgets:
+        widget._ipython_display_()
+    live, still, _, other = shown
+    assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == widgets[0].model_id
+    assert live["text/html"] == "", "a page that has no kernel shows nothing in its place"
+    assert f"dlv-still-{widgets[0].still}" in still["text/html"]
+    assert f"dlv-still-{widgets[0].still}" not in other["text/html"]
+    page = still["text/html"]
+    ((alt, png),) = re.findall(r'alt="(.*?)".* src="data:image/png;base64,(.*?)"', page)
+    assert alt == "a &quot;&lt;b&gt;&quot;" and base64.b64decode(png).startswith(b"\x89PNG")
 
 
 def test_a_saved_page_holds_all_it_needs(tmp_path):

@@ -33,7 +33,7 @@ PLACES = f"""(view) => {{
     const scene = timeline_scene_js.readScene({STATE});
     const plot = document.querySelector(".dlv-rows");
     const none = {{ arrows: true, message: -1, span: -1, hover: -1, matches: null }};
-    const height = Math.min(scene.height + 4, 290);
+    const height = Math.min(scene.height + 4, 262);
     const seen = {{ ...none, ...view, top: plot.scrollTop, height }};
     const list = timeline_list_js.drawList(scene, seen);
     const bars = {{}};
@@ -201,6 +201,13 @@ class Reader:
     def pixel(self, x, y):
         """The colour of a pixel of the canvas, as CSS says it."""
         return self.root.locator(".dlv-canvas").evaluate(PIXEL, [x, y])
+
+    def ground(self, x, y, wide, tall, target=None):
+        """The colour that most pixels of an area have, as [red, green, blue]."""
+        target = target or self.root.locator(".dlv-canvas")
+        colors = np.reshape(target.evaluate(AREA, [x, y, wide, tall]), (-1, 4))[:, :3]
+        found, count = np.unique(colors, axis=0, return_counts=True)
+        return found[count.argmax()].tolist()
 
     @property
     def range(self):
@@ -746,7 +753,7 @@ def test_slash_searches_and_escape_clears_everything(read_page, trace):
 
 def test_question_mark_opens_the_list_of_keys_and_closing_gives_the_focus_back(read_page, trace):
     reader = read_page(trace)
-    help_ = reader.root.locator("[role=dialog]")
+    help_ = reader.root.get_by_role("dialog", name="Keys of the timeline", include_hidden=True)
     for close in (["?"], ["Escape"], ["Enter"]):
         reader.press("?")
         assert help_.is_visible() and reader.focused == "close"
@@ -815,7 +822,7 @@ def test_keys_typed_into_the_search_do_nothing_else(read_page, trace):
     after = reader.data
     for name in ("from", "to", "clock", "span", "message"):
         assert after[name] == before[name]
-    assert not reader.root.locator("[role=dialog]").is_visible()
+    assert not reader.root.get_by_role("dialog").count()
     assert not reader.root.locator(".dlv-wide").is_visible()
     assert reader.root.locator("input[type=search]").input_value() == "wsad+-0.,[]grmpct?fWSADF"
 
@@ -847,7 +854,7 @@ def test_ctrl_wheel_zooms_at_the_pointer(read_page, trace):
         before, length = reader.time(x), reader.length
         reader.wheel(x, 300, "Control", down=down)
         assert (reader.length < length) is (down < 0)
-        assert reader.time(x) == pytest.approx(before, abs=1e-8)
+        assert reader.time(x) == pytest.approx(before, abs=1e-6)
 
 
 def test_the_wheel_alone_scrolls_the_page_and_never_zooms(read_page, trace):
@@ -882,7 +889,7 @@ def test_dragging_selects_a_range_whose_edges_move_by_pointer_and_by_key(read_pa
     reader = read_page(trace)
     x1, x2 = reader.x(8 * MS), reader.x(16 * MS)
     reader.drag((x2, 300), (x1, 320))  # backwards as well
-    assert reader.range == pytest.approx([8 * MS, 16 * MS])
+    assert reader.range == pytest.approx([8 * MS, 16 * MS], abs=1e-6)
     box = reader.page.locator(".dlv-edge[data-side=to]").bounding_box()
     assert box["x"] + box["width"] / 2 == pytest.approx(x2, abs=1.5)
 
@@ -929,7 +936,7 @@ def test_a_range_stays_within_the_run(read_page, trace):
     reader = read_page(trace)
     reader.drag((reader.x(8 * MS), 300), (1090, 300), (20, 300))
     begin, end = reader.range
-    assert begin == 0 and end == pytest.approx(8 * MS)
+    assert begin == 0 and end == pytest.approx(8 * MS, abs=1e-6)
     edge = reader.page.locator(".dlv-edge[data-side=from]")
     assert float(edge.get_attribute("aria-valuemin")) == 0
     edge.focus()
@@ -979,7 +986,7 @@ def test_bars_are_painted_in_their_kinds_colour_and_a_click_selects_the_bar(read
     for (rank, kind), row in wanted.items():
         x, y, width, height = places[row]
         color = palette.style(kind).color
-        assert reader.pixel(x + 3, y + 2) == rgb(color), kind
+        assert reader.ground(x + 2, y + 2, 8, 8) == [*bytes.fromhex(color[1:])], kind
         reader.click(x + width / 2, y + height / 2)
         assert reader.span == row
         panel = reader.panel("selected span").inner_text()
@@ -1359,13 +1366,22 @@ def test_statistics_name_the_longest_wait_and_lead_to_it(read_page, trace):
     reader.root.get_by_label("step", exact=True).select_option("1")
     reader.settle()
     cells = reader.cells("ranks")
+    longest = {}
     for rank in range(4):
         mine = [row for row in own if spans.rank[row] == rank]
-        longest = max(mine, key=lambda row: (lasted[row], row in known))
-        words = cells[str(rank)]["its longest wait"]
-        assert f"waited {lasted[longest] / MS:.3g} ms" in words
-        why = known.get(longest)  # its wait for gradients does not say for whom
-        assert (f"for {why.whom}; {why.doing}" if why else "not say for whom") in words
+        longest[rank] = row = max(mine, key=lambda row: (lasted[row], row in known))
+        words, why = cells[str(rank)]["its longest wait"], known.get(row)
+        whom = f" for {why.whom}" if why else ""  # its wait for gradients does not say for whom
+        assert words.startswith(f"{lasted[row] / MS:.3g} ms{whom}")
+    bold = reader.root.locator(".dlv-ranks tbody tr", has=reader.page.locator("td strong"))
+    first_ = bold.locator("th").inner_text().split()[0]
+    assert lasted[longest[int(first_)]] == max(lasted[row] for row in longest.values())
+    why = known.get(longest[int(first_)])
+    line = reader.root.locator(".dlv-longest").inner_text()
+    assert line.startswith(
+        f"Rank {first_} waited longest: {lasted[longest[int(first_)]] / MS:.3g} ms"
+    )
+    assert line.endswith(why.doing if why else "; the Trace does not say for whom")
     reader.root.locator(".dlv-ranks tbody tr").nth(2).locator("button").click()
     reader.settle()
     row = reader.span
@@ -1386,7 +1402,7 @@ def test_the_panel_tells_all_and_its_links_lead_on(read_page, trace, program):
     words = panel.inner_text()
     assert "rank 3 · comm" in words and "4.0 KiB" in words and "step 2" in words
     assert f"for {wait.whom}; {wait.doing}" in words
-    assert "100 µs (wall clock after" in words  # late by
+    assert "100 µs (the wall clock after" in words  # late by
     assert f"train.py, line {spans.where[row].rpartition(':')[2]}" in words
 
     panel.get_by_role("button", name="show it").first.click()
@@ -1563,26 +1579,17 @@ def test_waiting_and_idle_time_look_the_same_in_both_themes_and_in_the_legend(re
     reader.press("m")  # no arrows
     x, y, width, _ = reader.places()["bars"][first(trace, rank=0, kind="wait", step=0)]
     hole = max(reader.places()["idle"], key=lambda one: one["width"])
-    canvas = reader.root.locator(".dlv-canvas")
-
-    def ground(target, area):
-        colors = np.reshape(target.evaluate(AREA, area), (-1, 4))[:, :3]
-        found, count = np.unique(colors, axis=0, return_counts=True)
-        return found[count.argmax()]
-
     seen = {}
     for theme in ("light", "dark"):
         reader.page.evaluate("theme => window.shown[0].model.set('theme', theme)", theme)
         reader.settle()
-        wait = ground(canvas, [x + 2, y + 2, min(width - 4, 20), 8])
-        idle = ground(canvas, [hole["x"] + 2, hole["y"] + 2, 20, 8])
-        seen[theme] = wait.tolist()
-        paper = bytes.fromhex(palette.THEMES[theme]["paper"][1:])
-        assert np.abs(idle - [*paper]).max() < 3  # hatched, with no colour of its own
-        for name, own in (("wait", wait), ("idle", idle)):
-            swatch = reader.root.locator(".dlv-legend button", has_text=name).locator("canvas")
-            place = swatch.bounding_box()
-            assert np.abs(ground(swatch, [place["x"] + 2, place["y"] + 2, 9, 8]) - own).max() < 3
+        wait = reader.ground(x + 2, y + 2, min(width - 4, 20), 8)
+        idle = reader.ground(hole["x"] + 2, hole["y"] + 2, 20, 8)
+        seen[theme] = wait
+        assert idle == [*bytes.fromhex(palette.THEMES[theme]["paper"][1:])]  # hatched paper
+        swatch = reader.root.locator(".dlv-legend button", has_text="wait").locator("canvas")
+        place = swatch.bounding_box()
+        assert reader.ground(place["x"] + 2, place["y"] + 2, 9, 8, swatch) == wait
     assert seen["light"] == seen["dark"]
 
 
@@ -1874,7 +1881,7 @@ def test_a_hundred_thousand_spans_are_drawn_and_every_key_still_acts(read_page):
     shown = sorted((bar[0], row) for row, bar in reader.places()["bars"].items() if row % 8 == 0)
     x, rows = np.array(shown).T
     assert (np.diff(x) > 0.999).all()  # a pixel shows one span: a backward, which has most of it
-    assert np.mean(rows.astype(int) // 8 % 2) == 1
+    assert np.mean(rows.astype(int) // 8 % 2) > 0.99
     reader.press(".")
     whole = reader.picture
     reader.press(*["."] * 30)
@@ -2027,6 +2034,18 @@ def test_escape_clears_and_then_leaves_to_what_holds_the_timeline(browser, trace
     assert page.evaluate(at) == "dlv"
     page.keyboard.press("Escape")
     assert page.evaluate(at) == "dlviz"
+    page.close()
+
+
+def test_the_page_below_a_dark_timeline_is_as_dark_as_it_is(browser, held_up, tmp_path):
+    page = browser.new_page(bypass_csp=True)
+    page.goto(Timeline(held_up, theme="dark").save_html(tmp_path / "page.html").as_uri())
+    page.locator(".dlv[data-draws]").wait_for()
+    papers = page.evaluate(
+        """() => [document.documentElement, document.querySelector(".dlv")]
+            .map((one) => getComputedStyle(one).backgroundColor)"""
+    )
+    assert papers == [rgb(palette.THEMES["dark"]["paper"])] * 2
     page.close()
 
 

@@ -38,7 +38,7 @@ function render({ model, el }) {
       ["↑ ↓", "more ranks, fewer", { ArrowUp: (event) => moved(event, rerank, 1), ArrowDown: (event) => moved(event, rerank, -1) }],
       ["a", "next algorithm", { a: () => choose("algorithm", after(state.algorithms, now.algorithm)) }],
       ["m", "costs, messages", { m: () => show(tabs[shown === "costs" ? 1 : 0].dataset.part) }],
-      ["r", "run it, stop it", { r: () => bar.press() }],
+      ["r", "run it, stop it", { r: () => (show("costs"), bar.press()) }],
     ],
     onColors() {
       if (drawn) draw();
@@ -71,9 +71,9 @@ function render({ model, el }) {
   const tabs = ["costs", "messages"].map((part) => h("button", {
     type: "button", role: "tab", "data-part": part, onclick: () => show(part),
   }, part === "costs" ? "Costs" : "Messages"));
+  frame.head(h("span", { class: "dlv-tabs", role: "tablist", "aria-label": "what is shown" }, tabs));
   frame.controls([h("label", {}, "algorithm ", algorithm)], [h("label", {}, "topology ", topology)], [h("label", {}, "ranks ", ranks), many], [h("label", {}, "size ", size), large]);
-  const link = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, fields.map(({ label }) => label), bar.start,
-    h("span", { class: "dlv-tabs", role: "tablist", "aria-label": "what is shown" }, tabs));
+  const link = h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, fields.map(({ label }) => label), bar.start);
 
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const lines = s("svg", { class: "dlv-costs", role: "img" });
@@ -86,10 +86,10 @@ function render({ model, el }) {
   const marks = h("div", { class: "dlv-chartmarks" }, ["grey: the cheapest", "◇ another one takes over", "✕ measured"].map((line) => h("p", {}, line)), aboutRun);
   const table = h("div", { class: "dlv-scroll" });
   const charts = h("div", { class: "dlv-pictures" }, left, right);
-  const costs = h("div", { role: "tabpanel", "aria-label": "costs" }, charts, cheapest, h("div", { class: "dlv-pictures" }, table, marks));
+  const costs = h("div", { role: "tabpanel", "aria-label": "costs" }, link, bar.line, charts, cheapest, h("div", { class: "dlv-pictures" }, table, marks));
   const player = h("div", { class: "dlv-player", role: "tabpanel", "aria-label": "messages" });
   const parts = { costs, messages: player };
-  frame.body.append(link, trouble, bar.line, costs, player);
+  frame.body.append(trouble, costs, player);
   show(shown);
   if (!live) turnOff(topology, ranks, ...fields.map(({ box }) => box));
 
@@ -100,8 +100,12 @@ function render({ model, el }) {
   /** Shows one of the two parts. */
   function show(part) {
     shown = part;
+    frame.root.dataset.part = part;
     for (const [name, box] of Object.entries(parts)) box.hidden = name !== part;
-    for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.dataset.part === part));
+    for (const tab of tabs) {
+      tab.setAttribute("aria-selected", String(tab.dataset.part === part));
+      tab.tabIndex = tab.dataset.part === part ? 0 : -1;
+    }
   }
 
   // What is asked of the kernel
@@ -175,8 +179,13 @@ function render({ model, el }) {
     draw();
   }
 
-  /** What an arrow key does: on a slider it moves that one. */
+  /** What an arrow key does: on a slider it moves that one, on a tab it goes to the other. */
   function moved({ target }, usual, by) {
+    if (tabs.includes(target)) {
+      show(tabs.find((tab) => tab !== target).dataset.part);
+      tabs.find((tab) => tab !== target).focus();
+      return;
+    }
     const own = new Map([[size, resize], [ranks, rerank]]).get(target) ?? usual;
     own(by);
   }

@@ -5,15 +5,26 @@ import { sourcePanel } from "./source.js";
 import { button, stage, toggle } from "./stage.js";
 import { stripOf, unpacked } from "./player_list.js";
 import { cellWords, rules, savedRound } from "./player_paint.js";
-import { arithmeticPanel, chunksPanel, circlePanel, legend, messagesAt, stripPanel, tablesPanel, timesOf } from "./player_panels.js";
+import {
+  arithmeticPanel,
+  chunksPanel,
+  circlePanel,
+  legend,
+  messagesAt,
+  stripPanel,
+  tablesPanel,
+  timesOf,
+} from "./player_panels.js";
 import { save } from "./saved.js";
 
 const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const BEAT = 1600; // ms between two rounds at speed 1
 const SPOKEN = 4; // messages read out per round
-const ROOM = 340; // pixels for what each rank holds and, below it, the program's lines
+const ROOM = 332; // pixels for what each rank holds and, below it, the program's lines
 const CODE = 100; // of them for the lines
-const VARIABLES = Object.fromEntries(["ink", "paper", "faint", "grid", "cell"].map((name) => [name, `var(--dlv-${name})`]));
+const VARIABLES = Object.fromEntries(
+  ["ink", "paper", "faint", "grid", "cell"].map((name) => [name, `var(--dlv-${name})`]),
+);
 const HINT = "Point at a message, a chunk or a rank to see what belongs to it.";
 const STRIP = " The strip shows all rounds: the darker a cell, the more ranks' numbers it holds; orange is wrong.";
 
@@ -66,7 +77,11 @@ function playerOf(model, el, { number, speed }, remember) {
       [", .", "round before, round after", { ",": () => step(-1), ".": () => step(1) }],
       ["Space", "play, pause", { " ": () => play(!timer) }],
       ["Home End", "first, last", { Home: () => go(0), End: () => go(end) }],
-      ["+ −", "faster, slower", { "+": () => faster(1), "=": () => faster(1), "-": () => faster(-1), "−": () => faster(-1) }],
+      [
+        "+ −",
+        "faster, slower",
+        { "+": () => faster(1), "=": () => faster(1), "-": () => faster(-1), "−": () => faster(-1) },
+      ],
       ["p", "predict", { p: () => predict.disabled || predict.turn() }],
       ["t", "tables", { t: () => tabled.turn() }],
     ],
@@ -86,10 +101,19 @@ function playerOf(model, el, { number, speed }, remember) {
   const slower = button("−", "slower", () => faster(-1));
   const rate = h("output", { "aria-label": "speed" });
   const quicker = button("+", "faster", () => faster(1));
-  const slider = h("input", { type: "range", min: 0, max: end, step: 1, "aria-label": "round", oninput: () => go(Number(slider.value)) });
+  const slider = h("input", {
+    type: "range",
+    min: 0,
+    max: end,
+    step: 1,
+    "aria-label": "round",
+    oninput: () => go(Number(slider.value)),
+  });
   const predict = toggle("predict", "predict mode: say which chunk moves next", false, setPredicting);
   const tabled = toggle("tables", "show tables in place of the pictures", false, setTabled);
-  const svg = button("SVG", "save this round as an SVG file", () => save(savedRound(scene, layOut(), number, colors, scene.look.font), "messages.svg"));
+  const svg = button("SVG", "save this round as an SVG file", () =>
+    save(savedRound(scene, layOut(), number, colors, scene.look.font), "messages.svg"),
+  );
   predict.disabled = !scene.values.length;
   frame.controls([first, back, playing, next, last], ["speed", slower, rate, quicker], [predict, tabled, svg]);
 
@@ -109,11 +133,16 @@ function playerOf(model, el, { number, speed }, remember) {
   const source = sourcePanel(scene.sources, choose);
   const hint = HINT + (stripOf(scene, 600, 40).length ? STRIP : "");
   const pointed = h("p", { class: "dlv-told" }, hint);
-  const lines = source.empty ? null : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel);
+  const lines = source.empty
+    ? null
+    : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel);
   const held = scene.values.length > 0;
-  const body = h("div", { class: "dlv-pictures" },
+  const body = h(
+    "div",
+    { class: "dlv-pictures" },
     h("div", { class: "dlv-beside" }, held ? circle.root : null, sums.root),
-    h("div", { class: "dlv-main" }, held ? null : circle.root, chunks.root, legend(scene), pointed, lines));
+    h("div", { class: "dlv-main" }, held ? null : circle.root, chunks.root, legend(scene), pointed, lines),
+  );
   const scrub = h("div", { class: "dlv-scrub" }, slider, now);
   frame.body.append(s("style", {}, rules(VARIABLES, ".dlv svg ")), scrub, strip.root, guessing, body, tables.root);
 
@@ -216,16 +245,20 @@ function playerOf(model, el, { number, speed }, remember) {
     write(pointed, words);
     const hot = new Set(rows.map(String));
     body.classList.toggle("dlv-pointing", hot.size > 0);
-    for (const part of body.querySelectorAll("[data-message]")) part.classList.toggle("dlv-hot", hot.has(part.dataset.message));
+    for (const part of body.querySelectorAll("[data-message]"))
+      part.classList.toggle("dlv-hot", hot.has(part.dataset.message));
   }
 
   function pointAt({ target }) {
     const part = target.closest?.("[data-message], [data-cell], [data-rank]");
     if (!part) return point([], hint);
     const { message, cell, rank } = part.dataset;
-    if (message != null) return point([message], `${scene.messages[message].sentence}: ${timesOf(scene.messages[message])}`);
+    if (message != null)
+      return point([message], `${scene.messages[message].sentence}: ${timesOf(scene.messages[message])}`);
     if (rank != null) {
-      const own = [...chunks.groups.values()].filter((group) => group.cell.rank === Number(rank)).map((group) => cellWords(scene, group.cell));
+      const own = [...chunks.groups.values()]
+        .filter((group) => group.cell.rank === Number(rank))
+        .map((group) => cellWords(scene, group.cell));
       return point(messagesAt(scene, number, Number(rank)), own.slice(0, 12).join("\n"));
     }
     const at = chunks.cell(cell);
@@ -249,7 +282,10 @@ function playerOf(model, el, { number, speed }, remember) {
   }
 
   const shared = sharedSelection(scene.trace, model, (value, own) => {
-    const made = (test) => Object.entries(scene.messages).filter(([, message]) => test(message)).map(([row]) => Number(row));
+    const made = (test) =>
+      Object.entries(scene.messages)
+        .filter(([, message]) => test(message))
+        .map(([row]) => Number(row));
     chosen = [];
     if (value.message != null && scene.frameOf.has(value.message)) chosen = [value.message];
     else if (value.span != null) chosen = made(({ spans }) => spans.includes(value.span));
@@ -282,7 +318,10 @@ function playerOf(model, el, { number, speed }, remember) {
   }
 
   function prompt() {
-    const ask = number >= sending ? "No round is left: go back to predict." : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
+    const ask =
+      number >= sending
+        ? "No round is left: go back to predict."
+        : "Which chunk moves next? Click it at the rank that sends it (or arrow keys and Enter in the grid).";
     write(verdict, [told, ask].filter(Boolean).join(" "));
     write(points, `${score.right} of ${score.of} right`);
     off(reset, score.of === 0);
@@ -301,10 +340,16 @@ function playerOf(model, el, { number, speed }, remember) {
     const sent = scene.frames[number + 1].messages.map((row) => scene.messages[row]);
     const hit = sent.filter(({ src, chunks: [from, to] }) => src === rank && chunk >= from && chunk < to);
     const called = scene.chunks[chunk].low < 0 ? "" : ` ${scene.chunks[chunk].name}`;
-    const others = sent.slice(0, 4).map(({ src, what }) => `rank ${src} sent ${what}`).join(", ");
+    const others = sent
+      .slice(0, 4)
+      .map(({ src, what }) => `rank ${src} sent ${what}`)
+      .join(", ");
     const more = sent.length > 4 ? ", …" : "";
     const known = number + 1 <= furthest ? " You have already seen this round: it does not count." : "";
-    const words = (hit.length ? `Right: ${hit[0].sentence}.` : `Wrong: rank ${rank} did not send${called}. Instead ${others}${more}.`) + known;
+    const words =
+      (hit.length
+        ? `Right: ${hit[0].sentence}.`
+        : `Wrong: rank ${rank} did not send${called}. Instead ${others}${more}.`) + known;
     if (!known) score = { right: score.right + (hit.length ? 1 : 0), of: score.of + 1 };
     step(1);
     told = words;

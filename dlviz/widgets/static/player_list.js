@@ -24,7 +24,8 @@ const PICTURES = 48; // rounds that have a small picture each
 export function unpacked(state) {
   const contents = [];
   for (const { of, at, values, holds } of state.snapshots) {
-    const whole = of < 0 ? { values: [], holds: [] } : { values: [...contents[of].values], holds: [...contents[of].holds] };
+    const whole =
+      of < 0 ? { values: [], holds: [] } : { values: [...contents[of].values], holds: [...contents[of].holds] };
     at.forEach((column, i) => {
       whole.values[column] = values[i];
       whole.holds[column] = holds[i];
@@ -41,7 +42,10 @@ export function unpacked(state) {
 
 function messagesOf({ frames, messages }) {
   const count = frames.reduce((sum, frame) => sum + frame.messages.length, 0);
-  const columns = Object.entries(messages).map(([name, values]) => [name, values.of ? texts(values, count) : column(values, count)]);
+  const columns = Object.entries(messages).map(([name, values]) => [
+    name,
+    values.of ? texts(values, count) : column(values, count),
+  ]);
   const all = {};
   for (let i = 0; i < count; i++) {
     const own = Object.fromEntries(columns.map(([name, values]) => [name, values[i]]));
@@ -122,15 +126,17 @@ function chipRows(ranks, width) {
 /** Which lane beside its last chunk each arrow of a frame takes: those that overlap, different ones. */
 function lanesOf(scene, number) {
   const taken = new Map();
-  return messagesIn(scene, number).filter(({ src, dst }) => src !== dst).map(({ message, src, dst, chunks }) => {
-    const chunk = chunks[1] - 1;
-    const [low, high] = [scene.rowOf.get(src), scene.rowOf.get(dst)].sort((a, b) => a - b);
-    const own = taken.get(chunk) ?? taken.set(chunk, []).get(chunk);
-    let lane = own.findIndex((others) => others.every(([from, to]) => to < low || from > high));
-    if (lane < 0) lane = own.length < LANES ? own.push([]) - 1 : LANES - 1;
-    own[lane].push([low, high]);
-    return { message, chunk, lane };
-  });
+  return messagesIn(scene, number)
+    .filter(({ src, dst }) => src !== dst)
+    .map(({ message, src, dst, chunks }) => {
+      const chunk = chunks[1] - 1;
+      const [low, high] = [scene.rowOf.get(src), scene.rowOf.get(dst)].sort((a, b) => a - b);
+      const own = taken.get(chunk) ?? taken.set(chunk, []).get(chunk);
+      let lane = own.findIndex((others) => others.every(([from, to]) => to < low || from > high));
+      if (lane < 0) lane = own.length < LANES ? own.push([]) - 1 : LANES - 1;
+      own[lane].push([low, high]);
+      return { message, chunk, lane };
+    });
 }
 
 /**
@@ -147,7 +153,17 @@ export function cellsOf(scene, layout, number) {
     const old = scene.contents[before[row]];
     return scene.chunks.map((chunk, place) => {
       const { x, width } = layout.chunks[place];
-      const cell = { rank, row, chunk: place, x, y: layout.rows[row], width, height: layout.rowHeight, values: [], runs: [] };
+      const cell = {
+        rank,
+        row,
+        chunk: place,
+        x,
+        y: layout.rows[row],
+        width,
+        height: layout.rowHeight,
+        values: [],
+        runs: [],
+      };
       for (let column = chunk.from; held && column < chunk.to; column++) {
         if (held.values[column] == null) continue;
         const [value, hold] = [held.values[column], held.holds[column]];
@@ -210,7 +226,8 @@ export function holdWords({ holds }, { hold, from, to }) {
 /** What a contribution's box says of itself, as far as there is room for it. */
 export function chipLabel({ source, count, width, height }) {
   if (height < 8.5) return "";
-  const texts = source < 0 ? ["?"] : count > 1 ? [`${source} ×${count}`, `${source}×${count}`, `×${count}`] : [`${source}`];
+  const texts =
+    source < 0 ? ["?"] : count > 1 ? [`${source} ×${count}`, `${source}×${count}`, `×${count}`] : [`${source}`];
   return texts.find((text) => text.length * LETTER + 1.5 <= width) ?? "";
 }
 
@@ -232,7 +249,12 @@ export function movesOf(scene, layout, number) {
     arrows.push({
       message,
       never: received == null,
-      points: [[right + 2, leaves], [lane, leaves], [lane, enters], [right + 5, enters]],
+      points: [
+        [right + 2, leaves],
+        [lane, leaves],
+        [lane, enters],
+        [right + 5, enters],
+      ],
     });
   }
   return { boxes, arrows };
@@ -246,7 +268,9 @@ export function placesOf({ rows, topology }, size) {
   const many = rows.length;
   const middle = size / 2;
   const ringed = topology.kind === "ring";
-  const whole = topology.sizes.findIndex((own) => rows.every((rank) => Math.floor(rank / own) === Math.floor(rows[0] / own)));
+  const whole = topology.sizes.findIndex((own) =>
+    rows.every((rank) => Math.floor(rank / own) === Math.floor(rows[0] / own)),
+  );
   const levels = ringed || !topology.kind ? [] : topology.sizes.slice(0, whole < 0 ? undefined : whole + 1);
   const groupOf = (rank, level) => Math.floor(rank / levels[level]);
   const radius = many > 1 ? middle - 26 : 0;
@@ -288,26 +312,30 @@ export function placesOf({ rows, topology }, size) {
 export function circleOf(scene, number, size) {
   const { nodes } = placesOf(scene, size);
   const beside = new Map();
-  const arrows = messagesIn(scene, number).filter(({ src, dst }) => src !== dst).map((own) => {
-    const [from, to] = [own.src, own.dst].map((rank) => nodes[scene.rowOf.get(rank)]);
-    const pair = `${own.src} ${own.dst}`;
-    const turn = beside.get(pair) ?? 0;
-    beside.set(pair, turn + 1);
-    const [dx, dy] = [to.x - from.x, to.y - from.y];
-    const bend = 0.12 + 0.16 * turn;
-    const turned = [(from.x + to.x) / 2 + dy * bend, (from.y + to.y) / 2 - dx * bend];
-    const start = towards(from, turned, from.radius + 2);
-    const end = towards(to, turned, to.radius + 3);
-    const width = 1.5 + 3 * (Math.max(0, own.nbytes) / scene.most);
-    return {
-      message: own.message,
-      never: own.received == null,
-      label: own.label,
-      width,
-      path: [start, turned, end],
-      at: [0, 1].map((axis) => (1 - TAG) ** 2 * start[axis] + 2 * TAG * (1 - TAG) * turned[axis] + TAG ** 2 * end[axis]),
-    };
-  });
+  const arrows = messagesIn(scene, number)
+    .filter(({ src, dst }) => src !== dst)
+    .map((own) => {
+      const [from, to] = [own.src, own.dst].map((rank) => nodes[scene.rowOf.get(rank)]);
+      const pair = `${own.src} ${own.dst}`;
+      const turn = beside.get(pair) ?? 0;
+      beside.set(pair, turn + 1);
+      const [dx, dy] = [to.x - from.x, to.y - from.y];
+      const bend = 0.12 + 0.16 * turn;
+      const turned = [(from.x + to.x) / 2 + dy * bend, (from.y + to.y) / 2 - dx * bend];
+      const start = towards(from, turned, from.radius + 2);
+      const end = towards(to, turned, to.radius + 3);
+      const width = 1.5 + 3 * (Math.max(0, own.nbytes) / scene.most);
+      return {
+        message: own.message,
+        never: own.received == null,
+        label: own.label,
+        width,
+        path: [start, turned, end],
+        at: [0, 1].map(
+          (axis) => (1 - TAG) ** 2 * start[axis] + 2 * TAG * (1 - TAG) * turned[axis] + TAG ** 2 * end[axis],
+        ),
+      };
+    });
   return { nodes, arrows };
 }
 
@@ -321,7 +349,8 @@ export function pairsOf(scene, size) {
   const { nodes } = placesOf(scene, size);
   const pairs = new Set();
   scene.frames.forEach((_, number) => {
-    for (const { src, dst } of messagesIn(scene, number)) if (src !== dst) pairs.add(`${scene.rowOf.get(src)} ${scene.rowOf.get(dst)}`);
+    for (const { src, dst } of messagesIn(scene, number))
+      if (src !== dst) pairs.add(`${scene.rowOf.get(src)} ${scene.rowOf.get(dst)}`);
   });
   return [...pairs].map((pair) => {
     const [from, to] = pair.split(" ").map((row) => nodes[row]);

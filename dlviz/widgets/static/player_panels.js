@@ -2,7 +2,16 @@
 import { bytes, h, moment, s, seconds, unitOf, write } from "./base.js";
 import { cellsOf, holdWords, layoutOf, messagesIn, stretches } from "./player_list.js";
 import {
-  cellPicture, cellWords, fills, headPicture, marks, movesPicture, rankName, ranksPicture, sendsPicture, stripPicture,
+  cellPicture,
+  cellWords,
+  fills,
+  headPicture,
+  marks,
+  movesPicture,
+  rankName,
+  ranksPicture,
+  sendsPicture,
+  stripPicture,
 } from "./player_paint.js";
 
 const WORDED = 60; // messages put in words per round
@@ -31,7 +40,10 @@ export function circlePanel(scene) {
       const drawn = messagesIn(scene, number).filter(({ src, dst }) => src !== dst);
       arrows.replaceChildren(...sendsPicture(s, scene, number, size, all));
       write(title, drawn.length || !all ? "Who sends to whom" : "Who sends to whom in all rounds");
-      const words = drawn.slice(0, 12).map(({ sentence }) => sentence).join("; ");
+      const words = drawn
+        .slice(0, 12)
+        .map(({ sentence }) => sentence)
+        .join("; ");
       picture.setAttribute("aria-label", drawn.length ? `${drawn.length} messages: ${words}` : "no message");
     },
   };
@@ -62,13 +74,20 @@ export function chunksPanel(scene) {
     grid.setAttribute("width", layout.width);
     grid.setAttribute("height", layout.height);
     head.replaceChildren(...headPicture(s, scene, layout).flat().filter(Boolean));
-    body.replaceChildren(...scene.rows.map((rank, row) => s("g", { role: "row" },
-      rankName(s, layout, rank, row),
-      scene.chunks.map((_, chunk) => {
-        const group = s("g", { role: "gridcell", "data-cell": `${row}:${chunk}` });
-        groups.set(`${row}:${chunk}`, { group, is: "" });
-        return group;
-      }))));
+    body.replaceChildren(
+      ...scene.rows.map((rank, row) =>
+        s(
+          "g",
+          { role: "row" },
+          rankName(s, layout, rank, row),
+          scene.chunks.map((_, chunk) => {
+            const group = s("g", { role: "gridcell", "data-cell": `${row}:${chunk}` });
+            groups.set(`${row}:${chunk}`, { group, is: "" });
+            return group;
+          }),
+        ),
+      ),
+    );
   }
 
   return {
@@ -131,8 +150,9 @@ export function stripPanel(scene, go) {
 /** What the marks of the grid mean. */
 export function legend(scene) {
   const { defs, of: filled } = filling(scene);
-  const found = marks(s, scene, filled).map(([parts, width, words]) => h("span", {},
-    s("svg", { width, height: 16, "aria-hidden": "true" }, parts), words));
+  const found = marks(s, scene, filled).map(([parts, width, words]) =>
+    h("span", {}, s("svg", { width, height: 16, "aria-hidden": "true" }, parts), words),
+  );
   found[0]?.firstChild.prepend(defs);
   return h("div", { class: "dlv-marks" }, found);
 }
@@ -143,13 +163,20 @@ function outlineOf({ frames, messages }) {
   for (const { name, phase, messages: own } of frames.filter((frame) => frame.messages.length)) {
     const last = parts.at(-1);
     const call = name.match(/^call \d+/)?.[0] ?? "";
-    if (last?.phase === phase && last.call === call) Object.assign(last, { rounds: last.rounds + 1, many: last.many + own.length });
+    if (last?.phase === phase && last.call === call)
+      Object.assign(last, { rounds: last.rounds + 1, many: last.many + own.length });
     else parts.push({ phase, call, rounds: 1, many: own.length });
   }
   const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
-  const lines = parts.slice(0, 12).map(({ phase, call, rounds, many }) =>
-    `${[call, phase].filter(Boolean).join(", ")}: ${counted(many, "message")} in ${counted(rounds, "round")}`);
-  return lines.length ? [...lines, `${counted(Object.keys(messages).length, "message")} in all`] : ["No message was sent."];
+  const lines = parts
+    .slice(0, 12)
+    .map(
+      ({ phase, call, rounds, many }) =>
+        `${[call, phase].filter(Boolean).join(", ")}: ${counted(many, "message")} in ${counted(rounds, "round")}`,
+    );
+  return lines.length
+    ? [...lines, `${counted(Object.keys(messages).length, "message")} in all`]
+    : ["No message was sent."];
 }
 
 /** A message's bytes and times in words. */
@@ -172,9 +199,22 @@ export function arithmeticPanel(scene, choose) {
       write(title, messages.length ? `The arithmetic of ${name}` : "What is sent in all");
       const items = messages.slice(0, WORDED).map((message) => {
         const own = scene.messages[message];
-        return h("li", {}, h("button", { type: "button", "data-message": message, "aria-pressed": "false", onclick: () => choose(message) },
-          h("strong", {}, own.sentence),
-          own.formula.length ? h("code", {}, own.formula.map((part) => h("span", {}, part))) : null));
+        return h(
+          "li",
+          {},
+          h(
+            "button",
+            { type: "button", "data-message": message, "aria-pressed": "false", onclick: () => choose(message) },
+            h("strong", {}, own.sentence),
+            own.formula.length
+              ? h(
+                  "code",
+                  {},
+                  own.formula.map((part) => h("span", {}, part)),
+                )
+              : null,
+          ),
+        );
       });
       if (messages.length > WORDED) items.push(h("li", {}, `and ${messages.length - WORDED} more messages`));
       if (!messages.length) items.push(...outlineOf(scene).map((line) => h("li", {}, line)));
@@ -186,7 +226,12 @@ export function arithmeticPanel(scene, choose) {
 }
 
 function noteOf(kind, title, lines) {
-  return h("li", { class: kind }, h("strong", {}, title), lines.map((line) => h("span", {}, line)));
+  return h(
+    "li",
+    { class: kind },
+    h("strong", {}, title),
+    lines.map((line) => h("span", {}, line)),
+  );
 }
 
 /** The same as tables, for those who cannot see the pictures. */
@@ -198,20 +243,74 @@ export function tablesPanel(scene, layoutNow) {
     draw(number) {
       const { name } = scene.frames[number];
       const cells = cellsOf(scene, layoutNow(), number).filter(({ values }) => values.length);
-      const rows = cells.flatMap((own) => stretches(scene, own).map((run) => h("tr", {},
-        h("th", { scope: "row" }, `rank ${own.rank}`),
-        h("td", {}, scene.chunks[own.chunk].name),
-        h("td", {}, own.values.filter(({ column }) => column >= run.from && column < run.to).map(({ text }) => text).join(", ")),
-        h("td", {}, holdWords(scene, run).replace(/^holds /, "")))));
+      const rows = cells.flatMap((own) =>
+        stretches(scene, own).map((run) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, `rank ${own.rank}`),
+            h("td", {}, scene.chunks[own.chunk].name),
+            h(
+              "td",
+              {},
+              own.values
+                .filter(({ column }) => column >= run.from && column < run.to)
+                .map(({ text }) => text)
+                .join(", "),
+            ),
+            h("td", {}, holdWords(scene, run).replace(/^holds /, "")),
+          ),
+        ),
+      );
       const moved = scene.frames[number].messages.slice(0, WORDED).map((message) => {
         const own = scene.messages[message];
-        return h("tr", {}, h("th", { scope: "row" }, own.sentence), h("td", {}, own.formula.join(", ")), h("td", {}, timesOf(own)));
+        return h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, own.sentence),
+          h("td", {}, own.formula.join(", ")),
+          h("td", {}, timesOf(own)),
+        );
       });
       root.replaceChildren(
-        h("div", { class: "dlv-scroll" }, h("table", {}, h("caption", {}, `What each rank holds ${afterwards(scene, number)}`),
-          h("thead", {}, h("tr", {}, ["rank", "chunk", "contents", "contributions"].map((words) => cell("th", words)))), h("tbody", {}, rows))),
-        h("div", { class: "dlv-scroll" }, h("table", {}, h("caption", {}, moved.length ? `Messages of ${name}` : number ? "No more messages" : "No message yet"),
-          h("thead", {}, h("tr", {}, ["message", "in numbers", "bytes and times"].map((words) => cell("th", words)))), h("tbody", {}, moved))),
+        h(
+          "div",
+          { class: "dlv-scroll" },
+          h(
+            "table",
+            {},
+            h("caption", {}, `What each rank holds ${afterwards(scene, number)}`),
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                ["rank", "chunk", "contents", "contributions"].map((words) => cell("th", words)),
+              ),
+            ),
+            h("tbody", {}, rows),
+          ),
+        ),
+        h(
+          "div",
+          { class: "dlv-scroll" },
+          h(
+            "table",
+            {},
+            h("caption", {}, moved.length ? `Messages of ${name}` : number ? "No more messages" : "No message yet"),
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                ["message", "in numbers", "bytes and times"].map((words) => cell("th", words)),
+              ),
+            ),
+            h("tbody", {}, moved),
+          ),
+        ),
       );
     },
   };
@@ -220,6 +319,9 @@ export function tablesPanel(scene, layoutNow) {
 /** Rows of the messages that took from, or reached, a rank's chunk (any chunk, if none is given). */
 export function messagesAt(scene, number, rank, chunk = null) {
   return messagesIn(scene, number)
-    .filter(({ src, dst, chunks }) => (src === rank || dst === rank) && (chunk == null || (chunk >= chunks[0] && chunk < chunks[1])))
+    .filter(
+      ({ src, dst, chunks }) =>
+        (src === rank || dst === rank) && (chunk == null || (chunk >= chunks[0] && chunk < chunks[1])),
+    )
     .map(({ message }) => message);
 }

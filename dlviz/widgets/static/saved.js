@@ -13,8 +13,9 @@ export function written(tag, attributes = {}, ...children) {
   const own = Object.entries(attributes).filter(([, value]) => value !== false && value != null);
   const inside = children.flat(Infinity).filter((child) => child != null);
   return new Markup(
-    `<${tag}${own.map(([name, value]) => ` ${name}="${plain(value)}"`).join("")}>`
-    + `${inside.map((child) => (child instanceof Markup ? child.text : plain(child))).join("")}</${tag}>`);
+    `<${tag}${own.map(([name, value]) => ` ${name}="${plain(value)}"`).join("")}>` +
+      `${inside.map((child) => (child instanceof Markup ? child.text : plain(child))).join("")}</${tag}>`,
+  );
 }
 
 /** The text of an SVG file of the given size that holds such elements. */
@@ -34,5 +35,7 @@ export function save(text, name, type = "image/svg+xml") {
 
 /** Text in which nothing is markup, without the characters that XML has no place for. */
 function plain(value) {
-  return String(value).replace(/[&<>"]/g, (letter) => NAMED[letter]).replace(/[^\t\n\r\x20-\uFFFD]|\uFFFE|\uFFFF/g, "");
+  return String(value)
+    .replace(/[&<>"]/g, (letter) => NAMED[letter])
+    .replace(/[^\t\n\r\x20-\uFFFD]|\uFFFE|\uFFFF/g, "");
 }

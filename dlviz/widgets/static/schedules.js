@@ -24,7 +24,7 @@ const FIELDS = [
   ["slow", "×", "how many times as long the slow stage takes"],
 ];
 const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
-const CHART = 132; // pixels of a chart
+const [CHART, MEASURED] = [132, 100]; // pixels of a chart, alone and with what was measured above it
 const PAUSE = 250; // ms without a change until what takes longer is asked for
 const SAVED = "This saved page has no kernel: point, select and zoom here; to change or run anything, run the notebook's cell.";
 const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
@@ -47,7 +47,7 @@ function render({ model, el }) {
   let before = "1f1b"; // the schedule to go back to from drawing
   let told = null; // what was told ahead, once read
   let board = null; // made when it is first drawn on
-  let away = false; // whether the board made room for what was measured
+  let away = false; // whether the board made room for what was measured, or stands beside it
   const look = { font: state.look.font };
   const queue = asking(model, { answer: () => state.answer, failed: () => state.error !== "", gone });
 
@@ -112,7 +112,9 @@ function render({ model, el }) {
     csvBox.hidden = !on;
     drawCsv();
   });
+  bar.line.classList.add("dlv-twolines");
   const levels = state.levels ? levelBar({ open: (number) => choose("level", number), compare: (name) => choose("beside", name), back: drawOn }) : null;
+  away = Boolean(state.run?.start) || (levels != null && now.beside !== "");
   if (levels) {
     levels.actions.prepend(bar.start);
     frame.controls(levels.chips);
@@ -544,8 +546,9 @@ function render({ model, el }) {
     write(bubbleTitle, chartWords(calm));
     const width = Math.max(220, bubbleBox.clientWidth || 400);
     const styles = state.styles;
-    bubbleChart(bubble, calm, drawable(), CHART, width, styles, run());
-    memoryStrips(memory, drawable(), table.hidden ? 84 : CHART, Math.max(220, memoryBox.clientWidth || 400), styles);
+    const high = run() ? MEASURED : CHART;
+    bubbleChart(bubble, calm, drawable(), high, width, styles, run());
+    memoryStrips(memory, drawable(), table.hidden ? 84 : high, Math.max(220, memoryBox.clientWidth || 400), styles);
     comparison(table, drawable(), styles, run());
   }
 

@@ -93,7 +93,7 @@ export function receivers(side, i) {
 /** How high the rows are where `ranks` of them, of one of several `sides`, have bars, with what was measured below each. */
 function rowsOf(ranks, sides, measured) {
   const gap = ranks > 8 ? 2 : 5;
-  const room = sides > 1 ? 0.45 * ROOM : ROOM;
+  const room = sides > 1 ? (measured ? 0.5 : 0.45) * ROOM : ROOM;
   const bar = clamp(Math.floor((room / ranks - gap) / (measured ? 1.8 : 1)), LOWEST, HIGHEST);
   const row = bar * (measured ? 1.8 : 1) + gap;
   return { bar, below: measured ? bar * 0.72 : 0, row, height: row * ranks };

@@ -13,8 +13,18 @@ export function sourcePanel(files, choose) {
       previous = number;
       const where = `${file}:${number}`;
       const code = h("code", {}, text || " ");
-      const item = h("li", { value: String(number), "data-where": where }, h("span", { class: "dlv-number" }, number),
-        used ? h("button", { type: "button", "aria-label": `line ${number}: ${text.trim()}`, onclick: () => choose({ where }) }, code) : code);
+      const item = h(
+        "li",
+        { value: String(number), "data-where": where },
+        h("span", { class: "dlv-number" }, number),
+        used
+          ? h(
+              "button",
+              { type: "button", "aria-label": `line ${number}: ${text.trim()}`, onclick: () => choose({ where }) },
+              code,
+            )
+          : code,
+      );
       lines.set(where, item);
       list.append(item);
     }

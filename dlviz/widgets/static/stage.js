@@ -29,7 +29,7 @@ export function stage(el, { name, look, model, title, lines, details = [], keys,
   );
   const info = h("button", { type: "button", class: "dlv-info", "aria-label": "details", title: "details", "aria-expanded": "false", onclick: () => told.open(told.box.hidden), hidden: !details.length }, "i");
   const heading = h("div", { class: "dlv-heading" }, h("h3", {}, title), info);
-  const gone = h("p", { class: "dlv-trouble", role: "alert" });
+  const gone = h("p", { class: "dlv-gone", role: "alert" });
   const root = h(
     "section",
     {
@@ -79,6 +79,8 @@ export function stage(el, { name, look, model, title, lines, details = [], keys,
   return {
     root,
     body,
+    /** Puts an element beside the title. */
+    head: (element) => heading.append(element),
     /** Puts controls into the toolbar, in groups. */
     controls: (...groups) => toolbar.prepend(...groups.map((group) => h("span", {}, group))),
     /** Says a sentence to those who listen. */

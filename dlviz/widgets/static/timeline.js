@@ -11,11 +11,16 @@ import { spanPanel, spansTable, statisticsPanel } from "./timeline_panels.js";
 import { at, beside, readScene } from "./timeline_scene.js";
 import { statistics } from "./timeline_stats.js";
 import { toSvg } from "./timeline_svg.js";
-import { gapLines, headLine, idleLines, memoryLines, messageLines, momentOf, spanLines, titleOf } from "./timeline_words.js";
+import {
+  gapLines, headLine, idleLines, memoryLines, messageLines, momentOf, spanLines, titleOf,
+} from "./timeline_words.js";
 
-const TALLEST = 290; // pixels: more rows than fit are scrolled
+const TALLEST = 262; // pixels: more rows than fit are scrolled
 const OVERVIEW = [4, 18, 34]; // pixels: a row of the minimap; the least and the most for all
 const CLICK = 4; // pixels: a pointer that moves less has clicked
+const EDGES = { // what keys move an edge of the range by, in views
+  ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1, Home: -Infinity, End: Infinity,
+};
 
 function render({ model, el }) {
   let close = open({ model, el });
@@ -35,7 +40,10 @@ function render({ model, el }) {
 
 function open({ model, el }) {
   const scene = readScene(JSON.parse(model.get("state")));
-  const whole = scene.clocks.map(({ low, high }) => ({ from: low - (high - low) * 0.01, to: high + (high - low) * 0.01 }));
+  const whole = scene.clocks.map(({ low, high }) => {
+    const room = (high - low) * 0.01;
+    return { from: low - room, to: high + room };
+  });
   const now = {
     clock: 0, ...whole[0], hidden: new Set(), arrows: null, critical: scene.critical, table: false, hover: -1,
     span: -1, message: -1, range: null, order: null, matches: null, query: "", centred: -1, list: null,
@@ -47,10 +55,11 @@ function open({ model, el }) {
   const hasPath = scene.clocks.some((one) => one.critical.length);
 
   // ---- what stands where
+  const [closer, farther, left, right] = [() => zoom(0.7), () => zoom(1 / 0.7), () => pan(-0.15), () => pan(0.15)];
   const keys = [
-    ["W S", "zoom in, out", { w: () => zoom(0.7), s: () => zoom(1 / 0.7), W: () => zoom(0.7), S: () => zoom(1 / 0.7) }],
-    ["A D", "pan", { a: () => pan(-0.15), d: () => pan(0.15), ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15) }],
-    ["+ − 0", "zoom in, out, fit all", { "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1 / 0.7), 0: fitAll }],
+    ["W S", "zoom in, out", { w: closer, s: farther }],
+    ["A D", "pan", { a: left, d: right, ArrowLeft: left, ArrowRight: right }],
+    ["+ − 0", "zoom in, out, fit all", { "+": closer, "=": closer, "-": farther, 0: fitAll }],
     [", .", "previous, next span of the row", { ",": () => walk(false), ".": () => walk(true) }],
     ["↑ ↓", "row above, below", { ArrowUp: () => climb(-1), ArrowDown: () => climb(1) }],
     ["F", "centre the selection, again: fit it", { f: centre }],
@@ -68,7 +77,8 @@ function open({ model, el }) {
     ["double-click", "fit all", {}],
   ].filter(([shown]) => (shown !== "C" || scene.clocks.length > 1) && (shown !== "P" || hasPath));
   const frame = stage(el, {
-    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, details: scene.details, keys, clear,
+    name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, details: scene.details,
+    keys, clear,
     onColors: (colors) => {
       Object.assign(look, { colors, styles: stylesOf(scene, colors), font: scene.look.font });
       if (look.fills) restyle();
@@ -95,8 +105,11 @@ function open({ model, el }) {
   const stats = h("div", { class: "dlv-panel dlv-most", role: "region", "aria-label": "statistics of the range" });
   const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
   const source = sourcePanel(scene.sources, (value) => shared.choose(value));
-  const sourceBox = h("div", { class: "dlv-panel", hidden: true, role: "region", "aria-label": "source" }, source.panel);
-  const answers = h("div", { class: "dlv-panels dlv-answers", role: "group", "aria-label": "answers", tabindex: "0" }, details, stats, sourceBox, tableBox);
+  const sourceBox = h("div", { class: "dlv-panel", hidden: true, role: "region", "aria-label": "source" },
+    source.panel);
+  const answers = h("div", {
+    class: "dlv-panels dlv-answers", role: "group", "aria-label": "answers", tabindex: "0",
+  }, details, stats, sourceBox, tableBox);
   body.append(answers, minimap, plot, legend, criticalNote);
 
   /** Brings the panel that answers to the top of the others. */
@@ -146,16 +159,18 @@ function open({ model, el }) {
   const clockButtons = scene.clocks.map((one, number) =>
     h("button", { type: "button", "aria-pressed": String(number === 0), onclick: () => setClock(number) }, one.axis));
   frame.controls(
-    [button("−", "zoom out (S)", () => zoom(1 / 0.7)), button("+", "zoom in (W)", () => zoom(0.7)), button("fit", "fit all (0)", fitAll)],
+    [button("−", "zoom out (S)", farther), button("+", "zoom in (W)", closer), button("fit", "fit all (0)", fitAll)],
     steps.length > 1 ? [stepSelect] : [],
     [search, found],
     scene.messageCount ? [arrowsButton, arrowsNote] : [],
     hasPath ? [criticalButton] : [],
     scene.clocks.length > 1 ? h("span", { role: "group", "aria-label": "clock" }, clockButtons) : [],
-    [tableButton, ...(source.empty ? [] : [sourceButton]), button("SVG", "save what is in view as an SVG file", saveSvg)],
+    [tableButton, ...(source.empty ? [] : [sourceButton])],
+    [button("SVG", "save what is in view as an SVG file", saveSvg)],
   );
   const kinds = scene.span.kinds.of.map((kind, number) => [kind, number]);
-  if (scene.clocks.some((one) => one.idle.count)) kinds.push([scene.span.kinds.of.includes("idle") ? "idle time" : "idle", IDLE]);
+  const idleName = scene.span.kinds.of.includes("idle") ? "idle time" : "idle";
+  if (scene.clocks.some((one) => one.idle.count)) kinds.push([idleName, IDLE]);
   for (const [kind, number] of kinds) {
     const swatches = h("span", { class: "dlv-swatches" });
     legend.append(h("button", {
@@ -168,13 +183,16 @@ function open({ model, el }) {
       },
     }, swatches, ` ${kind.slice(0, 40)}`));
   }
-  if (scene.total > scene.count) legend.append(h("span", { class: "dlv-gaps" }, h("span", { class: "dlv-swatches" }), " not drawn"));
+  if (scene.total > scene.count) {
+    legend.append(h("span", { class: "dlv-gaps" }, h("span", { class: "dlv-swatches" }), " not drawn"));
+  }
 
   /** The small pictures of the legend, in the colours of the page. */
   function drawLegend() {
     const { shades, idle, gaps } = look.styles;
     for (const one of legend.children) {
-      const own = one.dataset.kind == null ? [gaps] : Number(one.dataset.kind) === IDLE ? [idle] : shades[one.dataset.kind];
+      const kind = one.dataset.kind;
+      const own = kind == null ? [gaps] : Number(kind) === IDLE ? [idle] : shades[kind];
       one.querySelector(".dlv-swatches").replaceChildren(...own.map(swatch));
     }
   }
@@ -189,7 +207,8 @@ function open({ model, el }) {
   // ---- drawing
   const measure = document.createElement("canvas").getContext("2d");
   measure.font = `11px ${scene.look.font}`;
-  const gutter = Math.min(Math.max(40, ...scene.rows.slice(0, 400).map((row) => measure.measureText(row.label).width)) + 14, 180);
+  const widths = scene.rows.slice(0, 400).map((row) => measure.measureText(row.label).width);
+  const gutter = Math.ceil(Math.min(Math.max(52, ...widths) + 14, 180)); // whole pixels: so bars are sharp
   let measured = null;
 
   /** Where the rows lie in the picture; where a notebook has put it aside, where they lay. */
@@ -216,8 +235,10 @@ function open({ model, el }) {
     place(view);
     drawTable();
     Object.assign(root.dataset, {
-      from: now.from, to: now.to, clock: clock().name, critical: now.critical, draws: Number(root.dataset.draws ?? 0) + 1,
-      span: now.span >= 0 ? scene.span.row[now.span] : "", message: now.message >= 0 ? scene.message.row[now.message] : "",
+      from: now.from, to: now.to, clock: clock().name, critical: now.critical,
+      draws: Number(root.dataset.draws ?? 0) + 1,
+      span: now.span >= 0 ? scene.span.row[now.span] : "",
+      message: now.message >= 0 ? scene.message.row[now.message] : "",
     });
   });
 
@@ -243,7 +264,8 @@ function open({ model, el }) {
     const why = now.list.messagesInView > ARROWS ? "in view: zoom in to see them" : "would cover labels";
     write(criticalNote, now.critical ? clock().told : "");
     write(arrowsNote, left ? `${left.toLocaleString("en")} ${why}` : "");
-    canvas.setAttribute("aria-label", `Timeline of ${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view. The table lists them.`);
+    const shown = `${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view`;
+    canvas.setAttribute("aria-label", `Timeline of ${shown}. The table lists them.`);
   }
 
   function drawOverview() {
@@ -477,7 +499,8 @@ function open({ model, el }) {
 
   const showStatistics = oncePerPicture(() => {
     if (!now.range) {
-      fillPanel(stats, h("p", {}, "Drag over the picture, press R or choose a step: the time of each rank and its longest wait appear here."));
+      fillPanel(stats, h("p", {}, "Drag over the picture, press R or choose a step: "
+        + "the time of each rank and its longest wait appear here."));
       return;
     }
     const { from, to, step } = now.range;
@@ -507,7 +530,7 @@ function open({ model, el }) {
       setRange(side === "from" ? kept : limit, side === "from" ? limit : kept);
     };
     edge.addEventListener("keydown", (event) => {
-      const by = { ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1, Home: -Infinity, End: Infinity }[event.key];
+      const by = EDGES[event.key];
       if (!by) return;
       event.preventDefault();
       move(now.range[side] + by * (now.to - now.from));
@@ -602,8 +625,9 @@ function open({ model, el }) {
   canvas.addEventListener("dblclick", fitAll);
   scroller.addEventListener("scroll", draw);
   plot.addEventListener("wheel", (event) => {
-    if (event.ctrlKey) zoom(Math.exp(clamp(event.deltaY, -100, 100) * 0.004), timeAt(event));
-    else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan((event.deltaX || event.deltaY) / 800);
+    const { deltaX, deltaY } = event;
+    if (event.ctrlKey) zoom(Math.exp(clamp(deltaY, -100, 100) * 0.004), timeAt(event));
+    else if (event.shiftKey || Math.abs(deltaX) > Math.abs(deltaY)) pan((deltaX || deltaY) / 800);
     else return;
     event.preventDefault();
   }, { passive: false });
@@ -621,7 +645,8 @@ function open({ model, el }) {
       answer(details);
       fillPanel(details,
         ...idleLines(scene, clock(), target.idle).map((line) => h("p", {}, line)),
-        cause >= 0 ? h("button", { type: "button", class: "dlv-link", onclick: () => go(cause) }, `show it: ${titleOf(scene, cause)}`) : "",
+        cause < 0 ? "" : h("button", { type: "button", class: "dlv-link", onclick: () => go(cause) },
+          `show it: ${titleOf(scene, cause)}`),
       );
     } else shared.choose({});
   }

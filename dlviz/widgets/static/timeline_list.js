@@ -28,7 +28,8 @@ export function drawList(scene, view) {
   };
   const labels = [];
   const bars = barsIn(scene, clock, view, inView, null, (left, right, slot, i) => {
-    const label = right - left > NARROWEST && labelIn(scene.span.label[i], left, right, slot.bottom - slot.top, view.width);
+    if (right - left < NARROWEST) return;
+    const label = labelIn(scene.span.label[i], left, right, slot.bottom - slot.top, view.width);
     if (label) labels.push({ ...label, span: i, y: (slot.top + slot.bottom) / 2 - view.top });
   });
   const found = view.matches ? barsIn(scene, clock, view, inView, view.matches) : [];
@@ -49,7 +50,7 @@ export function drawList(scene, view) {
   return { ...list, ...arrowsIn(scene, clock, view, x, labels) };
 }
 
-/** The bars of each kind, of the spans that `only` marks where it is given; drawn(left, right, slot, i) is told of each. */
+/** The bars of each kind, of the spans that `only` marks where it is given; calls drawn(left, right, slot, i). */
 function barsIn(scene, clock, view, inView, only, drawn) {
   const bars = scene.span.kinds.of.map(() => []);
   const { from, to, width } = view;
@@ -85,7 +86,7 @@ function headsIn(scene, clock, view, x) {
   headTimes(scene, clock).forEach(({ from, until }, number) => {
     const { spans } = scene.heads[number];
     const kind = scene.kindOf[spans[0]];
-    const [left, right] = [Math.round(Math.max(x(from), -2)), Math.round(Math.min(x(until), view.width + 2))];
+    const [left, right] = [Math.max(x(from), -2), Math.min(x(until), view.width + 2)].map(Math.round);
     if (right < 0 || left > view.width || view.hidden?.has(kind)) return;
     const slot = scene.slots[scene.slotOf[spans[0]]];
     const [y, height] = [slot.top, slot.bottom - slot.top];
@@ -106,7 +107,8 @@ function boxOf(scene, clock, view, x, heads, i) {
   const [left, right] = [Math.max(x(clock.start[i]), -2), Math.min(x(clock.end[i]), view.width + 2)];
   if (right < 0 || left > view.width || view.hidden?.has(scene.kindOf[i])) return null;
   const from = right - left < 1 ? Math.floor(left) : Math.round(left);
-  return { x: from, y: slot.top - view.top, width: Math.max(Math.round(right) - from, 1), height: slot.bottom - slot.top, kind: scene.kindOf[i], span: i };
+  const [width, height] = [Math.max(Math.round(right) - from, 1), slot.bottom - slot.top];
+  return { x: from, y: slot.top - view.top, width, height, kind: scene.kindOf[i], span: i };
 }
 
 /** The bars of spans that never ended: from their right edge on they are open. */
@@ -115,7 +117,8 @@ function openIn(scene, clock, view, x, inView) {
   for (const i of scene.open) {
     const slot = scene.slots[scene.slotOf[i]];
     const right = Math.round(x(clock.end[i]));
-    if (slot.once || !inView(slot.row) || right < 0 || right > view.width || view.hidden?.has(scene.kindOf[i])) continue;
+    if (slot.once || !inView(slot.row) || view.hidden?.has(scene.kindOf[i])) continue;
+    if (right < 0 || right > view.width) continue;
     found.push({ x: right, y: slot.top - view.top, height: slot.bottom - slot.top, span: i });
   }
   return found;
@@ -151,7 +154,7 @@ function edges(tail, head) {
   return [side(tail, down), side(head, -down)];
 }
 
-/** The critical path: a box around each stretch in which one span follows another on a row, and the line to the next. */
+/** The critical path: a box around each stretch of spans that follow each other on a row, a line to the next. */
 function pathIn(scene, clock, view, x) {
   const boxes = [];
   const { start, end } = clock.path;
@@ -159,7 +162,8 @@ function pathIn(scene, clock, view, x) {
     const slot = scene.slots[scene.slotOf[i]];
     const [top, bottom] = [slot.top - view.top, slot.bottom - view.top];
     const last = boxes.at(-1);
-    if (last?.top === top && last.bottom === bottom && start[number] <= last.to + clock.quantum) last.to = end[number];
+    const follows = last?.top === top && last.bottom === bottom && start[number] <= last.to + clock.quantum;
+    if (follows) last.to = end[number];
     else boxes.push({ from: start[number], to: end[number], top, bottom });
   }
   const place = (time) => clamp(x(time), -10, view.width + 10);
@@ -168,8 +172,10 @@ function pathIn(scene, clock, view, x) {
     const down = Math.sign((next?.top ?? box.top) - box.top);
     const side = ({ top, bottom }, way) => (way > 0 ? bottom : way < 0 ? top : (top + bottom) / 2);
     const line = next && { x1: place(box.to), y1: side(box, down), x2: place(next.from), y2: side(next, -down) };
-    return { x: place(box.from), y: box.top, width: place(box.to) - place(box.from), height: box.bottom - box.top, line };
-  }).filter(({ x: left, width, line }) => left + width > -10 || (line && line.x2 > -10)).filter(({ x: left }) => left < view.width + 10);
+    const [left, right] = [place(box.from), place(box.to)];
+    return { x: left, y: box.top, width: right - left, height: box.bottom - box.top, line };
+  }).filter(({ x: left, width, line }) =>
+    left < view.width + 10 && (left + width > -10 || (line && line.x2 > -10)));
 }
 
 /** What a rank held over time, as the corners of an area above its row; `peak` fills it. */
@@ -221,15 +227,19 @@ function arrowsIn(scene, clock, view, x, labels) {
     if (drawn.filter(past).some((one) => covers(one, labels))) drawn = drawn.filter((one) => !past(one));
   }
   const hovered = view.hover >= 0 ? scene.span.flow[view.hover] : -1;
-  const also = [...new Set([view.message, hovered])].filter((i) => i >= 0 && !drawn.some((one) => one.message === i));
-  return { arrows: [...drawn, ...also.map(arrow)], messagesInView: seen.length, messagesLeftOut: seen.length - drawn.length };
+  const shown = (i) => drawn.some((one) => one.message === i);
+  const also = [...new Set([view.message, hovered])].filter((i) => i >= 0 && !shown(i)).map(arrow);
+  return {
+    arrows: [...drawn, ...also], messagesInView: seen.length, messagesLeftOut: seen.length - drawn.length,
+  };
 }
 
 /** Whether an arrow runs over one of the labels. */
 function covers({ x1, y1, x2, y2 }, labels) {
   return labels.some(({ x, y, text, size }) => {
     const share = (y - y1) / (y2 - y1);
-    return share > 0 && share < 1 && Math.abs(x1 + (x2 - x1) * share - x) < (text.length * CHARACTER * size) / 2 + 3;
+    const away = Math.abs(x1 + (x2 - x1) * share - x);
+    return share > 0 && share < 1 && away < (text.length * CHARACTER * size) / 2 + 3;
   });
 }
 
@@ -247,7 +257,7 @@ export function ticks(from, to, x) {
   return found;
 }
 
-/** What lies at a point of a draw list: an arrow's end, a span, idle time, what is not drawn or a row's memory; or null. */
+/** What lies at a point of a draw list: an arrow's end, a span, idle time, a gap or a row's memory; or null. */
 export function hit(list, x, y) {
   for (const arrow of list.arrows) {
     for (const [end, ax, ay] of [["receiver", arrow.x2, arrow.y2], ["sender", arrow.x1, arrow.y1]]) {

@@ -8,17 +8,16 @@ const DIM = 0.22; // of what a search did not find
 
 /**
  * How the kinds of a scene look on a page in these colours: `of` each kind, `shades` of each kind by
- * chunk, `idle` and `gaps`. Steps and phases only hold others: they are as pale as the page's cells.
- * Idle time is hatched without a colour of its own, what is not drawn is dotted: on any page.
+ * chunk, `idle`, and `gaps`, which are not drawn: dotted. Steps and phases only hold others: they are
+ * as pale as the page's cells.
  */
 export function stylesOf(scene, colors) {
   const { kinds } = scene.look;
   const held = { pattern: "", ink: colors.ink, edge: colors.faint };
   const holders = { step: { ...held, color: colors.cell }, phase: { ...held, color: colors.grid } };
-  const idle = { ...kinds.idle, color: colors.paper, ink: colors.ink };
-  const of = scene.span.kinds.of.map((kind) => holders[kind] ?? (kind === "idle" ? idle : kinds[kind] ?? kinds[""]));
+  const of = scene.span.kinds.of.map((kind) => holders[kind] ?? kinds[kind] ?? kinds[""]);
   const shades = scene.span.kinds.of.map((kind, i) => scene.shades[kind] ?? [of[i]]);
-  return { of, shades, idle, gaps: { ...idle, pattern: "." } };
+  return { of, shades, idle: kinds.idle, gaps: { ...kinds.idle, pattern: "." } };
 }
 
 /** The fills of these styles, for one canvas. */
@@ -39,8 +38,9 @@ export function paint(canvas, scene, list, view, look, chosen) {
   context.textBaseline = "middle";
   axis(context, list, view, colors, top);
   names(context, scene, view, colors, chosen.row, top, list.memory.length > 0);
-  within(context, view.left, AXIS, view.width, scene.above, 0, top, () => heads(context, scene, list, look, chosen));
-  within(context, view.left, top, view.width, view.height, 0, top, () => {
+  const [left, width] = [view.left, view.width];
+  within(context, left, AXIS, width, scene.above, top, () => heads(context, scene, list, look, chosen));
+  within(context, left, top, width, view.height, top, () => {
     if (chosen.range) {
       const scale = view.width / (view.to - view.from);
       const [a, b] = [chosen.range.from, chosen.range.to].map((time) => (time - view.from) * scale);
@@ -51,13 +51,13 @@ export function paint(canvas, scene, list, view, look, chosen) {
   });
 }
 
-/** Paints within a box of the canvas; `below` are pixels from its top to the first row's. */
-function within(context, left, top, width, height, across, below, work) {
+/** Paints within a box of the canvas; `below` are pixels from the canvas's top to the first row's. */
+function within(context, left, top, width, height, below, work) {
   context.save();
   context.beginPath();
   context.rect(left, top, width, height);
   context.clip();
-  context.translate(left + across, below);
+  context.translate(left, below);
   work();
   context.restore();
 }
@@ -148,7 +148,9 @@ function heads(context, scene, list, { colors, fills, styles, font }, chosen) {
     context.fillText(label.text, label.x, label.y);
   }
   context.globalAlpha = 1;
-  for (const [box, line] of [[list.hovered, 1.5], [list.chosen, 2]]) if (box?.y < 0) outline(context, box, colors, line);
+  for (const [box, line] of [[list.hovered, 1.5], [list.chosen, 2]]) {
+    if (box?.y < 0) outline(context, box, colors, line);
+  }
 }
 
 function axis(context, list, view, colors, top) {

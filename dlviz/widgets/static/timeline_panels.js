@@ -1,7 +1,9 @@
 // The answers of a timeline: the selected span, the statistics of a range, and the table.
 import { bytes, h, seconds } from "./base.js";
 import { inRange } from "./timeline_stats.js";
-import { amountOf, headLine, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf } from "./timeline_words.js";
+import {
+  amountOf, headLine, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf,
+} from "./timeline_words.js";
 
 const LISTED = 300; // spans in the table
 const PARTS = ["compute", "update", "communication", "other", "hidden", "idle"];
@@ -25,7 +27,8 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
     : `${tookOf(scene, clock, i)}, ${moment(clock.start[i])} to ${moment(clock.end[i])}`;
   const facts = [["where", rowOf(scene, i)], ["took", times]];
   if (scene.headOf.has(i)) facts.push(["shared", headLine(scene, clock, scene.headOf.get(i))]);
-  if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (wall clock after the device's, at its end)`]);
+  const late = "the wall clock after the device's, at its end";
+  if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (${late})`]);
   if (numbersOf(scene, i)) facts.push(["part of", numbersOf(scene, i)]);
   if (clock.turn.has(i)) facts.push(["critical path", `on it, ${clock.turn.get(i) + 1} of ${clock.critical.length}`]);
   if (span.nbytes[i] >= 0) facts.push(["size", bytes(span.nbytes[i])]);
@@ -46,7 +49,8 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
 /** A chain of waits as a list, each link with the way to what it waited for. */
 function chainOf(links, more, go) {
   return h("ol", {},
-    links.map(({ whom, doing, at }) => h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
+    links.map(({ whom, doing, at }) =>
+      h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
     more ? h("li", {}, `… ${more}`) : null);
 }
 
@@ -55,7 +59,8 @@ function carried({ message, span, ...rest }, clock, i, go) {
   const flow = span.flow[i];
   const [head, ...lines] = messageLines({ message, span, ...rest }, clock, flow);
   const ends = [["sender", message.sender[flow]], ["receiver", message.receiver[flow]]];
-  const others = ends.filter(([, at]) => at >= 0 && at !== i).map(([name, at]) => [" ", link(`go to the ${name}`, () => go(at))]);
+  const others = ends.filter(([, at]) => at >= 0 && at !== i)
+    .map(([name, at]) => [" ", link(`go to the ${name}`, () => go(at))]);
   return [[head, ...lines].join(", "), others];
 }
 
@@ -64,22 +69,26 @@ function carried({ message, span, ...rest }, clock, i, go) {
  * they are numbered; `sort(by)` asks for another order.
  */
 export function statisticsPanel(scene, clock, range, found, { go, sort, order }) {
-  return [ranksTable(scene, clock, range, found, { go, sort, order }), kindsTable(found)];
+  const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
+  const most = found.ranks.reduce((best, own) => Math.max(best, here(own)), 0);
+  const longest = found.ranks.find((own) => here(own) === most);
+  const line = longest && h("p", { class: "dlv-longest" }, `Rank ${longest.rank} waited longest: `,
+    link(waitWords(scene, clock, longest.longest, most), () => go(longest.longest)));
+  const shown = { go, sort, order, here, longest };
+  return [...(line ? [line] : []), ranksTable(scene, clock, found, shown), kindsTable(found)];
 }
 
 function kindsTable({ kinds, drawn }) {
   return h("table", { class: "dlv-kinds" },
-    h("caption", {}, drawn ? "Kinds of the spans that are drawn, in whole spans" : "Kinds in this range, in whole spans"),
+    h("caption", {}, `Kinds ${drawn ? "of the spans that are drawn" : "in this range"}, in whole spans`),
     head(["kind", "count", "total", "min", "mean", "max"]),
-    h("tbody", {}, kinds.map((own) => h("tr", {}, h("th", { scope: "row" }, own.kind), amount(own.count.toLocaleString("en")),
+    h("tbody", {}, kinds.map((own) => h("tr", {},
+      h("th", { scope: "row" }, own.kind), amount(own.count.toLocaleString("en")),
       ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
 }
 
-function ranksTable(scene, clock, range, { ranks }, { go, sort, order }) {
+function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest }) {
   const columns = [...PARTS.filter((name) => name === "idle" || ranks.some((own) => own[name] > 0)), "waited"];
-  const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
-  const most = ranks.reduce((best, own) => Math.max(best, here(own)), 0);
-  const longest = ranks.find((own) => here(own) === most);
   const slowest = slowestOf(ranks);
   const key = (own) => (order?.by === "rank" ? own.rank : own[order?.by]);
   const sorted = order ? [...ranks].sort((a, b) => (key(a) - key(b)) * (order.down ? -1 : 1)) : ranks;
@@ -88,15 +97,15 @@ function ranksTable(scene, clock, range, { ranks }, { go, sort, order }) {
     "aria-sort": order?.by === name ? (order.down ? "descending" : "ascending") : null,
   }, link(order?.by === name ? `${words} ${order.down ? "▾" : "▴"}` : words, () => sort(name)));
   return h("table", { class: "dlv-ranks" },
-    h("caption", {}, "Where each rank's time went"),
-    h("thead", {}, h("tr", {}, sortable("rank", "rank"), columns.map((name) => sortable(name, NAMES[name] ?? name)), h("th", { scope: "col" }, "its longest wait"))),
+    h("caption", { class: "dlv-spoken" }, "Where each rank's time went"),
+    h("thead", {}, h("tr", {},
+      sortable("rank", "rank"), columns.map((name) => sortable(name, NAMES[name] ?? name)),
+      h("th", { scope: "col" }, "its longest wait"))),
     h("tbody", {}, sorted.map((own) => h("tr", {},
       h("th", { scope: "row" }, own.rank, own === slowest ? h("strong", {}, " slowest") : null),
       columns.map((name) => amount(seconds(own[name]))),
-      h("td", {}, own.longest < 0 ? "none" : [
-        own === longest ? h("strong", {}, "longest: ") : null,
-        link(waitWords(scene, clock, own.longest, here(own)), () => go(own.longest)),
-      ])))),
+      h("td", {}, own.longest < 0 ? "none" : h(own === longest ? "strong" : "span", {},
+        link(waitWords(scene, clock, own.longest, here(own)).split(";")[0], () => go(own.longest))))))),
     ranks.length > 1 ? h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "all"),
       columns.map((name) => amount(seconds(ranks.reduce((sum, own) => sum + own[name], 0)))), h("td", {}))) : null);
 }
@@ -111,8 +120,9 @@ function slowestOf(ranks) {
 /** A wait in words, of which `here` seconds are in the range. */
 function waitWords(scene, clock, i, here) {
   const length = clock.end[i] - clock.start[i];
-  const words = waited(scene, clock, i) || `waited ${seconds(length)}; the Trace does not say for whom`;
-  return here < length - clock.quantum ? `${seconds(here)} of: ${words}` : words;
+  const words = waited(scene, clock, i).replace(/^waited /, "");
+  const told = words || `${seconds(length)}; the Trace does not say for whom`;
+  return here < length - clock.quantum ? `${seconds(here)} of ${told}` : told;
 }
 
 function head(names, last = [], words = 1) {
@@ -130,10 +140,11 @@ export function spansTable(scene, clock, { from, to, matches, hidden, chosen, cr
   }
   places.sort((a, b) => clock.start[a] - clock.start[b] || clock.end[b] - clock.end[a]);
   const listed = places.slice(0, LISTED);
-  const shortest = listed.reduce((least, i) => (clock.end[i] > clock.start[i] ? Math.min(least, clock.end[i] - clock.start[i]) : least), Infinity);
-  const moment = momentOf(clock, shortest);
+  const lengths = listed.map((i) => clock.end[i] - clock.start[i]).filter((length) => length > 0);
+  const moment = momentOf(clock, Math.min(...lengths));
   const more = places.length > LISTED ? `; the first ${LISTED} are listed, zoom in for others` : "";
-  const cut = scene.total > scene.count ? ` of the ${scene.count.toLocaleString("en")} that are drawn (${scene.total.toLocaleString("en")} in all)` : "";
+  const [drawn, all] = [scene.count, scene.total].map((count) => count.toLocaleString("en"));
+  const cut = scene.total > scene.count ? ` of the ${drawn} that are drawn (${all} in all)` : "";
   return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
     h("table", {},
       h("caption", {}, `${places.length.toLocaleString("en")} spans in view${cut}${more}`),
@@ -153,6 +164,8 @@ function memoryTable(memory) {
   return h("table", {},
     h("caption", {}, "Memory held"),
     head(["rank", "most", "at the end"]),
-    h("tbody", {}, memory.map((own) => h("tr", {}, h("th", { scope: "row" }, own.rank),
-      amount(amountOf(own, own.held.reduce((most, one) => Math.max(most, one), 0))), amount(amountOf(own, own.held.at(-1)))))));
+    h("tbody", {}, memory.map((own) => h("tr", {},
+      h("th", { scope: "row" }, own.rank),
+      amount(amountOf(own, own.held.reduce((most, one) => Math.max(most, one), 0))),
+      amount(amountOf(own, own.held.at(-1)))))));
 }

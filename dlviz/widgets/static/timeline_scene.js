@@ -42,7 +42,8 @@ export function readScene(state) {
   });
   const slotOf = new Int32Array(count);
   slots.forEach((slot, number) => slotOf.fill(number, slot.first, slot.after));
-  const heads = state.heads.map((head) => ({ ...head, spans: head.spans.filter((i) => i >= 0) })).filter((head) => head.spans.length);
+  const drawn = state.heads.map((head) => ({ ...head, spans: head.spans.filter((i) => i >= 0) }));
+  const heads = drawn.filter((head) => head.spans.length);
   return {
     ...state, scale, strip, span, message, slots, rows, slotOf, heads,
     headOf: new Map(heads.flatMap((head, number) => head.spans.map((i) => [i, number]))),
@@ -93,7 +94,7 @@ function times({ start: starts, length }, count, { low, quantum }) {
   return { start, end };
 }
 
-/** When what is shown once begins on the first rank, and where it is drawn to: the last rank's end, or the next one's begin. */
+/** When what is shown once begins on the first rank; it is drawn to the last rank's end, or the next one's begin. */
 export function headTimes(scene, clock) {
   const found = scene.heads.map(({ spans, level }) => ({
     level,

@@ -17,11 +17,14 @@ export function statistics(scene, clock, range) {
   const { kinds, ranks } = fromSpans(scene, clock, range);
   if (!clock.numbers) return { kinds, ranks, drawn: false };
   const part = partOf(clock, range);
-  if (part < 0) return { kinds, ranks: ranks.map((own) => ({ ...own, ...hiddenIn(scene, clock, range, own) })), drawn: true };
+  if (part < 0) {
+    return { kinds, ranks: ranks.map((own) => ({ ...own, ...hiddenIn(scene, clock, range, own) })), drawn: true };
+  }
   const { seconds, ranks: known, kinds: all } = clock.numbers;
   const found = ranks.map((own) => {
     const at = known.indexOf(own.rank);
-    return { ...own, ...Object.fromEntries(Object.entries(seconds).map(([name, of]) => [name, of[part][at] * clock.quantum])) };
+    const shares = Object.entries(seconds).map(([name, of]) => [name, of[part][at] * clock.quantum]);
+    return { ...own, ...Object.fromEntries(shares) };
   });
   const rows = all.kind.map((_, i) => i).filter((i) => all.part[i] === part);
   const length = (name, i) => all[name][i] * clock.quantum;
@@ -64,7 +67,8 @@ function fromSpans(scene, clock, range) {
   }
   return {
     kinds: [...kinds.values()].map((own) => ({ ...own, mean: own.total / own.count })),
-    ranks: [...ranks.values()].map(({ rank, spans, longest }) => ({ rank, longest, ...sharesOf(scene, clock, range, spans) })),
+    ranks: [...ranks.values()].map(({ rank, spans, longest }) =>
+      ({ rank, longest, ...sharesOf(scene, clock, range, spans) })),
   };
 }
 
@@ -83,7 +87,8 @@ function sharesOf({ span, groups }, clock, range, spans) {
   }
   let [first, last] = [range.from, range.to];
   if (range.step != null) {
-    [first, last] = spans.reduce(([a, b], i) => [Math.min(a, clock.start[i]), Math.max(b, clock.end[i])], [Infinity, -Infinity]);
+    first = spans.reduce((least, i) => Math.min(least, clock.start[i]), Infinity);
+    last = spans.reduce((most, i) => Math.max(most, clock.end[i]), -Infinity);
     [first, last] = [Math.max(first, range.from), Math.min(last, range.to)];
   }
   return { ...shares, covered: before, idle: Math.max(last - first - before, 0), waited: open(groups.waiting) };

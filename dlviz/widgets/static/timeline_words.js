@@ -12,12 +12,16 @@ export function titleOf(scene, i) {
   return microbatch[i] >= 0 ? `${kind[i]} ${microbatch[i]}` : label[i][0];
 }
 
-/** How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` is the shortest time that has to be seen. */
+/**
+ * How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` is
+ * the shortest time that has to be seen.
+ */
 export function momentOf({ low, high }, least = Infinity) {
   const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
   const fine = Math.min((high - low) * FINEST, least > 0 ? least / 10 : Infinity);
   const digits = clamp(Math.ceil(-Math.log10(fine / size)), 0, 9);
-  return (value) => `${Number((value / size).toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits })} ${name}`;
+  const told = (value) => (value / size).toLocaleString("en", { maximumFractionDigits: digits });
+  return (value) => `${told(value)} ${name}`;
 }
 
 /** How long a span took. */
@@ -37,7 +41,8 @@ export function numbersOf(scene, i) {
 
 /**
  * Why a span waited, link by link: for whom, and what that one was doing; where that one waited as
- * well, for whom it waited. `at` is the span a link leads to (or -1). `more` says how a chain goes on that has no end here.
+ * well, for whom it waited. `at` is the span a link leads to (or -1). `more` says how a chain goes on
+ * that has no end here.
  */
 export function whyOf(scene, clock, i) {
   const links = [];
@@ -72,7 +77,8 @@ export function headLine(scene, clock, head) {
   const by = (times, way) => spans.reduce((best, i) => (way * (times[i] - times[best]) > 0 ? i : best));
   const [first, last] = [by(clock.start, -1), by(clock.end, 1)];
   const moment = momentOf(clock);
-  return `on all ranks: from ${moment(clock.start[first])} (rank ${scene.span.rank[first]} begins) to ${moment(clock.end[last])} (rank ${scene.span.rank[last]} ends)`;
+  const [begins, ends] = [`rank ${scene.span.rank[first]} begins`, `rank ${scene.span.rank[last]} ends`];
+  return `on all ranks: from ${moment(clock.start[first])} (${begins}) to ${moment(clock.end[last])} (${ends})`;
 }
 
 /** A span in lines, the first its title. */
@@ -92,21 +98,25 @@ export function spanLines(scene, clock, i) {
 export function idleLines(scene, clock, i) {
   const { idle } = clock;
   const lasted = idle.end[i] - idle.start[i];
-  return ["idle", `${scene.rows[idle.row[i]].label}: ${seconds(lasted)}, from ${momentOf(clock, lasted)(idle.start[i])}`, idle.why[i]];
+  const begin = momentOf(clock, lasted)(idle.start[i]);
+  return ["idle", `${scene.rows[idle.row[i]].label}: ${seconds(lasted)}, from ${begin}`, idle.why[i]];
 }
 
 /** What is not drawn, in lines. */
 export function gapLines(scene, clock, i) {
   const { row, start, end } = clock.gaps;
   const hidden = (scene.total - scene.count).toLocaleString("en");
-  return ["not drawn", `${scene.rows[row[i]].label}: ${seconds(end[i] - start[i])}, from ${momentOf(clock)(start[i])}`, `The ${hidden} shortest spans are left out of the picture.`];
+  const lasted = `${seconds(end[i] - start[i])}, from ${momentOf(clock)(start[i])}`;
+  const why = `The ${hidden} shortest spans are left out of the picture.`;
+  return ["not drawn", `${scene.rows[row[i]].label}: ${lasted}`, why];
 }
 
 /** What a row's rank holds at a moment, in lines. */
 export function memoryLines(row, time, clock) {
   const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
   const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
-  return ["memory", `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${momentOf(clock)(time)}`, `at most ${amountOf(row.memory, peak)}`];
+  const now = `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${momentOf(clock)(time)}`;
+  return ["memory", now, `at most ${amountOf(row.memory, peak)}`];
 }
 
 /** What is held in words: bytes or, in a simulation, microbatches. */

@@ -1,0 +1,96 @@
+"""The labs as they are committed: what their runs measured is what their text says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+LABS = Path(__file__).parents[1] / "labs"
+ANSWERS = {  # by formula, and how far off a run of real ranks may be
+    "00_start_here": {
+        "messages of a ring all-reduce, 4 ranks": (24, 0),
+        "speed-up of 4 ranks over 1, naive": (200 / 71.16, 0.06),
+        "a DDP step on the classroom machine": (53.05, 0.06),
+    },
+    "02_collectives": {
+        "messages of a butterfly, 4 ranks": (8, 0),
+        "ring all-reduce of 100 KB, 4 ranks, slow network": (27, 0.06),
+        "the ring overtakes the butterfly, 8 ranks, slow network": (176, 0),
+        "halving-doubling: wired to neighbours over switch, 1 MB": (358 / 187, 0.06),
+        "ring: two racks over switch, 100 KB": (203 / 45.5, 0.06),
+    },
+    "09_pipelines": {
+        "speed-up of 8 devices, one microbatch at a time": (1, 0.06),
+        "speed-up of 8 devices, GPipe with 8 microbatches": (8 * 8 / (8 + 7), 0.06),
+        "microbatches for a bubble ratio of 0.1, 8 devices": (70, 0),
+        "microbatches held by rank 0, 1F1B, 4 ranks, 16 microbatches": (4, 0),
+        "messages, interleaved, 4 ranks, 2 chunks, 8 microbatches": (2 * 7 * 8, 0),
+    },
+    "09b_zero_bubble": {
+        "updates between forward and backward, rank 0 of 4, PipeDream": (3, 0),
+        "bubble ratio of ZB-H1, 4 ranks, 8 microbatches": (1 / 8, 0.06),
+    },
+}
+
+
+def shown(lab: str, words: str) -> str:
+    """What the cell whose code holds `words` printed or gave."""
+    cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
+    (cell,) = [c for c in cells if c.cell_type == "code" and words in c.source]
+    return "".join(o.get("text", "") or o["data"].get("text/plain", "") for o in cell.outputs)
+
+
+def table(lab: str, words: str) -> dict[str, list[float]]:
+    """The rows of the DataFrame that a cell gave, by what stands before the first number."""
+    number = r"-?[\d.]+|NaN"
+    rows = [re.split(r"\s{2,}", line) for line in shown(lab, words).splitlines()]
+    return {
+        row[0]: [float(value) for value in row[1:]]
+        for row in rows
+        if len(row) > 2 and all(re.fullmatch(number, value) for value in row[1:])
+    }
+
+
+@pytest.mark.parametrize("lab", ANSWERS)
+def test_the_committed_runs_measured_what_the_formulas_say(lab):
+    cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
+    told = [o["data"]["text/plain"] for c in cells for o in c.get("outputs", []) if "data" in o]
+    lines = [re.match(r"(.*): measured ([\d.]+)", words) for words in told]
+    measured = {line[1]: float(line[2]) for line in lines if line}
+    for question, (answer, off) in ANSWERS[lab].items():
+        assert measured[question] == pytest.approx(answer, rel=off or 1e-3), question
+
+
+def test_the_committed_steps_lie_within_3_percent_of_what_was_calculated():
+    rows = table("00_start_here", 'times["gap (%)"]')
+    assert [*rows] == ["one rank", "naive", "DDP"]
+    assert all(abs(gap) < 3 for _, _, gap in rows.values())
+
+
+def test_the_committed_bubbles_of_gpipe_lie_within_2_percent_of_the_formula():
+    rows = table("09_pipelines", 'table["gap (%)"]')
+    assert [*rows] == ["1", "2", "4", "8", "16", "32", "64"]
+    for microbatches, (formula, simulated, measured, gap) in rows.items():
+        assert formula == simulated == round(7 / int(microbatches), 3)
+        assert abs(gap) < 2 if microbatches in ("8", "16", "32") else measured != measured
+
+
+def test_the_committed_table_of_six_schedules_is_what_the_text_draws_from_it():
+    rows = table("09b_zero_bubble", '"held": peak_in_flight')
+    for name, (formula, simulated, measured, _, _, _) in rows.items():
+        assert formula == simulated == pytest.approx(measured, abs=0.01), name
+    formulas, *_, gaps, held, messages = (
+        dict(zip(rows, column, strict=True)) for column in zip(*rows.values(), strict=True)
+    )
+    assert formulas["ZB-H1"] == formulas["1F1B"] / 3 and held["ZB-H1"] == held["1F1B"] == 4
+    assert gaps["ZB-H2"] == gaps["ZB-V"] == 0 and gaps["ZB-H1"] > 0
+    assert held["ZB-H2"] > held["ZB-H1"] and messages["ZB-V"] == 2 * messages["ZB-H2"]
+
+
+def test_larger_steps_take_pipedream_further_from_one_process():
+    apart = [line.split() for line in shown("09b_zero_bubble", "def one_process").splitlines()]
+    (slow, *_, near), (fast, *_, far) = [words for words in apart if len(words) == 3][-2:]
+    assert (slow, fast) == ("0.1", "0.5") and float(far) > 5 * float(near)
