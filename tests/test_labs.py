@@ -72,4 +72,4 @@ def test_what_a_cell_checks_is_its_tag_and_no_line_of_its_code(lab):
     cells = nbformat.read(lab, as_version=4).cells
     assert not any("NBVAL" in cell.source for cell in cells)
     tagged = [c for c in cells if "nbval-check-output" in c.metadata.get("tags", ())]
-    assert len(tagged) >= 2 and all(cell.cell_type == "code" for cell in tagged)
+    assert tagged and all(cell.cell_type == "code" for cell in tagged)

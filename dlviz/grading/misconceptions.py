@@ -327,17 +327,6 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             (56, "56 is one way: gradients cross each of the 7 borders as well."),
             (128, "128 counts 8 borders: 8 stages have 7."),
         ],
-        "inference: 16 microbatches through 4 stages": [
-            (160, "160 ms is one stage at work: the last microbatch still has 3 stages to pass."),
-            (640, "640 ms lets one microbatch follow the other: stages work at the same time."),
-            (
-                200,
-                "200 ms adds 4 stages to the 16 microbatches: stage 0 is at work from the start, "
-                "so 3.",
-            ),
-            (40, "40 ms is the first microbatch: another one comes every 10 ms after it."),
-            (570, "570 ms pays for backwards too: inference has none."),
-        ],
     },
     "09b": {
         "updates between forward and backward, rank 0 of 4, PipeDream": [

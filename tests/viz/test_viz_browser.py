@@ -67,7 +67,7 @@ def test_slider_and_buttons_move_the_cells_both_ways(page):
     shown = page(viz.messages(trace))
 
     def wait_for(number):
-        name = "start" if number == 0 else f"step {number - 1}"
+        name = "start" if number == 0 else f"round {number} of 4"
         shown.wait_for_function(f"() => ({STATE})().words.startsWith('<b>{name}</b>')")
         state = shown.evaluate(STATE)
         assert state["slider"] == number
@@ -77,16 +77,16 @@ def test_slider_and_buttons_move_the_cells_both_ways(page):
         shown.locator(".updatemenu-button", has_text=label).click()
 
     bars = [wait_for(0)]
-    click("step back")  # nothing before the start
+    click("back")  # nothing before the start
     assert wait_for(0) == bars[0]
     for number in (1, 2, 3, 4):
-        click("step on")
+        click("next")
         bars.append(wait_for(number))
     assert bars == sorted(set(bars))  # with every step some cell holds more than before
-    click("step on")  # nothing after the end
+    click("next")  # nothing after the end
     assert wait_for(4) == bars[4]
     for number in (3, 2, 1, 0):
-        click("step back")
+        click("back")
         assert wait_for(number) == bars[number]
     rail = shown.locator(".slider-rail-touch-rect").bounding_box()
     shown.mouse.click(rail["x"] + rail["width"] / 2, rail["y"] + rail["height"] / 2)

@@ -235,9 +235,7 @@ def counted(trace, row, start, end, sent):
 
 def kind_of(doing):
     """A doing without what it was of."""
-    first = re.match(
-        r"itself waiting|between two operations|without a recorded span|in \S+", doing
-    )
+    first = re.match(r"itself waiting|between two operations|without a recorded span|in \S+", doing)
     return first[0] if first else doing
 
 
