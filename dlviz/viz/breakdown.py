@@ -8,6 +8,7 @@ Communication that hides behind compute is not in the bar: only what is exposed 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,41 @@ PARTS = {  # row of metrics.breakdown -> what it is called, and the kind whose c
 }
 
 
+@dataclass(frozen=True)
+class Part:
+    """What each rank spent on one thing: its name and look, seconds, and share of the whole."""
+
+    label: str
+    style: palette.Style
+    seconds: np.ndarray
+    share: np.ndarray
+
+    @property
+    def words(self) -> list[str]:
+        """What stands in the bars."""
+        return [f"{share:.0%}" if share >= 0.01 else "" for share in self.share.tolist()]
+
+
+def parts_of(trace: Trace, clock: str) -> list[Part]:
+    """The Parts of each rank's makespan, in the order in which they are stacked."""
+    ranks = trace.ranks
+    parts = {name: seconds[ranks] for name, seconds in metrics.breakdown(trace, clock).items()}
+    whole = np.sum(list(parts.values()), axis=0)
+    found = []
+    for name, seconds in parts.items():
+        label, kind = PARTS[name]
+        if name == "other" and not seconds.any():
+            continue
+        share = np.divide(seconds, whole, out=np.zeros(len(whole)), where=whole > 0)
+        found.append(Part(label, palette.style(kind), seconds, share))
+    return found
+
+
+def longest(parts: list[Part]) -> float:
+    """The longest bar, in seconds."""
+    return float(np.sum([part.seconds for part in parts], axis=0).max(initial=0.0))
+
+
 def breakdown(
     trace: Trace, *, clock: str | None = None, theme: str = "auto", title: str | None = None
 ) -> Figure:
@@ -39,34 +75,28 @@ def breakdown(
     `clock` chooses the device's or the wall's columns (by default those the Trace bears). Raises
     ValueError where the Trace has no such clock.
     """
-    clock = clock_of(trace, clock)
-    ranks = trace.ranks
-    parts = {name: seconds[ranks] for name, seconds in metrics.breakdown(trace, clock).items()}
-    whole = np.sum(list(parts.values()), axis=0)
-    unit, size = text.unit(float(whole.max(initial=0.0)))
+    clock, ranks = clock_of(trace, clock), trace.ranks
+    parts = parts_of(trace, clock)
+    unit, size = text.unit(longest(parts))
     series = []
-    for name, seconds in parts.items():
-        label, kind = PARTS[name]
-        if name == "other" and not seconds.any():
-            continue
-        share = np.divide(seconds, whole, out=np.zeros(len(whole)), where=whole > 0)
-        style = palette.style(kind)
+    for part in parts:
+        label, style = part.label, part.style
         series.append(
             go.Bar(
                 name=label,
                 orientation="h",
                 y=[f"rank {rank}" for rank in ranks],
-                x=seconds / size,
+                x=part.seconds / size,
                 marker=style.marker(),
-                text=[f"{part:.0%}" if part >= 0.01 else "" for part in share.tolist()],
+                text=part.words,
                 textposition="inside",
                 insidetextanchor="middle",
                 textangle=0,
                 textfont={"color": style.ink if style.solid else palette.colors(theme)["ink"]},
                 customdata=[
-                    f"<b>rank {rank}: {label}</b><br>{text.seconds(spent)}, {part:.1%}"
-                    for rank, spent, part in zip(
-                        ranks, seconds.tolist(), share.tolist(), strict=True
+                    f"<b>rank {rank}: {label}</b><br>{text.seconds(spent)}, {share:.1%}"
+                    for rank, spent, share in zip(
+                        ranks, part.seconds.tolist(), part.share.tolist(), strict=True
                     )
                 ],
                 hovertemplate="%{customdata}<extra></extra>",

@@ -189,11 +189,11 @@ def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
         f"{longer(found.seconds)}{share} than" if abs(found.seconds) >= TOLERANCE else "as long as"
     )
     told = (
-        f"Measured takes {takes} predicted: on its critical path actions lasted "
-        f"{longer(found.lasted)} and waits {longer(found.waited)}"
+        f"The measured step takes {takes} the predicted one: on its critical path the actions take "
+        f"{longer(found.lasted)} and the waits take {longer(found.waited)}"
     )
     if abs(found.most) >= TOLERANCE:
-        told += f"; {action(sides[1].spans, found.worst)} differs most, {longer(found.most)}"
+        told += f"; {action(sides[1].spans, found.worst)} differs most ({longer(found.most)})"
     return textwrap.wrap(told + ".", text.LINE)
 
 
@@ -253,18 +253,24 @@ def _missing(sides: tuple[Side, Side]) -> list[str]:
     return lines
 
 
+def heights(side: Side, row: dict[int, float], place: int) -> tuple[np.ndarray, np.ndarray]:
+    """The middle and the height of each action's bar, in rows: lanes of a rank share its row."""
+    ranks, lanes = side.spans.rank.tolist(), {}
+    for rank, lane in sorted({*zip(ranks, side.spans.lane.tolist(), strict=True)}):
+        lanes.setdefault(rank, []).append(lane)
+    count = np.array([len(lanes[rank]) for rank in ranks])
+    pairs = zip(ranks, side.spans.lane.tolist(), strict=True)
+    number = np.array([text.lanes(lanes[rank]).index(lane) for rank, lane in pairs])
+    top = np.array([row[rank] for rank in ranks]) + place - BAR / 2
+    return top + BAR * (number + 0.5) / count, BAR / count
+
+
 def _bars(
     sides: tuple[Side, Side], place: int, row: dict[int, float], unit: str, size: float
 ) -> list[go.Bar]:
     """A bar series for each kind of one side's actions."""
     side, spans = sides[place], sides[place].spans
-    lanes = {}
-    for rank, lane in sorted({*zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)}):
-        lanes.setdefault(rank, []).append(lane)
-    count = np.array([len(lanes[rank]) for rank in spans.rank.tolist()])
-    pairs = zip(spans.rank.tolist(), spans.lane.tolist(), strict=True)
-    number = np.array([text.lanes(lanes[rank]).index(lane) for rank, lane in pairs])
-    top = np.array([row[rank] for rank in spans.rank.tolist()]) + place - BAR / 2
+    middle, tall = heights(side, row, place)
     told = [*_told(sides, place, unit, size)]
     labels = [str(one) if one >= 0 else "" for one in spans.microbatch.tolist()]
     if len(labels) * 2 > LABELLED:
@@ -283,8 +289,8 @@ def _bars(
                 orientation="h",
                 base=side.start[rows] / size,
                 x=(side.end - side.start)[rows] / size,
-                y=(top + BAR * (number + 0.5) / count)[rows],
-                width=(BAR / count)[rows],
+                y=middle[rows],
+                width=tall[rows],
                 opacity=0.6 if place == 0 else 1,
                 marker=style.marker(),
                 text=[labels[i] for i in rows.tolist()],

@@ -1,4 +1,4 @@
-"""Timeline and messages for paper: matplotlib figures, to be saved as SVG, PDF or PNG.
+"""Every view for paper: matplotlib figures, to be saved as SVG, PDF or PNG.
 
     figure = dlviz.viz.print.timeline(run.trace, step=3)
     figure.savefig("step.pdf")
@@ -27,7 +27,12 @@ from dlviz.viz.labels import forms_of, never_ended
 from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows, shown
 from dlviz.viz.messages import in_columns
 from dlviz.viz.pipeline import Path, bubbles, chunks_of, critical_of, outlines, shades
+from dlviz.viz.print_bars import breakdown as breakdown
+from dlviz.viz.print_bars import compare as compare
+from dlviz.viz.print_bars import timelines as timelines
 from dlviz.viz.print_costs import costs as costs
+from dlviz.viz.print_maps import curve as curve
+from dlviz.viz.print_maps import traffic as traffic
 from dlviz.viz.print_pipeline import bubble as bubble
 from dlviz.viz.print_pipeline import memory as memory
 from dlviz.viz.scene import RULED, Run, Scene

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 HEIGHT = 2.9  # inches of the bubble chart's axes
-ROW, LOWEST = 0.36, 2.2  # inches: of a rank's strip, and of all of them at least
+ROW, ROWS, LOWEST = 0.36, 4.4, 2.2  # inches: a rank's strip, all at most and at least
 POINTS = 0.6  # of a mark's size in pixels
 
 
@@ -101,7 +101,7 @@ def memory(
     plan = laid_out(traces, what)
     colors, style = palette.colors(theme), palette.style("forward")
     unit, size = text.unit(plan.high - plan.low)
-    body = max(plan.rows * ROW, LOWEST)
+    body = max(min(plan.rows * ROW, ROWS), LOWEST)
     heading = title or "Memory held by each rank"
     figure, foot = paper.sheet(heading, plan.lines, [], body + paper.AXIS, width, theme)
     names = [f"rank {one.rank}" for one in plan.strips]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Table, Trace
 
 BAR, HEAD = 0.86, 1.5  # height of a bar where rows are 1 apart, and of a pipeline's name
-ROW, LEAST, HIGHEST = 24, 10, 470  # pixels: a row at most and at least, all rows
+ROW, LEAST, HIGHEST = 24, 6, 470  # pixels: a row at most and at least, all rows
 
 
 @dataclass(frozen=True)

@@ -46,16 +46,17 @@ def traffic(
     another theme.
     """
     named = text.by_name(traces)
-    totals = [_totals(trace) for trace in named.values()]
-    most = max(int(sent.max(initial=0)) for sent, _ in totals)
-    ranks = max(len(sent) for sent, _ in totals)
+    found = [totals(trace) for trace in named.values()]
+    most = max(int(sent.max(initial=0)) for sent, _ in found)
+    ranks = max(len(sent) for sent, _ in found)
     columns = min(len(named), 2)
     lines = -(-len(named) // columns)
     numbered, narrow = ranks <= NUMBERED, ranks * columns > NARROW
     above = (66 if numbered and narrow else 48) + 20 * bool(len(named) > 1)  # names of the columns
 
-    told = _sentences(named, totals)
-    heading = text.heading(title or "Who sent how much to whom", "<br>".join(told))
+    told = sentences(named, found)
+    told = "<br>".join(text.wrap(line, text.LINE) for line in told)
+    heading = text.heading(title or "Who sent how much to whom", told)
     top, bottom = heading["margin"]["t"] + 16 + above, 16
     room = (HIGHEST - top - bottom - (lines - 1) * (above + 8)) / lines
     side = min(max(ranks * CELL, LEAST), room)
@@ -66,14 +67,14 @@ def traffic(
     make_subplots(lines, columns, figure=figure, horizontal_spacing=BETWEEN, vertical_spacing=gap)
     for place, (name, trace) in enumerate(named.items()):
         at: dict[str, Any] = {"row": place // columns + 1, "col": place % columns + 1}
-        sent, count = totals[place]
+        sent, count = found[place]
         figure.add_trace(_map(trace, sent, count, most, place == 0), **at)
         for i, j in np.argwhere(count > 0).tolist() if numbered else ():
             words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if narrow else " ")
             ink = "#FFFFFF" if sent[i, j] > STRONG * most else palette.BLACK
             font = {"color": ink, "size": 12 if ranks * columns <= 8 else 8}
             figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font, **at)
-        for edge in _edges(trace):
+        for edge in edges(trace):
             line = {"color": palette.colors(theme)["ink"], "width": 2}
             figure.add_hline(edge, line=line, **at)
             figure.add_vline(edge, line=line, **at)
@@ -157,14 +158,14 @@ def traffic_table(trace: Trace) -> pandas.DataFrame:
     row and column what each received and sent in all."""
     import pandas
 
-    table = pandas.DataFrame(_totals(trace)[0], index=trace.ranks, columns=trace.ranks)
+    table = pandas.DataFrame(totals(trace)[0], index=trace.ranks, columns=trace.ranks)
     table.index.name, table.columns.name = "from", "to"
     table["sent"] = table.sum(axis=1)
     table.loc["received"] = table.sum(axis=0)
     return table
 
 
-def _totals(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+def totals(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """Bytes and messages from each rank (row) to each (column) of those the Trace tells of."""
     ranks, table = trace.meta["ranks"], trace.messages
     sent, count = np.zeros((2, ranks, ranks), np.int64)
@@ -188,20 +189,18 @@ def _groups(trace: Trace) -> np.ndarray:
     return np.array(trace.ranks) // text.topology(trace)["sizes"][0]
 
 
-def _edges(trace: Trace) -> list[float]:
+def edges(trace: Trace) -> list[float]:
     """Between which rows a rack ends and the next begins."""
     return (np.flatnonzero(np.diff(_groups(trace))) + 0.5).tolist()
 
 
-def _sentences(
-    named: Mapping[str, Trace], totals: list[tuple[np.ndarray, np.ndarray]]
-) -> list[str]:
+def sentences(named: Mapping[str, Trace], found: list[tuple[np.ndarray, np.ndarray]]) -> list[str]:
     """The lines of the subtitle: clock and machine, then for each Trace who talked."""
     read = text.merged((trace, clock_of(trace)) for trace in named.values())
     lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
-    for (name, trace), (sent, count) in zip(named.items(), totals, strict=True):
+    for (name, trace), (sent, count) in zip(named.items(), found, strict=True):
         lines.append((f"{name}: " if name else "") + _sentence(trace, sent, count))
-    return [text.wrap(line, text.LINE) for line in lines]
+    return lines
 
 
 def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:

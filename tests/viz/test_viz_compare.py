@@ -46,7 +46,9 @@ def test_both_sides_begin_with_their_first_action_one_row_below_the_other():
     assert predicted[0][1] == 0
     ticks = figure.layout.yaxis.ticktext
     assert ticks[:4] == ("rank 0 predicted", "measured", "rank 1 predicted", "measured")
-    assert "Measured takes as long as predicted" in figure.layout.title.subtitle.text
+    assert (
+        "The measured step takes as long as the predicted one" in figure.layout.title.subtitle.text
+    )
 
 
 def test_measured_times_are_the_walls_and_the_subtitle_says_both_clocks():
@@ -82,7 +84,7 @@ def test_the_gap_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest
     assert found.lasted == pytest.approx(0) and found.waited == pytest.approx(found.seconds)
     assert found.seconds > 0.005
     told = " ".join(lines)
-    assert "actions lasted as long and waits" in told and "differs most" not in told
+    assert "the actions take as long and the waits take" in told and "differs most" not in told
 
 
 def test_the_sentence_names_the_action_that_differs_most():
@@ -92,11 +94,14 @@ def test_the_sentence_names_the_action_that_differs_most():
     run.spans.wall_end[last] += 0.004
     _, lines = matched(simulate(schedule, COSTS), run, None, None)
     told = " ".join(lines)
-    assert "Measured takes 4 ms longer (8.9%) than predicted" in told
-    assert "actions lasted 4 ms longer and waits as long; 0B1 on rank 0 differs most, 4 ms" in told
+    assert "The measured step takes 4 ms longer (8.9%) than the predicted one" in told
+    assert (
+        "the actions take 4 ms longer and the waits take as long; 0B1 on rank 0 differs most (4"
+        in told
+    )
     faster = ran(schedule, Costs(0.004, None, 0.005, 0.005))
     _, lines = matched(simulate(schedule, COSTS), faster, None, None)
-    assert "Measured takes 3 ms shorter (6.7%) than predicted" in " ".join(lines)
+    assert "The measured step takes 3 ms shorter (6.7%) than the predicted one" in " ".join(lines)
 
 
 def test_each_bar_tells_both_times_and_the_gap():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from viz_scenes import notes
 
 from dlviz import Costs, metrics, simulate, viz
 from dlviz.schedules import make
 from dlviz.trace import Trace
+from dlviz.viz import palette
 
 COSTS = Costs(0.01, None, 0.01, 0.01)
 
@@ -68,3 +70,47 @@ def test_what_cannot_share_a_picture_is_refused():
         viz.timelines({"it": simulated, "nothing": empty})
     with pytest.raises(ValueError, match="step=3"):
         viz.timelines({"it": simulated}, step=3)
+    span = dict(rank=0, kind="forward", wall_start=0.0, wall_end=1.0)
+    with pytest.raises(ValueError, match="'a' and 'b' cannot share one scale: .* their clock"):
+        viz.timelines({"a": simulated, "b": Trace([span], meta={"clock": "wall"})})
+
+
+def test_each_pipeline_bears_its_name_its_time_and_its_bubble_and_idle_up_to_its_end():
+    traces = {"gpipe": simulate(make("gpipe", 4, 8)), "zb_h1": simulate(make("zb_h1", 4, 8))}
+    figure = viz.timelines(traces)
+    titles = [note.text for note in notes(figure)]
+    ratios = [metrics.bubble_ratio(trace) for trace in traces.values()]
+    assert ratios == pytest.approx([3 / 8, 1 / 8])
+    assert titles == [
+        "<b>GPipe: 33 s, bubble ratio 0.375</b>",
+        "<b>ZB-H1: 27 s, bubble ratio 0.125</b>",
+    ]
+    (idle,) = [one for one in figure.data if one.name == "idle"]
+    assert idle.x == (33.0,) * 4 + (27.0,) * 4 and idle.base == 0
+    assert idle.marker.color == palette.style("idle").fill
+    assert [figure.data[0].name, *{one.name for one in figure.data[1:]} - {"idle"}][0] == "idle"
+
+
+@pytest.mark.parametrize(("pipelines", "ranks"), [(2, 4), (5, 8), (3, 16)])
+def test_it_fits_a_laptop_and_small_bars_lose_their_numbers_not_their_place(pipelines, ranks):
+    trace = simulate(make("1f1b", ranks, ranks))
+    figure = viz.timelines({f"run {i}": trace for i in range(pipelines)})
+    assert figure.layout.height <= 640
+    assert figure.layout.uniformtext.mode == "hide"
+    assert len(figure.layout.yaxis.tickvals) == pipelines * ranks
+
+
+def test_of_a_run_of_several_steps_the_one_of_median_length_is_drawn():
+    spans = [dict(rank=0, kind="forward", stage=0, microbatch=0, step=step, start=10.0 * step,
+                  end=10.0 * step + long) for step, long in enumerate((9.0, 1.0, 2.0))]  # fmt: skip
+    trace = Trace(spans, meta={"clock": "paced", "ranks": 1})
+    (bar,) = [one for one in viz.timelines({"run": trace}).data if one.name == "forward"]
+    assert list(bar.x) == [2.0] and list(bar.base) == [0.0]
+    assert "step 2 (the one of median length of 3)" in notes(viz.timelines({"run": trace}))[0].text
+    (bar,) = [one for one in viz.timelines({"run": trace}, step=0).data if one.name == "forward"]
+    assert list(bar.x) == [9.0]
+
+
+def test_names_of_a_program_are_text():
+    figure = viz.timelines({"<img src=x>": simulate(make("gpipe", 2, 2))})
+    assert "<img" not in figure.to_json() and np.all([one.name for one in figure.data])
