@@ -117,7 +117,7 @@ def test_the_lengths_of_steps_in_lab_00():
 
 
 def test_what_rank_2_holds_after_round_3():
-    told = answer("00_start_here", "What does rank 2 hold")
+    told = answer("00_start_here", "does rank 2 hold after round 3")
     held = [[{rank} for _ in range(4)] for rank in range(4)]
     for each in sorted(ring.all_reduce(4, 4), key=lambda each: each.step):
         if each.step < 3:

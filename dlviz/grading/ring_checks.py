@@ -216,7 +216,8 @@ def check_no_hang(tries: Sequence[Attempt]) -> None:
         raise CheckFailed(
             f"on {tried.ranks} ranks, rank {src} sent rank {dst} a message that it never received",
             "every message is received",
-            f"does a rank receive as often as its neighbour sends? {_sends(tried)}",
+            _why_unwaited(tried)
+            or f"does a rank receive as often as its neighbour sends? {_sends(tried)}",
         )
     if tried.faults():
         raise CheckFailed(
@@ -368,13 +369,21 @@ def _why_untouched(tried: Attempt) -> str:
             "nothing was sent. What does rank 0 do in the first round, and what rank 1? If you "
             f"have a loop: how often does it run on {tried.ranks} ranks?"
         )
+    return (
+        _why_unwaited(tried)
+        or "messages arrive, but no cell has changed: what becomes of what arrives?"
+    )
+
+
+def _why_unwaited(tried: Attempt) -> str:
+    """The first receive for which a rank never waited, or nothing."""
     waits = [fault for fault in tried.faults() if "waited for the receive" in fault]
-    if waits:
-        return (
-            f"{waits[0]}. A message is in its tensor when wait() of its request has returned, and "
-            "not after any other time."
-        )
-    return "messages arrive, but no cell has changed: what becomes of what arrives?"
+    if not waits:
+        return ""
+    return (
+        f"{waits[0]}. A message is in its tensor when wait() of its request has returned, and not "
+        "after any other time."
+    )
 
 
 def _why_not_gathered(tried: Attempt, rank: int) -> str:
@@ -429,6 +438,8 @@ def _why_astray(n: int, pairs: set[tuple[int, int]], astray: list[tuple[int, int
 
 
 def _why_rounds(tried: Attempt, rounds: int) -> str:
+    if _why_unwaited(tried):
+        return f"a round ends when its message is received. {_why_unwaited(tried)}"
     most = max(max(tried.sends(i)) for i in range(len(tried.names)))
     if rounds < 2 * (tried.ranks - 1) or most > tried.ranks - 1:
         return (

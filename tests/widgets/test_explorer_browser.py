@@ -260,6 +260,7 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
     """By the button while the kernel still loads PyTorch, by an interrupt while ranks run."""
     lab.shown(0)
     shown = Page(lab.page)
+    shown.enter("alpha, µs a message", "200000")  # each turn takes a second and more
     shown.control("run it on real ranks").click()
     if how == "button":
         told(lab, "Loading PyTorch")
