@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {page.stem: page.read_text() for page in (ROOT / "docs" / "teaching").glob("*.md")}
 ALPHA, BETA = 2e-3, 1e-7  # lab 02's slow network
 SLOW = Link(ALPHA, 1 / BETA)
-CLASSROOM = Link(0.5e-3, 1e9)
+LINK = Link(latency=1e-3, bandwidth=1e9)  # of lab 00
 
 
 def teaching(name: str) -> ModuleType:
@@ -83,14 +83,14 @@ def test_a_page_has_the_parts_of_its_lab_and_answers_all_that_it_asks(lab):
 
 
 # -- lab 00 ----------------------------------------------------------------------------------------
-def data_parallel(link: Link = CLASSROOM, **options: Any) -> float:
+def data_parallel(link: Link = LINK, **options: Any) -> float:
     """The length of a step on the classroom machine, in ms of device time."""
     images, labels = dlviz.datasets.digits("train")
     batches = list(dlviz.datasets.batches(images, labels, batch=64, steps=3))
     run = dlviz.launch(
         dlviz.parallel.data.train,
         4,
-        machine=classroom(4, link=link),
+        machine=classroom(4, step=0.01, link=link),
         args=(dlviz.models.MLP((64, 128, 128, 10)), batches),
         kwargs=options,
     )
@@ -102,18 +102,19 @@ def data_parallel(link: Link = CLASSROOM, **options: Any) -> float:
 def test_the_lengths_of_steps_in_lab_00():
     naive = data_parallel(way="naive")
     told = answer("00_start_here", "that average the naive way?")
-    assert f"200 / {naive:.2f} = {200 / naive:.2f}" in told and f"**{200 / naive:.1f}.**" in told
-    assert f"factor is {185 / naive:.1f}" in told
+    assert f"400 / {naive:.2f} = {400 / naive:.2f}" in told and f"**{400 / naive:.1f}.**" in told
+    assert f"factor is {370 / naive:.1f}" in told
     ddp, one = data_parallel(bucket_bytes=40_000), data_parallel(bucket_bytes=10**6)
     assert f"**{ddp:.2f} ms**" in answer("00_start_here", "How long is a DDP step?")
     told = answer("00_start_here", "All gradients in one bucket")
     assert f"**{one:.2f} ms**" in told and f"({ddp:.2f})" in told and f"({naive:.2f})" in told
-    far = Link(0.5e-3, 1e7)
+    far = Link(1e-3, 1e7)
     slow = [data_parallel(far, bucket_bytes=size) for size in (40_000, 10**6)]
     assert f"three buckets take {slow[0]:.1f} ms and one takes {slow[1]:.1f}" in told
     told = answer("00_start_here", "With which α")
     alpha = float(re.findall(r"\*\*α = ([\d.]+) ms\.\*\*", told)[0])
-    assert 200 / data_parallel(Link(alpha / 1e3, 1e9), way="naive") == pytest.approx(3.5, abs=0.005)
+    step = data_parallel(Link(alpha / 1e3, 1e9), way="naive")
+    assert 400 / step == pytest.approx(3.5, abs=0.005) and f"measures {step:.2f} ms" in told
 
 
 def test_what_rank_2_holds_after_round_3():

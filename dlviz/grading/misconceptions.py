@@ -70,7 +70,7 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             (
                 (3.3, 3.95),
                 "That pays for too few messages: there are seven all-reduces one after another, "
-                "and each of their 6 rounds takes at least 0.5 ms.",
+                "and each of their 6 rounds takes at least 1 ms.",
             ),
             (
                 (1.4, 1.6),
@@ -85,22 +85,22 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
         ],
         "a DDP step on the classroom machine": [
             (
-                (48, 50.5),
-                "50 ms hides all communication: the last bucket leaves when backward is over, so "
+                (96, 101),
+                "100 ms hides all communication: the last bucket leaves when backward is over, so "
                 "no backward is left to hide it behind.",
             ),
             (
-                (57, 63),
+                (113, 126),
                 "That lets all three buckets travel after backward: the first two travel while "
                 "backward goes on, and the rank waits for the last one alone.",
             ),
-            ((68, 75), "About 71 ms is the naive step: it hides no communication."),
+            ((136, 150), "About 142 ms is the naive step: it hides no communication."),
             (
-                (0, 48),
-                "The ranks compute for 50 ms. Communication can hide behind that; it cannot "
+                (0, 96),
+                "The ranks compute for 100 ms. Communication can hide behind that; it cannot "
                 "shorten it.",
             ),
-            ((190, 210), "200 ms is the step of one rank, which has four times the work."),
+            ((380, 420), "400 ms is the step of one rank, which has four times the work."),
         ],
         "seconds until a deadlock is named": [
             (

@@ -70,8 +70,8 @@ def answers() -> dict[str, list[float]]:
     return {
         "messages of a ring all-reduce, 4 ranks": [ring],
         "share of the time in which a rank computes": [1.5, 4.6, 8],
-        "speed-up of 4 ranks over 1, naive": [200 / (50 + 7 * 6 * 0.5 + 0.157), 2.6],
-        "a DDP step on the classroom machine": [50 + 6 * 0.5 + 1.5 * 0.03328, 54],
+        "speed-up of 4 ranks over 1, naive": [400 / (100 + 7 * 6 * 1 + 0.157), 2.7],
+        "a DDP step on the classroom machine": [100 + 6 * 1 + 1.5 * 0.03328, 108],
         "seconds until a deadlock is named": [0.3, 0.6, 3],
         "messages of a butterfly, 4 ranks": [messages("butterfly", 4)],
         "latency of a message between two processes": [20, 44.6, 200],

@@ -69,6 +69,7 @@ def test_the_students_copy_of_1f1b_is_free_of_the_solution_and_of_hidden_tests(c
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_the_solution_of_both_schedules_validates(course):
     notebook = f"source/{PIPELINE.name}/{PIPELINE.name}.ipynb"
     assert "passes all the tests" in nbgrader(course, "validate", notebook)
@@ -81,6 +82,7 @@ schedules = [list(one_f_one_b(rank, 4, 8)) for rank in range(4)]
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_right_wrong_and_empty_schedules_are_graded_and_get_their_feedback(course):
     PIPELINE.hand_in(course, "ada", {"interleaved": lambda source: source + NAMED})
     longer = {"one_f_one_b": lambda source: source.replace("ranks - 1 - rank", "ranks - rank")}

@@ -66,6 +66,7 @@ def test_the_students_copy_is_free_of_the_solution_and_of_hidden_tests(course):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_the_solution_validates(course):
     notebook = f"source/{RING.name}/{RING.name}.ipynb"
     assert "passes all the tests" in nbgrader(course, "validate", notebook)
