@@ -1,7 +1,7 @@
 """Real ranks: processes with torch.distributed between them, started from a cell and watched
 while they run."""
 
-from dlviz.cluster.start import warm_up
+from dlviz.cluster.parent.start import warm_up
 
 warm_up()  # before torch is imported here: the fork server imports it at the same time
 
@@ -13,9 +13,9 @@ from dlviz.cluster.errors import (  # noqa: E402
     RunInterrupted,
     RunTimeout,
 )
-from dlviz.cluster.launch import Run, launch  # noqa: E402
 from dlviz.cluster.link import LinkCost, measure_link  # noqa: E402
-from dlviz.cluster.waits import Wait  # noqa: E402
+from dlviz.cluster.parent.launch import Run, launch  # noqa: E402
+from dlviz.cluster.stuck.waits import Wait  # noqa: E402
 
 __all__ = [
     "Comm", "DeadlockError", "LinkCost", "RankError", "Run", "RunError", "RunInterrupted",

@@ -1,36 +1,39 @@
 """Comm: what a rank sends, receives and computes, spelled as torch.distributed spells it.
 
-Messages travel over gloo. Beside each goes a header on the board (see board.py): who sends how
-much of what, and on a paced run when it arrives. That is how a receive that does not fit is
-refused before a byte moves, how a receive from any source picks the earliest message, and how the
-parent knows who waits for whom. Every message, collective and wait is recorded; `Comm` is the
-only place that records messages.
+A send writes an envelope into its receiver's pipe: who sends how much of what, where its bytes are,
+and on a paced run when it arrives. The receiver takes the bytes and ticks the message off. That is
+how a receive that does not fit is refused before a byte moves, how a receive from any source picks
+the earliest message, and how the parent knows who waits for whom. Every message, collective and
+wait is recorded; `Comm` is the only place that records messages.
+
+    isend -> envelope -> pipe -> matching -> take -> tick      control/, requests.py, transport/
 """
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Iterable, Iterator, Sized
 from math import nan as NAN
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from dlviz.cluster.backend import Collectives
-from dlviz.cluster.board import DONE, SYNC, TOTAL, describe, empty, fits, form_of, size_of
-from dlviz.cluster.clock import sleep_until
-from dlviz.cluster.ledger import moment
-from dlviz.cluster.process import Process, Watched, algorithm_step
-from dlviz.cluster.requests import POLL, REDUCE, ReceiveRequest, SendRequest, name_of, wire_of
-from dlviz.cluster.waits import TAG_BITS, TAGS
-from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
-
-if TYPE_CHECKING:
-    from dlviz.cluster.lanes import Lane
+from dlviz.cluster.collective import Collectives
+from dlviz.cluster.control.board import DONE, TOTAL
+from dlviz.cluster.control.envelope import HEAD, SYNC
+from dlviz.cluster.control.form import empty, form_of, name_of
+from dlviz.cluster.control.matching import Channel
+from dlviz.cluster.groups import Mesh, colors
+from dlviz.cluster.lanes import Lane
+from dlviz.cluster.process import Process
+from dlviz.cluster.recording.log import Sent, step_of
+from dlviz.cluster.requests import REDUCE, ReceiveRequest, SendRequest
+from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
+from dlviz.cluster.transport import wire_of
 
 T = TypeVar("T")
-LONGEST_POLL = 5e-4  # s between two looks for a message from any source
+GLANCE = 1e-3  # s between two looks for room
 
 
 class Comm(Collectives):
@@ -38,16 +41,12 @@ class Comm(Collectives):
     and so are the ranks it sends to and receives from; in a Trace ranks are always global."""
 
     def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
-        self.process = process
-        self.members = members
-        self.name = name
-        self.number = number
-        self.size = len(members)
-        self.rank = members.index(process.rank)
+        super().__init__(process, members, number, name)
         self.device = process.device
         self.span = process.recorder.span
         self.label = process.recorder.label
-        self.recorder = process.recorder
+        self._outgoing: dict[tuple[int, int], Channel] = {}  # by rank and tag
+        self._incoming: dict[tuple[int, int], Channel] = {}
 
     def __repr__(self) -> str:
         return f"Comm({self.name}, rank {self.rank} of {self.size})"
@@ -55,18 +54,24 @@ class Comm(Collectives):
     # -- messages ------------------------------------------------------------------------------
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> SendRequest:
         """Start to send `tensor` to `dst`; do not write to it before `wait()` of the request."""
+        _check_order("isend", tensor, dst)
         return self._send(tensor, dst, tag, flags=0)
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
         """Send `tensor` to `dst`; returns when the receiver has taken it (so two ranks that both
         send first wait for each other for ever)."""
+        _check_order("send", tensor, dst)
         self._send(tensor, dst, tag, flags=SYNC)
 
     def wait_sent(self, requests: Iterable[SendRequest]) -> None:
         """Wait for sends under way, recorded as one wait."""
-        with self.recorder.open("wait", "sends", {}):
-            for request in requests:
-                request.finish()
+        lane = self.recorder.lane
+        times = lane.pace.start()
+        for request in requests:
+            request.finish("isend", lane, times)
+        lane.pace.end(times)
+        if self.recorder.on:
+            lane.add("wait", "sends", times, {})
 
     def irecv(
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
@@ -75,9 +80,7 @@ class Comm(Collectives):
         op="add" the message is added to what the tensor holds, with op="max" the larger of both
         is kept in each element. ValueError where shape or dtype cannot take the message."""
         _check_order("irecv", tensor, src)
-        clock = self.recorder.lane.clock
-        ahead = NAN if clock is None else clock.free
-        return self._receive(tensor, self._peer(src, "src"), self._tag(tag), op, ahead)
+        return self._receive(tensor, src, tag, op, self.recorder.lane.pace.ahead)
 
     def recv(
         self, tensor: torch.Tensor, src: int | None = None, tag: int = 0, op: str = "copy"
@@ -85,32 +88,28 @@ class Comm(Collectives):
         """Receive into `tensor` from `src`, or from whichever message comes first; returns the
         source."""
         _check_order("recv", tensor, src)
-        with self.span("recv") as span:
-            tag = self._tag(tag)
-            peer = self._first(tensor, tag) if src is None else self._peer(src, "src")
-            request = self._receive(tensor, peer, tag, op, ahead=NAN)
-            span.annotate(peer=peer, message=request.message)
-            request.finish("recv")
-        return self.members.index(peer)
+        lane = self.recorder.lane
+        times = lane.pace.start()
+        if src is None:
+            src = self._first(tensor, tag, times)
+        request = self._receive(tensor, src, tag, op, ahead=NAN)
+        request.finish("recv", lane, times)
+        lane.pace.end(times)
+        if self.recorder.on:
+            lane.add("recv", None, times, request.about())
+        return src
 
     def probe(self, src: int, tag: int = 0) -> torch.Tensor:
         """Wait until the next message from `src` has been sent; returns an empty tensor of its
         shape and dtype to receive it into."""
-        peer, tag, process = self._peer(src, "src"), self._tag(tag), self.process
-        index = process.mail.claimed.get((peer, tag), 0)
-        letter = process.mail.look(peer, tag, index)
-        if letter is None:
-            with self.recorder.open("wait", None, {"peer": peer}):
-                if self.recorder.lane.clock is not None:
-                    self.recorder.lane.clock.begin()
-                    self.recorder.lane.clock.settle()
-                process.post("recv", Directed(peer, tag, index))
-                pause = POLL
-                while (letter := process.mail.look(peer, tag, index)) is None:
-                    time.sleep(pause)
-                    pause = min(pause * 1.5, LONGEST_POLL)
-                process.unpost()
-        return empty(letter.mail.form, self.device)
+        channel = self._from(src, tag)
+        if not channel.envelopes:
+            lane = self.recorder.lane
+            with self.recorder.open("wait", None, {"peer": channel.peer}):
+                lane.pace.begin()
+                lane.pace.settle()
+                self.process.waiting.wait(Next(channel), "recv", lane)
+        return empty(channel.envelopes[0].form, self.device)
 
     def sendrecv(
         self,
@@ -127,6 +126,93 @@ class Comm(Collectives):
         receiving.wait()
         sending.wait()
 
+    def _send(self, tensor: torch.Tensor, dst: int, tag: int, flags: int) -> SendRequest:
+        process, recorder, log = self.process, self.recorder, self.process.log
+        channel = self._outgoing.get((dst, tag)) or self._to(dst, tag)
+        form = form_of(tensor.shape, tensor.dtype)
+        lane = recorder.lane
+        times = lane.pace.start()
+        if log.watched:
+            log.snapshot()
+        request = SendRequest(process, channel, tensor, form)
+        channel.count += 1
+        request.wire, request.awaited = wire_of(tensor), False
+        if process.pacing.full() or not process.sending.begin(request):
+            self._wait_for_room(request, lane, times)
+        request.departure = lane.pace.depart(channel.peer, tensor.nbytes)
+        wall = perf_counter_ns()
+        self._write(request, flags, wall, lane, times)
+        if recorder.on:
+            offset = log.locate(tensor) if log.watched else -1
+            about = tensor.nbytes, tensor.numel(), offset, request.departure, wall
+            log.sent.append(Sent(*request.message, *about, self.name, step_of(lane)))
+        if flags & SYNC:
+            request.finish("send", lane, times)
+        lane.pace.end(times)
+        if recorder.on:
+            lane.add("send", None, times, request.about())
+        return request
+
+    def _write(
+        self, request: SendRequest, flags: int, wall: int, lane: Any, times: list[Any]
+    ) -> None:
+        """Give the receiver the envelope."""
+        process, channel, departure = self.process, request.channel, request.departure
+        address = process.transport.expose(channel.peer, request.tick, request.wire)
+        when = departure.entry, departure.stamp
+        head = HEAD.pack(channel.number, flags, wall, request.tick, address, *when, request.form)
+        while True:
+            try:
+                os.write(channel.pipe, head)
+                return
+            except BlockingIOError:  # it has not read those before
+                process.waiting.wait(Room(request, process.pipes.room), "send", lane, times)
+
+    def _wait_for_room(self, request: SendRequest, lane: Any, times: list[Any]) -> None:
+        """Wait until one more of this rank's messages can be on its way."""
+        process = self.process
+
+        def room(pipe: int) -> bool:
+            return not process.pacing.full() and process.sending.begin(request)
+
+        process.waiting.wait(Room(request, room), "send", lane, times)
+
+    def _receive(
+        self, tensor: torch.Tensor, src: int, tag: int, op: str, ahead: float
+    ) -> ReceiveRequest:
+        if op not in REDUCE:
+            raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
+        process = self.process
+        channel = self._incoming.get((src, tag)) or self._from(src, tag)
+        if process.log.watched:
+            process.log.snapshot()
+        form = form_of(tensor.shape, tensor.dtype)
+        request = ReceiveRequest(process, channel, tensor, form, op, ahead)
+        process.matching.post(channel, request)
+        misfit = request.misfit()
+        if misfit is not None:
+            raise misfit
+        return request
+
+    def _first(self, tensor: torch.Tensor, tag: int, times: list[Any]) -> int:
+        """The source of the earliest message with `tag` that nobody has claimed."""
+        lane = self.recorder.lane
+        lane.pace.begin()
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        channels = [self._from(rank, tag) for rank in others]
+        first = AnySource(channels, lane.pace, self._key(tag), tensor)
+        self.process.waiting.wait(first, "recv", lane, times)
+        return self.members.index(first.found.src)
+
+    # -- channels ------------------------------------------------------------------------------
+    def _to(self, dst: int, tag: int) -> Channel:
+        channel = self.process.matching.to(self._peer(dst, "dst"), self._key(tag))
+        return self._outgoing.setdefault((dst, tag), channel)
+
+    def _from(self, src: int, tag: int) -> Channel:
+        channel = self.process.matching.source(self._peer(src, "src"), self._key(tag))
+        return self._incoming.setdefault((src, tag), channel)
+
     def _peer(self, rank: int, name: str) -> int:
         if not isinstance(rank, int) or not 0 <= rank < self.size:
             raise ValueError(f"{name}={rank!r} is no rank of {self}: use 0 to {self.size - 1}.")
@@ -136,155 +222,30 @@ class Comm(Collectives):
             )
         return self.members[rank]
 
-    def _tag(self, tag: int) -> int:
+    def _key(self, tag: int) -> int:
         if not 0 <= tag <= TAGS:
             raise ValueError(f"tag={tag!r} is out of range: use 0 to {TAGS}.")
         return (self.number << TAG_BITS) | tag
-
-    def _send(self, tensor: torch.Tensor, dst: int, tag: int, flags: int) -> SendRequest:
-        _check_order("send" if flags & SYNC else "isend", tensor, dst)
-        process, mail, recorder = self.process, self.process.mail, self.recorder
-        peer, tag = self._peer(dst, "dst"), self._tag(tag)
-        form, nbytes = form_of(tensor.shape, tensor.dtype), tensor.nbytes
-        index = mail.sent.get((peer, tag), 0)
-        mail.sent[peer, tag] = index + 1
-        message = (process.rank, peer, tag, index)
-        fields = {"peer": peer, "nbytes": nbytes, "message": message}
-        with recorder.open("send", None, fields):
-            process.snapshot()
-            request = SendRequest(process, peer, tag, index, tensor, wire_of(tensor))
-            lane = recorder.lane
-            if not process.room(peer):
-                process.wait_for_room(request)
-            departure, entry, stamp = None, -1, NAN
-            if lane.clock is not None:
-                lane.clock.begin()
-                departure = lane.clock.device.send(peer, nbytes, lane.clock.free)
-                request.departure, entry, stamp = departure, departure.entry, departure.stamp
-            wall = perf_counter_ns()
-            mail.outbox[peer].write(tag, index, flags, wall, entry, stamp, form)
-            posted = mail.posted(peer, tag, index)
-            its_form, ahead = posted or (form, NAN)
-            if not fits(form, its_form):
-                raise ValueError(_misfit(process.rank, peer, index, form, its_form))
-            request.begin(process.gloo.send)
-            if recorder.on:
-                offset, step = process.locate(tensor), algorithm_step(lane.context)
-                row = (*message, nbytes, tensor.numel(), offset, departure, wall, self.name, step)
-                process.sends.append(row)
-            if flags & SYNC:
-                request.wait_taken(ahead)
-        return request
-
-    def _receive(
-        self, tensor: torch.Tensor, peer: int, tag: int, op: str, ahead: float
-    ) -> ReceiveRequest:
-        if op not in REDUCE:
-            raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
-        process, mail = self.process, self.process.mail
-        process.snapshot()
-        form = form_of(tensor.shape, tensor.dtype)
-        index = mail.claimed.get((peer, tag), 0)
-        sent = mail.claim(peer, tag, index, form, ahead)
-        if sent is not None and not fits(sent.form, form):
-            raise ValueError(_misfit(peer, process.rank, index, sent.form, form))
-        mail.claimed[peer, tag] = index + 1
-        direct = op == "copy" and tensor.is_cpu and tensor.is_contiguous()
-        # Not into a watched buffer: a snapshot shows what was received, no more.
-        direct = direct and process.locate(tensor) < 0
-        wire = wire_of(tensor) if direct else process.borrow(tensor)
-        request = ReceiveRequest(process, peer, tag, index, tensor, wire)
-        request.op = op
-        request.direct = direct
-        request.told = False
-        request.begin(process.gloo.recv)
-        if sent is not None and ahead == ahead:  # the sender has not seen the note, or not in time
-            process.tell_taken(request, sent, ahead)
-        return request
-
-    def _first(self, tensor: torch.Tensor, tag: int) -> int:
-        """The source of the earliest message with `tag` that nobody has claimed."""
-        process, mail = self.process, self.process.mail
-        clock = self.recorder.lane.clock
-        if clock is not None:
-            clock.begin()
-        others = tuple(peer for peer in self.members if peer != process.rank)
-        process.post("recv", AnySource(tag, others, tensor))
-        pause = POLL
-        while True:
-            mail.collect()
-            ready = [
-                letter
-                for peer in others
-                if (letter := mail.letters.get((peer, tag, mail.claimed.get((peer, tag), 0))))
-                is not None
-            ]
-            if ready:
-                if clock is None:
-                    first = min(ready, key=lambda letter: letter.mail.wall)
-                    break
-                first = min(ready, key=lambda letter: (moment(letter.stamp), letter.src))
-                if clock.device.has_come(first):
-                    break
-                # and look again: an earlier one may come meanwhile
-                sleep_until(clock.device.wall(min(letter.stamp for letter in ready)))
-            else:
-                time.sleep(pause)
-                pause = min(pause * 1.5, LONGEST_POLL)
-        process.unpost()
-        return first.src
 
     # -- groups --------------------------------------------------------------------------------
     def split(self, color: int | None, key: int | None = None) -> Comm | None:
         """A Comm of the ranks that gave the same `color`, ordered by `key` (then by rank); None
         for color None. Every rank of this Comm must call it."""
-        mine = torch.tensor(
-            [
-                -1 if color is None else color,
-                self.rank if key is None else key,
-                self.process.next_group,
-            ]
-        )
-        table = torch.empty(self.size, 3, dtype=torch.int64)
-        self.all_gather(table, mine)
-        rows = table.tolist()
-        colors = sorted({row[0] for row in rows if row[0] >= 0})
-        first = max(row[2] for row in rows)
-        self.process.next_group = first + len(colors)
-        if color is None:
+        found = colors(self, color, self.rank if key is None else key)
+        if found is None:
             return None
-        inside = sorted((row[1], rank) for rank, row in enumerate(rows) if row[0] == color)
-        members = tuple(self.members[rank] for _, rank in inside)
-        return Comm(self.process, members, first + colors.index(color), f"{self.name}/{color}")
+        number, members, place = found
+        return Comm(self.process, members, number, f"{self.name}/{place}")
 
     def mesh(self, **axes: int) -> Mesh:
         """Arrange the ranks in a grid with named axes, the last one fastest: `comm.mesh(dp=2,
         pp=4).pp` is this rank's row of four."""
-        total = 1
-        for length in axes.values():
-            total *= length
-        if total != self.size:
-            raise ValueError(
-                f"mesh {axes} has {total} places for the {self.size} ranks of {self.name}: their "
-                "product must be "
-                f"{self.size}."
-            )
-        found, stride = {}, total
-        for name, length in axes.items():
-            stride //= length
-            here = self.rank // stride % length
-            comm = self.split(self.rank - here * stride, here)
-            assert comm is not None  # every rank gave a color
-            comm.name = f"{name} {comm.members}"
-            found[name] = comm
-        return Mesh(**found)
+        return Mesh.of(self, axes)
 
     def lane(self, name: str) -> Lane:
         """A thread of this rank that runs what is submitted to it, in order, beside the caller,
         with a Comm of its own; its spans lie on lane `name`. Every rank of this Comm must call
         it."""
-        from dlviz.cluster.lanes import Lane
-
         number = torch.tensor([self.process.next_group])
         self.all_reduce(number, "max")
         self.process.next_group = int(number) + 1
@@ -296,32 +257,21 @@ class Comm(Collectives):
     ) -> Any:
         """Record the math inside the `with`. On a paced run it takes `seconds` of device time, by
         default what the machine says for `kind`."""
-        clock = self.recorder.lane.clock
-        if clock is None:
-            return self.recorder.open(kind, name, fields, whole=False)
-        machine = clock.device.machine
-        return Compute(
-            self.recorder, kind, name, machine.seconds(kind) if seconds is None else seconds, fields
-        )
+        return self.recorder.lane.pace.compute(self.recorder, kind, name, seconds, fields)
 
     def beside(self, kind: str, name: str | None = None, **fields: Any) -> Any:
         """Record, on lane compute2, math that runs at the same time as the `compute` inside."""
-        if self.recorder.lane.clock is not None:
-            self.recorder.lane.clock.begin()
+        self.recorder.lane.pace.begin()
         return self.recorder.beside(kind, name, fields)
 
     def begin(self) -> None:
         """On a paced run what comes next starts when the program reaches it, however long setting
         it up has taken: that is no work of the device's."""
-        clock = self.recorder.lane.clock
-        if clock is not None:
-            clock.wait_until(clock.device.now())
+        self.recorder.lane.pace.restart()
 
     def hold(self) -> None:
         """On a paced run sleep off this lane's debt now (before a write to shared memory, say)."""
-        clock = self.recorder.lane.clock
-        if clock is not None:
-            clock.settle()
+        self.recorder.lane.pace.settle()
 
     def watch(self, tensor: torch.Tensor, name: str = "buffer") -> None:
         """Locate messages in `tensor` (contiguous) by offset and count, and keep a snapshot of it
@@ -330,15 +280,11 @@ class Comm(Collectives):
             raise ValueError(
                 f"the tensor {name!r} is not contiguous: watch tensor.contiguous() or its base."
             )
-        self.process.watched.append(Watched(tensor, name))
-        self.process.snapshot()
+        self.process.log.watch(tensor, name)
 
     def memory(self, what: str, nbytes: int) -> None:
         """Record that this rank now holds `nbytes` of `what`."""
-        clock = self.recorder.lane.clock
-        self.process.memory.append(
-            (what, nbytes, perf_counter_ns(), None if clock is None else clock.free)
-        )
+        self.process.log.hold(what, nbytes)
 
     def progress(self, iterable: Iterable[T], name: str = "") -> Iterator[T]:
         """Go through `iterable` and show a progress bar beside the cell or command that launched
@@ -352,74 +298,68 @@ class Comm(Collectives):
             board.put(rank, DONE, number + 1)
 
 
-class Compute(PacedSpan):
-    """An operation of a paced run: it starts when the device is free and takes its modelled
-    seconds."""
+class Room:
+    """What a sender waits for before its message can go: it looks now and then."""
 
-    __slots__ = ("begun", "seconds")
+    left = GLANCE
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        kind: str,
-        name: str | None,
-        seconds: float,
-        fields: dict[str, Any],
-    ):
-        super().__init__(recorder.lane, (kind, name, *caller(2), False), fields)
-        self.seconds = seconds
+    def __init__(self, request: SendRequest, room: Any):
+        self.details = request.details
+        self._pipe = request.channel.pipe
+        self._room = room
+        self._found = False
 
-    def __enter__(self) -> Span:
-        self.lane.clock.begin()
-        self.lane.clock.settle()
-        super().__enter__()
-        self.begun = perf_counter_ns()
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.lane.clock.compute(self.seconds, perf_counter_ns() - self.begun)
-        super().__exit__(kind, error, trace)
+    @property
+    def done(self) -> bool:
+        self._found = self._found or self._room(self._pipe)
+        return self._found
 
 
-class Mesh:
-    """Named axes of a grid of ranks, each a Comm."""
+class Next:
+    """The next message of a channel, as something to wait for."""
 
-    def __init__(self, **axes: Comm):
-        self.__dict__.update(axes)
+    left = None
 
-    def __getattr__(self, name: str) -> Comm:
-        raise AttributeError(f"the mesh has no axis {name!r}: it has {', '.join(self.__dict__)}")
+    def __init__(self, channel: Channel):
+        self._channel = channel
 
-
-class Directed:
-    """What a rank waits for that wants to know the shape of a message."""
-
-    def __init__(self, peer: int, tag: int, index: int):
-        self.peer = peer
-        self.tag = tag
-        self.index = index
+    @property
+    def done(self) -> bool:
+        return bool(self._channel.envelopes)
 
     def details(self) -> dict[str, Any]:
-        tag = self.tag
-        place = {"tag": tag & TAGS, "group_id": tag >> TAG_BITS}
-        return {"peer": self.peer, "index": self.index, **place}
+        channel, key = self._channel, self._channel.key
+        place = {"tag": key & TAGS, "group_id": key >> TAG_BITS}
+        return {"peer": channel.peer, "index": channel.count, **place}
 
 
 class AnySource:
-    """What a receive from any source waits for."""
+    """The earliest message of several channels, as something to wait for. On a paced run that is
+    the one with the smallest stamp, once the wall clock has reached it."""
 
-    def __init__(self, tag: int, members: tuple[int, ...], tensor: torch.Tensor):
-        self.tag = tag
-        self.members = members
-        self.tensor = tensor
+    def __init__(self, channels: list[Channel], pace: Any, key: int, tensor: torch.Tensor):
+        self.found: Any = None
+        self.left: float | None = None
+        self._channels = channels
+        self._pace = pace
+        self._key = key
+        self._shape = tuple(tensor.shape)
+        self._dtype = name_of(tensor.dtype)
+
+    @property
+    def done(self) -> bool:
+        if self.found is None:
+            come = [each.envelopes[0] for each in self._channels if each.envelopes]
+            self.found, self.left = self._pace.earliest(come)
+        return self.found is not None
 
     def details(self) -> dict[str, Any]:
         return {
-            "tag": self.tag & TAGS,
-            "group_id": self.tag >> TAG_BITS,
-            "members": self.members,
-            "shape": tuple(self.tensor.shape),
-            "dtype": name_of(self.tensor),
+            "tag": self._key & TAGS,
+            "group_id": self._key >> TAG_BITS,
+            "members": tuple(channel.peer for channel in self._channels),
+            "shape": self._shape,
+            "dtype": self._dtype,
         }
 
 
@@ -427,12 +367,3 @@ def _check_order(call: str, tensor: Any, peer: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         given = ", ".join(type(each).__name__ for each in (tensor, peer))
         raise TypeError(f"{call}({given}) has no tensor: the tensor comes first, then the rank.")
-
-
-def _misfit(src: int, dst: int, index: int, sent: bytes, posted: bytes) -> str:
-    return (
-        f"message mismatch: message number {index} from rank {src} to rank {dst} has "
-        f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into "
-        f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of "
-        "elements of the same dtype."
-    )

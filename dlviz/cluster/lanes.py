@@ -10,24 +10,20 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from dlviz.cluster.comm import Comm
+from typing import Any
 
 
 class Handle:
     """Something submitted to a lane. `wait()` returns its result, or raises what it raised."""
 
-    def __init__(self, comm: Comm, function: Callable[..., Any], args: tuple):
+    def __init__(self, comm: Any, function: Callable[..., Any], args: tuple):
         submitter = comm.recorder.lane
         self._comm = comm
         self._function = function
         self._args = args
         self._context = submitter.context  # its spans bear the submitter's step
         # device time at which it was submitted (paced runs)
-        self._ready = 0.0 if submitter.clock is None else submitter.clock.free
-        self._end = 0.0
+        self._ready = self._end = submitter.pace.time
         self._over = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
@@ -35,28 +31,25 @@ class Handle:
 
     def run(self) -> None:
         lane = self._comm.recorder.lane
-        lane.context, clock = self._context, lane.clock
-        if clock is not None:
-            clock.wait_until(self._ready)
+        lane.context = self._context
+        lane.pace.wait_until(self._ready)
         try:
             self._result = self._function(self._comm, *self._args)
         except BaseException as error:  # handed to whoever waits
             self._error = error
-        if clock is not None:
-            self._end = clock.free
+        self._end = lane.pace.time
         self._over.set()
 
     def wait(self, **fields: Any) -> Any:
         """Wait for the lane to have done it; recorded as a `wait` with `fields` (bucket=3, say)."""
-        process, clock = self._comm.process, self._comm.recorder.lane.clock
+        process, lane = self._comm.process, self._comm.recorder.lane
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
             if not self._over.is_set():
-                process.post("lane")
+                process.waiting.post("lane", lane, None)
                 self._over.wait()
-                process.unpost()
-            if clock is not None:
-                clock.wait_until(self._end)
-                clock.settle()
+                process.waiting.unpost()
+            lane.pace.wait_until(self._end)
+            lane.pace.settle()
         self._waited = True
         if self._error is not None:
             raise self._error
@@ -71,7 +64,7 @@ class Lane:
     """Made by `comm.lane(name)`. `comm` is the lane's own communicator, for use inside what is
     submitted."""
 
-    def __init__(self, comm: Comm, name: str):
+    def __init__(self, comm: Any, name: str):
         self.comm = comm
         self._submitted = self._finished = 0
         self._jobs: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()

@@ -17,7 +17,7 @@ Computing, 1994.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster.comm import Comm
-from dlviz.cluster.launch import launch
+from dlviz.cluster.parent.launch import launch
 
 if TYPE_CHECKING:
     from dlviz.machine import Machine
@@ -98,7 +98,7 @@ def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
 
 def _round_trips(comm: Comm, nbytes: int, repeats: int) -> list[float]:
     """Seconds of `repeats` round trips to rank 1, after one that is not counted."""
-    ball, now = torch.zeros(nbytes, dtype=torch.uint8), _clock(comm)
+    ball, now = torch.zeros(nbytes, dtype=torch.uint8), comm.recorder.lane.pace.now
     times = []
     for _ in range(repeats + 1):
         start = now()
@@ -116,7 +116,7 @@ def _return(comm: Comm, nbytes: int, repeats: int) -> None:
 
 def _seconds_per_byte_added(comm: Comm, nbytes: int) -> float:
     if comm.process.machine is not None:
-        return comm.process.machine.device.gamma
+        return comm.process.pacing.gamma
     one, other = torch.ones(2, nbytes // 4)
     times = []
     for _ in range(REPEATS):
@@ -124,8 +124,3 @@ def _seconds_per_byte_added(comm: Comm, nbytes: int) -> float:
         one.add_(other)
         times.append(perf_counter() - start)
     return median(times) / one.nbytes
-
-
-def _clock(comm: Comm) -> Callable[[], float]:
-    clock = comm.recorder.lane.clock
-    return perf_counter if clock is None else lambda: clock.free

@@ -25,13 +25,14 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from dlviz.cluster import start
-from dlviz.cluster.board import EPOCH, Board
 from dlviz.cluster.comm import Comm
+from dlviz.cluster.control.board import EPOCH, Board
+from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
 from dlviz.cluster.requests import PeerLost
-from dlviz.cluster.threads import join_all
-from dlviz.cluster.waits import name_cells
+from dlviz.cluster.stuck.threads import join_all
+from dlviz.cluster.stuck.waits import name_cells
+from dlviz.cluster.transport.choose import choose
 from dlviz.machine import Machine
 
 WORLD = 1  # the group number of the communicator of all ranks
@@ -47,7 +48,7 @@ class Place:
     folder: str
     rank: int
     ranks: int
-    links: int
+    ledger: int  # bytes
     device: str
     machine: Machine | None
 
@@ -144,7 +145,7 @@ def join(place: Place) -> tuple[Process, Comm]:
     """Connect to the other ranks; returns when all are connected."""
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-    board = Board(os.path.join(place.folder, "board"), place.ranks, place.links)
+    board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
     if place.machine is None and hasattr(os, "SCHED_BATCH"):
         # A thread that a message wakes must not push aside its sender, which may hold a lock of
         # gloo's: gloo would spin on it for a time slice. (Paced sleeps must end sharply instead.)
@@ -155,21 +156,24 @@ def join(place: Place) -> tuple[Process, Comm]:
     dist.init_process_group(
         "gloo", store=store, rank=place.rank, world_size=place.ranks, timeout=timedelta(days=1)
     )
-    ledger = os.path.join(place.folder, "ledger")
     device = torch.device(place.device)
     if device.type == "cuda":
         device = torch.device("cuda", place.rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    process = Process(place.rank, place.ranks, board, store, device, place.machine, ledger)
+    process = Process(place.folder, place.rank, board, store, device, place.machine)
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
-    comm._group = process.gloo
-    process.gloo.barrier().wait()
+    comm._gloo = process.gloo
+
+    def meet() -> None:
+        process.gloo.barrier().wait()
+
+    process.transport = choose(place.folder, place.rank, board, process.gloo, meet)
     if place.rank == 0:
         board.put(0, EPOCH, perf_counter_ns())
-    process.gloo.barrier().wait()
-    if process.clock is not None:
-        process.clock.epoch = board.get(0, EPOCH)
+    meet()
+    process.pacing.epoch = board.get(0, EPOCH)
+    if place.machine is not None:
         gc.disable()  # a collection would show as the device's lateness
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)  # what is recorded is kept: no need to go through it often
@@ -229,7 +233,8 @@ class Report:
             if question == "rows":
                 flush()
             answer = None if self.process is None else getattr(self.process, question)()
-            self.say(question, answer)
+            if question != "serve":
+                self.say(question, answer)
 
 
 def describe(error: BaseException) -> Failure:

@@ -1,36 +1,34 @@
 """Sends and receives under way.
 
 A request ends with `wait()`. That is where a rank waits for another, so it is there that the wait
-is posted for the parent to see, recorded, and on a paced run held to the device clock.
+is posted for the parent to see, recorded, and on a paced run held to the device's pace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from math import nan as NAN
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import torch
 
-from dlviz.cluster.waits import TAG_BITS, TAGS
+from dlviz.cluster.control.envelope import REFUSED, SYNC, TAKEN, Envelope, refusal
+from dlviz.cluster.control.form import describe, dtype_of, fits, name_of, shape_of, size_of
+from dlviz.cluster.control.matching import Channel
+from dlviz.cluster.recording.log import Received
+from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
+from dlviz.trace.recorder import Lane
 
-if TYPE_CHECKING:
-    from dlviz.cluster.process import Process
-
-POLL = 2e-5  # s between two looks at the board
+SOME = 64  # ticks that a rank begins to use at a time
+PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
 # What becomes of a message where it lands.
 REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "copy": torch.Tensor.copy_,
     "add": torch.Tensor.add_,
     "max": lambda kept, came: torch.maximum(kept, came, out=kept),
 }
-ACK = 1 << 30  # tag of the message that tells a synchronous sender when its message was taken
-
-
-class Waited(Protocol):
-    """What a thread waits for."""
-
-    def details(self) -> dict[str, Any]: ...
 
 
 class PeerLost(ConnectionError):
@@ -38,148 +36,317 @@ class PeerLost(ConnectionError):
 
 
 class Request:
-    """A send or receive under way. `wait()` ends it: the tensor may then be reused, or holds the
-    message."""
+    """A send or receive under way: message number `index` of its channel. `wait()` ends it: the
+    tensor may then be reused, or holds the message."""
 
-    __slots__ = ("_process", "_wire", "_work", "index", "peer", "tag", "tensor")
+    __slots__ = ("_process", "channel", "form", "index", "over", "tensor")
+    left = None  # it is waited for for as long as it takes
 
-    def __init__(
-        self,
-        process: Process,
-        peer: int,
-        tag: int,
-        index: int,
-        tensor: torch.Tensor,
-        wire: torch.Tensor,
-    ):
+    def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
         self._process = process
-        self._wire = wire  # what gloo sends or fills: contiguous and on the CPU
-        self._work: Any = None
-        self.peer = peer
-        self.tag = tag
-        self.index = index
-        self.tensor = tensor
-        process.pending.add(self)  # gloo needs the tensor alive until the message has gone
+        self.channel = channel
+        self.tensor: Any = tensor
+        self.form = form
+        self.index = channel.count
+        self.over = False
+
+    @property
+    def peer(self) -> int:
+        return self.channel.peer
+
+    def about(self) -> dict[str, Any]:
+        """The fields of its span."""
+        raise NotImplementedError
 
     def details(self) -> dict[str, Any]:
         """Of a wait for it: what `Wait` says beside its operation."""
         return {
-            "peer": self.peer,
-            "tag": self.tag & TAGS,
-            "group_id": self.tag >> TAG_BITS,
+            "peer": self.channel.peer,
+            "tag": self.channel.key & TAGS,
+            "group_id": self.channel.key >> TAG_BITS,
             "index": self.index,
-            "shape": tuple(self.tensor.shape),
-            "dtype": name_of(self.tensor),
+            "shape": shape_of(self.form),
+            "dtype": name_of(dtype_of(self.form)),
         }
-
-    def begin(self, call: Any) -> None:
-        """Hand the tensor to gloo: `call` is its send or recv."""
-        try:
-            self._work = call([self._wire], self.peer, self.tag)
-        except RuntimeError as error:
-            raise self._lost(error) from None
-
-    def _await(self, op: str) -> None:
-        process = self._process
-        process.post(op, self)
-        try:
-            self._work.wait()
-        except RuntimeError as error:
-            raise self._lost(error) from None
-        process.unpost()
-        process.pending.discard(self)
-
-    def _lost(self, error: RuntimeError) -> PeerLost:
-        return PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
 
 
 class SendRequest(Request):
-    __slots__ = ("departure",)  # paced: when the message leaves the port
+    """`departure` says when the message leaves the port, on a paced run."""
 
-    def wait(self) -> None:
-        """Return when the receiver has the message's bytes and the tensor may be written to."""
-        process = self._process
-        if self in process.pending:
-            with process.recorder.open("wait", "send", {"peer": self.peer}):
-                self.finish()
+    __slots__ = ("awaited", "departure", "tick", "wire")
 
-    def finish(self) -> None:
-        self._await("isend")
-        clock = self._process.recorder.lane.clock
-        if clock is not None:
-            clock.device.wait_for(self.departure)
-            self._settle(clock, self.departure.stamp)
-
-    def wait_taken(self, ahead: float) -> None:
-        """The synchronous send: return when the receiver has taken the message. `ahead` is the
-        device time at which its receive was posted, where that is known, else NaN."""
-        self._await("send")
-        clock = self._process.recorder.lane.clock
-        if clock is not None:
-            taken = torch.empty(1, dtype=torch.float64)
-            ack = self._process.gloo.recv([taken], self.peer, self.tag | ACK)
-            if ahead == ahead:
-                self._process.acks.append((taken, ack))  # it will come, and is not waited for
-            else:
-                ack.wait()
-                ahead = taken.item()
-            clock.device.wait_for(self.departure)
-            self._settle(clock, max(self.departure.stamp, ahead))
-
-    def _settle(self, clock: Any, until: float) -> None:
-        clock.wait_until(until)
-        clock.settle()
-
-
-class ReceiveRequest(Request):
-    # direct: gloo writes into the tensor itself; told: the sender knows that it is taken (paced)
-    __slots__ = ("direct", "op", "told")
-
-    def wait(self) -> None:
-        """Return when the message is in the tensor (or reduced with what that held)."""
-        process = self._process
-        if self in process.pending:
-            fields = {"peer": self.peer, "message": self.message}
-            with process.recorder.open("wait", None, fields):
-                self.finish("irecv")
+    @property
+    def done(self) -> bool:
+        return self._process.board.cells[self.tick] != 0
 
     @property
     def message(self) -> tuple[int, int, int, int]:
-        return self.peer, self._process.rank, self.tag, self.index
+        return self._process.rank, self.channel.peer, self.channel.key, self.index
 
-    def finish(self, name: str) -> None:
-        process, tensor = self._process, self.tensor
-        clock = process.recorder.lane.clock
-        arrived = received = None
-        if clock is None:
-            self._await(name)
-            process.mail.letters.pop((self.peer, self.tag, self.index), None)
+    def about(self) -> dict[str, Any]:
+        """The fields of its span."""
+        return {"peer": self.peer, "nbytes": size_of(self.form), "message": self.message}
+
+    def wait(self) -> None:
+        """Return when the receiver has the message's bytes and the tensor may be written to."""
+        if self.over:
+            return
+        lane = self._process.recorder.lane
+        times = lane.pace.start()
+        self.finish("isend", lane, times)
+        lane.pace.end(times)
+        if self._process.recorder.on:
+            lane.add("wait", "send", times, {"peer": self.peer})
+
+    def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
+        """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
+        for one that ends when the receiver has taken the message."""
+        board = self._process.board
+        taken, self.awaited = NAN, True
+        if self.tick:  # else it was seen that it is taken
+            if not board.cells[self.tick]:
+                self._process.waiting.wait_for_others(self, op, lane, times)
+            if board.cells[self.tick] == REFUSED:
+                raise misfit(self.message, self.form, self._process.waiting.why(self.tick))
+            taken = board.times[self.tick + 1]
+            self._process.sending.end(self)
+        self.over = True
+        if op == "send":
+            lane.pace.taken(self.departure, taken)
         else:
-            clock.begin()
-            if process.mail.look(self.peer, self.tag, self.index) is None:
-                clock.settle()  # gloo goes on receiving meanwhile
-            self._await(name)
-            arrived = process.take(self, clock)
-            received = clock.free
+            lane.pace.sent(self.departure)
+
+
+class ReceiveRequest(Request):
+    """`ahead` is the device time at which it was posted, where its rank does not wait in it at
+    once, else NaN."""
+
+    __slots__ = ("_error", "_landed", "ahead", "awaited", "done", "envelope", "op")
+
+    def __init__(
+        self,
+        process: Any,
+        channel: Channel,
+        tensor: torch.Tensor,
+        form: bytes,
+        op: str,
+        ahead: float,
+    ):
+        super().__init__(process, channel, tensor, form)
+        self.op = op
+        self.ahead = ahead
+        self.awaited = self.done = False
+        self.envelope: Envelope | None = None
+        self._error: Exception | None = None
+        self._landed: torch.Tensor | None = None
+
+    @property
+    def message(self) -> tuple[int, int, int, int]:
+        return self.channel.peer, self._process.rank, self.channel.key, self.index
+
+    def about(self) -> dict[str, Any]:
+        """The fields of its span."""
+        return {"peer": self.peer, "message": self.message}
+
+    def wait(self) -> None:
+        """Return when the message is in the tensor (or reduced with what that held)."""
+        if self.over:
+            return
+        lane = self._process.recorder.lane
+        times = lane.pace.start()
+        self.finish("irecv", lane, times)
+        lane.pace.end(times)
+        if self._process.recorder.on:
+            lane.add("wait", None, times, self.about())
+
+    def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
+        """Wait as `wait` does; what it is recorded as is the caller's."""
+        process, pace = self._process, lane.pace
+        self.awaited = self.over = True
+        pace.begin()
+        if self.envelope is None:
+            pace.settle()  # messages come in meanwhile
+        process.matching.take(self)
+        process.waiting.wait(self, op, lane, times)
+        if self._error is not None:
+            raise self._error
+        arrived, received = pace.arrived(self.envelope)
+        if received is not None and self._told_late():
+            self._tick(received)
         wall = perf_counter_ns()
-        if not self.direct:
-            target = tensor.detach()
-            REDUCE[self.op](target, self._wire if tensor.is_cpu else self._wire.to(tensor.device))
-            if clock is not None and self.op != "copy":
-                clock.free += process.gamma * tensor.nbytes
-            process.give_back(self._wire)
+        if self._landed is not None:
+            self._put(self._landed)
+        if self.op != "copy":
+            pace.reduced(self.tensor.nbytes)
         if process.recorder.on:
-            offset = process.locate(tensor)
-            process.receives.append((*self.message, self.op, offset, arrived, received, wall))
-            process.snapshot()
+            self._record(arrived, received, wall)
+        self.tensor = None
+
+    def _record(self, arrived: float | None, received: float | None, wall: int) -> None:
+        log = self._process.log
+        offset = log.locate(self.tensor) if log.watched else -1
+        log.received.append(Received(*self.message, self.op, offset, arrived, received, wall))
+        if log.watched:
+            log.snapshot()
+
+    # -- taking the message: by whichever thread of the rank has a moment ------------------------
+    def matched(self, envelope: Envelope) -> None:
+        """The message that goes into it has been sent."""
+        self.envelope = envelope
+
+    def misfit(self) -> ValueError | None:
+        """What is wrong with the message, where it does not fit."""
+        if self.envelope is None or fits(self.envelope.form, self.form):
+            return None
+        return misfit(self.message, self.envelope.form, self.form)
+
+    def take(self) -> None:
+        """Fetch the message: into the tensor where a thread waits for it, else aside."""
+        self._error = self.misfit()
+        if self._error is not None:
+            self._refuse()
+        else:
+            try:
+                self._fetch()
+            except OSError as error:
+                self._error = PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
+            else:
+                if not self._told_late():
+                    self._tick(self.ahead)
+        self.done = True
+
+    def _told_late(self) -> bool:
+        """Whether the sender is told that its message was taken when it has arrived by the device's
+        clock, rather than when its bytes have."""
+        assert self.envelope is not None
+        waits = bool(self.envelope.flags & SYNC) and self.ahead != self.ahead
+        return waits and self._process.pacing.defers
+
+    def _fetch(self) -> None:
+        tensor, process = self.tensor, self._process
+        if not tensor.nbytes:
+            return
+        whole = tensor.is_cpu and tensor.is_contiguous()
+        aside = not self.awaited
+        if whole and self.op == "copy" and not (aside and process.log.watched):
+            self._pull(tensor)  # a snapshot shows what was received, no more
+        elif whole and not aside and tensor.nbytes > PIECE and process.transport.pieces:
+            self._reduce_in_pieces()
+        else:
+            landed = process.spare.borrow(self.form)
+            self._pull(landed)
+            if aside:
+                self._landed = landed
+            else:
+                self._put(landed)
+
+    def _pull(self, target: torch.Tensor, offset: int = 0) -> None:
+        envelope = self.envelope
+        assert envelope is not None
+        address = envelope.address + offset
+        self._process.transport.pull(envelope.src, envelope.tick, address, target)
+
+    def _reduce_in_pieces(self) -> None:
+        """Take a piece, which stays in the cache, and reduce it."""
+        row = self.tensor.detach().view(-1)
+        piece = self._process.spare.piece(row.dtype, PIECE)
+        offset = 0
+        for part in row.split(len(piece)):
+            came = piece[: len(part)]
+            self._pull(came, offset)
+            REDUCE[self.op](part, came)
+            offset += part.nbytes
+        self._process.spare.give_back(piece)
+
+    def _put(self, landed: torch.Tensor) -> None:
+        target = self.tensor.detach()
+        REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
+        self._process.spare.give_back(landed)
+        self._landed = None
+
+    def _tick(self, when: float) -> None:
+        """Tell the sender that its message was taken, at that device time (NaN: on the wall)."""
+        envelope, process = self.envelope, self._process
+        assert envelope is not None
+        process.board.times[envelope.tick + 1] = when
+        process.board.cells[envelope.tick] = TAKEN
+        process.waiting.tell((envelope.src,))
+
+    def _refuse(self) -> None:
+        """Tell the sender that its message does not fit."""
+        envelope, process = self.envelope, self._process
+        assert envelope is not None
+        process.pipes.say(envelope.src, refusal(envelope.tick, self.form))
+        process.board.cells[envelope.tick] = REFUSED
+        process.waiting.tell((envelope.src,))
 
 
-def wire_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as gloo takes it: on the CPU and contiguous (itself where it is)."""
-    if tensor.is_cpu and tensor.is_contiguous():
-        return tensor.detach() if tensor.requires_grad else tensor
-    return tensor.detach().to("cpu").contiguous()
+def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes) -> ValueError:
+    src, dst, _, index = message
+    return ValueError(
+        f"message mismatch: message number {index} from rank {src} to rank {dst} has "
+        f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into "
+        f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of "
+        "elements of the same dtype."
+    )
 
 
-def name_of(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+class Spare:
+    """Buffers for messages that cannot go straight into their tensor, kept for the next one."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple, list[torch.Tensor]] = {}
+
+    def borrow(self, form: bytes) -> torch.Tensor:
+        return self._take(shape_of(form), dtype_of(form))
+
+    def piece(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
+        return self._take((nbytes // dtype.itemsize,), dtype)
+
+    def _take(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        kept = self._kept.get((shape, dtype))
+        return kept.pop() if kept else torch.empty(shape, dtype=dtype)
+
+    def give_back(self, buffer: torch.Tensor) -> None:
+        if len(self._kept) > 32:  # shapes
+            self._kept.clear()
+        self._kept.setdefault((tuple(buffer.shape), buffer.dtype), []).append(buffer)
+
+
+class Sending:
+    """The messages of one rank that their receivers have not taken, by tick: their bytes stay where
+    they are until then."""
+
+    def __init__(self, process: Any):
+        self._process = process
+        self._under_way: dict[int, SendRequest] = {}
+        self._free: list[int] = []
+        self._unused = iter(process.board.ticks(process.rank))
+
+    def begin(self, request: SendRequest) -> bool:
+        """Give a send its tick; False where there is none left."""
+        if not self._free and not self._find():
+            return False
+        tick = request.tick = self._free.pop()
+        board = self._process.board
+        board.cells[tick], board.times[tick + 1] = 0, NAN
+        self._under_way[tick] = request
+        return True
+
+    def end(self, request: SendRequest) -> None:
+        """It was taken: its tensor is the program's again."""
+        tick, request.tick = request.tick, 0
+        del self._under_way[tick]
+        self._process.transport.release(tick)
+        request.tensor = request.wire = None
+        self._free.append(tick)
+
+    def _find(self) -> bool:
+        """More ticks: of sends that were taken and that nobody has waited for, or new ones."""
+        cells = self._process.board.cells
+        for tick, request in list(self._under_way.items()):
+            if cells[tick] and not request.awaited:
+                self.end(request)
+        if not self._free:
+            self._free += islice(self._unused, SOME)
+        return bool(self._free)

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.cluster.backend import CALLS
-from dlviz.cluster.board import form_of
 
 REDUCTIONS = {"sum": "add", "average": "add", "max": "max"}  # op -> what a receiver does
 
@@ -51,7 +49,7 @@ def flattened(
     """
     if root >= comm.size or root < -1:
         raise ValueError(f"root={root!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
-    _compare_calls(comm, tensor, call, root)
+    comm.post_call(call, tensor, root)
     row = tensor.detach().contiguous().view(-1)  # (elements,)
     yield row
     if not tensor.is_contiguous():
@@ -63,13 +61,3 @@ def chunks_of(row: torch.Tensor, n: int) -> list[torch.Tensor]:
     differ by one at most."""
     length = row.numel()
     return [row[i * length // n : (i + 1) * length // n] for i in range(n)]
-
-
-def _compare_calls(comm: Comm, tensor: torch.Tensor, call: str, root: int) -> None:
-    """Post this call where the other ranks see it, and raise if one of them has posted another."""
-    process = comm.process
-    sequence = process.calls.get(comm.number, 0)
-    process.calls[comm.number] = sequence + 1
-    form = form_of(tensor.shape, tensor.dtype)
-    process.board.post_call(process.rank, comm.number, sequence, CALLS.index(call), root, form)
-    comm._compare(sequence)

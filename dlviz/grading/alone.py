@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
-from dlviz.cluster.verdict import LIBRARIES
-from dlviz.cluster.waits import RECEIVES, SENDS
+from dlviz.cluster.stuck.verdict import LIBRARIES
+from dlviz.cluster.stuck.waits import RECEIVES, SENDS
 from dlviz.grading.feedback import in_traceback, shown_line
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster import Comm, DeadlockError, RunError
-from dlviz.cluster.arguments import name_of
+from dlviz.cluster.parent.arguments import name_of
 from dlviz.grading.alone import ended_by, run_alone, why_ended
 from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Guard

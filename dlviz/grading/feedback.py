@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 
-from dlviz.cluster.waits import show_line
+from dlviz.cluster.stuck.waits import show_line
 from dlviz.trace import Trace
 from dlviz.trace.recorder import is_inside
 

@@ -22,9 +22,11 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Callable
+from functools import lru_cache
 from time import perf_counter_ns
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 _getframe = sys._getframe
 
@@ -64,31 +66,89 @@ def is_inside(file: str) -> bool:
     return inside
 
 
+def _place() -> tuple[Any, int]:
+    """The code that is the user's, from two calls up, and the instruction in it: its line is looked
+    up when the run is over."""
+    first = frame = _getframe(2)
+    while _inside.get(file := frame.f_code.co_filename, True) and is_inside(file):
+        if frame.f_back is None or STARTERS.search(frame.f_back.f_code.co_filename):
+            return first.f_code, first.f_lasti
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+@lru_cache(maxsize=4096)
+def line_of(code: CodeType, instruction: int) -> int:
+    """The line of an instruction."""
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
 class Lane:
     """What one thread of a rank does. `spans` are those that have ended, `open` those that have
-    begun and not ended; `context` are the fields that hold now.
+    begun and not ended; `context` are the fields that hold now, `pace` says what time it is."""
 
-    `clock` is None on the wall clock, else the device clock of this lane.
-    """
-
-    def __init__(self, name: str, clock: Any = None):
+    def __init__(self, name: str, pace: Any):
         self.name = name
-        self.clock = clock
-        self.make = Span if clock is None else PacedSpan
-        self.spans: list[Span] = []
+        self.pace = pace
+        self.make = pace.span
+        self.spans: list[Any] = []
         self.open: list[Span] = []
         self.context: dict[str, Any] = {}
 
-    def rows(self) -> list[tuple]:
-        """The spans as plain data: kind, name, wall start and end (ns), device start and end
-        (seconds, None on the wall clock), depth, fields, file, line. Open ones end now, unfinished:
-        their run failed."""
+    def add(self, kind: str, name: str | None, times: list[Any], fields: dict[str, Any]) -> None:
+        """Record what dlviz has done between two `times` of the lane's pace, and what no code of
+        the user's ran in."""
+        opened = self.open
+        around = opened[-1].what if opened else NO_SPAN
+        place = around[2:4] if around[4] else _place()
+        self.spans.append(Done(kind, name, place, times, len(opened), {**self.context, **fields}))
+
+    def unfinished(self, kind: str, times: list[Any], fields: dict[str, Any], frame: Any) -> Row:
+        """What dlviz is doing, begun at `times`: its run failed."""
+        place = ("", 0) if frame is None else user_line(frame)
+        fields = {**self.context, **fields, "unfinished": True}
+        until = self.pace.until(times, perf_counter_ns())
+        return Row._make((kind, None, *until, len(self.open), fields, *place))
+
+    def rows(self) -> list[Row]:
+        """The spans. Open ones end now, unfinished: their run failed."""
         now = perf_counter_ns()
-        ended = [span.row(span.times(), span.depth) for span in self.spans]
-        return ended + [
-            span.row(span.times_until(now), depth, unfinished=True)
-            for depth, span in enumerate(list(self.open))
-        ]
+        ended = [span.row() for span in list(self.spans)]
+        return ended + [span.row_until(now, depth) for depth, span in enumerate(list(self.open))]
+
+
+class Row(NamedTuple):
+    """A span as plain data. Wall times in ns, the device's in s (None on the wall clock)."""
+
+    kind: str
+    name: str | None
+    wall_start: int
+    wall_end: int
+    start: float | None
+    end: float | None
+    depth: int
+    fields: dict[str, Any]
+    file: str
+    line: int
+
+
+class Done(NamedTuple):
+    """A span of dlviz's own, that was recorded when it was over."""
+
+    kind: str
+    name: str | None
+    place: tuple[Any, int]  # the user's file and line, or his code and the instruction in it
+    times: list[Any]
+    depth: int
+    fields: dict[str, Any]
+
+    def row(self) -> Row:
+        code, at = self.place
+        place = (code, at) if isinstance(code, str) else (code.co_filename, line_of(code, at))
+        return Row._make((self.kind, self.name, *self.times, self.depth, self.fields, *place))
 
 
 class Span:
@@ -125,41 +185,58 @@ class Span:
         """Give the span fields while it is open."""
         self.lane.context = self.fields = {**self.fields, **fields}
 
-    def times(self) -> tuple:
-        """Wall start and end (ns), device start and end (s)."""
-        return self.start, self.end, None, None
-
-    def times_until(self, now: int) -> tuple:
-        """Its times if it ended now."""
-        return self.start, now, None, None
-
-    def row(self, times: tuple, depth: int, **more: Any) -> tuple:
+    def row(self) -> Row:
         kind, name, file, line, _ = self.what
-        fields = {**self.fields, **more} if more else self.fields
-        return (kind, name, *times, depth, fields, file, line)
+        times = self.start, self.end, None, None
+        return Row(kind, name, *times, self.depth, self.fields, file, line)
+
+    def row_until(self, now: int, depth: int) -> Row:
+        """If it ended now, unfinished."""
+        kind, name, file, line, _ = self.what
+        fields = {**self.fields, "unfinished": True}
+        return Row(kind, name, self.start, now, None, None, depth, fields, file, line)
 
 
 class PacedSpan(Span):
-    """What a `with` records on a paced run: the lane's clock gives both its times, the wall's once
+    """What a `with` records on a paced run: the lane's pace gives both its times, the wall's once
     the lane's debt was slept off."""
 
-    __slots__ = ("marks",)
+    __slots__ = ("times",)
 
     def __enter__(self) -> Span:
-        self.marks: list[Any] = [0, 0, 0.0, 0.0]
-        self.lane.clock.mark(self.marks, 0)
+        self.times = self.lane.pace.start()
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.lane.clock.mark(self.marks, 1)
+        self.lane.pace.end(self.times)
         super().__exit__(kind, error, trace)
 
-    def times(self) -> tuple:
-        return tuple(self.marks)
+    def row(self) -> Row:
+        return super().row()._replace(**dict(zip(TIMES, self.times, strict=True)))
 
-    def times_until(self, now: int) -> tuple:
-        clock = self.lane.clock
-        return self.marks[0], now, self.marks[2], max(clock.free, clock.device.now())
+    def row_until(self, now: int, depth: int) -> Row:
+        times = self.lane.pace.until(self.times, now)
+        return super().row_until(now, depth)._replace(**dict(zip(TIMES, times, strict=True)))
+
+
+TIMES = Row._fields[2:6]
+
+
+class WallPace:
+    """The pace of a lane on the wall clock: it takes what it takes."""
+
+    span = Span
+
+    def start(self) -> list[Any]:
+        """The times of what begins now: wall start and end (ns), device start and end (s)."""
+        return [perf_counter_ns(), 0, None, None]
+
+    def end(self, times: list[Any]) -> None:
+        times[1] = perf_counter_ns()
+
+    def until(self, times: list[Any], now: int) -> tuple[Any, ...]:
+        """The times of what is still open, if it ended now."""
+        return times[0], now, None, None
 
 
 class _Nothing:
@@ -185,11 +262,13 @@ class Recorder:
     of its own the first time it records, named after the thread.
     """
 
-    def __init__(self, rank: int, on: bool = True, clock: Any = None):
+    def __init__(
+        self, rank: int, on: bool = True, pace: Callable[[str], Any] = lambda name: WallPace()
+    ):
         self.rank = rank
         self.on = on
         self.lanes: list[Lane] = []
-        self._clock = clock
+        self._pace = pace
         self._second: dict[Lane, Lane] = {}
         self._mine = _Mine(self)
         self.open_lane("compute")
@@ -200,7 +279,7 @@ class Recorder:
         unique, number = name, 2
         while unique in taken:
             unique, number = f"{name}{number}", number + 1
-        lane = Lane(unique, None if self._clock is None else self._clock(unique))
+        lane = Lane(unique, self._pace(unique))
         self.lanes.append(lane)
         self._mine.lane = lane
         return lane
@@ -218,7 +297,7 @@ class Recorder:
         own = self.lane
         if own not in self._second:
             second = self._second[own] = self.open_lane(f"{own.name}2")
-            second.clock, self._mine.lane = own.clock, own
+            second.pace, self._mine.lane = own.pace, own
         second = self._second[own]
         second.context = own.context
         return second.make(second, (kind, name, *caller(2), False), fields)

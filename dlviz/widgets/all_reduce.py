@@ -275,8 +275,8 @@ def run(tell: Tell, **controls: Any) -> Found:
     ranks, algorithm = controls["ranks"], controls["algorithm"]
     if ranks > RUNNABLE:
         raise ValueError(f"{ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
-    from dlviz.cluster.launch import watched
-    from dlviz.cluster.output import Told
+    from dlviz.cluster.parent.launch import watched
+    from dlviz.cluster.parent.output import Told
     from dlviz.collectives import all_reduce
 
     trace = simulated(**controls)

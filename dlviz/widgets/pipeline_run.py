@@ -40,8 +40,8 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     made.check()
     if made.ranks > RUNNABLE:
         raise ValueError(f"{made.ranks} ranks are too many to run here: use {RUNNABLE} or fewer.")
-    from dlviz.cluster.launch import watched
-    from dlviz.cluster.output import Told
+    from dlviz.cluster.parent.launch import watched
+    from dlviz.cluster.parent.output import Told
 
     lengths = trace.spans.end - trace.spans.start
     shortest = float(lengths[lengths > 0].min())

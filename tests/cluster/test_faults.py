@@ -23,9 +23,9 @@ import torch.distributed as dist
 
 import dlviz
 from dlviz import DeadlockError, RankError, RunTimeout, launch
-from dlviz.cluster.board import WAITING
+from dlviz.cluster.control.board import WAITING
 from dlviz.cluster.rank import Failure
-from dlviz.cluster.verdict import origin
+from dlviz.cluster.stuck.verdict import origin
 from dlviz.machine import classroom
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
@@ -272,9 +272,12 @@ def test_what_the_others_say_of_a_dead_rank_never_hides_it(talk):
     assert (error.rank, error.exitcode) == (1, 7)
 
 
-def test_where_nobody_died_the_lost_connection_is_the_news():
+def test_where_nobody_died_the_lost_connection_is_the_news(monkeypatch):
+    monkeypatch.setenv("DLVIZ_TRANSPORT", "gloo")
+
     def worker(comm):
         if comm.rank == 1:
+            comm.isend(torch.zeros(1), 0)
             lose_connections()
             time.sleep(20)
         comm.recv(torch.zeros(1), src=1)
@@ -861,7 +864,7 @@ def test_an_interrupted_cell_leaves_nothing_and_the_next_one_works(tmp_path):
 def test_an_interrupt_while_the_fork_server_loads_torch_does_not_end_it(tmp_path):
     script = """
         import os, signal, time
-        import dlviz.cluster.start as start
+        import dlviz.cluster.parent.start as start
         from multiprocessing import forkserver
 
         signal.signal(signal.SIGINT, lambda *_: None)  # as a kernel does between two cells

@@ -22,7 +22,7 @@ import torch
 
 import dlviz
 from dlviz import RankError, RunTimeout, launch
-from dlviz.cluster import start
+from dlviz.cluster.parent import start
 from dlviz.machine import classroom
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest

@@ -16,7 +16,7 @@ import torch
 
 import dlviz
 from dlviz import sim
-from dlviz.cluster.ledger import ENTRIES, Ledger, size
+from dlviz.cluster.pacing.ledger import ENTRIES, Ledger, size
 from dlviz.collectives import ALGORITHMS, all_reduce
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.metrics import makespan

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from dlviz import DeadlockError, RankError, launch
-from dlviz.cluster import output
-from dlviz.cluster.launch import watched
-from dlviz.cluster.output import SHOWN, Output, Told
+from dlviz.cluster.parent import output
+from dlviz.cluster.parent.launch import watched
+from dlviz.cluster.parent.output import SHOWN, Output, Told
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 

@@ -6,10 +6,10 @@ import linecache
 
 import pytest
 
-from dlviz.cluster import watch
-from dlviz.cluster.board import ACTIVITY, WAITING, Board
-from dlviz.cluster.waits import RankState, Wait, answered, deadlocked, find_cycle, show_line
-from dlviz.cluster.watch import PATIENCE, PAUSE, TICK, Watch
+from dlviz.cluster.control.board import ACTIVITY, WAITING, Board
+from dlviz.cluster.stuck import watch
+from dlviz.cluster.stuck.waits import RankState, Wait, answered, deadlocked, find_cycle, show_line
+from dlviz.cluster.stuck.watch import PATIENCE, PAUSE, TICK, Watch
 
 WORLD = 1
 

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from dlviz.cluster.warn import late, warn
+from dlviz.cluster.parent.warn import late, warn
 from dlviz.trace import Trace
 
 

@@ -17,14 +17,17 @@ from multiprocessing.connection import wait as wait_for
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any
 
-from dlviz.cluster import collect, start, verdict
-from dlviz.cluster.board import EPOCH, Board
+from dlviz.cluster.control.board import EPOCH, Board
 from dlviz.cluster.errors import DeadlockError, RankError, RunInterrupted, RunTimeout
-from dlviz.cluster.output import Output, Progress
+from dlviz.cluster.pacing.ledger import bytes_of
+from dlviz.cluster.parent import start
+from dlviz.cluster.parent.output import Output, Progress
+from dlviz.cluster.parent.remote import Remote, write_stacks
 from dlviz.cluster.rank import Failure, Place, main
-from dlviz.cluster.remote import Remote, write_stacks
-from dlviz.cluster.waits import RankState, Wait
-from dlviz.cluster.watch import TICK, Watch
+from dlviz.cluster.recording import collect
+from dlviz.cluster.stuck import verdict
+from dlviz.cluster.stuck.waits import RankState, Wait
+from dlviz.cluster.stuck.watch import TICK, Watch
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -56,16 +59,16 @@ class Supervisor:
         self._left = ExitStack()
 
     def __enter__(self) -> Supervisor:
-        links = 0 if self.machine is None else len(self.machine.topology.links)
+        ledger = bytes_of(self.machine, self._size)
         try:
             folder = self._left.enter_context(start.run_folder())
-            self.board = Board(os.path.join(folder, "board"), self._size, links, create=True)
+            self.board = Board(os.path.join(folder, "board"), self._size, ledger, create=True)
             self._left.callback(self.board.close)
             environ = dict(os.environ)
             with start.starting():
                 for number in range(self._size):
                     self.progress.starting(number, self._size)
-                    place = Place(folder, number, self._size, links, self.device, self.machine)
+                    place = Place(folder, number, self._size, ledger, self.device, self.machine)
                     self._start(place, environ)
         except BaseException:
             self.__exit__()

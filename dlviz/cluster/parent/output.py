@@ -8,8 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dlviz.cluster.board import DONE, TOTAL, Board
-from dlviz.cluster.remote import Remote
+from dlviz.cluster.control.board import DONE, TOTAL, Board
+from dlviz.cluster.parent.remote import Remote
 
 SHOWN = 100_000  # characters shown live; all is kept
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from dlviz.cluster.board import ACTIVITY, WAITING, Board
-from dlviz.cluster.remote import Remote
-from dlviz.cluster.waits import RankState, deadlocked
+from dlviz.cluster.control.board import ACTIVITY, WAITING, WANTS, Board
+from dlviz.cluster.parent.remote import Remote
+from dlviz.cluster.stuck.waits import RankState, deadlocked
 
 TICK = 0.05  # s that a rank must sit in one wait before it is asked what it waits for
 PATIENCE = 0.5  # s to wait for the answer
@@ -33,6 +33,7 @@ class Watch:
         if now < self._next:
             return None
         self._next = now + TICK
+        self._have_served()
         before, self._activity = self._activity, self._read()
         if not self._asked:
             still = [rank for rank in self._ranks if self._sits(rank, before)]
@@ -50,6 +51,14 @@ class Watch:
         if not stuck:
             self._next = now + PAUSE
         return states if agreed else None
+
+    def _have_served(self) -> None:
+        """Where a rank waits for its messages to be taken, have the others take them, those too
+        that compute or have finished."""
+        if any(self._board.get(rank.number, WANTS) for rank in self._ranks):
+            for rank in self._ranks:
+                if not self._board.get(rank.number, WAITING):
+                    rank.send(b"serve")
 
     def _read(self) -> list[int]:
         return [self._board.get(rank.number, ACTIVITY) for rank in self._ranks]

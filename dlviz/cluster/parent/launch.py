@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from dlviz.cluster import start, torchrun
-from dlviz.cluster.arguments import check, choose_device, pack
-from dlviz.cluster.output import Progress
-from dlviz.cluster.supervise import Supervisor
-from dlviz.cluster.warn import warn
+from dlviz.cluster.parent import start, torchrun
+from dlviz.cluster.parent.arguments import check, choose_device, pack
+from dlviz.cluster.parent.output import Progress
+from dlviz.cluster.parent.supervise import Supervisor
+from dlviz.cluster.parent.warn import warn
 from dlviz.machine import Machine
 
 

@@ -9,9 +9,10 @@ import sysconfig
 from dataclasses import dataclass
 from time import perf_counter_ns
 
+from dlviz.cluster import rank as rank_main
+from dlviz.cluster.parent.remote import Remote
 from dlviz.cluster.rank import Failure
-from dlviz.cluster.remote import Remote
-from dlviz.cluster.waits import (
+from dlviz.cluster.stuck.waits import (
     RankState,
     Wait,
     deadlocked,
@@ -21,9 +22,9 @@ from dlviz.cluster.waits import (
     show_line,
 )
 
-STARTER = f'"{os.path.join(os.path.dirname(__file__), "rank.py")}"'
+STARTER = f'"{rank_main.__file__}"'
 LIBRARIES = (  # code that is not the worker's: dlviz, Python's own, installed packages
-    os.path.dirname(os.path.dirname(__file__)),
+    os.path.dirname(os.path.dirname(rank_main.__file__)),
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )
 

@@ -28,18 +28,18 @@ import math
 import os
 import sys
 import threading
-import time
 from collections import deque
+from collections.abc import Iterable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dlviz.cluster.ledger import ENTRIES, Departure, Ledger, moment
-
-if TYPE_CHECKING:
-    from dlviz.cluster.board import Board
-    from dlviz.cluster.mail import Letter
-    from dlviz.machine import Machine
-
+from dlviz.cluster.control.board import Board
+from dlviz.cluster.control.envelope import Envelope
+from dlviz.cluster.control.form import size_of
+from dlviz.cluster.control.waiting import Waiting
+from dlviz.cluster.pacing.ledger import ENTRIES, Departure, Ledger, moment
+from dlviz.machine import Machine
+from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
 # A collective that is a lane's first operation is the start line: all ranks leave it together,
 # this many seconds after the last one came, when each of them has long got there.
@@ -56,13 +56,16 @@ def sharpen_sleep() -> None:
 
 class DeviceClock:
     """One rank's device: its epoch (perf_counter_ns at device time 0), its ports and its lanes'
-    clocks."""
+    paces."""
+
+    defers = True  # a synchronous sender's message is taken when it has arrived by this clock
 
     def __init__(self, rank: int, machine: Machine, board: Board, ledger: str):
         self.rank = rank
         self.machine = machine
+        self.gamma = machine.device.gamma
         self.epoch = perf_counter_ns()  # moved to the common start before the worker runs
-        self.lanes: list[LaneClock] = []
+        self.lanes: list[Pace] = []
         self._topology = machine.topology
         self._paths: dict[tuple[int, int], Any] = {}
         self._ledger = None
@@ -76,12 +79,17 @@ class DeviceClock:
         self._in = 0.0
         self._order = itertools.count()
         # What the port has yet to take, by stamp and source.
-        self._inbound: list[tuple[int, int, int, Letter]] = []
+        self._inbound: list[tuple[int, int, int, Envelope]] = []
 
-    def lane(self, name: str) -> LaneClock:
-        clock = LaneClock(self, name)
-        self.lanes.append(clock)
-        return clock
+    def serve_with(self, waiting: Waiting) -> None:
+        """Sleep as `waiting` does: a rank that sleeps serves the others meanwhile."""
+        self.rest = waiting.rest
+        self.collect = waiting.collect
+
+    def lane(self, name: str) -> Pace:
+        pace = Pace(self, name)
+        self.lanes.append(pace)
+        return pace
 
     def path(self, src: int, dst: int) -> Any:
         found = self._paths.get((src, dst))
@@ -94,7 +102,7 @@ class DeviceClock:
         with self._lock:
             if self._ledger is not None:
                 while self._left and (self._left[0].entry < 0 or len(self._left) == ENTRIES):
-                    self.book(self._left.popleft())
+                    self.booked(self._left.popleft())
                 self._left.append(self._ledger.enter(self.rank, dst, nbytes, ready))
                 return self._left[-1]
             path = self.path(self.rank, dst)
@@ -107,7 +115,7 @@ class DeviceClock:
         if self._ledger is None or not self._ledger.full(self.rank):
             return False
         for message in self._left:  # so that their receivers can read them
-            self.book(message)
+            self.booked(message)
         return True
 
     def has_come(self, message: Departure) -> bool:
@@ -120,12 +128,13 @@ class DeviceClock:
 
     def wait_for(self, message: Departure) -> None:
         while not self.has_come(message):
-            sleep_until(self.wall(message.stamp) + 1)
+            self.rest(self.wall(message.stamp) + 1)
 
-    def book(self, message: Departure) -> Departure:
-        """Have the ledger book a message whether or not another could come before it."""
+    def booked(self, message: Departure) -> tuple[float, float]:
+        """When a message was sent and had arrived (device seconds). The ledger books it whether or
+        not another could come before it."""
         self._look(message, math.inf)
-        return message
+        return message.sent, message.stamp
 
     def finish(self) -> None:
         """Wait until all that this rank has sent has left its port."""
@@ -136,19 +145,19 @@ class DeviceClock:
         if self._ledger is not None and message.entry >= 0:
             self._ledger.look(message, now, self.rank)
 
-    def expect(self, letter: Letter) -> None:
-        """A header was read: its message will want this rank's port."""
+    def expect(self, envelope: Envelope) -> None:
+        """An envelope has come: its message will want this rank's port."""
         with self._lock:
-            self._queue(letter)
+            self._queue(envelope)
 
-    def _queue(self, letter: Letter) -> None:
-        place = moment(letter.stamp), letter.src, next(self._order), letter
+    def _queue(self, envelope: Envelope) -> None:
+        place = moment(envelope.stamp), envelope.src, next(self._order), envelope
         heapq.heappush(self._inbound, place)
 
-    def arrival(self, letter: Letter) -> float:
+    def arrival(self, envelope: Envelope) -> float:
         """When this rank's port has taken a message that has come."""
         with self._lock:
-            last = moment(letter.stamp), letter.src
+            last = moment(envelope.stamp), envelope.src
             while self._inbound and self._inbound[0][:2] <= last:
                 place, _, _, first = heapq.heappop(self._inbound)
                 self._look(first, self.now())
@@ -156,15 +165,15 @@ class DeviceClock:
                     self._queue(first)  # a shared link keeps it waiting
                     continue
                 path = self.path(first.src, self.rank)
-                seconds = path.latency + first.mail.nbytes / path.bandwidth
+                seconds = path.latency + size_of(first.form) / path.bandwidth
                 first.arrived = self._in = max(first.stamp, self._in + seconds)
-        return letter.arrived
+        return envelope.arrived
 
     def take_stock(self) -> None:
         """Read what the ledger has booked of the messages to this rank, which makes room in it."""
         with self._lock:
-            for *_, letter in self._inbound:
-                self._look(letter, -math.inf)
+            for *_, envelope in self._inbound:
+                self._look(envelope, -math.inf)
 
     def now(self) -> float:
         """The wall clock in seconds from the run's start."""
@@ -173,16 +182,21 @@ class DeviceClock:
     def wall(self, seconds: float) -> int:
         return self.epoch + int(seconds * 1e9)
 
-    def lateness(self) -> dict[str, float]:
-        late = sorted(value for lane in self.lanes for value in lane.late)
-        if not late:
-            return {"worst": 0.0, "median": 0.0}
-        return {"worst": late[-1] * 1e-9, "median": late[len(late) // 2] * 1e-9}
+    def report(self) -> dict[str, Any]:
+        """How well the pace was kept: lateness in seconds."""
+        late = sorted(value for lane in self.lanes for value in lane.late) or [0]
+        return {
+            "lateness": {"worst": late[-1] * 1e-9, "median": late[len(late) // 2] * 1e-9},
+            "operations": sum(lane.operations for lane in self.lanes),
+            "overruns": sum(lane.overruns for lane in self.lanes),
+        }
 
 
-class LaneClock:
-    """When one lane of a device is next free, and the span boundaries whose wall time is still to
-    come."""
+class Pace:
+    """The pace of one lane: when it is next free, and the span boundaries whose wall time is still
+    to come."""
+
+    span = PacedSpan
 
     def __init__(self, device: DeviceClock, name: str):
         self.device = device
@@ -197,6 +211,24 @@ class LaneClock:
         self._pending: list[tuple[list, int]] = []
         sharpen_sleep()
 
+    # -- recording -----------------------------------------------------------------------------
+    @property
+    def time(self) -> float:
+        return self.free
+
+    def start(self) -> list[Any]:
+        """The times of a span that begins: wall start and end (ns), device start and end (s)."""
+        times = [0, 0, 0.0, 0.0]
+        self._mark(times, 0)
+        return times
+
+    def end(self, times: list[Any]) -> None:
+        self._mark(times, 1)
+
+    def until(self, times: list[Any], now: int) -> tuple[Any, ...]:
+        """The times of what is still open, if it ended now."""
+        return times[0], now, times[2], max(self.free, self.device.now())
+
     def begin(self, ahead: float = 0.0) -> None:
         """The lane's first operation starts when the program reaches it, or `ahead` seconds later;
         what set it up takes no device time."""
@@ -204,7 +236,7 @@ class LaneClock:
             self._begun = True
             self.free = max(self.free, self.device.now() + ahead)
 
-    def mark(self, times: list, end: int) -> None:
+    def _mark(self, times: list[Any], end: int) -> None:
         """Put the lane's wall and device time into a span's times, as its start (0) or end (1)."""
         times[2 + end] = self.free if self._begun else self.device.now()
         if perf_counter_ns() < self.device.wall(self.free):
@@ -228,12 +260,28 @@ class LaneClock:
             times[end] = self._read
         self._pending.clear()
 
-    def compute(self, seconds: float, math_ns: int) -> None:
+    # -- operations ----------------------------------------------------------------------------
+    def compute(
+        self, recorder: Recorder, kind: str, name: str | None, seconds: float | None, fields: Any
+    ) -> Compute:
+        """The span of an operation that takes `seconds`, by default what the machine says."""
+        if seconds is None:
+            seconds = self.device.machine.seconds(kind)
+        return Compute(recorder, kind, name, seconds, fields)
+
+    def computed(self, seconds: float, math_ns: int) -> None:
         """The lane computed for `seconds` of device time; its math took `math_ns` of the wall
         clock."""
         self.free += seconds
         self.operations += 1
         self.overruns += math_ns > seconds * 1e9
+
+    def restart(self) -> None:
+        """What comes next starts now, however long setting it up has taken."""
+        self.wait_until(self.device.now())
+
+    def now(self) -> float:
+        return self.free
 
     def wait_until(self, seconds: float) -> None:
         """The lane can use what it waits for from device time `seconds` on."""
@@ -247,17 +295,85 @@ class LaneClock:
 
     def pay(self) -> None:
         """Sleep off the debt."""
-        slept = sleep_until(self.device.wall(self.free))
+        slept = self.device.rest(self.device.wall(self.free))
         self._read_clock()
         if slept:  # ranks wake at the same moments: let each read its clock before any goes on
             os.sched_yield()
             self._gave = perf_counter_ns() - self._read
 
+    # -- messages ------------------------------------------------------------------------------
+    @property
+    def ahead(self) -> float:
+        """The device time of a receive that is posted now and not waited for."""
+        return self.free
 
-def sleep_until(target: int) -> bool:
-    """Sleep until perf_counter_ns is `target`; whether there was anything to sleep off."""
-    slept = False
-    while (left := target - perf_counter_ns()) > 0:
-        time.sleep(left * 1e-9)
-        slept = True
-    return slept
+    def depart(self, peer: int, nbytes: int) -> Departure:
+        """A message is ready: when it leaves, and when it is at its receiver's port."""
+        self.begin()
+        return self.device.send(peer, nbytes, self.free)
+
+    def sent(self, departure: Departure) -> None:
+        """A send was waited for."""
+        self.taken(departure, -math.inf)
+
+    def taken(self, departure: Departure, when: float) -> None:
+        """A synchronous send was waited for; its message was taken at device time `when`."""
+        self.device.wait_for(departure)
+        self.wait_until(max(departure.stamp, when))
+        self.settle()
+
+    def arrived(self, envelope: Envelope) -> tuple[float, float]:
+        """A message was waited for: when this rank's port had it, and when the lane goes on."""
+        device = self.device
+        device.collect()
+        device.wait_for(envelope)
+        device.collect()
+        arrived = device.arrival(envelope)
+        self.wait_until(arrived)
+        self.settle()
+        return arrived, self.free
+
+    def reduced(self, nbytes: int) -> None:
+        """A message was added to what was there."""
+        self.free += self.device.gamma * nbytes
+
+    def earliest(self, envelopes: Iterable[Envelope]) -> tuple[Envelope | None, float | None]:
+        """The first to be delivered of those that have come from several ranks; None where that is
+        not clear before so many seconds are over, since an earlier one may come meanwhile."""
+        first = min(envelopes, key=lambda each: (moment(each.stamp), each.src), default=None)
+        if first is None or self.device.has_come(first):
+            return first, None
+        return None, max(first.stamp - self.device.now(), 0.0) + 1e-9
+
+    def collective(self, start: float, seconds: float) -> None:
+        """One of the backend's own collectives began at the latest rank's `start`."""
+        self.wait_until(start + seconds)
+
+
+class Compute(PacedSpan):
+    """An operation of a paced run: it starts when the device is free and takes its modelled
+    seconds."""
+
+    __slots__ = ("begun", "seconds")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        kind: str,
+        name: str | None,
+        seconds: float,
+        fields: dict[str, Any],
+    ):
+        super().__init__(recorder.lane, (kind, name, *caller(3), False), fields)
+        self.seconds = seconds
+
+    def __enter__(self) -> Span:
+        self.lane.pace.begin()
+        self.lane.pace.settle()
+        super().__enter__()
+        self.begun = perf_counter_ns()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.lane.pace.computed(self.seconds, perf_counter_ns() - self.begun)
+        super().__exit__(kind, error, trace)

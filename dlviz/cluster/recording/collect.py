@@ -6,10 +6,12 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.cluster.waits import TAGS, Wait
-from dlviz.cluster.warn import late
+from dlviz.cluster.parent.warn import late
+from dlviz.cluster.recording.log import Received, Rows, Sent
+from dlviz.cluster.stuck.waits import TAGS, Wait
 from dlviz.machine import Machine
 from dlviz.trace import Trace
+from dlviz.trace.recorder import Row
 
 KNOWN = ("step", "stage", "microbatch", "bucket", "group", "sequence", "nbytes", "peer")
 _COLUMNS = (
@@ -68,95 +70,113 @@ def clock_of(machine: Machine | None) -> dict[str, Any]:
 
 
 def build(
-    reports: list[dict[str, Any]],
+    reports: list[Rows],
     ranks: int,
     epoch: int,
     meta: dict[str, Any],
     failed: Failed | None = None,
 ) -> Trace:
-    """A Trace of what `reports` (one per rank that still could tell, see `Process.rows`) say.
-    `epoch` is perf_counter_ns at time 0. Of a run that failed, spans that were still open end
-    together, when the last rank was asked."""
+    """A Trace of what `reports` (one per rank that still could tell) say. `epoch` is
+    perf_counter_ns at time 0. Of a run that failed, spans that were still open end together, when
+    the last rank was asked."""
     messages, rows_of = _messages(reports, epoch)
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for report in reports:
-        for lane, rows in report["lanes"]:
+        for lane, rows in report.lanes:
             for row in rows:
-                _add_span(columns, report["rank"], lane, row, rows_of, epoch)
+                _add_span(columns, report.rank, lane, row, rows_of, epoch)
     if failed is not None:
         meta = {**meta, "failure": failed.plain(epoch)}
         _end_together(columns)
-    memory = [
-        {"rank": report["rank"], "time": _time(device, wall, epoch), "what": what, "nbytes": nbytes}
-        for report in reports
-        for what, nbytes, wall, device in report["memory"]
-    ]
-    buffers = [
-        {
-            "rank": report["rank"], "name": name, "time": _time(device, wall, epoch),
-            "wall": (wall - epoch) * 1e-9, "index": index, "where": where, "step": step,
-            "array": array,
-        }
-        for report in reports
-        for name, wall, device, index, where, step, array in report["snapshots"]
-    ]  # fmt: skip
     if meta["outcome"] == "completed" and any(value != value for value in messages["received"]):
         meta = {**meta, "outcome": "unreceived"}
-    return Trace(
-        columns, messages, memory, buffers, {**meta, "ranks": ranks, **_pace(reports, meta)}
-    )
+    meta = {**meta, "ranks": ranks, **_pace(reports, meta)}
+    return Trace(columns, messages, _memory(reports, epoch), _buffers(reports, epoch), meta)
 
 
-def _messages(
-    reports: list[dict[str, Any]], epoch: int
-) -> tuple[dict[str, list[Any]], dict[tuple, int]]:
-    """The columns of the messages table, and the row of each message by (src, dst, tag, index)."""
-    received = {row[:4]: row[4:] for report in reports for row in report["receives"]}
+def _memory(reports: list[Rows], epoch: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "rank": report.rank,
+            "time": _time(held.time, held.wall, epoch),
+            "what": held.what,
+            "nbytes": held.nbytes,
+        }
+        for report in reports
+        for held in report.memory
+    ]
+
+
+def _buffers(reports: list[Rows], epoch: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "rank": report.rank,
+            "name": shot.name,
+            "time": _time(shot.time, shot.wall, epoch),
+            "wall": (shot.wall - epoch) * 1e-9,
+            "index": shot.index,
+            "where": shot.where,
+            "step": shot.step,
+            "array": shot.data,
+        }
+        for report in reports
+        for shot in report.snapshots
+    ]
+
+
+def _messages(reports: list[Rows], epoch: int) -> tuple[dict[str, list[Any]], dict[tuple, int]]:
+    """The columns of the messages table, and the row of each message by (src, dst, key, index)."""
+    received = {row[:4]: row for report in reports for row in report.received}
     columns: dict[str, list[Any]] = {name: [] for name in _MESSAGE}
     rows_of: dict[tuple, int] = {}
-    sends = sorted((row for report in reports for row in report["sends"]), key=lambda row: row[9])
-    for src, dst, tag, index, nbytes, count, offset, sent, stamp, wall_sent, group, step in sends:
-        key = (src, dst, tag, index)
-        rows_of[key] = len(rows_of)
-        op, its_offset, arrived, taken, wall = received.get(key, ("", -1, NAN, NAN, None))
-        wall_sent = (wall_sent - epoch) * 1e-9
-        wall_received = NAN if wall is None else (wall - epoch) * 1e-9
-        paced = sent == sent
-        if not paced:
-            sent, arrived, taken = wall_sent, wall_received, wall_received
-        elif arrived != arrived:
-            arrived = stamp
-        offset = offset if offset >= 0 else its_offset
-        values = (
-            src, dst, nbytes, offset, count, op, sent, arrived, taken, wall_sent, wall_received,
-            tag & TAGS, group, step,
-        )  # fmt: skip
+    sends = sorted((row for report in reports for row in report.sent), key=lambda row: row[0].wall)
+    for row, left, stamp in sends:
+        rows_of[row[:4]] = len(rows_of)
+        values = _message(row, left, stamp, received.get(row[:4]), epoch)
         for name, value in zip(_MESSAGE, values, strict=True):
             columns[name].append(value)
     return columns, rows_of
+
+
+def _message(
+    row: Sent, left: float, stamp: float, taken: Received | None, epoch: int
+) -> tuple[Any, ...]:
+    """A message that left and arrived at those device times, and was taken so, or never."""
+    wall_sent = (row.wall - epoch) * 1e-9
+    wall_received = NAN if taken is None else (taken.wall - epoch) * 1e-9
+    op, offset = ("", -1) if taken is None else (taken.op, taken.offset)
+    if left == left:
+        times = (left, stamp, NAN)
+        if taken is not None:
+            times = (left, taken.arrived, taken.received)
+    else:
+        times = (wall_sent, wall_received, wall_received)
+    offset = row.offset if row.offset >= 0 else offset
+    return (
+        row.src, row.dst, row.nbytes, offset, row.count, op, *times, wall_sent, wall_received,
+        row.key & TAGS, row.group, row.step,
+    )  # fmt: skip
 
 
 def _add_span(
     columns: dict[str, list[Any]],
     rank: int,
     lane: str,
-    row: tuple,
+    row: Row,
     rows_of: dict[tuple, int],
     epoch: int,
 ) -> None:
-    kind, name, wall_start, wall_end, start, end, depth, context, file, line = row
-    if wall_start and wall_end:
-        wall_start, wall_end = (wall_start - epoch) * 1e-9, (wall_end - epoch) * 1e-9
-    else:  # the rank failed before the wall clock came to it
-        wall_start = wall_end = NAN
-    if start is None:
-        start, end = wall_start, wall_end
-    default = NAMES.get(kind, "").format(context["peer"]) if "peer" in context else ""
-    others = {key: value for key, value in context.items() if key not in KNOWN and key != "message"}
+    wall_start = wall_end = NAN
+    if row.wall_start and row.wall_end:  # else the rank failed before the wall clock came to it
+        wall_start, wall_end = (row.wall_start - epoch) * 1e-9, (row.wall_end - epoch) * 1e-9
+    paced, fields = row.start is not None, row.fields
+    start, end = (row.start, row.end) if paced else (wall_start, wall_end)
+    default = NAMES.get(row.kind, "").format(fields["peer"]) if "peer" in fields else ""
+    others = {key: value for key, value in fields.items() if key not in KNOWN and key != "message"}
     values = (
-        rank, lane, kind, name or default, start, end, wall_start, wall_end, depth,
-        *(context.get(key) for key in KNOWN),
-        rows_of.get(context.get("message", ())), f"{file}:{line}", others or None,
+        rank, lane, row.kind, row.name or default, start, end, wall_start, wall_end, row.depth,
+        *(fields.get(key) for key in KNOWN),
+        rows_of.get(fields.get("message", ())), f"{row.file}:{row.line}", others or None,
     )  # fmt: skip
     for key, value in zip(_COLUMNS, values, strict=True):
         columns[key].append(value)
@@ -176,17 +196,17 @@ def _time(device: float | None, wall: int, epoch: int) -> float:
     return (wall - epoch) * 1e-9 if device is None else device
 
 
-def _pace(reports: list[dict[str, Any]], meta: dict[str, Any]) -> dict[str, Any]:
+def _pace(reports: list[Rows], meta: dict[str, Any]) -> dict[str, Any]:
     """How well a paced run kept its pace: lateness in seconds, and a warning where it could not
     keep up."""
     if meta["clock"] != "paced":
         return {}
-    each = [report["lateness"] for report in reports]
+    each = [report.pace["lateness"] for report in reports]
     worst = max((one["worst"] for one in each), default=0.0)
     median = sorted(one["median"] for one in each)[len(each) // 2] if each else 0.0
     told = {
         "lateness": {"worst": worst, "median": median},
-        "operations": sum(report["operations"] for report in reports),
-        "overruns": sum(report["overruns"] for report in reports),
+        "operations": sum(report.pace["operations"] for report in reports),
+        "overruns": sum(report.pace["overruns"] for report in reports),
     }
     return {**told, "warning": late({**meta, **told})}

@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from mmap import mmap
 from typing import IO
 
+from dlviz.machine import Machine
 from dlviz.machine.topology import Path
 
 ENTRIES = 1024  # messages of one rank on their way at the same time
@@ -39,6 +40,11 @@ PORT = struct.Struct("=d2q")  # free; messages entered, booked
 ENTRY = struct.Struct("=2q3d")  # destination, nbytes; ready, sent, stamp
 READ = -1  # the destination of an entry that its receiver has read
 RANK = PORT.size + ENTRIES * ENTRY.size  # bytes
+
+
+def bytes_of(machine: Machine | None, ranks: int) -> int:
+    """Bytes of the ledger of a run; none where no link is shared."""
+    return 0 if machine is None else size(ranks, len(machine.topology.links))
 
 
 def size(ranks: int, links: int) -> int:

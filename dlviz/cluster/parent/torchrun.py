@@ -15,17 +15,21 @@ import gc
 import os
 import pickle
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
 
-from dlviz.cluster import collect
-from dlviz.cluster.arguments import choose_device
-from dlviz.cluster.board import EPOCH, Board
+from dlviz.cluster.control.board import EPOCH, Board
+from dlviz.cluster.pacing.ledger import bytes_of
+from dlviz.cluster.parent.arguments import choose_device
+from dlviz.cluster.parent.start import shared_memory
+from dlviz.cluster.process import Process
 from dlviz.cluster.rank import Job, Place, join, run
-from dlviz.cluster.start import shared_memory
+from dlviz.cluster.recording import collect
+from dlviz.cluster.stuck.watch import TICK
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -66,14 +70,15 @@ def join_run(
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     folder = os.path.join(shared_memory(), f"dlviz-{os.getppid()}-{attempt:04x}{_launched:04x}")
     _launched += 1
-    links = 0 if machine is None else len(machine.topology.links)
+    ledger = bytes_of(machine, size)
     faulthandler.dump_traceback_later(min(timeout, 1e6), exit=True)
     try:
-        _meet(folder, rank, size, links)
+        _meet(folder, rank, size, ledger)
         chosen = choose_device(device, ranks)
-        place = Place(folder, rank, size, links, chosen, machine)
+        place = Place(folder, rank, size, ledger, chosen, machine)
         process, comm = join(place)
         process.announce = lambda name: None
+        process.own_threads.add(_serve(process))
         result = run(Job(worker, args, kwargs, {}), process, comm)
         with open(os.path.join(folder, f"rank-{rank}"), "wb") as file:
             pickle.dump((result, process.rows()), file)
@@ -97,12 +102,27 @@ def join_run(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _meet(folder: str, rank: int, size: int, links: int) -> None:
+def _serve(process: Process) -> int:
+    """Start a thread that takes messages while all others compute, since no parent asks for it; its
+    ident. It ends with the process."""
+
+    def serve() -> None:
+        while True:
+            time.sleep(TICK)
+            if process.waiting.wanted:
+                process.serve()
+
+    thread = threading.Thread(target=serve, name="dlviz", daemon=True)
+    thread.start()
+    return thread.ident or 0
+
+
+def _meet(folder: str, rank: int, size: int, ledger: int) -> None:
     """Rank 0 makes the folder and its board, the others wait for them."""
     ready = os.path.join(folder, "ready")
     if rank == 0:
         os.mkdir(folder, 0o700)
-        Board(os.path.join(folder, "board"), size, links, create=True).close()
+        Board(os.path.join(folder, "board"), size, ledger, create=True).close()
         open(ready, "w").close()
     while not os.path.exists(ready):
         time.sleep(0.005)

@@ -1,0 +1,333 @@
+"""The backend's own collectives, for code in which the collective is not the lesson.
+
+Each call is compared with those that the other ranks of the group made under the same sequence
+number before a byte moves. Where ranks can read each other's memory they meet in shared memory and
+take what they need (control/group.py), else gloo does it. On a paced run a collective starts at the
+latest rank's clock and lasts what `dlviz.sim` says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlviz import sim
+from dlviz.cluster.control.form import NO_TENSOR, describe, form_of, name_of
+from dlviz.cluster.control.group import Group
+from dlviz.cluster.pacing.clock import START_LINE
+from dlviz.cluster.process import Process
+from dlviz.cluster.reduction import REDUCTIONS, reduce_all, reduce_slice
+from dlviz.cluster.requests import PeerLost
+from dlviz.cluster.transport import wire_of
+
+CALLS = (
+    "barrier",
+    "broadcast",
+    "reduce",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+)
+
+
+class Collectives:
+    """The part of a Comm that calls the backend's collectives."""
+
+    def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
+        self.process = process
+        self.recorder = process.recorder
+        self.members = members
+        self.name = name
+        self.number = number
+        self.size = len(members)
+        self.rank = members.index(process.rank)
+        self._group: Group | None = None
+        self._gloo: Any = None
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self._collective("barrier", None, lambda call: None)
+        self.recorder.lane.pace.settle()
+
+    def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
+        """Copy `tensor` of `root` into `tensor` of every rank."""
+        self._check_root(root)
+        wire = wire_of(tensor)
+
+        def copy(call: Call) -> None:
+            if self._by_gloo:
+                options = dist.BroadcastOptions()
+                options.rootRank, options.rootTensor = root, 0
+                self._wait(self.gloo.broadcast([wire], options))
+                return
+            with self.group.shown(wire, call) as read:
+                if self.rank != root:
+                    read(root, 0, wire)
+
+        self._collective("broadcast", tensor, copy, root)
+        _put(tensor, wire)
+
+    def reduce(self, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
+        """Reduce `tensor` over all ranks into `tensor` of `root`; the other ranks' holds no
+        result."""
+        self._check_root(root)
+        self._reduce("reduce", tensor, op, root)
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> None:
+        """Reduce `tensor` over all ranks, in place on every rank; `op` is sum, max, min or prod."""
+        self._reduce("all_reduce", tensor, op)
+
+    def all_gather(self, out: torch.Tensor | Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
+        """Gather every rank's `tensor`, in rank order, into `out`: one tensor of size times its
+        elements, or a list of `size` tensors."""
+        wire, whole = wire_of(tensor), self._whole(out, tensor, "out")
+
+        def gather(call: Call) -> None:
+            if self._by_gloo:
+                self._wait(self.gloo._allgather_base(whole, wire.view(-1)))
+                return
+            with self.group.shown(wire, call) as read:
+                for place, part in enumerate(whole.chunk(self.size) if len(whole) else ()):
+                    read(place, 0, part)
+
+        self._collective("all_gather", tensor, gather, scale=self.size)
+        _put(out, whole)
+
+    def reduce_scatter(
+        self, out: torch.Tensor, tensor: torch.Tensor | Sequence[torch.Tensor], op: str = "sum"
+    ) -> None:
+        """Reduce `tensor` (size times the elements of `out`, or a list) over all ranks and leave
+        part r of the result in `out` of rank r."""
+        _check_reduction(op)
+        wire, whole = wire_of(out), self._whole(tensor, out, "tensor")
+
+        def scatter(call: Call) -> None:
+            if self._by_gloo:
+                options = dist.ReduceScatterOptions()
+                options.reduceOp = _gloo_reduction(op)
+                self._wait(self.gloo._reduce_scatter_base(wire.view(-1), whole, options))
+                return
+            start = self.rank * wire.numel()
+            with self.group.shown(whole, call) as read:
+                reduce_slice(read, self.size, start, wire.view(-1), op)
+
+        self._collective("reduce_scatter", out, scatter, scale=self.size)
+        _put(out, wire)
+
+    def all_to_all(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Send part r of `tensor` to rank r and put what rank r sent into part r of `out`; the
+        parts are equal and lie along dim 0."""
+        if tensor.numel() % self.size or out.numel() != tensor.numel():
+            raise ValueError(
+                f"tensor of {tensor.numel()} elements and out of {out.numel()} cannot be "
+                f"exchanged by {self.size} "
+                f"ranks: make both the same multiple of {self.size}."
+            )
+        wire, whole = wire_of(tensor), torch.empty(tensor.numel(), dtype=tensor.dtype)
+
+        def exchange(call: Call) -> None:
+            if self._by_gloo:
+                self._wait(self.gloo.alltoall_base(whole, wire.view(-1), [], []))
+                return
+            with self.group.shown(wire, call) as read:
+                part = len(whole) // self.size
+                for place in range(self.size):
+                    read(place, self.rank * part, whole[place * part : (place + 1) * part])
+
+        self._collective("all_to_all", tensor, exchange)
+        _put(out, whole)
+
+    def _reduce(self, name: str, tensor: torch.Tensor, op: str, root: int = -1) -> None:
+        """`all_reduce`, or `reduce` to a root."""
+        _check_reduction(op)
+        wire = wire_of(tensor)
+
+        def total(call: Call) -> None:
+            if not self._by_gloo:
+                reduce_all(self.group, wire, op, call, root)
+            elif root < 0:
+                options = dist.AllreduceOptions()
+                options.reduceOp = _gloo_reduction(op)
+                self._wait(self.gloo.allreduce([wire], options))
+            else:
+                options = dist.ReduceOptions()
+                options.rootRank, options.reduceOp = root, _gloo_reduction(op)
+                self._wait(self.gloo.reduce([wire], options))
+
+        self._collective(name, tensor, total, root)
+        _put(tensor, wire)
+
+    def _whole(
+        self, parts: torch.Tensor | Sequence[torch.Tensor], part: torch.Tensor, name: str
+    ) -> torch.Tensor:
+        whole = (
+            wire_of(parts)
+            if isinstance(parts, torch.Tensor)
+            else torch.cat([wire_of(p).flatten() for p in parts])
+        )
+        if whole.numel() != self.size * part.numel() or whole.dtype != part.dtype:
+            raise ValueError(
+                f"{name} holds {whole.numel()} elements of {name_of(whole.dtype)}: {self.size} "
+                f"ranks with {part.numel()} of "
+                f"{name_of(part.dtype)} each need {self.size * part.numel()}."
+            )
+        return whole.view(-1)
+
+    def _check_root(self, root: int) -> None:
+        if not isinstance(root, int) or not 0 <= root < self.size:
+            raise ValueError(f"root={root!r} is no rank of {self}: use 0 to {self.size - 1}.")
+
+    # -- a call --------------------------------------------------------------------------------
+    def _collective(
+        self,
+        op: str,
+        tensor: torch.Tensor | None,
+        move: Callable[[Call], None],
+        root: int = -1,
+        scale: int = 1,
+    ) -> None:
+        """Compare the call with the others', and `move` the bytes; recorded, paced and posted."""
+        process, lane = self.process, self.recorder.lane
+        process.snapshot()
+        sequence = self.post_call(op, tensor, root)
+        lane.pace.begin(START_LINE)
+        nbytes = 0 if tensor is None else tensor.nbytes * scale
+        fields = {"group": self.name, "sequence": sequence, "nbytes": nbytes}
+        with self.recorder.open("collective", op, fields):
+            call = Call(self, op, lane, sequence, tensor)
+            start = self.group.meet(call, lane.pace.time)
+            self.compare_calls(sequence)
+            move(call)
+            if self.size > 1 and process.machine is not None:
+                lane.pace.collective(start, self._seconds(op, nbytes))
+        process.snapshot()
+
+    def post_call(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
+        """Post this rank's next call in the group where the others see it, and raise ValueError if
+        one of them has made another one; the number of the call."""
+        calls = self.process.calls
+        sequence = calls.get(self.number, 0)
+        calls[self.number] = sequence + 1
+        form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
+        self.group.post_call(sequence, (CALLS.index(op), root, form))
+        self.compare_calls(sequence)
+        return sequence
+
+    def compare_calls(self, sequence: int) -> None:
+        """Raise if another member made another call under this sequence number."""
+        mine = self.group.read_call(self.rank, sequence)
+        for place, member in enumerate(self.members):
+            other = self.group.read_call(place, sequence)
+            if other is not None and other != mine:
+                raise ValueError(
+                    f"collective mismatch: as call number {sequence} in group {self.name}, rank "
+                    f"{self.process.rank} makes "
+                    f"{_call(mine)} and rank {member} makes {_call(other)}; all ranks of a group "
+                    "must make the same "
+                    "calls in the same order."
+                )
+
+    def _seconds(self, op: str, nbytes: int) -> float:
+        """What the machine takes for it."""
+        device = self.process.pacing
+        links = [device.path(a, b) for a in self.members for b in self.members if a != b]
+        alpha = max(path.latency for path in links)
+        beta = 1 / min(path.bandwidth for path in links)
+        return sim.collective_seconds(op, self.size, nbytes, alpha, beta, device.gamma)
+
+    @property
+    def group(self) -> Group:
+        """These ranks in shared memory (made when first used)."""
+        if self._group is None:
+            process = self.process
+            path = os.path.join(process.folder, f"group-{self.number}-{self.members[0]}")
+            parts = self.members, process.rank, process.waiting, process.transport
+            self._group = Group(path, *parts)
+        return self._group
+
+    @property
+    def gloo(self) -> Any:
+        """The gloo group of these ranks (made when first used)."""
+        if self._gloo is None:
+            self._gloo = self.process.make_group(f"{self.name}.{self.number}", self.members)
+        return self._gloo
+
+    @property
+    def _by_gloo(self) -> bool:
+        return not self.process.transport.reaches
+
+    def _wait(self, work: Any) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            told = f"rank {self.process.rank} lost a rank of {self.name}: {error}"
+            raise PeerLost(told) from None
+
+
+class Call:
+    """What a rank in a collective waits for: that all members have come as far in `group`."""
+
+    left = None
+    group: Group
+
+    def __init__(
+        self, comm: Collectives, op: str, lane: Any, sequence: int, tensor: torch.Tensor | None
+    ):
+        self.op = op
+        self.lane = lane
+        self._comm = comm
+        self._sequence = sequence
+        self._tensor = tensor
+
+    @property
+    def done(self) -> bool:
+        return self.group.met
+
+    def details(self) -> dict[str, Any]:
+        found = {
+            "group": self._comm.name,
+            "group_id": self._comm.number,
+            "members": self._comm.members,
+            "sequence": self._sequence,
+        }
+        if self._tensor is not None:
+            found |= {"shape": tuple(self._tensor.shape), "dtype": name_of(self._tensor.dtype)}
+        return found
+
+
+def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> None:
+    """Copy a result back to where the caller wants it, unless it is there."""
+    with torch.no_grad():
+        if not isinstance(target, torch.Tensor):
+            for part, values in zip(target, wire.chunk(len(target)), strict=True):
+                part.copy_(values.view(part.shape))
+        elif target.data_ptr() != wire.data_ptr() or target.device != wire.device:
+            target.copy_(wire.view(target.shape))
+
+
+def _check_reduction(op: str) -> None:
+    if op not in REDUCTIONS:
+        raise ValueError(f"op={op!r} is no reduction: use one of {', '.join(REDUCTIONS)}.")
+
+
+def _gloo_reduction(op: str) -> Any:
+    reductions = dist.ReduceOp
+    return {
+        "sum": reductions.SUM,
+        "max": reductions.MAX,
+        "min": reductions.MIN,
+        "prod": reductions.PRODUCT,
+    }[op]
+
+
+def _call(call: tuple[int, int, bytes] | None) -> str:
+    if call is None:
+        return "a call that is no longer on record"
+    operation, root, form = call
+    tensor = "" if form == NO_TENSOR else f" of {describe(form)}"
+    return f"{CALLS[operation]}{tensor}{f' from root {root}' if root >= 0 else ''}"

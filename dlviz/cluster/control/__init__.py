@@ -1,0 +1,1 @@
+"""Facts between the ranks of one host and their parent: envelopes, calls, states."""

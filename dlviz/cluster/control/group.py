@@ -1,0 +1,152 @@
+"""A group of ranks in shared memory: which collective calls its members have made, where they meet,
+and what they show each other.
+
+    member m    phase | address | time, by parity |  its latest calls  |  a short row, by parity
+
+A member is never more than one collective ahead of another that has met it, so what alternates by
+parity is not overwritten before it was read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from dlviz.cluster.control.form import FORM
+from dlviz.cluster.control.waiting import Waiting
+from dlviz.cluster.transport import Transport
+
+PHASE, ADDRESS, TIME = 0, 1, 2  # cells of a member; TIME is two
+CELLS = 8
+CALLS = 64  # collective calls remembered of a member
+CALL = struct.Struct(f"=3q{FORM.size}s")  # sequence + 1, operation, root; form
+SHORT = 1 << 13  # bytes of a tensor that is shown by a copy
+MEMBER = CELLS * 8 + CALLS * CALL.size + 2 * SHORT
+
+Call = tuple[int, int, bytes]
+Read = Callable[[int, int, torch.Tensor], Any]
+
+
+class Group:
+    """`members` are global ranks, `place` is this rank's among them."""
+
+    def __init__(
+        self, path: str, members: tuple[int, ...], rank: int, waiting: Waiting, transport: Transport
+    ):
+        self.members = members
+        self.place = members.index(rank)
+        self._waiting = waiting
+        self._transport = transport
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(handle, MEMBER * len(members))
+            self._memory = mmap.mmap(handle, MEMBER * len(members))
+        finally:
+            os.close(handle)
+        self._cells = memoryview(self._memory).cast("q")
+        self._times = memoryview(self._memory).cast("d")
+        self._phase = self._turn = 0
+        self._kept: torch.Tensor | None = None
+        self._views: dict[torch.dtype, torch.Tensor] = {}  # of the memory
+
+    # -- calls ---------------------------------------------------------------------------------
+    def post_call(self, sequence: int, call: Call) -> None:
+        """Say which collective this member calls as its number `sequence`: operation, root, form
+        of its tensor."""
+        at = self._call(self.place, sequence)
+        self._cells[at // 8] = 0  # who reads meanwhile finds no call rather than half of one
+        CALL.pack_into(self._memory, at, 0, *call)
+        self._cells[at // 8] = sequence + 1
+
+    def read_call(self, place: int, sequence: int) -> Call | None:
+        """None where that member has not made the call, or many since."""
+        at = self._call(place, sequence)
+        before = self._cells[at // 8]
+        _, *call = CALL.unpack_from(self._memory, at)
+        if before != sequence + 1 or self._cells[at // 8] != before:
+            return None
+        return call[0], call[1], call[2]
+
+    def _call(self, place: int, sequence: int) -> int:
+        return place * MEMBER + CELLS * 8 + sequence % CALLS * CALL.size
+
+    # -- meeting -------------------------------------------------------------------------------
+    def meet(self, call: Any, time: float | None = None) -> float:
+        """Return when all members have come; the latest of their times. `call` is what the parent
+        reads of the wait."""
+        self._phase += 1
+        mine = self.place * MEMBER // 8
+        parity = TIME + self._phase % 2
+        self._times[mine + parity] = 0.0 if time is None else time
+        self._cells[mine + PHASE] = self._phase
+        self._waiting.tell(self.members if self.met else ())
+        if not self.met:
+            call.group = self
+            self._waiting.wait_for_others(call, call.op, call.lane)
+        every = range(0, len(self.members) * MEMBER // 8, MEMBER // 8)
+        return max(self._times[at + parity] for at in every)
+
+    @property
+    def met(self) -> bool:
+        cells, phase = self._cells, self._phase
+        for at in range(PHASE, len(cells), MEMBER // 8):
+            if cells[at] < phase:
+                return False
+        return True
+
+    # -- showing -------------------------------------------------------------------------------
+    @contextmanager
+    def shown(self, wire: torch.Tensor, call: Any) -> Iterator[Read]:
+        """Inside the `with` every member's `wire` (contiguous, on the CPU, of the same form) can be
+        read: `read(place, start, target)` copies elements from `start` on into `target`."""
+        if wire.nbytes <= SHORT:
+            rows = self.copies(wire, call)
+            yield lambda place, start, target: target.view(-1).copy_(
+                rows[place, start : start + target.numel()]
+            )
+        else:
+            yield self.show(wire, call)
+            self.meet(call)  # it is the program's again
+
+    def show(self, wire: torch.Tensor, call: Any) -> Read:
+        """`read` as in `shown`, until the members meet again."""
+        self._cells[self.place * MEMBER // 8 + ADDRESS] = wire.data_ptr()
+        self.meet(call)
+        size, every = wire.element_size(), range(len(self.members))
+        addresses = [self._cells[place * MEMBER // 8 + ADDRESS] for place in every]
+
+        def read(place: int, start: int, target: torch.Tensor) -> None:
+            address = addresses[place] + start * size
+            self._transport.pull(self.members[place], 0, address, target)
+
+        return read
+
+    def keep(self, part: torch.Tensor) -> torch.Tensor:
+        """A copy of `part` that lives until the members have met again and this is called again."""
+        if self._kept is None or self._kept.shape != part.shape or self._kept.dtype != part.dtype:
+            self._kept = torch.empty_like(part)
+        return self._kept.copy_(part)
+
+    def copies(self, wire: torch.Tensor, call: Any) -> torch.Tensor:
+        """A copy of every member's `wire`, SHORT bytes at most, as the rows of one tensor:
+        (members, elements)."""
+        self._turn += 1
+        rows = self._rows(wire)
+        rows[self.place].copy_(wire.view(-1))
+        self.meet(call)
+        return rows
+
+    def _rows(self, wire: torch.Tensor) -> torch.Tensor:
+        size, parity = wire.element_size(), self._turn % 2
+        whole = self._views.get(wire.dtype)
+        if whole is None:
+            whole = self._views[wire.dtype] = torch.frombuffer(self._memory, dtype=wire.dtype)
+        first = (CELLS * 8 + CALLS * CALL.size + parity * SHORT) // size
+        shape = len(self.members), wire.numel()
+        return whole.as_strided(shape, (MEMBER // size, 1), first)

@@ -1,0 +1,116 @@
+"""Matching: which message goes into which receive.
+
+Messages from one rank with one key are received in the order in which they were sent. So a channel
+(rank and key) is two queues of which one is empty: envelopes without a receive, receives without an
+envelope.
+
+    sender    envelope --pipe-->  channel  <-- posted receive    receiver
+    sender    <--tick--------------------------------- taken     receiver
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from dlviz.cluster.control.envelope import SOURCE, Envelope
+
+
+class Posted(Protocol):
+    """A receive that is posted."""
+
+    awaited: bool  # its thread waits for it: the message may be put into its tensor
+
+    def matched(self, envelope: Envelope) -> None: ...
+    def take(self) -> None: ...
+
+
+class Channel:
+    """Messages from one rank to another with one key, as one of the two sees them; `count` so far:
+    sent, or posted to be received."""
+
+    __slots__ = ("count", "envelopes", "key", "number", "peer", "pipe", "posted")
+
+    def __init__(self, peer: int, key: int, src: int, pipe: int = -1):
+        self.peer = peer
+        self.key = key
+        self.number = src * SOURCE + key
+        self.pipe = pipe
+        self.count = 0
+        self.envelopes: deque[Envelope] = deque()
+        self.posted: deque[Any] = deque()
+
+
+class Matching:
+    """The channels of one rank. `expect` is told of each envelope as it comes."""
+
+    def __init__(self, rank: int, pipe_to: Callable[[int], int], expect: Callable[..., None]):
+        self.rank = rank
+        self.outgoing: dict[tuple[int, int], Channel] = {}  # by peer and key
+        self.incoming: dict[tuple[int, int], Channel] = {}
+        self.late: set[Any] = set()  # receives whose message has come and is not taken yet
+        self._pipe_to = pipe_to
+        self._expect = expect
+        self._lock = threading.Lock()
+
+    def to(self, peer: int, key: int) -> Channel:
+        found = self.outgoing.get((peer, key))
+        if found is None:
+            channel = Channel(peer, key, self.rank, self._pipe_to(peer))
+            found = self.outgoing.setdefault((peer, key), channel)
+        return found
+
+    def source(self, peer: int, key: int) -> Channel:
+        found = self.incoming.get((peer, key))
+        if found is None:
+            found = self.incoming.setdefault((peer, key), Channel(peer, key, peer))
+        return found
+
+    def post(self, channel: Channel, receive: Posted) -> None:
+        """Post a receive."""
+        with self._lock:
+            channel.count += 1
+            if channel.envelopes:
+                receive.matched(channel.envelopes.popleft())
+                self.late.add(receive)
+            else:
+                channel.posted.append(receive)
+
+    def deliver(self, envelopes: Iterable[Envelope]) -> None:
+        """Envelopes have come. What is awaited is taken at once; the rest is left with its sender
+        until its thread waits for it, or a thread of this rank has nothing else to do."""
+        for envelope in envelopes:
+            self._expect(envelope)
+            channel = self.source(envelope.src, envelope.key)
+            with self._lock:
+                if not channel.posted:
+                    channel.envelopes.append(envelope)
+                    continue
+                receive = channel.posted.popleft()
+                receive.matched(envelope)
+                if not receive.awaited:
+                    self.late.add(receive)
+                    continue
+            receive.take()
+
+    def take(self, receive: Posted) -> None:
+        """Take the message of a receive, unless another thread does."""
+        with self._lock:
+            if receive not in self.late:
+                return
+            self.late.discard(receive)
+        receive.take()
+
+    def take_late(self) -> None:
+        while self.late:
+            with suppress(StopIteration):  # its own thread has come for it
+                self.take(next(iter(self.late)))
+
+    def counts(self) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
+        """Messages sent and receives posted, by peer and key."""
+        sent = {at: channel.count for at, channel in list(self.outgoing.items())}
+        posted = {at: channel.count for at, channel in list(self.incoming.items())}
+        return sent, posted

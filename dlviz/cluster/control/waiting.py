@@ -1,0 +1,194 @@
+"""The threads of a rank that wait: for a message, for a tick, for the other members of a group, or
+for a time of the device clock.
+
+One of them reads the rank's pipe, the others sleep until it has done what they wait for or leaves.
+Whoever waits serves the whole rank: envelopes that come are matched, and messages that somebody
+still holds for this rank are taken, so that no sender waits for a rank that waits. A thread that
+sleeps in a wait has posted it, for the parent to see.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import perf_counter_ns
+from typing import Any, NamedTuple, Protocol
+
+from dlviz.cluster.control.board import ACTIVITY, STATE, WAITING, WANTS, Board
+from dlviz.cluster.control.envelope import BELL, unpack
+from dlviz.cluster.control.matching import Matching
+from dlviz.cluster.control.pipes import Pipes
+
+
+class Awaited(Protocol):
+    """What a thread waits for."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def left(self) -> float | None:
+        """Seconds after which to look again, None for as long as it takes."""
+
+    def details(self) -> dict[str, Any]: ...
+
+
+class Time:
+    """A time, perf_counter_ns, as something to wait for."""
+
+    def __init__(self, until: int):
+        self._until = until
+
+    @property
+    def done(self) -> bool:
+        return perf_counter_ns() >= self._until
+
+    @property
+    def left(self) -> float:
+        return max(self._until - perf_counter_ns(), 0) * 1e-9
+
+
+class PostedWait(NamedTuple):
+    """One thread's wait as its rank knows it; `times` are those of the span it will be."""
+
+    op: str
+    lane: Any
+    since: int  # perf_counter_ns
+    what: Any  # Awaited, or None: a lane's work
+    times: list[Any] | None
+
+
+class Waiting:
+    """Of one rank. `posts` are the waits that its threads are in, by thread."""
+
+    def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching):
+        self.posts: dict[int, PostedWait] = {}
+        self.refused: dict[int, bytes] = {}  # this rank's messages, by tick: what they do not fit
+        self._rank = rank
+        self._cells = board.cells
+        self._ranks = board.ranks
+        self._mine = rank * STATE
+        self._pipes = pipes
+        self._matching = matching
+        self._fence = threading.Lock()
+        self._stirring = threading.Lock()
+        self._handling = threading.Lock()
+        self._reading = threading.Lock()  # held by the thread that reads the pipe
+        self._seats: list[SimpleQueue] = []  # of those that sleep beside it
+
+    # -- posting -------------------------------------------------------------------------------
+    def post(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
+        """Say what the calling thread waits for from now on."""
+        post = PostedWait(op, lane, perf_counter_ns(), what, times)
+        self.posts[threading.get_ident()] = post
+        self._stir()
+
+    def unpost(self) -> None:
+        del self.posts[threading.get_ident()]
+        self._stir()
+
+    def _stir(self) -> None:
+        with self._stirring:  # two lanes' counts must not overwrite each other
+            self._cells[self._mine + ACTIVITY] += 1
+            self._cells[self._mine + WAITING] = len(self.posts)
+
+    # -- waiting -------------------------------------------------------------------------------
+    def wait(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
+        """Return when `what` is done; posted where the thread has to sleep for it."""
+        if what.done:
+            return
+        self.collect()
+        if what.done:
+            return
+        self.post(op, lane, what, times)
+        while not what.done:
+            self._sleep(what)
+        self.unpost()
+
+    def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
+        """`wait` for what other ranks write on the board: they ring when they have."""
+        wants = self._mine + WANTS
+        with self._fence:  # first ask, then look
+            self._cells[wants] += 1
+        self.wait(what, op, lane, times)
+        with self._fence:
+            self._cells[wants] -= 1
+
+    def tell(self, peers: Any) -> None:
+        """Ring those of `peers` that wait for what this rank has written."""
+        with self._fence:  # first write, then look
+            pass
+        for peer in peers:
+            if self._cells[peer * STATE + WANTS] and peer != self._rank:
+                self._pipes.ring(peer, BELL)
+
+    def rest(self, until: int) -> bool:
+        """Sleep until perf_counter_ns is `until`, and serve the others meanwhile; whether there was
+        anything to sleep off."""
+        time_up = Time(until)
+        slept = not time_up.done
+        while not time_up.done:
+            self._sleep(time_up)
+        return slept
+
+    def _sleep(self, what: Any) -> None:
+        """Sleep until something has come for this rank, or for this thread from the one that reads
+        the pipe; at most until the time that `what` names."""
+        if self._reading.acquire(False):
+            try:
+                while not what.done:
+                    self._matching.take_late()
+                    if what.done:
+                        break
+                    self._pipes.sleep(what.left)
+                    self.collect()
+            finally:
+                self._leave()
+            return
+        seat: SimpleQueue = SimpleQueue()
+        self._seats.append(seat)
+        if self._reading.locked() and not what.done:
+            with suppress(Empty):
+                seat.get(timeout=what.left)
+        self._seats.remove(seat)
+
+    def _leave(self) -> None:
+        """The calling thread no longer reads the pipe: another one may."""
+        self._reading.release()
+        self._wake()
+
+    def _wake(self) -> None:
+        for seat in list(self._seats):
+            seat.put(None)
+
+    def why(self, tick: int) -> bytes:
+        """The form that this rank's message with that tick was refused for."""
+        self.collect()
+        return self.refused[tick]
+
+    # -- serving -------------------------------------------------------------------------------
+    def collect(self) -> None:
+        """Take in what has come for this rank."""
+        with self._handling:
+            data = self._pipes.read()
+            if data:
+                self._matching.deliver(unpack(data, self.refused))
+        if data and self._seats:
+            self._wake()
+
+    def serve(self) -> None:
+        """For a rank whose threads all compute: take what was sent to it into the receives that it
+        has posted, so that its senders may go on."""
+        if self._reading.acquire(False):
+            try:
+                self.collect()
+                self._matching.take_late()
+            finally:
+                self._leave()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether another rank waits for ticks."""
+        others = (rank for rank in range(self._ranks) if rank != self._rank)
+        return any(self._cells[rank * STATE + WANTS] for rank in others)

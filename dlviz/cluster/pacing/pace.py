@@ -1,0 +1,111 @@
+"""The pace of a rank: on the wall clock everything takes what it takes, on a paced run what the
+Machine says.
+
+`NoPace` and `Pace` (clock.py) answer the same questions, so that nothing else asks which of the two
+it has: a device's, and those of each of its lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import nan as NAN
+from time import perf_counter
+from typing import Any
+
+from dlviz.cluster.pacing.ledger import Departure
+from dlviz.trace.recorder import Recorder, Span, WallPace
+
+GONE = Departure(-1, -1, NAN, NAN)  # when a message leaves: when it is sent
+
+
+class NoDevice:
+    """The device of a rank on the wall clock."""
+
+    machine = None
+    gamma = 0.0
+    epoch = 0
+    defers = False  # a synchronous sender's message is taken when its bytes are
+
+    def lane(self, name: str) -> NoPace:
+        return NoPace()
+
+    def serve_with(self, waiting: Any) -> None:
+        """Be told how the rank sleeps."""
+
+    def expect(self, envelope: Any) -> None:
+        """An envelope has come."""
+
+    def full(self) -> bool:
+        """Whether too many of this rank's messages are on their way for one more."""
+        return False
+
+    def take_stock(self) -> None:
+        """Make room for messages to this rank."""
+
+    def finish(self) -> None:
+        """Wait until all that this rank has sent has left its port."""
+
+    def booked(self, departure: Departure) -> tuple[float, float]:
+        """When a message was sent and had arrived (device seconds)."""
+        return NAN, NAN
+
+    def report(self) -> dict[str, Any]:
+        """How well the pace was kept."""
+        return {}
+
+
+class NoPace(WallPace):
+    """The pace of a lane on the wall clock."""
+
+    span = Span
+    time = None  # device seconds
+    ahead = NAN  # the device time of a receive that is posted now
+
+    def begin(self, ahead: float = 0.0) -> None:
+        """The lane's first operation starts now."""
+
+    def settle(self) -> None:
+        """Sleep until the wall clock has come to where the lane is, before its next operation."""
+
+    pay = settle
+
+    def wait_until(self, seconds: float | None) -> None:
+        """What the lane waits for can be used from that device time on."""
+
+    def restart(self) -> None:
+        """What comes next starts now, however long setting it up has taken."""
+
+    def now(self) -> float:
+        """Seconds, from any moment on."""
+        return perf_counter()
+
+    def compute(
+        self, recorder: Recorder, kind: str, name: str | None, seconds: float | None, fields: Any
+    ) -> Any:
+        """The span of an operation."""
+        return recorder.open(kind, name, fields, whole=False)
+
+    def depart(self, peer: int, nbytes: int) -> Departure:
+        """A message is ready to be sent."""
+        return GONE
+
+    def sent(self, departure: Departure) -> None:
+        """A send was waited for."""
+
+    def taken(self, departure: Departure, when: float) -> None:
+        """A synchronous send was waited for; its message was taken at device time `when`."""
+
+    def arrived(self, envelope: Any) -> tuple[float | None, float | None]:
+        """A message was waited for: when this rank's port had it, and when the lane goes on."""
+        return None, None
+
+    def reduced(self, nbytes: int) -> None:
+        """A message was added to what was there."""
+
+    def earliest(self, envelopes: Iterable[Any]) -> tuple[Any, float | None]:
+        """The first to be delivered of those that have come from several ranks; None where that is
+        not clear before so many seconds are over."""
+        return min(envelopes, key=lambda envelope: envelope.wall, default=None), None
+
+    def collective(self, start: float, seconds: float) -> None:
+        """One of the backend's own collectives began at the latest rank's `start`."""

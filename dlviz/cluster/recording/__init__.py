@@ -1,0 +1,1 @@
+"""What the ranks of a run recorded, and the Trace that it becomes."""

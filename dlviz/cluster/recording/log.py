@@ -1,0 +1,144 @@
+"""What one rank recorded beside its spans: messages, snapshots of watched buffers, memory."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dlviz.cluster.pacing.ledger import Departure
+from dlviz.trace.recorder import Lane, Recorder, Row, caller
+
+
+class Sent(NamedTuple):
+    """A message at its sender. `key` is group and tag in one, `index` counts the messages of this
+    pair and key, `departure` says when it left (paced), `wall` is perf_counter_ns."""
+
+    src: int
+    dst: int
+    key: int
+    index: int
+    nbytes: int
+    count: int
+    offset: int  # in a watched buffer, else -1
+    departure: Departure
+    wall: int
+    group: str
+    step: int
+
+
+class Received(NamedTuple):
+    """A message at its receiver: when its port had it and when its program went on (device
+    seconds, None on the wall clock)."""
+
+    src: int
+    dst: int
+    key: int
+    index: int
+    op: str
+    offset: int
+    arrived: float | None
+    received: float | None
+    wall: int
+
+
+class Snapshot(NamedTuple):
+    """What a watched buffer held. `time` is the device's (None on the wall clock)."""
+
+    name: str
+    wall: int
+    time: float | None
+    index: int
+    where: str
+    step: int
+    data: np.ndarray
+
+
+class Held(NamedTuple):
+    """So many bytes of `what` are held from now on."""
+
+    what: str
+    nbytes: int
+    wall: int
+    time: float | None
+
+
+class Rows(NamedTuple):
+    """All that a rank recorded, for the parent."""
+
+    rank: int
+    lanes: list[tuple[str, list[Row]]]
+    sent: list[tuple[Sent, float, float]]  # with the device times at which it left and arrived
+    received: list[Received]
+    snapshots: list[Snapshot]
+    memory: list[Held]
+    pace: dict[str, Any]
+
+
+class Watched:
+    """A buffer that `comm.watch` follows."""
+
+    def __init__(self, tensor: torch.Tensor, name: str):
+        self.tensor = tensor
+        self.name = name
+        self.start = tensor.data_ptr()
+        self.end = self.start + tensor.numel() * tensor.element_size()
+        self.shots = 0
+
+    def locate(self, tensor: torch.Tensor) -> int:
+        """The element of this buffer at which `tensor` begins, -1 if it lies elsewhere."""
+        pointer = tensor.data_ptr()
+        if not (self.start <= pointer < self.end) or tensor.dtype != self.tensor.dtype:
+            return -1
+        return (pointer - self.start) // tensor.element_size()
+
+
+class Log:
+    """Of one rank."""
+
+    def __init__(self, recorder: Recorder):
+        self.sent: list[Sent] = []
+        self.received: list[Received] = []
+        self.snapshots: list[Snapshot] = []
+        self.memory: list[Held] = []
+        self.watched: list[Watched] = []
+        self._recorder = recorder
+
+    def watch(self, tensor: torch.Tensor, name: str) -> None:
+        self.watched.append(Watched(tensor, name))
+        self.snapshot()
+
+    def locate(self, tensor: torch.Tensor) -> int:
+        for watched in self.watched:
+            offset = watched.locate(tensor)
+            if offset >= 0:
+                return offset
+        return -1
+
+    def snapshot(self) -> None:
+        """Keep what the watched buffers hold now."""
+        if not self.watched or not self._recorder.on:
+            return
+        lane, now = self._recorder.lane, perf_counter_ns()
+        file, line = caller(2)
+        for watched in self.watched:
+            data = watched.tensor.detach().to("cpu", copy=True).flatten()
+            if data.dtype in (torch.bfloat16, torch.float16):
+                data = data.float()
+            where, step = f"{file}:{line}", step_of(lane)
+            time, index = lane.pace.time, watched.shots
+            shot = Snapshot(watched.name, now, time, index, where, step, data.numpy())
+            self.snapshots.append(shot)
+            watched.shots += 1
+
+    def hold(self, what: str, nbytes: int) -> None:
+        time = self._recorder.lane.pace.time
+        self.memory.append(Held(what, nbytes, perf_counter_ns(), time))
+
+
+def step_of(lane: Lane) -> int:
+    """The step of a message: the round of the collective it belongs to, else the program's step."""
+    context = lane.context
+    return context.get("round", context.get("step", -1))

@@ -1,0 +1,40 @@
+"""The bytes of messages: how they get from one rank's memory into another's.
+
+A transport can be put beside these by answering what `Transport` asks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+
+class Transport(Protocol):
+    """`name` is what a Trace and `dlviz doctor` call it. `pieces`: a message may be taken piece by
+    piece. `reaches`: any memory of another rank may be read, so that a reduction needs no message.
+    """
+
+    name: str
+    pieces: bool
+    reaches: bool
+
+    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+        """Let `dst` take the bytes of `wire`, contiguous and on the CPU, until they are ticked off;
+        returns their address. `tick` is a number that no other message under way has."""
+        ...
+
+    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+        """Copy what `src` has exposed into `target`, contiguous and on the CPU. OSError where it
+        has gone."""
+        ...
+
+    def release(self, tick: int) -> None:
+        """What was exposed has been taken."""
+
+
+def wire_of(tensor: torch.Tensor) -> Any:
+    """The tensor as a transport takes it: on the CPU and contiguous (itself where it is)."""
+    if tensor.is_cpu and tensor.is_contiguous():
+        return tensor.detach() if tensor.requires_grad else tensor
+    return tensor.detach().to("cpu").contiguous()
