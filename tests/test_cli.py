@@ -159,7 +159,7 @@ def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dlviz.cluster.parent.launch", interrupted)
+    monkeypatch.setattr("dlviz.cluster.launch", interrupted)
     monkeypatch.setattr("dlviz.launch", interrupted)
     assert main(RUN) == 130
     assert capsys.readouterr().err == "dlviz: interrupted\n"

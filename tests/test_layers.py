@@ -159,7 +159,7 @@ def present() -> set[Path]:
 def test_public_names_are_those_of_their_modules():
     code = (
         "import dlviz, dlviz.cluster, dlviz.trace\n"
-        "assert dlviz.launch is dlviz.cluster.parent.launch and dlviz.Trace is dlviz.trace.Trace\n"
+        "assert dlviz.launch is dlviz.cluster.launch and dlviz.Trace is dlviz.trace.Trace\n"
         "missing = [name for name in dlviz.__all__ if not hasattr(dlviz, name)]\n"
         "assert not missing, missing"
     )

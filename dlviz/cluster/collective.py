@@ -200,11 +200,11 @@ class Collectives:
         fields = {"group": self.name, "sequence": sequence, "nbytes": nbytes}
         with self.recorder.open("collective", op, fields):
             call = Call(self, op, lane, sequence, tensor)
-            start = self.group.meet(call, lane.pace.time)
-            self.compare_calls(sequence)
+            if self._by_gloo or tensor is None:
+                self.group.meet(call)
             move(call)
             if self.size > 1 and process.machine is not None:
-                lane.pace.collective(start, self._seconds(op, nbytes))
+                lane.pace.collective(call.start, self._seconds(op, nbytes))
         process.snapshot()
 
     def post_call(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
@@ -220,17 +220,14 @@ class Collectives:
 
     def compare_calls(self, sequence: int) -> None:
         """Raise if another member made another call under this sequence number."""
-        mine = self.group.read_call(self.rank, sequence)
-        for place, member in enumerate(self.members):
-            other = self.group.read_call(place, sequence)
-            if other is not None and other != mine:
-                raise ValueError(
-                    f"collective mismatch: as call number {sequence} in group {self.name}, rank "
-                    f"{self.process.rank} makes "
-                    f"{_call(mine)} and rank {member} makes {_call(other)}; all ranks of a group "
-                    "must make the same "
-                    "calls in the same order."
-                )
+        place = self.group.other_call(sequence)
+        if place >= 0:
+            mine, other = (self.group.read_call(each, sequence) for each in (self.rank, place))
+            raise ValueError(
+                f"collective mismatch: as call number {sequence} in group {self.name}, rank "
+                f"{self.process.rank} makes {_call(mine)} and rank {self.members[place]} makes "
+                f"{_call(other)}; all ranks of a group must make the same calls in the same order."
+            )
 
     def _seconds(self, op: str, nbytes: int) -> float:
         """What the machine takes for it."""
@@ -270,10 +267,12 @@ class Collectives:
 
 
 class Call:
-    """What a rank in a collective waits for: that all members have come as far in `group`."""
+    """What a rank in a collective waits for: that all members have come as far. `start` is the
+    device time of the latest one when they first met."""
 
     left = None
-    group: Group
+    start: Any = None
+    _compared = False
 
     def __init__(
         self, comm: Collectives, op: str, lane: Any, sequence: int, tensor: torch.Tensor | None
@@ -286,7 +285,13 @@ class Call:
 
     @property
     def done(self) -> bool:
-        return self.group.met
+        return self._comm.group.met
+
+    def met(self, latest: float | None) -> None:
+        """All have come: the first time it is seen whether they make the same call."""
+        if not self._compared:
+            self.start, self._compared = latest, True
+            self._comm.compare_calls(self._sequence)
 
     def details(self) -> dict[str, Any]:
         found = {
@@ -302,6 +307,8 @@ class Call:
 
 def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> None:
     """Copy a result back to where the caller wants it, unless it is there."""
+    if target is wire:
+        return
     with torch.no_grad():
         if not isinstance(target, torch.Tensor):
             for part, values in zip(target, wire.chunk(len(target)), strict=True):

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 
 from dlviz.cluster.control.group import SHORT, Group
 
+LONG = 1 << 19  # bytes from which on to meet once more costs less than a copy of a slice
 PIECE = 1 << 18  # bytes that are taken and reduced at a time
 
 
@@ -38,15 +40,19 @@ def reduce_all(group: Group, wire: torch.Tensor, op: str, call: Any, root: int =
             row.copy_(REDUCTIONS[op].rows(rows))
         return
     bounds = [place * len(row) // members for place in range(members + 1)]
-    read = group.show(row, call)
-    total = group.keep(row[bounds[me] : bounds[me + 1]])
+    slices = [row[a:b] for a, b in pairwise(bounds)]
     others = [place for place in range(members) if place != me]
+    read = group.show(row, call)
+    total = slices[me] if wire.nbytes > LONG else group.keep(slices[me])
     _reduce_others(read, others, bounds[me], total, op)
     read = group.show(total, call)  # from here on nobody reads the rows
     if root in (-1, me):
-        row[bounds[me] : bounds[me + 1]].copy_(total)
         for place in others:
-            read(place, 0, row[bounds[place] : bounds[place + 1]])
+            read(place, 0, slices[place])
+    if total is slices[me]:
+        group.meet(call)  # the row is the program's again
+    else:
+        slices[me].copy_(total)
 
 
 def reduce_slice(

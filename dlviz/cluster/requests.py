@@ -180,7 +180,6 @@ class ReceiveRequest(Request):
             pace.reduced(self.tensor.nbytes)
         if process.recorder.on:
             self._record(arrived, received, wall)
-        self.tensor = None
 
     def _record(self, arrived: float | None, received: float | None, wall: int) -> None:
         log = self._process.log
@@ -319,7 +318,7 @@ class Sending:
 
     def __init__(self, process: Any):
         self._process = process
-        self._under_way: dict[int, SendRequest] = {}
+        self.under_way: dict[int, SendRequest] = {}
         self._free: list[int] = []
         self._unused = iter(process.board.ticks(process.rank))
 
@@ -330,21 +329,21 @@ class Sending:
         tick = request.tick = self._free.pop()
         board = self._process.board
         board.cells[tick], board.times[tick + 1] = 0, NAN
-        self._under_way[tick] = request
+        self.under_way[tick] = request
         return True
 
     def end(self, request: SendRequest) -> None:
         """It was taken: its tensor is the program's again."""
         tick, request.tick = request.tick, 0
-        del self._under_way[tick]
+        del self.under_way[tick]
         self._process.transport.release(tick)
-        request.tensor = request.wire = None
+        request.wire = None
         self._free.append(tick)
 
     def _find(self) -> bool:
         """More ticks: of sends that were taken and that nobody has waited for, or new ones."""
         cells = self._process.board.cells
-        for tick, request in list(self._under_way.items()):
+        for tick, request in list(self.under_way.items()):
             if cells[tick] and not request.awaited:
                 self.end(request)
         if not self._free:

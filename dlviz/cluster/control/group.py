@@ -1,10 +1,10 @@
 """A group of ranks in shared memory: which collective calls its members have made, where they meet,
 and what they show each other.
 
-    member m    phase | address | time, by parity |  its latest calls  |  a short row, by parity
+    member m    phase | address, time: by parity |  its latest calls  |  a short row, by parity
 
-A member is never more than one collective ahead of another that has met it, so what alternates by
-parity is not overwritten before it was read.
+A member is never more than one meeting ahead of another, so what alternates by parity is not
+overwritten before it was read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dlviz.cluster.control.form import FORM
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.transport import Transport
 
-PHASE, ADDRESS, TIME = 0, 1, 2  # cells of a member; TIME is two
+PHASE, ADDRESS, TIME = 0, 1, 3  # cells of a member; the last two are two each
 CELLS = 8
 CALLS = 64  # collective calls remembered of a member
 CALL = struct.Struct(f"=3q{FORM.size}s")  # sequence + 1, operation, root; form
@@ -73,24 +73,37 @@ class Group:
             return None
         return call[0], call[1], call[2]
 
+    def other_call(self, sequence: int) -> int:
+        """The place of a member that has made another call under that number, -1 if there is none
+        so far."""
+        at = self._call(self.place, sequence)
+        mine = self._memory[at : at + CALL.size]
+        for place in range(len(self.members)):
+            at = self._call(place, sequence)
+            if self._cells[at // 8] == sequence + 1 and self._memory[at : at + CALL.size] != mine:
+                return place
+        return -1
+
     def _call(self, place: int, sequence: int) -> int:
         return place * MEMBER + CELLS * 8 + sequence % CALLS * CALL.size
 
     # -- meeting -------------------------------------------------------------------------------
-    def meet(self, call: Any, time: float | None = None) -> float:
-        """Return when all members have come; the latest of their times. `call` is what the parent
-        reads of the wait."""
+    def meet(self, call: Any) -> None:
+        """Return when all members have come. `call` is what the parent reads of the wait; it is
+        told that they have."""
         self._phase += 1
         mine = self.place * MEMBER // 8
         parity = TIME + self._phase % 2
-        self._times[mine + parity] = 0.0 if time is None else time
+        time = call.lane.pace.time
+        if time is not None:
+            self._times[mine + parity] = time
         self._cells[mine + PHASE] = self._phase
-        self._waiting.tell(self.members if self.met else ())
-        if not self.met:
-            call.group = self
+        if self.met:
+            self._waiting.tell(self.members)
+        else:
             self._waiting.wait_for_others(call, call.op, call.lane)
         every = range(0, len(self.members) * MEMBER // 8, MEMBER // 8)
-        return max(self._times[at + parity] for at in every)
+        call.met(None if time is None else max(self._times[at + parity] for at in every))
 
     @property
     def met(self) -> bool:
@@ -116,10 +129,11 @@ class Group:
 
     def show(self, wire: torch.Tensor, call: Any) -> Read:
         """`read` as in `shown`, until the members meet again."""
-        self._cells[self.place * MEMBER // 8 + ADDRESS] = wire.data_ptr()
+        cell = ADDRESS + (self._phase + 1) % 2
+        self._cells[self.place * MEMBER // 8 + cell] = wire.data_ptr()
         self.meet(call)
         size, every = wire.element_size(), range(len(self.members))
-        addresses = [self._cells[place * MEMBER // 8 + ADDRESS] for place in every]
+        addresses = [self._cells[place * MEMBER // 8 + cell] for place in every]
 
         def read(place: int, start: int, target: torch.Tensor) -> None:
             address = addresses[place] + start * size
