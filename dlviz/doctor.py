@@ -69,6 +69,7 @@ def facts() -> Iterator[Fact]:
     yield gpus()
     yield dataset()
     yield ranks()
+    yield messages()
 
 
 def conclude(found: list[Fact]) -> Iterator[Fact]:
@@ -187,6 +188,32 @@ def ranks() -> Fact:
         return Fact("ranks", "no", f"{RANKS} ranks start and add up wrongly: {wrong[0]}")
     first, second = (run.seconds for run in runs)
     return Fact("ranks", "ok", f"{RANKS} start and end in {first:.2f} s, then in {second:.2f} s")
+
+
+def messages() -> Fact:
+    """Which way the bytes of messages go, and why that one."""
+    try:
+        from dlviz.cluster import launch
+
+        name, place = launch(_way_of_messages, 2, device="cpu", timeout=60.0).results[0]
+    except Exception as error:
+        return Fact("messages", "no", f"none arrives ({_reason(error)})")
+    asked = os.environ.get("DLVIZ_TRANSPORT")
+    why = f", as DLVIZ_TRANSPORT={asked} asks" if asked else ""
+    if name == "memory":
+        return Fact("messages", "ok", f"out of the sender's memory{why}")
+    if name == "files":
+        why = why or ": this system lets no process read another's memory"
+        return Fact("messages", "note", f"through files in {place}, at half the speed{why}")
+    return Fact("messages", "note", f"by gloo, through sockets, the slowest way{why}")
+
+
+def _way_of_messages(comm: Comm) -> tuple[str, str]:
+    from dlviz.cluster.transport.choose import place_of_files
+
+    transport = comm.process.transport.name
+    place = place_of_files(comm.process.folder) if transport == "files" else ""
+    return transport, os.path.dirname(place)
 
 
 def _sum_of_ranks(comm: Comm) -> int:

@@ -27,6 +27,7 @@ def states(text: str) -> dict[str, tuple[str, str]]:
 def quick(monkeypatch):
     """No ranks are started."""
     monkeypatch.setattr(doctor, "ranks", lambda: Fact("ranks", "ok", "not started"))
+    monkeypatch.setattr(doctor, "messages", lambda: Fact("messages", "ok", "none was sent"))
 
 
 def test_here_everything_works(capsys):
@@ -40,6 +41,7 @@ def test_here_everything_works(capsys):
     assert found["ranks"][0] == "ok" and found["ranks"][1].startswith("4 start and end in ")
     assert found["dlviz run, launch and %%ranks"] == ("ok", "")
     assert found["dlviz show and figures"] == found["the labs (make lab)"] == ("ok", "")
+    assert found["messages"] == ("ok", "out of the sender's memory")
     assert found["ranks on several hosts"] == ("note", "untested")
     assert "pytest" not in found, "what an extra asks for is not needed"
 
@@ -92,6 +94,19 @@ def test_without_torch_it_says_so_and_what_still_works():
     )
     assert found["dlviz run, launch and %%ranks"][0] == "no"
     assert found["dlviz show and figures"][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        ("memory", "out of the sender's memory, as DLVIZ_TRANSPORT=memory asks"),
+        ("files", "through files in /dev/shm, at half the speed, as DLVIZ_TRANSPORT=files asks"),
+        ("gloo", "by gloo, through sockets, the slowest way, as DLVIZ_TRANSPORT=gloo asks"),
+    ],
+)
+def test_the_way_of_messages_is_told_with_the_reason(monkeypatch, way, says):
+    monkeypatch.setenv("DLVIZ_TRANSPORT", way)
+    assert doctor.messages() == Fact("messages", "ok" if way == "memory" else "note", says)
 
 
 def test_ranks_that_do_not_start_or_add_up_are_told_with_the_reason(monkeypatch):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SIZES = (8, 4096, 65_536, 1_048_576)  # bytes of a message that is timed
 FINE = (8, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576)  # where there is time for more
+SHORTEST = 1e-12  # s that a message takes at least
 REPEATS = 5  # round trips of each size, of which the median counts
 
 
@@ -84,14 +85,16 @@ def measure(comm: Comm, sizes: Sequence[int] = SIZES, repeats: int = REPEATS) ->
         comm.broadcast(found)
     gamma, *times = found.tolist()
     alpha, beta = fit(sizes, times)
-    line = alpha + beta * np.array(sizes)
-    error = float(np.sqrt(np.mean((line / times - 1) ** 2)))
-    return LinkCost(alpha, beta, gamma, error, tuple(sizes), tuple(times))
+    line, times = alpha + beta * np.array(sizes), np.maximum(times, SHORTEST)
+    error = float(np.sqrt(np.mean((np.maximum(line, SHORTEST) / times - 1) ** 2)))
+    return LinkCost(alpha, beta, gamma, error, tuple(sizes), tuple(times.tolist()))
 
 
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """alpha and beta of the line through `seconds` over `sizes`, neither below 0."""
-    rows = np.stack([np.ones(len(sizes)), np.array(sizes)], axis=1) / np.array(seconds)[:, None]
+    """alpha and beta of the line through `seconds` over `sizes`, neither below 0. What takes less
+    than SHORTEST, on a link that costs nothing say, counts as that."""
+    times = np.maximum(np.array(seconds), SHORTEST)
+    rows = np.stack([np.ones(len(sizes)), np.array(sizes)], axis=1) / times[:, None]
     alpha, beta = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)[0]
     return max(float(alpha), 0.0), max(float(beta), 0.0)
 

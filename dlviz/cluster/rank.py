@@ -21,7 +21,6 @@ from datetime import timedelta
 from time import perf_counter_ns
 from typing import Any
 
-import cloudpickle
 import torch
 import torch.distributed as dist
 
@@ -29,6 +28,7 @@ from dlviz.cluster.comm import Comm
 from dlviz.cluster.control.board import EPOCH, Board
 from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
+from dlviz.cluster.recording.results import pack
 from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
@@ -100,12 +100,13 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         process.announce = lambda name: report.say("progress", name)
         process.own_threads.add(listener.ident or 0)
         report.process = process
-        result = run(job, process, comm)
+        result = run(job, process, comm)  # kept: what is large is fetched out of this process
+        parcel = packed(process, result, leave=process.transport.reaches)
     except BaseException as error:
         report.failed(error)
     else:
         flush()
-        report.say("done", result, process.rows(), process.state(finished=True))
+        report.say("done", parcel, process.rows(), process.state(finished=True))
     listener.join()
 
 
@@ -180,8 +181,8 @@ def join(place: Place) -> tuple[Process, Comm]:
     return process, comm
 
 
-def run(job: Job, process: Process, comm: Comm) -> bytes:
-    """Run the worker until it and the threads it started are done; returns its result, pickled."""
+def run(job: Job, process: Process, comm: Comm) -> Any:
+    """Run the worker until it and the threads it started are done; returns its result."""
     result = job.worker(comm, *job.args, **job.kwargs)
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
     for lane in list(process.lanes):
@@ -190,8 +191,13 @@ def run(job: Job, process: Process, comm: Comm) -> bytes:
     process.settle()
     if process.recorder.on:
         process.snapshot()
+    return result
+
+
+def packed(process: Process, result: Any, leave: bool) -> bytes:
+    """The result, pickled; TypeError where that cannot be. `leave`: see recording/results.py."""
     try:
-        return cloudpickle.dumps(result)
+        return pack(result, leave)
     except Exception as error:
         raise TypeError(
             f"rank {process.rank} returned a {type(result).__name__} that cannot be sent back "

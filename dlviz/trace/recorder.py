@@ -115,8 +115,8 @@ class Lane:
 
     def rows(self) -> list[Row]:
         """The spans. Open ones end now, unfinished: their run failed."""
-        now = perf_counter_ns()
         ended = [span.row() for span in list(self.spans)]
+        now = perf_counter_ns()  # after them: what is open may hold what has ended
         return ended + [span.row_until(now, depth) for depth, span in enumerate(list(self.open))]
 
 

@@ -280,6 +280,7 @@ def test_where_nobody_died_the_lost_connection_is_the_news(monkeypatch):
             comm.isend(torch.zeros(1), 0)
             lose_connections()
             time.sleep(20)
+        time.sleep(0.5)
         comm.recv(torch.zeros(1), src=1)
 
     error = failure(RankError, worker)

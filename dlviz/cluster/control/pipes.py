@@ -49,6 +49,11 @@ class Pipes:
         except BlockingIOError:
             return b""
 
+    def close(self) -> None:
+        for handle in [self.own, *self._others]:
+            if handle >= 0:
+                os.close(handle)
+
     def room(self, pipe: int) -> bool:
         """Whether a pipe takes more."""
         return bool(select.select([], [pipe], [], 0)[1])

@@ -75,6 +75,7 @@ class Waiting:
         self._stirring = threading.Lock()
         self._handling = threading.Lock()
         self._reading = threading.Lock()  # held by the thread that reads the pipe
+        self._reader = 0  # its ident
         self._seats: list[SimpleQueue] = []  # of those that sleep beside it
 
     # -- posting -------------------------------------------------------------------------------
@@ -136,6 +137,7 @@ class Waiting:
         """Sleep until something has come for this rank, or for this thread from the one that reads
         the pipe; at most until the time that `what` names."""
         if self._reading.acquire(False):
+            self._reader = threading.get_ident()
             try:
                 while not what.done:
                     self._matching.take_late()
@@ -176,11 +178,14 @@ class Waiting:
                 self._matching.deliver(unpack(data, self.refused))
         if data and self._seats:
             self._wake()
+        if data and self._reading.locked() and self._reader != threading.get_ident():
+            self._pipes.ring(self._rank, BELL)  # it sleeps on a pipe that is empty now
 
     def serve(self) -> None:
         """For a rank whose threads all compute: take what was sent to it into the receives that it
         has posted, so that its senders may go on."""
         if self._reading.acquire(False):
+            self._reader = threading.get_ident()
             try:
                 self.collect()
                 self._matching.take_late()

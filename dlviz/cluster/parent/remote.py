@@ -70,6 +70,8 @@ class Remote:
             self.control.close()
             return
         self.pending.discard(what)
+        if self.finished:
+            return  # an answer that was under way: its last words say more
         match what:
             case "progress":
                 (self.progress,) = rest
@@ -90,11 +92,16 @@ class Remote:
         return data
 
     def kill(self) -> None:
-        """End the process and those that it started."""
-        if self.process.pid is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.kill()  # it may have no group of its own so soon
+        """End the process and those that it started, in sessions of their own too."""
+        if self.process.pid is None:
+            return
+        astray = _descendants(self.process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()  # it may have no group of its own so soon
+        for pid in astray:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         if self.process.pid is not None:
@@ -102,6 +109,21 @@ class Remote:
             self.process.close()
         self.control.close()
         self.output.close()
+
+
+def _descendants(root: int) -> list[int]:
+    """The processes below another one (Linux; elsewhere []): those whose parent has not gone."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(name))
+    found, left = [], [root]
+    while left:
+        left += (below := children.get(left.pop(), []))
+        found += below
+    return found
 
 
 def write_stacks(ranks: list[Remote]) -> None:

@@ -7,6 +7,7 @@ is safe where forking a notebook's kernel, with its threads, is not.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import multiprocessing
 import os
@@ -77,11 +78,29 @@ def _serve() -> None:
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT
+    _keep_folder()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _keep_folder() -> None:
+    """Give multiprocessing a folder for its socket that a later launch sweeps away, where this
+    process is killed and cannot."""
+    config = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]
+    if config.get("tempdir") is None:
+        folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
+        config["tempdir"] = folder
+        handle = os.open(folder, os.O_RDONLY)  # for the life of this process: see `_locked`
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        atexit.register(_remove, folder, os.getpid())
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def shared_memory() -> str:
@@ -92,18 +111,25 @@ def shared_memory() -> str:
 def run_folder() -> Iterator[str]:
     """A folder in shared memory for one run, removed at the end. Those of launching processes that
     were killed are removed on the way."""
-    _sweep(shared_memory())
+    for home in {shared_memory(), tempfile.gettempdir()}:
+        _sweep(home)
     folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-", dir=shared_memory())
     try:
         with _locked(folder):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(on_disk(folder), ignore_errors=True)
+
+
+def on_disk(folder: str) -> str:
+    """Where a run keeps files that are too large for shared memory."""
+    return os.path.join(tempfile.gettempdir(), os.path.basename(folder) + "-files")
 
 
 def _sweep(home: str) -> None:
     for name in os.listdir(home):
-        match = re.fullmatch(r"dlviz-(\d+)-\w+", name)
+        match = re.fullmatch(r"dlviz-(\d+)-\w+(-files)?", name)
         folder = os.path.join(home, name)
         if match and not _alive(int(match[1])):
             try:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from multiprocessing.connection import wait as wait_for
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any
@@ -21,6 +19,7 @@ from dlviz.cluster.control.board import EPOCH, Board
 from dlviz.cluster.errors import DeadlockError, RankError, RunInterrupted, RunTimeout
 from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent import start
+from dlviz.cluster.parent.interrupts import Interrupts
 from dlviz.cluster.parent.output import Output, Progress
 from dlviz.cluster.parent.remote import Remote, write_stacks
 from dlviz.cluster.rank import Failure, Place, main
@@ -61,17 +60,19 @@ class Supervisor:
     def __enter__(self) -> Supervisor:
         ledger = bytes_of(self.machine, self._size)
         try:
+            self._interrupts = self._left.enter_context(Interrupts())
             folder = self._left.enter_context(start.run_folder())
             self.board = Board(os.path.join(folder, "board"), self._size, ledger, create=True)
             self._left.callback(self.board.close)
             environ = dict(os.environ)
             with start.starting():
                 for number in range(self._size):
+                    self._interrupts.check()
                     self.progress.starting(number, self._size)
                     place = Place(folder, number, self._size, ledger, self.device, self.machine)
                     self._start(place, environ)
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
             raise
         self._watch = Watch(self.board, self.ranks)
         return self
@@ -101,14 +102,13 @@ class Supervisor:
         its_control.close()
         its_output.close()
 
-    def __exit__(self, *error: object) -> None:
-        with _uninterrupted(ending=bool(error) and error[0] is RunInterrupted):
-            for rank in self.ranks:
-                rank.kill()
-            for rank in self.ranks:
-                rank.close()
-            self.progress.close()
-            self._left.close()
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        for rank in self.ranks:
+            rank.kill()
+        for rank in self.ranks:
+            rank.close()
+        self.progress.close()
+        self._left.__exit__(kind, error, trace)
 
     # -- the loop ------------------------------------------------------------------------------
     def run(self, job: bytes) -> tuple[list[Any], list[str], Trace]:
@@ -119,6 +119,7 @@ class Supervisor:
                 rank.send(job)
             while not all(rank.result is not None for rank in self.ranks):
                 self._turn(TICK)
+                self._interrupts.check()
                 self._judge()
             self._drain()
             results = [self._unpack(rank) for rank in self.ranks]
@@ -137,9 +138,8 @@ class Supervisor:
             if not rank.ended:
                 sources[rank.process.sentinel] = lambda rank=rank: setattr(rank, "ended", True)
         ready = wait_for(list(sources), timeout)
-        with _uninterrupted():  # half a message taken in would garble the rest
-            for source in ready:
-                sources[source]()
+        for source in ready:
+            sources[source]()
         self.progress.show(self.board, self.ranks)
 
     def _judge(self) -> None:
@@ -195,9 +195,8 @@ class Supervisor:
         return RunTimeout(message, traceback=stacks, **details)
 
     def _interrupted(self) -> RunInterrupted:
-        with _uninterrupted(ending=True):
-            left = self._gather("the run was interrupted")
-            return RunInterrupted(left["output"], left["trace"])
+        left = self._gather("the run was interrupted")
+        return RunInterrupted(left["output"], left["trace"])
 
     def _gather(
         self, what: str, waits: list[Wait] | None = None, cycle: list[int] | None = None
@@ -222,7 +221,10 @@ class Supervisor:
     # -- what a run leaves ---------------------------------------------------------------------
     def _drain(self) -> None:
         """Take in what has been printed already, and show what no newline ends."""
-        while wait_for([rank.output for rank in self.ranks if not rank.output.closed], 0):
+        until = perf_counter() + GRACE  # a rank may print for ever
+        while perf_counter() < until and wait_for(
+            [rank.output for rank in self.ranks if not rank.output.closed], 0
+        ):
             self._turn(0)
         self.output.flush()
 
@@ -244,21 +246,3 @@ class Supervisor:
         reports = [rank.rows for rank in self.ranks if rank.rows is not None]
         meta = {**collect.clock_of(self.machine), "outcome": outcome, "device": self.device}
         return collect.build(reports, self._size, self.board.get(0, EPOCH), meta, failed)
-
-
-@contextmanager
-def _uninterrupted(ending: bool = False) -> Iterator[None]:
-    """Put off an interrupt until what is under way has been done. `ending`: the run is being
-    interrupted already, so that one more changes nothing."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or handler is None:
-        yield
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if came and not ending:
-            signal.raise_signal(signal.SIGINT)

@@ -27,7 +27,7 @@ from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent.arguments import choose_device
 from dlviz.cluster.parent.start import shared_memory
 from dlviz.cluster.process import Process
-from dlviz.cluster.rank import Job, Place, join, run
+from dlviz.cluster.rank import Job, Place, join, packed, run
 from dlviz.cluster.recording import collect
 from dlviz.cluster.stuck.watch import TICK
 from dlviz.machine import Machine
@@ -78,11 +78,17 @@ def join_run(
         place = Place(folder, rank, size, ledger, chosen, machine)
         process, comm = join(place)
         process.announce = lambda name: None
-        process.own_threads.add(_serve(process))
-        result = run(Job(worker, args, kwargs, {}), process, comm)
+        over = threading.Event()
+        server = _serve(process, over)
+        process.own_threads.add(server.ident or 0)
+        returned = run(Job(worker, args, kwargs, {}), process, comm)
+        result = packed(process, returned, leave=False)
         with open(os.path.join(folder, f"rank-{rank}"), "wb") as file:
             pickle.dump((result, process.rows()), file)
         process.gloo.barrier().wait()
+        over.set()
+        server.join()
+        process.pipes.close()
         if rank:
             return [pickle.loads(result)], None
         found = []
@@ -102,19 +108,18 @@ def join_run(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _serve(process: Process) -> int:
-    """Start a thread that takes messages while all others compute, since no parent asks for it; its
-    ident. It ends with the process."""
+def _serve(process: Process, over: threading.Event) -> threading.Thread:
+    """Start a thread that takes messages while all others compute, since no parent asks for it. It
+    ends when the run is over."""
 
     def serve() -> None:
-        while True:
-            time.sleep(TICK)
+        while not over.wait(TICK):
             if process.waiting.wanted:
                 process.serve()
 
     thread = threading.Thread(target=serve, name="dlviz", daemon=True)
     thread.start()
-    return thread.ident or 0
+    return thread
 
 
 def _meet(folder: str, rank: int, size: int, ledger: int) -> None:

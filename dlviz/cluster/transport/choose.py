@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from dlviz.cluster.control.board import PID, STATE, Board
+from dlviz.cluster.parent.start import on_disk
 from dlviz.cluster.transport import Transport
 from dlviz.cluster.transport.files import Files
 from dlviz.cluster.transport.gloo import Gloo
@@ -61,6 +61,5 @@ def place_of_files(folder: str) -> str:
     """The run's folder, or one beside it on the disk where shared memory is small."""
     if shutil.disk_usage(folder).free >= ENOUGH:
         return folder
-    place = os.path.join(tempfile.gettempdir(), os.path.basename(folder))
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    return place
+    os.makedirs(on_disk(folder), mode=0o700, exist_ok=True)
+    return on_disk(folder)

@@ -1,0 +1,37 @@
+"""Interrupts of the launching process: put off to where a run can be left without a loss."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+
+class Interrupts:
+    """From entering to leaving it, SIGINT is noted and raises nothing by itself; `check` raises
+    KeyboardInterrupt for one that came. One that nobody has checked for is raised on leaving."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._before: object = None
+
+    def __enter__(self) -> Interrupts:
+        here = threading.current_thread() is threading.main_thread()
+        handler = signal.getsignal(signal.SIGINT) if here else None  # None: not one of Python's
+        if handler is not None:
+            self._before = handler
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)  # pyright: ignore[reportArgumentType]
+            if self._came and error[0] is None:
+                signal.raise_signal(signal.SIGINT)
+
+    def _note(self, number: int, frame: object) -> None:
+        self._came = True
+
+    def check(self) -> None:
+        if self._came:
+            self._came = False
+            raise KeyboardInterrupt
