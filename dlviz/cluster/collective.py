@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlviz import sim
 from dlviz.cluster.control.form import NO_TENSOR, describe, form_of, name_of
 from dlviz.cluster.control.group import Group
 from dlviz.cluster.pacing.clock import START_LINE
@@ -203,8 +202,7 @@ class Collectives:
             if self._by_gloo or tensor is None:
                 self.group.meet(call)
             move(call)
-            if self.size > 1 and process.machine is not None:
-                lane.pace.collective(call.start, self._seconds(op, nbytes))
+            lane.pace.collective(call.start, op, self.members, nbytes)
         process.snapshot()
 
     def post_call(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
@@ -228,14 +226,6 @@ class Collectives:
                 f"{self.process.rank} makes {_call(mine)} and rank {self.members[place]} makes "
                 f"{_call(other)}; all ranks of a group must make the same calls in the same order."
             )
-
-    def _seconds(self, op: str, nbytes: int) -> float:
-        """What the machine takes for it."""
-        device = self.process.pacing
-        links = [device.path(a, b) for a in self.members for b in self.members if a != b]
-        alpha = max(path.latency for path in links)
-        beta = 1 / min(path.bandwidth for path in links)
-        return sim.collective_seconds(op, self.size, nbytes, alpha, beta, device.gamma)
 
     @property
     def group(self) -> Group:

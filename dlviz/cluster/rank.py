@@ -14,6 +14,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
 from dlviz.cluster.transport.choose import choose
+from dlviz.cluster.warm import warm_up
 from dlviz.machine import Machine
 
 WORLD = 1  # the group number of the communicator of all ranks
 PACKAGE = os.path.dirname(__file__) + os.sep
+LAST = 5e-3  # s
 RESERVE = 8 * 2**20  # bytes set aside for the report of a rank that has no memory left
 GLOO_SAYS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 
@@ -170,6 +173,8 @@ def join(place: Place) -> tuple[Process, Comm]:
         process.gloo.barrier().wait()
 
     process.transport = choose(place.folder, place.rank, board, process.gloo, meet)
+    if place.machine is not None:
+        warm_up(process, place.ranks)
     if place.rank == 0:
         board.put(0, EPOCH, perf_counter_ns())
     meet()
@@ -184,6 +189,8 @@ def join(place: Place) -> tuple[Process, Comm]:
 def run(job: Job, process: Process, comm: Comm) -> Any:
     """Run the worker until it and the threads it started are done; returns its result."""
     result = job.worker(comm, *job.args, **job.kwargs)
+    if process.machine is not None and start.inside_rank:
+        time.sleep(LAST)  # others come to their last operation, which what is left must not delay
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
     for lane in list(process.lanes):
         lane.close()

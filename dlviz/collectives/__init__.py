@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
+from dlviz.cluster.warm import rehearsed
 from dlviz.collectives import (
     auto,
     butterfly,
@@ -48,6 +49,12 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, algorithm: str = "ring", op: st
     if algorithm == "auto":
         algorithm = auto.choose(comm, tensor.nbytes)
     ALGORITHMS[algorithm](comm, tensor, op)
+
+
+@rehearsed
+def _rehearsal(comm: Comm) -> None:
+    for name in ALGORITHMS:
+        all_reduce(comm, torch.ones(2 * comm.size), name, "average")
 
 
 def trials(comm: Comm, algorithm: str, nbytes: int, repeats: int = 1) -> None:

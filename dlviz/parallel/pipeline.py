@@ -28,12 +28,13 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.cluster.warm import rehearsed
 from dlviz.parallel.borders import Borders, Known, known
 from dlviz.parallel.fitting import check_output, checked, no_update, pieces_of
 from dlviz.parallel.split import split
 from dlviz.parallel.tied import Tied
 from dlviz.parallel.training import Loss, Training
-from dlviz.schedules import Action, Schedule
+from dlviz.schedules import Action, Schedule, make
 
 if TYPE_CHECKING:
     from dlviz.sim import Costs
@@ -104,6 +105,12 @@ def train_step(
         if told is not None:
             told.wait()
     return mean.item()
+
+
+@rehearsed
+def _rehearsal(comm: Comm) -> None:
+    stages, x = [nn.Linear(2, 2) for _ in range(comm.size)], torch.ones(2, 2)
+    train_step(comm, stages, make("1f1b", comm.size, 2), x, x, nn.functional.mse_loss)
 
 
 def train(

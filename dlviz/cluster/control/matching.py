@@ -53,7 +53,7 @@ class Matching:
         self.incoming: dict[tuple[int, int], Channel] = {}
         self.late: set[Any] = set()  # receives whose message has come and is not taken yet
         self._pipe_to = pipe_to
-        self._expect = expect
+        self.expect = expect
         self._lock = threading.Lock()
 
     def to(self, peer: int, key: int) -> Channel:
@@ -83,7 +83,7 @@ class Matching:
         """Envelopes have come. What is awaited is taken at once; the rest is left with its sender
         until its thread waits for it, or a thread of this rank has nothing else to do."""
         for envelope in envelopes:
-            self._expect(envelope)
+            self.expect(envelope)
             channel = self.source(envelope.src, envelope.key)
             with self._lock:
                 if not channel.posted:

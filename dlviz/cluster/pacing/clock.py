@@ -29,10 +29,11 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from dlviz import sim
 from dlviz.cluster.control.board import Board
 from dlviz.cluster.control.envelope import Envelope
 from dlviz.cluster.control.form import size_of
@@ -97,6 +98,13 @@ class DeviceClock:
             found = self._paths[src, dst] = self._topology.path(src, dst)
         return found
 
+    def price(self, op: str, members: Sequence[int], nbytes: int) -> float:
+        """What one of the backend's own collectives takes, by its slowest link."""
+        links = [self.path(a, b) for a in members for b in members if a != b]
+        alpha = max(path.latency for path in links)
+        beta = 1 / min(path.bandwidth for path in links)
+        return sim.collective_seconds(op, len(members), nbytes, alpha, beta, self.gamma)
+
     def send(self, dst: int, nbytes: int, ready: float) -> Departure:
         """When a message that is ready at `ready` leaves and when it is at `dst`'s port."""
         with self._lock:
@@ -126,9 +134,12 @@ class DeviceClock:
             self._look(message, now)
         return message.entry < 0 and now >= message.stamp
 
-    def wait_for(self, message: Departure) -> None:
+    def wait_for(self, message: Departure) -> bool:
+        """Sleep until it has come; whether there was anything to sleep off."""
+        slept = False
         while not self.has_come(message):
-            self.rest(self.wall(message.stamp) + 1)
+            slept = self.rest(self.wall(message.stamp) + 1)
+        return slept
 
     def booked(self, message: Departure) -> tuple[float, float]:
         """When a message was sent and had arrived (device seconds). The ledger books it whether or
@@ -288,14 +299,15 @@ class Pace:
         self._begun = True
         self.free = max(self.free, seconds)
 
-    def settle(self) -> None:
-        """Sleep off the debt before the next operation, and note how late that one begins."""
-        self.pay()
+    def settle(self, slept: bool = False) -> None:
+        """Sleep off the debt before the next operation, and note how late that one begins. `slept`:
+        the lane has just slept, until about that moment."""
+        self.pay(slept)
         self.late.append(self._read - self.device.wall(self.free))
 
-    def pay(self) -> None:
+    def pay(self, slept: bool = False) -> None:
         """Sleep off the debt."""
-        slept = self.device.rest(self.device.wall(self.free))
+        slept = self.device.rest(self.device.wall(self.free)) or slept
         self._read_clock()
         if slept:  # ranks wake at the same moments: let each read its clock before any goes on
             os.sched_yield()
@@ -318,19 +330,19 @@ class Pace:
 
     def taken(self, departure: Departure, when: float) -> None:
         """A synchronous send was waited for; its message was taken at device time `when`."""
-        self.device.wait_for(departure)
+        slept = self.device.wait_for(departure)
         self.wait_until(max(departure.stamp, when))
-        self.settle()
+        self.settle(slept)
 
     def arrived(self, envelope: Envelope) -> tuple[float, float]:
         """A message was waited for: when this rank's port had it, and when the lane goes on."""
         device = self.device
         device.collect()
-        device.wait_for(envelope)
+        slept = device.wait_for(envelope)
         device.collect()
         arrived = device.arrival(envelope)
         self.wait_until(arrived)
-        self.settle()
+        self.settle(slept)
         return arrived, self.free
 
     def reduced(self, nbytes: int) -> None:
@@ -345,9 +357,10 @@ class Pace:
             return first, None
         return None, max(first.stamp - self.device.now(), 0.0) + 1e-9
 
-    def collective(self, start: float, seconds: float) -> None:
-        """One of the backend's own collectives began at the latest rank's `start`."""
-        self.wait_until(start + seconds)
+    def collective(self, start: float, op: str, members: Sequence[int], nbytes: int) -> None:
+        """One of the backend's own collectives is over, that began at the latest rank's `start`."""
+        if len(members) > 1:
+            self.wait_until(start + self.device.price(op, members, nbytes))
 
 
 class Compute(PacedSpan):

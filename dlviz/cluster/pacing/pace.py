@@ -7,7 +7,7 @@ it has: a device's, and those of each of its lanes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import nan as NAN
 from time import perf_counter
 from typing import Any
@@ -107,5 +107,5 @@ class NoPace(WallPace):
         not clear before so many seconds are over."""
         return min(envelopes, key=lambda envelope: envelope.wall, default=None), None
 
-    def collective(self, start: float, seconds: float) -> None:
-        """One of the backend's own collectives began at the latest rank's `start`."""
+    def collective(self, start: Any, op: str, members: Sequence[int], nbytes: int) -> None:
+        """One of the backend's own collectives is over, that began at the latest rank's `start`."""
