@@ -24,6 +24,7 @@ _MESSAGE = (
 )  # fmt: skip
 NAMES = {"send": "to rank {}", "recv": "from rank {}", "wait": "for rank {}"}
 NAN = float("nan")
+SLACK = 0.02  # of a paced run's length: it may be so late, if that is more than a forward takes
 LONGEST = 300  # characters of the sentence on a failure
 
 
@@ -58,7 +59,8 @@ class Failed:
 
 
 def clock_of(machine: Machine | None) -> dict[str, Any]:
-    """What a Trace's meta says of its clock. The tolerance (s) is how late a paced run may be."""
+    """What a Trace's meta says of its clock. The tolerance (s) is how late a paced run may be, at
+    least: see SLACK."""
     if machine is None:
         return {"clock": "wall", "machine": "this machine", "tolerance": 0.0}
     return {
@@ -90,7 +92,7 @@ def build(
         _end_together(columns)
     if meta["outcome"] == "completed" and any(value != value for value in messages["received"]):
         meta = {**meta, "outcome": "unreceived"}
-    meta = {**meta, "ranks": ranks, **_pace(reports, meta)}
+    meta = {**meta, "ranks": ranks, **_pace(reports, columns, meta)}
     return Trace(columns, messages, _memory(reports, epoch), _buffers(reports, epoch), meta)
 
 
@@ -196,15 +198,20 @@ def _time(device: float | None, wall: int, epoch: int) -> float:
     return (wall - epoch) * 1e-9 if device is None else device
 
 
-def _pace(reports: list[Rows], meta: dict[str, Any]) -> dict[str, Any]:
+def _pace(
+    reports: list[Rows], columns: dict[str, list[Any]], meta: dict[str, Any]
+) -> dict[str, Any]:
     """How well a paced run kept its pace: lateness in seconds, and a warning where it could not
     keep up."""
     if meta["clock"] != "paced":
         return {}
+    known = [(a, b) for a, b in zip(columns["start"], columns["end"], strict=True) if b == b]
+    lasted = max((b for _, b in known), default=0.0) - min((a for a, _ in known), default=0.0)
     each = [report.pace["lateness"] for report in reports]
     worst = max((one["worst"] for one in each), default=0.0)
     median = sorted(one["median"] for one in each)[len(each) // 2] if each else 0.0
     told = {
+        "tolerance": max(meta["tolerance"], SLACK * lasted),
         "lateness": {"worst": worst, "median": median},
         "operations": sum(report.pace["operations"] for report in reports),
         "overruns": sum(report.pace["overruns"] for report in reports),
