@@ -21,16 +21,15 @@ import torch
 
 from dlviz.cluster.collective import Collectives
 from dlviz.cluster.control.board import DONE, TOTAL
-from dlviz.cluster.control.envelope import HEAD, SYNC
 from dlviz.cluster.control.form import empty, form_of, name_of
 from dlviz.cluster.control.matching import Channel
+from dlviz.cluster.control.pipes import HEAD, SYNC
 from dlviz.cluster.groups import Mesh, colors
 from dlviz.cluster.lanes import Lane
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.log import Sent, step_of
 from dlviz.cluster.requests import REDUCE, ReceiveRequest, SendRequest
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
-from dlviz.cluster.transport import wire_of
 
 T = TypeVar("T")
 GLANCE = 1e-3  # s between two looks for room
@@ -136,7 +135,6 @@ class Comm(Collectives):
             log.snapshot()
         request = SendRequest(process, channel, tensor, form)
         channel.count += 1
-        request.wire, request.awaited = wire_of(tensor), False
         if process.pacing.full() or not process.sending.begin(request):
             self._wait_for_room(request, lane, times)
         request.departure = lane.pace.depart(channel.peer, tensor.nbytes)

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from dlviz.cluster.buffers import Sending, Spare
 from dlviz.cluster.control.board import Board
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.pipes import Pipes
@@ -19,7 +20,7 @@ from dlviz.cluster.control.waiting import PostedWait, Waiting
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.pace import NoDevice
 from dlviz.cluster.recording.log import Log, Rows
-from dlviz.cluster.requests import Request, Sending, Spare
+from dlviz.cluster.requests import Request
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
@@ -53,11 +54,10 @@ class Process:
             self.pacing = DeviceClock(rank, machine, board, os.path.join(folder, "ledger"))
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
-        pipes = Pipes(folder, rank, board.ranks)
-        self.matching = Matching(rank, pipes.to, self.pacing.expect)
-        self.waiting = Waiting(rank, board, pipes, self.matching)
+        self.pipes = Pipes(folder, rank, board.ranks)
+        self.matching = Matching(rank, self.pipes.to, self.pacing.expect)
+        self.waiting = Waiting(rank, board, self.pipes, self.matching)
         self.pacing.serve_with(self.waiting)
-        self.pipes = pipes
         self.sending = Sending(self)
         self.spare = Spare()
         self.snapshot = self.log.snapshot

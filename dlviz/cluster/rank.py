@@ -147,27 +147,13 @@ def _die_with_parent() -> None:
 
 def join(place: Place) -> tuple[Process, Comm]:
     """Connect to the other ranks; returns when all are connected."""
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    _schedule(paced=place.machine is not None)
+    store = _join_group(place)
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
-    if place.machine is None and hasattr(os, "SCHED_BATCH"):
-        # A thread that a message wakes must not push aside its sender, which may hold a lock of
-        # gloo's: gloo would spin on it for a time slice. (Paced sleeps must end sharply instead.)
-        with suppress(OSError):  # a container may forbid it
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    path = os.path.join(place.folder, "store")
-    store = dist.FileStore(path, place.ranks)  # pyright: ignore[reportPrivateImportUsage]
-    dist.init_process_group(
-        "gloo", store=store, rank=place.rank, world_size=place.ranks, timeout=timedelta(days=1)
-    )
-    device = torch.device(place.device)
-    if device.type == "cuda":
-        device = torch.device("cuda", place.rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    device = _device(place)
     process = Process(place.folder, place.rank, board, store, device, place.machine)
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
-    comm._gloo = process.gloo
 
     def meet() -> None:
         process.gloo.barrier().wait()
@@ -184,6 +170,35 @@ def join(place: Place) -> tuple[Process, Comm]:
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)  # what is recorded is kept: no need to go through it often
     return process, comm
+
+
+def _schedule(paced: bool) -> None:
+    """Say how this process shares the cores with the other ranks."""
+    torch.set_num_threads(1)
+    if not paced and hasattr(os, "SCHED_BATCH"):
+        # A thread that a message wakes must not push aside its sender, which may hold a lock of
+        # gloo's: gloo would spin on it for a time slice. (Paced sleeps must end sharply instead.)
+        with suppress(OSError):  # a container may forbid it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _join_group(place: Place) -> Any:
+    """Make torch's process group of all ranks; the store in which they find each other."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    path = os.path.join(place.folder, "store")
+    store = dist.FileStore(path, place.ranks)  # pyright: ignore[reportPrivateImportUsage]
+    dist.init_process_group(
+        "gloo", store=store, rank=place.rank, world_size=place.ranks, timeout=timedelta(days=1)
+    )
+    return store
+
+
+def _device(place: Place) -> torch.device:
+    device = torch.device(place.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", place.rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return device
 
 
 def run(job: Job, process: Process, comm: Comm) -> Any:

@@ -7,18 +7,18 @@ is posted for the parent to see, recorded, and on a paced run held to the device
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from math import nan as NAN
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
-from dlviz.cluster.control.envelope import REFUSED, SYNC, TAKEN, Envelope, refusal
 from dlviz.cluster.control.form import describe, dtype_of, fits, name_of, shape_of, size_of
 from dlviz.cluster.control.matching import Channel
+from dlviz.cluster.control.pipes import REFUSED, SYNC, TAKEN, Envelope, refusal
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
+from dlviz.cluster.transport import wire_of
 from dlviz.trace.recorder import Lane
 
 SOME = 64  # ticks that a rank begins to use at a time
@@ -39,16 +39,12 @@ class Request:
     """A send or receive under way: message number `index` of its channel. `wait()` ends it: the
     tensor may then be reused, or holds the message."""
 
-    __slots__ = ("_process", "channel", "form", "index", "over", "tensor")
+    __slots__ = ("_process", "channel", "form", "index", "message", "over", "tensor")
     left = None  # it is waited for for as long as it takes
-
-    def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
-        self._process = process
-        self.channel = channel
-        self.tensor: Any = tensor
-        self.form = form
-        self.index = channel.count
-        self.over = False
+    channel: Channel
+    form: bytes
+    index: int
+    message: tuple[int, int, int, int]  # source, destination, key, index
 
     @property
     def peer(self) -> int:
@@ -75,17 +71,23 @@ class SendRequest(Request):
 
     __slots__ = ("awaited", "departure", "tick", "wire")
 
+    def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
+        self._process = process
+        self.channel = channel
+        self.tensor = tensor
+        self.form = form
+        self.index = channel.count
+        self.message = process.rank, channel.peer, channel.key, channel.count
+        self.over = self.awaited = False
+        self.wire = wire_of(tensor)
+
     @property
     def done(self) -> bool:
         return self._process.board.cells[self.tick] != 0
 
-    @property
-    def message(self) -> tuple[int, int, int, int]:
-        return self._process.rank, self.channel.peer, self.channel.key, self.index
-
     def about(self) -> dict[str, Any]:
         """The fields of its span."""
-        return {"peer": self.peer, "nbytes": size_of(self.form), "message": self.message}
+        return {"peer": self.peer, "nbytes": self.tensor.nbytes, "message": self.message}
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
@@ -132,17 +134,18 @@ class ReceiveRequest(Request):
         op: str,
         ahead: float,
     ):
-        super().__init__(process, channel, tensor, form)
+        self._process = process
+        self.channel = channel
+        self.tensor = tensor
+        self.form = form
+        self.index = channel.count
+        self.message = channel.peer, process.rank, channel.key, channel.count
         self.op = op
         self.ahead = ahead
-        self.awaited = self.done = False
+        self.over = self.awaited = self.done = False
         self.envelope: Envelope | None = None
         self._error: Exception | None = None
         self._landed: torch.Tensor | None = None
-
-    @property
-    def message(self) -> tuple[int, int, int, int]:
-        return self.channel.peer, self._process.rank, self.channel.key, self.index
 
     def about(self) -> dict[str, Any]:
         """The fields of its span."""
@@ -166,7 +169,8 @@ class ReceiveRequest(Request):
         pace.begin()
         if self.envelope is None:
             pace.settle()  # messages come in meanwhile
-        process.matching.take(self)
+        if self.envelope is not None:
+            process.matching.take(self)
         process.waiting.wait(self, op, lane, times)
         if self._error is not None:
             raise self._error
@@ -255,12 +259,12 @@ class ReceiveRequest(Request):
             self._pull(came, offset)
             REDUCE[self.op](part, came)
             offset += part.nbytes
-        self._process.spare.give_back(piece)
+        self._process.spare.give_back(piece, (row.dtype, PIECE))
 
     def _put(self, landed: torch.Tensor) -> None:
         target = self.tensor.detach()
         REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
-        self._process.spare.give_back(landed)
+        self._process.spare.give_back(landed, self.form)
         self._landed = None
 
     def _tick(self, when: float) -> None:
@@ -269,7 +273,7 @@ class ReceiveRequest(Request):
         assert envelope is not None
         process.board.times[envelope.tick + 1] = when
         process.board.cells[envelope.tick] = TAKEN
-        process.waiting.tell((envelope.src,))
+        process.waiting.tell(envelope.src)
 
     def _refuse(self) -> None:
         """Tell the sender that its message does not fit."""
@@ -277,7 +281,7 @@ class ReceiveRequest(Request):
         assert envelope is not None
         process.pipes.say(envelope.src, refusal(envelope.tick, self.form))
         process.board.cells[envelope.tick] = REFUSED
-        process.waiting.tell((envelope.src,))
+        process.waiting.tell(envelope.src)
 
 
 def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes) -> ValueError:
@@ -288,64 +292,3 @@ def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes) -> Va
         f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of "
         "elements of the same dtype."
     )
-
-
-class Spare:
-    """Buffers for messages that cannot go straight into their tensor, kept for the next one."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple, list[torch.Tensor]] = {}
-
-    def borrow(self, form: bytes) -> torch.Tensor:
-        return self._take(shape_of(form), dtype_of(form))
-
-    def piece(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
-        return self._take((nbytes // dtype.itemsize,), dtype)
-
-    def _take(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        kept = self._kept.get((shape, dtype))
-        return kept.pop() if kept else torch.empty(shape, dtype=dtype)
-
-    def give_back(self, buffer: torch.Tensor) -> None:
-        if len(self._kept) > 32:  # shapes
-            self._kept.clear()
-        self._kept.setdefault((tuple(buffer.shape), buffer.dtype), []).append(buffer)
-
-
-class Sending:
-    """The messages of one rank that their receivers have not taken, by tick: their bytes stay where
-    they are until then."""
-
-    def __init__(self, process: Any):
-        self._process = process
-        self.under_way: dict[int, SendRequest] = {}
-        self._free: list[int] = []
-        self._unused = iter(process.board.ticks(process.rank))
-
-    def begin(self, request: SendRequest) -> bool:
-        """Give a send its tick; False where there is none left."""
-        if not self._free and not self._find():
-            return False
-        tick = request.tick = self._free.pop()
-        board = self._process.board
-        board.cells[tick], board.times[tick + 1] = 0, NAN
-        self.under_way[tick] = request
-        return True
-
-    def end(self, request: SendRequest) -> None:
-        """It was taken: its tensor is the program's again."""
-        tick, request.tick = request.tick, 0
-        del self.under_way[tick]
-        self._process.transport.release(tick)
-        request.wire = None
-        self._free.append(tick)
-
-    def _find(self) -> bool:
-        """More ticks: of sends that were taken and that nobody has waited for, or new ones."""
-        cells = self._process.board.cells
-        for tick, request in list(self.under_way.items()):
-            if cells[tick] and not request.awaited:
-                self.end(request)
-        if not self._free:
-            self._free += islice(self._unused, SOME)
-        return bool(self._free)

@@ -90,12 +90,12 @@ def test_a_rank_that_stops_for_50_ms_shows_in_the_wall_columns_and_the_lateness(
 
 
 def interrupted(comm, given_away):
-    from dlviz.cluster.pacing import clock
+    from dlviz.cluster.pacing import paced
 
     class Slow:  # other ranks have the core for 3 ms whenever this one lets them go first
         sched_yield = staticmethod(lambda: time.sleep(0.003 if given_away else 0.0))
 
-    clock.os = Slow
+    paced.os = Slow
     for _ in range(4):
         with comm.compute("forward"):
             pass

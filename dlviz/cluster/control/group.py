@@ -99,7 +99,7 @@ class Group:
             self._times[mine + parity] = time
         self._cells[mine + PHASE] = self._phase
         if self.met:
-            self._waiting.tell(self.members)
+            self._waiting.tell(*self.members)
         else:
             self._waiting.wait_for_others(call, call.op, call.lane)
         every = range(0, len(self.members) * MEMBER // 8, MEMBER // 8)

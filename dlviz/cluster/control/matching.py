@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from dlviz.cluster.control.envelope import SOURCE, Envelope
+from dlviz.cluster.control.pipes import SOURCE, Envelope
 
 
 class Posted(Protocol):

@@ -16,9 +16,8 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
 from dlviz.cluster.control.board import ACTIVITY, STATE, WAITING, WANTS, Board
-from dlviz.cluster.control.envelope import BELL, unpack
 from dlviz.cluster.control.matching import Matching
-from dlviz.cluster.control.pipes import Pipes
+from dlviz.cluster.control.pipes import BELL, Pipes, unpack
 
 
 class Awaited(Protocol):
@@ -116,7 +115,7 @@ class Waiting:
         with self._fence:
             self._cells[wants] -= 1
 
-    def tell(self, peers: Any) -> None:
+    def tell(self, *peers: int) -> None:
         """Ring those of `peers` that wait for what this rank has written."""
         with self._fence:  # first write, then look
             pass

@@ -21,38 +21,27 @@ for nbytes/bandwidth (ledger.py).
 
 from __future__ import annotations
 
-import ctypes
 import heapq
 import itertools
 import math
-import os
-import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any
 
 from dlviz import sim
 from dlviz.cluster.control.board import Board
-from dlviz.cluster.control.envelope import Envelope
 from dlviz.cluster.control.form import size_of
+from dlviz.cluster.control.pipes import Envelope
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.pacing.ledger import ENTRIES, Departure, Ledger, moment
+from dlviz.cluster.pacing.paced import Pace
 from dlviz.machine import Machine
-from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
 # A collective that is a lane's first operation is the start line: all ranks leave it together,
 # this many seconds after the last one came, when each of them has long got there.
 START_LINE = 0.02
-OWN_TIME = 500_000  # ns: what Comm, and a strategy on it, may take between two operations
-
-
-def sharpen_sleep() -> None:
-    """Let this thread's sleeps end within some 20 µs of their time rather than 75 (Linux)."""
-    if sys.platform == "linux":
-        pr_set_timerslack = 29
-        ctypes.CDLL(None).prctl(pr_set_timerslack, 1, 0, 0, 0)
 
 
 class DeviceClock:
@@ -201,192 +190,3 @@ class DeviceClock:
             "operations": sum(lane.operations for lane in self.lanes),
             "overruns": sum(lane.overruns for lane in self.lanes),
         }
-
-
-class Pace:
-    """The pace of one lane: when it is next free, and the span boundaries whose wall time is still
-    to come."""
-
-    span = PacedSpan
-
-    def __init__(self, device: DeviceClock, name: str):
-        self.device = device
-        self.name = name
-        self.free = 0.0
-        self.late: list[int] = []  # ns, one for each time the debt was slept off
-        self.overruns = 0
-        self.operations = 0
-        self._begun = False
-        self._read = 0
-        self._gave = 0  # ns after that reading, for which other ranks had the core
-        self._pending: list[tuple[list, int]] = []
-        sharpen_sleep()
-
-    # -- recording -----------------------------------------------------------------------------
-    @property
-    def time(self) -> float:
-        return self.free
-
-    def start(self) -> list[Any]:
-        """The times of a span that begins: wall start and end (ns), device start and end (s)."""
-        times = [0, 0, 0.0, 0.0]
-        self._mark(times, 0)
-        return times
-
-    def end(self, times: list[Any]) -> None:
-        self._mark(times, 1)
-
-    def until(self, times: list[Any], now: int) -> tuple[Any, ...]:
-        """The times of what is still open, if it ended now."""
-        return times[0], now, times[2], max(self.free, self.device.now())
-
-    def begin(self, ahead: float = 0.0) -> None:
-        """The lane's first operation starts when the program reaches it, or `ahead` seconds later;
-        what set it up takes no device time."""
-        if not self._begun:
-            self._begun = True
-            self.free = max(self.free, self.device.now() + ahead)
-
-    def _mark(self, times: list[Any], end: int) -> None:
-        """Put the lane's wall and device time into a span's times, as its start (0) or end (1)."""
-        times[2 + end] = self.free if self._begun else self.device.now()
-        if perf_counter_ns() < self.device.wall(self.free):
-            self._pending.append((times, end))
-        else:
-            self._read_clock()
-            times[end] = self._read
-
-    def _read_clock(self) -> None:
-        """Read the wall clock for the device time that the lane has reached.
-
-        What Comm does between two operations (some 20 µs, and some hundreds where messages are sent
-        and receives posted on a shared core) belongs to neither, nor does the moment for which it
-        let others go first: the end of one and the start of the next are one reading. A longer gap
-        is read afresh, and shows.
-        """
-        now = perf_counter_ns()
-        if self._read < self.device.wall(self.free) or now - self._read > OWN_TIME + self._gave:
-            self._read, self._gave = now, 0
-        for times, end in self._pending:
-            times[end] = self._read
-        self._pending.clear()
-
-    # -- operations ----------------------------------------------------------------------------
-    def compute(
-        self, recorder: Recorder, kind: str, name: str | None, seconds: float | None, fields: Any
-    ) -> Compute:
-        """The span of an operation that takes `seconds`, by default what the machine says."""
-        if seconds is None:
-            seconds = self.device.machine.seconds(kind)
-        return Compute(recorder, kind, name, seconds, fields)
-
-    def computed(self, seconds: float, math_ns: int) -> None:
-        """The lane computed for `seconds` of device time; its math took `math_ns` of the wall
-        clock."""
-        self.free += seconds
-        self.operations += 1
-        self.overruns += math_ns > seconds * 1e9
-
-    def restart(self) -> None:
-        """What comes next starts now, however long setting it up has taken."""
-        self.wait_until(self.device.now())
-
-    def now(self) -> float:
-        return self.free
-
-    def wait_until(self, seconds: float) -> None:
-        """The lane can use what it waits for from device time `seconds` on."""
-        self._begun = True
-        self.free = max(self.free, seconds)
-
-    def settle(self, slept: bool = False) -> None:
-        """Sleep off the debt before the next operation, and note how late that one begins. `slept`:
-        the lane has just slept, until about that moment."""
-        self.pay(slept)
-        self.late.append(self._read - self.device.wall(self.free))
-
-    def pay(self, slept: bool = False) -> None:
-        """Sleep off the debt."""
-        slept = self.device.rest(self.device.wall(self.free)) or slept
-        self._read_clock()
-        if slept:  # ranks wake at the same moments: let each read its clock before any goes on
-            os.sched_yield()
-            self._gave = perf_counter_ns() - self._read
-
-    # -- messages ------------------------------------------------------------------------------
-    @property
-    def ahead(self) -> float:
-        """The device time of a receive that is posted now and not waited for."""
-        return self.free
-
-    def depart(self, peer: int, nbytes: int) -> Departure:
-        """A message is ready: when it leaves, and when it is at its receiver's port."""
-        self.begin()
-        return self.device.send(peer, nbytes, self.free)
-
-    def sent(self, departure: Departure) -> None:
-        """A send was waited for."""
-        self.taken(departure, -math.inf)
-
-    def taken(self, departure: Departure, when: float) -> None:
-        """A synchronous send was waited for; its message was taken at device time `when`."""
-        slept = self.device.wait_for(departure)
-        self.wait_until(max(departure.stamp, when))
-        self.settle(slept)
-
-    def arrived(self, envelope: Envelope) -> tuple[float, float]:
-        """A message was waited for: when this rank's port had it, and when the lane goes on."""
-        device = self.device
-        device.collect()
-        slept = device.wait_for(envelope)
-        device.collect()
-        arrived = device.arrival(envelope)
-        self.wait_until(arrived)
-        self.settle(slept)
-        return arrived, self.free
-
-    def reduced(self, nbytes: int) -> None:
-        """A message was added to what was there."""
-        self.free += self.device.gamma * nbytes
-
-    def earliest(self, envelopes: Iterable[Envelope]) -> tuple[Envelope | None, float | None]:
-        """The first to be delivered of those that have come from several ranks; None where that is
-        not clear before so many seconds are over, since an earlier one may come meanwhile."""
-        first = min(envelopes, key=lambda each: (moment(each.stamp), each.src), default=None)
-        if first is None or self.device.has_come(first):
-            return first, None
-        return None, max(first.stamp - self.device.now(), 0.0) + 1e-9
-
-    def collective(self, start: float, op: str, members: Sequence[int], nbytes: int) -> None:
-        """One of the backend's own collectives is over, that began at the latest rank's `start`."""
-        if len(members) > 1:
-            self.wait_until(start + self.device.price(op, members, nbytes))
-
-
-class Compute(PacedSpan):
-    """An operation of a paced run: it starts when the device is free and takes its modelled
-    seconds."""
-
-    __slots__ = ("begun", "seconds")
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        kind: str,
-        name: str | None,
-        seconds: float,
-        fields: dict[str, Any],
-    ):
-        super().__init__(recorder.lane, (kind, name, *caller(3), False), fields)
-        self.seconds = seconds
-
-    def __enter__(self) -> Span:
-        self.lane.pace.begin()
-        self.lane.pace.settle()
-        super().__enter__()
-        self.begun = perf_counter_ns()
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.lane.pace.computed(self.seconds, perf_counter_ns() - self.begun)
-        super().__exit__(kind, error, trace)

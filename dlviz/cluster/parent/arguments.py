@@ -38,6 +38,11 @@ def check(
         raise ValueError(
             f"timeout={timeout!r} is no time to wait: use a number of seconds above 0."
         )
+    _check_place(int(ranks), machine, device)
+
+
+def _check_place(ranks: int, machine: Any, device: Any) -> None:
+    """The same of what the run is on."""
     if machine is not None and not isinstance(machine, Machine):
         raise ValueError(
             f"machine={machine!r} is no Machine: use dlviz.machine.classroom({ranks}), or None."
@@ -48,7 +53,7 @@ def check(
             "same."
         )
     most = most_ranks()
-    if int(ranks) > most:
+    if ranks > most:
         raise ValueError(
             f"ranks={ranks} are more than this machine can hold: it has memory for about {most}; "
             "use fewer."

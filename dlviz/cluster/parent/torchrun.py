@@ -52,7 +52,32 @@ def join_run(
 ) -> tuple[list[Any], Trace | None]:
     """Be one rank of a run. Rank 0 gets all results and the Trace, any other its own result."""
     global _launched
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank = int(os.environ["RANK"])
+    _check(ranks)
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    folder = os.path.join(shared_memory(), f"dlviz-{os.getppid()}-{attempt:04x}{_launched:04x}")
+    _launched += 1
+    faulthandler.dump_traceback_later(min(timeout, 1e6), exit=True)
+    try:
+        _meet(folder, rank, ranks, machine)
+        chosen = choose_device(device, ranks)
+        place = Place(folder, rank, ranks, bytes_of(machine, ranks), chosen, machine)
+        result, process = _work(place, Job(worker, args, kwargs, {}))
+        if rank:
+            return [pickle.loads(result)], None
+        return _gather(folder, ranks, machine, chosen, process.board.get(0, EPOCH))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        gc.enable()  # a paced run goes without
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        if rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(ranks: int) -> None:
+    """Raise where this is no place for a run of so many ranks."""
+    size = int(os.environ["WORLD_SIZE"])
     if ranks != size:
         raise ValueError(
             f"ranks={ranks} is not what torchrun started: it started {size}; make the two the same."
@@ -67,45 +92,37 @@ def join_run(
             "torch.distributed has a process group already: launch makes its own, so leave out "
             "init_process_group or call destroy_process_group first."
         )
-    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    folder = os.path.join(shared_memory(), f"dlviz-{os.getppid()}-{attempt:04x}{_launched:04x}")
-    _launched += 1
-    ledger = bytes_of(machine, size)
-    faulthandler.dump_traceback_later(min(timeout, 1e6), exit=True)
-    try:
-        _meet(folder, rank, size, ledger)
-        chosen = choose_device(device, ranks)
-        place = Place(folder, rank, size, ledger, chosen, machine)
-        process, comm = join(place)
-        process.announce = lambda name: None
-        over = threading.Event()
-        server = _serve(process, over)
-        process.own_threads.add(server.ident or 0)
-        returned = run(Job(worker, args, kwargs, {}), process, comm)
-        result = packed(process, returned, leave=False)
-        with open(os.path.join(folder, f"rank-{rank}"), "wb") as file:
-            pickle.dump((result, process.rows()), file)
-        process.gloo.barrier().wait()
-        over.set()
-        server.join()
-        process.pipes.close()
-        if rank:
-            return [pickle.loads(result)], None
-        found = []
-        for other in range(size):
-            with open(os.path.join(folder, f"rank-{other}"), "rb") as file:
-                found.append(pickle.load(file))
-        meta = {**collect.clock_of(machine), "outcome": "completed", "device": chosen}
-        rows = [each for _, each in found]
-        trace = collect.build(rows, size, process.board.get(0, EPOCH), meta)
-        return [pickle.loads(each) for each, _ in found], trace
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        gc.enable()  # a paced run goes without
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        if rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _work(place: Place, job: Job) -> tuple[bytes, Process]:
+    """Do the job as one of the ranks and leave what came of it in the folder: this rank's result,
+    once all have done so."""
+    process, comm = join(place)
+    process.announce = lambda name: None
+    over = threading.Event()
+    server = _serve(process, over)
+    process.own_threads.add(server.ident or 0)
+    result = packed(process, run(job, process, comm), leave=False)
+    with open(os.path.join(place.folder, f"rank-{place.rank}"), "wb") as file:
+        pickle.dump((result, process.rows()), file)
+    process.gloo.barrier().wait()
+    over.set()
+    server.join()
+    process.pipes.close()
+    return result, process
+
+
+def _gather(
+    folder: str, ranks: int, machine: Machine | None, device: str, epoch: int
+) -> tuple[list[Any], Trace]:
+    """All results and the Trace."""
+    found = []
+    for rank in range(ranks):
+        with open(os.path.join(folder, f"rank-{rank}"), "rb") as file:
+            found.append(pickle.load(file))
+    meta = {**collect.clock_of(machine), "outcome": "completed", "device": device}
+    trace = collect.build([rows for _, rows in found], ranks, epoch, meta)
+    return [pickle.loads(result) for result, _ in found], trace
 
 
 def _serve(process: Process, over: threading.Event) -> threading.Thread:
@@ -122,12 +139,13 @@ def _serve(process: Process, over: threading.Event) -> threading.Thread:
     return thread
 
 
-def _meet(folder: str, rank: int, size: int, ledger: int) -> None:
+def _meet(folder: str, rank: int, ranks: int, machine: Machine | None) -> None:
     """Rank 0 makes the folder and its board, the others wait for them."""
     ready = os.path.join(folder, "ready")
     if rank == 0:
         os.mkdir(folder, 0o700)
-        Board(os.path.join(folder, "board"), size, ledger, create=True).close()
+        ledger = bytes_of(machine, ranks)
+        Board(os.path.join(folder, "board"), ranks, ledger, create=True).close()
         open(ready, "w").close()
     while not os.path.exists(ready):
         time.sleep(0.005)

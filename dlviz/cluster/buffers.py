@@ -1,0 +1,74 @@
+"""What a rank keeps for its messages: buffers to receive into, and what is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import islice
+from math import nan as NAN
+from typing import Any
+
+import torch
+
+from dlviz.cluster.control.form import empty
+
+SOME = 64  # ticks that a rank begins to use at a time
+
+
+class Spare:
+    """Buffers for messages that cannot go straight into their tensor, kept for the next one."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, list[torch.Tensor]] = {}  # by form, or dtype and bytes
+
+    def borrow(self, form: bytes) -> torch.Tensor:
+        kept = self._kept.get(form)
+        return kept.pop() if kept else empty(form, torch.device("cpu"))
+
+    def piece(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
+        kept = self._kept.get((dtype, nbytes))
+        return kept.pop() if kept else torch.empty(nbytes // dtype.itemsize, dtype=dtype)
+
+    def give_back(self, buffer: torch.Tensor, what: Hashable) -> None:
+        """`what` is the form it was borrowed for, or its dtype and bytes."""
+        if len(self._kept) > 32:
+            self._kept.clear()
+        self._kept.setdefault(what, []).append(buffer)
+
+
+class Sending:
+    """The messages of one rank that their receivers have not taken, by tick: their bytes stay where
+    they are until then."""
+
+    def __init__(self, process: Any):
+        self._process = process
+        self.under_way: dict[int, Any] = {}
+        self._free: list[int] = []
+        self._unused = iter(process.board.ticks(process.rank))
+
+    def begin(self, request: Any) -> bool:
+        """Give a send its tick; False where there is none left."""
+        if not self._free and not self._find():
+            return False
+        tick = request.tick = self._free.pop()
+        board = self._process.board
+        board.cells[tick], board.times[tick + 1] = 0, NAN
+        self.under_way[tick] = request
+        return True
+
+    def end(self, request: Any) -> None:
+        """It was taken: its tensor is the program's again."""
+        tick, request.tick = request.tick, 0
+        del self.under_way[tick]
+        self._process.transport.release(tick)
+        request.wire = None
+        self._free.append(tick)
+
+    def _find(self) -> bool:
+        """More ticks: of sends that were taken and that nobody has waited for, or new ones."""
+        cells = self._process.board.cells
+        for tick, request in list(self.under_way.items()):
+            if cells[tick] and not request.awaited:
+                self.end(request)
+        if not self._free:
+            self._free += islice(self._unused, SOME)
+        return bool(self._free)
