@@ -233,8 +233,8 @@ class Collectives:
         if self._group is None:
             process = self.process
             path = os.path.join(process.folder, f"group-{self.number}-{self.members[0]}")
-            parts = self.members, process.rank, process.waiting, process.transport
-            self._group = Group(path, *parts)
+            parts = process.waiting, process.transport, process.left
+            self._group = Group(path, self.members, process.rank, *parts)
         return self._group
 
     @property

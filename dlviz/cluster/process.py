@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from datetime import timedelta
 from types import FrameType
 from typing import Any
@@ -27,6 +28,7 @@ from dlviz.cluster.transport import Transport
 from dlviz.machine import Machine
 from dlviz.trace.recorder import Recorder, Row, user_line
 
+LEFT = 256  # tensors, of a quarter of a megabyte at most
 KINDS = {"send": "send", "recv": "recv", "isend": "wait", "irecv": "wait"}  # op -> of its span
 
 
@@ -62,6 +64,7 @@ class Process:
         self.spare = Spare()
         self.snapshot = self.log.snapshot
         self.lanes: list[Any] = []
+        self.left: deque[torch.Tensor] = deque(maxlen=LEFT)  # of groups: others may still read it
         self.calls: dict[int, int] = {}  # collective calls made, by group
         self.own_threads: set[int] = set()
         self.next_group = 2

@@ -52,7 +52,7 @@ def user_line(frame: FrameType) -> tuple[str, int]:
     while at is not None:
         file = at.f_code.co_filename
         if not is_inside(file):
-            if STARTERS.search(file):
+            if _starts(file):
                 break
             return file, at.f_lineno
         at = at.f_back
@@ -71,10 +71,17 @@ def _place() -> tuple[Any, int]:
     up when the run is over."""
     first = frame = _getframe(2)
     while _inside.get(file := frame.f_code.co_filename, True) and is_inside(file):
-        if frame.f_back is None or STARTERS.search(frame.f_back.f_code.co_filename):
+        if frame.f_back is None:
             return first.f_code, first.f_lasti
         frame = frame.f_back
+    if _starts(file):  # a thread that runs dlviz's code alone
+        frame = first
     return frame.f_code, frame.f_lasti
+
+
+@lru_cache
+def _starts(file: str) -> bool:
+    return STARTERS.search(file) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -104,7 +111,9 @@ class Lane:
         opened = self.open
         around = opened[-1].what if opened else NO_SPAN
         place = around[2:4] if around[4] else _place()
-        self.spans.append(Done(kind, name, place, times, len(opened), {**self.context, **fields}))
+        if self.context:
+            fields = {**self.context, **fields}
+        self.spans.append(Done(kind, name, place, times, len(opened), fields))
 
     def unfinished(self, kind: str, times: list[Any], fields: dict[str, Any], frame: Any) -> Row:
         """What dlviz is doing, begun at `times`: its run failed."""

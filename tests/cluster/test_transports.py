@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from itertools import product
 from pathlib import Path
@@ -16,7 +17,7 @@ from dlviz.cluster.control.form import DTYPES
 from dlviz.cluster.control.group import CALLS, SHORT
 from dlviz.cluster.reduction import LONG
 from dlviz.cluster.requests import PIECE
-from dlviz.machine import classroom
+from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.models import MLP
 
 WAYS = ("memory", "files", "gloo")
@@ -478,3 +479,87 @@ def test_a_rank_holds_no_more_descriptors_after_many_groups():
         return len(os.listdir("/proc/self/fd")) - before
 
     assert max(launch(worker, 2).results) <= 1
+
+
+# -- random programs -------------------------------------------------------------------------------
+def program(seed, ranks, length=120):
+    """Messages of a random program: (src, dst, tag, elements), the same on every rank."""
+    draw = random.Random(seed)
+    sizes = (0, 1, 7, 300, PIECE // 4 + 1)
+    found = []
+    for _ in range(length):
+        src, dst = draw.sample(range(ranks), 2)
+        found.append((src, dst, draw.randrange(3), draw.choice(sizes)))
+    return found
+
+
+def carry_out(comm, seed):
+    """Every rank sends in order and receives in an order of its own, some receives posted ahead;
+    between them it takes part in collectives of the whole group, and of its half on a lane."""
+    messages, draw = program(seed, comm.size), random.Random(seed * 100 + comm.rank)
+    half, lane = comm.split(comm.rank % 2), comm.lane("side")
+
+    def sums(comm, group, times):
+        found = []
+        for i in range(times):
+            tensor = torch.full((1 + 900 * i,), float(comm.rank + i))
+            group.all_reduce(tensor)
+            found.append(tensor[0].item())
+        return found
+
+    beside = lane.submit(sums, half, 5)
+    sends, receives = [], []
+    for number, (src, dst, tag, length) in enumerate(messages):
+        if src == comm.rank:
+            sends.append(comm.isend(torch.full((length,), float(number)), dst, tag))
+        elif dst == comm.rank:
+            op = draw.choice(("copy", "add", "max"))
+            target = torch.full((length,), -1.0)
+            receives.append((comm.irecv(target, src, tag, op=op), target, number, op))
+        if number % 30 == 29:
+            comm.barrier()
+            done = receives[::2]
+            draw.shuffle(done)
+            for request, *_ in done:
+                request.wait()
+    draw.shuffle(receives)
+    for request, *_ in receives:
+        request.wait()
+    for send in sends:
+        send.wait()
+    wrong = []
+    for _, target, number, op in receives:
+        expected = number - 1.0 if op == "add" else float(number)
+        wrong += [] if bool((target == expected).all()) else [(number, op)]
+    return wrong, beside.wait()
+
+
+def check_random_program(seed, ranks, machine=None):
+    run = launch(carry_out, ranks, machine=machine, args=(seed,))
+    for rank, (wrong, sums) in enumerate(run.results):
+        members = range(rank % 2, ranks, 2)
+        assert wrong == [] and sums == [sum(m + i for m in members) for i in range(5)]
+    table = run.trace.messages
+    sent = sorted(zip(table.src.tolist(), table.dst.tolist(), table.tag.tolist(), strict=True))
+    assert sent == sorted(message[:3] for message in program(seed, ranks))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_program_brings_every_message_to_its_receive(way, seed):
+    check_random_program(seed, 2 + seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(4, 60))
+def test_many_random_programs_bring_every_message_to_its_receive(way, seed):
+    check_random_program(seed, 2 + seed % 5)
+
+
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore:the run (was up to|could not)")
+@pytest.mark.parametrize("seed", range(20))
+def test_random_programs_on_paced_machines(seed):
+    ranks = 2 + seed % 4
+    link = Link(1e-4, 1e9)
+    network = Topology.ring(ranks, link) if seed % 2 and ranks > 2 else Topology.switch(ranks, link)
+    check_random_program(seed, ranks, Machine(classroom(ranks).device, network))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,11 +35,19 @@ Read = Callable[[int, int, torch.Tensor], Any]
 
 
 class Group:
-    """`members` are global ranks, `place` is this rank's among them."""
+    """`members` are global ranks, `place` is this rank's among them. What other members may still
+    read when this one has forgotten the group stays in `left`."""
 
     def __init__(
-        self, path: str, members: tuple[int, ...], rank: int, waiting: Waiting, transport: Transport
+        self,
+        path: str,
+        members: tuple[int, ...],
+        rank: int,
+        waiting: Waiting,
+        transport: Transport,
+        left: deque[torch.Tensor],
     ):
+        self._left = left
         self.members = members
         self.place = members.index(rank)
         self._waiting = waiting
@@ -145,6 +154,7 @@ class Group:
         """A copy of `part` that lives until the members have met again and this is called again."""
         if self._kept is None or self._kept.shape != part.shape or self._kept.dtype != part.dtype:
             self._kept = torch.empty_like(part)
+            self._left.append(self._kept)
         return self._kept.copy_(part)
 
     def copies(self, wire: torch.Tensor, call: Any) -> torch.Tensor:

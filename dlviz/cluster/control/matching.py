@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, Protocol
 
 from dlviz.cluster.control.pipes import SOURCE, Envelope
@@ -106,8 +105,11 @@ class Matching:
 
     def take_late(self) -> None:
         while self.late:
-            with suppress(StopIteration):  # its own thread has come for it
-                self.take(next(iter(self.late)))
+            with self._lock:
+                if not self.late:  # its own thread has come for it
+                    return
+                receive = self.late.pop()
+            receive.take()
 
     def counts(self) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
         """Messages sent and receives posted, by peer and key."""
