@@ -83,8 +83,11 @@ def never_ended(fields: dict[str, Any] | None) -> bool:
 
 
 def told_fields(fields: dict[str, Any] | None) -> str:
-    """A span's own fields in words."""
-    return ", ".join(f"{n} {value}" for n, value in (fields or {}).items() if n != UNFINISHED)
+    """A span's own fields in words. Rounds are counted from 1, as in the player."""
+    own = {n: value for n, value in (fields or {}).items() if n != UNFINISHED}
+    if isinstance(own.get("round"), int):
+        own["round"] += 1
+    return ", ".join(f"{n} {value}" for n, value in own.items())
 
 
 def hover(told: list[str]) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _axes(
     names = [str(rank) for rank in ranks]
     outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
     ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
-    if narrow:
+    if narrow or len(ranks) > 6:
         ins = [name.replace(" ", "<br>") for name in ins]
     axis = {
         "tickvals": list(range(len(ranks))),

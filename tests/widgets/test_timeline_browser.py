@@ -649,6 +649,8 @@ def test_m_c_and_t_turn_messages_clock_and_table(read_page, trace):
         assert reader.view == pytest.approx((view[0] + by, view[1] + by))
         pressed = reader.root.get_by_role("group", name="clock").locator("[aria-pressed=true]")
         assert pressed.inner_text() == {"wall": "wall-clock time", "device": "device time"}[clock]
+        told = reader.root.locator("header p").first.inner_text()
+        assert told.endswith(pressed.inner_text())
     for key, shown in (("t", True), ("T", False)):
         reader.press(key)
         assert table.is_visible() is shown

@@ -76,9 +76,11 @@ def summary(cell: Cell) -> list[str]:
     """What is told of a cell: a line on the late runs, a line on each other thing."""
     if not cell.late:
         return [*dict.fromkeys(cell.others)]
-    one = cell.paced == 1
+    one = len(cell.late) == 1
     worst = max(meta["lateness"]["worst"] for meta in cell.late)
-    who = "The run was" if one else f"{len(cell.late)} of {cell.paced} runs were"
+    who = f"{len(cell.late)} of {cell.paced} runs {'was' if one else 'were'}"
+    if cell.paced == 1:
+        who = "The run was"
     math_too = [overran(meta) for meta in cell.late]
     causes = [f"other programs slowed {'it' if one else 'them'}"] * (not all(math_too))
     causes += [f"{'its' if one else 'their'} math took longer than the machine says"] * any(

@@ -30,7 +30,9 @@ export const BOARD_KEYS = [
   ["k g h", "check, show what can come next, name a good move"],
 ].map(([shown, does]) => [shown, does, {}]);
 
-let boards = 0; // so that the patterns of each have their own names
+// So that the patterns of each have their own names, beside those of other widgets of the page, each of which has
+// loaded this module for itself.
+const named = () => `dlv-board-${Math.random().toString(36).slice(2)}`;
 
 /**
  * A drawing board in `el`, whose rows may take `room()` pixels. `say` reads a sentence out, `selected` hears of the action that the reader
@@ -38,7 +40,7 @@ let boards = 0; // so that the patterns of each have their own names
  */
 export function drawingBoard({ model, el, look, room = () => 168, say = () => {}, selected = () => {} }) {
   let live = model.get("live") !== false;
-  const prefix = `dlv-board${(boards += 1)}`;
+  const prefix = named();
   const read = () => JSON.parse(model.get("board"));
   let state = read();
   let pending = []; // gestures that the kernel has not answered

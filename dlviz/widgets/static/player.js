@@ -26,7 +26,7 @@ const VARIABLES = Object.fromEntries(
   ["ink", "paper", "faint", "grid", "cell"].map((name) => [name, `var(--dlv-${name})`]),
 );
 const HINT = "Point at a message, a chunk or a rank to see what belongs to it.";
-const STRIP = " The strip shows all rounds: the darker a cell, the more ranks' numbers it holds; orange is wrong.";
+const STRIP = " The strip shows all rounds: the stronger the blue of a cell, the more ranks' numbers it holds; orange is wrong.";
 
 /** Shows a model's messages in `el`, anew at each change of its state; returns what ends it. */
 export function showMessages({ model, el }) {

@@ -359,6 +359,7 @@ function open({ model, el }) {
     const view = [move(now.from), move(now.to)];
     now.clock = number;
     clockButtons.forEach((one, i) => one.setAttribute("aria-pressed", String(i === number)));
+    root.querySelector("header p").textContent = scene.lines[0].replace(/(wall-clock|device) time/, after.axis);
     now.range = range?.step != null ? { ...windowOf(range.step), step: range.step } : range;
     drawOverview();
     show(...view);
