@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NUMBERED = 16  # ranks: of more no cell has room for a number
 NARROW = 6  # ranks side by side: of more a number and its unit stand on two lines
+CROWDED = 12  # ranks side by side: of more no column has room for what its rank received
 SCALE = ("#C9E4F6", palette.SKY, palette.BLUE, "#00507F")  # few to many, on light and dark
 STRONG = 0.61  # of the most: from here on a cell bears white ink
 HIGHEST, CELL, LEAST = 620, 62, 220  # pixels: a figure at most, a cell, a map at least
@@ -52,6 +53,7 @@ def traffic(
     columns = min(len(named), 2)
     lines = -(-len(named) // columns)
     numbered, narrow = ranks <= NUMBERED, ranks * columns > NARROW
+    received = numbered and ranks * columns <= CROWDED
     above = (66 if numbered and narrow else 48) + 20 * bool(len(named) > 1)  # names of the columns
 
     told = sentences(named, found)
@@ -78,11 +80,11 @@ def traffic(
             line = {"color": palette.colors(theme)["ink"], "width": 2}
             figure.add_hline(edge, line=line, **at)
             figure.add_vline(edge, line=line, **at)
-        across, down = _axes(trace, sent, numbered, narrow)
+        across, down = _axes(trace, sent, numbered, received, narrow)
         figure.update_xaxes(across, tickfont_size=12 if ranks * columns <= 8 else 10, **at)
         figure.update_yaxes(down, **at)
         if at["row"] == 1:
-            figure.update_xaxes(title="to rank (received)" if numbered else "to rank", **at)
+            figure.update_xaxes(title="to rank (received)" if received else "to rank", **at)
         if at["col"] == 1:
             figure.update_yaxes(title="from rank (sent)" if numbered else "from rank", **at)
         if len(named) > 1:
@@ -132,14 +134,14 @@ def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bo
 
 
 def _axes(
-    trace: Trace, sent: np.ndarray, numbered: bool, narrow: bool
+    trace: Trace, sent: np.ndarray, numbered: bool, received: bool, narrow: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The axes of one map: the ranks, and what each received and sent in all."""
+    """The axes of one map: the ranks, what each sent in all, and where there is room received."""
     ranks = trace.ranks
     names = [str(rank) for rank in ranks]
     outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
     ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
-    if narrow or len(ranks) > 6:
+    if narrow:
         ins = [name.replace(" ", "<br>") for name in ins]
     axis = {
         "tickvals": list(range(len(ranks))),
@@ -148,7 +150,7 @@ def _axes(
         "ticks": "",
         "ticklabelstandoff": 4,
     }
-    across = {"ticktext": ins if numbered else names, "side": "top", "tickangle": 0}
+    across = {"ticktext": ins if received else names, "side": "top", "tickangle": 0}
     down = {"ticktext": outs if numbered else names, "range": axis["range"][::-1]}
     return {**axis, **across}, {**axis, **down}
 

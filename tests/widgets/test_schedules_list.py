@@ -206,11 +206,11 @@ def test_what_is_never_freed_is_filled_down_to_its_base_and_its_line_goes_on():
 @pytest.mark.parametrize(
     ("names", "options", "words"),
     [
-        (("1f1b", "zb_h1"), {}, "Bubble fraction over m; line: formula"),
-        (("1f1b", "dualpipev"), {}, "Bubble fraction over m; line: formula if any"),
-        (("dualpipev", ""), {}, "Bubble fraction over m; simulated"),
-        (("1f1b", "gpipe"), {"latency": 0.5}, "Bubble fraction over m; simulated"),
-        (("1f1b", ""), {"slow_stage": 1}, "Bubble fraction over m; simulated"),
+        (("1f1b", "zb_h1"), {}, "Bubble fraction; line: formula"),
+        (("1f1b", "dualpipev"), {}, "Bubble fraction; line: formula if any"),
+        (("dualpipev", ""), {}, "Bubble fraction; simulated"),
+        (("1f1b", "gpipe"), {"latency": 0.5}, "Bubble fraction; simulated"),
+        (("1f1b", ""), {"slow_stage": 1}, "Bubble fraction; simulated"),
     ],
 )
 def test_the_chart_calls_its_line_a_formula_only_where_there_is_one(names, options, words):

@@ -62,7 +62,7 @@ function render({ model, el }) {
   const large = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
   const fields = FIELDS.map(([name, letter, unit, per]) => {
     const box = h("input", {
-      type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}, ${unit}`,
+      type: "text", inputmode: "decimal", class: "dlv-short dlv-price", "aria-label": `${name}, ${unit}`,
       onchange: () => choose(name, inSeconds(typed(box.value), per)),
     });
     return { name, per, box, label: h("label", {}, `${letter} `, box, ` ${unit}`) };

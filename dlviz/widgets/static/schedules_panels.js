@@ -47,7 +47,7 @@ export function bubbleChart(svg, calm, sides, height, width, styles, run) {
 export function chartWords({ formulas }) {
   const exact = Object.values(formulas ?? {}).map((line) => line.some((value) => value != null));
   const line = !exact.includes(true) ? "simulated" : exact.includes(false) ? "line: formula if any" : "line: formula";
-  return `Bubble fraction over m; ${line}`;
+  return `Bubble fraction; ${line}`;
 }
 
 /** Of each rank the activations in flight over time, and the most. */
