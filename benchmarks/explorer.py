@@ -18,7 +18,7 @@ from nbformat import v4
 from benchmarks.table import Row, amount, compare, take_turns
 from benchmarks.widgets import PLAYED, chromium
 from dlviz.widgets import ScheduleExplorer
-from tests.lab_server import Lab, served
+from tests.lab_server import JupyterLab, Lab
 
 LIMIT = 0.050  # s
 SCHEDULES = 0.060  # s
@@ -160,7 +160,7 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
     """Seconds from moving a slider, of ranks or of microbatches, to the new picture."""
     notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in NOTEBOOK])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, folder) as address:
+    with JupyterLab(folder) as jupyter, jupyter.serve(notebook) as address:
         lab = Lab(browser, address, cells=len(NOTEBOOK))
         lab.page.wait_for_selector(".noUi-handle")
         lab.page.wait_for_selector(".echo", state="attached")

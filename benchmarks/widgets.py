@@ -21,7 +21,7 @@ from dlviz.trace import Trace
 from dlviz.viz import timeline
 from dlviz.widgets import Timeline
 from tests.conftest import BROWSER_FLAGS
-from tests.lab_server import Lab, served
+from tests.lab_server import JupyterLab, Lab
 
 RANKS = 8
 DRAWN = "() => document.querySelector('.dlv')?.dataset.draws > 0"
@@ -210,7 +210,7 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
     """Seconds from a key press to the new picture, of the player and of a plotly FigureWidget."""
     notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in NOTEBOOK])
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "name": "python3"}
-    with served(notebook, folder) as address:
+    with JupyterLab(folder) as jupyter, jupyter.serve(notebook) as address:
         lab = Lab(browser, address, cells=len(NOTEBOOK))
         lab.page.wait_for_selector(".dlv svg")
         lab.page.wait_for_selector(".noUi-handle")
