@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 from itertools import islice
 from math import nan as NAN
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from dlviz.cluster.control.form import empty
+from dlviz.cluster.control.pipes import TAKEN
 
 SOME = 64  # ticks that a rank begins to use at a time
 
@@ -44,19 +46,30 @@ class Sending:
         self.under_way: dict[int, Any] = {}
         self._free: list[int] = []
         self._unused = iter(process.board.ticks(process.rank))
+        self._lock = threading.Lock()  # lanes of one rank send at the same time
 
     def begin(self, request: Any) -> bool:
         """Give a send its tick; False where there is none left."""
-        if not self._free and not self._find():
-            return False
-        tick = request.tick = self._free.pop()
-        board = self._process.board
-        board.cells[tick], board.times[tick + 1] = 0, NAN
-        self.under_way[tick] = request
+        with self._lock:
+            if not self._free and not self._find():
+                return False
+            tick = request.tick = self._free.pop()
+            board = self._process.board
+            board.cells[tick], board.times[tick + 1] = 0, NAN
+            self.under_way[tick] = request
         return True
+
+    def keep(self, request: Any) -> None:
+        """Its thread waits for it from now on, and ends it."""
+        with self._lock:
+            request.awaited = True
 
     def end(self, request: Any) -> None:
         """It was taken: its tensor is the program's again."""
+        with self._lock:
+            self._end(request)
+
+    def _end(self, request: Any) -> None:
         tick, request.tick = request.tick, 0
         del self.under_way[tick]
         self._process.transport.release(tick)
@@ -67,8 +80,8 @@ class Sending:
         """More ticks: of sends that were taken and that nobody has waited for, or new ones."""
         cells = self._process.board.cells
         for tick, request in list(self.under_way.items()):
-            if cells[tick] and not request.awaited:
-                self.end(request)
+            if cells[tick] == TAKEN and not request.awaited:
+                self._end(request)
         if not self._free:
             self._free += islice(self._unused, SOME)
         return bool(self._free)

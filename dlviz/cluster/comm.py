@@ -12,7 +12,8 @@ wait is recorded; `Comm` is the only place that records messages.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import partial
 from math import nan as NAN
 from time import perf_counter_ns
 from typing import Any, TypeVar
@@ -164,13 +165,14 @@ class Comm(Collectives):
                 os.write(channel.pipe, head)
                 return
             except BlockingIOError:  # it has not read those before
-                process.waiting.wait(Room(request, process.pipes.room), "send", lane, times)
+                room = partial(process.pipes.room, channel.pipe)
+                process.waiting.wait(Room(request, room), "send", lane, times)
 
     def _wait_for_room(self, request: SendRequest, lane: Any, times: list[Any]) -> None:
         """Wait until one more of this rank's messages can be on its way."""
         process = self.process
 
-        def room(pipe: int) -> bool:
+        def room() -> bool:
             return not process.pacing.full() and process.sending.begin(request)
 
         process.waiting.wait(Room(request, room), "send", lane, times)
@@ -301,15 +303,14 @@ class Room:
 
     left = GLANCE
 
-    def __init__(self, request: SendRequest, room: Any):
+    def __init__(self, request: SendRequest, room: Callable[[], bool]):
         self.details = request.details
-        self._pipe = request.channel.pipe
         self._room = room
         self._found = False
 
     @property
     def done(self) -> bool:
-        self._found = self._found or self._room(self._pipe)
+        self._found = self._found or self._room()
         return self._found
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from dlviz.cluster.control.group import SHORT, Group
+from dlviz.cluster.requests import PIECE, REDUCE
 
 LONG = 1 << 19  # bytes from which on to meet once more costs less than a copy of a slice
-PIECE = 1 << 18  # bytes that are taken and reduced at a time
 
 
 class Reduction(NamedTuple):
@@ -24,8 +24,8 @@ class Reduction(NamedTuple):
 
 
 REDUCTIONS = {
-    "sum": Reduction(lambda rows: rows.sum(0, dtype=rows.dtype), torch.Tensor.add_),
-    "max": Reduction(partial(torch.amax, dim=0), lambda a, b: torch.maximum(a, b, out=a)),
+    "sum": Reduction(lambda rows: rows.sum(0, dtype=rows.dtype), REDUCE["add"]),
+    "max": Reduction(partial(torch.amax, dim=0), REDUCE["max"]),
     "min": Reduction(partial(torch.amin, dim=0), lambda a, b: torch.minimum(a, b, out=a)),
     "prod": Reduction(lambda rows: rows.prod(0, dtype=rows.dtype), torch.Tensor.mul_),
 }

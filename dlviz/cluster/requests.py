@@ -21,7 +21,6 @@ from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.transport import wire_of
 from dlviz.trace.recorder import Lane
 
-SOME = 64  # ticks that a rank begins to use at a time
 PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
 # What becomes of a message where it lands.
 REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
@@ -39,12 +38,17 @@ class Request:
     """A send or receive under way: message number `index` of its channel. `wait()` ends it: the
     tensor may then be reused, or holds the message."""
 
-    __slots__ = ("_process", "channel", "form", "index", "message", "over", "tensor")
+    __slots__ = ("_process", "awaited", "channel", "form", "index", "message", "over", "tensor")
     left = None  # it is waited for for as long as it takes
-    channel: Channel
-    form: bytes
-    index: int
     message: tuple[int, int, int, int]  # source, destination, key, index
+
+    def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
+        self._process = process
+        self.channel = channel
+        self.tensor = tensor
+        self.form = form
+        self.index = channel.count
+        self.over = self.awaited = False
 
     @property
     def peer(self) -> int:
@@ -52,7 +56,19 @@ class Request:
 
     def about(self) -> dict[str, Any]:
         """The fields of its span."""
-        raise NotImplementedError
+        return {"peer": self.peer, "message": self.message}
+
+    def _wait(self, op: str, finish: Callable[..., None], name: str | None, fields: Any) -> None:
+        """Wait, recorded as one wait."""
+        if self.over:
+            return
+        recorder = self._process.recorder
+        lane = recorder.lane
+        times = lane.pace.start()
+        finish(op, lane, times)
+        lane.pace.end(times)
+        if recorder.on:
+            lane.add("wait", name, times, fields)
 
     def details(self) -> dict[str, Any]:
         """Of a wait for it: what `Wait` says beside its operation."""
@@ -69,16 +85,11 @@ class Request:
 class SendRequest(Request):
     """`departure` says when the message leaves the port, on a paced run."""
 
-    __slots__ = ("awaited", "departure", "tick", "wire")
+    __slots__ = ("departure", "tick", "wire")
 
     def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
-        self._process = process
-        self.channel = channel
-        self.tensor = tensor
-        self.form = form
-        self.index = channel.count
+        super().__init__(process, channel, tensor, form)
         self.message = process.rank, channel.peer, channel.key, channel.count
-        self.over = self.awaited = False
         self.wire = wire_of(tensor)
 
     @property
@@ -91,20 +102,13 @@ class SendRequest(Request):
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
-        if self.over:
-            return
-        lane = self._process.recorder.lane
-        times = lane.pace.start()
-        self.finish("isend", lane, times)
-        lane.pace.end(times)
-        if self._process.recorder.on:
-            lane.add("wait", "send", times, {"peer": self.peer})
+        self._wait("isend", self.finish, "send", {"peer": self.peer})
 
     def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
         for one that ends when the receiver has taken the message."""
-        board = self._process.board
-        taken, self.awaited = NAN, True
+        board, taken = self._process.board, NAN
+        self._process.sending.keep(self)
         if self.tick:  # else it was seen that it is taken
             if not board.cells[self.tick]:
                 self._process.waiting.wait_for_others(self, op, lane, times)
@@ -123,7 +127,7 @@ class ReceiveRequest(Request):
     """`ahead` is the device time at which it was posted, where its rank does not wait in it at
     once, else NaN."""
 
-    __slots__ = ("_error", "_landed", "ahead", "awaited", "done", "envelope", "op")
+    __slots__ = ("_error", "_landed", "ahead", "done", "envelope", "op")
 
     def __init__(
         self,
@@ -134,33 +138,18 @@ class ReceiveRequest(Request):
         op: str,
         ahead: float,
     ):
-        self._process = process
-        self.channel = channel
-        self.tensor = tensor
-        self.form = form
-        self.index = channel.count
+        super().__init__(process, channel, tensor, form)
         self.message = channel.peer, process.rank, channel.key, channel.count
         self.op = op
         self.ahead = ahead
-        self.over = self.awaited = self.done = False
+        self.done = False
         self.envelope: Envelope | None = None
         self._error: Exception | None = None
         self._landed: torch.Tensor | None = None
 
-    def about(self) -> dict[str, Any]:
-        """The fields of its span."""
-        return {"peer": self.peer, "message": self.message}
-
     def wait(self) -> None:
         """Return when the message is in the tensor (or reduced with what that held)."""
-        if self.over:
-            return
-        lane = self._process.recorder.lane
-        times = lane.pace.start()
-        self.finish("irecv", lane, times)
-        lane.pace.end(times)
-        if self._process.recorder.on:
-            lane.add("wait", None, times, self.about())
+        self._wait("irecv", self.finish, None, self.about())
 
     def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's."""
@@ -284,11 +273,13 @@ class ReceiveRequest(Request):
         process.waiting.tell(envelope.src)
 
 
-def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes) -> ValueError:
+def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:
     src, dst, _, index = message
+    into = "a tensor that it does not fit"
+    if posted:
+        into = f"{describe(posted)} ({size_of(posted)} bytes)"
     return ValueError(
         f"message mismatch: message number {index} from rank {src} to rank {dst} has "
-        f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into "
-        f"{describe(posted)} ({size_of(posted)} bytes); send and receive the same number of "
-        "elements of the same dtype."
+        f"{describe(sent)} ({size_of(sent)} bytes) and rank {dst} receives it into {into}; send "
+        "and receive the same number of elements of the same dtype."
     )

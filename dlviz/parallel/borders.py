@@ -22,7 +22,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.visit import differentiable
-from dlviz.schedules import RECEIVES_FROM, Action
+from dlviz.schedules import RECEIVES_FROM, Action, Schedule
 
 AHEAD = 8  # receives under way
 Message = tuple[int, int, int, int]
@@ -42,9 +42,20 @@ class Known:
 _KNOWN: WeakKeyDictionary[nn.Module, dict[tuple, Known]] = WeakKeyDictionary()
 
 
-def known(stage: nn.Module, *case: Any) -> Known:
-    """What is known of a stage in a case: the form of the batch and what is done with it."""
-    return _KNOWN.setdefault(stage, {}).setdefault(case, Known())
+def facts_of(
+    comm: Comm,
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    pieces: Sequence[torch.Tensor],
+    kinds: str,
+) -> dict[int, Known]:
+    """What is known of the stages of this rank, of such microbatches and these kinds of actions."""
+    case = kinds, tuple(pieces[0].shape), pieces[0].dtype
+    return {
+        stage: _KNOWN.setdefault(stages[stage], {}).setdefault(case, Known())
+        for stage, rank in enumerate(schedule.stage_rank)
+        if rank == comm.rank
+    }
 
 
 class Borders:

@@ -29,7 +29,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.warm import rehearsed
-from dlviz.parallel.borders import Borders, Known, known
+from dlviz.parallel.borders import Borders, facts_of
 from dlviz.parallel.fitting import check_output, checked, no_update, pieces_of
 from dlviz.parallel.split import split
 from dlviz.parallel.tied import Tied
@@ -83,7 +83,7 @@ def train_step(
         )
     row = schedule.actions[comm.rank]
     pieces = pieces_of(comm, inputs, microbatches)
-    facts = _facts(comm, stages, schedule, pieces, kinds)
+    facts = facts_of(comm, stages, schedule, pieces, kinds)
     tied = Tied(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
     if schedule.flushes:
         optimizer = None
@@ -168,7 +168,7 @@ def infer(
         outputs[action.microbatch] = output
         return None
 
-    facts = _facts(comm, stages, schedule, pieces, "F")
+    facts = facts_of(comm, stages, schedule, pieces, "F")
     borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
     last, tag = schedule.stage_rank[-1], 2 * len(stages) * microbatches
     with torch.no_grad(), comm.span("phase", "inference"):
@@ -222,19 +222,3 @@ def _seconds(comm: Comm, action: Action, costs: Costs | None) -> float | None:
     if machine is None or costs is not None:
         return None if costs is None else costs.seconds(action)
     return sum(machine.seconds(KINDS[half.kind]) for half in action.halves)
-
-
-def _facts(
-    comm: Comm,
-    stages: Sequence[nn.Module],
-    schedule: Schedule,
-    pieces: Sequence[torch.Tensor],
-    kinds: str,
-) -> dict[int, Known]:
-    """What is known of the stages of this rank, of such microbatches and these kinds of actions."""
-    form = tuple(pieces[0].shape), pieces[0].dtype
-    return {
-        stage: known(stages[stage], kinds, *form)
-        for stage, rank in enumerate(schedule.stage_rank)
-        if rank == comm.rank
-    }

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, launch
+from dlviz.cluster.buffers import Sending
 from dlviz.cluster.control.form import DTYPES
 from dlviz.cluster.control.group import CALLS, SHORT
+from dlviz.cluster.control.pipes import TAKEN
 from dlviz.cluster.reduction import LONG
 from dlviz.cluster.requests import PIECE
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -563,3 +568,33 @@ def test_random_programs_on_paced_machines(seed):
     link = Link(1e-4, 1e9)
     network = Topology.ring(ranks, link) if seed % 2 and ranks > 2 else Topology.switch(ranks, link)
     check_random_program(seed, ranks, Machine(classroom(ranks).device, network))
+
+
+def test_threads_of_a_rank_that_send_at_the_same_time_never_share_a_tick():
+    cells = 64
+    board = SimpleNamespace(
+        cells=[0] * cells, times=[0.0] * cells, ticks=lambda rank: range(2, cells, 2)
+    )
+    sending = Sending(SimpleNamespace(board=board, rank=0, transport=SimpleNamespace(release=id)))
+
+    def send(count):
+        for number in range(count):
+            request = SimpleNamespace(awaited=False, tick=0, wire=None)
+            while not sending.begin(request):
+                time.sleep(0)
+            assert sending.under_way[request.tick] is request
+            waits = number % 2  # the others are left to whoever looks for a tick
+            if waits:
+                sending.keep(request)
+            board.cells[request.tick] = TAKEN  # as its receiver does
+            if waits:
+                sending.end(request)
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(send, 5000) for _ in range(4)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(switching)

@@ -261,13 +261,16 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
     """By the button while the kernel still loads PyTorch, by an interrupt while ranks run."""
     lab.shown(0)
     shown = Page(lab.page)
-    shown.enter("alpha, µs a message", "200000")  # each turn takes a second and more
+    shown.enter("alpha, µs a message", "500000")  # each of the three turns takes 3 s
     shown.control("run it on real ranks").click()
     if how == "button":
         told(lab, "Loading PyTorch")
         shown.control("end the run").click()
     else:
         told(lab, "Running on real ranks, paced: turn")
+        deadline = time.monotonic() + 5
+        while len(ranks()) < 4 and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert len(ranks()) == 4
         command(lab, "notebook:interrupt-kernel")
     assert told(lab, "The run was interrupted.") < 5  # s, on a busy machine

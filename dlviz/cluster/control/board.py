@@ -22,7 +22,7 @@ import struct
 from dlviz.cluster.control.form import FORM
 
 STATE = 16  # cells a rank
-ACTIVITY, WAITING, DONE, TOTAL, EPOCH, PID, WANTS = range(7)  # cells of a rank's state
+ACTIVITY, WAITING, DONE, TOTAL, EPOCH, PID, WANTS, PROBE, UNREAD = range(9)  # cells of a state
 CALLS = 128  # collective calls remembered a rank
 CALL = struct.Struct("=4q")  # sequence + 1, group, operation, root; then a form
 RECORD = CALL.size + FORM.size  # bytes

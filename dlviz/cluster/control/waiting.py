@@ -163,10 +163,11 @@ class Waiting:
         for seat in list(self._seats):
             seat.put(None)
 
-    def why(self, tick: int) -> bytes:
-        """The form that this rank's message with that tick was refused for."""
+    def why(self, tick: int) -> bytes | None:
+        """The form that this rank's message with that tick was refused for; None where this rank's
+        pipe was too full to be told."""
         self.collect()
-        return self.refused[tick]
+        return self.refused.get(tick)
 
     # -- serving -------------------------------------------------------------------------------
     def collect(self) -> None:

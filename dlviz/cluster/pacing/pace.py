@@ -1,7 +1,7 @@
 """The pace of a rank: on the wall clock everything takes what it takes, on a paced run what the
 Machine says.
 
-`NoPace` and `Pace` (clock.py) answer the same questions, so that nothing else asks which of the two
+`NoPace` and `Pace` (paced.py) answer the same questions, so that nothing else asks which of the two
 it has: a device's, and those of each of its lanes.
 """
 
@@ -21,8 +21,6 @@ GONE = Departure(-1, -1, NAN, NAN)  # when a message leaves: when it is sent
 class NoDevice:
     """The device of a rank on the wall clock."""
 
-    machine = None
-    gamma = 0.0
     epoch = 0
     defers = False  # a synchronous sender's message is taken when its bytes are
 

@@ -11,7 +11,7 @@ import torch
 
 
 class Transport(Protocol):
-    """`name` is what a Trace and `dlviz doctor` call it. `pieces`: a message may be taken piece by
+    """`name` is what `dlviz doctor` calls it. `pieces`: a message may be taken piece by
     piece. `reaches`: any memory of another rank may be read, so that a reduction needs no message.
     """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dlviz.cluster.control.board import PID, STATE, Board
+from dlviz.cluster.control.board import PID, PROBE, UNREAD, Board
 from dlviz.cluster.parent.start import on_disk
 from dlviz.cluster.transport import Transport
 from dlviz.cluster.transport.files import Files
@@ -18,7 +18,6 @@ from dlviz.cluster.transport.gloo import Gloo
 from dlviz.cluster.transport.memory import Memory
 
 ASKED = "DLVIZ_TRANSPORT"  # in the environment: memory, files or gloo
-PROBE, REFUSED = STATE - 2, STATE - 1  # cells of a rank's state
 KNOWN = 0x646C76697A  # what a rank finds in its neighbour's memory
 ENOUGH = 512 * 2**20  # bytes free in shared memory, for files there
 
@@ -51,9 +50,9 @@ def _try_memory(rank: int, board: Board, meet: Callable[[], None]) -> Memory | N
             memory.pull(neighbour, 0, board.get(neighbour, PROBE), found)
     except OSError:
         pass
-    board.put(rank, REFUSED, int(found.item() != KNOWN))
+    board.put(rank, UNREAD, int(found.item() != KNOWN))
     meet()
-    refused = any(board.get(each, REFUSED) for each in range(board.ranks))
+    refused = any(board.get(each, UNREAD) for each in range(board.ranks))
     return None if refused else memory
 
 
