@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dlviz.cluster import Comm
 
 RANKS = 4
-ENOUGH_SHARED = 16 * 2**20  # bytes: what a run of 12 ranks keeps in shared memory
+ENOUGH_SHARED = 16 * 10**6  # bytes: what a run of 12 ranks keeps in shared memory
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NEEDS = {  # what dlviz does: the facts that it rests on
     "dlviz run, launch and %%ranks": (
@@ -143,9 +143,9 @@ def shared_memory(folder: str = "/dev/shm") -> Fact:
     if not os.access(folder, os.W_OK):
         return Fact("shared memory", "note", f"no {folder} to write to: runs use files in TMPDIR")
     free = shutil.disk_usage(folder).free
-    text = f"{free / 2**20:,.0f} MiB free in {folder}"
+    text = f"{free / 1e6:,.0f} MB free in {folder}"
     if free < ENOUGH_SHARED:
-        needed = f"{ENOUGH_SHARED // 2**20} MiB are needed (docker run --shm-size=256m)"
+        needed = f"{ENOUGH_SHARED // 10**6} MB are needed (docker run --shm-size=256m)"
         return Fact("shared memory", "no", f"{text}: {needed}")
     return Fact("shared memory", "ok", text)
 

@@ -37,7 +37,7 @@ def test_here_everything_works(capsys):
     assert code == 0 and err == "", out
     assert {"Python", "torch", "plotly", "jupyterlab", "cores", "GPUs", "browser"} <= found.keys()
     assert found["torch"] == ("ok", f"{metadata.version('torch')}  (>=2.13)")
-    assert found["shared memory"][0] == "ok" and " MiB free in " in found["shared memory"][1]
+    assert found["shared memory"][0] == "ok" and " MB free in " in found["shared memory"][1]
     assert found["ranks"][0] == "ok" and found["ranks"][1].startswith("4 start and end in ")
     assert found["dlviz run, launch and %%ranks"] == ("ok", "")
     assert found["dlviz show and figures"] == found["the labs (make lab)"] == ("ok", "")
@@ -122,11 +122,11 @@ def test_ranks_that_do_not_start_or_add_up_are_told_with_the_reason(monkeypatch)
 
 
 def test_little_shared_memory_stops_runs_and_none_does_not(monkeypatch, tmp_path):
-    usage = SimpleNamespace(total=64 * 2**20, used=0, free=2 * 2**20)
+    usage = SimpleNamespace(total=64 * 10**6, used=0, free=2 * 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     fact = doctor.shared_memory(str(tmp_path))
     assert fact.state == "no"
-    assert fact.text.startswith(f"2 MiB free in {tmp_path}: 16 MiB are needed")
+    assert fact.text.startswith(f"2 MB free in {tmp_path}: 16 MB are needed")
     assert doctor.shared_memory(str(tmp_path / "none")).state == "note"
 
 

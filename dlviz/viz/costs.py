@@ -25,8 +25,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.figure import Figure
 
 TIE = 1e-9  # relative: seconds nearer than this are equal
-BYTES = (2.0, 4.0, 32.0, 1024.0, 2.0**20)  # steps between the marks of an axis of sizes
-TENS = (10.0, 100.0, 1e3, 1e6)
+TENS = (10.0, 100.0, 1e3, 1e6)  # steps between the marks of an axis
 MARKS = 9  # at most, on an axis
 SHOWN = {"seconds": "time", "algorithm": "algorithm bandwidth", "bus": "bus bandwidth"}
 SAYS = {
@@ -120,7 +119,7 @@ def costs(
         margin={**heading["margin"], "b": 60},
         height=heading["margin"]["t"] + 400,
         legend=palette.LEGEND_LINES,
-        xaxis={"title": "size", "type": "log", **ticks(sizes, BYTES, size_of)},
+        xaxis={"title": "size", "type": "log", **ticks(sizes, TENS, size_of)},
         yaxis={"title": SHOWN[show], **scale},
     )
     return figure
@@ -280,8 +279,8 @@ def winners(crossed: list[tuple[float, str, str]], lines: Mapping[str, np.ndarra
 
 
 def size_of(nbytes: float) -> str:
-    """A size in words, whole where it is: 4 KiB."""
-    return text.nbytes(round(nbytes)).replace(".0 ", " ")
+    """A size in words, to the byte where it is small."""
+    return text.nbytes(round(nbytes))
 
 
 def _rate(value: float) -> str:

@@ -243,7 +243,7 @@ def counts(trace: Trace) -> bool:
 
 
 def amount(counts: bool, number: int) -> str:
-    """A level in words: 3 microbatches, 1.5 MiB."""
+    """A level in words: 3 microbatches, 1.5 MB."""
     if not counts:
         return text.nbytes(number)
     return "1 microbatch" if number == 1 else f"{number} microbatches"

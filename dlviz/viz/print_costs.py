@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from dlviz.viz import palette, paper, text
-from dlviz.viz.costs import BYTES, TENS, crossovers, dash_of, size_of, ticks, winners
+from dlviz.viz.costs import TENS, crossovers, dash_of, size_of, ticks, winners
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def costs(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.minorticks_off()
-    x = ticks(np.asarray(nbytes), BYTES, size_of)
+    x = ticks(np.asarray(nbytes), TENS, size_of)
     axes.set_xticks(x["tickvals"], x["ticktext"], **paper.WORDS)
     axes.set_yticks(y["tickvals"], y["ticktext"], **paper.WORDS)
     axes.grid()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TITLES = {**schedules.TITLES, **patterns.TITLES}
 OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+BYTES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))  # decimal, as links and tensors are priced
 LINE = 110  # characters of a subtitle's line
 MACHINE = 50  # characters that a machine's name may take of it
 TIMES = {"wall": "wall-clock time", "device": "device time"}
@@ -91,17 +92,12 @@ def seconds(value: float) -> str:
 
 
 def nbytes(value: int) -> str:
-    """A size in words: 4.0 KiB."""
-    size = float(value)
-    for name in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return (
-                f"{value} {'byte' if value == 1 else 'bytes'}"
-                if name == "bytes"
-                else f"{size:.1f} {name}"
-            )
-        size /= 1024
-    return f"{size:.1f} GiB"
+    """A size in words, a KB being 1000 bytes: 4.1 KB."""
+    for name, size in BYTES:
+        if value >= 0.9995 * size:  # 999,600 bytes are 1 MB
+            many = value / size
+            return f"{many:.3g} {name}" if many < 999.5 else f"{many:,.0f} {name}"
+    return f"{value} {'byte' if value == 1 else 'bytes'}"
 
 
 def cells(offset: int, count: int) -> str:

@@ -1,9 +1,9 @@
 """Who sent how much to whom: a row for each sender, a column for each receiver.
 
                        to 0       to 1       to 2
-    from 0 (1.5 MiB)            1.5 MiB                 a ring: each rank to the next one alone
-    from 1 (1.5 MiB)                       1.5 MiB
-    from 2 (1.5 MiB)  1.5 MiB
+    from 0 (1.5 MB)             1.5 MB                  a ring: each rank to the next one alone
+    from 1 (1.5 MB)                        1.5 MB
+    from 2 (1.5 MB)   1.5 MB
 
 A pair without a message is left blank, so that the shape of an algorithm is seen before its numbers
 are read. Where the machine has racks, or switches under switches, lines part them: what lies in a

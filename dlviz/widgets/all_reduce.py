@@ -30,8 +30,8 @@ TOPOLOGIES = {
     "racks": "two racks, joined by a link of 10 α and 10 β",
     "tree": "a tree of switches, two below each",
 }
-SIZES = [round(64 * 2 ** (k / 2)) for k in range(45)]  # bytes: 64 to 256 MiB
-COARSE = SIZES[::11]  # where lines are played while the reader moves on; straight in between
+SIZES = [round(100 * 10 ** (k / 6)) for k in range(37)]  # bytes: 100 to 100 MB
+COARSE = SIZES[::9]  # where lines are played while the reader moves on; straight in between
 RANKS = (2, 16)
 RUNNABLE = 8  # ranks
 SHORTEST = 25e-3  # s: what a paced message takes at least

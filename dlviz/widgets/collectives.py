@@ -63,7 +63,7 @@ class CollectiveExplorer(Runner):
 
     algorithm = traitlets.Any("ring").tag(sync=True)
     ranks = traitlets.Any(4).tag(sync=True)
-    nbytes = traitlets.Any(2**20).tag(sync=True)
+    nbytes = traitlets.Any(10**6).tag(sync=True)
     alpha = traitlets.Any(10e-6).tag(sync=True)
     beta = traitlets.Any(1e-9).tag(sync=True)
     gamma = traitlets.Any(1e-10).tag(sync=True)
@@ -76,7 +76,7 @@ class CollectiveExplorer(Runner):
         self,
         algorithm: str = "ring",
         ranks: int = 4,
-        nbytes: int = 2**20,
+        nbytes: int = 10**6,
         alpha: float = 10e-6,
         beta: float = 1e-9,
         gamma: float = 1e-10,

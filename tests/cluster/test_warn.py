@@ -86,6 +86,11 @@ def test_in_a_script_each_late_run_warns_at_once():
             "reliable. Close other programs and run the cell again.",
         ),
         (
+            "for worst in (0.001, 0.23, 0.0): warn(ran(worst))",
+            "1 of 3 runs was late (up to 230 ms): other programs slowed it; its times are not "
+            "reliable. Close other programs and run the cell again.",
+        ),
+        (
             "warn(ran(0.23))",
             "The run was late (up to 230 ms): other programs slowed it; its times are not "
             "reliable. Close other programs and run the cell again.",

@@ -114,14 +114,14 @@ def test_the_crossovers_are_marked_and_told():
     assert list(marks.x) == [size]
     assert marks.y[0] == pytest.approx(collective_seconds(after, 4, size, ALPHA, BETA, GAMMA))
     told = figure.layout.title.subtitle.text
-    assert "Cheapest: butterfly, then halving-doubling from 31.2 KiB." in told
+    assert "Cheapest: butterfly, then halving-doubling from 32 KB." in told
 
 
 def test_axes_are_logarithmic_and_marked_in_words():
     figure = viz.costs(SIZES, priced(4))
     x, y = figure.layout.xaxis, figure.layout.yaxis
     assert x.type == y.type == "log"
-    assert {"1 KiB", "1 MiB"} <= set(x.ticktext) and {"1 ms", "1 s"} <= set(y.ticktext)
+    assert {"1 KB", "1 MB"} <= set(x.ticktext) and {"1 ms", "1 s"} <= set(y.ticktext)
     assert 3 <= len(x.ticktext) <= 9
 
 

@@ -55,20 +55,20 @@ def test_the_axis_says_microbatches_of_a_simulation_and_bytes_of_a_run():
     assert viz.memory(simulated).layout.yaxis.title.text == ("activations in flight (microbatches)")
     run = Trace(
         memory=[
-            dict(rank=0, time=0.0, what="activations", nbytes=3 * 1024),
-            dict(rank=0, time=1.0, what="weights", nbytes=1024),
+            dict(rank=0, time=0.0, what="activations", nbytes=3000),
+            dict(rank=0, time=1.0, what="weights", nbytes=1000),
             dict(rank=0, time=2.0, what="activations", nbytes=0),
         ],
         meta={"clock": "paced", "ranks": 2},
     )
     figure = viz.memory(run)
     assert figure.layout.yaxis.title.text == "activations in flight (bytes)"
-    assert [note.text for note in notes(figure)] == ["peak 3.0 KiB", "peak 0 bytes"]
+    assert [note.text for note in notes(figure)] == ["peak 3 KB", "peak 0 bytes"]
     assert "device time" in figure.layout.xaxis.title.text
-    assert "A full strip is 3.0 KiB" in figure.layout.title.subtitle.text
+    assert "A full strip is 3 KB" in figure.layout.title.subtitle.text
     together = viz.memory(run, what=None)
-    assert together.layout.annotations[0].text == "peak 4.0 KiB"
-    assert metrics.peak_memory(run).tolist() == [4096, 0]
+    assert together.layout.annotations[0].text == "peak 4 KB"
+    assert metrics.peak_memory(run).tolist() == [4000, 0]
     assert together.layout.yaxis.title.text == "all that is held (bytes)"
 
 
@@ -139,14 +139,14 @@ def bytes_held(nbytes, ranks=8, clock="paced"):
 
 
 def test_several_traces_are_drawn_under_each_other_to_one_scale():
-    traces = {"GPipe": bytes_held(32 * 1024), "1F1B": bytes_held(8 * 1024)}
+    traces = {"GPipe": bytes_held(32_000), "1F1B": bytes_held(8000)}
     figure = viz.memory(traces)
     heights = [np.ptp(one.y) for one in strips(figure)]
     assert heights == pytest.approx([STRIP] * 8 + [STRIP / 4] * 8)
     places = [*figure.layout.yaxis.tickvals]
     assert places == sorted(places) and np.diff(places)[7] > 1.5  # room for the second name
     words = [note.text for note in notes(figure)]
-    assert words.count("peak 32.0 KiB") == words.count("peak 8.0 KiB") == 8
+    assert words.count("peak 32 KB") == words.count("peak 8 KB") == 8
     assert "<b>GPipe</b>" in words and "<b>1F1B</b>" in words
     assert "1F1B, rank 7" in strips(figure)[-1].customdata[0]
     assert figure.layout.height <= 640

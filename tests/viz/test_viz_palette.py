@@ -158,12 +158,15 @@ def test_an_axis_bears_the_unit_that_reads_best(span, name):
     [
         (0, "0 bytes"),
         (1, "1 byte"),
-        (1023, "1023 bytes"),
-        (1536, "1.5 KiB"),
-        (3 << 40, "3072.0 GiB"),
+        (999, "999 bytes"),
+        (1000, "1 KB"),
+        (4096, "4.1 KB"),
+        (999_600, "1 MB"),
+        (1 << 20, "1.05 MB"),
+        (3 << 40, "3,299 GB"),
     ],
 )
-def test_a_size_is_told_in_binary_units(size, words):
+def test_a_size_is_told_in_decimal_units(size, words):
     assert text.nbytes(size) == words
 
 

@@ -17,7 +17,7 @@ def test_a_map_on_paper_holds_the_bytes_of_each_pair():
     drawn = axes.collections[0].get_array().astype(float).filled(np.nan)
     np.testing.assert_array_equal(drawn, np.array(page.data[0].z, float))
     words = {text.get_text() for text in axes.texts}
-    assert words == {"2.0\nKiB"}
+    assert words == {"2.05\nKB"}
     assert "6 of 12 pairs talk." in figure.texts[-1].get_text()
 
 

@@ -129,7 +129,7 @@ def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
     assert row_of(figure, y[:, 0]) == [f"rank {rank} · comm" for rank in trace.messages.src]
     assert row_of(figure, y[:, 2]) == [f"rank {rank} · comm" for rank in trace.messages.dst]
     first = trace.messages[:1]
-    assert "rank 2 → rank 0" in told[0] and "4.0 KiB" in told[0]
+    assert "rank 2 → rank 0" in told[0] and "4.1 KB" in told[0]
     for what in ("sent", "arrived", "received"):
         assert f"{what} at {first[what][0] / MS:.3f} ms" in told[0]
     assert not [s for s in viz.timeline(trace, messages=False).data if s.type == "scatter"]

@@ -34,14 +34,14 @@ def test_cells_hold_the_bytes_of_the_messages_between_two_ranks(algorithm):
 def test_the_margins_say_what_each_rank_sent_and_received():
     trace = collective("parameter_server", 4, 2048, classroom(4))
     figure = viz.traffic(trace)
-    assert list(figure.layout.yaxis.ticktext) == ["0 (6.0 KiB)"] + [
-        f"{rank} (2.0 KiB)" for rank in (1, 2, 3)
+    assert list(figure.layout.yaxis.ticktext) == ["0 (6.14 KB)"] + [
+        f"{rank} (2.05 KB)" for rank in (1, 2, 3)
     ]
-    assert list(figure.layout.xaxis.ticktext)[0] == "0<br>(6.0 KiB)"
+    assert list(figure.layout.xaxis.ticktext)[0] == "0<br>(6.14 KB)"
     assert "6 of 12 pairs talk" in figure.layout.title.subtitle.text
 
 
-@pytest.mark.parametrize(("ranks", "name"), [(4, "0<br>(6.0 KiB)"), (8, "0<br>(7.0<br>KiB)")])
+@pytest.mark.parametrize(("ranks", "name"), [(4, "0<br>(6.14 KB)"), (8, "0<br>(7.17<br>KB)")])
 def test_the_names_above_the_columns_stand_upright_and_are_no_wider_than_a_column(ranks, name):
     figure = viz.traffic(collective("ring", ranks, 4096, classroom(ranks)))
     assert figure.layout.xaxis.tickangle == 0
@@ -51,7 +51,7 @@ def test_the_names_above_the_columns_stand_upright_and_are_no_wider_than_a_colum
 def test_every_cell_with_a_message_bears_its_number_where_there_is_room():
     trace = collective("ring", 4, 4096, classroom(4))
     marks = {(a.y, a.x): a.text for a in notes(viz.traffic(trace))}
-    assert marks == {(r, (r + 1) % 4): "6.0 KiB" for r in range(4)}
+    assert marks == {(r, (r + 1) % 4): "6.14 KB" for r in range(4)}
     assert not notes(viz.traffic(collective("ring", 20, 4096, classroom(20))))
 
 
@@ -62,7 +62,7 @@ def test_racks_are_parted_by_lines_and_what_crosses_them_is_counted():
     table = trace.messages
     across = int(table.nbytes[(table.src // 2) != (table.dst // 2)].sum())
     assert across == 2 * 4096
-    assert "8.0 KiB between racks" in figure.layout.title.subtitle.text
+    assert "8.19 KB between racks" in figure.layout.title.subtitle.text
     switch = viz.traffic(collective("ring", 4, 4096, classroom(4)))
     assert not switch.layout.shapes and "between" not in switch.layout.title.subtitle.text
 
@@ -111,6 +111,15 @@ def test_several_traces_stand_side_by_side_in_one_scale_of_colours():
     assert figure.layout.width is None and figure.layout.height <= 640
     with pytest.raises(ValueError, match="^traces has no Trace in it"):
         viz.traffic({})
+
+
+def test_crowded_columns_of_maps_side_by_side_bear_their_ranks_alone():
+    for ranks, received in ((6, ["0<br>(10<br>KB)", "0<br>(30<br>KB)"]), (8, ["0", "0"])):
+        traces = {n: collective(n, ranks, 6000, classroom(ranks)) for n in ("ring", "direct")}
+        layout = viz.traffic(traces).layout
+        assert [axis.ticktext[0] for axis in (layout.xaxis, layout.xaxis2)] == received
+        assert layout.xaxis.title.text == ("to rank" if ranks == 8 else "to rank (received)")
+        assert layout.yaxis.ticktext[0].endswith(" KB)")  # what was sent has room
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 16])

@@ -68,9 +68,9 @@ def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
     assert shown.root.locator(".dlv-crossed").count() == 1
     table = shown.table()
     assert list(table) == [TITLES[name] for name in ALGORITHMS]
-    assert table["halving-doubling"][0] == "1.69 ms" and table["ring"][0] == "1.71 ms"
+    assert table["halving-doubling"][0] == "1.61 ms" and table["ring"][0] == "1.64 ms"
     told = shown.root.locator(".dlv-cheapest").inner_text()
-    assert told == "Cheapest (within 5 %): butterfly, then halving-doubling from 31.3 KiB."
+    assert told == "Cheapest (within 5 %): butterfly, then halving-doubling from 32 KB."
     lines = shown.root.locator(".dlv-costs .dlv-cost").all()
     drawn = {
         (line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")) for line in lines

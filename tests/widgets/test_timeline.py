@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from viz_scenes import data_parallel, deadlock
 
-from dlviz import metrics
+from dlviz import metrics, viz
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
-from dlviz.viz import palette
+from dlviz.viz import palette, text
 from dlviz.viz.pipeline import chunks_of, critical_of
 from dlviz.widgets import Timeline
 
@@ -715,6 +715,21 @@ def test_moments_are_told_in_the_unit_of_the_axis_without_idle_digits(
 ):
     code = "return m.momentOf({ low: v[0], high: v[1] }, v[2] ?? Infinity)(v[3]);"
     assert node.run("timeline_words.js", code, low, high, least, value) == told
+
+
+def test_a_size_is_told_as_in_figures():
+    sizes = [0, 1, 999, 1000, 4096, 33_280, 999_499, 999_500, 2**20, 10**9, 3 << 40]
+    told = node.run("base.js", "return v[0].map(m.bytes);", sizes)
+    assert told == [text.nbytes(size) for size in sizes]
+
+
+def test_rounds_are_counted_from_1_and_what_else_a_span_notes_is_told_as_it_is():
+    fields = ({"round": 0, "op": "sum"}, {"round": "last"}, None)
+    trace = Trace([span(start=i, end=i + 1.0, fields=own) for i, own in enumerate(fields)])
+    noted = scene(trace, "return scene.span.fields;")
+    assert noted == ["round 1, op sum", "round last", ""]
+    hovers = [bar.customdata for bar in viz.timeline(trace).data if bar.name == "forward"][0]
+    assert ["round 1, op sum" in told for told in hovers] == [True, False, False]
 
 
 def svg_of(trace, **view):

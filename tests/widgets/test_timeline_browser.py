@@ -1052,7 +1052,7 @@ def test_hovering_tells_of_the_span_and_leaving_takes_it_away(read_page, trace):
     reader.page.mouse.move(x, y)
     reader.settle()
     text = tip.inner_text()
-    assert "recv from 2" in text and "4.0 KiB" in text and "rank 3 · comm" in text
+    assert "recv from 2" in text and "4.1 KB" in text and "rank 3 · comm" in text
     assert str(waits(trace)[row]) in text
     assert reader.picture != plain  # outlined
     box = tip.bounding_box()
@@ -1075,7 +1075,7 @@ def test_hovering_a_message_tells_of_it(read_page, trace):
     reader.page.mouse.move(arrow["x2"], arrow["y2"])
     reader.settle()
     text = reader.root.locator(".dlv-tip").inner_text()
-    assert "message rank" in text and "4.0 KiB" in text and "click: the " in text
+    assert "message rank" in text and "4.1 KB" in text and "click: the " in text
 
 
 def test_hovering_the_memory_strip_tells_what_the_rank_holds(read_page, trace):
@@ -1087,7 +1087,7 @@ def test_hovering_the_memory_strip_tells_what_the_rank_holds(read_page, trace):
     reader.page.mouse.move(reader.x(7 * MS), top - 7)  # 4,000 bytes since 6 ms
     reader.settle()
     words = reader.root.locator(".dlv-tip").inner_text()
-    assert "rank 0 holds 3.9 KiB at 7" in words and "at most 4.9 KiB" in words
+    assert "rank 0 holds 4 KB at 7" in words and "at most 5 KB" in words
 
 
 # ---- controls
@@ -1402,7 +1402,7 @@ def test_the_panel_tells_all_and_its_links_lead_on(read_page, trace, program):
     reader = read_page(trace, {"span": row})
     panel = reader.panel("selected span")
     words = panel.inner_text()
-    assert "rank 3 · comm" in words and "4.0 KiB" in words and "step 2" in words
+    assert "rank 3 · comm" in words and "4.1 KB" in words and "step 2" in words
     assert f"for {wait.whom}; {wait.doing}" in words
     assert "100 µs (the wall clock after" in words  # late by
     assert f"train.py, line {spans.where[row].rpartition(':')[2]}" in words

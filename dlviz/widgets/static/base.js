@@ -58,6 +58,7 @@ export function upTo(values, x, low = 0, high = values.length) {
 }
 
 const UNITS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6]];
+const BYTES = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
 
 /** The unit, and its seconds, in which a stretch of time is read best. */
 export function unitOf(span) {
@@ -82,14 +83,12 @@ export function digits(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-/** A size in words: 4.0 KiB. */
+/** A size in words, a KB being 1000 bytes: 4.1 KB. */
 export function bytes(value) {
-  if (value < 1024) return `${value} ${value === 1 ? "byte" : "bytes"}`;
-  for (const name of ["KiB", "MiB"]) {
-    value /= 1024;
-    if (value < 1024) return `${value.toFixed(1)} ${name}`;
-  }
-  return `${(value / 1024).toFixed(1)} GiB`;
+  const known = BYTES.find(([, size]) => value >= 0.9995 * size); // 999,600 bytes are 1 MB
+  if (!known) return `${value} ${value === 1 ? "byte" : "bytes"}`;
+  const many = value / known[1];
+  return `${many < 999.5 ? digits(many) : Math.round(many).toLocaleString("en")} ${known[0]}`;
 }
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;

@@ -255,7 +255,7 @@ function render({ model, el }) {
       s("g", { class: "dlv-axis" },
         sizes.map(({ at }) => s("path", { d: `M${at} ${box.top}V${box.bottom}` })),
         marks.map(({ at }) => s("path", { d: `M${box.left} ${at}H${box.right}` }))),
-      sizes.map(({ value, at }) => s("text", { x: at, y: box.bottom + 13 }, bytes(value).replace(".0 ", " "))),
+      sizes.map(({ value, at }) => s("text", { x: at, y: box.bottom + 13 }, bytes(value))),
       marks.map(({ value, at }) => s("text", { x: box.left - 6, y: at, class: "dlv-left" }, said(value))),
       s("text", { x: box.right, y: box.bottom + 31, class: "dlv-left" }, "size"),
       s("text", { x: box.left, y: box.bottom + 31, class: "dlv-start" }, title),

@@ -1,8 +1,7 @@
 // What the explorer of collectives draws, as plain objects: its state and a size in, positions out.
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 8, 36]; // pixels around a chart
-const BYTES = [4, 16, 64, 1024]; // steps between the marks of an axis of sizes
-const TENS = [10, 100, 1000];
+const TENS = [10, 100, 1000]; // steps between the marks of an axis
 const LETTER = 7; // pixels of a name
 
 /** A logarithmic axis from `low` to `high`, at `from` to `to` pixels. */
@@ -41,7 +40,7 @@ export function chartOf({ sizes, curves, cheapest, run, algorithms }, width, hei
     box: { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM },
     crossed: cheapest.slice(1).map(([size, after], i) => ({ size, before: cheapest[i][1], after, x: x(size), y: y(at(size, after)) })),
     measured: measured.length ? { name: run.algorithm, x: x(run.nbytes), y: y(run.measured) } : null,
-    sizes: marksOf(sizes[0], sizes.at(-1), BYTES, (width - 80) / 70).map((value) => ({ value, at: x(value) })),
+    sizes: marksOf(sizes[0], sizes.at(-1), TENS, (width - 80) / 70).map((value) => ({ value, at: x(value) })),
     seconds: marksOf(low, high, TENS, 8).map((value) => ({ value, at: y(value) })),
   };
 }
@@ -83,7 +82,7 @@ export function mapOf({ sizes, map, limits, algorithms }, width, height) {
     box: { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM },
     cell: (ranks, size) => ({ x: x(size), y: top(ranks - limits.ranks[0]), height: tall }),
     ranks: map.map((_, row) => ({ value: limits.ranks[0] + row, at: top(row) + tall / 2 })),
-    sizes: marksOf(sizes[0], sizes.at(-1), BYTES, (width - 80) / 70).map((value) => ({ value, at: x(value) })),
+    sizes: marksOf(sizes[0], sizes.at(-1), TENS, (width - 80) / 70).map((value) => ({ value, at: x(value) })),
     /** The ranks and the place in `sizes` at a point. */
     found(px, py) {
       const row = Math.min(map.length - 1, Math.max(0, Math.floor((height - BOTTOM - py) / tall)));
