@@ -12,6 +12,14 @@ from lab_server import Lab
 LAB = Path(__file__).parents[1] / "labs" / "00_start_here.ipynb"
 FIGURES = ("viz.curve(", "viz.breakdown(")
 WIDGETS = ("widgets.Timeline(", "widgets.MessagePlayer(")
+APART = """facts => [...facts.children].map(({ children: [name, value] }) => {
+    const [one, other] = [name, value].map(part => {
+        const words = document.createRange();
+        words.selectNodeContents(part);
+        return words.getBoundingClientRect();
+    });
+    return one.width > 0 && one.right < other.left && Math.abs(one.top - other.top) < 3;
+})"""  # of each fact whether the words of its value lie right of those of its name
 MARKS = ".js-plotly-plot .point, .js-plotly-plot .scatterlayer .js-line"
 
 
@@ -50,6 +58,7 @@ def test_the_lab_runs_in_jupyterlab_and_only_the_deadlock_fails(browser, served)
         answers["longest wait of step 3"],
     )
     assert answers["player follows"] == answers["message selected in the timeline"] != ""
+    assert len(answers["facts apart"]) > 2 and all(answers["facts apart"]), answers["facts apart"]
     assert answers["source"] == "    dlviz.collectives.ring.all_reduce(comm, tensor)"
 
     failed = [cell for cell in cells if any(o["output_type"] == "error" for o in cell["outputs"])]
@@ -91,6 +100,7 @@ def answered(lab, widgets):
     chosen.wait_for(state="attached")
     found["player follows"] = chosen.get_attribute("data-message")
     found["source"] = ring.locator("li[aria-current=true] code").text_content()
+    found["facts apart"] = ring.locator("dl.dlv-facts").evaluate(APART)
 
     lab.shown(widgets[2])
     few.get_by_label("step", exact=True).select_option("3")

@@ -385,6 +385,19 @@ def test_in_jupyterlab_run_it_measures_what_is_shown_even_while_changes_are_on_t
     assert shown.root.locator(".dlv-result").inner_text() == "" and shown.picture() != before
 
 
+def test_in_jupyterlab_no_two_boards_have_a_pattern_of_one_name(lab):
+    """Each widget of a page loads its modules for itself: what they count begins anew in each."""
+    shown = Page(lab.page)
+    shown.control("schedule").select_option("drawn")
+    settled(shown)
+    boards = lab.page.locator(".dlv-boardgrid")
+    expect(boards).to_have_count(2)
+    names = lab.page.locator(".dlv [id]").evaluate_all("all => all.map(one => one.id)")
+    own = [grid.locator("pattern").count() for grid in boards.all()]
+    assert min(own) > 3 and len(names) >= sum(own)
+    assert len({*names}) == len(names)
+
+
 def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(lab):
     shown = Page(lab.page, 1)
     shown.root.scroll_into_view_if_needed()
