@@ -321,7 +321,8 @@ def _bars(
             boxes.set_linewidth(max(crowd * look["linewidth"], 0.15))
             boxes.set_snap(crowd == 1)
             bars.append(boxes)
-            entries += [(name, Patch(**look))] * listed
+            lasting = bool((finish[at] > begin[at]).any())  # else nothing of it is seen
+            entries += [(name, Patch(**look))] * (listed and lasting)
     return bars, entries
 
 

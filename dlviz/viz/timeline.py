@@ -120,7 +120,7 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> lis
                 go.Bar(
                     name=text.cut(name),
                     legendgroup=text.cut(kind),
-                    showlegend=listed,
+                    showlegend=listed and bool((length[at] > 0).any()),
                     orientation="h",
                     base=begin[at] / plan.size,
                     x=length[at] / plan.size,

@@ -245,13 +245,23 @@ def test_a_rank_that_recorded_nothing_keeps_its_row_and_says_so():
     assert note.text == "rank 1 recorded nothing" and note.y == figure.layout.yaxis.tickvals[1]
 
 
+def test_a_kind_that_takes_no_time_is_in_no_legend():
+    spans = [span(end=2.0), span(kind="send", start=2.0, end=2.0), span(kind="update", start=2.0)]
+    spans[2]["end"] = 2.0
+    trace = Trace([*spans, span(kind="send", rank=1, end=0.0)])
+    figure = viz.timeline(trace)
+    assert [s.name for s in figure.data if s.showlegend is not False] == ["forward"]
+    (box,) = viz.print.timeline(trace).legends
+    assert [words.get_text() for words in box.get_texts()] == ["forward"]
+
+
 def test_waits_are_hatched_and_legends_name_every_kind_once():
     figure = viz.timeline(data_parallel(), messages=True)
     assert bars(figure)["wait"].marker.pattern.shape
     assert not bars(figure)["forward"].marker.pattern.shape
     shown = [s.name for s in figure.data if s.showlegend is not False]
-    assert shown == ["step", "data", "forward", "backward", "update", "collective", "send", "recv",
-                     "wait", "message"]  # fmt: skip
+    assert shown == ["step", "data", "forward", "backward", "update", "collective", "recv", "wait",
+                     "message"]  # fmt: skip
 
 
 def test_a_kind_of_the_programs_own_gets_a_series_too():

@@ -167,6 +167,9 @@ def test_each_part_fits_a_laptop_with_the_answer_to_its_controls(saved):
         shown.page.wait_for_timeout(100)
         note = shown.root.locator("header p").first  # of a saved page
         assert shown.root.bounding_box()["height"] - note.bounding_box()["height"] <= 640, part
+    for name in ("predict", "tables"):
+        shown.root.locator(f"button:text-is('{name}')").click()
+        assert shown.root.bounding_box()["height"] <= 640, name
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -428,6 +428,11 @@ def test_a_laptop_shows_all_of_the_player_at_once(play, trace):
         for key in ("Home", "ArrowRight", "End"):
             player.press(key)
             assert player.root.evaluate(high) <= 640, key
+        for name in ("predict", "tables", "tables"):
+            button = player.at(f"button:text-is('{name}')")
+            if button.is_enabled():
+                button.click()
+            assert player.root.evaluate(high) <= 640, name
         assert player.page.evaluate("document.documentElement.scrollWidth") <= 833
         for part in (player.button("round before"), player.at(".dlv-steps li").first):
             box = part.bounding_box()

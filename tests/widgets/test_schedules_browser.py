@@ -29,6 +29,12 @@ TO_AND_FRO = """async slider => {
         await new Promise(done => setTimeout(done, 5));
     }
 }"""
+OPENERS = (
+    "show a table of all actions (t)",
+    "the schedule as CSV",
+    "show the known schedules of this size",
+    "share the drawing as text",
+)
 CELLS = (
     """import dlviz
 explorer = dlviz.widgets.ScheduleExplorer("1f1b", ranks=3, microbatches=4)
@@ -232,12 +238,28 @@ def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, m
         assert height <= 640, f"{name}: {height:.0f} pixels"
         if name == "two with chunks":
             assert "Each of a rank's v chunks takes 1/v" in shown.root.inner_text()
+        if "run" in name:  # its result is in view, whole, and how it came to that as well
+            result = shown.root.locator(".dlv-result")
+            assert result.evaluate("box => box.scrollHeight - box.clientHeight") <= 1
+            assert "Measured 33.1 s" in result.inner_text() and "Measured" in shown.details()
         if shown.root.locator(".dlv-side canvas").first.is_visible():
             charts = shown.root.locator(".dlv-sums").bounding_box()
             shown.page.mouse.click(*shown.at(0.2, 0))
             assert shown.chosen() and "s to" in shown.details()
             assert shown.root.locator(".dlv-sums").bounding_box() == charts
             assert shown.root.bounding_box()["height"] == height
+        openers = [shown.root.locator(f"button[aria-label='{label}']") for label in OPENERS]
+        openers = [button for button in openers if button.count() and button.is_visible()]
+        for button in openers:
+            button.click()
+            opened = shown.root.locator(".dlv-opened:visible")
+            assert opened.count() == 1 and opened.inner_text().strip(), name
+            assert opened.bounding_box()["height"] > 10
+            assert shown.root.bounding_box()["height"] <= 640, name
+            assert [one.get_attribute("aria-pressed") for one in openers].count("true") == 1
+        if openers:
+            openers[-1].click()
+            assert shown.root.bounding_box()["height"] == height, name  # the charts are back
         shown.page.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from node import run
@@ -106,9 +107,14 @@ def test_measured_bars_lie_below_the_predicted_ones():
 
 def test_the_critical_path_goes_from_the_first_start_to_the_last_end():
     (side,) = sides("1f1b", 3, 4)
-    corners = drawn(side)["path"]
-    assert corners[0][0] == 0 and corners[-1][0] == pytest.approx(1000)
-    assert len(corners) == 2 * len(side["path"])
+    boxes = drawn(side)["path"]
+    assert boxes[0]["x"] == 0 and boxes[-1]["x"] + boxes[-1]["width"] == pytest.approx(1000)
+    tops = [box["y"] for box in boxes]
+    row = drawn(side)["rows"]["row"]
+    assert tops == [row * rank for rank in (0, 1, 2, 1, 0)]  # down, along the last rank, and up
+    for box, after in pairwise(boxes):
+        assert box["line"]["x1"] == pytest.approx(box["x"] + box["width"])
+        assert box["line"]["x2"] == pytest.approx(after["x"])
     assert drawn(side, path=False)["path"] == []
 
 

@@ -1149,13 +1149,28 @@ def test_the_step_select_takes_the_step_as_the_range(read_page, trace):
     assert select.input_value() == "" and not reader.ranged
 
 
+def test_the_legend_names_the_kinds_that_take_time_by_the_clock_that_is_shown(read_page):
+    spans = [
+        {"rank": 0, "kind": kind, "start": 2 * MS * place, "end": 2 * MS * place + device,
+         "wall_start": 3 * MS * place, "wall_end": 3 * MS * place + wall}
+        for place, (kind, device, wall) in enumerate(
+            [("forward", 2 * MS, 2 * MS), ("send", 0, 2 * MS), ("update", 0, 0)])
+    ]  # fmt: skip
+    reader = read_page(Trace(spans, meta={"clock": "paced", "ranks": 1}))
+    buttons = reader.root.locator(".dlv-legend button:visible")
+    assert [name.strip() for name in buttons.all_inner_texts()] == ["forward", "idle"]
+    reader.press("c")
+    assert [name.strip() for name in buttons.all_inner_texts()] == ["forward", "send", "idle"]
+
+
 def test_each_button_of_the_legend_hides_its_kind_and_shows_it_again(read_page, small):
     trace = small
     reader = read_page(small)
     reader.press("t")
-    buttons = reader.root.locator(".dlv-legend button")
+    buttons = reader.root.locator(".dlv-legend button:visible")
     kinds = [text.strip() for text in buttons.all_inner_texts()]
-    assert sorted(kinds) == sorted({*trace.spans.kind.tolist()})
+    lasting = trace.spans.kind[trace.spans.end > trace.spans.start]
+    assert sorted(kinds) == sorted({*lasting.tolist()})
     caption = reader.root.locator(".dlv-wide caption").first
     for kind, button in zip(kinds, buttons.all(), strict=True):
         left = len(trace.spans) - int((trace.spans.kind == kind).sum())
@@ -1518,6 +1533,11 @@ def test_all_fits_a_laptop_and_each_answer_is_in_view_beside_its_control(page, r
     assert comes_first("selected span")
     assert reader.root.bounding_box()["height"] == height  # nothing moves
     assert reader.root.locator(".dlv-plot").bounding_box() == plot
+    for key in "pt":  # the critical path in words, and the table beside what is selected
+        reader.press(key)
+        assert reader.root.bounding_box()["height"] <= 640, key
+        assert rows.bounding_box()["height"] > 90
+    assert page.evaluate("document.documentElement.scrollHeight") <= 680  # nothing lies below
 
 
 def test_a_strip_over_all_ranks_is_selected_by_a_click_and_tells_of_each_rank(read_page):

@@ -91,6 +91,14 @@ export function bytes(value) {
   return `${many < 999.5 ? digits(many) : Math.round(many).toLocaleString("en")} ${known[0]}`;
 }
 
+const WHOLE = 640; // pixels: as high as a front end is at most, so that a laptop shows all of it
+
+/** How high a part of `root` may be, so that all of it is no higher than that; `least` anyhow. */
+export function roomFor(root, part, least) {
+  const [whole, own] = [root, part].map((one) => one.getBoundingClientRect().height);
+  return Math.max(least, Math.floor(WHOLE - whole + own));
+}
+
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
 /** The number that was typed; other text as it is, for the kernel to refuse in words. */

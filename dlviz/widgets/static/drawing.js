@@ -38,7 +38,7 @@ const named = () => `dlv-board-${Math.random().toString(36).slice(2)}`;
  * A drawing board in `el`, whose rows may take `room()` pixels. `say` reads a sentence out, `selected` hears of the action that the reader
  * chose, as {action, rank, stage, kind, microbatch, slot}, or null.
  */
-export function drawingBoard({ model, el, look, room = () => 168, say = () => {}, selected = () => {} }) {
+export function drawingBoard({ model, el, look, room = () => 168, say = () => {}, selected = () => {}, opened = () => {} }) {
   let live = model.get("live") !== false;
   const prefix = named();
   const read = () => JSON.parse(model.get("board"));
@@ -103,10 +103,11 @@ export function drawingBoard({ model, el, look, room = () => 168, say = () => {}
   const text = h("textarea", { rows: 4, spellcheck: "false", "aria-label": "the drawing as text" });
   const take = button("draw this", "draw what the text says", () => send({ do: "csv", text: text.value }));
   const copyLine = button("copy on one line", "copy the drawing on one line, for a chat", copied);
-  const sheet = h("div", { class: "dlv-boardcsv", hidden: true }, text, take, " ", copyLine,
+  const sheet = h("div", { class: "dlv-boardcsv dlv-opened", hidden: true }, h("div", {}, text, take, " ", copyLine),
     h("p", {}, "A line for each rank, its actions in order: the CSV of torch.distributed.pipelining. Paste a CSV or a copied line, then press draw this; each action is drawn at its earliest slot."));
   const share = toggle("share", "share the drawing as text", false, (on) => {
     sheet.hidden = !on;
+    opened(on ? share : null);
   });
   const group = (name, ...children) => h("span", { role: "group", "aria-label": name }, children);
   const options = group("options", h("label", {}, "backward ", backward), overlaps, h("label", {}, "at most ", limit, " in flight"));
@@ -115,9 +116,10 @@ export function drawingBoard({ model, el, look, room = () => 168, say = () => {}
     group("place an action", typed, put, carry, remove),
     group("help", check, ghosts, advise), chips);
   const legend = h("p", { class: "dlv-boardlegend", "aria-hidden": "true" });
-  const table = h("div", { hidden: true });
+  const table = h("div", { class: "dlv-opened", hidden: true });
   const compared = toggle("known", "show the known schedules of this size", false, (on) => {
     table.hidden = !on;
+    opened(on ? compared : null);
   });
   const root = h("div", { class: "dlv-board", role: "group", "aria-label": "drawing board" },
     tools, palette,
@@ -567,6 +569,7 @@ export function drawingBoard({ model, el, look, room = () => 168, say = () => {}
   model.on("change:board", answered);
   return {
     root,
+    openers: [compared, share],
     colors(now) {
       colors = now;
       draw();

@@ -75,6 +75,22 @@ export function swatch(style) {
   return canvas;
 }
 
+/** The critical path: boxes around its spans and lines from each to the next, bold, in a halo. */
+export function boldPath(context, boxes, colors) {
+  for (const [color, width] of [[colors.paper, 5], [colors.ink, 2.6]]) {
+    context.beginPath();
+    for (const { x, y, width: wide, height, line } of boxes) {
+      context.rect(x, y, wide, height);
+      if (!line) continue;
+      context.moveTo(line.x1, line.y1);
+      context.lineTo(line.x2, line.y2);
+    }
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.stroke();
+  }
+}
+
 /** An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross. */
 export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1.2) {
   const angle = Math.atan2(y2 - y1, x2 - x1);

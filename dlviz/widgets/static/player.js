@@ -22,6 +22,7 @@ const BEAT = 1600; // ms between two rounds at speed 1
 const SPOKEN = 4; // messages read out per round
 const ROOM = 332; // pixels for what each rank holds and, below it, the program's lines
 const CODE = 100; // of them for the lines
+const GUESS = 62; // pixels that the question of a prediction takes of it
 const VARIABLES = Object.fromEntries(
   ["ink", "paper", "faint", "grid", "cell"].map((name) => [name, `var(--dlv-${name})`]),
 );
@@ -147,7 +148,7 @@ function playerOf(model, el, { number, speed }, remember) {
   frame.body.append(s("style", {}, rules(VARIABLES, ".dlv svg ")), scrub, strip.root, guessing, body, tables.root);
 
   function layOut() {
-    chunks.lay(Math.max(320, chunks.box.clientWidth || 560), ROOM - (lines ? CODE : 0));
+    chunks.lay(Math.max(320, chunks.box.clientWidth || 560), ROOM - (lines ? CODE : 0) - (predicting ? GUESS : 0));
     return chunks.layout();
   }
 

@@ -1,6 +1,6 @@
 // Explores pipeline schedules: controls, the timeline of one or two of them, the bubble, the memory, a run.
 import { asking } from "./asking.js";
-import { clamp, h, oncePerPicture, s, typed, write } from "./base.js";
+import { clamp, h, oncePerPicture, roomFor, s, typed, write } from "./base.js";
 import { BOARD_KEYS, drawingBoard } from "./drawing.js";
 import { levelBar } from "./levels.js";
 import { swatch } from "./paint.js";
@@ -8,7 +8,7 @@ import { runBar } from "./running.js";
 import { drawList, hit, nameOf, neighbour, readSide, receivers, spanOf } from "./schedules_list.js";
 import { AXIS, GUTTER, KINDS, fillsOf, paintSide } from "./schedules_paint.js";
 import { actionsTable, bubbleChart, chartWords, comparison, memoryStrips } from "./schedules_panels.js";
-import { actionLines, holeLines, causeOf, runWords, sideWords } from "./schedules_words.js";
+import { actionLines, holeLines, causeOf, runDetails, runWords, sideWords } from "./schedules_words.js";
 import { sharedSelection } from "./selection.js";
 import { button, stage, toggle } from "./stage.js";
 import { ticks } from "./timeline_list.js";
@@ -25,6 +25,7 @@ const FIELDS = [
 ];
 const EMPTY = new Set(["backward", "slow_stage"]); // may be left empty
 const [CHART, MEASURED] = [132, 100]; // pixels of a chart, alone and with what was measured above it
+const LEAST = 90; // pixels of what was opened
 const PAUSE = 250; // ms without a change until what takes longer is asked for
 const SAVED = "This saved page has no kernel: point, select and zoom here; to change or run anything, run the notebook's cell.";
 const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
@@ -106,11 +107,11 @@ function render({ model, el }) {
   });
   const tableButton = toggle("table", "show a table of all actions (t)", false, (on) => {
     tableBox.hidden = !on;
-    draw();
+    opened(on ? tableButton : null);
   });
   const csvButton = toggle("CSV", "the schedule as CSV", false, (on) => {
     csvBox.hidden = !on;
-    drawCsv();
+    opened(on ? csvButton : null);
   });
   bar.line.classList.add("dlv-twolines");
   const levels = state.levels ? levelBar({ open: (number) => choose("level", number), compare: (name) => choose("beside", name), back: drawOn }) : null;
@@ -135,19 +136,28 @@ function render({ model, el }) {
   const bubbleBox = h("div", {}, bubbleTitle, bubble);
   const memoryBox = h("div", {}, h("h4", {}, "In flight, in microbatches"), memory);
   const table = h("div", { class: "dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers" });
-  const tableBox = h("div", { class: "dlv-panel dlv-wide", hidden: true });
+  const tableBox = h("div", { class: "dlv-opened", hidden: true });
   charts.append(bubbleBox, memoryBox, table);
-  const shared = h("textarea", { readonly: true, rows: 6, "aria-label": "the schedule as CSV", spellcheck: "false" });
-  const given = h("textarea", { rows: 6, "aria-label": "a schedule of your own as CSV", spellcheck: "false", placeholder: "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1" });
+  const shared = h("textarea", { readonly: true, rows: 4, "aria-label": "the schedule as CSV", spellcheck: "false" });
+  const given = h("textarea", { rows: 4, "aria-label": "a schedule of your own as CSV", spellcheck: "false", placeholder: "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1" });
   const useButton = button("use it", "use this CSV", use);
   const refused = h("p", { class: "dlv-trouble", role: "alert" });
-  const csvBox = h("div", { class: "dlv-pictures", hidden: true },
-    h("div", { class: "dlv-chart" }, h("h4", {}, "This schedule: a line for each rank, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
-    h("div", { class: "dlv-chart" }, h("h4", {}, "A schedule of your own"), given, useButton, refused));
+  const csvBox = h("div", { class: "dlv-opened", hidden: true },
+    h("div", {}, h("h4", {}, "This schedule, as torch.distributed.pipelining reads it"), shared, button("copy", "copy the CSV", copy)),
+    h("div", {}, h("h4", {}, "A schedule of your own"), given, useButton, refused));
   const boardBox = h("div", { class: "dlv-side", hidden: true });
   frame.body.append(...(levels ? [levels.box] : [sizes, costs]), trouble, boardBox, ...(levels ? [levels.solved] : []), bar.line, about,
     ...plots.map(({ box }) => box), legend, details, charts, csvBox, tableBox);
   if (!live) turnOff();
+
+  const openers = () => [tableButton, csvButton, ...(board?.openers ?? [])];
+  const isOpen = () => openers().some((one) => one.getAttribute("aria-pressed") === "true");
+
+  /** Closes what else was opened, as all of it takes the room of the charts; null: something was closed. */
+  function opened(button) {
+    for (const one of openers()) if (button && one !== button && one.getAttribute("aria-pressed") === "true") one.turn(false);
+    draw();
+  }
 
   /** No kernel answers any more. */
   function gone() {
@@ -471,6 +481,8 @@ function render({ model, el }) {
     drawCharts();
     drawDetails();
     drawTable();
+    drawCsv();
+    for (const panel of root.querySelectorAll(".dlv-opened:not([hidden])")) panel.style.maxHeight = `${roomFor(root, panel, LEAST)}px`;
     Object.assign(root.dataset, { shown: state.shown, asking: !queue.settled() });
     look.ready = true;
   }
@@ -487,7 +499,7 @@ function render({ model, el }) {
     boardBox.hidden = !shown;
     if (!shown || board) return;
     const room = () => (sides.length > 1 ? 100 : 168);
-    board = drawingBoard({ model, el: boardBox, look: state.look, room, say: frame.say, selected: fromBoard });
+    board = drawingBoard({ model, el: boardBox, look: state.look, room, say: frame.say, selected: fromBoard, opened });
     board.colors(look.colors);
   }
 
@@ -501,7 +513,7 @@ function render({ model, el }) {
     look.fills ??= fillsOf(plots[0].canvas.getContext("2d"), state.look);
     plots.forEach((plot, place) => {
       const side = sides[place];
-      plot.box.hidden = !side || (onBoard(side) && (levels || !side.error));
+      plot.box.hidden = !side || (onBoard(side) && (levels || !side.error)) || (!boardBox.hidden && isOpen());
       if (plot.box.hidden) return;
       write(plot.heading, side.error ? side.title : sideWords(side));
       write(plot.told, side.error ?? "");
@@ -509,7 +521,7 @@ function render({ model, el }) {
       if (side.error) return;
       plot.width = width;
       plot.list = drawList(side, own, place === 0 ? run() : null);
-      const axis = place === 0 || onBoard(sides[0]) ? AXIS : 0; // the second side is below the first one's
+      const axis = place === 0 || onBoard(sides[0]) ? AXIS : 2; // the second side is below the first one's
       plot.axis = axis;
       const mine = (which, name) => (which.side === place ? which[name] : -1);
       paintSide(plot.canvas, side, plot.list, { ...own, axis }, look, { span: mine(chosen, "span"), hole: mine(chosen, "hole"), hover: mine(pointed, "span") });
@@ -536,8 +548,8 @@ function render({ model, el }) {
   }
 
   function drawCharts() {
-    const plotted = drawable().some((side) => !onBoard(side));
-    charts.hidden = Boolean(levels) || !drawable().length || (!boardBox.hidden && sides.length > 1);
+    const plotted = drawable().some((side) => !onBoard(side)) && (boardBox.hidden || !isOpen());
+    charts.hidden = Boolean(levels) || isOpen() || !drawable().length || (!boardBox.hidden && sides.length > 1);
     details.hidden = !plotted;
     legend.hidden = !plotted || !boardBox.hidden; // the board has its own
     if (charts.hidden) return;
@@ -555,7 +567,7 @@ function render({ model, el }) {
   function drawDetails() {
     chosen.name = chosen.span >= 0 ? nameOf(sides[chosen.side], chosen.span) : "";
     root.dataset.chosen = chosen.name || (chosen.hole >= 0 ? "idle" : "");
-    if (chosen.side < 0) return details.replaceChildren(HINT);
+    if (chosen.side < 0) return details.replaceChildren(runDetails(state) || HINT);
     const [title, ...lines] = chosenLines();
     const side = sides[chosen.side];
     const to = chosen.span >= 0 ? causeOf(side, chosen.span) : causeOf(side, side.holes[chosen.hole].next, true);

@@ -1,5 +1,6 @@
 // What the explorer of schedules draws, as plain objects: its state and the part in view in, positions out.
 import { clamp, column } from "./base.js";
+import { pathBoxes } from "./timeline_list.js";
 
 const ROOM = 176; // pixels of all rows together, if they can be
 const [LOWEST, HIGHEST] = [8, 24]; // pixels of a bar
@@ -101,7 +102,7 @@ function rowsOf(ranks, sides, measured) {
 
 /**
  * The draw list of a side, one of `view.sides`: `bars` holds x, y, width, height and span one after
- * the other, `measured` the same; holes, labels, and the corners of the critical path.
+ * the other, `measured` the same; holes, labels, and the boxes of the critical path.
  */
 export function drawList(side, view, run = null) {
   const rows = rowsOf(side.ranks, view.sides ?? 1, run);
@@ -130,10 +131,11 @@ export function drawList(side, view, run = null) {
     list.holes.push({ x: left, y: hole.rank * rows.row, width: right - left, height: rows.bar, hole: place });
   }
   if (view.path) {
-    for (const i of side.path) {
-      const [y, height] = barOf(side, i, rows);
-      list.path.push([x(side.start[i]), y + height - 3], [x(side.end[i]), y + height - 3]); // below the labels
-    }
+    const parts = side.path.map((i) => {
+      const [top, height] = barOf(side, i, rows);
+      return { from: side.start[i], to: side.end[i], top, bottom: top + height };
+    });
+    list.path = pathBoxes(parts, x, view.width, side.makespan * 1e-7);
   }
   return list;
 }

@@ -1,5 +1,5 @@
 // Paints the timeline of a schedule: bars, gaps, what was measured, the critical path.
-import { fill, sized } from "./paint.js";
+import { boldPath, fill, sized } from "./paint.js";
 
 export const AXIS = 20; // pixels above the rows
 export const GUTTER = 58; // pixels left of them
@@ -45,7 +45,7 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
   }
   context.save();
   context.beginPath();
-  context.rect(GUTTER - 1, top, view.width + 2, height);
+  context.rect(GUTTER - 2, top - 2, view.width + 4, height + 2);
   context.clip();
   context.translate(GUTTER, top);
   context.fillStyle = fills.idle;
@@ -62,7 +62,7 @@ export function paintSide(canvas, side, list, view, { colors, fills, font }, cho
       }
     }
   }
-  path(context, list.path, colors);
+  boldPath(context, list.path, colors);
   context.textAlign = "center";
   for (const label of list.labels) {
     context.fillStyle = styleOf(label.span).ink;
@@ -86,22 +86,10 @@ function axis(context, view, colors, height) {
     if (x < -1 || x > view.width + 1) continue;
     context.fillStyle = colors.grid;
     context.fillRect(GUTTER + x, Math.max(0, top - 4), 1, height + 4);
-    if (!top) continue;
+    if (top < AXIS) continue; // the marks alone
     context.fillStyle = colors.faint;
     const half = context.measureText(label).width / 2;
     context.fillText(label, Math.min(GUTTER + x, GUTTER + view.width - half), top / 2 - 1);
-  }
-}
-
-function path(context, corners, colors) {
-  if (!corners.length) return;
-  context.lineJoin = "round";
-  for (const [style, width] of [[colors.paper, 5], ["#d55e00", 2.6]]) {
-    context.beginPath();
-    corners.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
-    context.strokeStyle = style;
-    context.lineWidth = width;
-    context.stroke();
   }
 }
 

@@ -102,7 +102,9 @@ export function comparison(box, sides, styles, run) {
 export function actionsTable(box, sides, run, chosen, select) {
   const link = (text, pressed) => h("button", { type: "button", class: "dlv-link", onclick: pressed }, text);
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
-  box.replaceChildren(...sides.filter((side) => !side.error).map((side, place) => {
+  const shown = sides.filter((side) => !side.error);
+  if (!shown.length) return box.replaceChildren(h("p", {}, "The table lists the actions of a schedule that can run."));
+  box.replaceChildren(...shown.map((side, place) => {
     const ran = place === 0 && run?.start;
     const many = Math.min(side.count, LISTED);
     const more = many < side.count ? `; the first ${LISTED} are listed` : "";

@@ -68,5 +68,10 @@ export function runWords({ run }, most) {
   if (!run) return "";
   if (run.error) return `The run failed: ${run.error}`;
   if (run.stopped) return run.stopped;
-  return run.told.join(" ");
+  return run.told.slice(0, 2).join(" ");
+}
+
+/** How it came to that: for where there is room. */
+export function runDetails({ run }) {
+  return run?.told?.slice(2).join(" ") ?? "";
 }

@@ -1,5 +1,5 @@
 // The Timeline: zoom, pan, select, search and follow what every rank did.
-import { clamp, h, oncePerPicture, seconds, write } from "./base.js";
+import { clamp, h, oncePerPicture, roomFor, seconds, write } from "./base.js";
 import { swatch } from "./paint.js";
 import { save } from "./saved.js";
 import { sharedSelection } from "./selection.js";
@@ -15,7 +15,7 @@ import {
   gapLines, headLine, idleLines, memoryLines, messageLines, momentOf, spanLines, titleOf,
 } from "./timeline_words.js";
 
-const TALLEST = 262; // pixels: more rows than fit are scrolled
+const [LEAST, TALLEST] = [96, 262]; // pixels: of the rows are in view; more are scrolled
 const OVERVIEW = [4, 18, 34]; // pixels: a row of the minimap; the least and the most for all
 const CLICK = 4; // pixels: a pointer that moves less has clicked
 const EDGES = { // what keys move an edge of the range by, in views
@@ -187,11 +187,15 @@ function open({ model, el }) {
     legend.append(h("span", { class: "dlv-gaps" }, h("span", { class: "dlv-swatches" }), " not drawn"));
   }
 
-  /** The small pictures of the legend, in the colours of the page. */
+  /** The small pictures of the legend, in the colours of the page; of kinds that take time by this clock. */
   function drawLegend() {
     const { shades, idle, gaps } = look.styles;
+    const { start, end } = clock();
+    const lasting = new Set([String(IDLE), undefined]);
+    scene.kindOf.forEach((kind, i) => end[i] > start[i] && lasting.add(String(kind)));
     for (const one of legend.children) {
       const kind = one.dataset.kind;
+      one.hidden = !lasting.has(kind);
       const own = kind == null ? [gaps] : Number(kind) === IDLE ? [idle] : shades[kind];
       one.querySelector(".dlv-swatches").replaceChildren(...own.map(swatch));
     }
@@ -211,21 +215,27 @@ function open({ model, el }) {
   const gutter = Math.ceil(Math.min(Math.max(52, ...widths) + 14, 180)); // whole pixels: so bars are sharp
   let measured = null;
 
-  /** Where the rows lie in the picture; where a notebook has put it aside, where they lay. */
+  /**
+   * Where the rows lie in the picture; where a notebook has put it aside, where they lay. The rows take
+   * what all else leaves them of the widget's height.
+   */
   function geometry() {
     if (scroller.clientWidth) {
+      const room = Math.min(roomFor(root, scroller, LEAST + above) - above, TALLEST);
+      scroller.style.maxHeight = `${room + above}px`;
       measured = {
         whole: scroller.clientWidth, left: gutter, width: Math.max(scroller.clientWidth - gutter, 50),
-        height: Math.min(scene.height + 4, TALLEST), top: scroller.scrollTop,
+        height: Math.min(scene.height + 4, room), top: scroller.scrollTop,
       };
     }
     return measured;
   }
 
   tall.style.height = `${scene.height + 4 + above}px`;
-  scroller.style.maxHeight = `${TALLEST + above}px`;
 
   const draw = oncePerPicture(() => {
+    write(criticalNote, now.critical ? clock().told : "");
+    drawTable(); // before the rows, which take the room that is left
     if (!geometry()) return;
     const view = { ...now, ...geometry() };
     makeFills();
@@ -233,7 +243,6 @@ function open({ model, el }) {
     const row = now.span >= 0 ? scene.slots[scene.slotOf[now.span]].row : -1;
     paint(canvas, scene, now.list, view, look, { ...now, row });
     place(view);
-    drawTable();
     Object.assign(root.dataset, {
       from: now.from, to: now.to, clock: clock().name, critical: now.critical,
       draws: Number(root.dataset.draws ?? 0) + 1,
@@ -262,7 +271,6 @@ function open({ model, el }) {
     inView.style.width = `${Math.max(part(now.to) - part(now.from), 0.3)}%`;
     const left = now.arrows === false ? 0 : now.list.messagesLeftOut;
     const why = now.list.messagesInView > ARROWS ? "in view: zoom in to see them" : "would cover labels";
-    write(criticalNote, now.critical ? clock().told : "");
     write(arrowsNote, left ? `${left.toLocaleString("en")} ${why}` : "");
     const shown = `${scene.count} spans on ${scene.rows.length} rows, ${seconds(now.to - now.from)} in view`;
     canvas.setAttribute("aria-label", `Timeline of ${shown}. The table lists them.`);
@@ -361,6 +369,7 @@ function open({ model, el }) {
     clockButtons.forEach((one, i) => one.setAttribute("aria-pressed", String(i === number)));
     root.querySelector("header p").textContent = scene.lines[0].replace(/(wall-clock|device) time/, after.axis);
     now.range = range?.step != null ? { ...windowOf(range.step), step: range.step } : range;
+    drawLegend();
     drawOverview();
     show(...view);
     showDetails();

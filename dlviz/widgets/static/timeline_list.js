@@ -154,19 +154,28 @@ function edges(tail, head) {
   return [side(tail, down), side(head, -down)];
 }
 
-/** The critical path: a box around each stretch of spans that follow each other on a row, a line to the next. */
 function pathIn(scene, clock, view, x) {
-  const boxes = [];
   const { start, end } = clock.path;
-  for (const [number, i] of clock.critical.entries()) {
-    const slot = scene.slots[scene.slotOf[i]];
-    const [top, bottom] = [slot.top - view.top, slot.bottom - view.top];
+  const parts = clock.critical.map((i, number) => {
+    const { top, bottom } = scene.slots[scene.slotOf[i]];
+    return { from: start[number], to: end[number], top: top - view.top, bottom: bottom - view.top };
+  });
+  return pathBoxes(parts, x, view.width, clock.quantum);
+}
+
+/**
+ * The critical path, of which `parts` {from, to, top, bottom} follow each other in time: a box around
+ * each stretch of parts in one place that are no more than `apart` seconds apart, a line to the next.
+ */
+export function pathBoxes(parts, x, width, apart) {
+  const boxes = [];
+  for (const part of parts) {
     const last = boxes.at(-1);
-    const follows = last?.top === top && last.bottom === bottom && start[number] <= last.to + clock.quantum;
-    if (follows) last.to = end[number];
-    else boxes.push({ from: start[number], to: end[number], top, bottom });
+    const follows = last?.top === part.top && last.bottom === part.bottom && part.from <= last.to + apart;
+    if (follows) last.to = part.to;
+    else boxes.push({ ...part });
   }
-  const place = (time) => clamp(x(time), -10, view.width + 10);
+  const place = (time) => clamp(x(time), -10, width + 10);
   return boxes.map((box, number) => {
     const next = boxes[number + 1];
     const down = Math.sign((next?.top ?? box.top) - box.top);
@@ -174,8 +183,8 @@ function pathIn(scene, clock, view, x) {
     const line = next && { x1: place(box.to), y1: side(box, down), x2: place(next.from), y2: side(next, -down) };
     const [left, right] = [place(box.from), place(box.to)];
     return { x: left, y: box.top, width: right - left, height: box.bottom - box.top, line };
-  }).filter(({ x: left, width, line }) =>
-    left < view.width + 10 && (left + width > -10 || (line && line.x2 > -10)));
+  }).filter(({ x: left, width: wide, line }) =>
+    left < width + 10 && (left + wide > -10 || (line && line.x2 > -10)));
 }
 
 /** What a rank held over time, as the corners of an area above its row; `peak` fills it. */

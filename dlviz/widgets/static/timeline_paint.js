@@ -1,5 +1,5 @@
 // Paints a timeline's draw list, its axis and its minimap.
-import { arrow, fill, sized } from "./paint.js";
+import { arrow, boldPath, fill, sized } from "./paint.js";
 import { overview } from "./timeline_columns.js";
 
 export const AXIS = 22; // pixels above the rows and what is shown once
@@ -78,7 +78,7 @@ function rows(context, scene, list, look, chosen) {
   }
   for (const end of list.open) tear(context, end, colors);
   for (const { corners, base } of list.memory) memory(context, corners, base, colors);
-  path(context, list.path, colors);
+  boldPath(context, list.path, colors);
   for (const one of list.arrows) {
     const own = one.message === chosen.message;
     arrow(context, one, colors.ink, colors.paper, own ? 2.6 : 1.2);
@@ -190,22 +190,6 @@ function memory(context, corners, base, colors) {
   context.strokeStyle = colors.faint;
   context.lineWidth = 1;
   context.stroke();
-}
-
-/** The critical path, bold, in a halo. */
-function path(context, boxes, colors) {
-  for (const [color, width] of [[colors.paper, 5], [colors.ink, 2.6]]) {
-    context.beginPath();
-    for (const { x, y, width: wide, height, line } of boxes) {
-      context.rect(x, y, wide, height);
-      if (!line) continue;
-      context.moveTo(line.x1, line.y1);
-      context.lineTo(line.x2, line.y2);
-    }
-    context.strokeStyle = color;
-    context.lineWidth = width;
-    context.stroke();
-  }
 }
 
 function outline(context, box, colors, width) {

@@ -128,9 +128,11 @@ function memoryOf(corners, base, colors) {
 }
 
 function pathOf({ x, y, width, height, line }, colors) {
-  const look = { fill: "none", stroke: colors.ink, "stroke-width": 2.6 };
-  const box = rect(x, y, width, height, "none", look);
-  return line ? box + element("path", { d: lineOf(line), ...look }) : box;
+  return [[colors.paper, 5], [colors.ink, 2.6]].map(([stroke, wide]) => {
+    const look = { fill: "none", stroke, "stroke-width": wide };
+    const box = rect(x, y, width, height, "none", look);
+    return line ? box + element("path", { d: lineOf(line), ...look }) : box;
+  }).join("");
 }
 
 function lineOf({ x1, y1, x2, y2 }) {
