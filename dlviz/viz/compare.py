@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
 HIGHEST, LEAST = 420, 26  # pixels: all ranks, and one of many at least
+BESIDE = 106  # characters of a subtitle's line, which begins right of the rows' names
 LABELLED = 4000  # bars: of more none bears a label
 
 
@@ -139,9 +140,12 @@ def matched(
         first = start.min()
         sides.append(Side(NAMES[place], trace.spans, start - first, end - first, other, read))
     lines = [
-        f"{side.name}{which}: {line}" if i == 0 else line
+        part
         for side, which, trace in zip(sides, ("", note), (predicted, measured), strict=True)
         for i, line in enumerate(text.provenance(trace, side.clock))
+        for part in textwrap.wrap(
+            f"{side.name}{which}: {line}" if i == 0 else line, BESIDE, break_on_hyphens=False
+        )
     ]
     both = sides[0], sides[1]
     path = np.unique(metrics.critical_path(traces[1], clocks[1]).span)
@@ -194,7 +198,7 @@ def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
     )
     if abs(found.most) >= TOLERANCE:
         told += f"; {action(sides[1].spans, found.worst)} differs most ({longer(found.most)})"
-    return textwrap.wrap(told + ".", text.LINE)
+    return textwrap.wrap(told + ".", BESIDE, break_on_hyphens=False)
 
 
 def action(spans: Table, row: int) -> str:
@@ -220,7 +224,7 @@ def step_of(trace: Trace, step: int | None, clock: str, name: str) -> tuple[int 
         start, end = span_times(trace.only(kind=metrics.COMPUTE, step=one), clock)
         lengths.append(float(end.max() - start.min()))
     middle = int(known[np.argsort(lengths)[(len(lengths) - 1) // 2]])
-    return middle, f", step {middle} (the one of median length of {len(known)})"
+    return middle, f", step {middle} (of median length)"
 
 
 def actions_of(trace: Trace, step: int | None, name: str) -> Trace:
@@ -280,7 +284,7 @@ def _bars(
         rows = np.flatnonzero(spans.kind == kind)
         if not len(rows):
             continue
-        style = palette.style(kind)
+        style = palette.style(kind) if place else palette.pale(palette.style(kind))
         series.append(
             go.Bar(
                 name=kind,
@@ -291,7 +295,6 @@ def _bars(
                 x=(side.end - side.start)[rows] / size,
                 y=middle[rows],
                 width=tall[rows],
-                opacity=0.6 if place == 0 else 1,
                 marker=style.marker(),
                 text=[labels[i] for i in rows.tolist()],
                 textposition="inside",

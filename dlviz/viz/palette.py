@@ -144,6 +144,12 @@ def shade(style: Style, chunk: int, chunks: int) -> Style:
     return Style("#" + "".join(f"{round(p + (255 - p) * share):02X}" for p in parts), style.pattern)
 
 
+def pale(style: Style) -> Style:
+    """The style of what was predicted beside what was measured: halfway to white, on light and dark,
+    so that a label still reads on it."""
+    return shade(style, 1, 2)
+
+
 def rank_style(rank: int) -> Style:
     """The style of what rank `rank` contributed: seven colours, then the same seven with a
     pattern."""

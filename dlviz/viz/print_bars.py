@@ -99,10 +99,8 @@ def compare(
         middle, tall = heights(side, row, place)
         for kind in kinds:
             rows = np.flatnonzero(side.spans.kind == kind)
-            options = {"alpha": 0.6 if place == 0 else None}
-            style = palette.style(kind)
-            _actions(axes, side.spans, side.start, side.end, middle, tall, rows, style, size, inch,
-                     **options)  # fmt: skip
+            style = palette.style(kind) if place else palette.pale(palette.style(kind))
+            _actions(axes, side.spans, side.start, side.end, middle, tall, rows, style, size, inch)
         ink, dash = palette.colors(theme)["ink"], ("--", "-")[place]
         axes.axvline(side.makespan / size, linewidth=1.1, color=ink, linestyle=dash)
     axes.set_xlabel(f"time since the first action began ({unit})", loc="right", **paper.WORDS)
@@ -188,14 +186,12 @@ def _actions(
     style: palette.Style,
     size: float,
     inch: float,
-    alpha: float | None = None,
 ) -> None:
     """The actions `rows` as boxes, each with the number of its microbatch where that fits."""
     left, right, y = start[rows] / size, end[rows] / size, middle[rows]
     edges = y - tall[rows] / 2, y + tall[rows] / 2
     boxes = paper.boxes(str(spans.kind[rows[0]]) if len(rows) else "", left, right, *edges,
                         paper.look(style))  # fmt: skip
-    boxes.set_alpha(alpha)
     axes.add_collection(boxes, autolim=False)
     words = [str(number) if number >= 0 else "" for number in spans.microbatch[rows].tolist()]
     _labels(axes, left, right, y, words, float(tall.min(initial=1.0)) * inch, style.ink)

@@ -9,6 +9,7 @@ from dlviz import metrics, viz
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
+from dlviz.viz import palette
 from dlviz.viz.compare import Gap, gap, matched
 
 COSTS = Costs(0.005, None, 0.005, 0.005)
@@ -32,7 +33,7 @@ def bars(figure, which):
     found = []
     for one in figure.data:
         for y, base, x in zip(one.y, one.base, one.x, strict=True):
-            if (one.opacity == 1) == (which == "measured"):
+            if (one.marker.color == palette.style(one.name).color) == (which == "measured"):
                 found.append((round(float(y), 6), float(base), float(x)))
     return sorted(found)
 
@@ -127,14 +128,32 @@ def test_of_several_steps_the_one_of_median_length_is_drawn_or_the_one_asked_for
     run = Trace(columns, meta={"clock": "paced", "ranks": 2})
     figure = viz.compare(simulate(schedule, COSTS), run)
     assert {round(x, 6) for _, _, x in bars(figure, "measured")} == {6.0, 10.0}
-    assert (
-        "measured, step 2 (the one of median length of 3): paced"
-        in figure.layout.title.subtitle.text
-    )
+    assert "measured, step 2 (of median length): paced" in figure.layout.title.subtitle.text
     first = viz.compare(simulate(schedule, COSTS), run, step=0)
     assert {round(x, 6) for _, _, x in bars(first, "measured")} == {9.0, 10.0}
     with pytest.raises(ValueError, match=r"^step=7 has no action in the measured Trace: it has 0,"):
         viz.compare(simulate(schedule, COSTS), run, step=7)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_was_predicted_is_paler_and_as_opaque_so_that_its_labels_read_in_the_dark_too(theme):
+    schedule = make("zb_h1", 2, 4)
+    figure = viz.compare(simulate(schedule, COSTS), ran(schedule, COSTS), theme=theme)
+    for kind in ("forward", "backward_input", "backward_weight"):
+        style = palette.style(kind)
+        pale, full = (one for one in figure.data if one.legendgroup == kind)
+        assert full.marker.color == style.color and full.showlegend and not pale.showlegend
+        assert pale.marker.color == palette.pale(style).color != style.color
+        assert pale.textfont.color == palette.BLACK and pale.opacity is None
+
+
+def test_no_line_of_the_subtitle_is_longer_than_there_is_room_beside_the_names_of_rows():
+    schedule = make("gpipe", 2, 4)
+    machine = "classroom, 4 ranks on a switch, 5 ms a forward and more"
+    measured = ran(schedule, COSTS, machine=machine)
+    told = viz.compare(simulate(schedule, COSTS), measured).layout.title.subtitle.text
+    assert max(map(len, told.split("<br>"))) <= 106
+    assert "wall-clock time" in told.replace("<br>", " ")
 
 
 def test_actions_that_one_side_has_not_are_drawn_and_counted():
@@ -175,15 +194,6 @@ def test_the_table_holds_both_times_of_each_action():
     assert table["measured start"].min() == 0
     more = viz.compare_table(simulate(make("1f1b", 2, 4), COSTS), ran(schedule, COSTS))
     assert more["measured start"].isna().sum() == 4
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_predicted_and_measured_bear_the_colours_of_their_kinds(theme):
-    schedule = make("zb_h1", 2, 4)
-    figure = viz.compare(simulate(schedule, COSTS), ran(schedule, COSTS), theme=theme)
-    for one in figure.data:
-        assert one.marker.color == viz.palette.KINDS[one.name].color
-    assert sum(one.showlegend for one in figure.data) == 3
 
 
 def test_what_has_no_actions_is_refused():

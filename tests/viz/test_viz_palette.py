@@ -94,6 +94,9 @@ def test_labels_are_black_but_on_the_blue_and_read_everywhere():
         assert (style.ink == "#FFFFFF") == (style.color == "#0072B2"), kind
         for below in [style.color, *[style.line] * bool(style.pattern)] * style.solid:
             assert contrast(style.ink, below) >= 4.5, kind
+        if style.solid:
+            pale = palette.pale(style)
+            assert contrast(pale.ink, pale.color) >= 4.5, kind
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

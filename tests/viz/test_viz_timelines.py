@@ -106,7 +106,7 @@ def test_of_a_run_of_several_steps_the_one_of_median_length_is_drawn():
     trace = Trace(spans, meta={"clock": "paced", "ranks": 1})
     (bar,) = [one for one in viz.timelines({"run": trace}).data if one.name == "forward"]
     assert list(bar.x) == [2.0] and list(bar.base) == [0.0]
-    assert "step 2 (the one of median length of 3)" in notes(viz.timelines({"run": trace}))[0].text
+    assert "step 2 (of median length)" in notes(viz.timelines({"run": trace}))[0].text
     (bar,) = [one for one in viz.timelines({"run": trace}, step=0).data if one.name == "forward"]
     assert list(bar.x) == [9.0]
 
