@@ -287,7 +287,7 @@ def _bars(
         style = palette.style(kind) if place else palette.pale(palette.style(kind))
         series.append(
             go.Bar(
-                name=kind,
+                name=text.kind(kind),
                 legendgroup=kind,
                 showlegend=place == 1 or not (sides[1].spans.kind == kind).any(),
                 orientation="h",

@@ -137,16 +137,17 @@ def _forms(
         yield str(step)
     elif microbatch >= 0 or bucket >= 0:
         number = str(microbatch) if microbatch >= 0 else f"b{bucket}"
-        yield f"{text.short(kind)} {number}"
+        yield f"{text.short(text.kind(kind))} {number}"
         yield number
     else:
-        yield text.short(kind)
+        yield text.short(text.kind(kind))
         yield SHORT.get(kind, text.short(kind))
 
 
 def _belongs(kind: str, name: str, peer: int, *numbers: int) -> list[str]:
     """Kind and whole name of a span, then a line of what it belongs to."""
-    told = f"{kind}: {name}" if name and name != kind else kind
+    what = text.kind(kind)
+    told = f"{what}: {name}" if name and name != kind else what
     to_peer = f"{TOWARDS.get(kind)} rank {peer}"
     if peer >= 0 and kind in TOWARDS and not told.endswith(to_peer):
         told += f" {to_peer}"

@@ -145,8 +145,8 @@ def shade(style: Style, chunk: int, chunks: int) -> Style:
 
 
 def pale(style: Style) -> Style:
-    """The style of what was predicted beside what was measured: halfway to white, on light and dark,
-    so that a label still reads on it."""
+    """The style of what was predicted beside what was measured: halfway to white, on light and on
+    dark, so that a label still reads on it."""
     return shade(style, 1, 2)
 
 

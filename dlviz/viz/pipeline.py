@@ -53,7 +53,8 @@ def shades(
     """The spans `rows` of one kind by chunk: name, style, rows, and whether a legend lists them (of
     many chunks the first and the last)."""
     for number in np.unique(chunk[rows]).tolist():
-        told = f"{name}, chunk {number}" if number else name
+        told = text.kind(name)
+        told = f"{told}, chunk {number}" if number else told
         listed = chunks <= LISTED or number in (0, chunks - 1)
         yield told, palette.shade(style, number, chunks), rows[chunk[rows] == number], listed
 

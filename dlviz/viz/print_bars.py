@@ -87,7 +87,7 @@ def compare(
     body = PAIR * len(ranks) * inch
     kinds = [kind for kind in palette.KINDS
              if any((side.spans.kind == kind).any() for side in sides)]  # fmt: skip
-    entries = [(kind, Patch(**paper.look(palette.style(kind)))) for kind in kinds]
+    entries = [(text.kind(kind), Patch(**paper.look(palette.style(kind)))) for kind in kinds]
     heading = title or "Predicted over measured"
     figure, axes = _sheet(heading, lines, entries, names, body, width, theme)
     axes.set_xlim(-0.01 * high / size, 1.01 * high / size)
@@ -125,7 +125,8 @@ def timelines(
     ranks = [(y, str(rank)) for line in plan.lines for rank, y in line.rows.items()]
     kinds = [kind for kind in palette.KINDS
              if any((line.spans.kind == kind).any() for line in plan.lines)]  # fmt: skip
-    entries = [(kind, Patch(**paper.look(palette.style(kind)))) for kind in ("idle", *kinds)]
+    entries = [(text.kind(kind), Patch(**paper.look(palette.style(kind))))
+               for kind in ("idle", *kinds)]  # fmt: skip
     if plan.chunks > 1:
         name, lighter = lighter_chunk(plan.chunks)
         entries.append((name, Patch(**paper.look(lighter))))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TITLES = {**schedules.TITLES, **patterns.TITLES}
+KINDS = {"backward_input": "input gradient", "backward_weight": "weight gradient"}
 OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 BYTES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))  # decimal, as links and tensors are priced
@@ -62,6 +63,11 @@ def cut(text: object, width: int = 24) -> str:
 def named(name: str) -> str:
     """The name of a schedule or an all-reduce as readers know it; any other name as it is."""
     return TITLES.get(name, name)
+
+
+def kind(name: str) -> str:
+    """A kind of span as readers know it; any other name as it is."""
+    return KINDS.get(name, name)
 
 
 def wrap(text: object, width: int = 64) -> str:

@@ -178,7 +178,7 @@ def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
             for _, shade, here, _ in shades(style, kind, rows, line.chunk, plan.chunks):
                 series.append(
                     go.Bar(
-                        name=kind,
+                        name=text.kind(kind),
                         legendgroup=kind,
                         showlegend=kind not in listed,
                         orientation="h",

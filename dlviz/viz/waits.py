@@ -231,9 +231,10 @@ def _doing(kind: str, name: str = "", peer: int = -1, microbatch: int = -1) -> s
         return f"itself waiting{whom}"
     if kind in HOLDERS:
         return "between two operations" + (f" of {name}" if name else "")
+    what = text.kind(kind)
     if name and name != kind:
-        return f"in {kind} {name}"
-    return f"in {kind} {microbatch}" if microbatch >= 0 else f"in {kind}"
+        return f"in {what} {name}"
+    return f"in {what} {microbatch}" if microbatch >= 0 else f"in {what}"
 
 
 def _clause(subject: str, doing: str, took: float, whole: float, other: str) -> str:

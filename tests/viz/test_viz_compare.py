@@ -33,7 +33,7 @@ def bars(figure, which):
     found = []
     for one in figure.data:
         for y, base, x in zip(one.y, one.base, one.x, strict=True):
-            if (one.marker.color == palette.style(one.name).color) == (which == "measured"):
+            if (one.marker.color == palette.style(one.legendgroup).color) == (which == "measured"):
                 found.append((round(float(y), 6), float(base), float(x)))
     return sorted(found)
 

@@ -33,7 +33,7 @@ def test_bars_bear_the_number_of_their_microbatch(name):
     figure = viz.timeline(trace)
     spans = trace.spans
     for kind in set(spans.kind):
-        told = [one.text for one in figure.data if (one.name or "").split(",")[0] == kind]
+        told = [one.text for one in figure.data if one.legendgroup == kind]
         numbers = spans.microbatch[spans.kind == kind]
         assert sorted(np.concatenate(told)) == sorted(map(str, numbers))
     axes = viz.print.timeline(trace).axes[0]  # on paper, 800 pixels wide, as well: all of them
@@ -267,3 +267,20 @@ def test_what_plotly_would_read_stays_out_of_the_template_of_many_spans():
     (bars,) = viz.timeline(Trace(spans, meta={"clock": "simulated"})).data
     assert "%{x}" not in bars.hovertemplate
     assert bars.customdata[7][0] == "<b>forward: %{x} of &lt;b&gt;</b>"
+
+
+@pytest.mark.parametrize("view", [viz.timeline, viz.print.timeline])
+def test_both_halves_of_a_backward_bear_the_names_of_the_grids_key(view):
+    """In keys, on hover and in what a wait was for."""
+    trace = simulate(make("zb_h1", 2, 3))
+    if view is viz.print.timeline:
+        (box,) = view(trace).legends
+        names = [words.get_text() for words in box.get_texts()]
+        told = ""
+    else:
+        figure = view(trace)
+        names = [one.name for one in figure.data]
+        told = " ".join(str(one.customdata) for one in figure.data)
+        assert "input gradient" in told and "weight gradient" in told
+    assert {"input gradient", "weight gradient"} <= {*names}
+    assert "backward_" not in f"{names} {told}"

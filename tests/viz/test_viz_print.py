@@ -18,6 +18,7 @@ from dlviz import viz
 from dlviz.trace import Trace
 from dlviz.viz import palette, paper
 from dlviz.viz.layout import laid_out
+from dlviz.viz.text import kind as kind_name
 
 MS = 1e-3
 FORMATS = ("svg", "pdf", "png")
@@ -92,17 +93,16 @@ def test_a_kind_looks_as_on_a_page_and_waits_are_hatched():
     trace = Trace([span(kind=kind, start=i, end=i + 0.9) for i, kind in enumerate(kinds)])
     figure = viz.print.timeline(trace)
     drawn = {part.get_label(): part for part in figure.axes[0].collections}
-    assert list(drawn) == [*palette.KINDS, "mine, yours"] == legend(figure)
-    for name, part in drawn.items():
-        style = palette.KINDS.get(name, palette.OTHER)
+    names = [*map(kind_name, palette.KINDS), "mine, yours"]
+    assert list(drawn) == names == legend(figure)
+    styles = [*palette.KINDS.values(), palette.OTHER]
+    for part, style in zip(drawn.values(), styles, strict=True):
         assert to_hex(part.get_facecolor()[0]).upper() == style.color
         assert bool(part.get_hatch()) == bool(style.pattern)
         assert set(part.get_hatch() or "") == set(style.pattern)
     assert drawn["wait"].get_hatch() and drawn["idle"].get_hatch()
     assert len(boxes(figure.axes[0], "mine, yours")) == 2
-    for patch, style in zip(
-        figure.legends[0].get_patches(), [*palette.KINDS.values(), palette.OTHER], strict=True
-    ):
+    for patch, style in zip(figure.legends[0].get_patches(), styles, strict=True):
         assert to_hex(patch.get_facecolor()).upper() == style.color
         assert set(patch.get_hatch() or "") == set(style.pattern)
 

@@ -66,7 +66,7 @@ def test_timelines_on_paper_hold_the_same_actions_numbers_and_titles(theme):
     traces = {"gpipe": simulate(make("gpipe", 3, 4)), "zbv": simulate(make("zbv", 3, 4))}
     figure, page = viz.print.timelines(traces, theme=theme), viz.timelines(traces, theme=theme)
     for kind in ("forward", "backward_weight"):
-        bars = [(x, x + long) for one in page.data if one.name == kind
+        bars = [(x, x + long) for one in page.data if one.legendgroup == kind
                 for x, long in zip(one.base, one.x, strict=True)]  # fmt: skip
         np.testing.assert_allclose(sorted(boxes(figure, kind)), sorted(bars))
     told = words(figure)
@@ -77,7 +77,7 @@ def test_timelines_on_paper_hold_the_same_actions_numbers_and_titles(theme):
     )
     numbers = [word for word in told if word.isdigit()]
     assert len(numbers) == 3 * 4 * (2 + 6)  # of GPipe F and B, of ZB-V F, I and W of two chunks
-    assert legend(figure) == ["idle", "forward", "backward", "backward_input", "backward_weight",
+    assert legend(figure) == ["idle", "forward", "backward", "input gradient", "weight gradient",
                               "lighter: chunk 1"]  # fmt: skip
 
 

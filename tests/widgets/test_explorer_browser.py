@@ -18,6 +18,11 @@ from dlviz.widgets.all_reduce import ALGORITHMS, SIZES
 
 pytestmark = pytest.mark.slow
 
+TO_RACKS = """select => {
+    select.value = "racks";
+    select.dispatchEvent(new Event("change"));
+    return select.closest(".dlv").querySelector(".dlv-map svg").textContent;
+}"""
 PICTURE = """root => JSON.stringify([...root.querySelectorAll('.dlv-costs')].map(
     part => part.innerHTML))"""
 TABLE = ".dlv .dlv-scroll"
@@ -68,7 +73,7 @@ def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
     assert shown.root.locator(".dlv-crossed").count() == 1
     table = shown.table()
     assert list(table) == [TITLES[name] for name in ALGORITHMS]
-    assert table["halving-doubling"][0] == "1.61 ms" and table["ring"][0] == "1.64 ms"
+    assert table["halving-doubling"][0] == "1.62 ms" and table["ring"][0] == "1.64 ms"
     told = shown.root.locator(".dlv-cheapest").inner_text()
     assert told == "Cheapest (within 5 %): butterfly, then halving-doubling from 32 KB."
     lines = shown.root.locator(".dlv-costs .dlv-cost").all()
@@ -120,6 +125,19 @@ def test_keys_choose_size_and_algorithm_and_leave_tab_to_the_page(saved):
         shown.page.keyboard.press(key)
         stops.append(shown.page.evaluate(focused))
     assert stops == ["details", "Messages", "Costs", "Messages", "algorithm"]
+
+
+def test_in_the_map_an_algorithm_has_the_colour_of_its_line_in_both_themes(saved):
+    for theme in ("light", "dark"):
+        shown = saved(CollectiveExplorer(topology="racks", theme=theme))
+        colors = shown.root.evaluate(
+            """root => [".dlv-chart .dlv-cost", ".dlv-map rect:not(.dlv-chosencell)"].map(parts =>
+                [...root.querySelectorAll(parts)].map(part => part.getAttribute("stroke")
+                    ?? [part.getAttribute("fill"), getComputedStyle(part).fillOpacity].join(" ")))"""
+        )
+        lines, cells = map(set, colors)
+        assert len(cells) > 2 and cells <= {f"{color} 1" for color in lines}
+        shown.page.close()
 
 
 def test_a_click_on_the_lines_chooses_a_size(saved):
@@ -286,10 +304,11 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab
     lab.shown(0)
     lab.page.wait_for_selector(".dlv-cost")
     shown = Page(lab.page)
+    told = []  # by the map, at once
     changes = {
         "algorithm": lambda: shown.control("algorithm").select_option("tree"),
         "size": lambda: shown.slide("size", 20),
-        "topology": lambda: shown.control("topology").select_option("racks"),
+        "topology": lambda: told.append(shown.control("topology").evaluate(TO_RACKS)),
         "ranks": lambda: shown.slide("ranks", 6),
         "alpha": lambda: shown.enter("alpha, µs a message", "200"),
         "beta": lambda: shown.enter("beta, ns a byte", "5"),
@@ -311,6 +330,8 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab
         "() => document.querySelector('.dlv-player').textContent.includes('on 6 ranks')"
     )
     assert shown.player() == "tree, message by message"
+    assert told == ["The map of this network is being calculated …"]
+    lab.page.wait_for_function("() => document.querySelector('.dlv-map rect.dlv-chosencell')")
 
     shown.control("ranks").focus()
     lab.page.keyboard.press("ArrowRight")

@@ -717,6 +717,20 @@ def test_moments_are_told_in_the_unit_of_the_axis_without_idle_digits(
     assert node.run("timeline_words.js", code, low, high, least, value) == told
 
 
+def test_both_halves_of_a_backward_bear_the_names_of_the_grids_key():
+    names = [*palette.KINDS, "my own"]
+    told = node.run("timeline_words.js", "return v[0].map(m.kindName);", names)
+    assert told == [text.kind(name) for name in names]
+    trace = simulate(make("zb_h1", 2, 2))
+    also = {"readScene": "timeline_scene.js"}
+    code = (
+        "const scene = readScene(v[0]); return scene.span.kind.map((_, i) => m.titleOf(scene, i));"
+    )
+    titles = node.run("timeline_words.js", code, state(trace), also=also)
+    assert {"input gradient 1", "weight gradient 0"} < {*titles}
+    assert "backward_" not in str(titles)
+
+
 def test_a_size_is_told_as_in_figures():
     sizes = [0, 1, 999, 1000, 4096, 33_280, 999_499, 999_500, 2**20, 10**9, 3 << 40]
     told = node.run("base.js", "return v[0].map(m.bytes);", sizes)

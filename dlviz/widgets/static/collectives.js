@@ -9,6 +9,8 @@ import { stage } from "./stage.js";
 const DASHES = { solid: null, dash: "7 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "11 3 2 3" };
 const FIELDS = [["alpha", "α", "µs a message", 1e6], ["beta", "β", "ns a byte", 1e9], ["gamma", "γ", "ns a byte added", 1e9]];
 const HEIGHT = 206;
+const COUNTING = "The map of this network is being calculated …";
+const UNKNOWN = "The map of this network needs a kernel.";
 const PAUSE = 250; // ms without a change until the messages are asked for
 const SAVED = "This page has no kernel: algorithm and size can be chosen, all else needs a kernel.";
 
@@ -117,7 +119,10 @@ function render({ model, el }) {
     if (live) queue.change(name, value);
     else if (name === "algorithm") messages.show(model.get("players")[value]);
     if (["algorithm", "nbytes"].includes(name) || (name === "ranks" && foreseen())) draw();
-    else drawControls(); // the pictures wait for the kernel's numbers
+    else {
+      drawControls(); // the lines wait for the kernel's numbers
+      drawMap();
+    }
   }
 
   function ahead() {
@@ -295,15 +300,19 @@ function render({ model, el }) {
   function drawMap() {
     const known = winnersNow();
     write(where, `Cheapest on ${state.topologies[now.topology].split(",")[0]}`);
-    map.classList.toggle("dlv-old", !known);
-    if (known) winners = mapOf({ ...state, map: known }, open(map, right), HEIGHT);
-    if (!winners) return;
+    const width = open(map, right);
+    winners = known && mapOf({ ...state, map: known }, width, HEIGHT);
+    if (!known) {
+      const words = live ? COUNTING : UNKNOWN;
+      map.setAttribute("aria-label", words);
+      return map.replaceChildren(s("text", { x: width / 2, y: HEIGHT / 2 }, words));
+    }
     const cell = winners.cell(now.ranks, now.nbytes);
     map.replaceChildren(
-      ...winners.parts.map(({ winner, x, y, width, height }) => s("rect", { x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(state.algorithms[winner]).stroke, "fill-opacity": 0.62 })),
+      ...winners.parts.map(({ winner, x, y, width, height }) => s("rect", { x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(state.algorithms[winner]).stroke })),
       ...axes({ box: winners.box, sizes: winners.sizes }, winners.ranks.filter(({ value }) => value % 2 === 0), String, "ranks").flat(),
       ...winners.names.filter(({ fits }) => fits).map(({ winner, x, y }) => s("text", { x, y, class: "dlv-winner" }, words(state.algorithms[winner]))),
-      ...(known ? [s("rect", { class: "dlv-chosencell", x: cell.x - 6, y: cell.y - 1, width: 12, height: cell.height + 2, rx: 2 })] : []),
+      s("rect", { class: "dlv-chosencell", x: cell.x - 6, y: cell.y - 1, width: 12, height: cell.height + 2, rx: 2 }),
     );
     map.setAttribute("aria-label", `${where.textContent} by ranks and size: ${winners.names.map(({ winner }) => words(state.algorithms[winner])).join(", ")}`);
   }

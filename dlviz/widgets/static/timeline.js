@@ -12,7 +12,7 @@ import { at, beside, readScene } from "./timeline_scene.js";
 import { statistics } from "./timeline_stats.js";
 import { toSvg } from "./timeline_svg.js";
 import {
-  gapLines, headLine, idleLines, memoryLines, messageLines, momentOf, spanLines, titleOf,
+  gapLines, headLine, idleLines, kindName, memoryLines, messageLines, momentOf, spanLines, titleOf,
 } from "./timeline_words.js";
 
 const [LEAST, TALLEST] = [96, 262]; // pixels: of the rows are in view; more are scrolled
@@ -174,14 +174,14 @@ function open({ model, el }) {
   for (const [kind, number] of kinds) {
     const swatches = h("span", { class: "dlv-swatches" });
     legend.append(h("button", {
-      type: "button", "aria-pressed": "true", title: `show or hide ${kind}`, "data-kind": number,
+      type: "button", "aria-pressed": "true", title: `show or hide ${kindName(kind)}`, "data-kind": number,
       onclick: (event) => {
         const shown = now.hidden.delete(number);
         if (!shown) now.hidden.add(number);
         event.currentTarget.setAttribute("aria-pressed", String(shown));
         draw();
       },
-    }, swatches, ` ${kind.slice(0, 40)}`));
+    }, swatches, ` ${kindName(kind).slice(0, 40)}`));
   }
   if (scene.total > scene.count) {
     legend.append(h("span", { class: "dlv-gaps" }, h("span", { class: "dlv-swatches" }), " not drawn"));

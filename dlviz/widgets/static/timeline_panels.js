@@ -2,7 +2,7 @@
 import { bytes, h, seconds } from "./base.js";
 import { inRange } from "./timeline_stats.js";
 import {
-  amountOf, headLine, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf,
+  amountOf, headLine, kindName, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf,
 } from "./timeline_words.js";
 
 const LISTED = 300; // spans in the table
@@ -83,7 +83,7 @@ function kindsTable({ kinds, drawn }) {
     h("caption", {}, `Kinds ${drawn ? "of the spans that are drawn" : "in this range"}, in whole spans`),
     head(["kind", "count", "total", "min", "mean", "max"]),
     h("tbody", {}, kinds.map((own) => h("tr", {},
-      h("th", { scope: "row" }, own.kind), amount(own.count.toLocaleString("en")),
+      h("th", { scope: "row" }, kindName(own.kind)), amount(own.count.toLocaleString("en")),
       ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
 }
 

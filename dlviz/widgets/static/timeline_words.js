@@ -8,8 +8,14 @@ const FINEST = 1e-5; // of the run: moments are told as finely, or as finely as 
 /** Kind and whole name of a span. */
 export function titleOf(scene, i) {
   const { kind, name, label, microbatch } = scene.span;
-  if (name[i] && name[i] !== kind[i]) return `${kind[i]}: ${name[i]}`;
-  return microbatch[i] >= 0 ? `${kind[i]} ${microbatch[i]}` : label[i][0];
+  const what = kindName(kind[i]);
+  if (name[i] && name[i] !== kind[i]) return `${what}: ${name[i]}`;
+  return microbatch[i] >= 0 ? `${what} ${microbatch[i]}` : label[i][0];
+}
+
+/** A kind of span as readers know it; any other name as it is. */
+export function kindName(kind) {
+  return { backward_input: "input gradient", backward_weight: "weight gradient" }[kind] ?? kind;
 }
 
 /**
