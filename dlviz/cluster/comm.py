@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sized
+from ctypes import string_at
 from functools import partial
 from math import nan as NAN
 from time import perf_counter_ns
@@ -24,7 +25,7 @@ from dlviz.cluster.collective import Collectives
 from dlviz.cluster.control.board import DONE, TOTAL
 from dlviz.cluster.control.form import empty, form_of, name_of
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.pipes import HEAD, SYNC
+from dlviz.cluster.control.pipes import HEAD, INLINE, LONGEST, SYNC
 from dlviz.cluster.groups import Mesh, colors
 from dlviz.cluster.lanes import Lane
 from dlviz.cluster.process import Process
@@ -157,12 +158,17 @@ class Comm(Collectives):
     ) -> None:
         """Give the receiver the envelope."""
         process, channel, departure = self.process, request.channel, request.departure
-        address = process.transport.expose(channel.peer, request.tick, request.wire)
+        wire, address, data = request.wire, 0, b""
+        if wire.nbytes <= LONGEST:
+            flags, data = flags | INLINE, string_at(wire.data_ptr(), wire.nbytes)
+            request.wire = None
+        else:
+            address = process.transport.expose(channel.peer, request.tick, wire)
         when = departure.entry, departure.stamp
         head = HEAD.pack(channel.number, flags, wall, request.tick, address, *when, request.form)
         while True:
             try:
-                os.write(channel.pipe, head)
+                os.write(channel.pipe, head + data)
                 return
             except BlockingIOError:  # it has not read those before
                 room = partial(process.pipes.room, channel.pipe)

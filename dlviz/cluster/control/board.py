@@ -27,7 +27,7 @@ CALLS = 128  # collective calls remembered a rank
 CALL = struct.Struct("=4q")  # sequence + 1, group, operation, root; then a form
 RECORD = CALL.size + FORM.size  # bytes
 TICKS = 1 << 16  # messages of one rank under way, at most
-TICK = 2  # cells of a tick: taken, and (a double) the device time
+TICK = 3  # cells of a tick: taken, (a double) the device time, whether the sender sleeps on it
 
 
 class Board:
