@@ -39,11 +39,13 @@ GLANCE = 1e-3  # s between two looks for room
 
 class Comm(Collectives):
     """A communicator: `size` ranks that exchange tensors. `rank` is this process's number in it,
-    and so are the ranks it sends to and receives from; in a Trace ranks are always global."""
+    and so are the ranks it sends to and receives from; in a Trace ranks are always global. On a
+    paced run `machine` is the Machine, else None."""
 
     def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
         super().__init__(process, members, number, name)
         self.device = process.device
+        self.machine = process.machine
         self.span = process.recorder.span
         self.label = process.recorder.label
         self._outgoing: dict[tuple[int, int], Channel] = {}  # by rank and tag
@@ -287,6 +289,10 @@ class Comm(Collectives):
                 f"the tensor {name!r} is not contiguous: watch tensor.contiguous() or its base."
             )
         self.process.log.watch(tensor, name)
+
+    def snapshot(self) -> None:
+        """Keep what the watched tensors hold now: a rank has changed one without communicating."""
+        self.process.log.snapshot()
 
     def memory(self, what: str, nbytes: int) -> None:
         """Record that this rank now holds `nbytes` of `what`."""

@@ -42,7 +42,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
                     REDUCE[way](row, own)
                 else:
                     receives[rank].wait()
-            comm.process.snapshot()  # of a watched tensor: the last one to add may be this rank
+            comm.snapshot()  # the last one to add may be this rank
             for send in sends:
                 send.wait()
 

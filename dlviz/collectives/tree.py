@@ -59,7 +59,7 @@ def gather(comm: Comm, tensor: torch.Tensor) -> None:
 
     Cost: ceil(lg n) steps, rank 0 receives (n-1)/n * nbytes.
     """
-    with flattened(comm, tensor, "all_gather") as row, comm.span("phase", "gather"):
+    with flattened(comm, tensor, "gather") as row, comm.span("phase", "gather"):
         for step in range(_height(comm.size)):
             comm.label(round=step)
             bit = 1 << step
@@ -76,7 +76,7 @@ def scatter(comm: Comm, tensor: torch.Tensor) -> None:
 
     Cost: ceil(lg n) steps, rank 0 sends (n-1)/n * nbytes.
     """
-    with flattened(comm, tensor, "all_to_all") as row, comm.span("phase", "scatter"):
+    with flattened(comm, tensor, "scatter") as row, comm.span("phase", "scatter"):
         for step, bit in enumerate(_downward(comm.size)):
             comm.label(round=step)
             if comm.rank % (2 * bit) == bit:
