@@ -7,7 +7,7 @@ from torch.nn import functional
 
 import dlviz
 from dlviz import metrics, schedules
-from dlviz.machine import classroom
+from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.parallel.pipeline import gpipe_by_hand, train_step
 
 WIDTH, MICROBATCHES = 5, (1, 3, 8)
@@ -57,6 +57,7 @@ def test_gpipe_by_hand_has_the_bubble_of_gpipe():
         x, y = batch(8)
         gpipe_by_hand.step(comm, network(comm.size)[comm.rank], x, y, functional.mse_loss, 8)
 
-    trace = dlviz.launch(worker, 4, machine=classroom(4, step=0.005)).trace
+    free = Topology.switch(4, Link(0.0, 1e30))
+    trace = dlviz.launch(worker, 4, machine=Machine(classroom(4).device, free, 0.005)).trace
     assert metrics.bubble_ratio(trace, "device") == pytest.approx(3 / 8, rel=0.02)
     assert metrics.peak_in_flight(trace).tolist() == [8] * 4
