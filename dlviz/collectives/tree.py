@@ -22,6 +22,25 @@ from dlviz.cluster import Comm
 from dlviz.collectives.flat import flattened, reduced
 
 
+def by_hand(comm: Comm, row: torch.Tensor) -> None:
+    """The sum over all ranks, step by step: read this one first. `row`, (elements,), is changed in
+    place. `all_reduce` does the same from any root."""
+    bits = [1 << step for step in range(_height(comm.size))]
+    for bit in bits:  # up: a rank that has its bit set hands over all it has summed, and is done
+        if comm.rank & bit:
+            comm.send(row, comm.rank - bit)
+            break
+        if comm.rank + bit < comm.size:
+            arrived = torch.empty_like(row)
+            comm.recv(arrived, comm.rank + bit)
+            row += arrived
+    for bit in reversed(bits):  # down: whoever handed over gets the total back
+        if comm.rank % (2 * bit) == bit:
+            comm.recv(row, comm.rank - bit)
+        elif comm.rank % bit == 0 and comm.rank + bit < comm.size:
+            comm.send(row, comm.rank + bit)
+
+
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 
