@@ -260,7 +260,7 @@ def test_waiting_leaves_the_cores_to_others():
 SIZES = (0, 1, SHORT // 4, SHORT // 4 + 1, LONG // 4, LONG // 4 + 3, 2 * LONG // 4 + 1)  # float32
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, pytest.param(9, marks=pytest.mark.sweep)])
 def test_collectives_of_every_size_give_what_their_names_say(way, ranks):
     def worker(comm):
         n, wrong = comm.size, []
