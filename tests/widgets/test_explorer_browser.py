@@ -133,7 +133,7 @@ def test_in_the_map_an_algorithm_has_the_colour_of_its_line_in_both_themes(saved
         colors = shown.root.evaluate(
             """root => [".dlv-chart .dlv-cost", ".dlv-map rect:not(.dlv-chosencell)"].map(parts =>
                 [...root.querySelectorAll(parts)].map(part => part.getAttribute("stroke")
-                    ?? [part.getAttribute("fill"), getComputedStyle(part).fillOpacity].join(" ")))"""
+                    ?? `${part.getAttribute("fill")} ${getComputedStyle(part).fillOpacity}`))"""
         )
         lines, cells = map(set, colors)
         assert len(cells) > 2 and cells <= {f"{color} 1" for color in lines}
