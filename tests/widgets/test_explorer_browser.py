@@ -93,8 +93,8 @@ def test_on_a_saved_page_algorithm_and_size_can_be_chosen_and_the_rest_says_why_
     assert shown.player() == "tree, message by message"
     assert shown.picture() != before
     shown.slide("size", 0)
-    assert "64 bytes on 4 ranks" in shown.root.locator("caption").first.inner_text()
-    assert shown.table()["butterfly"][0] == "20.1 µs"
+    assert "100 bytes on 4 ranks" in shown.root.locator("caption").first.inner_text()
+    assert shown.table()["butterfly"][0] == "20.2 µs"
     for name in ("ranks", "topology", "run it on real ranks"):
         assert shown.control(name).is_disabled()
     assert "all else needs a kernel" in shown.root.inner_text()
