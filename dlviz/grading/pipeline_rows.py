@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from dlviz.cluster import Comm, RunError
-from dlviz.grading.alone import HINTS, TimeUp, ended_by, run_alone, why_ended
+from dlviz.grading.alone import HINTS, NEVER_ENDS, TimeUp, ended_by, run_alone, why_ended
 from dlviz.grading.check import Program
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, raised, shown_line
 from dlviz.schedules import Action, Schedule, make
@@ -133,7 +133,7 @@ def _ended(error: RunError, where: str) -> CheckFailed:
         return CheckFailed(
             f"{where} was still busy when the time was up, {error.places[0]}",
             expected,
-            "does the code at that line ever come to an end?",
+            NEVER_ENDS,
         )
     return CheckFailed(f"{where}: {ended_by(error)}", expected, why_ended(error))
 

@@ -42,7 +42,10 @@ REPLACED = (
     "the list holds the sums, the tensor does not: an assignment puts another tensor into the "
     "list. Change the cells that the chunk has."
 )
-ODD = "some cells hold what no sum of the ranks' numbers for them can be"
+ODD = (
+    "some cells hold what no sum of the ranks' numbers for them can be: was another chunk added to "
+    "theirs, or a number changed on its way?"
+)
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,12 @@ class Ranks:
         right = {size.ranks for size in passed} - {1}
         wrong = {size.ranks for size in failed}
         if {2, 4} <= right and {3, 5} & wrong:
-            return "it works on 2 and on 4 ranks. What in it holds for powers of two alone?"
-        if len(right) == 1 and len(wrong - {1}) > 1:
+            return (
+                "it works on 2 and on 4 ranks. What in it holds for even numbers or powers of two "
+                "alone?"
+            )
+        # on 2 ranks both neighbours are one rank, and any order of the chunks will do
+        if len(right) == 1 and right != {2} and len(wrong - {1}) > 1:
             only = next(iter(right))
             return f"it works on {only} ranks alone. Where does yours rely on that number?"
         return ""
@@ -336,8 +343,7 @@ def _why_not_scattered(tried: Attempt) -> str:
     if (counts == UNKNOWN).any():
         return _why_odd(
             tried,
-            f"{ODD}: a chunk was added to another one. Which chunk arrives, and which one is it "
-            "added to?",
+            f"{ODD} Which chunk arrives, and which one is it added to?",
         )
     if whole.any() and not whole.any(axis=1).all():
         owner = int(whole.any(axis=1).argmax())
@@ -391,19 +397,24 @@ def _why_not_gathered(tried: Attempt, rank: int) -> str:
     if tried.replaced():
         return REPLACED
     begun = [own.sent[-1][0] for own in tried.left if own.sent[-1]]
+    if not begun:
+        return (
+            "nothing was sent in all_gather. Each rank has one whole chunk: who needs it, and how "
+            "does it come there?"
+        )
     chunks = np.array_split(tried.sums, tried.ranks)
-    if begun and not any(_same(begun[0], chunk) for chunk in chunks):
+    if not any(_same(begun[0], chunk) for chunk in chunks):
         return (
             "the first message that rank 0 sends in all_gather is no whole chunk. With which one "
             "does it end reduce_scatter?"
         )
-    if (counts > tried.expected).any():
+    enough = (counts >= tried.expected).all(axis=1)
+    if (enough & (counts > tried.expected).any(axis=1)).any():
         return "a chunk that arrives in all_gather is whole already: is it added or copied?"
     if (counts == UNKNOWN).any():
         return _why_odd(
             tried,
-            f"{ODD}. Sender and receiver of a message have to mean the same chunk, and a chunk "
-            "that arrives is whole already.",
+            f"{ODD} Sender and receiver of a message have to mean the same chunk.",
         )
     return (
         "whole chunks have not come to all ranks. How many rounds does one need, and what does a "
@@ -415,11 +426,12 @@ def _why_no_sum(tried: Attempt, rank: int) -> str:
     if not tried.whole(0).any(axis=0).all():
         return "sums were not complete when all_gather began: mend reduce_scatter first."
     if (tried.counts[-1][rank] > 1).any():
-        return "all_gather adds to sums that were complete: mend it first."
-    return (
+        return "all_gather adds to sums that were complete: mend all_gather first."
+    rest = (
         "reduce_scatter left each sum whole on some rank, but all_gather did not bring them to "
         "all: do both mean the same chunk, and does all_gather take all its rounds?"
     )
+    return _why_odd(tried, rest) if (tried.counts[-1][rank] == UNKNOWN).any() else rest
 
 
 def _why_astray(n: int, pairs: set[tuple[int, int]], astray: list[tuple[int, int]]) -> str:
