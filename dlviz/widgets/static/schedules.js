@@ -484,6 +484,7 @@ function render({ model, el }) {
 
   function drawBoard() {
     const shown = [state.controls.schedule, state.controls.beside].includes("drawn") && !away;
+    if (boardBox.hidden === shown) frame.keys(shown ? BOARD_KEYS : undefined);
     boardBox.hidden = !shown;
     if (!shown || board) return;
     const room = () => (sides.length > 1 ? 100 : 168);
