@@ -92,7 +92,7 @@ function render({ model, el }) {
   });
   const fields = FIELDS.map(([name, letter, told]) => {
     const box = h("input", {
-      type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}: ${told}`, title: told,
+      type: "text", inputmode: "decimal", class: `dlv-short${["backward", "slow_stage"].includes(name) ? " dlv-worded" : ""}`, "aria-label": `${name}: ${told}`, title: told,
       placeholder: name === "backward" ? "I+W" : name === "slow_stage" ? "none" : null,
       onchange: () => choose(name, typedIn(box, name)),
     });
