@@ -399,8 +399,8 @@ def _why_not_gathered(tried: Attempt, rank: int) -> str:
     begun = [own.sent[-1][0] for own in tried.left if own.sent[-1]]
     if not begun:
         return (
-            "nothing was sent in all_gather. Each rank has one whole chunk: who needs it, and how "
-            "does it come there?"
+            "nothing was sent in all_gather. Each rank has one whole chunk: who needs it? If you "
+            f"have a loop: how often does it run on {tried.ranks} ranks?"
         )
     chunks = np.array_split(tried.sums, tried.ranks)
     if not any(_same(begun[0], chunk) for chunk in chunks):
