@@ -17,7 +17,7 @@ from torch import nn
 from benchmarks.table import ROUNDS, Row, take_turns
 from dlviz import launch, metrics, schedules
 from dlviz.machine import Link, Machine, Topology, classroom
-from dlviz.parallel.pipeline import train_step
+from dlviz.parallel.pipeline import Shapes, train_step
 
 STEP, MICROBATCHES, STEPS = 0.005, 8, 3
 # Bubble ratio = (p-1) * share / m, and how close the measured one has to come.
@@ -32,11 +32,11 @@ SCHEDULES = {
 def worker(comm: Any, schedule: schedules.Schedule) -> None:
     torch.manual_seed(0)
     stages = [nn.Linear(64, 64) for _ in schedule.stage_rank]
-    x = torch.randn(MICROBATCHES, 64)
+    x, shapes = torch.randn(MICROBATCHES, 64), Shapes()
     for step in range(STEPS):
         with comm.span("step", step=step):
             comm.barrier()
-            train_step(comm, stages, schedule, x, x, nn.functional.mse_loss)
+            train_step(comm, stages, schedule, x, x, nn.functional.mse_loss, shapes=shapes)
 
 
 def measured(name: str, ranks: int) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from torch.distributed import pipelining
 
 from benchmarks.table import Row, compare, take_turns
 from dlviz import launch, schedules
-from dlviz.parallel.pipeline import train_step
+from dlviz.parallel.pipeline import Shapes, train_step
 
 RANKS, MICROBATCHES = 4, 8
 SIZES = {"small": (64, 8), "larger": (512, 64)}  # width, rows of a microbatch
@@ -43,7 +43,7 @@ def ours(comm: Any, name: str, width: int, x: torch.Tensor) -> Any:
     stages = stages_of(width)
     schedule = schedules.make(name, comm.size, MICROBATCHES)
     return stages[comm.rank], partial(
-        train_step, comm, stages, schedule, x, x, nn.functional.mse_loss
+        train_step, comm, stages, schedule, x, x, nn.functional.mse_loss, shapes=Shapes()
     )
 
 

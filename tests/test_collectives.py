@@ -6,6 +6,7 @@ import os
 import signal
 from functools import cache
 from hashlib import sha256
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from dlviz import patterns, viz
 from dlviz.collectives import (
     ALGORITHMS,
     all_reduce,
+    butterfly,
     direct,
     halving_doubling,
     hierarchical,
@@ -120,6 +122,26 @@ def test_every_rank_ends_with_the_reduction_to_the_same_bits(algorithm, ranks):
     for digests, wrong, left_open, _ in every_result(ranks)[algorithm]:
         assert wrong == [] and left_open == 0
         assert digests == every_result(ranks)[algorithm][0][0]
+
+
+BY_HAND = [butterfly, direct, halving_doubling, parameter_server, ring, tree]
+
+
+def sum_by_hand(comm):
+    """The algorithms whose sums, written out step by step, are not those of all ranks' tensors."""
+    wrong = []
+    for module, length in product(BY_HAND, (0, 1, 7, 1000)):
+        rows = torch.arange(comm.size * length, dtype=torch.float64).view(comm.size, length)
+        row = rows[comm.rank].clone()
+        module.by_hand(comm, row)
+        if not torch.equal(row, rows.sum(0)):
+            wrong.append((module.__name__, length))
+    return wrong
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_the_sum_by_hand_is_that_of_all_ranks(ranks):
+    assert dlviz.launch(sum_by_hand, ranks).results == [[]] * ranks
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -530,6 +552,14 @@ def test_ranks_with_unlike_tensors_are_told_both_ranks_and_both_shapes(algorithm
         dlviz.launch(worker, ranks=2)
     error.match(rf"rank 1 makes all_reduce of {shape}")
     error.match(r"rank 0 makes all_reduce of shape \(10,\) float32")
+
+
+def test_a_gather_beside_a_scatter_is_told_by_these_names():
+    def worker(comm):
+        (tree.gather if comm.rank else tree.scatter)(comm, torch.zeros(4))
+
+    with pytest.raises(dlviz.RankError, match="rank . makes (gather|scatter).* and rank . makes"):
+        dlviz.launch(worker, 2)
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "direct"])

@@ -55,7 +55,7 @@ class Sending:
                 return False
             tick = request.tick = self._free.pop()
             board = self._process.board
-            board.cells[tick], board.times[tick + 1] = 0, NAN
+            board.cells[tick], board.times[tick + 1], board.cells[tick + 2] = 0, NAN, 0
             self.under_way[tick] = request
         return True
 
@@ -72,8 +72,9 @@ class Sending:
     def _end(self, request: Any) -> None:
         tick, request.tick = request.tick, 0
         del self.under_way[tick]
-        self._process.transport.release(tick)
-        request.wire = None
+        if request.wire is not None:
+            self._process.transport.release(tick)
+            request.wire = None
         self._free.append(tick)
 
     def _find(self) -> bool:

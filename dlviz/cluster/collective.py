@@ -31,6 +31,8 @@ CALLS = (
     "all_gather",
     "reduce_scatter",
     "all_to_all",
+    "gather",
+    "scatter",
 )
 
 
@@ -193,7 +195,7 @@ class Collectives:
         """Compare the call with the others', and `move` the bytes; recorded, paced and posted."""
         process, lane = self.process, self.recorder.lane
         process.snapshot()
-        sequence = self.post_call(op, tensor, root)
+        sequence = self.agree(op, tensor, root)
         lane.pace.begin(START_LINE)
         nbytes = 0 if tensor is None else tensor.nbytes * scale
         fields = {"group": self.name, "sequence": sequence, "nbytes": nbytes}
@@ -205,9 +207,10 @@ class Collectives:
             lane.pace.collective(call.start, op, self.members, nbytes)
         process.snapshot()
 
-    def post_call(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
-        """Post this rank's next call in the group where the others see it, and raise ValueError if
-        one of them has made another one; the number of the call."""
+    def agree(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
+        """Say that this rank's next collective is `op` of `tensor`, and raise ValueError, which
+        names both ranks, where another has come to another one; returns the number of the call. A
+        collective made of messages begins with it."""
         calls = self.process.calls
         sequence = calls.get(self.number, 0)
         calls[self.number] = sequence + 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sized
+from ctypes import string_at
 from functools import partial
 from math import nan as NAN
 from time import perf_counter_ns
@@ -24,7 +25,7 @@ from dlviz.cluster.collective import Collectives
 from dlviz.cluster.control.board import DONE, TOTAL
 from dlviz.cluster.control.form import empty, form_of, name_of
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.pipes import HEAD, SYNC
+from dlviz.cluster.control.pipes import HEAD, INLINE, LONGEST, SYNC
 from dlviz.cluster.groups import Mesh, colors
 from dlviz.cluster.lanes import Lane
 from dlviz.cluster.process import Process
@@ -38,11 +39,13 @@ GLANCE = 1e-3  # s between two looks for room
 
 class Comm(Collectives):
     """A communicator: `size` ranks that exchange tensors. `rank` is this process's number in it,
-    and so are the ranks it sends to and receives from; in a Trace ranks are always global."""
+    and so are the ranks it sends to and receives from; in a Trace ranks are always global. On a
+    paced run `machine` is the Machine, else None."""
 
     def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
         super().__init__(process, members, number, name)
         self.device = process.device
+        self.machine = process.machine
         self.span = process.recorder.span
         self.label = process.recorder.label
         self._outgoing: dict[tuple[int, int], Channel] = {}  # by rank and tag
@@ -157,12 +160,17 @@ class Comm(Collectives):
     ) -> None:
         """Give the receiver the envelope."""
         process, channel, departure = self.process, request.channel, request.departure
-        address = process.transport.expose(channel.peer, request.tick, request.wire)
+        wire, address, data = request.wire, 0, b""
+        if wire.nbytes <= LONGEST:
+            flags, data = flags | INLINE, string_at(wire.data_ptr(), wire.nbytes)
+            request.wire = None
+        else:
+            address = process.transport.expose(channel.peer, request.tick, wire)
         when = departure.entry, departure.stamp
         head = HEAD.pack(channel.number, flags, wall, request.tick, address, *when, request.form)
         while True:
             try:
-                os.write(channel.pipe, head)
+                os.write(channel.pipe, head + data)
                 return
             except BlockingIOError:  # it has not read those before
                 room = partial(process.pipes.room, channel.pipe)
@@ -281,6 +289,10 @@ class Comm(Collectives):
                 f"the tensor {name!r} is not contiguous: watch tensor.contiguous() or its base."
             )
         self.process.log.watch(tensor, name)
+
+    def snapshot(self) -> None:
+        """Keep what the watched tensors hold now: a rank has changed one without communicating."""
+        self.process.log.snapshot()
 
     def memory(self, what: str, nbytes: int) -> None:
         """Record that this rank now holds `nbytes` of `what`."""

@@ -118,8 +118,8 @@ def _return(comm: Comm, nbytes: int, repeats: int) -> None:
 
 
 def _seconds_per_byte_added(comm: Comm, nbytes: int) -> float:
-    if comm.process.machine is not None:
-        return comm.process.machine.device.gamma
+    if comm.machine is not None:
+        return comm.machine.device.gamma
     one, other = torch.ones(2, nbytes // 4)
     times = []
     for _ in range(REPEATS):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dlviz.cluster.control.group import SHORT, Group
+from dlviz.cluster.control.group import Group
 from dlviz.cluster.requests import PIECE, REDUCE
 
 LONG = 1 << 19  # bytes from which on to meet once more costs less than a copy of a slice
@@ -34,7 +34,7 @@ REDUCTIONS = {
 def reduce_all(group: Group, wire: torch.Tensor, op: str, call: Any, root: int = -1) -> None:
     """Reduce every member's `wire` in place: on all, or on `root` alone."""
     row, members, me = wire.view(-1), len(group.members), group.place
-    if wire.nbytes <= SHORT:
+    if wire.nbytes <= group.short:
         rows = group.copies(row, call)
         if root in (-1, me) and len(row):
             row.copy_(REDUCTIONS[op].rows(rows))

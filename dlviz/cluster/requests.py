@@ -7,6 +7,7 @@ is posted for the parent to see, recorded, and on a paced run held to the device
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import memmove
 from math import nan as NAN
 from time import perf_counter_ns
 from typing import Any
@@ -90,7 +91,7 @@ class SendRequest(Request):
     def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
         super().__init__(process, channel, tensor, form)
         self.message = process.rank, channel.peer, channel.key, channel.count
-        self.wire = wire_of(tensor)
+        self.wire: Any = wire_of(tensor)  # None where its bytes go with the envelope
 
     @property
     def done(self) -> bool:
@@ -111,7 +112,7 @@ class SendRequest(Request):
         self._process.sending.keep(self)
         if self.tick:  # else it was seen that it is taken
             if not board.cells[self.tick]:
-                self._process.waiting.wait_for_others(self, op, lane, times)
+                self._process.waiting.wait_for_tick(self, op, lane, times)
             if board.cells[self.tick] == REFUSED:
                 raise misfit(self.message, self.form, self._process.waiting.why(self.tick))
             taken = board.times[self.tick + 1]
@@ -235,6 +236,9 @@ class ReceiveRequest(Request):
     def _pull(self, target: torch.Tensor, offset: int = 0) -> None:
         envelope = self.envelope
         assert envelope is not None
+        if envelope.data is not None:
+            memmove(target.data_ptr(), envelope.data, target.nbytes)
+            return
         address = envelope.address + offset
         self._process.transport.pull(envelope.src, envelope.tick, address, target)
 
@@ -261,16 +265,14 @@ class ReceiveRequest(Request):
         envelope, process = self.envelope, self._process
         assert envelope is not None
         process.board.times[envelope.tick + 1] = when
-        process.board.cells[envelope.tick] = TAKEN
-        process.waiting.tell(envelope.src)
+        process.waiting.tick(envelope.src, envelope.tick, TAKEN)
 
     def _refuse(self) -> None:
         """Tell the sender that its message does not fit."""
         envelope, process = self.envelope, self._process
         assert envelope is not None
         process.pipes.say(envelope.src, refusal(envelope.tick, self.form))
-        process.board.cells[envelope.tick] = REFUSED
-        process.waiting.tell(envelope.src)
+        process.waiting.tick(envelope.src, envelope.tick, REFUSED)
 
 
 def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:

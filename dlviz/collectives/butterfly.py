@@ -27,6 +27,18 @@ from dlviz.collectives.flat import reduced
 from dlviz.collectives.fold import fold, staying, unfold
 
 
+def by_hand(comm: Comm, row: torch.Tensor) -> None:
+    """The sum over a power of two of ranks, step by step: read this one first. `row`, (elements,),
+    is changed in place. `all_reduce` folds other numbers of ranks first."""
+    distance = 1
+    while distance < comm.size:
+        partner = comm.rank ^ distance  # the rank whose number differs in that one bit
+        arrived = torch.empty_like(row)
+        comm.sendrecv(row, partner, arrived, partner)
+        row += arrived
+        distance *= 2
+
+
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 

@@ -24,6 +24,18 @@ from dlviz.cluster.requests import REDUCE
 from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 
+def by_hand(comm: Comm, row: torch.Tensor) -> None:
+    """The sum over all ranks, step by step: read this one first. `row`, (elements,), is changed in
+    place. `all_reduce` adds in rank order, so that all ranks end with the same bits."""
+    sends = [comm.isend(row.clone(), rank) for rank in _others(comm)]
+    for rank in _others(comm):
+        arrived = torch.empty_like(row)
+        comm.recv(arrived, rank)
+        row += arrived
+    for send in sends:
+        send.wait()
+
+
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 
@@ -42,7 +54,7 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
                     REDUCE[way](row, own)
                 else:
                     receives[rank].wait()
-            comm.process.snapshot()  # of a watched tensor: the last one to add may be this rank
+            comm.snapshot()  # the last one to add may be this rank
             for send in sends:
                 send.wait()
 

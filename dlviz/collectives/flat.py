@@ -49,7 +49,7 @@ def flattened(
     """
     if root >= comm.size or root < -1:
         raise ValueError(f"root={root!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
-    comm.post_call(call, tensor, root)
+    comm.agree(call, tensor, root)
     row = tensor.detach().contiguous().view(-1)  # (elements,)
     yield row
     if not tensor.is_contiguous():

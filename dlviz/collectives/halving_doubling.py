@@ -24,8 +24,29 @@ from __future__ import annotations
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.collectives.flat import flattened, reduced
+from dlviz.collectives.flat import chunks_of, flattened, reduced
 from dlviz.collectives.fold import fold, staying, unfold
+
+
+def by_hand(comm: Comm, row: torch.Tensor) -> None:
+    """The sum over a power of two of ranks, step by step: read this one first. `row`, (elements,),
+    is changed in place. `all_reduce` folds other numbers of ranks first."""
+    held = [row]  # what this rank still sums: the whole, a half, a quarter ...
+    distance = 1
+    while distance < comm.size:  # halving: give one half away, add what comes to the other
+        lower, upper = chunks_of(held[-1], 2)
+        given, own = (lower, upper) if comm.rank & distance else (upper, lower)
+        arrived = torch.empty_like(own)
+        comm.sendrecv(given, comm.rank ^ distance, arrived, comm.rank ^ distance)
+        own += arrived
+        held.append(own)
+        distance *= 2
+    while distance > 1:  # doubling: the same partners, last first, swap what they have finished
+        distance //= 2
+        own = held.pop()
+        lower, upper = chunks_of(held[-1], 2)
+        other = lower if comm.rank & distance else upper
+        comm.sendrecv(own, comm.rank ^ distance, other, comm.rank ^ distance)
 
 
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:

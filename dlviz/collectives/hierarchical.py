@@ -95,7 +95,7 @@ def _sit_out(comm: Comm, row: torch.Tensor, holder: int, turn: int, last: int) -
 
 
 def _nodes(comm: Comm) -> list[list[int]]:
-    machine = comm.process.machine
+    machine = comm.machine
     if machine is None:
         return [list(range(comm.size))]
     nodes: dict[int, list[int]] = {}

@@ -24,6 +24,21 @@ from dlviz.cluster import Comm
 from dlviz.collectives.flat import reduced
 
 
+def by_hand(comm: Comm, row: torch.Tensor) -> None:
+    """The sum over all ranks at rank 0, step by step: read this one first. `row`, (elements,), is
+    changed in place. `all_reduce` does the same with its receives posted ahead, at any rank."""
+    if comm.rank != 0:
+        comm.send(row, 0)
+        comm.recv(row, 0)
+        return
+    for rank in range(1, comm.size):
+        arrived = torch.empty_like(row)
+        comm.recv(arrived, rank)
+        row += arrived
+    for rank in range(1, comm.size):
+        comm.send(row, rank)
+
+
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 0) -> None:
     """Reduce `tensor` over all ranks at rank `server`, in place on every rank. All give the same
     shape and dtype. ValueError for a server that is no rank.

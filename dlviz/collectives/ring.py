@@ -27,6 +27,21 @@ from dlviz.cluster import Comm
 from dlviz.collectives.flat import chunks_of, flattened, reduced
 
 
+def by_hand(comm: Comm, row: torch.Tensor) -> None:
+    """The sum over all ranks, step by step: read this one first. `row`, (elements,), is changed in
+    place. `all_reduce` does the same with its receives posted ahead."""
+    n, left, right = comm.size, (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    chunks = chunks_of(row, n)
+    for step in range(n - 1):  # reduce-scatter: pass on the sum so far, add the one that comes
+        given, own = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
+        arrived = torch.empty_like(own)
+        comm.sendrecv(given, right, arrived, left)
+        own += arrived
+    for step in range(n - 1):  # all-gather: pass on the finished chunk that came last
+        given, own = chunks[(comm.rank - step + 1) % n], chunks[(comm.rank - step) % n]
+        comm.sendrecv(given, right, own, left)
+
+
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 

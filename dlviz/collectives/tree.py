@@ -22,6 +22,25 @@ from dlviz.cluster import Comm
 from dlviz.collectives.flat import flattened, reduced
 
 
+def by_hand(comm: Comm, row: torch.Tensor) -> None:
+    """The sum over all ranks, step by step: read this one first. `row`, (elements,), is changed in
+    place. `all_reduce` does the same from any root."""
+    bits = [1 << step for step in range(_height(comm.size))]
+    for bit in bits:  # up: a rank that has its bit set hands over all it has summed, and is done
+        if comm.rank & bit:
+            comm.send(row, comm.rank - bit)
+            break
+        if comm.rank + bit < comm.size:
+            arrived = torch.empty_like(row)
+            comm.recv(arrived, comm.rank + bit)
+            row += arrived
+    for bit in reversed(bits):  # down: whoever handed over gets the total back
+        if comm.rank % (2 * bit) == bit:
+            comm.recv(row, comm.rank - bit)
+        elif comm.rank % bit == 0 and comm.rank + bit < comm.size:
+            comm.send(row, comm.rank + bit)
+
+
 def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 
@@ -59,7 +78,7 @@ def gather(comm: Comm, tensor: torch.Tensor) -> None:
 
     Cost: ceil(lg n) steps, rank 0 receives (n-1)/n * nbytes.
     """
-    with flattened(comm, tensor, "all_gather") as row, comm.span("phase", "gather"):
+    with flattened(comm, tensor, "gather") as row, comm.span("phase", "gather"):
         for step in range(_height(comm.size)):
             comm.label(round=step)
             bit = 1 << step
@@ -76,7 +95,7 @@ def scatter(comm: Comm, tensor: torch.Tensor) -> None:
 
     Cost: ceil(lg n) steps, rank 0 sends (n-1)/n * nbytes.
     """
-    with flattened(comm, tensor, "all_to_all") as row, comm.span("phase", "scatter"):
+    with flattened(comm, tensor, "scatter") as row, comm.span("phase", "scatter"):
         for step, bit in enumerate(_downward(comm.size)):
             comm.label(round=step)
             if comm.rank % (2 * bit) == bit:

@@ -13,7 +13,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models import seed_layers
-from dlviz.parallel.pipeline import train_step
+from dlviz.parallel.pipeline import Shapes, train_step
 from dlviz.schedules import Schedule
 from dlviz.sim import Costs
 
@@ -27,11 +27,12 @@ def work(comm: Comm, schedule: Schedule, steps: int = STEPS, costs: Costs | None
     own = [stage for stage, rank in enumerate(schedule.stage_rank) if rank == comm.rank]
     optimizer = torch.optim.SGD([p for stage in own for p in stages[stage].parameters()], lr=RATE)
     inputs, targets = _batch(schedule.microbatches)
-    losses = []
+    losses, shapes = [], Shapes()
     for _ in range(steps):
         optimizer.zero_grad()
+        mse_loss = nn.functional.mse_loss
         loss = train_step(
-            comm, stages, schedule, inputs, targets, nn.functional.mse_loss, costs=costs
+            comm, stages, schedule, inputs, targets, mse_loss, costs=costs, shapes=shapes
         )
         losses.append(loss)
         optimizer.step()

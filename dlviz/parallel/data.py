@@ -89,8 +89,8 @@ class DDP(nn.Module):
         self.comm = comm
         self._reduce = _all_reduce(all_reduce)
         self._lane = comm.lane("comm")
-        self._spans = LayerSpans(comm, model)  # its hooks come first: a layer's span ends before
-        self.buckets = fill_buckets(model, bucket_bytes)  # its bucket is launched
+        self._spans = LayerSpans(comm, model)
+        self.buckets = fill_buckets(model, bucket_bytes)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         for parameter in self._bucket_of:
             parameter.register_post_accumulate_grad_hook(self._gradient_ready)
@@ -119,13 +119,13 @@ class DDP(nn.Module):
             at_end_of_backward(self._finish_backward)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
-        """Hook: `parameter` has its gradient. When its layer is done, launch the buckets that are
-        full, always in order: all ranks must all-reduce the same bucket at the same time."""
+        """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
+        all ranks must all-reduce the same bucket at the same time."""
         self._begin_backward()
         self._bucket_of[parameter].put(parameter)
-        if not self._spans.in_backward:
-            while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
-                self._launch()
+        while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
+            self._spans.end_backward()  # what the bucket holds was computed before it leaves
+            self._launch()
 
     def _launch(self) -> None:
         bucket = self.buckets[self._launched]

@@ -55,7 +55,7 @@ def at_end_of_backward(function: Any) -> None:
 
 
 class LayerSpans:
-    """Records `model`'s layers on `comm`'s timeline from now on, until `remove()`."""
+    """Records `model`'s layers on `comm`'s timeline from now on."""
 
     def __init__(self, comm: Comm, model: nn.Module):
         self._comm = comm
@@ -63,23 +63,12 @@ class LayerSpans:
         self._backward: Any = None  # the open span
         self._layer: str | None = None  # whose it is
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
-        self._hooks = []
         for name, layer in layers_of(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
-            self._hooks += [
-                layer.register_forward_pre_hook(self._start_forward(name)),
-                layer.register_forward_hook(self._end_forward(name, own), always_call=True),
-                *(p.register_post_accumulate_grad_hook(self._has_gradient) for p in own),
-            ]
-
-    @property
-    def in_backward(self) -> bool:
-        """Whether some layer's backward has begun and not ended."""
-        return self._backward is not None
-
-    def remove(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
+            layer.register_forward_pre_hook(self._start_forward(name))
+            layer.register_forward_hook(self._end_forward(name, own), always_call=True)
+            for parameter in own:
+                parameter.register_post_accumulate_grad_hook(self._has_gradient)
 
     def _start_forward(self, name: str) -> Any:
         def hook(layer: nn.Module, inputs: Any) -> None:
@@ -102,7 +91,7 @@ class LayerSpans:
     def _start_backward(self, name: str, parameters: list[nn.Parameter]) -> None:
         if self._layer is None:
             at_end_of_backward(self._end_of_pass)
-        self._end_backward()
+        self.end_backward()
         self._layer, self._missing = name, set(parameters)
         self._backward = self._comm.compute("backward", name)
         self._backward.__enter__()
@@ -110,13 +99,14 @@ class LayerSpans:
     def _has_gradient(self, parameter: nn.Parameter) -> None:
         self._missing.discard(parameter)
         if not self._missing:
-            self._end_backward()
+            self.end_backward()
 
-    def _end_backward(self) -> None:
+    def end_backward(self) -> None:
+        """The backward of the layer that is at it ends now, if it has not."""
         if self._backward is not None:
             self._backward.__exit__(None, None, None)
             self._backward = None
 
     def _end_of_pass(self) -> None:
-        self._end_backward()
+        self.end_backward()
         self._layer = None

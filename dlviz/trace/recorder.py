@@ -35,7 +35,8 @@ TORCH = f"site-packages{os.sep}torch{os.sep}"
 # What starts a thread or a rank.
 STARTERS = re.compile(r"threading\.py$|multiprocessing[\\/]\w+\.py$")
 NO_SPAN = ("", None, "", 0, False)
-_inside: dict[str, bool] = {}
+INSIDE, STARTER, USER = 1, 2, 3  # sides: dlviz's own or torch's, what starts a thread, the user's
+_sides: dict[str, int] = {}  # by file
 
 
 def caller(depth: int) -> tuple[str, int]:
@@ -51,37 +52,42 @@ def user_line(frame: FrameType) -> tuple[str, int]:
     first, at = frame, frame
     while at is not None:
         file = at.f_code.co_filename
-        if not is_inside(file):
-            if _starts(file):
-                break
+        side = _side(file)
+        if side == USER:
             return file, at.f_lineno
+        if side == STARTER:
+            break
         at = at.f_back
     return first.f_code.co_filename, first.f_lineno
 
 
 def is_inside(file: str) -> bool:
-    inside = _inside.get(file)
-    if inside is None:
-        inside = _inside[file] = file.startswith(PACKAGE) or TORCH in file
-    return inside
+    return _side(file) == INSIDE
+
+
+def _side(file: str) -> int:
+    side = _sides.get(file)
+    if side is None:
+        if file.startswith(PACKAGE) or TORCH in file:
+            side = INSIDE
+        else:
+            side = STARTER if STARTERS.search(file) else USER
+        _sides[file] = side
+    return side
 
 
 def _place() -> tuple[Any, int]:
     """The code that is the user's, from two calls up, and the instruction in it: its line is looked
     up when the run is over."""
     first = frame = _getframe(2)
-    while _inside.get(file := frame.f_code.co_filename, True) and is_inside(file):
+    # The dict spares a call.
+    while (side := _sides.get(file := frame.f_code.co_filename) or _side(file)) == INSIDE:
         if frame.f_back is None:
             return first.f_code, first.f_lasti
         frame = frame.f_back
-    if _starts(file):  # a thread that runs dlviz's code alone
+    if side == STARTER:  # a thread that runs dlviz's code alone
         frame = first
     return frame.f_code, frame.f_lasti
-
-
-@lru_cache
-def _starts(file: str) -> bool:
-    return STARTERS.search(file) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -317,7 +323,7 @@ class Recorder:
             return NOTHING
         frame = _getframe(1)
         file = frame.f_code.co_filename
-        if _inside.get(file, True) and is_inside(file):  # the first spares a call
+        if (_sides.get(file) or _side(file)) == INSIDE:  # the dict spares a call
             return self.open(kind, name, fields)
         lane = self._mine.lane
         return lane.make(lane, (kind, name, file, frame.f_lineno, False), fields)

@@ -100,7 +100,7 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
     from torch.nn.functional import mse_loss
 
     from dlviz.models import seed_layers
-    from dlviz.parallel.pipeline import infer, train_step
+    from dlviz.parallel.pipeline import Shapes, infer, train_step
 
     kinds = {half.kind for row in made.actions for action in row for half in action.halves}
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in made.stage_rank]
@@ -119,7 +119,7 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
     alone = [gradient.clone() for gradient in gradients()]
     optimizer = torch.optim.SGD(parameters, RATE)
 
-    losses, apart = [], 0.0
+    losses, apart, shapes = [], 0.0, Shapes()
     for step in comm.progress(range(STEPS), "step"):
         optimizer.zero_grad()
         comm.barrier()
@@ -131,9 +131,8 @@ def train(comm: Any, made: Schedule, costs: Costs) -> dict[str, Any]:
                 losses.append(mse_loss(found[0], targets).item())
             else:
                 updates = None if made.flushes else optimizer
-                losses.append(
-                    train_step(comm, layers, made, inputs, targets, mse_loss, updates, costs)
-                )
+                step_of = comm, layers, made, inputs, targets, mse_loss, updates, costs, shapes
+                losses.append(train_step(*step_of))
                 found, expected = gradients(), alone
         if step == 0:
             pairs = zip(found, expected, strict=True)

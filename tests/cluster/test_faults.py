@@ -277,11 +277,11 @@ def test_where_nobody_died_the_lost_connection_is_the_news(monkeypatch):
 
     def worker(comm):
         if comm.rank == 1:
-            comm.isend(torch.zeros(1), 0)
+            comm.isend(torch.zeros(2000), 0)
             lose_connections()
             time.sleep(20)
         time.sleep(0.5)
-        comm.recv(torch.zeros(1), src=1)
+        comm.recv(torch.zeros(2000), src=1)
 
     error = failure(RankError, worker)
     assert error.rank == 0 and "rank 0 lost rank 1" in str(error)

@@ -17,9 +17,9 @@ import torch
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, launch
 from dlviz.cluster.buffers import Sending
-from dlviz.cluster.control.form import DTYPES
+from dlviz.cluster.control.form import DTYPES, form_of
 from dlviz.cluster.control.group import CALLS, SHORT
-from dlviz.cluster.control.pipes import TAKEN
+from dlviz.cluster.control.pipes import BELL, HEAD, INLINE, LONGEST, SOURCE, TAKEN, Inbox, refusal
 from dlviz.cluster.reduction import LONG
 from dlviz.cluster.requests import PIECE
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -78,7 +78,8 @@ def test_files_lie_on_the_disk_where_shared_memory_is_small_and_go_with_the_run(
 
 
 # -- messages --------------------------------------------------------------------------------------
-LENGTHS = (0, 1, 1000, PIECE // 8 - 1, PIECE // 8, 3 * PIECE // 8 + 5)  # of float64
+# Of float64. The first three go with their envelopes.
+LENGTHS = (0, 1, LONGEST // 8, LONGEST // 8 + 1, PIECE // 8 - 1, PIECE // 8, 3 * PIECE // 8 + 5)
 
 
 def test_every_length_and_way_to_receive_brings_what_was_sent(way):
@@ -101,15 +102,15 @@ def test_every_dtype_and_tensors_that_are_not_contiguous_or_want_gradients(way):
     def worker(comm):
         wrong = []
         for dtype in DTYPES:
-            whole = torch.zeros(6, 8, dtype=dtype)
-            whole[:] = (torch.arange(48).view(6, 8) % 2).to(dtype)
-            here = torch.zeros(8, 6, dtype=dtype).t()
+            whole = torch.zeros(60, 140, dtype=dtype)
+            whole[:] = (torch.arange(8400).view(60, 140) % 3).to(dtype)
+            here = torch.zeros(140, 60, dtype=dtype).t()
             if comm.rank == 0:
                 comm.send(whole, 1)
                 comm.send(whole[:, ::2], 1)
                 comm.send(torch.tensor(1, dtype=dtype), 1)
             else:
-                part, one = torch.zeros(6, 4, dtype=dtype), torch.zeros((), dtype=dtype)
+                part, one = torch.zeros(60, 70, dtype=dtype), torch.zeros((), dtype=dtype)
                 for tensor in (here, part, one):
                     comm.recv(tensor, 0)
                 right = torch.equal(here, whole) and torch.equal(part, whole[:, ::2])
@@ -122,13 +123,14 @@ def test_every_dtype_and_tensors_that_are_not_contiguous_or_want_gradients(way):
     assert launch(worker, 2).results == [([], [2.0] * 3, True)] * 2
 
 
-def test_tags_in_any_order_receives_ahead_and_sends_that_nobody_waits_for(way):
+@pytest.mark.parametrize("length", [2, 1000])
+def test_tags_in_any_order_receives_ahead_and_sends_that_nobody_waits_for(way, length):
     def worker(comm):
         other, many = 1 - comm.rank, 300
-        landed = [torch.zeros(2) for _ in range(many)]
+        landed = [torch.zeros(length) for _ in range(many)]
         ahead = [comm.irecv(landed[i], other, tag=i % 3) for i in range(0, many, 2)]
         for i in range(many):
-            comm.isend(torch.full((2,), float(i)), other, tag=i % 3)
+            comm.isend(torch.full((length,), float(i)), other, tag=i % 3)
         for receive in reversed(ahead):
             receive.wait()
         for i in range(1, many, 2):
@@ -145,17 +147,18 @@ def test_tags_in_any_order_receives_ahead_and_sends_that_nobody_waits_for(way):
     assert launch(worker, 2).results == [expected] * 2
 
 
-def test_more_messages_than_a_pipe_takes_wait_for_room(way):
+@pytest.mark.parametrize("length", [1, 1000])
+def test_more_messages_than_a_pipe_takes_wait_for_room(way, length):
     def worker(comm):
         if comm.rank == 0:
             for i in range(3000):
-                comm.isend(torch.tensor([float(i)]), 1)
+                comm.isend(torch.full((length,), float(i)), 1)
         else:
             time.sleep(0.3)  # the pipe is full by then
-            came, seen = torch.zeros(1), []
+            came, seen = torch.zeros(length), []
             for _ in range(3000):
                 comm.recv(came, 0)
-                seen.append(came.item())
+                seen.append(came[-1].item())
             return seen == list(range(3000))
 
     assert launch(worker, 2).results[1] is True
@@ -174,6 +177,18 @@ def test_what_is_sent_next_never_overwrites_what_is_on_its_way(way):
     assert launch(worker, 2).results[1] == [[float(i)] for i in range(200)]
 
 
+def test_records_that_are_read_in_two_parts_are_put_together():
+    form = form_of((5,), torch.float64)
+    head = HEAD.pack(3 * SOURCE + 7, INLINE, 11, 12, 0, 13, 0.5, form)
+    data = head + bytes(range(40)) + refusal(9, form) + BELL + head + bytes(range(40, 80))
+    for cut in range(len(data)):
+        inbox = Inbox()
+        came = [*inbox.envelopes(data[:cut]), *inbox.envelopes(data[cut:])]
+        assert [each.data for each in came] == [bytes(range(40)), bytes(range(40, 80))]
+        assert {(each.src, each.key, each.tick) for each in came} == {(3, 7, 12)}
+        assert inbox.refused == {9: form}
+
+
 def test_three_threads_of_a_rank_wait_at_once(way):
     def worker(comm):
         lanes = [comm.lane(f"lane {i}") for i in range(3)]
@@ -181,8 +196,8 @@ def test_three_threads_of_a_rank_wait_at_once(way):
         def exchange(comm, scale):
             total = 0.0
             for i in range(60):
-                came = torch.zeros(50)
-                comm.sendrecv(torch.full((50,), i * scale), 1 - comm.rank, came, 1 - comm.rank)
+                came = torch.zeros(2000)
+                comm.sendrecv(torch.full((2000,), i * scale), 1 - comm.rank, came, 1 - comm.rank)
                 total += came[7].item()
             return total
 
@@ -245,7 +260,7 @@ def test_waiting_leaves_the_cores_to_others():
 SIZES = (0, 1, SHORT // 4, SHORT // 4 + 1, LONG // 4, LONG // 4 + 3, 2 * LONG // 4 + 1)  # float32
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, pytest.param(9, marks=pytest.mark.sweep)])
 def test_collectives_of_every_size_give_what_their_names_say(way, ranks):
     def worker(comm):
         n, wrong = comm.size, []
@@ -490,7 +505,7 @@ def test_a_rank_holds_no_more_descriptors_after_many_groups():
 def program(seed, ranks, length=120):
     """Messages of a random program: (src, dst, tag, elements), the same on every rank."""
     draw = random.Random(seed)
-    sizes = (0, 1, 7, 300, PIECE // 4 + 1)
+    sizes = (0, 7, LONGEST // 4, LONGEST // 4 + 1, PIECE // 4 + 1)
     found = []
     for _ in range(length):
         src, dst = draw.sample(range(ranks), 2)
@@ -571,9 +586,9 @@ def test_random_programs_on_paced_machines(seed):
 
 
 def test_threads_of_a_rank_that_send_at_the_same_time_never_share_a_tick():
-    cells = 64
+    cells = 99
     board = SimpleNamespace(
-        cells=[0] * cells, times=[0.0] * cells, ticks=lambda rank: range(2, cells, 2)
+        cells=[0] * cells, times=[0.0] * cells, ticks=lambda rank: range(3, cells, 3)
     )
     sending = Sending(SimpleNamespace(board=board, rank=0, transport=SimpleNamespace(release=id)))
 

@@ -190,6 +190,36 @@ def test_buckets_are_all_reduced_on_their_lane_while_backward_goes_on():
         assert update.start >= buckets[-1].end - 1e-9
 
 
+def launched(comm, recorded):
+    """Gradients of one step; and of each bucket with the gradient of which number it left."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(6, 6) for _ in range(4)]
+    model = nn.Sequential(*layers).double()
+    comm.recorder.on = recorded
+    net = DDP(model, comm, bucket_bytes=400)  # so that buckets end inside layers
+    there, order, submit = [], [], net._lane.submit
+
+    def seen(function, *args):
+        order.append((args[-1], len(there)))
+        return submit(function, *args)
+
+    net._lane.submit = seen
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(there.append)
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(comm.rank)).double()
+    net(x).pow(2).mean().backward()
+    comm.recorder.on = True
+    return [p.grad for p in model.parameters()], order
+
+
+def test_a_bucket_leaves_with_the_gradient_that_fills_it_recorded_or_not():
+    recorded, unseen = (dlviz.launch(launched, 2, args=(each,)).results for each in (True, False))
+    for (gradients, order), (others, its_order) in zip(recorded, unseen, strict=True):
+        # Bucket 0 holds the last layer and the bias of the one before, and so on.
+        assert order == its_order == [(0, 2), (1, 4), (2, 6), (3, 7)]
+        assert all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
+
+
 def accumulate(comm, way):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)).double()

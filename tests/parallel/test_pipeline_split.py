@@ -11,7 +11,7 @@ from torch import nn
 
 from dlviz import models
 from dlviz.parallel.pipeline import split
-from dlviz.parallel.split import cut
+from dlviz.parallel.pipeline.partition import cut
 
 
 def worst(costs, starts):

@@ -1,7 +1,8 @@
 """A group of ranks in shared memory: which collective calls its members have made, where they meet,
 and what they show each other.
 
-    member m    phase | address, time: by parity |  its latest calls  |  a short row, by parity
+    member m    phase | address, time: by parity |  its latest calls        then, by parity, a
+                                                                            short row of each
 
 A member is never more than one meeting ahead of another, so what alternates by parity is not
 overwritten before it was read.
@@ -27,8 +28,8 @@ PHASE, ADDRESS, TIME = 0, 1, 3  # cells of a member; the last two are two each
 CELLS = 8
 CALLS = 64  # collective calls remembered of a member
 CALL = struct.Struct(f"=3q{FORM.size}s")  # sequence + 1, operation, root; form
-SHORT = 1 << 13  # bytes of a tensor that is shown by a copy
-MEMBER = CELLS * 8 + CALLS * CALL.size + 2 * SHORT
+MEMBER = CELLS * 8 + CALLS * CALL.size
+SHORT, ROWS = 1 << 16, 1 << 19  # bytes of a tensor that is shown by a copy, and of all members'
 
 Call = tuple[int, int, bytes]
 Read = Callable[[int, int, torch.Tensor], Any]
@@ -52,14 +53,17 @@ class Group:
         self.place = members.index(rank)
         self._waiting = waiting
         self._transport = transport
+        self.short = min(SHORT, ROWS // len(members) // 64 * 64)  # whole elements
+        size = (MEMBER + 2 * self.short) * len(members)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(handle, MEMBER * len(members))
-            self._memory = mmap.mmap(handle, MEMBER * len(members))
+            os.ftruncate(handle, size)
+            self._memory = mmap.mmap(handle, size)
         finally:
             os.close(handle)
         self._cells = memoryview(self._memory).cast("q")
         self._times = memoryview(self._memory).cast("d")
+        self._places = range(0, len(members) * MEMBER // 8, MEMBER // 8)  # their first cells
         self._phase = self._turn = 0
         self._kept: torch.Tensor | None = None
         self._views: dict[torch.dtype, torch.Tensor] = {}  # of the memory
@@ -111,14 +115,13 @@ class Group:
             self._waiting.tell(*self.members)
         else:
             self._waiting.wait_for_others(call, call.op, call.lane)
-        every = range(0, len(self.members) * MEMBER // 8, MEMBER // 8)
-        call.met(None if time is None else max(self._times[at + parity] for at in every))
+        call.met(None if time is None else max(self._times[at + parity] for at in self._places))
 
     @property
     def met(self) -> bool:
         cells, phase = self._cells, self._phase
-        for at in range(PHASE, len(cells), MEMBER // 8):
-            if cells[at] < phase:
+        for at in self._places:
+            if cells[at + PHASE] < phase:
                 return False
         return True
 
@@ -127,7 +130,7 @@ class Group:
     def shown(self, wire: torch.Tensor, call: Any) -> Iterator[Read]:
         """Inside the `with` every member's `wire` (contiguous, on the CPU, of the same form) can be
         read: `read(place, start, target)` copies elements from `start` on into `target`."""
-        if wire.nbytes <= SHORT:
+        if wire.nbytes <= self.short:
             rows = self.copies(wire, call)
             yield lambda place, start, target: target.view(-1).copy_(
                 rows[place, start : start + target.numel()]
@@ -141,8 +144,8 @@ class Group:
         cell = ADDRESS + (self._phase + 1) % 2
         self._cells[self.place * MEMBER // 8 + cell] = wire.data_ptr()
         self.meet(call)
-        size, every = wire.element_size(), range(len(self.members))
-        addresses = [self._cells[place * MEMBER // 8 + cell] for place in every]
+        size = wire.element_size()
+        addresses = [self._cells[at + cell] for at in self._places]
 
         def read(place: int, start: int, target: torch.Tensor) -> None:
             address = addresses[place] + start * size
@@ -158,7 +161,7 @@ class Group:
         return self._kept.copy_(part)
 
     def copies(self, wire: torch.Tensor, call: Any) -> torch.Tensor:
-        """A copy of every member's `wire`, SHORT bytes at most, as the rows of one tensor:
+        """A copy of every member's `wire`, `short` bytes at most, as the rows of one tensor:
         (members, elements)."""
         self._turn += 1
         rows = self._rows(wire)
@@ -171,6 +174,6 @@ class Group:
         whole = self._views.get(wire.dtype)
         if whole is None:
             whole = self._views[wire.dtype] = torch.frombuffer(self._memory, dtype=wire.dtype)
-        first = (CELLS * 8 + CALLS * CALL.size + parity * SHORT) // size
-        shape = len(self.members), wire.numel()
-        return whole.as_strided(shape, (MEMBER // size, 1), first)
+        shape = members, length = len(self.members), wire.numel()
+        first = members * (MEMBER + parity * self.short) // size
+        return whole.as_strided(shape, (length, 1), first)

@@ -3,11 +3,12 @@
 Every rank reads a pipe of its own; the others open it when they first have something to say. A
 write of up to PIPE_BUF bytes goes whole, in order, and wakes who sleeps on the pipe; nobody reads
 it before what was written earlier, to memory too, can be seen. So an envelope, its place in the
-queue and the bell are one call.
+queue and the bell are one call, and so are the bytes of a short message, which go with it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import struct
@@ -15,13 +16,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from math import nan as NAN
 
-from dlviz.cluster.control.form import FORM
+from dlviz.cluster.control.form import FORM, size_of
 from dlviz.cluster.pacing.ledger import Departure
 
 CHUNK = 1 << 16  # bytes read at a time
+SPACE = 1 << 18  # bytes that a pipe holds, where the system lets it
 # channel, flags, wall, tick, address, entry; stamp; form
 HEAD = struct.Struct(f"=6qd{FORM.size}s")
-SYNC = 1  # flag: the sender waits until the message is taken
+SYNC, INLINE = 1, 2  # flags: the sender waits until the message is taken; its bytes follow the head
+LONGEST = select.PIPE_BUF - HEAD.size  # bytes of a message that can
 SOURCE = 1 << 48  # a channel's number is its source times this, plus its key
 TAKEN, REFUSED = 1, 2  # what a receiver puts into a tick
 REFUSAL = -2  # in place of a channel: the message with that tick does not fit what was posted
@@ -31,10 +34,11 @@ BELL = HEAD.pack(-1, 0, 0, 0, 0, 0, NAN, b"")  # says no more than: look again
 class Envelope(Departure):
     """`key` is group and tag in one (see stuck/waits.py), `wall` when the message was sent
     (perf_counter_ns), `tick` where its receiver ticks it off, `address` where its bytes are (what
-    that means is the transport's), `form` its dtype and shape. As a Departure it says when the
-    message arrives, on a paced run; `arrived` is when this rank's port had taken it."""
+    that means is the transport's), or `data` those of a short one; `form` its dtype and shape. As a
+    Departure it says when the message arrives, on a paced run; `arrived` is when this rank's port
+    had taken it."""
 
-    __slots__ = ("address", "arrived", "flags", "form", "key", "tick", "wall")
+    __slots__ = ("address", "arrived", "data", "flags", "form", "key", "tick", "wall")
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class Envelope(Departure):
         self.stamp = stamp
         self.form = form
         self.arrived = NAN
+        self.data: bytes | None = None
 
 
 def refusal(tick: int, posted: bytes) -> bytes:
@@ -64,14 +69,33 @@ def refusal(tick: int, posted: bytes) -> bytes:
     return HEAD.pack(REFUSAL, 0, 0, tick, 0, 0, NAN, posted)
 
 
-def unpack(data: bytes, refused: dict[int, bytes]) -> Iterator[Envelope]:
-    """The envelopes in what was read from a pipe. Bells are left out; a refusal's form is put into
-    `refused`, by tick."""
-    for fields in HEAD.iter_unpack(data):
-        if fields[0] >= 0:
-            yield Envelope(*fields)
-        elif fields[0] == REFUSAL:
-            refused[fields[3]] = fields[7]
+class Inbox:
+    """What was read from a pipe. `refused` are the forms that messages of this rank were refused
+    for, by tick."""
+
+    def __init__(self) -> None:
+        self.refused: dict[int, bytes] = {}
+        self._rest = b""  # what was read of the last record, where the end was not
+
+    def envelopes(self, data: bytes) -> Iterator[Envelope]:
+        """Those that `data`, read next, brings; bells and refusals are left out."""
+        data = self._rest + data if self._rest else data
+        at, end = 0, len(data)
+        while end - at >= HEAD.size:
+            fields = HEAD.unpack_from(data, at)
+            after = at + HEAD.size
+            if fields[0] >= 0:
+                envelope = Envelope(*fields)
+                if envelope.flags & INLINE:
+                    head, after = after, after + size_of(envelope.form)
+                    if after > end:
+                        break
+                    envelope.data = data[head:after]
+                yield envelope
+            elif fields[0] == REFUSAL:
+                self.refused[fields[3]] = fields[7]
+            at = after
+        self._rest = data[at:]
 
 
 class Pipes:
@@ -82,7 +106,11 @@ class Pipes:
         os.mkfifo(self._name(rank), 0o600)
         # Open for writing too: a pipe without writers would be at its end.
         self.own = os.open(self._name(rank), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        with suppress(AttributeError, OSError):  # not on macOS, nor for a user who has many
+            fcntl.fcntl(self.own, fcntl.F_SETPIPE_SZ, SPACE)
         self._others = [-1] * ranks
+        self._poll = select.poll()
+        self._poll.register(self.own, select.POLLIN)
 
     def to(self, rank: int) -> int:
         """The descriptor to write to `rank`. A full pipe raises BlockingIOError."""
@@ -118,5 +146,8 @@ class Pipes:
         return bool(select.select([], [pipe], [], 0)[1])
 
     def sleep(self, seconds: float | None) -> None:
-        """Sleep until something can be read, for so many seconds at most."""
-        select.select([self.own], [], [], seconds)
+        """Sleep until something can be read, for so many seconds at most. One thread at a time."""
+        if seconds is None:
+            self._poll.poll()
+        else:  # a poll's would be whole milliseconds
+            select.select([self.own], [], [], seconds)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dlviz.cluster.control.board import ACTIVITY, STATE, WAITING, WANTS, Board
 from dlviz.cluster.control.matching import Matching
-from dlviz.cluster.control.pipes import BELL, Pipes, unpack
+from dlviz.cluster.control.pipes import BELL, Inbox, Pipes
 
 
 class Awaited(Protocol):
@@ -63,12 +63,12 @@ class Waiting:
 
     def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching):
         self.posts: dict[int, PostedWait] = {}
-        self.refused: dict[int, bytes] = {}  # this rank's messages, by tick: what they do not fit
         self._rank = rank
         self._cells = board.cells
         self._ranks = board.ranks
         self._mine = rank * STATE
         self._pipes = pipes
+        self._inbox = Inbox()
         self._matching = matching
         self._fence = threading.Lock()
         self._stirring = threading.Lock()
@@ -105,6 +105,18 @@ class Waiting:
         while not what.done:
             self._sleep(what)
         self.unpost()
+
+    def wait_for_tick(self, what: Any, op: str, lane: Any, times: Any) -> None:
+        """`wait_for_others` until they have ticked off the message `what`."""
+        self._cells[what.tick + 2] = 1
+        self.wait_for_others(what, op, lane, times)
+
+    def tick(self, peer: int, tick: int, state: int) -> None:
+        """Tick a message of `peer` off, and wake it where it sleeps on that."""
+        with self._fence:  # first write, then look
+            self._cells[tick] = state
+        if self._cells[tick + 2]:
+            self._pipes.ring(peer, BELL)
 
     def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
         """`wait` for what other ranks write on the board: they ring when they have."""
@@ -167,7 +179,7 @@ class Waiting:
         """The form that this rank's message with that tick was refused for; None where this rank's
         pipe was too full to be told."""
         self.collect()
-        return self.refused.get(tick)
+        return self._inbox.refused.get(tick)
 
     # -- serving -------------------------------------------------------------------------------
     def collect(self) -> None:
@@ -175,7 +187,7 @@ class Waiting:
         with self._handling:
             data = self._pipes.read()
             if data:
-                self._matching.deliver(unpack(data, self.refused))
+                self._matching.deliver(self._inbox.envelopes(data))
         if data and self._seats:
             self._wake()
         if data and self._reading.locked() and self._reader != threading.get_ident():

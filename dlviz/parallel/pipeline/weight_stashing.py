@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from dlviz.parallel.visit import Visit
+from dlviz.parallel.pipeline.stage_backward import Forward
 
 Weights = dict[str, torch.Tensor]
 
@@ -33,13 +33,13 @@ class Stash:
     def _version(self) -> Weights:
         return {name: weights.data.requires_grad_() for name, weights in self.parameters.items()}
 
-    def update(self, visit: Visit, optimizer: torch.optim.Optimizer) -> None:
-        """Take a step with the gradients of `visit`, of weights that may be old, in storage of its
-        own: the version before stays what it is."""
+    def update(self, forward: Forward, optimizer: torch.optim.Optimizer) -> None:
+        """Take a step with the gradients of `forward`, of weights that may be old, in storage of
+        its own: the version before stays what it is."""
         optimizer.zero_grad()  # the rank's other stages stay as they are
-        assert visit.weights is not None  # its forward was given `now`
+        assert forward.weights is not None  # it was given `now`
         for name, parameter in self.parameters.items():
-            seen = visit.weights[name]
+            seen = forward.weights[name]
             parameter.grad, seen.grad = seen.grad, None
             parameter.data = parameter.data.clone()
         optimizer.step()

@@ -1,66 +1,34 @@
-"""The borders between stages: what an action receives from the stage before or after its own, and
-what it passes on.
+"""Point to point, between neighbouring stages: what an action receives from the stage before or
+after its own, and what it passes on.
 
     stage 1 on rank 1     F --activations-->    stage 2 on rank 2     a message, or where both
                           B <--gradient----                           live on one rank a hand-over
 
 Every message has a tag of its own, and a receive is posted while the rank is still at the actions
 before. Shapes need not be told: of the first message that comes to a stage the header is read, and
-what it says is kept for all that follow, in this step and in later ones on batches of that shape.
+what it says holds for all that follow (shapes.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.visit import differentiable
-from dlviz.schedules import RECEIVES_FROM, Action, Schedule
+from dlviz.parallel.pipeline.shapes import StageShape
+from dlviz.parallel.pipeline.stage_backward import differentiable
+from dlviz.schedules import RECEIVES_FROM, Action
 
 AHEAD = 8  # receives under way
 Message = tuple[int, int, int, int]
-Form = tuple[torch.Size, torch.dtype]
 
 
-@dataclass
-class Known:
-    """What is known of a stage: the shape and dtype of its input and of its output, and the bytes
-    that it keeps of a microbatch until its backward."""
-
-    input: Form | None = None
-    output: Form | None = None
-    nbytes: int = 0
-
-
-_KNOWN: WeakKeyDictionary[nn.Module, dict[tuple, Known]] = WeakKeyDictionary()
-
-
-def facts_of(
-    comm: Comm,
-    stages: Sequence[nn.Module],
-    schedule: Schedule,
-    pieces: Sequence[torch.Tensor],
-    kinds: str,
-) -> dict[int, Known]:
-    """What is known of the stages of this rank, of such microbatches and these kinds of actions."""
-    case = kinds, tuple(pieces[0].shape), pieces[0].dtype
-    return {
-        stage: _KNOWN.setdefault(stages[stage], {}).setdefault(case, Known())
-        for stage, rank in enumerate(schedule.stage_rank)
-        if rank == comm.rank
-    }
-
-
-class Borders:
-    """Those that a rank meets on its way through `row`. `inputs` are the microbatches that go into
-    the first stage, `stages` what is known of the rank's stages."""
+class P2P:
+    """The messages of a rank on its way through `row`. `inputs` are the microbatches that go into
+    the first stage, `shapes` those of the rank's stages."""
 
     def __init__(
         self,
@@ -68,12 +36,12 @@ class Borders:
         stage_rank: Sequence[int],
         row: Sequence[Action],
         inputs: Sequence[torch.Tensor],
-        stages: Mapping[int, Known],
+        shapes: Mapping[int, StageShape],
     ):
         self._comm = comm
         self._stage_rank = stage_rank
         self._inputs = inputs
-        self._known = stages
+        self._shapes = shapes
         self._handed_over: dict[int, torch.Tensor] = {}
         self._posted: deque[Any] = deque()
         self._sends: list[Any] = []
@@ -94,7 +62,7 @@ class Borders:
         self._post()
         if not self._posted:
             first = self._comm.probe(self._stage_rank[source], self._tag(half))
-            self._known[half.stage].input = first.shape, first.dtype
+            self._shapes[half.stage].input = first.shape, first.dtype
             self._post()
         request = self._posted.popleft()
         self._post()
@@ -125,7 +93,7 @@ class Borders:
         """Post the next receives, as far as it is known what will come."""
         while self._due and len(self._posted) < AHEAD:
             half = self._due[0]
-            stage = self._known[half.stage]
+            stage = self._shapes[half.stage]
             form = stage.input if half.kind == "F" else stage.output
             if form is None:
                 return
@@ -146,7 +114,7 @@ class Borders:
         return None if rank == self._comm.rank else rank
 
     def _has_no_gradient(self, half: Action) -> bool:
-        output = self._known[half.stage].output
+        output = self._shapes[half.stage].output
         return half.kind != "F" and output is not None and not differentiable(output[1])
 
     def _tag(self, half: Action) -> int:

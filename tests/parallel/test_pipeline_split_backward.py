@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from dlviz.parallel.visit import Visit
+from dlviz.parallel.pipeline.split_backward import SplitForward
 
 WIDTH, ROWS = 6, 5
 log = []
@@ -97,7 +97,7 @@ def doubles():
 
 def split_backward(model, x, wanted):
     """Run F, I and W; the input's gradient, what I and what W logged, and the products in each."""
-    visit = Visit(model, x.clone(), wanted, split=True)
+    visit = SplitForward(model, x.clone(), wanted)
     gradient = torch.randn(visit.output.shape, generator=torch.Generator().manual_seed(2))
     with Products() as in_input:
         of_x = visit.backward_input(gradient)
@@ -249,7 +249,7 @@ def test_i_and_w_together_are_b_for_any_module(model, wanted):
 
 def test_a_layer_that_takes_its_shape_from_its_first_input_can_be_split():
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
-    visit = Visit(model, torch.randn(ROWS, WIDTH), wanted=True, split=True)
+    visit = SplitForward(model, torch.randn(ROWS, WIDTH), wanted=True)
     visit.backward_input(torch.ones_like(visit.output))
     visit.backward_weight()
     assert model[0].weight.shape == (3, WIDTH)
@@ -259,7 +259,7 @@ def test_a_layer_that_takes_its_shape_from_its_first_input_can_be_split():
 def test_a_split_leaves_the_module_as_it_was():
     model = Odd()
     parameters = dict(model.named_parameters())
-    Visit(model, torch.randn(ROWS, WIDTH), wanted=True, split=True)
+    SplitForward(model, torch.randn(ROWS, WIDTH), wanted=True)
     assert all(p is parameters[name] for name, p in model.named_parameters())
     assert {type(module._parameters) for module in model.modules()} == {dict}
 
@@ -269,7 +269,7 @@ def test_a_split_leaves_the_module_as_it_was():
 
     model = Fails(WIDTH, WIDTH)
     with pytest.raises(ArithmeticError):
-        Visit(model, torch.randn(ROWS, WIDTH), wanted=True, split=True)
+        SplitForward(model, torch.randn(ROWS, WIDTH), wanted=True)
     assert type(model._parameters) is dict
 
 
@@ -278,7 +278,7 @@ def test_b_of_a_visit_that_was_to_be_split_is_the_whole_backward():
     reference = copy.deepcopy(model)
     x = torch.randn(ROWS, WIDTH)
     expected = whole_backward(reference, x, wanted=True)
-    visit = Visit(model, x, wanted=True, split=True)
+    visit = SplitForward(model, x, wanted=True)
     generator = torch.Generator().manual_seed(2)
     of_x = visit.backward(torch.randn(visit.output.shape, generator=generator))
     torch.testing.assert_close(of_x, expected)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 
-class Kept(saved_tensors_hooks):
+class SavedActivations(saved_tensors_hooks):
     """Sees what the forward inside keeps for the backward of `stage`, its weights aside."""
 
     def __init__(self, stage: nn.Module):

@@ -29,17 +29,15 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.warm import rehearsed
-from dlviz.parallel.borders import Borders, facts_of
-from dlviz.parallel.fitting import check_output, checked, no_update, pieces_of
-from dlviz.parallel.split import split
-from dlviz.parallel.tied import Tied
-from dlviz.parallel.training import Loss, Training
+from dlviz.parallel.pipeline.checks import check_output, checked, no_update, pieces_of
+from dlviz.parallel.pipeline.p2p import P2P
+from dlviz.parallel.pipeline.shapes import Shapes
+from dlviz.parallel.pipeline.shared_parameters import SharedParameters
+from dlviz.parallel.pipeline.stage_worker import Loss, StageWorker
 from dlviz.schedules import Action, Schedule, make
 
 if TYPE_CHECKING:
     from dlviz.sim import Costs
-
-__all__ = ["infer", "split", "train", "train_step"]
 
 KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
 Math = Callable[[Action, torch.Tensor | None], torch.Tensor | None]
@@ -54,6 +52,7 @@ def train_step(
     loss: Loss,
     optimizer: torch.optim.Optimizer | None = None,
     costs: Costs | None = None,
+    shapes: Shapes | None = None,
 ) -> float:
     """Run one step of `schedule`; every rank calls it. Returns the mean loss, on every rank.
 
@@ -66,8 +65,9 @@ def train_step(
     and by them alone.
 
     On a paced run an action takes what `costs` say (a message takes what the machine says), by
-    default the machine's step for each forward. Raises ValueError where schedule, stages and batch
-    do not go together.
+    default the machine's step for each forward. `shapes`, the same object for all steps of the same
+    stages, lets the later ones post every receive ahead. Raises ValueError where schedule, stages
+    and batch do not go together.
 
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
     2(p-1)m messages for p stages on p ranks and m microbatches, then p-1 of the loss.
@@ -83,25 +83,24 @@ def train_step(
         )
     row = schedule.actions[comm.rank]
     pieces = pieces_of(comm, inputs, microbatches)
-    facts = facts_of(comm, stages, schedule, pieces, kinds)
-    tied = Tied(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
+    mine = (shapes or Shapes()).of(schedule, comm.rank, pieces, kinds)
+    shared = SharedParameters(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
     if schedule.flushes:
         optimizer = None
-    elif optimizer is None or tied.count:
-        raise ValueError(no_update(schedule, tied.count))
-    math = Training(
-        comm, stages, facts, row, pieces_of(comm, targets, microbatches), loss, optimizer
-    )
-    borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
-    mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], tied.next_tag
+    elif optimizer is None or shared.count:
+        raise ValueError(no_update(schedule, shared.count))
+    wanted = pieces_of(comm, targets, microbatches)
+    worker = StageWorker(comm, stages, mine, row, wanted, loss, optimizer)
+    p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
+    mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
     told = None if comm.rank == last else comm.irecv(mean, last, tag)
     with comm.span("phase", schedule.name or "pipeline"):
-        _work_through(comm, row, borders, math.run, math.conclude, costs)
+        _work_through(comm, row, p2p, worker.run, worker.conclude, costs)
         if told is None:
-            mean += sum(map(float, math.losses)) / microbatches
-            borders.tell_all(mean, tag)
-        tied.add_up()
-        borders.finish()
+            mean += sum(map(float, worker.losses)) / microbatches
+            p2p.tell_all(mean, tag)
+        shared.add_up()
+        p2p.finish()
         if told is not None:
             told.wait()
     return mean.item()
@@ -133,11 +132,13 @@ def train(
     on = zip(stages, schedule.stage_rank, strict=True)
     parameters = [p for stage, rank in on if rank == comm.rank for p in stage.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=lr)
-    losses, gradients = [], []
+    losses, gradients, shapes = [], [], Shapes()
     for step in range(steps):
         optimizer.zero_grad()
         with comm.span("step", step=step):
-            losses.append(train_step(comm, stages, schedule, inputs, targets, loss, optimizer))
+            losses.append(
+                train_step(comm, stages, schedule, inputs, targets, loss, optimizer, shapes=shapes)
+            )
             if step == 0:
                 gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
             if schedule.flushes:
@@ -168,25 +169,25 @@ def infer(
         outputs[action.microbatch] = output
         return None
 
-    facts = facts_of(comm, stages, schedule, pieces, "F")
-    borders = Borders(comm, schedule.stage_rank, row, pieces, facts)
+    shapes = Shapes().of(schedule, comm.rank, pieces, "F")
+    p2p = P2P(comm, schedule.stage_rank, row, pieces, shapes)
     last, tag = schedule.stage_rank[-1], 2 * len(stages) * microbatches
     with torch.no_grad(), comm.span("phase", "inference"):
-        _work_through(comm, row, borders, forward)
+        _work_through(comm, row, p2p, forward)
         if comm.rank == last:
             whole = torch.cat([outputs[microbatch] for microbatch in range(microbatches)])
-            borders.tell_all(whole, tag)
+            p2p.tell_all(whole, tag)
         else:
             whole = comm.probe(last, tag)
             comm.recv(whole, last, tag)
-        borders.finish()
+        p2p.finish()
     return whole
 
 
 def _work_through(
     comm: Comm,
     row: Sequence[Action],
-    borders: Borders,
+    p2p: P2P,
     math: Math,
     conclude: Callable[[Action], None] = lambda half: None,
     costs: Costs | None = None,
@@ -195,7 +196,7 @@ def _work_through(
     if row and row[0].halves[0].stage == 0:  # this rank waits for nobody
         comm.begin()
     for action in row:
-        received = [borders.receive(half) for half in action.halves]
+        received = [p2p.receive(half) for half in action.halves]
         spans = [
             {
                 "kind": KINDS[half.kind],
@@ -212,13 +213,13 @@ def _work_through(
                 for half, (tensor, _) in zip(action.halves, received, strict=True)
             ]
         for half, tensor in zip(action.halves, left, strict=True):
-            borders.pass_on(half, tensor)
+            p2p.pass_on(half, tensor)
             conclude(half)
 
 
 def _seconds(comm: Comm, action: Action, costs: Costs | None) -> float | None:
     """How long `action` takes on a paced run."""
-    machine = comm.process.machine
+    machine = comm.machine
     if machine is None or costs is not None:
         return None if costs is None else costs.seconds(action)
     return sum(machine.seconds(KINDS[half.kind]) for half in action.halves)

@@ -21,7 +21,7 @@ from torch import nn
 from dlviz.cluster import Comm
 
 
-class Tied:
+class SharedParameters:
     """The trained parameters that stages of several ranks share, made before a step. Messages bear
     the tags from `first_tag` on."""
 

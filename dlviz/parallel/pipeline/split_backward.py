@@ -1,4 +1,4 @@
-"""A microbatch's visit to a stage: its forward, and its backward, whole (B) or in two (I and W).
+"""A backward in two: I, which the stage before waits for, and W, which nobody waits for.
 
     x ----> layer 1 ----> layer 2 ----> output        F
     dx <--- layer 1 <---- layer 2 <---- gradient      I   along the path of the activations
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,59 +27,40 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn.parameter import is_lazy
 
+from dlviz.parallel.pipeline.stage_backward import Forward
+
 Arrived = list[tuple[GradientEdge, torch.Tensor]]  # the gradient at a place in the graph
 
 
-class Visit:
-    """One microbatch in one stage, made by its forward.
-
-    `output` is what the stage gave, `root` where the backward begins: the output, or the loss that
-    was made of it. `wanted`: the stage before waits for the gradient of the input. `split`: the
-    backward comes as I and W. `weights` stand in for the stage's parameters, by name.
-    """
+class SplitForward(Forward):
+    """A forward whose backward comes as I and W."""
 
     def __init__(
         self,
         stage: nn.Module,
         x: torch.Tensor,
         wanted: bool,
-        split: bool = False,
         weights: dict[str, torch.Tensor] | None = None,
     ):
-        self.weights = weights
-        self.leaf: torch.Tensor | None = None
-        self._wanted = wanted
         self._starts: set[Node] = set()  # of the path
         self._path: set[Node] = set()
         self._reached: dict[Node, Arrived] = {}
         self._needs: dict[Any, tuple[bool, ...]] = {}
-        if differentiable(x.dtype) and (wanted or split):
-            self.leaf = x.detach().requires_grad_()
-            x = self.leaf.clone()  # in which the stage may work in place
-        with self._to_be_split(stage) if split else nullcontext():
-            if weights is None:
-                self.output = stage(x)
-            else:
-                self.output = torch.func.functional_call(stage, dict(weights), (x,))
-        self.root: torch.Tensor = self.output
+        super().__init__(stage, x, wanted, weights)
 
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor | None:
-        """B: add to the weights' gradients; returns that of the input, where it is wanted.
-        `gradient` is that of the root."""
-        if self.root.requires_grad:
-            torch.autograd.backward(self.root, gradient)
-        return self._of_input(None if self.leaf is None else self.leaf.grad)
+    def needs_leaf(self) -> bool:
+        return True  # the path of the activations begins there
 
     def backward_input(self, gradient: torch.Tensor) -> torch.Tensor | None:
         """I: the gradient of the input, where it is wanted, and no weight's."""
         if not self.root.requires_grad:
-            return self._of_input(None)
+            return self.of_input(None)
         root = get_gradient_edge(self.root)
         self._path, weighted = _path(root, self._starts)
         for node in self._path:
             self._restrict(node, self._path.__contains__)
         inputs: list[GradientEdge] = []
-        if self._wanted and self.leaf is not None:
+        if self.wanted and self.leaf is not None:
             inputs = [get_gradient_edge(self.leaf)]
         if not (sought := [*inputs, *weighted]):
             return None
@@ -89,7 +70,7 @@ class Visit:
         for edge, arrived in zip(weighted, found[len(inputs) :], strict=True):
             if arrived is not None:
                 self._reached.setdefault(edge.node, []).append((edge, arrived))
-        return self._of_input(found[0] if inputs else None)
+        return self.of_input(found[0] if inputs else None)
 
     def backward_weight(self) -> None:
         """W, after I: add to the weights' gradients, and compute no other."""
@@ -98,11 +79,6 @@ class Visit:
             ends += self._off_path(node, arrived) if node in self._path else arrived
         if ends:
             torch.autograd.backward([edge for edge, _ in ends], [grad for _, grad in ends])
-
-    def _of_input(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        if not self._wanted or self.leaf is None:
-            return None
-        return torch.zeros_like(self.leaf) if gradient is None else gradient
 
     def _off_path(self, node: Node, arrived: Arrived) -> Arrived:
         """What `node` makes of the gradient that arrived, where that leaves the path."""
@@ -136,8 +112,8 @@ class Visit:
             node.needs_input_grad = tuple(need and wanted(next(children)) for need in needs)
 
     @contextmanager
-    def _to_be_split(self, stage: nn.Module) -> Iterator[None]:
-        """Run a forward so that path and weights can be told apart afterwards.
+    def watching(self, stage: nn.Module) -> Iterator[None]:
+        """Lets path and weights be told apart afterwards.
 
         Each use of a parameter gets a place of its own in the graph. The path begins at the input
         or, where that has no gradient (numbers of words, say), at the layers that take it in.
@@ -175,11 +151,6 @@ class _Apart(dict):
         if parameter is None or is_lazy(parameter) or not parameter.requires_grad:
             return parameter
         return parameter.view_as(parameter)
-
-
-def differentiable(dtype: torch.dtype) -> bool:
-    """Whether a tensor of that dtype can have a gradient."""
-    return dtype.is_floating_point or dtype.is_complex
 
 
 def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[GradientEdge]]:

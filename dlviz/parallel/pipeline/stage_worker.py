@@ -1,41 +1,43 @@
 """What a rank of a pipeline computes: the math of F, B, I and W, and what it keeps between them.
 
-    F   the stage's output, of the last stage the loss      keeps the visit until its backward
+    F   the stage's output, of the last stage the loss      keeps its graph until its backward
     B   the gradients of the input and of the weights       lets go of it
     I   the gradient of the input
     W   the gradients of the weights                        lets go of it
 
 Where the schedule does not flush, each backward uses the weights that its forward saw, and the
-stage is updated as soon as it is done (stash.py). Sources: as in pipeline.py.
+stage is updated as soon as it is done (weight_stashing.py). Sources: as in run.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.borders import Known
-from dlviz.parallel.fitting import check_output
-from dlviz.parallel.kept import Kept
-from dlviz.parallel.stash import Stash
-from dlviz.parallel.visit import Visit
+from dlviz.parallel.pipeline.checks import check_output
+from dlviz.parallel.pipeline.saved_activations import SavedActivations
+from dlviz.parallel.pipeline.shapes import StageShape
+from dlviz.parallel.pipeline.split_backward import SplitForward
+from dlviz.parallel.pipeline.stage_backward import Forward
+from dlviz.parallel.pipeline.weight_stashing import Stash
 from dlviz.schedules import Action
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Training:
+class StageWorker:
     """The math of a rank's actions, and what it keeps between them."""
 
     def __init__(
         self,
         comm: Comm,
         stages: Sequence[nn.Module],
-        facts: dict[int, Known],
+        shapes: dict[int, StageShape],
         row: Sequence[Action],
         targets: Sequence[torch.Tensor],
         loss: Loss,
@@ -43,17 +45,17 @@ class Training:
     ):
         self.comm = comm
         self.stages = stages
-        self.facts = facts
+        self.shapes = shapes
         self.targets = targets
         self.loss = loss
         self.losses: list[torch.Tensor] = []
         self.optimizer = optimizer
-        self.stashes = {stage: Stash(stages[stage]) for stage in facts} if optimizer else {}
+        self.stashes = {stage: Stash(stages[stage]) for stage in shapes} if optimizer else {}
         # What the gradient of a microbatch's loss counts.
         self.share = 1.0 if optimizer else 1 / len(targets)
         halves = [half for action in row for half in action.halves]
         self.split = {(half.stage, half.microbatch) for half in halves if half.kind == "I"}
-        self.visits: dict[tuple[int, int], Visit] = {}
+        self.forwards: dict[tuple[int, int], Any] = {}  # by stage and microbatch
         self.held = 0  # bytes of activations
         self.do = {
             "F": self.forward,
@@ -69,44 +71,45 @@ class Training:
     def forward(self, at: tuple[int, int], x: torch.Tensor | None) -> torch.Tensor | None:
         assert x is not None
         stage, microbatch = at
-        module, fact = self.stages[stage], self.facts[stage]
+        module, shape = self.stages[stage], self.shapes[stage]
         weights = self.stashes[stage].now if self.stashes else None
-        kept = Kept(module) if fact.output is None else nullcontext()
-        with kept:
-            visit = Visit(module, x, stage > 0, at in self.split, weights)
-            check_output(stage, visit.output)
+        saved = SavedActivations(module) if shape.output is None else nullcontext()
+        kind = SplitForward if at in self.split else Forward
+        with saved:
+            forward = kind(module, x, stage > 0, weights)
+            check_output(stage, forward.output)
             if stage == len(self.stages) - 1:
-                visit.root = self.loss(visit.output, self.targets[microbatch])
-                if visit.root.numel() != 1:
+                forward.root = self.loss(forward.output, self.targets[microbatch])
+                if forward.root.numel() != 1:
                     raise ValueError(
-                        f"the loss has shape {tuple(visit.root.shape)}: make it one number, the "
+                        f"the loss has shape {tuple(forward.root.shape)}: make it one number, the "
                         "mean over its microbatch."
                     )
-                self.losses.append(visit.root.detach())
-        if isinstance(kept, Kept):
-            kept.see(x)
-            kept.see(visit.output)
-            fact.output = visit.output.shape, visit.output.dtype
-            fact.nbytes = kept.nbytes
-        self.visits[at] = visit
-        self.hold(fact.nbytes)
-        return None if stage == len(self.stages) - 1 else visit.output.detach()
+                self.losses.append(forward.root.detach())
+        if isinstance(saved, SavedActivations):
+            saved.see(x)
+            saved.see(forward.output)
+            shape.output = forward.output.shape, forward.output.dtype
+            shape.nbytes = saved.nbytes
+        self.forwards[at] = forward
+        self.hold(shape.nbytes)
+        return None if stage == len(self.stages) - 1 else forward.output.detach()
 
     def backward(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor | None:
-        return self.visits[at].backward(self.seed(at, gradient))
+        return self.forwards[at].backward(self.seed(at, gradient))
 
     def backward_input(
         self, at: tuple[int, int], gradient: torch.Tensor | None
     ) -> torch.Tensor | None:
-        return self.visits[at].backward_input(self.seed(at, gradient))
+        return self.forwards[at].backward_input(self.seed(at, gradient))
 
     def backward_weight(self, at: tuple[int, int], _: torch.Tensor | None) -> None:
-        self.visits[at].backward_weight()
+        self.forwards[at].backward_weight()
 
     def seed(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor:
-        """The gradient with which the backward of a visit begins: the one received, or the loss's
-        share of the mean."""
-        root = self.visits[at].root
+        """The gradient with which a backward begins: the one received, or the loss's share of the
+        mean."""
+        root = self.forwards[at].root
         return torch.full_like(root, self.share) if gradient is None else gradient
 
     def conclude(self, action: Action) -> None:
@@ -114,11 +117,11 @@ class Training:
         the stage where the schedule does not flush."""
         if action.kind not in "BW":
             return
-        visit = self.visits.pop((action.stage, action.microbatch))
-        self.hold(-self.facts[action.stage].nbytes)
+        forward = self.forwards.pop((action.stage, action.microbatch))
+        self.hold(-self.shapes[action.stage].nbytes)
         if self.optimizer is not None:
             with self.comm.span("update", stage=action.stage, microbatch=action.microbatch):
-                self.stashes[action.stage].update(visit, self.optimizer)
+                self.stashes[action.stage].update(forward, self.optimizer)
             self.comm.memory("weights", self.weight_bytes())
 
     def hold(self, nbytes: int) -> None:
@@ -129,6 +132,6 @@ class Training:
     def weight_bytes(self) -> int:
         """The bytes of all versions of weights that are kept."""
         kept = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
-        for (stage, _), visit in self.visits.items():
-            kept[stage].add(id(visit.weights))
+        for (stage, _), forward in self.forwards.items():
+            kept[stage].add(id(forward.weights))
         return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in kept.items())

@@ -1,0 +1,20 @@
+"""Pipeline parallelism, one step of it by any schedule.
+
+gpipe_by_hand.py       GPipe and nothing else, as on the lecture's page: read it first
+run.py                 train_step, train and infer: the actions of a rank, one after the other
+stage_worker.py        what an action computes, and what is kept for the next
+stage_backward.py      a forward and its backward (B)
+split_backward.py      the backward in two (I and W)
+p2p.py, shapes.py      messages between neighbouring stages, and what is in them
+weight_stashing.py     old weights for schedules that do not flush
+shared_parameters.py   parameters that stages of several ranks share
+saved_activations.py   the bytes that a forward keeps
+partition.py           a model cut into stages
+checks.py              whether schedule, stages and batch go together
+"""
+
+from dlviz.parallel.pipeline.partition import split
+from dlviz.parallel.pipeline.run import infer, train, train_step
+from dlviz.parallel.pipeline.shapes import Shapes
+
+__all__ = ["Shapes", "infer", "split", "train", "train_step"]

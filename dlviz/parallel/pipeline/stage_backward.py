@@ -1,0 +1,71 @@
+"""A microbatch's forward through a stage, and its backward.
+
+    x ----> layer 1 ----> layer 2 ----> output        F
+    dx <--- layer 1 <---- layer 2 <---- gradient      B   and the weights' gradients on the way
+
+Where the stage before lives on another rank its output came as a message, without a graph: the
+input becomes a leaf, whose gradient is what that rank waits for. In PyTorch:
+torch.distributed.pipelining's stage_backward.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+
+class Forward:
+    """One microbatch's, made by running it.
+
+    `output` is what the stage gave, `root` where the backward begins: the output, or the loss that
+    was made of it. `wanted`: the stage before waits for the gradient of the input. `weights` stand
+    in for the stage's parameters, by name.
+    """
+
+    def __init__(
+        self,
+        stage: nn.Module,
+        x: torch.Tensor,
+        wanted: bool,
+        weights: dict[str, torch.Tensor] | None = None,
+    ):
+        self.weights = weights
+        self.wanted = wanted
+        self.leaf: torch.Tensor | None = None
+        if differentiable(x.dtype) and self.needs_leaf():
+            self.leaf = x.detach().requires_grad_()
+            x = self.leaf.clone()  # in which the stage may work in place
+        with self.watching(stage):
+            if weights is None:
+                self.output = stage(x)
+            else:
+                self.output = torch.func.functional_call(stage, dict(weights), (x,))
+        self.root: torch.Tensor = self.output
+
+    def needs_leaf(self) -> bool:
+        """Whether the graph is to reach back to the input."""
+        return self.wanted
+
+    def watching(self, stage: nn.Module) -> AbstractContextManager[object]:
+        """What the stage runs in."""
+        return nullcontext()
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        """B: add to the weights' gradients; returns that of the input, where it is wanted.
+        `gradient` is that of the root."""
+        if self.root.requires_grad:
+            torch.autograd.backward(self.root, gradient)
+        return self.of_input(None if self.leaf is None else self.leaf.grad)
+
+    def of_input(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        """What the stage before gets: zeros where the output does not depend on the input."""
+        if not self.wanted or self.leaf is None:
+            return None
+        return torch.zeros_like(self.leaf) if gradient is None else gradient
+
+
+def differentiable(dtype: torch.dtype) -> bool:
+    """Whether a tensor of that dtype can have a gradient."""
+    return dtype.is_floating_point or dtype.is_complex
