@@ -182,7 +182,7 @@ def check_rounds(tries: Sequence[Attempt]) -> None:
         raise CheckFailed(
             f"on {n} ranks, rank {src} sent to rank {dst}",
             f"{expected}, rank {(src + 1) % n}",
-            _why_astray(n, pairs, astray),
+            _why_astray(tried, pairs, astray),
         )
     rounds = len(message_frames(tried.trace)) - 1
     if rounds != 2 * (n - 1):
@@ -434,10 +434,13 @@ def _why_no_sum(tried: Attempt, rank: int) -> str:
     return _why_odd(tried, rest) if (tried.counts[-1][rank] == UNKNOWN).any() else rest
 
 
-def _why_astray(n: int, pairs: set[tuple[int, int]], astray: list[tuple[int, int]]) -> str:
+def _why_astray(tried: Attempt, pairs: set[tuple[int, int]], astray: list[tuple[int, int]]) -> str:
+    n = tried.ranks
     left = [(src, dst) for src, dst in astray if dst == (src - 1) % n]
     if len(left) == len(pairs):
         return "the chunks go round the other way. Which number has the neighbour on the right?"
+    if name := _turned(tried):
+        return f"{name} goes round the other way. Which number has the neighbour on the right?"
     if len(left) == len(astray) == n:
         return (
             "what does a rank tell its left neighbour? recv returns when the message has come and "
@@ -447,6 +450,15 @@ def _why_astray(n: int, pairs: set[tuple[int, int]], astray: list[tuple[int, int
         "in a ring a rank knows two others: one it sends to and one it receives from. What it "
         "wants to tell the rest goes by way of them."
     )
+
+
+def _turned(tried: Attempt) -> str:
+    """The function all of whose messages go from rank 0 to its left neighbour, or nothing."""
+    table, first = tried.trace.messages, tried.sends(0)[0]
+    own = np.flatnonzero(table.src == 0)
+    to = table.dst[own[np.argsort(table.sent[own], kind="stable")]]
+    parts = zip(tried.names, (to[:first], to[first:]), strict=True)
+    return next((name for name, dst in parts if len(dst) and (dst == tried.ranks - 1).all()), "")
 
 
 def _why_rounds(tried: Attempt, rounds: int) -> str:

@@ -348,6 +348,11 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
         {"rounds"},
         {"rounds": "rank 0 sent to rank 2.*go round the other way. Which number has the neighbour"},
     ),
+    "one half to the left": (
+        (program.round_to_the_left, program.gather_begun_elsewhere),
+        {"all_gather", "sums", "rounds"},
+        {"rounds": "rank 0 sent to rank 2.*round_to_the_left goes round the other way"},
+    ),
     "one lap more in all-gather": (
         (program.scatter, program.gather_one_lap_more),
         {"rounds", "bytes"},
@@ -476,6 +481,7 @@ SHOWN = {  # where 2 and 3 ranks do not show it
     "one rank alone was forgotten": (2, 3, 1),
     "receives from the right": (2, 3, 4),
     "round to the left": (2, 3, 4),
+    "one half to the left": (3,),
     "counts the other way round": (2, 3, 4),
     "sends its own share each time": (2, 3, 4),
     "neither is right, the second too short": (3,),
