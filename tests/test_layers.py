@@ -22,7 +22,8 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "schedules": (set(), set()),
     "patterns": (set(), set()),
     "machine": (set(), set()),
-    "metrics": ({"trace"}, {"numpy"}),
+    "analysis": ({"trace"}, {"numpy"}),
+    "metrics": ({"analysis"}, set()),
     "sim": ({"trace", "schedules", "patterns", "machine"}, {"numpy"}),
     "cluster": ({"trace", "machine", "sim"}, {"torch", "numpy", "cloudpickle", "tqdm"}),
     "collectives": ({"cluster", "sim"}, {"torch", "numpy"}),
@@ -34,9 +35,12 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "federated": ({"cluster", "collectives"}, {"torch", "numpy"}),
     "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages
     "datasets": (set(), {"torch", "numpy"}),
-    "viz": ({"trace", "metrics", "schedules", "patterns"}, {"numpy", "plotly", "matplotlib"}),
+    "viz": (
+        {"trace", "analysis", "metrics", "schedules", "patterns"},
+        {"numpy", "plotly", "matplotlib"},
+    ),
     "widgets": (
-        {"viz", "sim", "metrics", "schedules", "patterns", "machine", "trace"},
+        {"viz", "sim", "analysis", "metrics", "schedules", "patterns", "machine", "trace"},
         {"numpy", "plotly", "anywidget", "ipywidgets", "traitlets"},
     ),
     "grading": (EVERYTHING, EVERYTHING),
@@ -45,7 +49,17 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "magic": (EVERYTHING, EVERYTHING),
     "doctor": (EVERYTHING, EVERYTHING),
 }
-TORCH_FREE = ("trace", "schedules", "patterns", "machine", "metrics", "sim", "viz", "widgets")
+TORCH_FREE = (
+    "trace",
+    "schedules",
+    "patterns",
+    "machine",
+    "analysis",
+    "metrics",
+    "sim",
+    "viz",
+    "widgets",
+)
 HEAVY = {"torch", "plotly", "matplotlib", "pandas", "ipywidgets", "anywidget", "IPython"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
