@@ -27,12 +27,10 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "sim": ({"trace", "schedules", "patterns", "machine"}, {"numpy"}),
     "cluster": ({"trace", "machine", "sim"}, {"torch", "numpy", "cloudpickle", "tqdm"}),
     "collectives": ({"cluster", "sim"}, {"torch", "numpy"}),
-    "compression": (set(), {"torch", "numpy"}),
     "parallel": (
-        {"cluster", "collectives", "schedules", "compression"},
+        {"cluster", "collectives", "schedules"},
         {"torch", "numpy"},
     ),
-    "federated": ({"cluster", "collectives"}, {"torch", "numpy"}),
     "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages
     "datasets": (set(), {"torch", "numpy"}),
     "viz": (
