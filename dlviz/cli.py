@@ -251,6 +251,7 @@ def _warnings_in_words() -> Iterator[None]:
 # -- dlviz show ----------------------------------------------------------------------------------
 def show_command(options: argparse.Namespace) -> int:
     """Write the timeline as a page, and open it where there is a browser to open it in."""
+    from dlviz.doctor import can_open
     from dlviz.trace import Trace
     from dlviz.widgets import Timeline
 
@@ -270,12 +271,6 @@ def show_command(options: argparse.Namespace) -> int:
     if not can_open() or not webbrowser.open(page.resolve().as_uri()):
         print("There is no display here to open it on: open the page in a browser of your own.")
     return 0
-
-
-def can_open() -> bool:
-    """Whether there is anywhere to open a page: a desktop, or a BROWSER that the user named."""
-    named = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in named)
 
 
 def _stem(path: Path) -> str:

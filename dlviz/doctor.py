@@ -13,12 +13,12 @@ import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dlviz import __version__
-from dlviz.cli import can_open
 
 if TYPE_CHECKING:
     from dlviz.cluster import Comm
@@ -231,3 +231,9 @@ def _reason(error: BaseException) -> str:
 
 def _line(fact: Fact) -> str:
     return f"{fact.state:5} {fact.name:30} {fact.text}".rstrip()
+
+
+def can_open() -> bool:
+    """Whether there is anywhere to open a page: a desktop, or a BROWSER that the user named."""
+    named = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in named)

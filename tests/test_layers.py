@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,21 +22,23 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "schedules": (set(), set()),
     "patterns": (set(), set()),
     "machine": (set(), set()),
-    "metrics": ({"trace"}, {"numpy"}),
+    "analysis": ({"trace"}, {"numpy"}),
+    "metrics": ({"analysis"}, set()),
     "sim": ({"trace", "schedules", "patterns", "machine"}, {"numpy"}),
     "cluster": ({"trace", "machine", "sim"}, {"torch", "numpy", "cloudpickle", "tqdm"}),
     "collectives": ({"cluster", "sim"}, {"torch", "numpy"}),
-    "compression": (set(), {"torch", "numpy"}),
     "parallel": (
-        {"cluster", "collectives", "schedules", "compression"},
+        {"cluster", "collectives", "schedules"},
         {"torch", "numpy"},
     ),
-    "federated": ({"cluster", "collectives"}, {"torch", "numpy"}),
     "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages
     "datasets": (set(), {"torch", "numpy"}),
-    "viz": ({"trace", "metrics", "schedules", "patterns"}, {"numpy", "plotly", "matplotlib"}),
+    "viz": (
+        {"trace", "analysis", "metrics", "schedules", "patterns"},
+        {"numpy", "plotly", "matplotlib"},
+    ),
     "widgets": (
-        {"viz", "sim", "metrics", "schedules", "patterns", "machine", "trace"},
+        {"viz", "sim", "analysis", "metrics", "schedules", "patterns", "machine", "trace"},
         {"numpy", "plotly", "anywidget", "ipywidgets", "traitlets"},
     ),
     "grading": (EVERYTHING, EVERYTHING),
@@ -44,7 +47,17 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "magic": (EVERYTHING, EVERYTHING),
     "doctor": (EVERYTHING, EVERYTHING),
 }
-TORCH_FREE = ("trace", "schedules", "patterns", "machine", "metrics", "sim", "viz", "widgets")
+TORCH_FREE = (
+    "trace",
+    "schedules",
+    "patterns",
+    "machine",
+    "analysis",
+    "metrics",
+    "sim",
+    "viz",
+    "widgets",
+)
 HEAVY = {"torch", "plotly", "matplotlib", "pandas", "ipywidgets", "anywidget", "IPython"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -127,6 +140,53 @@ def test_the_table_names_every_layer_there_is():
 )
 def test_the_check_sees_an_import_that_breaks_the_table(name, source, found):
     assert offences(name, imports(source, ("dlviz", name))) == found
+
+
+def names(node: ast.AST, package: tuple[str, ...]) -> set[str]:
+    """Dotted names that an import anywhere in a module asks for, for types too."""
+    found = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Import):
+            found |= {alias.name for alias in each.names}
+        elif isinstance(each, ast.ImportFrom):
+            base = package[: len(package) - each.level + 1] if each.level else ()
+            base += tuple(each.module.split(".")) if each.module else ()
+            found |= {".".join(base), *(".".join((*base, alias.name)) for alias in each.names)}
+    return found
+
+
+def circles(sources: dict[str, tuple[str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    """Modules that import each other, in a circle; `sources` are text and package by dotted name.
+    What a package's own modules import from the package itself counts only where it is a module."""
+    asked = {
+        name: {each for each in names(ast.parse(text), package) if each in sources and each != name}
+        for name, (text, package) in sources.items()
+    }
+    # `from dlviz.trace import chrome` asks for the module, not for the package's __init__.
+    for found in asked.values():
+        found -= {each for each in found if any(other.startswith(f"{each}.") for other in found)}
+    try:
+        tuple(graphlib.TopologicalSorter(asked).static_order())
+    except graphlib.CycleError as error:
+        return [tuple(error.args[1])]
+    return []
+
+
+def test_no_module_imports_another_in_a_circle_for_types_neither():
+    sources = {}
+    for file in FILES:
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        dotted = ".".join(parts).removesuffix(".__init__")
+        sources[dotted] = file.read_text(), file.relative_to(ROOT).parent.parts
+    assert circles(sources) == []
+
+
+def test_a_circle_is_seen():
+    one = "if TYPE_CHECKING:\n    from dlviz.trace.two import b"
+    two = "def f():\n    from .one import a"
+    package = ("dlviz", "trace")
+    assert circles({"dlviz.trace.one": (one, package), "dlviz.trace.two": (two, package)})
+    assert not circles({"dlviz.trace.one": (one, package), "dlviz.trace.two": ("", package)})
 
 
 def loaded(code: str) -> set[str]:

@@ -11,6 +11,7 @@ import torch
 from random_traces import random_trace
 
 from dlviz import launch, metrics
+from dlviz.analysis.columns import CLOCKS
 from dlviz.parallel import pipeline
 from dlviz.schedules import NAMES, Schedule, make, needs
 from dlviz.sim import Costs, simulate
@@ -451,7 +452,7 @@ def assert_is_a_path(trace: Trace, clock: str = "device") -> Table:
     """Its stretches follow each other in time, each in its span and in no span that this holds, and
     together they are no longer than the run."""
     spans = trace.spans
-    start, end = (spans[name] for name in metrics._CLOCKS[clock])
+    start, end = (spans[name] for name in CLOCKS[clock])
     path = metrics.critical_path(trace, clock)
     rows, slack = path.span, 2e-9
     assert (path.start <= path.end).all()

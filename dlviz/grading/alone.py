@@ -27,9 +27,14 @@ SECONDS = 5.0  # that a run may take where nothing else runs; one without a faul
 SHARED = 4  # programs that may want each core before a run gets more time
 PATIENCE = 60.0  # s more until a run is ended that has not even begun
 MEMORY = 512 * 2**20  # bytes that a process may take beyond those that it starts with
+NEVER_ENDS = (
+    "nothing is stuck, and yet there is no end: which loop around that line goes on for ever, or "
+    "what takes so long there?"
+)
 HINTS = {  # by what stands in the message
     "NotImplementedError": "this function is still to be written, in place of its raise.",
-    "has no tensor": "the tensor comes first, then the rank.",
+    "has no tensor": "the first argument is one torch tensor (no list, no array, no number), the "
+    "second is the rank.",
     "'Comm' object has no attribute": "the table above the function lists the calls that there "
     "are, spelled as they are to be written.",
     "exited with code": "a rank ended its process. Let the function return instead.",
@@ -128,10 +133,7 @@ def why_ended(error: RunError, known: Mapping[str, str] | None = None) -> str:
     if isinstance(error, DeadlockError):
         return _why_stuck(error, text)
     if isinstance(error, TimeUp):
-        return (
-            "the ranks are busy or asleep, and wait for no message: does the code at that line "
-            "ever come to an end?"
-        )
+        return NEVER_ENDS
     for sign, hint in {**(known or {}), **HINTS}.items():
         if sign in text:
             return hint
@@ -146,7 +148,7 @@ def _why_stuck(error: DeadlockError, text: str) -> str:
     if "finished and will send no more" in text:
         return (
             "some ranks were done while others still waited for them: do all ranks send and "
-            "receive the same number of messages?"
+            "receive the same number of messages, or does a `return` or an `except` end one early?"
         )
     if waits and all(wait.op in SENDS for wait in waits):
         return (

@@ -47,6 +47,7 @@ class Left:
     sent: list[list[np.ndarray]]
     yields: list[str]
     borrowed: list[str]
+    raised: list[str]
     faults: list[str]
 
 
@@ -159,6 +160,15 @@ def attempt(
     borrowed = [line for own in run.results for line in own.borrowed]
     if called := _collectives(run.trace) or borrowed:
         raise _not_own(where, called[0])
+    if hidden := [
+        f"rank {r} met {own.raised[0]}" for r, own in enumerate(run.results) if own.raised
+    ]:
+        raise CheckFailed(
+            f"{where}, {hidden[0]}, and went on",
+            "no call goes wrong",
+            "an `except` of yours hides this error. Take the `except` away, and mend what the "
+            "error tells of.",
+        )
     if yields := run.results[0].yields:
         raise CheckFailed(
             f"{where}, {yields[0]} returned a generator, and none of its lines ran",
@@ -197,13 +207,14 @@ def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) 
     lengths = [len(chunk) for chunk in chunks]
     guard = Guard(comm)
     faults = guard.faults  # as it is before anything of the student's has run
-    left = Left(start, [], [], [], [], [], [])
+    left = Left(start, [], [], [], [], [], [], [])
     if late and comm.rank == comm.size - 1:
         time.sleep(LATE)
     for function in functions:
         before = len(guard.sent)
         try:
-            returned = function(comm, chunks)
+            with guard.watching():
+                returned = function(comm, chunks)
         except Exception:
             time.sleep(TURN * comm.rank)
             raise
@@ -214,6 +225,7 @@ def _guarded(comm: Comm, functions: Sequence[Function], cells: int, late: bool) 
         if left.listed[-1] is None:
             break
     left.borrowed.extend(guard.borrowed)
+    left.raised.extend(guard.raised)
     left.faults.extend(faults())
     return left
 
@@ -247,10 +259,11 @@ def _collectives(trace: Trace) -> list[str]:
 
 def _not_own(where: str, called: str) -> CheckFailed:
     return CheckFailed(
-        f"{where}, ready-made code sent the messages: {called}",
-        "messages that your own lines send and receive",
-        "write it with comm.send, comm.recv, comm.isend and comm.irecv. What sends and receives "
-        "for you is what this is about.",
+        f"{where}, ready-made code was called: {called}",
+        "comm.send, comm.recv, comm.isend and comm.irecv alone, in lines of your own",
+        "a ring needs no barrier: recv and wait() return when the message has come."
+        if "barrier" in called
+        else "what the ready-made code does is what you are to write: which messages does it send?",
     )
 
 
@@ -263,7 +276,12 @@ def why(error: RunError, n: int, cells: int) -> str:
         )
     known = {
         "message mismatch": _why_mismatch(str(error), n, cells),
-        "is no rank of": "the ring is closed: who is the right neighbour of the last rank?",
+        "is no rank of": "the ring is closed: who is the "
+        + (
+            "left neighbour of rank 0?"
+            if "=-" in str(error)
+            else "right neighbour of the last rank?"
+        ),
         "this rank itself": "a rank's neighbours are two others: how are they numbered?"
         if n > 1
         else "alone a rank has nobody to send to: how often does your loop run then?",

@@ -3,13 +3,17 @@
 Between `isend` and `wait()` a message may leave at any time, and between `irecv` and `wait()` it
 may land at any time. Guarded, it leaves at `isend` and lands at `wait()`, so that a program that
 touches a tensor in between gives the same on every run; and what it did is noted: which requests it
-left waiting, what each of its messages held, and whether code of dlviz's sent any of them.
+left waiting, what each of its messages held, which errors it met and hid, and whether code of
+dlviz's or of torch.distributed's sent anything.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -20,6 +24,9 @@ from dlviz.cluster import Comm
 from dlviz.grading.feedback import PACKAGE, shown_line
 from dlviz.trace.recorder import user_line
 
+TORCH = os.path.dirname(torch.__file__)
+DISTRIBUTED = os.path.join(TORCH, "distributed", "")
+COMMUNICATES = re.compile("send|recv|broadcast|reduce|gather|scatter|all_to_all|barrier")
 OWN = (f"{PACKAGE}/cluster/", f"{PACKAGE}/grading/")  # between the student's call and the transport
 
 
@@ -30,11 +37,20 @@ class Guard:
     def __init__(self, comm: Comm):
         self.requests: list[Sending | Receiving] = []
         self.sent: list[np.ndarray] = []  # what each message held, in order
-        self.borrowed: dict[str, None] = {}  # calls of dlviz's own code that communicate
+        self.borrowed: dict[str, None] = {}  # calls of ready-made code that communicates
+        self.raised: list[str] = []  # errors of the calls, with their lines
         self._isend, self._irecv, self._send = comm.isend, comm.irecv, comm.send
-        comm.isend, comm.irecv = self.isend, self.irecv  # pyright: ignore[reportAttributeAccessIssue]
-        comm.send = self.send
-        comm.recv = self._noting(comm.recv)
+        comm.isend, comm.irecv = self._noting(self.isend), self._noting(self.irecv)
+        comm.send, comm.recv = self._noting(self.send), self._noting(comm.recv)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note the calls of torch.distributed from what runs inside."""
+        sys.setprofile(self._profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Sending:
         left = self._note(tensor)
@@ -46,7 +62,6 @@ class Guard:
         self._send(self._note(tensor), dst, tag)
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy") -> Receiving:
-        self._whose(sys._getframe(1))
         landing = torch.zeros_like(tensor) if isinstance(tensor, torch.Tensor) else tensor
         request = Receiving(tensor, landing, self._irecv(landing, src, tag, op))
         if op == "copy" and tensor.is_floating_point():
@@ -62,7 +77,6 @@ class Guard:
         return [fault for fault in dict.fromkeys(told) if fault]
 
     def _note(self, tensor: Any) -> Any:
-        self._whose(sys._getframe(2))
         if not isinstance(tensor, torch.Tensor):
             return tensor  # the Comm says what is wrong with it
         left = tensor.detach().clone()
@@ -78,11 +92,29 @@ class Guard:
             part = at.f_code.co_filename.removeprefix(PACKAGE).removesuffix(".py")
             self.borrowed[f"dlviz{part.replace('/', '.')}, {shown_line(_line(at))}"] = None
 
+    def _profile(self, frame: Any, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(DISTRIBUTED):
+            return
+        at = frame
+        while at is not None and at.f_code.co_filename.startswith(TORCH):
+            at = at.f_back
+        own = at is not None and not at.f_code.co_filename.startswith(PACKAGE)
+        if own and COMMUNICATES.search(code.co_name):
+            called = f"torch.distributed.{code.co_name}, {shown_line(_line(at))}"
+            self.borrowed[called] = None
+
     def _noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)
         def noted(*args: Any, **kwargs: Any) -> Any:
             self._whose(sys._getframe(1))
-            return call(*args, **kwargs)
+            try:
+                return call(*args, **kwargs)
+            except Exception as error:
+                line = shown_line(_line(sys._getframe(1)))
+                said = f"{type(error).__name__}: {error}".rstrip(".")
+                self.raised.append(f"{said}, at {line}")
+                raise
 
         return noted
 

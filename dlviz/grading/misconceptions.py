@@ -56,7 +56,7 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "than the layer whose gradient it carries.",
             ),
             (
-                (40, 100),
+                lambda measured: (max(40, 2 * measured), 100),
                 "That is usual where a layer takes milliseconds. A layer of this small network "
                 "takes some tens of microseconds, less than a message, so ranks mostly wait.",
             ),

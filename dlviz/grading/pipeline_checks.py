@@ -22,7 +22,7 @@ from dlviz.cluster import launch
 from dlviz.grading import training
 from dlviz.grading.check import Program, check
 from dlviz.grading.feedback import CheckFailed, Rehearsal, number
-from dlviz.grading.pipeline_rows import Size, Tried, rows_of
+from dlviz.grading.pipeline_rows import OUTSIDE, Size, Tried, rows_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, peak_in_flight
 from dlviz.schedules import Action, Schedule, ScheduleError
@@ -44,6 +44,7 @@ __all__ = [
 PLAIN = ((4, 8), (2, 6), (3, 7), (5, 8), (5, 3))  # ranks, microbatches
 CHUNKED = ((4, 8, 2), (2, 6, 3), (3, 3, 2))  # and chunks
 TURNS = "after the warm-up one forward, one backward in turn, until no forward is left"
+TWICE = "two loops yield it: where is the one to stop, and where is the other to go on?"
 STEP = 0.005  # s that a forward takes through all stages of a rank; a backward takes twice that
 
 pipeline = partial(check, size=Size, sizes=PLAIN, run=rows_of)
@@ -247,11 +248,18 @@ def _check_each_once(tried: Tried, rank: int) -> None:
             raise CheckFailed(
                 f"{size}, rank {rank} runs {tried.says(action)} twice: {tried.shows(rank, index)}",
                 f"each F and each B of the {number(size.microbatches, 'microbatch')} once",
-                "two loops yield it: where is the one to stop, and where is the other to go on?",
+                OUTSIDE if rank and _kept(tried.rows[rank - 1], row) else TWICE,
             )
     missing = [action for action in size.reference.actions[rank] if action not in row]
     if missing:
         raise _never(tried, rank, missing)
+
+
+def _kept(before: Sequence[Action], row: Sequence[Action]) -> bool:
+    """Whether a row goes on where that of the rank before it ended."""
+    begun = zip(before, row, strict=False)
+    same = all((one.kind, one.microbatch) == (two.kind, two.microbatch) for one, two in begun)
+    return same and len(row) > len(before)
 
 
 def _never(tried: Tried, rank: int, missing: Sequence[Action]) -> CheckFailed:
@@ -359,8 +367,13 @@ def _why_held(tried: Tried, held: list[int], rank: int, wanted: int) -> str:
             f"rank {rank} runs all its forwards before its first backward. What can follow its "
             "first forward, as soon as the gradient of that microbatch is there?"
         )
+    if held[rank] > everything:
+        return (
+            f"rank {rank} runs {number(held[rank], 'forward')}, and there are {everything}. How "
+            "many may a warm-up run at most?"
+        )
     if held[rank] > wanted:
-        warmup = "one for each rank behind it"
+        warmup = "one for each rank after it"
         if size.chunks:
             warmup = f"(v-1)p and 2(p-1-r) more, with r = {rank}"
         return (
@@ -374,8 +387,8 @@ def _why_held(tried: Tried, held: list[int], rank: int, wanted: int) -> str:
             "back: how many stages of this rank, and how far is it to the last rank and back?"
         )
     return (
-        "too few to keep the ranks behind this one busy: each of them could have one in its hands. "
-        "How many forwards does the warm-up run?"
+        "too few to keep the ranks after this one busy: each of them could be at work on one. How "
+        "many forwards does the warm-up run?"
     )
 
 

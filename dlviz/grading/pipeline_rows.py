@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from dlviz.cluster import Comm, RunError
-from dlviz.grading.alone import HINTS, TimeUp, ended_by, run_alone, why_ended
+from dlviz.grading.alone import HINTS, NEVER_ENDS, TimeUp, ended_by, run_alone, why_ended
 from dlviz.grading.check import Program
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, raised, shown_line
 from dlviz.schedules import Action, Schedule, make
@@ -30,7 +30,14 @@ from dlviz.trace.recorder import user_line
 ONE = re.compile(r"(\d{0,6})([FB])(-?\d{1,6})")
 FRACTION = re.compile(r"\d*[FB]-?\d+\.\d+")
 PARAMETERS = ("rank", "ranks", "microbatches", "chunks")
+PICTURE = "4x8"  # the size that the notebook shows
 PRINTED = 10_000  # characters of what the function prints
+WHOLE = "numbers are counted in wholes: `/` makes a fraction, `//` does not."
+ONE_ROW = "the function gives the row of one rank; it is called once for each."
+OUTSIDE = (
+    "a list that is made outside of the call, or as the default of a parameter, is made once, and "
+    "every call adds to it."
+)
 
 
 @dataclass(frozen=True)
@@ -70,10 +77,10 @@ class Size:
             return ""
         if all(size.few for size in failed) and not any(size.few for size in passed):
             return (
-                "it works for as many microbatches as ranks or more. Here there are fewer: which "
-                "of your loops then runs too far?"
+                "it works for as many microbatches as ranks or more. Here there are fewer: how "
+                "long is the warm-up of this rank then, and how far does each of your loops run?"
             )
-        if len(passed) == 1 and passed[0].chunks is None:
+        if [size.short for size in passed] == [PICTURE]:
             return (
                 f"it works {passed[0]} alone. Which numbers in it are those of that size, where "
                 "rank, ranks or microbatches belong?"
@@ -131,9 +138,9 @@ def _ended(error: RunError, where: str) -> CheckFailed:
     expected = "the actions of the rank, one after the other"
     if isinstance(error, TimeUp):
         return CheckFailed(
-            f"{where} was still busy when the time was up, {error.places[0]}",
+            f"{where}, the function was still busy when the time was up, {error.places[0]}",
             expected,
-            "does the code at that line ever come to an end?",
+            NEVER_ENDS,
         )
     return CheckFailed(f"{where}: {ended_by(error)}", expected, why_ended(error))
 
@@ -187,20 +194,15 @@ def _row(program: Program, size: Size, rank: int, kept: list[Any]) -> list[Actio
             "dlviz has schedules of its own, to be looked at. Which rank does what, and when, is "
             "what this is about.",
         )
-    if items is None or isinstance(given, str):
+    if items is None or isinstance(given, str | dict):
         raise CheckFailed(
-            f"{where}: the function returned {_brief(given)}",
-            expected,
-            "a text is read letter by letter: yield each action by itself."
-            if isinstance(given, str)
-            else "yield each action where it is due, or put them into a list and return that.",
+            f"{where}: the function returned {_brief(given)}", expected, _why_no_row(given)
         )
     if isinstance(given, list) and any(given is other for other in kept):
         raise CheckFailed(
             f"{where}: the function returned the list that it had returned before",
             "a new list for each rank and each size",
-            "a list that is made outside of the call, or as the default of a parameter, is made "
-            "once, and every call adds to it.",
+            OUTSIDE,
         )
     kept.append(given)
     if len(items) == 10 * most:
@@ -213,7 +215,8 @@ def _row(program: Program, size: Size, rank: int, kept: list[Any]) -> list[Actio
         raise CheckFailed(
             f"{where} yielded nothing",
             expected,
-            "what is the first thing that this rank can do, and what the last?",
+            "what is the first action of this rank, and what the last? (`return` ends a generator, "
+            "`yield` goes on.)",
         )
     return [_action(item, size, rank, expected) for item in items]
 
@@ -249,13 +252,26 @@ def _action(item: Any, size: Size, rank: int, expected: str) -> Action:
     return Action(int(stage or rank), kind, int(microbatch))
 
 
+def _why_no_row(given: Any) -> str:
+    if isinstance(given, str):
+        return "a text is read letter by letter: yield each action by itself."
+    if isinstance(given, dict):
+        return ONE_ROW
+    return "yield each action where it is due, or put them into a list and return that."
+
+
 def _why_no_action(item: Any, size: Size) -> str:
     if isinstance(item, Action):
         return "that is an object of dlviz's own: write each action as a text."
     if isinstance(item, str) and FRACTION.fullmatch(item.strip()):
-        return "numbers are counted in wholes: `/` makes a fraction, `//` does not."
+        return WHOLE
     if isinstance(item, list):
-        return "the function gives the row of one rank; it is called once for each."
+        return ONE_ROW
+    if isinstance(item, str) and len(re.findall(r"[FB]\W*\d", item)) > 1:
+        return "these are several actions in one text: yield each of them by itself."
+    letters = re.sub("[^0-9FB-]", "", item.upper()) if isinstance(item, str) else ""
+    if letters != item and ONE.fullmatch(letters):
+        return "write a capital F or B, and the number right after it: F0, B3."
     if item is None or (isinstance(item, str) and not re.search(r"[FB]", item)):
         return "waiting is not written down: a rank waits by itself for what its action needs."
     text, where = ("{stage}B{i}", " and stage the stage") if size.chunks else ("B{i}", "")
@@ -263,6 +279,8 @@ def _why_no_action(item: Any, size: Size) -> str:
 
 
 def _why_raised(error: BaseException) -> str:
+    if isinstance(error, TypeError) and "'float'" in str(error):
+        return WHOLE
     if isinstance(error, TypeError) and "argument" in str(error):
         return "leave the function's parameters as they are given."
     return next(

@@ -53,7 +53,7 @@ class Prediction:
             told = f"predicted {shown(self.value, self.unit)} at {_clock(self.made)}"
         elif self.late:
             given = shown(self.value, self.unit)
-            told = f"{self._measured()}; {given} was typed after the result: not counted"
+            told = f"{self._measured()}; the guess ({given}) came after the result: not counted"
         else:
             given = f"predicted {shown(self.value, self.unit)} at {_clock(self.made)}"
             told = f"{given}, {self._measured()}; {self._gap()}"

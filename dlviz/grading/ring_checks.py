@@ -42,7 +42,10 @@ REPLACED = (
     "the list holds the sums, the tensor does not: an assignment puts another tensor into the "
     "list. Change the cells that the chunk has."
 )
-ODD = "some cells hold what no sum of the ranks' numbers for them can be"
+ODD = (
+    "some cells hold what no sum of the ranks' numbers for them can be: was another chunk added to "
+    "theirs, or a number changed on its way?"
+)
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,12 @@ class Ranks:
         right = {size.ranks for size in passed} - {1}
         wrong = {size.ranks for size in failed}
         if {2, 4} <= right and {3, 5} & wrong:
-            return "it works on 2 and on 4 ranks. What in it holds for powers of two alone?"
-        if len(right) == 1 and len(wrong - {1}) > 1:
+            return (
+                "it works on 2 and on 4 ranks. What in it holds for even numbers or powers of two "
+                "alone?"
+            )
+        # on 2 ranks both neighbours are one rank, and any order of the chunks will do
+        if len(right) == 1 and right != {2} and len(wrong - {1}) > 1:
             only = next(iter(right))
             return f"it works on {only} ranks alone. Where does yours rely on that number?"
         return ""
@@ -175,7 +182,7 @@ def check_rounds(tries: Sequence[Attempt]) -> None:
         raise CheckFailed(
             f"on {n} ranks, rank {src} sent to rank {dst}",
             f"{expected}, rank {(src + 1) % n}",
-            _why_astray(n, pairs, astray),
+            _why_astray(tried, pairs, astray),
         )
     rounds = len(message_frames(tried.trace)) - 1
     if rounds != 2 * (n - 1):
@@ -336,8 +343,7 @@ def _why_not_scattered(tried: Attempt) -> str:
     if (counts == UNKNOWN).any():
         return _why_odd(
             tried,
-            f"{ODD}: a chunk was added to another one. Which chunk arrives, and which one is it "
-            "added to?",
+            f"{ODD} Which chunk arrives, and which one is it added to?",
         )
     if whole.any() and not whole.any(axis=1).all():
         owner = int(whole.any(axis=1).argmax())
@@ -391,19 +397,24 @@ def _why_not_gathered(tried: Attempt, rank: int) -> str:
     if tried.replaced():
         return REPLACED
     begun = [own.sent[-1][0] for own in tried.left if own.sent[-1]]
+    if not begun:
+        return (
+            "nothing was sent in all_gather. Each rank has one whole chunk: who needs it? If you "
+            f"have a loop: how often does it run on {tried.ranks} ranks?"
+        )
     chunks = np.array_split(tried.sums, tried.ranks)
-    if begun and not any(_same(begun[0], chunk) for chunk in chunks):
+    if not any(_same(begun[0], chunk) for chunk in chunks):
         return (
             "the first message that rank 0 sends in all_gather is no whole chunk. With which one "
             "does it end reduce_scatter?"
         )
-    if (counts > tried.expected).any():
+    enough = (counts >= tried.expected).all(axis=1)
+    if (enough & (counts > tried.expected).any(axis=1)).any():
         return "a chunk that arrives in all_gather is whole already: is it added or copied?"
     if (counts == UNKNOWN).any():
         return _why_odd(
             tried,
-            f"{ODD}. Sender and receiver of a message have to mean the same chunk, and a chunk "
-            "that arrives is whole already.",
+            f"{ODD} Sender and receiver of a message have to mean the same chunk.",
         )
     return (
         "whole chunks have not come to all ranks. How many rounds does one need, and what does a "
@@ -415,17 +426,21 @@ def _why_no_sum(tried: Attempt, rank: int) -> str:
     if not tried.whole(0).any(axis=0).all():
         return "sums were not complete when all_gather began: mend reduce_scatter first."
     if (tried.counts[-1][rank] > 1).any():
-        return "all_gather adds to sums that were complete: mend it first."
-    return (
+        return "all_gather adds to sums that were complete: mend all_gather first."
+    rest = (
         "reduce_scatter left each sum whole on some rank, but all_gather did not bring them to "
         "all: do both mean the same chunk, and does all_gather take all its rounds?"
     )
+    return _why_odd(tried, rest) if (tried.counts[-1][rank] == UNKNOWN).any() else rest
 
 
-def _why_astray(n: int, pairs: set[tuple[int, int]], astray: list[tuple[int, int]]) -> str:
+def _why_astray(tried: Attempt, pairs: set[tuple[int, int]], astray: list[tuple[int, int]]) -> str:
+    n = tried.ranks
     left = [(src, dst) for src, dst in astray if dst == (src - 1) % n]
     if len(left) == len(pairs):
         return "the chunks go round the other way. Which number has the neighbour on the right?"
+    if name := _turned(tried):
+        return f"{name} goes round the other way. Which number has the neighbour on the right?"
     if len(left) == len(astray) == n:
         return (
             "what does a rank tell its left neighbour? recv returns when the message has come and "
@@ -435,6 +450,15 @@ def _why_astray(n: int, pairs: set[tuple[int, int]], astray: list[tuple[int, int
         "in a ring a rank knows two others: one it sends to and one it receives from. What it "
         "wants to tell the rest goes by way of them."
     )
+
+
+def _turned(tried: Attempt) -> str:
+    """The function all of whose messages go from rank 0 to its left neighbour, or nothing."""
+    table, first = tried.trace.messages, tried.sends(0)[0]
+    own = np.flatnonzero(table.src == 0)
+    to = table.dst[own[np.argsort(table.sent[own], kind="stable")]]
+    parts = zip(tried.names, (to[:first], to[first:]), strict=True)
+    return next((name for name, dst in parts if len(dst) and (dst == tried.ranks - 1).all()), "")
 
 
 def _why_rounds(tried: Attempt, rounds: int) -> str:

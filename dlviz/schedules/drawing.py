@@ -554,9 +554,29 @@ class Drawing:
         """How a need that is not drawn could be there in time."""
         rank = self.pipeline.rank_of(need)
         by = placed.slot - (self.pipeline.latency if rank != placed.rank else 0)
-        if by < self.pipeline.slots(need):
+        if by < self._soonest(need):
             return f"Draw {need} on rank {rank}, and move {placed.action} behind {need}."
         return f"Draw {need} on rank {rank} so that {need} ends by slot {by}."
+
+    def _soonest(self, wanted: Action) -> int:
+        """The slot by which `wanted` can have ended at the soonest, beside what is drawn."""
+        pipeline, there, ends = self.pipeline, self.grid.there, dict[Action, int]()
+        stages = range(pipeline.stages)
+        for kinds, order in (("F", stages), ("BI", stages[::-1])):
+            for one in (Action(s, kind, wanted.microbatch) for s in order for kind in kinds):
+                if one in there or one.kind in pipeline.kinds or one == wanted:
+                    ends[one] = there.get(one) or self._begun(one, ends) + pipeline.slots(one)
+        return ends[wanted]
+
+    def _begun(self, one: Action, ends: dict[Action, int]) -> int:
+        """The slot at which `one` can start where what it needs ends as in `ends`."""
+        pipeline, rank = self.pipeline, self.pipeline.rank_of(one)
+        starts = [0]
+        for choice in needs(one, pipeline.stages):
+            far = pipeline.stage_rank[choice[0].stage] != rank
+            soonest = min(ends[each] for each in choice if each in ends)
+            starts.append(soonest + (pipeline.latency if far else 0))
+        return max(starts)
 
     def _move_there(self, placed: Placed, need: Action | None = None) -> str:
         slot = Grid(self.pipeline, self.remove(placed).placed).earliest(placed.action)

@@ -138,7 +138,7 @@ LEVELS = (
     Level(
         "Split the backward",
         "The stage before waits for I, and no stage waits for W: how much of the bubble can W fill "
-        "if a rank has room for no more microbatches than in level 3?",
+        "if a rank has room for only three microbatches?",
         loop(3),
         microbatches=5,
         backward="split",

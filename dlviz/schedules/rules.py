@@ -13,12 +13,9 @@ stage has a backward. A rank runs its actions in the order of its row and waits 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dlviz.schedules.action import KINDS, Action
-
-if TYPE_CHECKING:
-    from dlviz.schedules.schedule import Schedule
 
 # How far the stage is whose result an action receives: the one before, the one after, none.
 RECEIVES_FROM = {"F": -1, "B": +1, "I": +1, "W": 0}
@@ -26,6 +23,16 @@ RECEIVES_FROM = {"F": -1, "B": +1, "I": +1, "W": 0}
 EXCLUDES = {"F": "F", "B": "BIW", "I": "IB", "W": "WB"}
 _COMPLETE = ({"F", "B"}, {"F", "I", "W"})
 _SHOWN = 8  # actions of a row in a message
+
+
+class Rows(Protocol):
+    """A schedule as the rules see it: what each rank runs, and the rank of each stage."""
+
+    @property
+    def actions(self) -> Sequence[Sequence[Action]]: ...
+
+    @property
+    def stage_rank(self) -> Sequence[int]: ...
 
 
 class ScheduleError(ValueError):
@@ -72,7 +79,7 @@ def is_overlap(action: Action) -> bool:
     return "".join(half.kind for half in action.parts) in ("FB", "BF", "FI", "IF")
 
 
-def check(schedule: Schedule) -> None:
+def check(schedule: Rows) -> None:
     """Raises ScheduleError for the first rule that `schedule` breaks: each action is one, on the
     rank of its stage, and there once; each stage runs all there is to run; every rank gets on."""
     check_actions(schedule)
@@ -80,13 +87,13 @@ def check(schedule: Schedule) -> None:
     check_progress(schedule)
 
 
-def check_actions(schedule: Schedule) -> None:
+def check_actions(schedule: Rows) -> None:
     """Raises ScheduleError unless each action is one, on the rank of its stage, and there once."""
     _check_places(schedule)
     _check_each_once(schedule)
 
 
-def check_progress(schedule: Schedule) -> None:
+def check_progress(schedule: Rows) -> None:
     """Raises ScheduleError, which says what is missing, unless every rank comes to its end."""
     stages = len(schedule.stage_rank)
     done: set[Action] = set()
@@ -104,7 +111,7 @@ def check_progress(schedule: Schedule) -> None:
             raise _stuck(schedule, rank, reached, done)
 
 
-def _check_places(schedule: Schedule) -> None:
+def _check_places(schedule: Rows) -> None:
     ranks, stage_rank = len(schedule.actions), schedule.stage_rank
     for stage, rank in enumerate(stage_rank):
         if rank not in range(ranks):
@@ -127,7 +134,7 @@ def _check_places(schedule: Schedule) -> None:
             raise _broken(schedule, rank, index, f"rank {rank} cannot run {half}: {law}")
 
 
-def _check_each_once(schedule: Schedule) -> None:
+def _check_each_once(schedule: Rows) -> None:
     seen: dict[tuple[int, str, int], int] = {}
     for rank, index, action in _everything(schedule):
         for half in action.halves:
@@ -146,7 +153,7 @@ def _check_each_once(schedule: Schedule) -> None:
             seen[stage, kind, microbatch] = index
 
 
-def _check_complete(schedule: Schedule) -> None:
+def _check_complete(schedule: Rows) -> None:
     kinds: list[dict[int, set[str]]] = [{} for _ in schedule.stage_rank]
     for _, _, action in _everything(schedule):
         for half in action.halves:
@@ -178,7 +185,7 @@ def _missing(action: Action, done: set[Action], stages: int) -> list[tuple[Actio
     ]
 
 
-def _stuck(schedule: Schedule, rank: int, reached: list[int], done: set[Action]) -> ScheduleError:
+def _stuck(schedule: Rows, rank: int, reached: list[int], done: set[Action]) -> ScheduleError:
     """Why `rank` stops where it does, and where the rank stops that has what it needs."""
     stages, index = len(schedule.stage_rank), reached[rank]
     action = schedule.actions[rank][index]
@@ -198,7 +205,7 @@ def _stuck(schedule: Schedule, rank: int, reached: list[int], done: set[Action])
 
 
 def _broken(
-    schedule: Schedule, rank: int, index: int | None, words: str, needs: Sequence[Action] = ()
+    schedule: Rows, rank: int, index: int | None, words: str, needs: Sequence[Action] = ()
 ) -> ScheduleError:
     """`words`, and the row of the rank up to the place."""
     row = schedule.actions[rank]
@@ -219,7 +226,7 @@ def _ordinal(index: int) -> str:
     return f"{number}{'th' if number // 10 % 10 == 1 else ends.get(number % 10, 'th')}"
 
 
-def _everything(schedule: Schedule) -> Iterator[tuple[int, int, Action]]:
+def _everything(schedule: Rows) -> Iterator[tuple[int, int, Action]]:
     for rank, row in enumerate(schedule.actions):
         for index, action in enumerate(row):
             yield rank, index, action

@@ -23,15 +23,12 @@ import json
 import math
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dlviz.trace.perfetto import Drawn, drawn
-from dlviz.trace.table import BUFFERS, MESSAGES, MISSING, SPANS, Table, TraceError
-
-if TYPE_CHECKING:
-    from dlviz.trace.trace import Trace
+from dlviz.trace.table import BUFFERS, MESSAGES, MISSING, SPANS, Table, Tables, TraceError
 
 FORMAT = 2
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
@@ -44,7 +41,7 @@ _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _GZIP = b"\x1f\x8b"
 
 
-def encode(trace: Trace) -> bytes:
+def encode(trace: Tables) -> bytes:
     """The JSON file of a valid trace."""
     spans = trace.spans
     wall = "device" if _same(spans) else "own"
@@ -139,7 +136,7 @@ def _lanes(spans: Table) -> dict[str, int]:
     return {lane: i for i, lane in enumerate(dict.fromkeys(spans.lane.tolist()), start=1)}
 
 
-def _names(trace: Trace) -> list[dict[str, Any]]:
+def _names(trace: Tables) -> list[dict[str, Any]]:
     lanes = _lanes(trace.spans)
 
     def label(what: str, rank: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +223,7 @@ def _arrows(spans: Table, picture: Drawn) -> list[dict[str, Any]]:
     ]
 
 
-def _failure(trace: Trace, picture: Drawn) -> list[dict[str, Any]]:
+def _failure(trace: Tables, picture: Drawn) -> list[dict[str, Any]]:
     """A mark across the whole picture when the run was ended, with the sentence that says why."""
     if "failure" not in trace.meta:
         return []

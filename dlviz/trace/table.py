@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -141,6 +141,19 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self.frame().to_html(max_rows=20, na_rep="")
+
+
+class Tables(Protocol):
+    """A Trace as it is written down."""
+
+    spans: Table
+    messages: Table
+    memory: Table
+    buffers: list[dict[str, Any]]
+    meta: dict[str, Any]
+
+    @property
+    def ranks(self) -> list[int]: ...
 
 
 def tabulate(what: str, schema: Mapping[str, type], rows: Any) -> Table:

@@ -185,7 +185,7 @@ def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
     def longer(seconds: float) -> str:
         if abs(seconds) < TOLERANCE:
             return "as long"
-        return f"{text.seconds(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}"
+        return f"{text.seconds(abs(seconds))} {'longer' if seconds > 0 else 'less'}"
 
     whole = sides[0].makespan
     share = f" ({abs(found.seconds) / whole:.1%})" if whole else ""

@@ -162,7 +162,11 @@ class Board:
         if self.solved:
             name = TITLES[level.answer]
             same = level.answer in recognised(self.drawing)
-            known = f"You have found {name}" if same else f"The known schedule for this is {name}"
+            known = (
+                f"This schedule is known as {name}"
+                if same
+                else f"The known schedule for this is {name}"
+            )
             other = "" if same else " Your order is another one and just as short."
             words = f"{known}: {level.source}.{other} {level.lesson}"
             told["answer"] = {"name": level.answer, "title": name, "words": words}

@@ -371,6 +371,54 @@ def chunked_warmup_too_long(rank, ranks, microbatches, chunks):
     return woven(forwards, grouped("B", stages[::-1], microbatches, ranks), warmup)
 
 
+def yields_from_outside(rank, ranks, microbatches):
+    row = _outside if rank else _outside[:0]
+    row += plain(microbatches, ranks - 1 - rank)
+    if not rank:
+        _outside[:] = row
+    yield from row
+
+
+def last_back_first_in_the_end(rank, ranks, microbatches):
+    row = plain(microbatches, ranks - 1 - rank)
+    end = max(place for place, action in enumerate(row) if action[0] == "F") + 1
+    return row[: end + 1] + row[end + 1 :][::-1]
+
+
+def small_letters(rank, ranks, microbatches):
+    return [action.lower() for action in plain(microbatches, ranks - 1 - rank)]
+
+
+def two_in_one_text(rank, ranks, microbatches):
+    for i in range(microbatches):
+        yield f"F{i} B{i}"
+
+
+def a_dictionary(rank, ranks, microbatches):
+    return {each: plain(microbatches, ranks - 1 - each) for each in range(ranks)}
+
+
+def a_fraction_of_a_loop(rank, ranks, microbatches):
+    for i in range(microbatches / ranks):
+        yield f"F{i}"
+
+
+def returns_its_first(rank, ranks, microbatches):
+    for i in range(microbatches):
+        return f"F{i}"
+    yield "B0"
+
+
+def interleaved_without_limit(rank, ranks, microbatches, chunks):
+    stages = range(rank, ranks * chunks, ranks)
+    warmup = 2 * (ranks - 1 - rank) + (chunks - 1) * ranks
+    forwards = grouped("F", stages, microbatches + ranks, ranks)
+    whole = woven(
+        forwards[: microbatches * chunks], grouped("B", stages[::-1], microbatches, ranks), warmup
+    )
+    return forwards[:warmup] + whole[min(warmup, microbatches * chunks) :]
+
+
 def parameters_swapped(rank, microbatches, ranks):
     return plain(microbatches, ranks - 1 - rank)
 

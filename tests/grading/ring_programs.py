@@ -562,7 +562,53 @@ def four_ranks_only(comm, chunks):
         comm.sendrecv(chunks[(comm.rank - step) % 4], right, mine, left, op="add")
 
 
+def first_has_no_left_neighbour(comm, chunks):
+    comm.irecv(torch.empty_like(chunks[0]), comm.rank - 1)
+
+
+def hides_its_errors(comm, chunks):
+    n = comm.size
+    try:
+        for step in range(n - 1):
+            mine = chunks[(comm.rank - step - 1) % n]
+            arriving = torch.empty_like(mine)
+            sending = comm.isend(chunks[(comm.rank - step) % n], comm.rank + 1)
+            comm.recv(arriving, comm.rank - 1)
+            sending.wait()
+            mine += arriving
+    except:  # noqa: E722
+        pass
+
+
+def counts_the_other_way(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    for step in range(n - 1):
+        mine = chunks[(comm.rank + step - 1) % n]
+        arriving = torch.empty_like(mine)
+        comm.sendrecv(chunks[(comm.rank + step) % n], right, arriving, left)
+        mine += arriving
+
+
+def sends_its_own_each_time(comm, chunks):
+    n, (left, right) = comm.size, neighbours(comm)
+    own = [chunk.clone() for chunk in chunks]
+    for step in range(n - 1):
+        mine = chunks[(comm.rank - step - 1) % n]
+        comm.sendrecv(own[(comm.rank - step) % n], right, mine, left, op="add")
+
+
+def gathers_the_mean(comm, chunks):
+    gather(comm, chunks)
+    for chunk in chunks:
+        chunk /= comm.size
+
+
 # -- attacks ---------------------------------------------------------------------------------------
+
+
+def scatter_by_torch(comm, chunks):
+    for chunk in chunks:
+        torch.distributed.all_reduce(chunk)
 
 
 def pretends(comm, chunks):

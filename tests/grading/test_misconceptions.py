@@ -170,6 +170,12 @@ def test_a_time_that_came_out_near_the_prediction_makes_it_right():
     assert behind(question, 13.5, 27) and not behind(question, 13.5, 13.2)
 
 
+def test_ranks_that_wait_for_most_of_the_time_are_told_of_only_where_they_do():
+    question = "share of the time in which a rank computes"
+    assert "ranks mostly wait" in behind(question, 75, 5)
+    assert behind(question, 60, 43) == "" and "ranks mostly wait" in behind(question, 90, 43)
+
+
 def test_a_number_that_no_misconception_leads_to_is_left_alone():
     assert behind("messages of a ring all-reduce, 4 ranks", 21, 24) == ""
     assert behind("a question of the reader's own", 1, 2) == ""

@@ -122,7 +122,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
         {"in_flight", "bubble"},
         {
             "in_flight": "rank 0 holds .* up to 3 .* Expected: more: as .* Hint: .*too few to keep "
-            "the ranks behind this one busy",
+            "the ranks after this one busy",
             "bubble": "a bubble ratio of 1.25 ",
         },
     ),
@@ -162,12 +162,16 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
     ),
     "the same on every rank": (
         program.same_on_all_ranks,
-        {"in_flight", "bubble"},
-        {"in_flight": "rank 1 holds .* up to 4 .* Expected: fewer.*all ranks hold the same"},
+        {"order", "in_flight", "bubble"},
+        {
+            "order": "rank 3 runs all its forwards .*Here there are fewer: how long is the warm-up",
+            "in_flight": "rank 1 holds .* up to 4 .* Expected: fewer.*all ranks hold the same",
+            "bubble": "a bubble ratio of 1.875 .* Hint: the longest gap inside a row",
+        },
     ),
     "the ranks the wrong way round": (
         program.ranks_the_wrong_way_round,
-        EVERYTHING - {"order"},
+        EVERYTHING,
         {
             "in_flight": "which rank waits longest for its first gradient",
             "no_deadlock": r"rank 0 stops before its 2nd action, 0B0: it needs 1B0, which never ran"
@@ -189,7 +193,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
         EVERYTHING - {"no_deadlock"},
         {
             "order": r"on 5 ranks with 3 microbatches, rank 0 runs F3: F0 F1 F2 \[F3\] Expected: "
-            "the microbatches are 0 to 2 Hint: .*Here there are fewer: which of your loops",
+            "the microbatches are 0 to 2 Hint: .*Here there are fewer: how long is .*loops",
             "in_flight": "Here there are fewer",
         },
     ),
@@ -378,6 +382,46 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
         {"in_flight"},
         {"in_flight": r"rank 0 runs 15 forwards. .*14: is that \(v-1\)p and 2\(p-1-r\) more, with"},
     ),
+    "the last back first, in the end": (
+        program.last_back_first_in_the_end,
+        {"order", "bubble"},
+        {"order": "right at p x m = 2x6. .*rank 0 runs B7 .*went in first comes back first"},
+    ),
+    "a list from outside, yielded": (
+        program.yields_from_outside,
+        EVERYTHING - {"no_deadlock"},
+        {"order": "rank 1 runs F0 twice.*made outside of the call.*every call adds to it"},
+    ),
+    "small letters": (
+        program.small_letters,
+        EVERYTHING,
+        {"order": "yielded 'f0', which is no action.*write a capital F or B, and the number right"},
+    ),
+    "two in one text": (
+        program.two_in_one_text,
+        EVERYTHING,
+        {"order": "yielded 'F0 B0', which is no action.*several actions in one text"},
+    ),
+    "a dictionary": (
+        program.a_dictionary,
+        EVERYTHING,
+        {"order": "the function returned {0: .*gives the row of one rank"},
+    ),
+    "a fraction of a loop": (
+        program.a_fraction_of_a_loop,
+        EVERYTHING,
+        {"order": "raised TypeError: 'float' object .*`/` makes a fraction"},
+    ),
+    "returns its first action": (
+        program.returns_its_first,
+        EVERYTHING,
+        {"order": "rank 0 yielded nothing .*`return` ends a generator"},
+    ),
+    "interleaved, a warm-up longer than the row": (
+        program.interleaved_without_limit,
+        EVERYTHING - {"no_deadlock"},
+        {"in_flight": "rank 0 runs 7 forwards, and there are 6. How many may a warm-up run"},
+    ),
     "parameters in another order": (
         program.parameters_swapped,
         EVERYTHING,
@@ -474,7 +518,7 @@ def test_a_program_that_never_ends_is_told_when_the_time_is_up(function, line, m
     assert re.search(
         rf"still busy when the time was up, at pipeline_programs.py:\d+: {line}", said
     ), said
-    assert "does the code at that line ever come to an end?" in said and report.points == 0
+    assert "which loop around that line goes on for ever" in said and report.points == 0
 
 
 @pytest.mark.slow

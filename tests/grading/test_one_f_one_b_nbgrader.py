@@ -95,7 +95,7 @@ def test_right_wrong_and_empty_schedules_are_graded_and_get_their_feedback(cours
     assert "Not yet" not in told["ada"]
     assert PIPELINE.feedback(course, "ada").count("data:image/png") == 3, "the three timelines"
     assert "128 actions; bubble ratio 0.1875; in flight at most 11, 9, 7, 5" in told["ada"]
-    assert "so its warm-up has 4: is that one for each rank behind it" in told["bob"]
+    assert "so its warm-up has 4: is that one for each rank after it" in told["bob"]
     assert told["bob"].count("Not yet,") == 1
     assert "measured 5" not in told["bob"], "what is wrong is not put beside a prediction"
     assert "still to be written" in told["eve"] and told["eve"].count("Not yet,") == 10

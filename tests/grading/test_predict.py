@@ -53,7 +53,8 @@ def test_a_number_typed_after_the_result_is_kept_and_not_counted():
     predict("messages", ..., "messages").compare(24)
     late = predict("messages", 24, "messages")
     assert late.late and not late.counts
-    assert repr(late).endswith("24 messages was typed after the result: not counted")
+    said = " ".join(repr(late).split())
+    assert said.endswith("the guess (24 messages) came after the result: not counted")
     assert predict("messages", 12, "messages").value == 24  # the first number that was typed
     predict("other", 1).compare(2)
     assert "messages" not in calibration().splitlines()[0]

@@ -84,8 +84,8 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
         {"reduce_scatter", "sums"},
         {
             "reduce_scatter": r"Seen: .*on 2 ranks with 6 cells, rank 0 holds chunk 0: no sum of "
-            r"contributions; .* Expected: .*holds all 2 ranks once.* Hint: .*which one is it "
-            "added to",
+            r"contributions; .* Expected: .*holds all 2 ranks once.* Hint: .*was another chunk "
+            "added to theirs, or a number changed on its way.*which one is it added to",
             "sums": "mend reduce_scatter first",
         },
     ),
@@ -128,7 +128,8 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
         (program.scatter, program.gather_without_the_last_step),
         {"all_gather", "sums", "rounds", "bytes"},
         {
-            "all_gather": "rank 0 ends with chunk 0: rank 0; chunk 1: ranks 0, 1.*How many rounds",
+            "all_gather": "rank 0 ends with chunk 0: rank 0; chunk 1: ranks 0, 1.*nothing was"
+            " sent in all_gather.*how often does it run on 2 ranks",
             "sums": "does all_gather take all its rounds",
         },
     ),
@@ -137,7 +138,7 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
         {"reduce_scatter", "all_gather", "sums"},
         {
             "reduce_scatter": "1.75 of 3 points: right on 1, 2 and 4 ranks.*on 3 ranks.*on 2 and "
-            "on 4 ranks. What in it holds for powers of two alone",
+            "on 4 ranks. What in it holds for even numbers or powers of two alone",
         },
     ),
     "a butterfly": (
@@ -347,6 +348,11 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
         {"rounds"},
         {"rounds": "rank 0 sent to rank 2.*go round the other way. Which number has the neighbour"},
     ),
+    "one half to the left": (
+        (program.round_to_the_left, program.gather_begun_elsewhere),
+        {"all_gather", "sums", "rounds"},
+        {"rounds": "rank 0 sent to rank 2.*round_to_the_left goes round the other way"},
+    ),
     "one lap more in all-gather": (
         (program.scatter, program.gather_one_lap_more),
         {"rounds", "bytes"},
@@ -374,22 +380,65 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
     "arguments swapped": (
         (program.arguments_swapped, program.gather),
         EVERYTHING - {"all_gather"},
-        {"sums": "rank 0 raised TypeError: isend.*Hint: .*the tensor comes first, then the rank"},
+        {"sums": "rank 0 raised TypeError: isend.*Hint: .*the first argument is one torch tensor"},
     ),
     "the backend's own collective": (
         (program.scatter_by_the_backend, program.nothing),
         EVERYTHING,
-        {"rounds": r"ready-made code sent the messages: comm.all_reduce, ring_programs.py:\d+: "},
+        {"rounds": r"ready-made code was called: comm.all_reduce, ring_programs.py:\d+: "},
     ),
     "all-gather by broadcast": (
         (program.scatter, program.gather_by_broadcast),
         EVERYTHING - {"reduce_scatter"},
-        {"rounds": "ready-made code sent the messages: comm.broadcast, .*write it with comm.send"},
+        {"rounds": "ready-made code was called: comm.broadcast, .*which messages does it send"},
+    ),
+    "PyTorch's own collective": (
+        (program.scatter_by_torch, program.gather),
+        EVERYTHING - {"all_gather"},
+        {"sums": r"ready-made code was called: torch.distributed.all_reduce, ring_programs.py:"},
+    ),
+    "an error that nobody sees": (
+        (program.hides_its_errors, program.gather),
+        EVERYTHING - {"all_gather"},
+        {
+            "reduce_scatter": r"on 2 ranks with 6 cells, rank 0 met ValueError: src=-1 is no rank"
+            r" of .*: use 0 to 1, at ring_programs.py:\d+: comm.recv.*, and went on .* an `except`",
+        },
+    ),
+    "the first rank has no neighbour on its left": (
+        (program.first_has_no_left_neighbour, program.gather),
+        EVERYTHING - {"all_gather"},
+        {"rounds": "src=-1 is no rank.*the ring is closed: who is the left neighbour of rank 0"},
+    ),
+    "counts the other way round": (
+        (program.counts_the_other_way, program.gather),
+        {"reduce_scatter", "sums"},
+        {"reduce_scatter": "which chunk does a rank pass on after its first round"},
+    ),
+    "sends its own share each time": (
+        (program.sends_its_own_each_time, program.gather),
+        {"reduce_scatter", "sums"},
+        {"reduce_scatter": "which chunk does a rank pass on after its first round"},
+    ),
+    "the mean in the end": (
+        (program.scatter, program.gathers_the_mean),
+        {"all_gather", "sums"},
+        {check: "some cells hold 1/2 of the sum" for check in ("all_gather", "sums")},
+    ),
+    "neither is right, the second not begun": (
+        (program.copies_in_reduce_scatter, program.nothing),
+        EVERYTHING - {"no_hang"},
+        {"all_gather": "from what a right reduce_scatter leaves.*nothing was sent in all_gather"},
+    ),
+    "neither is right, the second too short": (
+        (program.copies_in_reduce_scatter, program.gather_without_the_last_step),
+        EVERYTHING - {"no_hang"},
+        {"all_gather": "from what a right .*whole chunks have not come to all ranks. How many rou"},
     ),
     "a barrier in every round": (
         (program.waits_at_a_barrier, program.gather),
         EVERYTHING - {"all_gather"},
-        {"bytes": "ready-made code sent the messages: comm.barrier"},
+        {"bytes": "ready-made code was called: comm.barrier.*a ring needs no barrier"},
     ),
     "dlviz's own ring": (
         (program.scatter_of_the_library, program.gather_of_the_library),
@@ -404,7 +453,7 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
     "a collective, and messages for show": (
         (program.all_reduces_and_pretends, program.nothing),
         EVERYTHING,
-        {"bytes": "ready-made code sent the messages: comm.all_reduce"},
+        {"bytes": "ready-made code was called: comm.all_reduce"},
     ),
     "numbers known in advance, and messages for show": (
         (program.works_the_sum_out_alone, program.gather),
@@ -430,8 +479,12 @@ WRONG = {  # functions, the checks that give less than all points, and what is s
 SHOWN = {  # where 2 and 3 ranks do not show it
     "works only for powers of two": ring_checks.RANKS,
     "one rank alone was forgotten": (2, 3, 1),
-    "receives from the right": (3,),
-    "round to the left": (3,),
+    "receives from the right": (2, 3, 4),
+    "round to the left": (2, 3, 4),
+    "one half to the left": (3,),
+    "counts the other way round": (2, 3, 4),
+    "sends its own share each time": (2, 3, 4),
+    "neither is right, the second too short": (3,),
     "acknowledges each chunk": (3,),
     "the whole tensor goes round": (3,),
     "skips empty chunks": (3,),
@@ -485,7 +538,7 @@ def test_a_run_that_never_ends_is_told_when_the_time_is_up_and_not_tried_on_more
     monkeypatch.setattr(alone.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     report = grade("bytes", (program.never_ends, program.gather))
     assert "the run had not ended after 2 s" in str(report) and "ring_programs.py:" in str(report)
-    assert "does the code at that line ever come to an end" in " ".join(str(report).split())
+    assert "which loop around that line goes on for ever" in " ".join(str(report).split())
     assert len(report.failed) == 1 and report.points == 0
     asleep = grade("no_hang", (program.sleeps, program.gather))
     assert re.search(r"ring_programs.py:\d+: time.sleep\(60\)", str(asleep))

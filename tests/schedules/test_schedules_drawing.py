@@ -239,6 +239,24 @@ FAULTS = {
         "Draw 0F0 on rank 0, and move 1F0 behind 0F0.",
         lambda drawing, bad: put(drawing, ("0F0", 0, 0)).move(bad, 1, 1),
     ),
+    "needs what cannot be in time for its own needs": (
+        [("1B0", 1, 1)],
+        "1B0 (rank 1, slot 1) needs 1F0 of rank 1, which is not drawn.",
+        "Draw 1F0 on rank 1, and move 1B0 behind 1F0.",
+        lambda drawing, bad: put(drawing, ("0F0", 0, 0), ("1F0", 1, 1)).move(bad, 1, 2),
+    ),
+    "needs what a drawn action holds up": (
+        [("0F0", 0, 3), ("1F0", 1, 4), ("0B0", 0, 6)],
+        "0B0 (rank 0, slot 6) needs 1B0 of rank 1, which is not drawn.",
+        "Draw 1B0 on rank 1, and move 0B0 behind 1B0.",
+        lambda drawing, bad: put(drawing, ("1B0", 1, 5)).move(bad, 0, 7),
+    ),
+    "needs what can be in time": (
+        [("0F0", 0, 3), ("1F0", 1, 4), ("0B0", 0, 7)],
+        "0B0 (rank 0, slot 7) needs 1B0 of rank 1, which is not drawn.",
+        "Draw 1B0 on rank 1 so that 1B0 ends by slot 7.",
+        lambda drawing, bad: put(drawing, ("1B0", 1, 5)),
+    ),
     "memory": (
         [("0F0", 0, 0), ("0F1", 0, 1), ("0F2", 0, 2)],
         "0F2 (rank 0, slot 2) makes rank 0 hold 3 microbatches; the limit is 2.",

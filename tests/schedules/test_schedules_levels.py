@@ -115,6 +115,7 @@ def test_a_level_says_what_it_asks_in_a_question_and_names_no_schedule_before_it
     level = level_of(number)
     asked = f"{level.title} {level.question}"
     assert level.question.endswith("?") and level.lesson.endswith(".") and level.source
+    assert "level" not in asked, "a lab may offer this one alone"
     assert level.answer in NAMES and TITLES[level.answer] not in asked
     ratio = metrics.bubble_ratio(simulate(schedule_of(level), Costs()))
     told = [word.rstrip(",.;") for word in level.lesson.split() if word.startswith("0.")]

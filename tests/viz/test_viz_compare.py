@@ -102,7 +102,7 @@ def test_the_sentence_names_the_action_that_differs_most():
     )
     faster = ran(schedule, Costs(0.004, None, 0.005, 0.005))
     _, lines = matched(simulate(schedule, COSTS), faster, None, None)
-    assert "The measured step takes 3 ms shorter (6.7%) than the predicted one" in " ".join(lines)
+    assert "The measured step takes 3 ms less (6.7%) than the predicted one" in " ".join(lines)
 
 
 def test_each_bar_tells_both_times_and_the_gap():

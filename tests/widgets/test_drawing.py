@@ -352,7 +352,9 @@ def test_on_the_board_of_a_level_no_schedule_is_named_until_it_is_solved():
     board.start(board.drawing.place(*drawn(make("1f1b", 3, 5), Costs()).placed[-1]))
     state = board.state()
     assert board.solved and "1F1B" in state["names"]
-    assert state["level"]["answer"]["words"].startswith("You have found 1F1B: Narayanan et al.")
+    assert state["level"]["answer"]["words"].startswith(
+        "This schedule is known as 1F1B: Narayanan et al."
+    )
 
 
 def test_a_good_move_on_a_level_does_not_say_which_schedule_goes_on_like_this():

@@ -263,6 +263,30 @@ def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, m
         shown.page.close()
 
 
+def test_the_line_of_keys_names_those_of_the_grid_while_it_is_drawn_on(saved):
+    for made, first in (
+        (STATES["a level"], "move on the grid"),
+        (STATES["one schedule"], "previous"),
+    ):
+        shown = saved(made())
+        assert (
+            shown.root.locator(".dlv-keys")
+            .text_content()
+            .startswith(f"? all keys← →{' ↑ ↓' * (first[0] == 'm')} {first}")
+        )
+        shown.page.close()
+
+
+def test_a_field_has_room_for_the_word_that_stands_in_it_while_it_is_empty(saved):
+    room = """root => [...root.querySelectorAll('input[placeholder]')].map(field => {
+        const style = getComputedStyle(field), pen = new OffscreenCanvas(1, 1).getContext('2d');
+        pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+        return field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight)
+            - pen.measureText(field.placeholder).width; })"""
+    left = saved(STATES["an empty board"]()).root.evaluate(room)
+    assert len(left) == 4 and min(left) >= 0, left
+
+
 def test_grid_timeline_and_legend_have_one_hue_for_a_kind_in_both_themes(saved):
     filled = """root => Object.fromEntries(
         [...root.querySelectorAll('.dlv-boardcell')].map(cell => {

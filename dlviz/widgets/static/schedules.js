@@ -93,7 +93,7 @@ function render({ model, el }) {
   });
   const fields = FIELDS.map(([name, letter, told]) => {
     const box = h("input", {
-      type: "text", inputmode: "decimal", class: "dlv-short", "aria-label": `${name}: ${told}`, title: told,
+      type: "text", inputmode: "decimal", class: `dlv-short${["backward", "slow_stage"].includes(name) ? " dlv-worded" : ""}`, "aria-label": `${name}: ${told}`, title: told,
       placeholder: name === "backward" ? "I+W" : name === "slow_stage" ? "none" : null,
       onchange: () => choose(name, typedIn(box, name)),
     });
@@ -496,6 +496,7 @@ function render({ model, el }) {
 
   function drawBoard() {
     const shown = [state.controls.schedule, state.controls.beside].includes("drawn") && !away;
+    if (boardBox.hidden === shown) frame.keys(shown ? BOARD_KEYS : undefined);
     boardBox.hidden = !shown;
     if (!shown || board) return;
     const room = () => (sides.length > 1 ? 100 : 168);

@@ -22,11 +22,11 @@ export function stage(el, { name, look, model, title, lines, details = [], keys,
     h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, shown)), h("td", {}, does)))));
   const told = popup(`Details of the ${name}`, details.map((line) => h("p", {}, line)));
   const popups = [list, told];
-  const legend = h(
-    "div",
-    { class: "dlv-keys", "aria-hidden": "true" },
-    [["?", "all keys"], ...keys].map(([shown, does]) => h("span", {}, h("kbd", {}, shown), ` ${does}`)),
-  );
+  const legend = h("div", { class: "dlv-keys", "aria-hidden": "true" });
+  const named = (rows) => {
+    legend.replaceChildren(...[["?", "all keys"], ...rows].map(([shown, does]) => h("span", {}, h("kbd", {}, shown), ` ${does}`)));
+  };
+  named(keys);
   const info = h("button", { type: "button", class: "dlv-info", "aria-label": "details", title: "details", "aria-expanded": "false", onclick: () => told.open(told.box.hidden), hidden: !details.length }, "i");
   const heading = h("div", { class: "dlv-heading" }, h("h3", {}, title), info);
   const gone = h("p", { class: "dlv-gone", role: "alert" });
@@ -83,6 +83,8 @@ export function stage(el, { name, look, model, title, lines, details = [], keys,
     head: (element) => heading.append(element),
     /** Puts controls into the toolbar, in groups. */
     controls: (...groups) => toolbar.prepend(...groups.map((group) => h("span", {}, group))),
+    /** Names these keys in the line below, in place of its own. */
+    keys: (rows = keys) => named(rows),
     /** Says a sentence to those who listen. */
     say: (text) => write(spoken, text),
     /** Says that no kernel answers any more. */

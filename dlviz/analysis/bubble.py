@@ -1,0 +1,131 @@
+"""The bubble of a pipeline, measured and in closed form.
+
+A rank is *busy* while a forward or backward span is open on any of its lanes (the union: two lanes
+at once count once); an update is work, but it is outside the bubble, whose window is a step: the
+first compute of any rank to the last.
+
+    busy     |F0|F1|      |B0|B1|     bubble ratio    = mean idle / mean busy   (p-1)/m for GPipe
+    window   |<--------------->|      bubble fraction = idle / total      (p-1)/(m+p-1) for GPipe
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dlviz.analysis.columns import COMPUTE, seconds_open, times_of, union
+from dlviz.trace import Trace
+
+CHUNKED = ("interleaved", "looped_bfs", "interleaved_zb")  # schedules of any number of chunks
+_ALIKE = 1e-6  # of a cost: costs closer than this are equal
+
+
+def busy(trace: Trace, clock: str = "device") -> np.ndarray:
+    """Seconds per rank in which a forward or backward span is open on any lane of it."""
+    return seconds_open(trace, COMPUTE, clock)
+
+
+def bubble_ratio(trace: Trace, clock: str = "device") -> float:
+    """Mean idle / mean busy over the ranks, in the window of a step; the median of several steps.
+
+    GPipe and 1F1B with p ranks and m microbatches of equal length: (p-1)/m. NaN where no rank
+    computes. Source: Narayanan et al., SC 2021, section 2.2 (bubble time / ideal time).
+    """
+    return _median([window / mean - 1 for window, mean in _steps(trace, clock)])
+
+
+def bubble_fraction(trace: Trace, clock: str = "device") -> float:
+    """Idle / total rank-seconds in the window of a step; the median of several steps.
+
+    GPipe and 1F1B with p ranks and m microbatches of equal length: (p-1)/(m+p-1). NaN where no
+    rank computes. Source: Huang et al., GPipe, NeurIPS 2019, section 2.3.
+    """
+    return _median([1 - mean / window for window, mean in _steps(trace, clock)])
+
+
+def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
+    """Seconds per rank, between its first and its last forward or backward of a step, in which it
+    runs none; the median of several steps.
+
+    The bubble without run-in and run-out: what is left of it where ranks start the next step
+    without waiting for each other. Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024,
+    section 2.2.
+    """
+    spans, start, end = times_of(trace.spans, clock, COMPUTE)
+    ranks = trace.meta["ranks"]
+    found = []
+    for step in np.unique(spans.step):
+        rows = spans.step == step
+        first, last = np.full(ranks, np.inf), np.full(ranks, -np.inf)
+        np.minimum.at(first, spans.rank[rows], start[rows])
+        np.maximum.at(last, spans.rank[rows], end[rows])
+        worked = union(spans.rank[rows], start[rows], end[rows], ranks)
+        found.append(np.maximum(last - first, 0.0) - worked)
+    return np.median(found, axis=0) if found else np.zeros(ranks)
+
+
+def bubble_formula(
+    schedule: str,
+    ranks: int,
+    microbatches: int,
+    forward: float = 1.0,
+    backward_input: float = 1.0,
+    backward_weight: float = 1.0,
+) -> float:
+    """Seconds that each rank idles in a step of `schedule`, by its closed form; NaN where it has
+    none.
+
+    The costs are those of one visit of a microbatch to a stage, alike for all stages; a backward
+    takes input + weight, and a message no time. By the work of a rank, m visits to each of its v
+    stages, this is the bubble ratio: chunks shorten a visit, and so the bubble.
+
+        naive                                m(p-1)(F+B)
+        gpipe, 1f1b, pipedream               (p-1)(F+B)
+        interleaved, looped_bfs  (m >= p)    (p-1)(F+B)
+        zb_h1, interleaved_zb  (m >= p)      (p-1) max(F, I, F+I-W)
+        zb_h2  (m >= 2p-1), zbv  (m >= 2p)   (p-1) F where F = I = W
+        inference                            (p-1) F
+
+    Here all the time between the first action of any rank and the last counts. The zero-bubble
+    paper leaves out what a rank idles before its own first action and after its own last, so that
+    zb_h2 is (p-1)(F+I-2W) there, 0 where F = I = W (the paper writes B for I): `idle_inside`.
+
+    Source: the papers named in dlviz/schedules, each beside its schedule.
+    """
+    p, m = ranks, microbatches
+    F, I, W = forward, backward_input, backward_weight  # noqa: E741
+    visit, alike = F + I + W, max(F, I, W) - min(F, I, W) <= _ALIKE * F
+    zero_bubble = max(F, I, F + I - W)
+    forms = {
+        "naive": (1, m * visit),
+        "gpipe": (1, visit),
+        "1f1b": (1, visit),
+        "pipedream": (1, visit),
+        "interleaved": (p, visit),
+        "looped_bfs": (p, visit),
+        "zb_h1": (p, zero_bubble),
+        "interleaved_zb": (p, zero_bubble),
+        "zb_h2": (2 * p - 1, F if alike else np.nan),
+        "zbv": (2 * p, F if alike else np.nan),
+        "inference": (1, F),
+    }
+    fewest, fill = forms.get(schedule, (1, np.nan))
+    return float((p - 1) * fill) if m >= fewest else float("nan")
+
+
+def _steps(trace: Trace, clock: str) -> Iterator[tuple[float, float]]:
+    """Of each step: the seconds from its first compute to its last, and the mean rank's busy."""
+    spans, start, end = times_of(trace.spans, clock, COMPUTE)
+    ranks = trace.ranks
+    order = np.argsort(spans.step, kind="stable")
+    edges = np.flatnonzero(np.diff(spans.step[order])) + 1
+    for rows in np.split(order, edges) if len(order) else ():
+        window = end[rows].max() - start[rows].min()
+        seconds = union(spans.rank[rows], start[rows], end[rows], trace.meta["ranks"])
+        if seconds.any():
+            yield float(window), float(seconds[ranks].mean())
+
+
+def _median(values: list[float]) -> float:
+    return float(np.median(values)) if values else float("nan")

@@ -1,0 +1,62 @@
+"""What was sent, and how fast."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlviz.analysis.columns import COMPUTE, of_kinds
+from dlviz.trace import Trace
+
+
+def bytes_sent(trace: Trace) -> np.ndarray:
+    """Bytes per rank in the messages that it sent."""
+    sent = np.zeros(trace.meta["ranks"], dtype=np.int64)
+    np.add.at(sent, trace.messages.src, np.maximum(trace.messages.nbytes, 0))
+    return sent
+
+
+def crossings(trace: Trace) -> int:
+    """Messages that bring an action of a pipeline its input from another rank, in a step; the
+    median of several steps.
+
+    Activations to the next stage and gradients back, so without those that tell the ranks the loss:
+    2(s-1)m for s stages of which no two neighbours share a rank and m microbatches, (s-1)m where
+    there are only forwards.
+    """
+    spans = trace.spans
+    crossed = (spans.flow >= 0) & (spans.microbatch >= 0) & of_kinds(spans, COMPUTE)
+    _, first = np.unique(spans.flow[crossed], return_index=True)
+    _, count = np.unique(spans.step[crossed][first], return_counts=True)
+    return int(np.median(count)) if len(count) else 0
+
+
+def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
+    """Bytes/s: the size of the data over the time, nbytes / seconds.
+
+    Source: nccl-tests, doc/PERFORMANCE.md ("algorithm bandwidth").
+    """
+    return nbytes / seconds
+
+
+def bus_bandwidth(collective: str, ranks: int, nbytes: float, seconds: float) -> float:
+    """Bytes/s: the algorithm bandwidth times what each rank must move, so that it compares with the
+    speed of the link whatever the number n of ranks.
+
+    all_reduce 2(n-1)/n; reduce_scatter, all_gather and all_to_all (n-1)/n; broadcast and reduce 1.
+    `nbytes` is the whole tensor: what an all_gather gathers, what a reduce_scatter reduces. Raises
+    ValueError for another collective. Source: nccl-tests, doc/PERFORMANCE.md ("bus bandwidth").
+    """
+    share = (ranks - 1) / ranks
+    factors = {
+        "all_reduce": 2 * share,
+        "reduce_scatter": share,
+        "all_gather": share,
+        "all_to_all": share,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+    }
+    if collective not in factors:
+        raise ValueError(
+            f"collective={collective!r} has no bus bandwidth here: use {', '.join(factors)}."
+        )
+    return algorithm_bandwidth(nbytes, seconds) * factors[collective]

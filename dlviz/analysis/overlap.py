@@ -1,0 +1,49 @@
+"""Where the time of each rank went, and how much of its communication hides behind compute."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlviz.analysis.columns import COMMUNICATION, COMPUTE, OTHER, UPDATE, seconds_open
+from dlviz.analysis.steps import makespan
+from dlviz.trace import Trace
+
+
+def exposed_communication(trace: Trace, clock: str = "device") -> np.ndarray:
+    """Seconds per rank in which it communicates or waits for that, and does not compute.
+
+    A send, recv, collective or wait is open on some lane, and no forward, backward or update on
+    any. Communication inside a compute span of the same lane therefore counts as hidden.
+    """
+    work = COMPUTE + UPDATE
+    exposed = seconds_open(trace, work + COMMUNICATION, clock) - seconds_open(trace, work, clock)
+    return np.maximum(exposed, 0.0)  # the difference of two sums may be -1e-16
+
+
+def overlap(trace: Trace, clock: str = "device") -> float:
+    """The part of all ranks' communication that hides behind compute, 0 to 1.
+
+    1 - exposed / total, total being the seconds in which a rank has a communication span open.
+    NaN where no rank communicates.
+    """
+    total = seconds_open(trace, COMMUNICATION, clock).sum()
+    return float(1 - exposed_communication(trace, clock).sum() / total) if total else float("nan")
+
+
+def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
+    """Where each rank's makespan went: seconds per rank, by what it did; they add up to it.
+
+    `compute` is busy; `update` the optimizer outside of it; `communication` the exposed part;
+    `other` compressing, loading data and holding a lock outside of all these; `idle` the rest.
+    """
+    rows, kinds, before = {}, (), 0.0
+    for name, more in (
+        ("compute", COMPUTE),
+        ("update", UPDATE),
+        ("communication", COMMUNICATION),
+        ("other", OTHER),
+    ):
+        kinds += more
+        until = seconds_open(trace, kinds, clock)
+        rows[name], before = np.maximum(until - before, 0.0), until
+    return {**rows, "idle": np.maximum(makespan(trace, clock) - before, 0.0)}
