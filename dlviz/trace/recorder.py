@@ -37,6 +37,7 @@ STARTERS = re.compile(r"threading\.py$|multiprocessing[\\/]\w+\.py$")
 NO_SPAN = ("", None, "", 0, False)
 INSIDE, STARTER, USER = 1, 2, 3  # sides: dlviz's own or torch's, what starts a thread, the user's
 _sides: dict[str, int] = {}  # by file
+_outside: set[str] = set()  # files
 
 
 def caller(depth: int) -> tuple[str, int]:
@@ -72,6 +73,7 @@ def _side(file: str) -> int:
             side = INSIDE
         else:
             side = STARTER if STARTERS.search(file) else USER
+            _outside.add(file)
         _sides[file] = side
     return side
 
@@ -88,6 +90,11 @@ def _place() -> tuple[Any, int]:
     if side == STARTER:  # a thread that runs dlviz's code alone
         frame = first
     return frame.f_code, frame.f_lasti
+
+
+def line_at(where: Any, at: int) -> tuple[str, int]:
+    """File and line of a place: these themselves, or a code and an instruction in it."""
+    return (where, at) if isinstance(where, str) else (where.co_filename, line_of(where, at))
 
 
 @lru_cache(maxsize=4096)
@@ -155,14 +162,13 @@ class Done(NamedTuple):
 
     kind: str
     name: str | None
-    place: tuple[Any, int]  # the user's file and line, or his code and the instruction in it
+    place: tuple[Any, int]  # as `line_at` takes it
     times: list[Any]
     depth: int
     fields: dict[str, Any]
 
     def row(self) -> Row:
-        code, at = self.place
-        place = (code, at) if isinstance(code, str) else (code.co_filename, line_of(code, at))
+        place = line_at(*self.place)
         return Row._make((self.kind, self.name, *self.times, self.depth, self.fields, *place))
 
 
@@ -173,7 +179,7 @@ class Span:
 
     def __init__(self, lane: Lane, what: tuple, fields: dict[str, Any]):
         self.lane = lane
-        # kind, name, the user's file and line, whether that line covers all that is inside
+        # kind, name, the user's place as `line_at` takes it, whether that covers all that is inside
         self.what = what
         self.fields = fields
 
@@ -201,15 +207,15 @@ class Span:
         self.lane.context = self.fields = {**self.fields, **fields}
 
     def row(self) -> Row:
-        kind, name, file, line, _ = self.what
+        kind, name, *place, _ = self.what
         times = self.start, self.end, None, None
-        return Row(kind, name, *times, self.depth, self.fields, file, line)
+        return Row(kind, name, *times, self.depth, self.fields, *line_at(*place))
 
     def row_until(self, now: int, depth: int) -> Row:
         """If it ended now, unfinished."""
-        kind, name, file, line, _ = self.what
+        kind, name, *place, _ = self.what
         fields = {**self.fields, "unfinished": True}
-        return Row(kind, name, self.start, now, None, None, depth, fields, file, line)
+        return Row(kind, name, self.start, now, None, None, depth, fields, *line_at(*place))
 
 
 class PacedSpan(Span):
@@ -322,11 +328,12 @@ class Recorder:
         if not self.on:
             return NOTHING
         frame = _getframe(1)
-        file = frame.f_code.co_filename
-        if (_sides.get(file) or _side(file)) == INSIDE:  # the dict spares a call
+        code = frame.f_code
+        file = code.co_filename
+        if file not in _outside and is_inside(file):  # the set spares a call
             return self.open(kind, name, fields)
         lane = self._mine.lane
-        return lane.make(lane, (kind, name, file, frame.f_lineno, False), fields)
+        return lane.make(lane, (kind, name, code, frame.f_lasti, False), fields)
 
     def open(self, kind: str, name: str | None, fields: dict[str, Any], whole: bool = True) -> Any:
         """`span` for dlviz's own code: it is the user's line that is recorded. `whole`: nothing of
