@@ -19,7 +19,17 @@ from dlviz.cluster import DeadlockError, RankError, launch
 from dlviz.cluster.buffers import Sending
 from dlviz.cluster.control.form import DTYPES, form_of
 from dlviz.cluster.control.group import CALLS, SHORT
-from dlviz.cluster.control.pipes import BELL, HEAD, INLINE, LONGEST, SOURCE, TAKEN, Inbox, refusal
+from dlviz.cluster.control.pipes import (
+    BELL,
+    HEAD,
+    INLINE,
+    LONGEST,
+    SOURCE,
+    TAKEN,
+    Inbox,
+    Pipes,
+    refusal,
+)
 from dlviz.cluster.reduction import LONG
 from dlviz.cluster.requests import PIECE
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -187,6 +197,15 @@ def test_records_that_are_read_in_two_parts_are_put_together():
         assert [each.data for each in came] == [bytes(range(40)), bytes(range(40, 80))]
         assert {(each.src, each.key, each.tick) for each in came} == {(3, 7, 12)}
         assert inbox.refused == {9: form}
+
+
+def test_what_is_written_to_a_rank_that_is_not_there_yet_waits_for_it(tmp_path):
+    early = Pipes(str(tmp_path), 0, 2)
+    early.ring(1, BELL)
+    late = Pipes(str(tmp_path), 1, 2)
+    assert late.read() == BELL
+    for pipes in (early, late):
+        pipes.close()
 
 
 def test_three_threads_of_a_rank_wait_at_once(way):

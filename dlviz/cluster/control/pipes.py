@@ -103,9 +103,7 @@ class Pipes:
 
     def __init__(self, folder: str, rank: int, ranks: int):
         self._name = os.path.join(folder, "pipe-{}").format
-        os.mkfifo(self._name(rank), 0o600)
-        # Open for writing too: a pipe without writers would be at its end.
-        self.own = os.open(self._name(rank), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.own = self._open(rank)
         with suppress(AttributeError, OSError):  # not on macOS, nor for a user who has many
             fcntl.fcntl(self.own, fcntl.F_SETPIPE_SZ, SPACE)
         self._others = [-1] * ranks
@@ -115,9 +113,15 @@ class Pipes:
     def to(self, rank: int) -> int:
         """The descriptor to write to `rank`. A full pipe raises BlockingIOError."""
         if self._others[rank] < 0:
-            flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
-            self._others[rank] = os.open(self._name(rank), flags)
+            self._others[rank] = self._open(rank)
         return self._others[rank]
+
+    def _open(self, rank: int) -> int:
+        """Open a pipe that its rank may not have made yet. For reading and writing: a pipe without
+        writers would be at its end, and one without readers would lose what is in it."""
+        with suppress(FileExistsError):
+            os.mkfifo(self._name(rank), 0o600)
+        return os.open(self._name(rank), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def ring(self, rank: int, bell: bytes) -> None:
         """Wake `rank`; one whose pipe is full has enough to read, and will look then."""
