@@ -6,13 +6,13 @@ Those in `dlviz.viz.print` give a matplotlib Figure, for paper.
 from importlib import import_module
 from typing import Any
 
+from dlviz.analysis.contributions import decode, encode
+from dlviz.analysis.frames import Frame, message_frames
 from dlviz.viz.breakdown import breakdown
 from dlviz.viz.bubble import bubble
 from dlviz.viz.compare import compare
-from dlviz.viz.contributions import decode, encode
 from dlviz.viz.costs import costs, crossovers
 from dlviz.viz.curve import curve
-from dlviz.viz.frames import Frame, message_frames
 from dlviz.viz.memory import memory
 from dlviz.viz.messages import messages, messages_grid
 from dlviz.viz.tables import bubble_table, compare_table, memory_table, timeline_table

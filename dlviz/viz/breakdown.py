@@ -15,8 +15,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz import metrics
+from dlviz.analysis.clocks import clock_of
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of
 from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz import metrics
+from dlviz.analysis.clocks import clock_of, span_times
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of, span_times
 from dlviz.viz.figure import Figure
 from dlviz.viz.labels import LETTERS, hover
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import text
-from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.labels import LETTERS
 from dlviz.viz.waits import HOLDERS, LITTLE, Doings
 

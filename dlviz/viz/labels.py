@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlviz.analysis.clocks import span_times
 from dlviz.viz import text
-from dlviz.viz.clocks import span_times
 from dlviz.viz.waits import FOR_LANE, waited_for
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlviz.analysis.clocks import message_times, span_times
+from dlviz.analysis.steps import spans_in
 from dlviz.viz import text
-from dlviz.viz.clocks import message_times, span_times
-from dlviz.viz.steps import spans_in
 from dlviz.viz.waits import HOLDERS
 
 if TYPE_CHECKING:

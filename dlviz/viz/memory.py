@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
+from dlviz.analysis.clocks import clock_of, shared
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of, shared
 from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:

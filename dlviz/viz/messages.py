@@ -18,10 +18,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from dlviz.analysis.contributions import MAX_RANKS
+from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, text
-from dlviz.viz.contributions import MAX_RANKS
 from dlviz.viz.figure import Figure, message_key
-from dlviz.viz.frames import Frame
 from dlviz.viz.scene import RULED, Run, Scene, number
 
 if TYPE_CHECKING:

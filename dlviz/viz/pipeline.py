@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlviz import metrics
+from dlviz.analysis.clocks import span_times
+from dlviz.analysis.steps import spans_in
 from dlviz.trace import Trace
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import span_times
 from dlviz.viz.idle import Idle, idle
-from dlviz.viz.steps import spans_in
 
 if TYPE_CHECKING:
     from dlviz.viz.layout import Plan

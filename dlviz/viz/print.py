@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
+from dlviz.analysis.clocks import clock_of, message_times
+from dlviz.analysis.contributions import UNKNOWN
+from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, paper, text
-from dlviz.viz.clocks import clock_of, message_times
-from dlviz.viz.contributions import UNKNOWN
 from dlviz.viz.failure import held
-from dlviz.viz.frames import Frame
 from dlviz.viz.labels import forms_of, never_ended
 from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows, shown
 from dlviz.viz.messages import in_columns

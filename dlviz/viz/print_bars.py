@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.patches import Patch
 
+from dlviz.analysis.clocks import clock_of
 from dlviz.viz import palette, paper, text
 from dlviz.viz.breakdown import longest, parts_of
-from dlviz.viz.clocks import clock_of
 from dlviz.viz.compare import BAR, NAMES, PAIR, heights, matched
 from dlviz.viz.pipeline import lighter_chunk, shades
 from dlviz.viz.timelines import laid_out

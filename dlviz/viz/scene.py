@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN, decode, encode, origins, plain
+from dlviz.analysis.frames import Frame, event_times, message_frames, watched
 from dlviz.viz import text
-from dlviz.viz.contributions import MAX_RANKS, UNKNOWN, decode, encode, origins, plain
-from dlviz.viz.frames import Frame, event_times, message_frames, watched
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlviz import metrics
+from dlviz.analysis.clocks import clock_of, span_times
 from dlviz.viz import palette
 from dlviz.viz.bubble import SIZES, points
-from dlviz.viz.clocks import clock_of, span_times
 from dlviz.viz.compare import matched
 from dlviz.viz.memory import held
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from dlviz.analysis.clocks import clock_of, message_times
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of, message_times
 from dlviz.viz.failure import Held, held
 from dlviz.viz.figure import Figure, message_key
 from dlviz.viz.labels import MANY, forms_of, hover, hovers_of, never_ended

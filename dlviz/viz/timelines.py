@@ -19,8 +19,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz import metrics
+from dlviz.analysis.clocks import clock_of, shared, span_times
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of, shared, span_times
 from dlviz.viz.compare import action, actions_of, step_of
 from dlviz.viz.figure import Figure
 from dlviz.viz.labels import hover

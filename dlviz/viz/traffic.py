@@ -19,8 +19,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from dlviz.analysis.clocks import clock_of
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of
 from dlviz.viz.figure import Figure
 
 if TYPE_CHECKING:

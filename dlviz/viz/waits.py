@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.viz import text
-from dlviz.viz.clocks import clock_of, message_times, span_times
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from dlviz import metrics
+from dlviz.analysis.contributions import MAX_RANKS
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim import collective, collective_seconds
 from dlviz.trace import Trace
 from dlviz.viz import encode, text
-from dlviz.viz.contributions import MAX_RANKS
 from dlviz.viz.costs import cheapest
 from dlviz.widgets.running import Found, Tell
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN
 from dlviz.viz import palette, text
-from dlviz.viz.contributions import MAX_RANKS, UNKNOWN
 from dlviz.viz.scene import RULED, Scene, held_by, number
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled

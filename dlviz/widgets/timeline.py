@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.metrics import COMPUTE
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.clocks import clock_of, message_times, span_times
 from dlviz.viz.failure import held
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import forms_of, never_ended, told_fields

@@ -9,8 +9,8 @@ import pytest
 from viz_scenes import data_parallel, deadlock, notes
 
 from dlviz import viz
+from dlviz.analysis.clocks import message_times
 from dlviz.trace import Trace
-from dlviz.viz.clocks import message_times
 from dlviz.viz.labels import forms_of
 from dlviz.viz.layout import laid_out
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlviz.analysis.contributions import encode
 from dlviz.trace import Trace
-from dlviz.viz.contributions import encode
 from dlviz.viz.text import DETAILS
 
 

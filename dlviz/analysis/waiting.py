@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlviz.analysis.clocks import message_times, span_times
 from dlviz.trace.trace import TOLERANCE
-from dlviz.viz.clocks import message_times, span_times
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from dlviz.analysis.contributions import MARKED, UNKNOWN, origins, plain
 from dlviz.viz import decode, encode
-from dlviz.viz.contributions import MARKED, UNKNOWN, origins, plain
 
 SIZES = {n: 5 for n in range(1, 7)} | {7: 4, 8: 4} | {n: 3 for n in range(9, 14)}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlviz.analysis.waiting import moved_since, moving
 from dlviz.collectives import ALGORITHMS
 from dlviz.machine import classroom
 from dlviz.sim import collective
 from dlviz.trace import Trace
-from dlviz.viz.waiting import moved_since, moving
 
 
 @pytest.mark.parametrize(("name", "ranks"), [*zip(ALGORITHMS, (2, 3, 4, 5, 6, 7, 8), strict=True)])

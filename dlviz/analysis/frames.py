@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlviz.viz.steps import messages_in
+from dlviz.analysis.steps import messages_in
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
