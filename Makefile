@@ -46,12 +46,12 @@ lab: $(READY)
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not sweep" tests
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not sweep" tests
 	DLVIZ_PREDICTIONS= \
 	  $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
 
 sweep: test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m sweep tests
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m sweep tests
 
 check: $(READY)
 	$(BIN)/ruff check .
