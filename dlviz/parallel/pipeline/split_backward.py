@@ -35,19 +35,6 @@ Arrived = list[tuple[GradientEdge, torch.Tensor]]  # the gradient at a place in 
 class SplitForward(Forward):
     """A forward whose backward comes as I and W."""
 
-    def __init__(
-        self,
-        stage: nn.Module,
-        x: torch.Tensor,
-        wanted: bool,
-        weights: dict[str, torch.Tensor] | None = None,
-    ):
-        self._starts: set[Node] = set()  # of the path
-        self._path: set[Node] = set()
-        self._reached: dict[Node, Arrived] = {}
-        self._needs: dict[Any, tuple[bool, ...]] = {}
-        super().__init__(stage, x, wanted, weights)
-
     def needs_leaf(self) -> bool:
         return True  # the path of the activations begins there
 
@@ -118,6 +105,10 @@ class SplitForward(Forward):
         Each use of a parameter gets a place of its own in the graph. The path begins at the input
         or, where that has no gradient (numbers of words, say), at the layers that take it in.
         """
+        self._starts: set[Node] = set()  # of the path
+        self._path: set[Node] = set()
+        self._reached: dict[Node, Arrived] = {}
+        self._needs: dict[Any, tuple[bool, ...]] = {}
         modules = [module for module in stage.modules() if module._parameters]
         kept = [module._parameters for module in modules]
         hooks = []
