@@ -265,7 +265,9 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("way", ["file", "stdin", "-m"])
+@pytest.mark.parametrize(
+    "way", ["file", *(pytest.param(way, marks=pytest.mark.sweep) for way in ("stdin", "-m"))]
+)
 def test_a_script_needs_no_main_guard(way, tmp_path):
     flags = ("-m", "script") if way == "-m" else ()
     printed = run_script(tmp_path, SCRIPT, *flags, stdin=way == "stdin")
