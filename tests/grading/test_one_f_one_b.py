@@ -209,7 +209,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
     ),
     "two loops overlap": (
         program.overlapping_loops,
-        {"order", "bubble", "training"},
+        {"order", "no_deadlock", "bubble", "training"},
         {"order": "rank 0 runs B3 twice: .*where is the one to stop"},
     ),
     "forwards alone": (
@@ -369,7 +369,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
     ),
     "GPipe on the last rank": (
         program.last_rank_as_gpipe,
-        {"in_flight", "bubble"},
+        {"in_flight", "no_deadlock", "bubble", "training"},
         {"in_flight": "rank 3 runs all its forwards before its first backward. What can follow"},
     ),
     "a warm-up of two for each rank": (
@@ -379,7 +379,7 @@ WRONG = {  # the function, the checks that fail, and what each text is to say
     ),
     "interleaved, a warm-up too long": (
         program.chunked_warmup_too_long,
-        {"in_flight"},
+        {"order", "in_flight"},
         {"in_flight": r"rank 0 runs 15 forwards. .*14: is that \(v-1\)p and 2\(p-1-r\) more, with"},
     ),
     "the last back first, in the end": (
