@@ -46,7 +46,7 @@ lab: $(READY)
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not sweep" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not sweep" tests
 	DLVIZ_PREDICTIONS= \
 	  $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
 
