@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlviz.analysis.columns import CLOCKS
+
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
@@ -43,8 +45,8 @@ def shared(traces: Mapping[str, Trace], what: Callable[[Trace], Any], name: str)
 
 def span_times(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of every span, in seconds."""
-    spans = trace.spans
-    return (spans.wall_start, spans.wall_end) if clock == "wall" else (spans.start, spans.end)
+    start, end = CLOCKS[clock]
+    return trace.spans[start], trace.spans[end]
 
 
 def message_times(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dlviz.cluster.control.board import ASLEEP, WHEN
 from dlviz.cluster.control.form import empty
 from dlviz.cluster.control.pipes import TAKEN
 
@@ -55,7 +56,8 @@ class Sending:
                 return False
             tick = request.tick = self._free.pop()
             board = self._process.board
-            board.cells[tick], board.times[tick + 1], board.cells[tick + 2] = 0, NAN, 0
+            board.cells[tick] = board.cells[tick + ASLEEP] = 0
+            board.times[tick + WHEN] = NAN
             self.under_way[tick] = request
         return True
 

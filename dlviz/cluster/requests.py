@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dlviz.cluster.control.board import WHEN
 from dlviz.cluster.control.form import describe, dtype_of, fits, name_of, shape_of, size_of
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import REFUSED, SYNC, TAKEN, Envelope, refusal
@@ -115,7 +116,7 @@ class SendRequest(Request):
                 self._process.waiting.wait_for_tick(self, op, lane, times)
             if board.cells[self.tick] == REFUSED:
                 raise misfit(self.message, self.form, self._process.waiting.why(self.tick))
-            taken = board.times[self.tick + 1]
+            taken = board.times[self.tick + WHEN]
             self._process.sending.end(self)
         self.over = True
         if op == "send":
@@ -264,7 +265,7 @@ class ReceiveRequest(Request):
         """Tell the sender that its message was taken, at that device time (NaN: on the wall)."""
         envelope, process = self.envelope, self._process
         assert envelope is not None
-        process.board.times[envelope.tick + 1] = when
+        process.board.times[envelope.tick + WHEN] = when
         process.waiting.tick(envelope.src, envelope.tick, TAKEN)
 
     def _refuse(self) -> None:

@@ -37,7 +37,7 @@ STARTERS = re.compile(r"threading\.py$|multiprocessing[\\/]\w+\.py$")
 NO_SPAN = ("", None, "", 0, False)
 INSIDE, STARTER, USER = 1, 2, 3  # sides: dlviz's own or torch's, what starts a thread, the user's
 _sides: dict[str, int] = {}  # by file
-_outside: set[str] = set()  # files
+_outside: set[str] = set()  # those that are not INSIDE, for the hot path
 
 
 def caller(depth: int) -> tuple[str, int]:

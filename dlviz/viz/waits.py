@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlviz.analysis.clocks import clock_of, message_times, span_times
+from dlviz.analysis.columns import WAITING
 from dlviz.viz import text
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-WAITING = ("wait", "recv")
 FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
 HOLDERS = ("step", "phase")  # kinds that only hold others
 LITTLE = 0.01  # of a wait: what took less is not told

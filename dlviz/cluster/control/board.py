@@ -5,9 +5,8 @@ It carries no tensor. It holds, as plain 64-bit cells that one side writes and o
 
     state     per rank: how often it changed what it does, threads in a posted wait, its process,
               threads that want to be told of ticks, progress
-    calls     per rank: its latest collective calls (group, number, operation, dtype, shape)
-    ticks     per rank: for each of its messages under way whether it was taken, and on a paced run
-              at which device time
+    ticks     per rank: for each of its messages under way whether it was taken, on a paced run at
+              which device time, and whether its sender sleeps on it
     ledger    of the links that several pairs of ranks share, on a paced run (see pacing/ledger.py)
 
 The file is sparse: what nobody uses takes no memory.
@@ -21,7 +20,8 @@ import os
 STATE = 16  # cells a rank
 ACTIVITY, WAITING, DONE, TOTAL, EPOCH, PID, WANTS, PROBE, UNREAD = range(9)  # cells of a state
 TICKS = 1 << 16  # messages of one rank under way, at most
-TICK = 3  # cells of a tick: taken, (a double) the device time, whether the sender sleeps on it
+TICK = 3  # cells of a tick: whether it was taken, then
+WHEN, ASLEEP = 1, 2  # (a double) the device time of that, and whether the sender sleeps on it
 
 
 class Board:

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
-from dlviz.cluster.control.board import ACTIVITY, STATE, WAITING, WANTS, Board
+from dlviz.cluster.control.board import ACTIVITY, ASLEEP, STATE, WAITING, WANTS, Board
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.pipes import BELL, Inbox, Pipes
 
@@ -108,14 +108,14 @@ class Waiting:
 
     def wait_for_tick(self, what: Any, op: str, lane: Any, times: Any) -> None:
         """`wait_for_others` until they have ticked off the message `what`."""
-        self._cells[what.tick + 2] = 1
+        self._cells[what.tick + ASLEEP] = 1
         self.wait_for_others(what, op, lane, times)
 
     def tick(self, peer: int, tick: int, state: int) -> None:
         """Tick a message of `peer` off, and wake it where it sleeps on that."""
         with self._fence:  # first write, then look
             self._cells[tick] = state
-        if self._cells[tick + 2]:
+        if self._cells[tick + ASLEEP]:
             self._pipes.ring(peer, BELL)
 
     def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:

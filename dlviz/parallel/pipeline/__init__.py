@@ -1,7 +1,8 @@
 """Pipeline parallelism, one step of it by any schedule.
 
 gpipe_by_hand.py       GPipe and nothing else, as on the lecture's page: read it first
-run.py                 train_step, train and infer: the actions of a rank, one after the other
+run.py                 train_step and infer: the actions of a rank, one after the other
+trainer.py             train: step after step
 stage_worker.py        what an action computes, and what is kept for the next
 stage_backward.py      a forward and its backward (B)
 split_backward.py      the backward in two (I and W)
@@ -14,7 +15,8 @@ checks.py              whether schedule, stages and batch go together
 """
 
 from dlviz.parallel.pipeline.partition import split
-from dlviz.parallel.pipeline.run import infer, train, train_step
+from dlviz.parallel.pipeline.run import infer, train_step
 from dlviz.parallel.pipeline.shapes import Shapes
+from dlviz.parallel.pipeline.trainer import train
 
 __all__ = ["Shapes", "infer", "split", "train", "train_step"]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -110,41 +110,6 @@ def train_step(
 def _rehearsal(comm: Comm) -> None:
     stages, x = [nn.Linear(2, 2) for _ in range(comm.size)], torch.ones(2, 2)
     train_step(comm, stages, make("1f1b", comm.size, 2), x, x, nn.functional.mse_loss)
-
-
-def train(
-    comm: Comm,
-    stages: Sequence[nn.Module],
-    schedule: Schedule,
-    inputs: torch.Tensor,
-    targets: torch.Tensor,
-    loss: Loss,
-    *,
-    steps: int = 3,
-    lr: float = 0.1,
-) -> dict[str, Any]:
-    """Train `stages` by SGD, `steps` steps of `schedule` on one batch. A worker for `launch`.
-
-    A schedule that flushes updates the weights after each step, the others as it says. Returns, on
-    every rank, `losses` (before each step's updates) and, of the parameters of this rank's stages,
-    `gradients` (of the first step) and `parameters` (after the last).
-    """
-    on = zip(stages, schedule.stage_rank, strict=True)
-    parameters = [p for stage, rank in on if rank == comm.rank for p in stage.parameters()]
-    optimizer = torch.optim.SGD(parameters, lr=lr)
-    losses, gradients, shapes = [], [], Shapes()
-    for step in range(steps):
-        optimizer.zero_grad()
-        with comm.span("step", step=step):
-            losses.append(
-                train_step(comm, stages, schedule, inputs, targets, loss, optimizer, shapes=shapes)
-            )
-            if step == 0:
-                gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
-            if schedule.flushes:
-                optimizer.step()
-    parameters = [p.detach() for p in parameters]
-    return {"losses": losses, "gradients": gradients, "parameters": parameters}
 
 
 def infer(

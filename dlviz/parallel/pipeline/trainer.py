@@ -1,0 +1,50 @@
+"""A worker that trains a pipeline, step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.pipeline.run import train_step
+from dlviz.parallel.pipeline.shapes import Shapes
+from dlviz.parallel.pipeline.stage_worker import Loss
+from dlviz.schedules import Schedule
+
+
+def train(
+    comm: Comm,
+    stages: Sequence[nn.Module],
+    schedule: Schedule,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    loss: Loss,
+    *,
+    steps: int = 3,
+    lr: float = 0.1,
+) -> dict[str, Any]:
+    """Train `stages` by SGD, `steps` steps of `schedule` on one batch. A worker for `launch`.
+
+    A schedule that flushes updates the weights after each step, the others as it says. Returns, on
+    every rank, `losses` (before each step's updates) and, of the parameters of this rank's stages,
+    `gradients` (of the first step) and `parameters` (after the last).
+    """
+    on = zip(stages, schedule.stage_rank, strict=True)
+    parameters = [p for stage, rank in on if rank == comm.rank for p in stage.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+    losses, gradients, shapes = [], [], Shapes()
+    for step in range(steps):
+        optimizer.zero_grad()
+        with comm.span("step", step=step):
+            losses.append(
+                train_step(comm, stages, schedule, inputs, targets, loss, optimizer, shapes=shapes)
+            )
+            if step == 0:
+                gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
+            if schedule.flushes:
+                optimizer.step()
+    parameters = [p.detach() for p in parameters]
+    return {"losses": losses, "gradients": gradients, "parameters": parameters}
