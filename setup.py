@@ -5,5 +5,5 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages(include=["dlviz*"]), "dlviz.data"],
     package_dir={"dlviz.data": "data"},
-    package_data={"dlviz.data": ["**/*"], "dlviz.widgets": ["static/*"]},
+    package_data={"dlviz.data": ["**/*"], "dlviz.widgets": ["static/**/*"]},
 )

@@ -59,7 +59,7 @@ class CollectiveExplorer(Runner):
     last run found, in s, or None. Raises ValueError where a first value cannot be.
     """
 
-    module = "collectives"
+    module = "collectives/index"
 
     algorithm = traitlets.Any("ring").tag(sync=True)
     ranks = traitlets.Any(4).tag(sync=True)

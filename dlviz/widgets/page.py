@@ -46,5 +46,5 @@ def page(title: str, module: str, traits: dict[str, Any]) -> str:
         themes="\n".join(THEME.format(name=name, **own) for name, own in palette.THEMES.items()),
         css=read("dlviz.css"),
         state=state,
-        code=f"{joined(module, 'frontEnd')}\n{joined('page', 'open')}",
+        code=f"{joined(module, 'frontEnd')}\n{joined('shared/page', 'open')}",
     )

@@ -44,7 +44,7 @@ class MessagePlayer(View):
     a buffer that was not watched, and for a `theme` other than "auto", "light" and "dark".
     """
 
-    module = "player"
+    module = "player/index"
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ class ScheduleExplorer(Runner):
     cannot be.
     """
 
-    module = "schedules"
+    module = "schedules/index"
 
     schedule = traitlets.Any("1f1b").tag(sync=True)
     ranks = traitlets.Any(4).tag(sync=True)

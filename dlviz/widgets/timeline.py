@@ -49,7 +49,7 @@ class Timeline(View):
     Trace has no such clock or step.
     """
 
-    module = "timeline"
+    module = "timeline/index"
 
     def __init__(
         self,

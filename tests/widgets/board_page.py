@@ -10,16 +10,16 @@ from dlviz.widgets.modules import joined, read
 from dlviz.widgets.view import compact, dressed
 
 FRONT_END = (
-    joined("drawing", "unused")
+    joined("board/index", "unused")
     + """
 const frontEnd = { render({ model, el }) {
   const look = JSON.parse(model.get("state")).look;
   let board = null;
   let colors = null;
-  const frame = stage_js.stage(el, { name: "board", look, model, title: "Draw your own", lines: [],
-    keys: drawing_js.BOARD_KEYS,
+  const frame = shared_stage_js.stage(el, { name: "board", look, model, title: "Draw your own", lines: [],
+    keys: board_index_js.BOARD_KEYS,
     onColors: (now) => { colors = now; board?.colors(now); } });
-  board = drawing_js.drawingBoard({ model, el: frame.body, look, say: frame.say,
+  board = board_index_js.drawingBoard({ model, el: frame.body, look, say: frame.say,
     selected: (action) => { globalThis.heard = action; } });
   board.colors(colors);
   globalThis.board = board;

@@ -33,7 +33,7 @@ const answer = (failed = false) => { told.answer += 1; told.failed = failed; que
 
 
 def asked(code):
-    return node.run("asking.js", KERNEL + code)
+    return node.run("shared/rpc.js", KERNEL + code)
 
 
 def test_changes_go_one_at_a_time_the_newest_of_each_and_a_run_behind_them():

@@ -185,7 +185,7 @@ def test_the_largest_board_is_answered_in_time_and_in_one_text():
 def listed(state, width=800, ghosts=True):
     code = """const layout = m.layoutOf(v[0], v[1], v[2]);
     return { layout, list: m.drawList(v[0], layout, v[3]) };"""
-    found = node.run("drawing_list.js", code, state, width, ROOM, ghosts)
+    found = node.run("board/geometry.js", code, state, width, ROOM, ghosts)
     return found["layout"], found["list"]
 
 
@@ -247,7 +247,7 @@ def test_what_breaks_a_rule_stands_out_of_its_row_in_front_of_what_it_hides():
     code = """const list = m.drawList(v[0], m.layoutOf(v[0], 800, v[3]), true);
     return [m.hit(list, v[1].x, v[1].y), m.hit(list, v[1].x, v[2])];"""
     upper = shown["rows"][0]["y"] + 2
-    front, behind = node.run("drawing_list.js", code, state, point, upper, ROOM)
+    front, behind = node.run("board/geometry.js", code, state, point, upper, ROOM)
     assert front["cell"]["action"] == "0F0" and behind["cell"]["action"] == "0F1"
 
 
@@ -259,7 +259,7 @@ def test_a_point_has_its_slot_and_the_edge_none():
     return [m.slotAt(layout, v[1][1], v[1][0]), m.slotAt(layout, -1, v[1][0]),
         m.slotAt(layout, 10, 3), m.slotAt(layout, 10, layout.height + 1),
         m.slotAt(layout, layout.width + 1, v[1][0])];"""
-    found = node.run("drawing_list.js", code, state, inside, ROOM)
+    found = node.run("board/geometry.js", code, state, inside, ROOM)
     assert found == [{"rank": 1, "slot": 2}, None, None, None, None]
 
 
@@ -292,12 +292,12 @@ def test_the_cursor_spans_the_action_that_it_is_on_and_steps_over_it():
     return [at(1), at(2), at(3).width / layout.slot, at(1).width / layout.slot,
         m.besides(v[0], { rank: 0, slot: 1 }, 1), m.besides(v[0], { rank: 0, slot: 2 }, -1),
         m.besides(v[0], { rank: 0, slot: 3 }, 1)];"""
-    first, second, empty, wide, *steps = node.run("drawing_list.js", code, state)
+    first, second, empty, wide, *steps = node.run("board/geometry.js", code, state)
     assert first == second and (empty, wide) == (1, 2) and steps == [3, 0, 4]
 
 
 def score_words(state):
-    return node.run("drawing.js", "return m.scoreWords(v[0]);", state)
+    return node.run("board/index.js", "return m.scoreWords(v[0]);", state)
 
 
 def test_a_drawing_that_breaks_rules_has_no_score():
@@ -413,7 +413,7 @@ def test_a_gesture_is_foreseen_as_the_kernel_will_answer_it():
     ]
     for count in (1, 2, 3):
         code = "return m.foreseen(v[0], v[1]).cells;"
-        seen = node.run("drawing_list.js", code, before, gestures[:count])
+        seen = node.run("board/geometry.js", code, before, gestures[:count])
         gesture = dict(gestures[count - 1])
         answered = hand(gesture.pop("do"), **gesture)
         strip = ("action", "rank", "slot", "slots", "parts")
@@ -428,7 +428,7 @@ def test_the_keys_pick_what_may_come_next_and_turn_through_what_is_left():
         m.pick(v[0], 0, "F", "2F0"), m.pick(v[0], 1, "B", null), m.pick(v[0], 0, "W", null),
         m.turned(v[0], "0F0", 1), m.turned(v[0], "0F0", -1), m.halvesOf(v[0], "9F0"),
         m.halvesOf(v[0], "(0F1;2B0)OVERLAP_F_B").length];"""
-    found = node.run("drawing_list.js", code, state)
+    found = node.run("board/geometry.js", code, state)
     assert found == ["0F0", "2F0", "0F0", "1B0", None, "0F1", "0F3", None, 2]
 
 
@@ -442,7 +442,7 @@ def test_more_ghosts_than_fit_in_a_row_are_counted():
 
 def test_a_drawing_is_copied_on_one_line_and_read_again():
     board = Board(drawn(make("1f1b", 2, 2), Costs()))
-    line = node.run("drawing_list.js", "return m.onOneLine(v[0]);", board.state()["csv"])
+    line = node.run("board/geometry.js", "return m.onOneLine(v[0]);", board.state()["csv"])
     assert line == "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"
     assert {*board.read(line).placed} == {*board.drawing.placed}
 

@@ -355,7 +355,7 @@ MAP = (
 def test_lines_are_drawn_at_their_numbers_and_marks_where_they_say():
     told = state(CollectiveExplorer())
     told["run"] = {"algorithm": "ring", "nbytes": 2**20, "measured": 2e-3}
-    drawn = node.run("collectives_list.js", CHART, told)
+    drawn = node.run("collectives/geometry.js", CHART, told)
     lines = {line["name"]: np.array(line["points"]) for line in drawn["lines"]}
     x, y = lines["ring"].T
     slope, at = np.polyfit(np.log(SIZES), x, 1)
@@ -377,7 +377,7 @@ def test_the_map_is_covered_once_and_a_point_finds_its_ranks_and_size():
     explorer = CollectiveExplorer()
     told = state(explorer)
     told["map"] = json.loads(explorer.ahead)["map"]
-    drawn = node.run("collectives_list.js", MAP, told, [[70, 275], [374, 12]])
+    drawn = node.run("collectives/geometry.js", MAP, told, [[70, 275], [374, 12]])
     area = sum(part["width"] * part["height"] for part in drawn["parts"])
     box = drawn["box"]
     whole = (box["right"] - box["left"]) * (box["bottom"] - box["top"])

@@ -13,10 +13,10 @@ from dlviz.widgets import MessagePlayer, Timeline, modules
 from dlviz.widgets.page import page
 from dlviz.widgets.view import column, indexed
 
-FILES = sorted(modules.STATIC.glob("*.js"))
+FILES = sorted(modules.STATIC.glob("**/*.js"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(modules.STATIC)))
 def test_a_module_fetches_nothing_and_takes_no_keys_from_the_page(file):
     code = file.read_text()
     words = re.compile(r"\b(fetch|XMLHttpRequest|WebSocket|importScripts|eval|innerHTML|import)\(")
@@ -26,7 +26,7 @@ def test_a_module_fetches_nothing_and_takes_no_keys_from_the_page(file):
     assert not re.search(r"(document|window|globalThis)\.addEventListener", code)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(modules.STATIC)))
 def test_a_module_imports_and_exports_in_the_way_that_joining_reads(file):
     code = file.read_text()
     assert len(re.findall(r"^import\b", code, re.M)) == len(modules.IMPORT.findall(code))
@@ -35,11 +35,11 @@ def test_a_module_imports_and_exports_in_the_way_that_joining_reads(file):
 
 
 def test_what_a_module_imports_comes_before_it_and_once():
-    order = modules.order("timeline")
-    assert order[-1] == "timeline" and len(set(order)) == len(order)
+    order = modules.order("timeline/index")
+    assert order[-1] == "timeline/index" and len(set(order)) == len(order)
     for place, name in enumerate(order):
-        needed = {module for _, module in modules.IMPORT.findall(modules.read(f"{name}.js"))}
-        assert needed <= set(order[:place])
+        paths = [path for _, path in modules.IMPORT.findall(modules.read(f"{name}.js"))]
+        assert {modules.needed(name, path) for path in paths} <= set(order[:place])
 
 
 def test_a_column_of_equal_values_is_one_and_texts_are_listed_once():
@@ -50,7 +50,7 @@ def test_a_column_of_equal_values_is_one_and_texts_are_listed_once():
 
 def test_a_page_holds_its_state_as_text_that_ends_no_script():
     wild = "</script><script>window.hacked = 1</script>"
-    written = page(wild, "timeline", {"state": wild})
+    written = page(wild, "timeline/index", {"state": wild})
     assert written.count("<script") == 2 and wild not in written
     (state,) = re.findall(r'<script type="application/json" id="state">(.*?)</script>', written)
     assert json.loads(state) == {"state": wild}

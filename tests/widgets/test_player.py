@@ -28,13 +28,13 @@ def state(trace, **options):
 
 def told_of(made):
     """The messages of a state as the front end reads them, by row of the Trace."""
-    found = node.run("player_list.js", "return m.unpacked(v[0]).messages;", made)
+    found = node.run("player/geometry.js", "return m.unpacked(v[0]).messages;", made)
     return {int(row): message for row, message in found.items()}
 
 
 def drawn(made, code, width=900):
     """What `code` gives for the front end's scene of a state, laid out `width` pixels wide."""
-    return node.run("player_list.js", SCENE + code, made, width)
+    return node.run("player/geometry.js", SCENE + code, made, width)
 
 
 def cells(made, width=900):
@@ -129,7 +129,7 @@ RACKS, TREE = {"kind": "racks", "sizes": [4, 8]}, {"kind": "tree", "sizes": [2, 
 
 
 def places(ranks, topology):
-    return node.run("player_list.js", PLACES, list(ranks), topology)
+    return node.run("player/geometry.js", PLACES, list(ranks), topology)
 
 
 def ends(found):
@@ -253,7 +253,7 @@ def test_the_ranks_of_a_laptop_fit_their_room_and_numbers_stand_only_where_they_
     code = (
         "const tight = m.layoutOf(scene, v[1], v[2]); return [tight, m.cellsOf(scene, tight, 1)];"
     )
-    layout, frame = node.run("player_list.js", SCENE + code, made, 560, room)
+    layout, frame = node.run("player/geometry.js", SCENE + code, made, 560, room)
     assert layout["height"] <= room
     wide = min(column["width"] for column in layout["columns"])
     longest = max(map(len, made["values"]))
@@ -269,7 +269,7 @@ def test_cells_of_many_ranks_stay_small_and_show_each_contribution(ranks):
         "const own = m.layoutOf(scene, 560, 340); return [own.rowHeight, m.cellsOf(scene, own,"
         " v[2]).flatMap((cell) => cell.runs.flatMap((run) => m.chipsOf(scene, own, cell, run)))];"
     )
-    high, chips = node.run("player_list.js", SCENE + code, made, 560, 2 * (ranks - 1))
+    high, chips = node.run("player/geometry.js", SCENE + code, made, 560, 2 * (ranks - 1))
     assert high <= 40 and len(chips) == ranks**3
     assert all(chip["width"] >= 3 and chip["height"] >= 3 for chip in chips)
 
@@ -308,8 +308,8 @@ return m.savedRound(scene, layoutOf(scene, 560, 340), v[1], colors, scene.look.f
 
 def saved(made, number):
     """A round as an SVG file, read again, and its texts."""
-    lists = {"unpacked": "player_list.js", "layoutOf": "player_list.js"}
-    text = node.run("player_paint.js", SAVED, made, number, also=lists)
+    lists = {"unpacked": "player/geometry.js", "layoutOf": "player/geometry.js"}
+    text = node.run("player/paint.js", SAVED, made, number, also=lists)
     root = ElementTree.fromstring(text)
     return root, [part.text for part in root.iter(f"{SVG}text")]
 

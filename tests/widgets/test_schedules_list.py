@@ -26,7 +26,7 @@ def drawn(side, ran=None, **view):
             [...bars.slice(5 * i, 5 * i + 4), m.nameOf(side, bars[5 * i + 4])]);
         return {...list, bars: rows(list.bars), measured: rows(list.measured),
             holes: list.holes.map((box) => ({...box, hole: side.holes[box.hole]}))};"""
-    return run("schedules_list.js", code, side, {**VIEW, "to": side["makespan"], **view}, ran)
+    return run("schedules/geometry.js", code, side, {**VIEW, "to": side["makespan"], **view}, ran)
 
 
 @pytest.mark.parametrize("name", schedules.NAMES)
@@ -126,7 +126,7 @@ def test_a_gap_says_which_action_it_waits_for():
             return [hole.rank, hole.from, hole.to, found && m.nameOf(side, found.action),
                 found && m.nameOf(side, found.source)];
         });"""
-    found = run("schedules_list.js", code, side)
+    found = run("schedules/geometry.js", code, side)
     assert found == [
         [0, 2, 4, "0B0", "1B0"],
         [0, 6, 7, "0B1", "1B1"],
@@ -142,7 +142,7 @@ def test_a_gap_before_an_overlap_waits_for_what_comes_last():
             const { source } = m.awaited(side, hole);
             return [hole.to, side.end[source], side.rank[source] === hole.rank];
         });"""
-    found = run("schedules_list.js", code, side)
+    found = run("schedules/geometry.js", code, side)
     assert len(found) > 3
     for until, ended, same_rank in found:
         assert until == pytest.approx(ended + (0 if same_rank else 0.5))
@@ -154,7 +154,7 @@ def test_of_an_overlap_the_half_counts_whose_input_comes_last(ends, latency, las
     """Span 2 receives from another rank's span 0, span 3, its other half, from its own rank's 1."""
     side = {"half": [0, 0, 1, 2], "source": [-1, -1, 0, 1], "end": [*ends, 9, 9],
             "rank": [1, 0, 0, 0], "latency": latency}  # fmt: skip
-    found = run("schedules_list.js", "return m.awaited(v[0], { next: 2 });", side)
+    found = run("schedules/geometry.js", "return m.awaited(v[0], { next: 2 });", side)
     assert found == {"action": last, "source": last - 2}
 
 
@@ -169,7 +169,7 @@ def test_a_point_is_told_what_lies_there():
         });"""
     step = 1000 / 9
     points = [[0.5 * step, 3], [1.5 * step, 3], [3 * step, 3], [1.5 * step, 35], [5, 500]]
-    found = run("schedules_list.js", code, side, {**VIEW, "to": 9}, points)
+    found = run("schedules/geometry.js", code, side, {**VIEW, "to": 9}, points)
     assert found == ["0F0", "0F1", 2, "1F0", None]
 
 
@@ -180,7 +180,7 @@ def test_keys_walk_along_a_rank_and_from_rank_to_rank():
             m.nameOf(side, m.neighbour(side, m.spanOf(side, name), along, by)));"""
     steps = [["0F0", 1, 0], ["0F1", -1, 0], ["0F0", -1, 0], ["0F2", 0, 1], ["2F0", 0, 1],
              ["0B3", 1, 0], ["1F0", 0, -1]]  # fmt: skip
-    found = run("schedules_list.js", code, side, steps)
+    found = run("schedules/geometry.js", code, side, steps)
     assert found == ["0F1", "0F0", "0F0", "1F1", "2F0", "0B3", "0F1"]
 
 
@@ -191,7 +191,7 @@ def test_activations_in_flight_are_counted_in_whole_microbatches():
         return [strips.most, strips.sides.map((side) => side.map(({ peak }) => peak)),
             strips.sides.map((side) => side.map(({ corners, base }) => [
                 Math.min(...corners.map(([, y]) => y)) - base, corners.at(-1)[1] - base]))];"""
-    most, peaks, heights = run("schedules_list.js", code, both)
+    most, peaks, heights = run("schedules/geometry.js", code, both)
     assert peaks == [[peak / 2 for peak in both[0]["peak"]], both[1]["peak"]]
     assert most == max(map(max, peaks)) == 4
     for own, told in zip(heights, peaks, strict=True):
@@ -204,7 +204,7 @@ def test_what_is_never_freed_is_filled_down_to_its_base_and_its_line_goes_on():
     (side,) = sides("drawn", csv="0F0,0F1,0F2\n1F0,1F1,1F2,1B0\n")
     code = """return m.stripsOf([m.readSide(v[0])], 500, 30).sides[0].map(
         ({ corners, area, base }) => [corners, area, base]);"""
-    for line, area, base in run("schedules_list.js", code, side):
+    for line, area, base in run("schedules/geometry.js", code, side):
         assert area[:-1] == line and area[-1] == [line[-1][0], base]
         assert area[0][1] == base and line[-1][1] < base
 
@@ -222,17 +222,17 @@ def test_what_is_never_freed_is_filled_down_to_its_base_and_its_line_goes_on():
 def test_the_chart_calls_its_line_a_formula_only_where_there_is_one(names, options, words):
     explorer = ScheduleExplorer(names[0], 4, 8, beside=names[1], **options)
     code = "return m.chartWords(v[0]);"
-    assert run("schedules_panels.js", code, json.loads(explorer.calm)) == words
+    assert run("schedules/panels.js", code, json.loads(explorer.calm)) == words
 
 
 def test_a_side_in_words_names_its_schedule_as_papers_do_and_its_bubble_once():
     code = "return m.sideWords(v[0]);"
     (side,) = sides("zb_h2", 4, 8)
-    assert run("schedules_words.js", code, side) == (
+    assert run("schedules/words.js", code, side) == (
         "ZB-H2 (p = 4, m = 8): 27 s, bubble ratio (p−1)/3m = 0.125, at most 7 in flight."
     )
     (side,) = sides("interleaved", 2, 4, latency=0.5)
-    assert run("schedules_words.js", code, side).startswith(
+    assert run("schedules/words.js", code, side).startswith(
         "interleaved 1F1B (p = 2, m = 4, v = 2): 16.5 s, bubble ratio 0.375, at most "
         "5 chunks in flight."
     )
@@ -242,7 +242,7 @@ def test_the_chart_places_what_was_simulated_on_its_formula():
     explorer = ScheduleExplorer("1f1b", 4, 6)
     code = "return m.chartOf(v[0], [{ m: 6, value: v[1] }], 400, 250);"
     share = json.loads(explorer.state)["sides"][0]["fraction"]
-    chart = run("schedules_list.js", code, json.loads(explorer.calm), share)
+    chart = run("schedules/geometry.js", code, json.loads(explorer.calm), share)
     (line,) = chart["lines"]
     assert len(line["simulated"]) == len(line["formula"]) == 9
     for one, other in zip(line["simulated"], line["formula"], strict=True):
@@ -277,7 +277,7 @@ def test_changes_are_asked_for_one_at_a_time_and_the_newest_next():
     const first = sent.length; answer(); const second = sent.length; answer();
     return [first, second, sent, queue.settled()];"""
     )
-    first, second, sent, settled = run("asking.js", code)
+    first, second, sent, settled = run("shared/rpc.js", code)
     assert (first, second) == (1, 2) and settled
     assert [(one["a"], one["b"]) for one in sent] == [(2, 1), (4, 5)]
 
@@ -294,7 +294,7 @@ def test_what_was_asked_for_is_pending_until_its_own_answer():
     answer(); told.push(queue.pending()); answer();
     return [...told, queue.pending()];"""
     )
-    assert run("asking.js", code) == [{"a": 3}, {"a": 3}, {"a": 3, "b": 7}, {"b": 7}, {}]
+    assert run("shared/rpc.js", code) == [{"a": 3}, {"a": 3}, {"a": 3, "b": 7}, {"b": 7}, {}]
 
 
 def test_a_run_waits_for_every_change_before_it():
@@ -306,7 +306,7 @@ def test_a_run_waits_for_every_change_before_it():
     const before = queue.settled(); answer();
     return [told, sent.at(-1), before, queue.settled()];"""
     )
-    told, last, *rest = run("asking.js", code)
+    told, last, *rest = run("shared/rpc.js", code)
     assert told == [0, 0, 1] and (last["a"], last["b"]) == (4, 3)
     assert rest == [False, True]
 
@@ -319,7 +319,7 @@ def test_a_run_behind_a_refused_change_is_dropped():
     answer("no");
     return [traits.runs, queue.running(), queue.settled()];"""
     )
-    assert run("asking.js", code) == [0, False, True]
+    assert run("shared/rpc.js", code) == [0, False, True]
 
 
 def test_what_comes_in_between_is_no_answer():
@@ -330,4 +330,4 @@ def test_what_comes_in_between_is_no_answer():
     queue.change("a", 2); queue.run(); queue.answered();
     return [sent.length, traits.runs];"""
     )
-    assert run("asking.js", code) == [1, 0]
+    assert run("shared/rpc.js", code) == [1, 0]

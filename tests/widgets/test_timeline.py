@@ -32,7 +32,7 @@ def state(trace, **options):
 
 def scene(trace, code, *values, **options):
     """What `code` gives for the front end's scene of a trace; `clock` is the first."""
-    return node.run("timeline_scene.js", SCENE + code, state(trace, **options), *values)
+    return node.run("timeline/state.js", SCENE + code, state(trace, **options), *values)
 
 
 def draw(trace, clock=0, hidden=(), matches=None, width=1000, options=None, **view):
@@ -48,8 +48,8 @@ def draw(trace, clock=0, hidden=(), matches=None, width=1000, options=None, **vi
         "return { ...list, memory: list.memory.map((own) => own.corners), kinds: scene.span.kinds,"
         " rows: scene.rows, slots: scene.slots, span: scene.span.row };"
     )
-    also = {"readScene": "timeline_scene.js"}
-    return node.run("timeline_list.js", code, made, view, list(hidden), also=also)
+    also = {"readScene": "timeline/state.js"}
+    return node.run("timeline/geometry.js", code, made, view, list(hidden), also=also)
 
 
 def bars(list_):
@@ -176,9 +176,9 @@ def test_minimap_and_picture_show_in_each_pixel_the_kind_with_most_time(seed, ga
     code = np.array([kinds.index(kind) for kind in trace.spans.kind])
     list_ = draw(trace, width=width, arrows=False)
     whole = node.run(
-        "timeline_columns.js",
+        "timeline/columns.js",
         "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], v[1]);",
-        state(trace), width, also={"readScene": "timeline_scene.js"},
+        state(trace), width, also={"readScene": "timeline/state.js"},
     )  # fmt: skip
     low, high = trace.spans.start.min(), trace.spans.end.max()
     for rank in range(2):
@@ -207,8 +207,8 @@ def test_the_minimap_shows_a_long_span_behind_one_of_no_length():
                    span(kind="send", start=3.0, end=3.0), span(kind="recv", rank=1, end=4.0)],
                   meta={"clock": "simulated", "ranks": 2})  # fmt: skip
     code = "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], 400);"
-    also = {"readScene": "timeline_scene.js"}
-    one, other = node.run("timeline_columns.js", code, state(trace), also=also)
+    also = {"readScene": "timeline/state.js"}
+    one, other = node.run("timeline/columns.js", code, state(trace), also=also)
     kinds = state(trace)["spans"]["kind"]["of"]
     assert one == [10, 300, kinds.index("forward"), 300, 301, kinds.index("send")]
     assert other == [0, 400, kinds.index("recv")]  # all of a deadlock's picture, and no blank
@@ -217,8 +217,8 @@ def test_the_minimap_shows_a_long_span_behind_one_of_no_length():
 def test_the_minimap_counts_what_a_program_did_and_not_what_ran_inside_it():
     trace = data_parallel(2, 1)
     code = "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], 500);"
-    also = {"readScene": "timeline_scene.js"}
-    rows = node.run("timeline_columns.js", code, state(trace), also=also)
+    also = {"readScene": "timeline/state.js"}
+    rows = node.run("timeline/columns.js", code, state(trace), also=also)
     kinds = state(trace)["spans"]["kind"]["of"]
     told = [{kinds[kind] for kind in np.reshape(row, (-1, 3))[:, 2]} for row in rows]
     assert told[0] == {"data", "forward", "backward", "wait", "update"}
@@ -463,12 +463,12 @@ def test_of_many_changes_in_a_pixel_a_memory_strip_shows_the_most_and_then_the_l
 def test_the_statistics_of_the_whole_are_those_of_the_metrics(clock):
     trace = data_parallel(4, 3)
     made = state(trace, clock=clock)
-    also = {"readScene": "timeline_scene.js"}
+    also = {"readScene": "timeline/state.js"}
     code = (
         "const scene = readScene(v[0]); const clock = scene.clocks[0];"
         "return m.statistics(scene, clock, { from: clock.low, to: clock.high, step: null });"
     )
-    found = node.run("timeline_stats.js", code, made, also=also)
+    found = node.run("timeline/statistics.js", code, made, also=also)
     expected = metrics.breakdown(trace, clock)
     for name, seconds in expected.items():
         np.testing.assert_allclose([own[name] for own in found["ranks"]], seconds, atol=1e-7)
@@ -493,8 +493,8 @@ def test_the_statistics_of_a_step_name_each_ranks_longest_wait():
         "return [ranks.map((own) => [own.waited, scene.span.row[own.longest]]), kinds,"
         " waited(scene, clock, ranks[0].longest)];"
     )
-    also = {"readScene": "timeline_scene.js", "waited": "timeline_words.js"}
-    ranks, kinds, words = node.run("timeline_stats.js", code, state(Trace(spans)), also=also)
+    also = {"readScene": "timeline/state.js", "waited": "timeline/words.js"}
+    ranks, kinds, words = node.run("timeline/statistics.js", code, state(Trace(spans)), also=also)
     assert ranks == [[3, 2], [1, 4]]
     assert {own["kind"]: own["count"] for own in kinds} == {"wait": 2, "backward": 1}
     assert words == "waited 3 s for rank 1; rank 1 was in backward"
@@ -510,8 +510,8 @@ def test_a_wait_for_one_that_waits_is_followed_to_the_one_that_works():
         "const scene = readScene(v[0]); const clock = scene.clocks[0];"
         "return [0, 3].map((row) => m.waited(scene, clock, scene.rowOf.get(row)));"
     )
-    also = {"readScene": "timeline_scene.js"}
-    chain, ring = node.run("timeline_words.js", code, state(Trace(spans)), also=also)
+    also = {"readScene": "timeline/state.js"}
+    chain, ring = node.run("timeline/words.js", code, state(Trace(spans)), also=also)
     assert chain == "waited 4 s for rank 1 ← rank 2; rank 2 was in backward layer 3"
     assert ring == "waited 4 s for rank 4 ← rank 3 ← …: they wait for each other"
 
@@ -523,8 +523,8 @@ def test_a_long_chain_of_waits_says_that_it_goes_on():
         "const scene = readScene(v[0]);"
         "return [0, 5].map((row) => m.waited(scene, scene.clocks[0], scene.rowOf.get(row)));"
     )
-    also = {"readScene": "timeline_scene.js"}
-    long, short = node.run("timeline_words.js", code, state(Trace(spans)), also=also)
+    also = {"readScene": "timeline/state.js"}
+    long, short = node.run("timeline/words.js", code, state(Trace(spans)), also=also)
     ranks = [f"rank {rank}" for rank in range(1, 10)]
     assert long == f"waited 4 s for {' ← '.join(ranks[:6])} ← …: and so on"
     assert short == f"waited 4 s for {' ← '.join(ranks[5:])}; rank 9 was in backward"
@@ -569,8 +569,8 @@ def counted(trace, range_, **options):
         "const scene = readScene(v[0]); const clock = scene.clocks[0];"
         "return m.statistics(scene, clock, { from: clock.low, to: clock.high, ...v[1] });"
     )
-    also = {"readScene": "timeline_scene.js"}
-    return node.run("timeline_stats.js", code, state(trace, **options), range_, also=also)
+    also = {"readScene": "timeline/state.js"}
+    return node.run("timeline/statistics.js", code, state(trace, **options), range_, also=also)
 
 
 @pytest.mark.parametrize("clock", ["device", "wall"])
@@ -649,8 +649,8 @@ def test_a_step_that_all_ranks_have_is_one_strip_over_all_and_stands_for_each_ra
         "return [m.headLine(scene, scene.clocks[0], 0),"
         " scene.heads[0].spans.map((i) => scene.headOf.get(i))];"
     )
-    also = {"readScene": "timeline_scene.js"}
-    words, heads = node.run("timeline_words.js", code, state(trace), also=also)
+    also = {"readScene": "timeline/state.js"}
+    words, heads = node.run("timeline/words.js", code, state(trace), also=also)
     last = ends[:3].max() / MS
     assert words == f"on all ranks: from 0 ms (rank 0 begins) to {last:g} ms (rank 0 ends)"
     assert heads == [0, 0, 0]
@@ -661,7 +661,7 @@ def test_labels_take_the_longest_form_that_fits_and_small_figures_where_little_d
     code = "return v[0].map((width) => m.labelIn(v[1], 0, width, 24, 1000));"
 
     def told(widths, forms):
-        found = node.run("timeline_list.js", code, widths, forms)
+        found = node.run("timeline/geometry.js", code, widths, forms)
         return [label and (label["text"], label["size"]) for label in found]
 
     assert told([200, 40, 12, 5], forms) == [("reduce-scatter", 11), ("RS", 11), None, None]
@@ -685,14 +685,14 @@ def test_a_span_that_never_ended_says_so_and_is_open_at_its_end():
         "return [m.spanLines(scene, clock, 0), hit(drawList(scene, v[1]), v[2][0], v[2][1])];"
     )
     also = {
-        "readScene": "timeline_scene.js",
-        "drawList": "timeline_list.js",
-        "hit": "timeline_list.js",
+        "readScene": "timeline/state.js",
+        "drawList": "timeline/geometry.js",
+        "hit": "timeline/geometry.js",
     }
     view = {"clock": 0, "from": 0, "to": 3, "width": 1000, "top": 0, "height": 99, "span": -1,
             "hover": -1, "message": -1}  # fmt: skip
     point = [list_["cycle"][0]["x1"], 35]
-    lines, under = node.run("timeline_words.js", code, made, view, point, also=also)
+    lines, under = node.run("timeline/words.js", code, made, view, point, also=also)
     assert lines[1] == "rank 0: never ended, from 0 s"
     assert not any("took" in line or "waited 3 s" in line for line in lines)
     assert under["told"].startswith("rank 0 waits for rank 2 in recv")
@@ -714,26 +714,26 @@ def test_moments_are_told_in_the_unit_of_the_axis_without_idle_digits(
     low, high, least, value, told
 ):
     code = "return m.momentOf({ low: v[0], high: v[1] }, v[2] ?? Infinity)(v[3]);"
-    assert node.run("timeline_words.js", code, low, high, least, value) == told
+    assert node.run("timeline/words.js", code, low, high, least, value) == told
 
 
 def test_both_halves_of_a_backward_bear_the_names_of_the_grids_key():
     names = [*palette.KINDS, "my own"]
-    told = node.run("timeline_words.js", "return v[0].map(m.kindName);", names)
+    told = node.run("timeline/words.js", "return v[0].map(m.kindName);", names)
     assert told == [text.kind(name) for name in names]
     trace = simulate(make("zb_h1", 2, 2))
-    also = {"readScene": "timeline_scene.js"}
+    also = {"readScene": "timeline/state.js"}
     code = (
         "const scene = readScene(v[0]); return scene.span.kind.map((_, i) => m.titleOf(scene, i));"
     )
-    titles = node.run("timeline_words.js", code, state(trace), also=also)
+    titles = node.run("timeline/words.js", code, state(trace), also=also)
     assert {"input gradient 1", "weight gradient 0"} < {*titles}
     assert "backward_" not in str(titles)
 
 
 def test_a_size_is_told_as_in_figures():
     sizes = [0, 1, 999, 1000, 4096, 33_280, 999_499, 999_500, 2**20, 10**9, 3 << 40]
-    told = node.run("base.js", "return v[0].map(m.bytes);", sizes)
+    told = node.run("shared/numbers.js", "return v[0].map(m.bytes);", sizes)
     assert told == [text.nbytes(size) for size in sizes]
 
 
@@ -760,11 +760,11 @@ def svg_of(trace, **view):
         "return [m.toSvg(scene, list, v[1], look), list];"
     )
     also = {
-        "readScene": "timeline_scene.js",
-        "drawList": "timeline_list.js",
-        "stylesOf": "timeline_paint.js",
+        "readScene": "timeline/state.js",
+        "drawList": "timeline/geometry.js",
+        "stylesOf": "timeline/paint.js",
     }
-    return node.run("timeline_svg.js", code, made, view, also=also)
+    return node.run("timeline/svg.js", code, made, view, also=also)
 
 
 @pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "evil"])

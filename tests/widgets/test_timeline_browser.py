@@ -29,13 +29,13 @@ MS = 1e-3
 PICTURES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 STATE = "JSON.parse(window.shown[0].model.get('state'))"
 PLACES = f"""(view) => {{
-    {joined("timeline", "frontEnd")}
-    const scene = timeline_scene_js.readScene({STATE});
+    {joined("timeline/index", "frontEnd")}
+    const scene = timeline_state_js.readScene({STATE});
     const plot = document.querySelector(".dlv-rows");
     const none = {{ arrows: true, message: -1, span: -1, hover: -1, matches: null }};
     const height = Math.min(scene.height + 4, 262);
     const seen = {{ ...none, ...view, top: plot.scrollTop, height }};
-    const list = timeline_list_js.drawList(scene, seen);
+    const list = timeline_geometry_js.drawList(scene, seen);
     const bars = {{}};
     for (const own of list.bars) {{
         for (let i = 0; i < own.length; i += 5) {{
@@ -62,7 +62,7 @@ AREA = """(canvas, [x, y, wide, tall]) => {
 }"""
 # A model as Jupyter's, of which the test holds the other end: shown[i].model.set("state", text).
 COMPOSE = f"""(all) => {{
-    {joined("timeline", "frontEnd")}
+    {joined("timeline/index", "frontEnd")}
     document.body.replaceChildren();
     const counts = (window.counts = {{ observers: 0, channels: 0 }});
     for (const name of ["ResizeObserver", "MutationObserver"]) {{
@@ -2115,7 +2115,7 @@ def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
         "return v[0].map(([x, y]) => m.hit(list, x, y));"
     )
     points = [[30, 17], [70, 33], [50, 40], [22, 11]]
-    near, far, off, bar = node.run("timeline_list.js", code, points)
+    near, far, off, bar = node.run("timeline/geometry.js", code, points)
     assert near == {"message": 7, "end": "sender"} and far == {"message": 7, "end": "receiver"}
     assert off is None and bar == {"span": 3}
 
@@ -2136,7 +2136,7 @@ def test_a_timeline_drawn_before_it_is_put_on_the_page_takes_its_theme_there(
             const model = {{
                 get: name => traits[name], set() {{}}, on() {{}}, off() {{}}, save_changes() {{}},
             }};
-            const code = {json.dumps(joined("timeline"))};
+            const code = {json.dumps(joined("timeline/index"))};
             const module = new Blob([code], {{ type: "text/javascript" }});
             const frontEnd = (await import(URL.createObjectURL(module))).default;
             const el = document.createElement("div");

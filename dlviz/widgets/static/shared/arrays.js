@@ -1,0 +1,56 @@
+// Columns of a state, and search in sorted ones.
+
+/**
+ * A column of a state: a list, or one value that stands for many equal ones.
+ * @template T
+ * @typedef {T[] | T} Column
+ */
+
+/**
+ * @param {number} value
+ * @param {number} low
+ * @param {number} high
+ * @returns {number}
+ */
+export function clamp(value, low, high) {
+  return Math.max(low, Math.min(high, value));
+}
+
+/**
+ * A column as a list of `count` values.
+ * @template T
+ * @param {Column<T>} values
+ * @param {number} count
+ * @returns {T[]}
+ */
+export function column(values, count) {
+  return Array.isArray(values) ? values : new Array(count).fill(values);
+}
+
+/**
+ * The texts of a state that lists each only once.
+ * @template T
+ * @param {{ at: Column<number>, of: T[] }} indexed
+ * @param {number} count
+ * @returns {T[]}
+ */
+export function texts(indexed, count) {
+  return column(indexed.at, count).map((place) => indexed.of[place]);
+}
+
+/**
+ * How many of values[low..high) are at most x; values ascend.
+ * @param {ArrayLike<number>} values
+ * @param {number} x
+ * @param {number} [low]
+ * @param {number} [high]
+ * @returns {number}
+ */
+export function upTo(values, x, low = 0, high = values.length) {
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= x) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

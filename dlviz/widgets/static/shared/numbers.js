@@ -1,0 +1,71 @@
+// Numbers in words: seconds, bytes, three significant digits; and numbers that were typed.
+
+/** @typedef {[name: string, size: number]} Unit a unit of time and its seconds */
+
+/** @type {Unit[]} */
+const UNITS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6]];
+/** @type {[string, number][]} */
+const BYTES = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
+
+/**
+ * The unit in which a stretch of time is read best.
+ * @param {number} span seconds
+ * @returns {Unit}
+ */
+export function unitOf(span) {
+  return UNITS.find(([, size]) => span >= 2 * size) ?? UNITS[2];
+}
+
+/**
+ * A duration in words: 3.1 ms.
+ * @param {number} value seconds
+ * @returns {string}
+ */
+export function seconds(value) {
+  const known = UNITS.find(([, size]) => Math.abs(value) >= 0.9995 * size); // 0.9996 ms is 1 ms
+  const [name, size] = known ?? (value ? UNITS[2] : UNITS[1]);
+  const scaled = value / size;
+  return `${Math.abs(scaled) < 1000 ? digits(scaled) : Math.round(scaled).toLocaleString("en")} ${name}`;
+}
+
+/**
+ * A moment on an axis, to the nanosecond in ms and µs.
+ * @param {number} value seconds
+ * @param {Unit} unit
+ * @returns {string}
+ */
+export function moment(value, [name, size]) {
+  return `${(value / size).toFixed(name === "s" ? 6 : 3)} ${name}`;
+}
+
+/**
+ * A number with three significant digits.
+ * @param {number} value
+ * @returns {string}
+ */
+export function digits(value) {
+  return String(Number(value.toPrecision(3)));
+}
+
+/**
+ * A size in words, a KB being 1000 bytes: 4.1 KB.
+ * @param {number} value bytes
+ * @returns {string}
+ */
+export function bytes(value) {
+  const known = BYTES.find(([, size]) => value >= 0.9995 * size); // 999,600 bytes are 1 MB
+  if (!known) return `${value} ${value === 1 ? "byte" : "bytes"}`;
+  const many = value / known[1];
+  return `${many < 999.5 ? digits(many) : Math.round(many).toLocaleString("en")} ${known[0]}`;
+}
+
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+/**
+ * The number that was typed; other text as it is, for the kernel to refuse in words.
+ * @param {string} text
+ * @returns {number | string}
+ */
+export function typed(text) {
+  return NUMBER.test(text.trim()) ? Number(text) : text.trim();
+}

@@ -1,0 +1,122 @@
+// Canvas: sharp on any screen, filled with the colour and the pattern of a kind.
+import { s } from "./dom.js";
+
+/** Sizes a canvas in CSS pixels and gives its context, in which one unit is a CSS pixel. */
+export function sized(canvas, width, height) {
+  const ratio = globalThis.devicePixelRatio || 1;
+  const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== across || canvas.height !== down) {
+    canvas.width = across;
+    canvas.height = down;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+const TILE = 7; // pixels between two lines of a pattern
+const LINES = {
+  "/": [[0, TILE, TILE, 0], [-1, 1, 1, -1], [TILE - 1, TILE + 1, TILE + 1, TILE - 1]],
+  "\\": [[0, 0, TILE, TILE], [-1, TILE - 1, 1, TILE + 1], [TILE - 1, -1, TILE + 1, 1]],
+  "-": [[0, TILE / 2, TILE, TILE / 2]],
+  x: [[0, 0, TILE, TILE], [0, TILE, TILE, 0]],
+  "+": [[0, TILE / 2, TILE, TILE / 2], [TILE / 2, 0, TILE / 2, TILE]],
+};
+
+/** The fill of a style {color, pattern, line}. */
+export function fill(context, style) {
+  if (!style.pattern) return style.color;
+  const ratio = globalThis.devicePixelRatio || 1;
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = Math.round(TILE * ratio);
+  const own = tile.getContext("2d");
+  own.scale(tile.width / TILE, tile.width / TILE);
+  own.fillStyle = style.color;
+  own.fillRect(0, 0, TILE, TILE);
+  own.strokeStyle = own.fillStyle = style.line;
+  own.lineWidth = 1.1;
+  if (style.pattern === ".") {
+    own.beginPath();
+    own.arc(TILE / 2, TILE / 2, 1.2, 0, 7);
+    own.fill();
+  } else {
+    for (const [x1, y1, x2, y2] of LINES[style.pattern] ?? []) {
+      own.beginPath();
+      own.moveTo(x1, y1);
+      own.lineTo(x2, y2);
+      own.stroke();
+    }
+  }
+  const pattern = context.createPattern(tile, "repeat");
+  pattern.setTransform?.(new DOMMatrix().scale(1 / ratio));
+  return pattern;
+}
+
+/** The same as an SVG pattern, to be named by its id. */
+export function tile(style, id) {
+  const lines = LINES[style.pattern] ?? [];
+  return s("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
+    s("rect", { width: TILE, height: TILE, fill: style.color }),
+    style.pattern === "." ? s("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: style.line }) : null,
+    lines.map(([x1, y1, x2, y2]) => s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: style.line, "stroke-width": 1.1 })));
+}
+
+/** A small picture of a style, for a legend. */
+export function swatch(style) {
+  const canvas = document.createElement("canvas");
+  canvas.setAttribute("aria-hidden", "true");
+  const context = sized(canvas, 14, 12);
+  context.fillStyle = fill(context, style);
+  context.fillRect(0, 0, 14, 12);
+  context.strokeStyle = style.edge;
+  context.strokeRect(0.5, 0.5, 13, 11);
+  return canvas;
+}
+
+/** The critical path: boxes around its spans and lines from each to the next, bold, in a halo. */
+export function boldPath(context, boxes, colors) {
+  for (const [color, width] of [[colors.paper, 5], [colors.ink, 2.6]]) {
+    context.beginPath();
+    for (const { x, y, width: wide, height, line } of boxes) {
+      context.rect(x, y, wide, height);
+      if (!line) continue;
+      context.moveTo(line.x1, line.y1);
+      context.lineTo(line.x2, line.y2);
+    }
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.stroke();
+  }
+}
+
+/** An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross. */
+export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1.2) {
+  const angle = Math.atan2(y2 - y1, x2 - x1);
+  const head = 7;
+  for (const [style, line] of [[halo, width + 1.8], [color, width]]) {
+    context.strokeStyle = context.fillStyle = style;
+    context.lineWidth = line;
+    context.beginPath();
+    context.moveTo(x1, y1);
+    context.lineTo(x2, y2);
+    if (never) {
+      for (const [dx, dy] of [[4, 4], [4, -4]]) {
+        context.moveTo(x2 - dx, y2 - dy);
+        context.lineTo(x2 + dx, y2 + dy);
+      }
+    }
+    context.stroke();
+    if (never) continue;
+    context.beginPath();
+    context.moveTo(x2, y2);
+    for (const turn of [2.7, -2.7]) context.lineTo(x2 + head * Math.cos(angle + turn), y2 + head * Math.sin(angle + turn));
+    context.closePath();
+    if (style === halo) context.stroke();
+    else context.fill();
+  }
+  context.beginPath();
+  context.arc(x1, y1, 2.2, 0, 7);
+  context.fill();
+}

@@ -1,0 +1,57 @@
+// The button that runs and stops, and the line that says how far a run is and what it came to.
+import { h, write } from "./dom.js";
+import { button } from "./stage.js";
+
+/**
+ * `queue` asks the kernel (asking.js). `ready()` says whether what is chosen can be run, `told()`
+ * what there is to tell while nothing runs. To be drawn at each change of either.
+ */
+export function runBar(model, queue, { ready, told, changed }) {
+  const start = button("▶ Run it", "run it on real ranks", press);
+  const words = h("span");
+  const passed = h("span", { "aria-hidden": "true" }); // a listener need not hear every second
+  const bar = h("progress", { "aria-label": "how far the run is" });
+  const line = h("p", { class: "dlv-result", role: "status" }, words, passed, bar);
+  let since = 0;
+  let ticking = 0;
+
+  function press() {
+    if (queue.running()) queue.stop();
+    else if (ready()) queue.run();
+    changed();
+  }
+
+  function tick() {
+    write(passed, ` ${Math.round((Date.now() - since) / 1000)} s`);
+  }
+
+  function draw() {
+    const running = queue.running();
+    const doing = JSON.parse(model.get("doing") || "{}");
+    if (running && !ticking) {
+      since = Date.now();
+      ticking = setInterval(tick, 1000);
+    } else if (!running) {
+      clearInterval(ticking);
+      ticking = 0;
+      write(passed, "");
+    }
+    write(start, running ? "■ Stop" : "▶ Run it");
+    start.title = running ? "end the run" : "run it on real ranks";
+    start.setAttribute("aria-label", start.title);
+    start.disabled = !(running || ready());
+    write(words, running ? doing.says ?? "Starting the run …" : told());
+    bar.hidden = !running || doing.share == null;
+    if (!bar.hidden) bar.value = doing.share;
+    line.hidden = !words.textContent;
+  }
+
+  model.on("change:doing", changed);
+  return {
+    start, line, press, draw,
+    stop() {
+      clearInterval(ticking);
+      model.off("change:doing", changed);
+    },
+  };
+}

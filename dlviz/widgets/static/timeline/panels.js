@@ -1,0 +1,172 @@
+// The answers of a timeline: the selected span, the statistics of a range, and the table.
+import { h } from "../shared/dom.js";
+import { bytes, seconds } from "../shared/numbers.js";
+import { inRange } from "./statistics.js";
+import {
+  amountOf, headLine, kindName, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf,
+} from "./words.js";
+
+const LISTED = 300; // spans in the table
+const PARTS = ["compute", "update", "communication", "other", "hidden", "idle"];
+const NAMES = { hidden: "not drawn", waited: "waited on any lane" };
+
+function link(words, pressed) {
+  return h("button", { type: "button", class: "dlv-link", onclick: pressed }, words);
+}
+
+function amount(value) {
+  return h("td", { class: "dlv-amount" }, value);
+}
+
+/** All that is known of span i. `go(span)` selects another, `show(where)` a line of source. */
+export function spanPanel(scene, shown, i, { go, show, sourced }) {
+  const clock = scene.clocks[shown];
+  const { span } = scene;
+  const moment = momentOf(clock, clock.end[i] - clock.start[i]);
+  const times = scene.open.has(i)
+    ? `never ended, from ${moment(clock.start[i])}`
+    : `${tookOf(scene, clock, i)}, ${moment(clock.start[i])} to ${moment(clock.end[i])}`;
+  const facts = [["where", rowOf(scene, i)], ["took", times]];
+  if (scene.headOf.has(i)) facts.push(["shared", headLine(scene, clock, scene.headOf.get(i))]);
+  const late = "the wall clock after the device's, at its end";
+  if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (${late})`]);
+  if (numbersOf(scene, i)) facts.push(["part of", numbersOf(scene, i)]);
+  if (clock.turn.has(i)) facts.push(["critical path", `on it, ${clock.turn.get(i) + 1} of ${clock.critical.length}`]);
+  if (span.nbytes[i] >= 0) facts.push(["size", bytes(span.nbytes[i])]);
+  if (span.fields[i]) facts.push(["noted", span.fields[i]]);
+  if (span.where[i]) {
+    const place = placeOf(scene, span.where[i]);
+    facts.push(["line", sourced(span.where[i]) ? link(place, () => show(span.where[i])) : place]);
+  }
+  if (span.flow[i] >= 0) facts.push(["carries", carried(scene, clock, i, go)]);
+  const { links, more } = whyOf(scene, clock, i);
+  if (links.length) facts.push([scene.open.has(i) ? "waits" : "waited", chainOf(links, more, go)]);
+  return [
+    h("h4", {}, titleOf(scene, i)),
+    h("dl", { class: "dlv-facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+  ];
+}
+
+/** A chain of waits as a list, each link with the way to what it waited for. */
+function chainOf(links, more, go) {
+  return h("ol", {},
+    links.map(({ whom, doing, at }) =>
+      h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
+    more ? h("li", {}, `… ${more}`) : null);
+}
+
+/** The message of span i in words, and the way to its other end. */
+function carried({ message, span, ...rest }, clock, i, go) {
+  const flow = span.flow[i];
+  const [head, ...lines] = messageLines({ message, span, ...rest }, clock, flow);
+  const ends = [["sender", message.sender[flow]], ["receiver", message.receiver[flow]]];
+  const others = ends.filter(([, at]) => at >= 0 && at !== i)
+    .map(([name, at]) => [" ", link(`go to the ${name}`, () => go(at))]);
+  return [[head, ...lines].join(", "), others];
+}
+
+/**
+ * The statistics of a range: by rank, and by kind. `order` {by, down} is how ranks are sorted, null as
+ * they are numbered; `sort(by)` asks for another order.
+ */
+export function statisticsPanel(scene, clock, range, found, { go, sort, order }) {
+  const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
+  const most = found.ranks.reduce((best, own) => Math.max(best, here(own)), 0);
+  const longest = found.ranks.find((own) => here(own) === most);
+  const line = longest && h("p", { class: "dlv-longest" }, `Rank ${longest.rank} waited longest: `,
+    link(waitWords(scene, clock, longest.longest, most), () => go(longest.longest)));
+  const shown = { go, sort, order, here, longest };
+  return [...(line ? [line] : []), ranksTable(scene, clock, found, shown), kindsTable(found)];
+}
+
+function kindsTable({ kinds, drawn }) {
+  return h("table", { class: "dlv-kinds" },
+    h("caption", {}, `Kinds ${drawn ? "of the spans that are drawn" : "in this range"}, in whole spans`),
+    head(["kind", "count", "total", "min", "mean", "max"]),
+    h("tbody", {}, kinds.map((own) => h("tr", {},
+      h("th", { scope: "row" }, kindName(own.kind)), amount(own.count.toLocaleString("en")),
+      ["total", "min", "mean", "max"].map((name) => amount(seconds(own[name])))))));
+}
+
+function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest }) {
+  const columns = [...PARTS.filter((name) => name === "idle" || ranks.some((own) => own[name] > 0)), "waited"];
+  const slowest = slowestOf(ranks);
+  const key = (own) => (order?.by === "rank" ? own.rank : own[order?.by]);
+  const sorted = order ? [...ranks].sort((a, b) => (key(a) - key(b)) * (order.down ? -1 : 1)) : ranks;
+  const sortable = (name, words) => h("th", {
+    scope: "col", class: name === "rank" ? null : "dlv-amount",
+    "aria-sort": order?.by === name ? (order.down ? "descending" : "ascending") : null,
+  }, link(order?.by === name ? `${words} ${order.down ? "▾" : "▴"}` : words, () => sort(name)));
+  return h("table", { class: "dlv-ranks" },
+    h("caption", { class: "dlv-spoken" }, "Where each rank's time went"),
+    h("thead", {}, h("tr", {},
+      sortable("rank", "rank"), columns.map((name) => sortable(name, NAMES[name] ?? name)),
+      h("th", { scope: "col" }, "its longest wait"))),
+    h("tbody", {}, sorted.map((own) => h("tr", {},
+      h("th", { scope: "row" }, own.rank, own === slowest ? h("strong", {}, " slowest") : null),
+      columns.map((name) => amount(seconds(own[name]))),
+      h("td", {}, own.longest < 0 ? "none" : h(own === longest ? "strong" : "span", {},
+        link(waitWords(scene, clock, own.longest, here(own)).split(";")[0], () => go(own.longest))))))),
+    ranks.length > 1 ? h("tfoot", {}, h("tr", {}, h("th", { scope: "row" }, "all"),
+      columns.map((name) => amount(seconds(ranks.reduce((sum, own) => sum + own[name], 0)))), h("td", {}))) : null);
+}
+
+/** The rank that worked longest, where it worked clearly longer than the others; or undefined. */
+function slowestOf(ranks) {
+  const worked = ({ compute, update }) => compute + update;
+  const [first, second] = [...ranks].sort((a, b) => worked(b) - worked(a));
+  return second && worked(first) > 1.02 * worked(second) ? first : undefined;
+}
+
+/** A wait in words, of which `here` seconds are in the range. */
+function waitWords(scene, clock, i, here) {
+  const length = clock.end[i] - clock.start[i];
+  const words = waited(scene, clock, i).replace(/^waited /, "");
+  const told = words || `${seconds(length)}; the Trace does not say for whom`;
+  return here < length - clock.quantum ? `${seconds(here)} of ${told}` : told;
+}
+
+function head(names, last = [], words = 1) {
+  return h("thead", {}, h("tr", {},
+    names.map((name, i) => h("th", { scope: "col", class: i < words ? null : "dlv-amount" }, name)),
+    last.map((name) => h("th", { scope: "col" }, name))));
+}
+
+/** The spans that lie in part between two moments, as a table, by start. */
+export function spansTable(scene, clock, { from, to, matches, hidden, chosen, critical, go }) {
+  const places = [];
+  for (let i = 0; i < scene.count; i++) {
+    if (clock.end[i] < from || clock.start[i] > to || hidden.has(scene.kindOf[i]) || (matches && !matches[i])) continue;
+    places.push(i);
+  }
+  places.sort((a, b) => clock.start[a] - clock.start[b] || clock.end[b] - clock.end[a]);
+  const listed = places.slice(0, LISTED);
+  const lengths = listed.map((i) => clock.end[i] - clock.start[i]).filter((length) => length > 0);
+  const moment = momentOf(clock, Math.min(...lengths));
+  const more = places.length > LISTED ? `; the first ${LISTED} are listed, zoom in for others` : "";
+  const [drawn, all] = [scene.count, scene.total].map((count) => count.toLocaleString("en"));
+  const cut = scene.total > scene.count ? ` of the ${drawn} that are drawn (${all} in all)` : "";
+  return h("div", { class: "dlv-scroll", tabindex: "0", role: "region", "aria-label": "Table of the spans in view" },
+    h("table", {},
+      h("caption", {}, `${places.length.toLocaleString("en")} spans in view${cut}${more}`),
+      head(["span", "where", "from", "took"], ["waited for", ...(critical ? ["critical path"] : [])], 2),
+      h("tbody", {}, listed.map((i) => h("tr", { "aria-selected": i === chosen ? "true" : null },
+        h("th", { scope: "row" }, link(titleOf(scene, i), () => go(i))),
+        h("td", {}, rowOf(scene, i)),
+        amount(moment(clock.start[i])),
+        amount(tookOf(scene, clock, i)),
+        h("td", {}, waited(scene, clock, i)),
+        critical ? h("td", {}, clock.turn.has(i) ? "on it" : "") : null)))),
+    scene.memory.length ? memoryTable(scene.memory) : null);
+}
+
+/** What each rank held: the strips over the rows, in numbers. */
+function memoryTable(memory) {
+  return h("table", {},
+    h("caption", {}, "Memory held"),
+    head(["rank", "most", "at the end"]),
+    h("tbody", {}, memory.map((own) => h("tr", {},
+      h("th", { scope: "row" }, own.rank),
+      amount(amountOf(own, own.held.reduce((most, one) => Math.max(most, one), 0))),
+      amount(amountOf(own, own.held.at(-1)))))));
+}

@@ -1,0 +1,155 @@
+// A timeline in words: a span, a wait and why, idle time, a message; for hover, panels and listeners.
+import { clamp, upTo } from "../shared/arrays.js";
+import { bytes, seconds, unitOf } from "../shared/numbers.js";
+
+const NUMBERS = ["step", "stage", "microbatch", "bucket"];
+const LONGEST = 6; // links of a chain of waits
+const FINEST = 1e-5; // of the run: moments are told as finely, or as finely as a short span needs
+
+/** Kind and whole name of a span. */
+export function titleOf(scene, i) {
+  const { kind, name, label, microbatch } = scene.span;
+  const what = kindName(kind[i]);
+  if (name[i] && name[i] !== kind[i]) return `${what}: ${name[i]}`;
+  return microbatch[i] >= 0 ? `${what} ${microbatch[i]}` : label[i][0];
+}
+
+/** A kind of span as readers know it; any other name as it is. */
+export function kindName(kind) {
+  return { backward_input: "input gradient", backward_weight: "weight gradient" }[kind] ?? kind;
+}
+
+/**
+ * How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` is
+ * the shortest time that has to be seen.
+ */
+export function momentOf({ low, high }, least = Infinity) {
+  const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
+  const fine = Math.min((high - low) * FINEST, least > 0 ? least / 10 : Infinity);
+  const digits = clamp(Math.ceil(-Math.log10(fine / size)), 0, 9);
+  const told = (value) => (value / size).toLocaleString("en", { maximumFractionDigits: digits });
+  return (value) => `${told(value)} ${name}`;
+}
+
+/** How long a span took. */
+export function tookOf(scene, clock, i) {
+  return scene.open.has(i) ? "never ended" : seconds(clock.end[i] - clock.start[i]);
+}
+
+/** The row's name, on which a span lies. */
+export function rowOf(scene, i) {
+  return scene.rows[scene.slots[scene.slotOf[i]].row].label;
+}
+
+/** Step, stage, microbatch and bucket of a span, as far as it has them. */
+export function numbersOf(scene, i) {
+  return NUMBERS.filter((name) => scene.span[name][i] >= 0).map((name) => `${name} ${scene.span[name][i]}`).join(", ");
+}
+
+/**
+ * Why a span waited, link by link: for whom, and what that one was doing; where that one waited as
+ * well, for whom it waited. `at` is the span a link leads to (or -1). `more` says how a chain goes on
+ * that has no end here.
+ */
+export function whyOf(scene, clock, i) {
+  const links = [];
+  const seen = new Set([i]);
+  let wait = clock.waits.get(i);
+  for (; wait && links.length < LONGEST; wait = clock.waits.get(links.at(-1).at)) {
+    links.push(wait);
+    if (seen.has(wait.at)) return { links, more: "they wait for each other" };
+    seen.add(wait.at);
+  }
+  return { links, more: wait ? "and so on" : "" };
+}
+
+/** A wait in a sentence: for whom, for whom that one waited, and what the last one was doing. */
+export function waited(scene, clock, i) {
+  const { links, more } = whyOf(scene, clock, i);
+  if (!links.length) return "";
+  const how = scene.open.has(i) ? "waits" : `waited ${seconds(clock.end[i] - clock.start[i])}`;
+  const chain = links.map(({ whom }) => whom).join(" ← ");
+  return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links.at(-1).doing}`}`;
+}
+
+/** How late a span of a paced run ended: by how much the wall clock was after the device's. */
+export function lateness(scene, i) {
+  const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
+  return seconds(by.wall.end[i] - by.device.end[i]);
+}
+
+/** What is shown once for all ranks: from when to when, on which rank first and last. */
+export function headLine(scene, clock, head) {
+  const { spans } = scene.heads[head];
+  const by = (times, way) => spans.reduce((best, i) => (way * (times[i] - times[best]) > 0 ? i : best));
+  const [first, last] = [by(clock.start, -1), by(clock.end, 1)];
+  const moment = momentOf(clock);
+  const [begins, ends] = [`rank ${scene.span.rank[first]} begins`, `rank ${scene.span.rank[last]} ends`];
+  return `on all ranks: from ${moment(clock.start[first])} (${begins}) to ${moment(clock.end[last])} (${ends})`;
+}
+
+/** A span in lines, the first its title. */
+export function spanLines(scene, clock, i) {
+  const begin = momentOf(clock, clock.end[i] - clock.start[i])(clock.start[i]);
+  const { nbytes, fields, where } = scene.span;
+  return [
+    titleOf(scene, i), `${rowOf(scene, i)}: ${tookOf(scene, clock, i)}, from ${begin}`,
+    numbersOf(scene, i), waited(scene, clock, i),
+    clock.turn.has(i) ? "on the critical path" : "",
+    scene.clocks.length > 1 ? `late by ${lateness(scene, i)}` : "",
+    nbytes[i] >= 0 ? bytes(nbytes[i]) : "", fields[i], placeOf(scene, where[i]),
+  ].filter(Boolean);
+}
+
+/** Idle time in lines. */
+export function idleLines(scene, clock, i) {
+  const { idle } = clock;
+  const lasted = idle.end[i] - idle.start[i];
+  const begin = momentOf(clock, lasted)(idle.start[i]);
+  return ["idle", `${scene.rows[idle.row[i]].label}: ${seconds(lasted)}, from ${begin}`, idle.why[i]];
+}
+
+/** What is not drawn, in lines. */
+export function gapLines(scene, clock, i) {
+  const { row, start, end } = clock.gaps;
+  const hidden = (scene.total - scene.count).toLocaleString("en");
+  const lasted = `${seconds(end[i] - start[i])}, from ${momentOf(clock)(start[i])}`;
+  const why = `The ${hidden} shortest spans are left out of the picture.`;
+  return ["not drawn", `${scene.rows[row[i]].label}: ${lasted}`, why];
+}
+
+/** What a row's rank holds at a moment, in lines. */
+export function memoryLines(row, time, clock) {
+  const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
+  const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
+  const now = `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${momentOf(clock)(time)}`;
+  return ["memory", now, `at most ${amountOf(row.memory, peak)}`];
+}
+
+/** What is held in words: bytes or, in a simulation, microbatches. */
+export function amountOf(memory, held) {
+  if (!memory.counts) return bytes(held);
+  return `${held} microbatch${held === 1 ? "" : "es"}`;
+}
+
+/** A message in lines. */
+export function messageLines(scene, clock, i) {
+  const { src, dst, nbytes, offset, count, op } = scene.message;
+  const [sent, got] = [clock.sent[i], clock.received[i]];
+  const moment = momentOf(clock, got - sent || Infinity);
+  const cells = count[i] === 1 ? `cell ${offset[i]}` : `cells ${offset[i]}–${offset[i] + count[i] - 1}`;
+  return [
+    `message rank ${src[i]} → rank ${dst[i]}`,
+    nbytes[i] >= 0 ? bytes(nbytes[i]) : "",
+    offset[i] >= 0 ? `${cells}, ${op[i]}` : "",
+    `sent at ${moment(sent)}`,
+    Number.isNaN(got) ? "never received" : `received at ${moment(got)}`,
+  ].filter(Boolean);
+}
+
+/** A line of source: the name of its cell or file, and the line. */
+export function placeOf(scene, where) {
+  const [, file, line] = where.match(/^(.*):(\d+)$/) ?? [];
+  const label = scene.sources[file]?.label;
+  return label ? `${label}, line ${line}` : where.split(/[/\\]/).at(-1);
+}
