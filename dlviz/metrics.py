@@ -11,6 +11,7 @@ from dlviz.analysis.bubble import (
     bubble_formula,
     bubble_fraction,
     bubble_ratio,
+    bubble_ratio_formula,
     busy,
     idle_inside,
 )
@@ -24,7 +25,7 @@ from dlviz.analysis.steps import makespan, step_seconds
 
 __all__ = [
     "CHUNKED", "COMMUNICATION", "COMPUTE", "OTHER", "UPDATE", "algorithm_bandwidth", "breakdown",
-    "bubble_formula", "bubble_fraction", "bubble_ratio", "bus_bandwidth", "busy", "bytes_sent",
-    "critical_path", "crossings", "exposed_communication", "idle_inside", "makespan", "overlap",
-    "peak_in_flight", "peak_memory", "staleness", "step_seconds",
+    "bubble_formula", "bubble_fraction", "bubble_ratio", "bubble_ratio_formula", "bus_bandwidth",
+    "busy", "bytes_sent", "critical_path", "crossings", "exposed_communication", "idle_inside",
+    "makespan", "overlap", "peak_in_flight", "peak_memory", "staleness", "step_seconds",
 ]  # fmt: skip

@@ -25,10 +25,11 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "analysis": ({"trace"}, {"numpy"}),
     "metrics": ({"analysis"}, set()),
     "sim": ({"trace", "schedules", "patterns", "machine"}, {"numpy"}),
+    "board": ({"schedules", "sim"}, set()),
     "cluster": ({"trace", "machine", "sim"}, {"torch", "numpy", "cloudpickle", "tqdm"}),
     "collectives": ({"cluster", "sim"}, {"torch", "numpy"}),
     "parallel": (
-        {"cluster", "collectives", "schedules"},
+        {"cluster", "collectives", "schedules", "machine"},
         {"torch", "numpy"},
     ),
     "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages
@@ -38,7 +39,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
         {"numpy", "plotly", "matplotlib"},
     ),
     "widgets": (
-        {"viz", "sim", "analysis", "metrics", "schedules", "patterns", "machine", "trace"},
+        {"viz", "board", "sim", "analysis", "metrics", "schedules", "patterns", "machine", "trace"},
         {"numpy", "plotly", "anywidget", "ipywidgets", "traitlets"},
     ),
     "grading": (EVERYTHING, EVERYTHING),
@@ -55,6 +56,7 @@ TORCH_FREE = (
     "analysis",
     "metrics",
     "sim",
+    "board",
     "viz",
     "widgets",
 )
@@ -117,8 +119,15 @@ def test_a_module_imports_only_what_its_layer_may(file):
     assert offences(layer(file), imports(file.read_text(), package)) == []
 
 
-def test_the_table_names_every_layer_there_is():
-    assert {layer(file) for file in FILES} <= TABLE.keys()
+def test_the_table_and_contributing_name_every_layer_there_is_and_no_other():
+    there = {layer(file) for file in FILES}
+    assert there == TABLE.keys()
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    table = guide.partition("| layers |")[2].partition("## ")[0]
+    named = [
+        name for row in table.splitlines() for name in row.partition("|")[2].split("|")[0].split()
+    ]
+    assert sorted(set(named) - {"---"}) == sorted(there - {"__init__", "__main__"})
 
 
 @pytest.mark.parametrize(
@@ -187,6 +196,31 @@ def test_a_circle_is_seen():
     package = ("dlviz", "trace")
     assert circles({"dlviz.trace.one": (one, package), "dlviz.trace.two": (two, package)})
     assert not circles({"dlviz.trace.one": (one, package), "dlviz.trace.two": ("", package)})
+
+
+LONGEST = 80  # lines of a function, its signature and docstring counted
+
+
+def too_long(source: str) -> list[tuple[str, int]]:
+    """The functions of a module that do not fit a screen, with their lines."""
+    functions = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    lines = ((one.name, (one.end_lineno or 0) - one.lineno + 1) for one in functions)
+    return [(name, count) for name, count in lines if count > LONGEST]
+
+
+def test_every_function_fits_a_screen():
+    found = {str(file.relative_to(ROOT)): too_long(file.read_text()) for file in FILES}
+    assert {file: functions for file, functions in found.items() if functions} == {}
+
+
+def test_a_function_that_does_not_fit_a_screen_is_seen():
+    body = "\n".join(["        pass"] * (LONGEST - 1))
+    assert too_long(f"class A:\n    def fits(self):\n{body}") == []
+    assert too_long(f"class A:\n    async def f(self):\n{body}\n        pass") == [("f", 81)]
 
 
 def loaded(code: str) -> set[str]:

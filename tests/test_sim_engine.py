@@ -15,6 +15,7 @@ from dlviz import Costs, metrics, simulate
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.schedules import NAMES, Action, Schedule, ScheduleError, make, needs, overlap, parse
 from dlviz.schedules.rules import check_progress
+from dlviz.sim.engine import start_times
 
 LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 
@@ -322,3 +323,23 @@ def test_the_trace_is_saved_and_loaded(tmp_path):
     assert told(back) == told(trace)
     assert back.messages.received.tolist() == trace.messages.received.tolist()
     assert back.meta == trace.meta
+
+
+def test_a_part_of_a_schedule_may_begin_with_any_microbatch():
+    rows = [[parse("0F7")], [parse("1F7")]]
+    trace = simulate(Schedule(rows, (0, 1)), Costs(latency=0.5))
+    assert trace.spans.start.tolist() == [0.0, 1.5] and trace.spans.microbatch.tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_start_times_of_rows_are_those_of_the_trace(name):
+    schedule, costs = make(name, 3, 6), Costs(2, 3, 1, 1, latency=0.5, overlapped=4)
+    starts, spans = start_times(schedule, costs), simulate(schedule, costs).spans
+    by_rank = [spans.start[(spans.rank == r) & (spans.lane == "compute")] for r in range(3)]
+    assert starts == [row.tolist() for row in by_rank]
+
+
+def test_what_has_begun_later_stays_and_puts_off_what_needs_it_alone():
+    schedule = Schedule([[parse("0F0"), parse("0F1")], [parse("1F0"), parse("1F1")]], (0, 1))
+    assert start_times(schedule, Costs(), [[3.0]]) == [[3.0, 4.0], [4.0, 5.0]]
+    assert start_times(schedule, Costs(), [[], [0.0, 9.0]]) == [[0.0, 1.0], [1.0, 9.0]]

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import dlviz
+from dlviz.board.levels import LEVELS
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight, step_seconds
 from dlviz.patterns import butterfly, ring
 from dlviz.schedules import TITLES, make
-from dlviz.schedules.levels import LEVELS
 from dlviz.sim import Costs, collective, collective_seconds
 
 ROOT = Path(__file__).parents[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from importlib import metadata
@@ -94,6 +95,16 @@ def test_python_311_to_313_are_the_versions_offered():
 
 
 def test_every_dependency_has_its_reason():
-    reasons = re.findall(r"^\| `([\w-]+)` \| \S.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
-    assert set(reasons) == {r.name for r in declared(*EXTRAS)}
+    told = (ROOT / "CONTRIBUTING.md").read_text()
+    reasons = re.findall(r"^\| `([\w@/-]+)` \| \S.*\|$", told, re.M)
+    front = json.loads((ROOT / "package.json").read_text())["devDependencies"]
+    assert set(reasons) == {r.name for r in declared(*EXTRAS)} | {*front}
     assert len(reasons) == len(set(reasons))
+
+
+def test_what_checks_the_front_ends_is_pinned_and_its_lock_names_no_host():
+    front = json.loads((ROOT / "package.json").read_text())["devDependencies"]
+    lock = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    for name, version in front.items():
+        assert lock[f"node_modules/{name}"]["version"] == version
+    assert not [name for name, own in lock.items() if "resolved" in own]

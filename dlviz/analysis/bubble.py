@@ -10,7 +10,8 @@ first compute of any rank to the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,19 @@ from dlviz.analysis.columns import COMPUTE, seconds_open, times_of, union
 from dlviz.trace import Trace
 
 CHUNKED = ("interleaved", "looped_bfs", "interleaved_zb")  # schedules of any number of chunks
+FORMULAS = {  # the bubble ratio of each schedule that has a closed form, in words
+    "naive": "p−1",
+    "gpipe": "(p−1)/m",
+    "1f1b": "(p−1)/m",
+    "pipedream": "(p−1)/m",
+    "interleaved": "(p−1)/(vm)",
+    "looped_bfs": "(p−1)/(vm)",
+    "zb_h1": "(p−1)max(F, I, F+I−W) / m(F+I+W)",
+    "interleaved_zb": "(p−1)max(F, I, F+I−W) / vm(F+I+W)",
+    "zb_h2": "(p−1)/3m",
+    "zbv": "(p−1)/6m",
+    "inference": "(p−1)/m",
+}
 _ALIKE = 1e-6  # of a cost: costs closer than this are equal
 
 
@@ -32,7 +46,7 @@ def bubble_ratio(trace: Trace, clock: str = "device") -> float:
     GPipe and 1F1B with p ranks and m microbatches of equal length: (p-1)/m. NaN where no rank
     computes. Source: Narayanan et al., SC 2021, section 2.2 (bubble time / ideal time).
     """
-    return _median([window / mean - 1 for window, mean in _steps(trace, clock)])
+    return _median(_ratios(trace, clock))
 
 
 def bubble_fraction(trace: Trace, clock: str = "device") -> float:
@@ -41,7 +55,12 @@ def bubble_fraction(trace: Trace, clock: str = "device") -> float:
     GPipe and 1F1B with p ranks and m microbatches of equal length: (p-1)/(m+p-1). NaN where no
     rank computes. Source: Huang et al., GPipe, NeurIPS 2019, section 2.3.
     """
-    return _median([1 - mean / window for window, mean in _steps(trace, clock)])
+    return _median(map(fraction_of, _ratios(trace, clock)))
+
+
+def fraction_of(ratio: Any) -> Any:
+    """The bubble fraction idle / total where the bubble ratio idle / busy is `ratio`."""
+    return ratio / (1 + ratio)
 
 
 def idle_inside(trace: Trace, clock: str = "device") -> np.ndarray:
@@ -114,8 +133,42 @@ def bubble_formula(
     return float((p - 1) * fill) if m >= fewest else float("nan")
 
 
-def _steps(trace: Trace, clock: str) -> Iterator[tuple[float, float]]:
-    """Of each step: the seconds from its first compute to its last, and the mean rank's busy."""
+def bubble_ratio_formula(
+    schedule: str,
+    ranks: int,
+    microbatches: int,
+    chunks: int = 1,
+    forward: float = 1.0,
+    backward_input: float = 1.0,
+    backward_weight: float = 1.0,
+) -> float:
+    """The bubble ratio of `schedule` in closed form, in words FORMULAS; NaN where it has none.
+
+    The seconds of `bubble_formula` over the work of a rank, m visits to each of its v `chunks`. The
+    costs are those of one visit; inference has no backward, whatever a backward costs.
+    """
+    costs = forward, backward_input, backward_weight
+    if schedule == "inference":
+        costs = forward, 0.0, 0.0
+    work = microbatches * chunks * sum(costs)
+    return bubble_formula(schedule, ranks, microbatches, *costs) / work if work else float("nan")
+
+
+def visit_seconds(trace: Trace) -> tuple[float, float, float]:
+    """The mean device seconds of a visit: forward, input gradient and weight gradient (a whole
+    backward as the input gradient alone)."""
+    spans, start, end = times_of(trace.spans, "device")
+
+    def mean(kind: str) -> float:
+        rows = spans.kind == kind
+        return float((end - start)[rows].mean()) if rows.any() else 0.0
+
+    split = mean("backward_input"), mean("backward_weight")
+    return mean("forward"), *(split if any(split) else (mean("backward"), 0.0))
+
+
+def _ratios(trace: Trace, clock: str) -> Iterator[float]:
+    """Of each step idle / busy of the mean rank, from its first compute to its last."""
     spans, start, end = times_of(trace.spans, clock, COMPUTE)
     ranks = trace.ranks
     order = np.argsort(spans.step, kind="stable")
@@ -124,8 +177,9 @@ def _steps(trace: Trace, clock: str) -> Iterator[tuple[float, float]]:
         window = end[rows].max() - start[rows].min()
         seconds = union(spans.rank[rows], start[rows], end[rows], trace.meta["ranks"])
         if seconds.any():
-            yield float(window), float(seconds[ranks].mean())
+            yield float(window / seconds[ranks].mean() - 1)
 
 
-def _median(values: list[float]) -> float:
-    return float(np.median(values)) if values else float("nan")
+def _median(values: Iterable[float]) -> float:
+    found = [*values]
+    return float(np.median(found)) if found else float("nan")

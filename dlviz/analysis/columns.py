@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,11 @@ COMPUTE = ("forward", "backward", "backward_input", "backward_weight")
 UPDATE = ("update",)
 COMMUNICATION = ("send", "recv", "collective", "wait")
 OTHER = ("compress", "data", "lock")
-NO_WORK = ("step", "phase", "idle")  # kinds that only hold others, or nothing
+HOLDERS = ("step", "phase")  # kinds that only hold others
+NO_WORK = (*HOLDERS, "idle")
+OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 WAITING = ("recv", "wait")
+UNFINISHED = "unfinished"  # the field of a span that never ended
 TIE = 1e-9  # seconds: a release and a start closer than this are one moment
 CLOCKS = {"device": ("start", "end"), "wall": ("wall_start", "wall_end")}
 
@@ -45,16 +49,24 @@ def seconds_open(trace: Trace, kinds: Collection[str], clock: str) -> np.ndarray
     return union(spans.rank, start, end, trace.meta["ranks"])
 
 
-def union(rank: np.ndarray, start: np.ndarray, end: np.ndarray, ranks: int) -> np.ndarray:
-    order = np.lexsort((start, rank))
-    rank, start, end = rank[order], start[order], end[order]
-    seconds = np.zeros(ranks)
-    for r, rows in by_rank(rank, ranks):
-        reached = np.maximum.accumulate(end[rows])
-        begin = start[rows].copy()
-        begin[1:] = np.maximum(begin[1:], reached[:-1])
-        seconds[r] = np.maximum(reached - begin, 0).sum()
-    return seconds
+def union(group: np.ndarray, start: np.ndarray, end: np.ndarray, groups: int) -> np.ndarray:
+    """Seconds of each group (a rank, say) in which at least one of its intervals is open."""
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    latest = reached(group, end)
+    begin = start.copy()
+    same = group[1:] == group[:-1]
+    begin[1:][same] = np.maximum(start[1:], latest[:-1])[same]
+    return np.bincount(group, np.maximum(latest - begin, 0.0), groups)
+
+
+def reached(group: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The latest end so far within each group; groups ascend."""
+    order = np.argsort(end, kind="stable")
+    place = np.empty(len(end), np.int64)
+    place[order] = np.arange(len(end))
+    above = group * len(end)  # so that no place reaches into the next group
+    return end[order][np.maximum.accumulate(place + above) - above]
 
 
 def by_rank(rank: np.ndarray, ranks: int) -> Iterator[tuple[int, slice]]:
@@ -69,3 +81,13 @@ def codes(values) -> np.ndarray:
     """Equal values as equal numbers, counted from 0."""
     seen: dict = {}
     return np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
+
+
+def lanes(names: Iterable[str]) -> list[str]:
+    """Lanes in the order in which they are drawn: a rank's own first."""
+    return sorted(set(names), key=lambda name: (name not in OWN_LANES, name))
+
+
+def never_ended(fields: dict[str, Any] | None) -> bool:
+    """Whether a span was open when its run was ended."""
+    return bool(fields and fields.get(UNFINISHED))

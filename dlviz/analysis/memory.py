@@ -2,37 +2,88 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from dlviz.analysis.columns import TIE, by_rank, codes, times_of
 from dlviz.trace import Trace
+from dlviz.trace.trace import TOLERANCE
 
 ROUNDED = 1e-12  # of the last time: the same where times are so large that they are less exact
 _MICROBATCH = ("rank", "step", "stage", "microbatch")
 
 
-def peak_memory(trace: Trace) -> np.ndarray:
-    """Bytes per rank: the most that it held at once, summed over what it held them for.
+@dataclass(frozen=True)
+class Held:
+    """What one rank held: `level` (bytes, or microbatches) from each `time` (s) on."""
+
+    rank: int
+    time: np.ndarray
+    level: np.ndarray
+
+    @property
+    def peak(self) -> int:
+        return int(self.level.max(initial=0))
+
+
+def held(trace: Trace, what: str | None = None) -> list[Held]:
+    """What each rank of the Trace held of `what`, or of everything. Raises ValueError.
 
     A memory row says how many bytes of `what` a rank holds from then on; rows of one rank and time
     are one change.
     """
-    memory = trace.memory
-    peak = np.zeros(trace.meta["ranks"], dtype=np.int64)
-    what = codes(memory.what)
-    order = np.lexsort((memory.time, what, memory.rank))
-    rank, what, held = memory.rank[order], what[order], np.maximum(memory.nbytes[order], 0)
-    follows = np.zeros(len(order), dtype=bool)
-    follows[1:] = (rank[1:] == rank[:-1]) & (what[1:] == what[:-1])
-    change = held - np.where(follows, np.roll(held, 1), 0)
+    table = trace.memory
+    names = [*dict.fromkeys(table.what.tolist())]
+    if what is not None and names and what not in names:
+        known = ", ".join(map(repr, names))
+        raise ValueError(f"what={what!r} is not in this Trace's memory: it has {known}.")
+    if what is not None:
+        table = table[table.what == what]
+    found = []
+    for rank in trace.ranks:
+        mine = table[table.rank == rank]
+        order = np.argsort(mine.time, kind="stable")
+        time, change = mine.time[order], np.zeros(len(order), np.int64)
+        for name in dict.fromkeys(mine.what.tolist()):
+            own = mine.what[order] == name
+            change[own] = np.diff(np.maximum(mine.nbytes[order][own], 0), prepend=0)
+        settled = np.append(np.diff(time) > TOLERANCE, True)[: len(time)]  # else it is one change
+        found.append(Held(rank, time[settled], np.cumsum(change)[settled]))
+    return found
 
-    back = np.lexsort((memory.time[order], rank))
-    rank, time, change = rank[back], memory.time[order][back], change[back]
-    for r, rows in by_rank(rank, len(peak)):
-        level = np.cumsum(change[rows])
-        settled = np.append(np.diff(time[rows]) > 0, True)
-        peak[r] = level[settled].max(initial=0)
+
+def peak_memory(trace: Trace) -> np.ndarray:
+    """Bytes per rank: the most that it held at once, summed over what it held them for."""
+    peak = np.zeros(trace.meta["ranks"], dtype=np.int64)
+    for one in held(trace):
+        peak[one.rank] = one.peak
     return peak
+
+
+def counts_microbatches(trace: Trace) -> bool:
+    """Whether the Trace's memory counts microbatches, as that of a simulated schedule does, not
+    bytes."""
+    return trace.meta["clock"] == "simulated" and "microbatches" in trace.meta
+
+
+def window(trace: Trace) -> tuple[float, float]:
+    """The first and the last moment of the Trace's spans and memory, seconds."""
+    times = np.concatenate([trace.spans.start, trace.spans.end, trace.memory.time])
+    times = times[np.isfinite(times)]
+    low, high = (float(times.min()), float(times.max())) if len(times) else (0.0, 1.0)
+    return low, max(high, low + 1e-6)
+
+
+def highest(one: Held, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Times and levels of what a rank held: of more than `points` changes the highest level of each
+    of as many stretches of time."""
+    time, level = one.time, one.level
+    if len(time) <= points:
+        return time, level
+    edges = np.linspace(time[0], time[-1], points + 1)[:-1]
+    first = np.unique(np.searchsorted(time, edges))
+    return time[first], np.maximum.reduceat(level, first)
 
 
 def peak_in_flight(trace: Trace, clock: str = "device") -> np.ndarray:

@@ -15,6 +15,16 @@ def bytes_sent(trace: Trace) -> np.ndarray:
     return sent
 
 
+def traffic(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes and messages from each of `trace.ranks` (row) to each (column)."""
+    ranks, table = trace.meta["ranks"], trace.messages
+    sent, count = np.zeros((2, ranks, ranks), np.int64)
+    np.add.at(sent, (table.src, table.dst), np.maximum(table.nbytes, 0))
+    np.add.at(count, (table.src, table.dst), 1)
+    shown = np.ix_(trace.ranks, trace.ranks)
+    return sent[shown], count[shown]
+
+
 def crossings(trace: Trace) -> int:
     """Messages that bring an action of a pipeline its input from another rank, in a step; the
     median of several steps.

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dlviz.analysis.clocks import span_times
 from dlviz.analysis.columns import NO_WORK, TIE, WAITING, by_rank, codes, of_kinds, times_of
+from dlviz.analysis.steps import spans_in
 from dlviz.trace import Table, Trace
 
 
@@ -33,7 +35,7 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
         return _as_table([])
     stretch_at = _by_span(len(spans), row, begin)
     sender, leaves, lands = (column.tolist() for column in _senders(trace, start, end))
-    entered_last = _entered_last(spans, start)
+    latest = entered_last(spans, start)
     rank, kind = spans.rank.tolist(), spans.kind.tolist()
     beside: dict[int, list[int]] = {}  # the lanes of a rank
     for number, at in enumerate(first[:-1]):
@@ -44,7 +46,7 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
     while at >= 0 and at not in seen:
         seen.add(at)
         span = row[at]
-        last = stretch_at(entered_last.get(span, span), now)
+        last = stretch_at(latest.get(span, span), now)
         if last >= 0 and row[last] != span:
             at = last
             continue
@@ -76,6 +78,25 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
             counts = kind[row[to]] != "send"  # it left as that began
         at = to
     return _as_table(path[::-1])
+
+
+def path_of_step(
+    trace: Trace, step: int | None, clock: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """The critical path of `step` (of all where it is None) by what has times by `clock`: spans
+    (rows of the Trace), start and end of each stretch, and the seconds of the whole. A step is as
+    long as its path: before that, some ranks wait for the step before it."""
+    start, end = span_times(trace, clock)
+    timed = spans_in(trace, step)
+    timed = timed[np.isfinite(end - start)[timed]]
+    part = trace
+    if len(timed) < len(trace.spans):
+        part = Trace(trace.spans[timed], trace.messages, meta=trace.meta)
+    path = critical_path(part, clock)
+    if not len(path):
+        return path.span, path.start, path.end, 0.0
+    began = start[timed].min() if step is None else path.start[0]
+    return timed[path.span], path.start, path.end, float(end[timed].max() - began)
 
 
 def _stretches(
@@ -188,7 +209,7 @@ def _senders(
     return from_whom, went, when
 
 
-def _entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:
+def entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:
     """Of each call of a backend's collective (a span's row) the call of the rank that came last."""
     calls: dict[tuple[str, int], list[int]] = {}
     together = np.flatnonzero((spans.kind == "collective") & (spans.sequence >= 0))

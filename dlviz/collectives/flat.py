@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import torch
 
 from dlviz.cluster import Comm
+from dlviz.cluster.control.form import name_of
 
 REDUCTIONS = {"sum": "add", "average": "add", "max": "max"}  # op -> what a receiver does
 
@@ -26,10 +27,9 @@ def reduced(
     if op not in REDUCTIONS:
         raise ValueError(f"op={op!r} is no reduction here: use one of {', '.join(REDUCTIONS)}.")
     if op == "average" and not tensor.is_floating_point():
-        name = str(tensor.dtype).removeprefix("torch.")
         raise ValueError(
-            f"op='average' of a tensor of {name} would not be whole numbers: convert it to "
-            "float32, or use op='sum'."
+            f"op='average' of a tensor of {name_of(tensor.dtype)} would not be whole numbers: "
+            "convert it to float32, or use op='sum'."
         )
     with flattened(comm, tensor, call, root) as row:
         yield row, REDUCTIONS[op]

@@ -17,6 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def moment(seconds: float) -> int:
+    """A time in whole picoseconds: what differs by rounding alone is the same moment."""
+    return round(seconds * 1e12)
+
+
 @dataclass(frozen=True)
 class Link:
     """What a message takes: latency + nbytes / bandwidth (s, bytes/s; bandwidth may be inf)."""

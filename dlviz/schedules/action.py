@@ -14,7 +14,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-KINDS = ("F", "B", "I", "W")
+KIND_NAMES = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
+"""What a Trace and the costs call each kind."""
+KINDS = tuple(KIND_NAMES)
+LETTERS = {name: kind for kind, name in KIND_NAMES.items()}
 OVERLAP = "OVERLAP_F_B"
 _ONE = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _TWO = re.compile(r"\(([^;()]*);([^;()]*)\)" + OVERLAP)

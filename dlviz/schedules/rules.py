@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from dlviz.schedules.action import KINDS, Action
+from dlviz.schedules.progress import Work, run
 
 # How far the stage is whose result an action receives: the one before, the one after, none.
 RECEIVES_FROM = {"F": -1, "B": +1, "I": +1, "W": 0}
@@ -95,20 +96,10 @@ def check_actions(schedule: Rows) -> None:
 
 def check_progress(schedule: Rows) -> None:
     """Raises ScheduleError, which says what is missing, unless every rank comes to its end."""
-    stages = len(schedule.stage_rank)
-    done: set[Action] = set()
-    reached = [0] * len(schedule.actions)
-    moved = True
-    while moved:
-        moved = False
-        for rank, row in enumerate(schedule.actions):
-            while reached[rank] < len(row) and not _missing(row[reached[rank]], done, stages):
-                done.update(row[reached[rank]].halves)
-                reached[rank] += 1
-                moved = True
+    reached = _reached(schedule)
     for rank, row in enumerate(schedule.actions):
         if reached[rank] < len(row):
-            raise _stuck(schedule, rank, reached, done)
+            raise _stuck(schedule, rank, reached)
 
 
 def _check_places(schedule: Rows) -> None:
@@ -176,6 +167,36 @@ def _check_complete(schedule: Rows) -> None:
                 raise _broken(schedule, rank, None, f"rank {rank} never runs {lacks}: {law}")
 
 
+def _reached(schedule: Rows) -> list[int]:
+    """How many actions of its row each rank has run when no rank can go on."""
+    things: dict[Action, int] = {}
+    for _, _, action in _everything(schedule):
+        for half in action.halves:
+            things.setdefault(half, len(things))
+    always, never = len(things), len(things) + 1
+
+    index_of, needed, makes, joined, ends = [], [], [], [], []  # a row for each need
+    for row in schedule.actions:
+        for index, action in enumerate(row):
+            for half in action.halves:
+                wanted = [
+                    next((things[one] for one in choice if one in things), never)
+                    for choice in needs(half, len(schedule.stage_rank))
+                ] or [always]
+                index_of += [index] * len(wanted)
+                needed += wanted
+                makes += [things[half]] * len(wanted)
+                joined += [True] * len(wanted)
+            joined[-1] = False
+        ends.append(len(needed))
+    zero = [0.0] * len(needed)
+    _, stops = run(Work(ends, needed, makes, joined, zero, zero, zero, len(things)))
+    return [
+        len(row) if stop == end else index_of[stop]
+        for row, stop, end in zip(schedule.actions, stops, ends, strict=True)
+    ]
+
+
 def _missing(action: Action, done: set[Action], stages: int) -> list[tuple[Action, ...]]:
     return [
         choice
@@ -185,8 +206,10 @@ def _missing(action: Action, done: set[Action], stages: int) -> list[tuple[Actio
     ]
 
 
-def _stuck(schedule: Rows, rank: int, reached: list[int], done: set[Action]) -> ScheduleError:
+def _stuck(schedule: Rows, rank: int, reached: list[int]) -> ScheduleError:
     """Why `rank` stops where it does, and where the rank stops that has what it needs."""
+    ran = (row[:count] for row, count in zip(schedule.actions, reached, strict=True))
+    done = {half for row in ran for one in row for half in one.halves}
     stages, index = len(schedule.stage_rank), reached[rank]
     action = schedule.actions[rank][index]
     there = {half for row in schedule.actions for one in row for half in one.halves}

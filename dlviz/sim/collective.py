@@ -28,6 +28,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dlviz.machine import Machine
+from dlviz.machine.topology import moment
 from dlviz.patterns import (
     Transfer,
     butterfly,
@@ -209,7 +210,7 @@ class _Messages:
         def go_out(rank: int) -> None:
             """The first message in a rank's queue comes to its links."""
             ready, message = queues[rank][0]
-            heapq.heappush(events, (_moment(max(ready, out[rank])), message + count))
+            heapq.heappush(events, (moment(max(ready, out[rank])), message + count))
 
         def go_on(rank: int) -> None:
             """Let a rank send what it can and take what is at its port."""
@@ -241,7 +242,7 @@ class _Messages:
                     link_free[link] = start + busy
                 sent[message] = start
                 out[rank] = start + seconds[message]
-                heapq.heappush(events, (_moment(out[rank]), message))
+                heapq.heappush(events, (moment(out[rank]), message))
                 if queues[rank]:
                     go_out(rank)
             else:
@@ -261,11 +262,6 @@ class _Messages:
         for at in np.lexsort((taking, np.tile(self.step, 2))).tolist():
             programs[rank[at]].append(at if at < count else ~(at - count))
         return programs
-
-
-def _moment(seconds: float) -> int:
-    """A time in whole picoseconds: what differs by rounding alone is the same moment."""
-    return round(seconds * 1e12)
 
 
 def _repeats(step: np.ndarray, values: np.ndarray) -> bool:

@@ -4,12 +4,7 @@ An action starts once its rank is free and what it receives from another stage i
 what its cost says; what it leaves is there for the next stage `latency` seconds later, or at once
 where that stage is on the same rank.
 
-    rank 0  |0F0|0F1|0F2|               |0B0    |     start = max(its rank is free,
-    rank 1       `->|1F0|1B0    |--------^                        its input has arrived)
-
-The order on a rank is the schedule's, so nothing is left to choose: each start is the longest path
-to it. The loop that finds them runs on plain lists and everything around it on columns, so that
-262,144 actions take some tenths of a second.
+The loop that finds the starts is dlviz/schedules/progress.py; everything around it is on columns.
 """
 
 from __future__ import annotations
@@ -25,18 +20,19 @@ import numpy as np
 
 from dlviz.machine import Machine
 from dlviz.schedules import RECEIVES_FROM, Action, Schedule
+from dlviz.schedules.action import KIND_NAMES, KINDS
+from dlviz.schedules.progress import Work, run
 from dlviz.schedules.rules import check_actions, check_progress, is_overlap
 from dlviz.trace import Trace
 
 Seconds = float | Sequence[float]
 
-KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _F, _B, _I, _W = _CODE.values()
 _STEP = np.array([RECEIVES_FROM[kind] for kind in KINDS])
 _RESULT = np.array([0, 1, 1, 2])  # activations, the gradient of the input, that of the weights
+_NAMED = 1024  # microbatches that a part of a schedule may name where it has fewer actions
 _STAGE, _KIND, _MICROBATCH, _PARTS = map(itemgetter, range(4))  # the columns of actions, fast
-_NEVER = math.inf
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ class Costs:
         rank to the next, the largest of them."""
         path, last = machine.topology.path, machine.ranks - 1
         latency = max((path(rank, rank + 1).latency for rank in range(last)), default=0.0)
-        return cls(**{kind: machine.seconds(kind) for kind in KINDS.values()}, latency=latency)
+        return cls(**{kind: machine.seconds(kind) for kind in KIND_NAMES.values()}, latency=latency)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -82,7 +78,7 @@ class Costs:
         if action.kind == "B" and self.backward is None:
             stage = action.stage
             return self._at("backward_input", stage) + self._at("backward_weight", stage)
-        return self._at(KINDS[action.kind], action.stage)
+        return self._at(KIND_NAMES[action.kind], action.stage)
 
     def check_stages(self, stages: int) -> None:
         """Raises ValueError where costs are given by stage and there are not `stages` of them."""
@@ -133,10 +129,9 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Trace:
     action and what that needs, for one that cannot go on; ValueError for costs of another length.
     """
     costs = costs or Costs()
-    costs.check_stages(len(schedule.stage_rank))
     rows = _columns(schedule, costs)
     source = _sources(rows)
-    start = _starts(rows, source, costs.latency)
+    start = _starts(rows, source, costs.latency, np.zeros(len(rows)))
     spans, messages = _spans_and_messages(rows, source, start, costs.latency)
     meta = {
         "clock": "simulated",
@@ -147,6 +142,25 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Trace:
         "chunks": schedule.chunks,
     }
     return Trace(spans, messages, _memory(rows, start), meta=meta)
+
+
+def start_times(
+    schedule: Schedule, costs: Costs, begun: Sequence[Sequence[float]] = ()
+) -> list[list[float]]:
+    """When each action of each row starts, in s: what `simulate` finds, without a Trace of it.
+
+    The first actions of a rank start when its row of `begun` says, or later where they cannot yet.
+    Raises what `simulate` does.
+    """
+    rows = _columns(schedule, costs)
+    ends = np.cumsum([len(row) for row in schedule.actions])
+    earliest = np.zeros(ends[-1])
+    for end, row, starts in zip(ends, schedule.actions, begun, strict=False):
+        first = end - len(row)
+        earliest[first : first + len(starts)] = starts
+    start = _starts(rows, _sources(rows), costs.latency, earliest[rows.number])
+    own = start[np.append(True, rows.number[1:] != rows.number[:-1])]
+    return [each.tolist() for each in np.split(own, ends[:-1])]
 
 
 @dataclass(frozen=True)
@@ -166,6 +180,7 @@ class _Rows:
 
 
 def _columns(schedule: Schedule, costs: Costs) -> _Rows:
+    costs.check_stages(len(schedule.stage_rank))
     actions = [*chain.from_iterable(schedule.actions)]
     if not actions:
         _explain(schedule)
@@ -184,7 +199,8 @@ def _columns(schedule: Schedule, costs: Costs) -> _Rows:
     stages, n = len(schedule.stage_rank), len(halves)
     stage = np.fromiter(map(_STAGE, halves), int, n)
     microbatch = np.fromiter(map(_MICROBATCH, halves), int, n)
-    legal = (0 <= stage) & (stage < stages) & (0 <= microbatch) & (microbatch < n)
+    legal = (0 <= stage) & (stage < stages)
+    legal &= (0 <= microbatch) & (microbatch < max(n, _NAMED))
     if not legal.all() or not set(map(_KIND, halves)) <= _CODE.keys():
         _explain(schedule)
     kind = np.fromiter(map(_CODE.__getitem__, map(_KIND, halves)), int, n)
@@ -224,42 +240,23 @@ def _sources(rows: _Rows) -> np.ndarray:
     return np.where(rows.kind == _W, n, received)
 
 
-def _starts(rows: _Rows, source: np.ndarray, latency: float) -> np.ndarray:
-    """When each row starts: a rank goes on until an input is not there, and is taken up again once
-    that is made."""
-    ends = np.searchsorted(rows.rank, np.arange(rows.schedule.ranks), side="right").tolist()
-    at, free = [0, *ends[:-1]], [0.0] * len(ends)
-    seconds, sources = rows.seconds.tolist(), source.tolist()
-    delay = np.where(_is_sent(rows), latency, 0.0).tolist()
-    overlapped = [*(rows.number[1:] == rows.number[:-1]).tolist(), False]
-    start = [0.0] * len(rows)
-    arrived = [_NEVER] * len(rows) + [0.0, _NEVER]  # what each row makes; the inputs; what is not
-    waiting: dict[int, int] = {}  # the rank that waits for what a row makes
-    ready = list(range(len(ends)))
-    while ready:
-        rank = ready.pop()
-        row, end, now = at[rank], ends[rank], free[rank]
-        while row < end:
-            there = arrived[sources[row]]
-            if overlapped[row]:
-                there = max(there, arrived[sources[row + 1]])
-            if there == _NEVER:
-                missing = sources[row] if arrived[sources[row]] == _NEVER else sources[row + 1]
-                waiting[missing] = rank
-                break
-            if there > now:
-                now = there
-            another = True
-            while another:  # the second half of an overlap
-                start[row] = now
-                arrived[row] = now + seconds[row] + delay[row]
-                if row in waiting:
-                    ready.append(waiting.pop(row))
-                another = overlapped[row]
-                row += 1
-            now += seconds[row - 1]
-        at[rank], free[rank] = row, now
-    if at != ends:
+def _starts(rows: _Rows, source: np.ndarray, latency: float, earliest: np.ndarray) -> np.ndarray:
+    """When each row starts, at the earliest as `earliest` says."""
+    n, ranks = len(rows), rows.schedule.ranks
+    ends = np.searchsorted(rows.rank, np.arange(ranks), side="right").tolist()
+    start, reached = run(
+        Work(
+            ends,
+            needs=source.tolist(),
+            makes=[*range(n)],
+            joined=[*(rows.number[1:] == rows.number[:-1]).tolist(), False],
+            seconds=rows.seconds.tolist(),
+            delay=np.where(_is_sent(rows), latency, 0.0).tolist(),
+            earliest=earliest.tolist(),
+            things=n,
+        )
+    )
+    if reached != ends:
         _explain(rows.schedule)
     return np.array(start)
 
@@ -287,7 +284,7 @@ def _spans_and_messages(
     spans = {
         "rank": rows.rank,
         "lane": lane,
-        "kind": np.array([*KINDS.values()], dtype=object)[rows.kind],
+        "kind": np.array([*KIND_NAMES.values()], dtype=object)[rows.kind],
         "start": start,
         "end": end,
         "stage": rows.stage,

@@ -33,6 +33,7 @@ _getframe = sys._getframe
 PACKAGE = __file__.rpartition("trace")[0]
 TORCH = f"site-packages{os.sep}torch{os.sep}"
 # What starts a thread or a rank.
+CELL = r"(?:ipykernel_\d+[/\\]|<ipython-input-)"  # in the name of a file that is a notebook's cell
 STARTERS = re.compile(r"threading\.py$|multiprocessing[\\/]\w+\.py$")
 NO_SPAN = ("", None, "", 0, False)
 INSIDE, STARTER, USER = 1, 2, 3  # sides: dlviz's own or torch's, what starts a thread, the user's

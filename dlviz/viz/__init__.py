@@ -1,25 +1,37 @@
 """Views: each `name(trace, ...)` gives a plotly Figure and does nothing else.
 
-Those in `dlviz.viz.print` give a matplotlib Figure, for paper.
+Those in `dlviz.viz.print` give a matplotlib Figure, for paper. plotly and matplotlib load when a
+view is first asked for: `charts/` draws with the one, `print/` with the other, and what both and
+the widgets share lies beside them.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlviz.analysis.contributions import decode, encode
+from dlviz.analysis.crossovers import crossovers
 from dlviz.analysis.frames import Frame, message_frames
-from dlviz.viz.breakdown import breakdown
-from dlviz.viz.bubble import bubble
-from dlviz.viz.compare import compare
-from dlviz.viz.costs import costs, crossovers
-from dlviz.viz.curve import curve
-from dlviz.viz.memory import memory
-from dlviz.viz.messages import messages, messages_grid
-from dlviz.viz.tables import bubble_table, compare_table, memory_table, timeline_table
-from dlviz.viz.timeline import timeline
-from dlviz.viz.timelines import timelines
-from dlviz.viz.traffic import traffic, traffic_table
 from dlviz.viz.waits import waited_for
+
+if TYPE_CHECKING:
+    from dlviz.viz import print as print
+    from dlviz.viz.charts.breakdown import breakdown
+    from dlviz.viz.charts.bubble import bubble
+    from dlviz.viz.charts.compare import compare
+    from dlviz.viz.charts.costs import costs
+    from dlviz.viz.charts.curve import curve
+    from dlviz.viz.charts.memory import memory
+    from dlviz.viz.charts.messages import messages
+    from dlviz.viz.charts.timeline import timeline
+    from dlviz.viz.charts.timelines import timelines
+    from dlviz.viz.charts.traffic import traffic
+    from dlviz.viz.tables import (
+        bubble_table,
+        compare_table,
+        memory_table,
+        timeline_table,
+        traffic_table,
+    )
 
 __all__ = [
     "Frame",
@@ -37,7 +49,6 @@ __all__ = [
     "memory_table",
     "message_frames",
     "messages",
-    "messages_grid",
     "timeline",
     "timeline_table",
     "timelines",
@@ -48,6 +59,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "print":  # loads matplotlib, which the others do without
+    if name == "print":
         return import_module("dlviz.viz.print")
-    raise AttributeError(f"module 'dlviz.viz' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'dlviz.viz' has no attribute {name!r}")
+    module = "tables" if name.endswith("_table") else f"charts.{name}"
+    return getattr(import_module(f"dlviz.viz.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "print"]

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlviz.analysis.clocks import span_times
+from dlviz.analysis.columns import UNFINISHED, never_ended
+from dlviz.analysis.waits import FOR_LANE
+from dlviz.schedules.action import LETTERS
 from dlviz.viz import text
-from dlviz.viz.waits import FOR_LANE, waited_for
+from dlviz.viz.waits import waited_for
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 MANY = 1000  # spans: what as many say alike on hover is sent once
 TOWARDS = {"send": "to", "recv": "from", "wait": "for"}
 SHORT = {
@@ -33,7 +35,6 @@ SHORT = {
     "all_gather": "AG",
 }
 """Short forms that papers and profilers use."""
-UNFINISHED = "unfinished"  # the field of a span that never ended
 
 
 def forms_of(trace: Trace) -> list[tuple[str, ...]]:
@@ -75,11 +76,6 @@ def hovers_of(
             lines.append(text.cut(where.replace("\\", "/").rpartition("/")[2], 64))
         hovers[i] = "<br>".join(lines)
     return hovers
-
-
-def never_ended(fields: dict[str, Any] | None) -> bool:
-    """Whether a span was open when its run was ended."""
-    return bool(fields and fields.get(UNFINISHED))
 
 
 def told_fields(fields: dict[str, Any] | None) -> str:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlviz.analysis.clocks import message_times, span_times
+from dlviz.analysis.columns import HOLDERS, lanes
 from dlviz.analysis.steps import spans_in
 from dlviz.viz import text
-from dlviz.viz.waits import HOLDERS
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -163,7 +163,7 @@ def _shared(
     own = []
     for rank in np.unique(spans.rank[drawn]).tolist():
         mine = drawn[spans.rank[drawn] == rank]
-        lane = text.lanes(spans.lane[mine].tolist())[0]
+        lane = lanes(spans.lane[mine].tolist())[0]
         mine = mine[spans.lane[mine] == lane]
         own.append(mine[np.argsort(start[mine], kind="stable")])
     holder = np.isin(spans.kind, HOLDERS)
@@ -191,7 +191,7 @@ def _lanes(trace: Trace) -> list[tuple[int, str]]:
     used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
     for rank, lane in set(zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True)):
         used.setdefault(rank, set()).add(lane)
-    return [(rank, lane) for rank in sorted(used) for lane in text.lanes(used[rank]) or [""]]
+    return [(rank, lane) for rank in sorted(used) for lane in lanes(used[rank]) or [""]]
 
 
 def _stacked(
@@ -274,4 +274,4 @@ def past_rows(
     share = (y - y1) / (y2 - y1)
     x = x1 + (x2 - x1) * share
     covers = (share > 0) & (share < 1) & (left < x) & (x < right)
-    return past & covers.any()
+    return past if covers.any() else np.zeros(len(past), bool)

@@ -6,7 +6,7 @@ pattern tells the kinds apart: forward is plain, backward dotted, waiting hatche
 hatched paper, so that it looks the same on light and dark. Labels on a colour are black, but white
 on the blue #0072B2; the yellow is outlined, since it is faint on white.
 
-A figure paints its own background (`template`), so that it reads the same on any page; its hues
+A figure paints its own background, so that it reads the same on any page; its hues
 are the same on light and dark.
 
 Source: Okabe and Ito, "Color Universal Design", 2008, https://jfly.uni-koeln.de/color/.
@@ -17,9 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLACK, WHITE = "#000000", "#FFFFFF"
+ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 
 THEMES = {
@@ -42,6 +41,21 @@ FOLLOWING = {part: f"#{int(color[1:], 16) ^ 1:06X}" for part, color in THEMES["l
 """The colours of theme "auto": those of light, each one step of blue off, so that `figure.STYLE`
 knows them from a kind's own and puts the page's in their place."""
 
+MARKS = {
+    "wrong": VERMILION,
+    "right": GREEN,
+    "chosen": VERMILION,
+    "marked": YELLOW,
+    "accent": BLUE,
+    "bright": SKY,
+    "hint": BLUE,
+    "halo": WHITE,
+    "label": BLACK,
+}
+"""What marks a thing, on light and dark: what is wrong or right, what is chosen, what is marked in
+a text or a cell; controls and amounts; the focus, which shows on either; what is offered; the ring
+and the letter of a mark that lies on a kind's colour."""
+
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
 
 
@@ -62,7 +76,7 @@ class Style:
     @property
     def ink(self) -> str:
         """The colour of a label on it."""
-        return "#FFFFFF" if self.color == BLUE else BLACK if self.solid else self.color
+        return WHITE if self.color == BLUE else BLACK if self.solid else self.color
 
     @property
     def edge(self) -> str:
@@ -114,11 +128,13 @@ KINDS = {
 
 OTHER = Style("#9AA3AD", "+")
 UNDECODED = Style("#D5D9DE", "x")
+HATCH = "#5D656E"  # the lines of a small pattern, which have to tell two ranks apart
 
 _RANKS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION)
 _RANK_PATTERNS = ("", "/", ".", "x")
 
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
+TRAFFIC = ("#C9E4F6", SKY, BLUE, "#00507F")  # few bytes to many, on light and dark
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 LEGEND_LINES = {"itemsizing": "trace", "itemwidth": 56}  # so that dashes are told apart
 LEGEND_BELOW = {
@@ -157,6 +173,12 @@ def rank_style(rank: int) -> Style:
     return Style(_RANKS[color], _RANK_PATTERNS[turn % len(_RANK_PATTERNS)])
 
 
+def line(place: int) -> tuple[str, str]:
+    """The colour and the dash of line number `place` of a chart."""
+    dash = (place + place // len(DASHES)) % len(DASHES)
+    return LINES[place % len(LINES)], DASHES[dash]
+
+
 def colors(theme: str) -> dict[str, str]:
     """Paper, ink, faint ink, grid and empty cell of a theme. Raises ValueError."""
     themes = {"auto": FOLLOWING, **THEMES}
@@ -164,33 +186,3 @@ def colors(theme: str) -> dict[str, str]:
         known = ", ".join(map(repr, themes))
         raise ValueError(f"theme={theme!r} is not a theme of the figures: use one of {known}.")
     return themes[theme]
-
-
-def template(theme: str) -> go.layout.Template:
-    """The plotly template of a theme: background, font, axes and hover labels."""
-    c = colors(theme)
-    axis = {
-        "gridcolor": c["grid"],
-        "linecolor": c["faint"],
-        "zeroline": False,
-        "ticks": "outside",
-        "tickcolor": c["grid"],
-        "title": {"font": {"size": 13}},
-        "automargin": True,
-    }
-    label = {"bgcolor": c["cell"], "bordercolor": c["faint"], "align": "left"}
-    return go.layout.Template(
-        layout={
-            "paper_bgcolor": c["paper"],
-            "plot_bgcolor": c["paper"],
-            "font": {"family": FONT, "size": 12, "color": c["ink"]},
-            "title": {"x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 17}},
-            "colorway": LINES,
-            "xaxis": axis,
-            "yaxis": axis,
-            "hovermode": "closest",
-            "hoverlabel": {**label, "font": {"family": FONT, "size": 12, "color": c["ink"]}},
-            "legend": {"title": {"font": {"size": 12}}, "itemsizing": "constant"},
-            "margin": {"l": 20, "r": 20, "t": 60, "b": 20},
-        }
-    )

@@ -96,6 +96,30 @@ def sheet(
     return figure, MARGIN + foot
 
 
+def chart(
+    title: str,
+    lines: list[str],
+    entries: list[tuple[str, Any]],
+    body: float,
+    sides: tuple[float, float],
+    width: float,
+    theme: str,
+) -> tuple[Figure, Axes]:
+    """A sheet, and on it axes with a grid, `body` inches high, which leave `sides` left and
+    right."""
+    figure, foot = sheet(title, lines, entries, body + AXIS, width, theme)
+    found = axes(figure, (sides[0], foot + AXIS, width - sum(sides), body), theme)
+    found.grid()
+    return figure, found
+
+
+def levels(low: float, high: float) -> tuple[np.ndarray, list[str]]:
+    """Numbers for an axis from `low` to `high`, and how they are written."""
+    places = np.asarray(MaxNLocator(6).tick_values(low, high))
+    places = places[(low <= places) & (places <= high)]
+    return places, [f"{place:.4g}" for place in places.tolist()]
+
+
 def beside(names: list[str]) -> float:
     """Where axes begin whose rows bear these names."""
     return MARGIN + 0.06 + max((length(name, BODY) for name in names), default=0.0)

@@ -15,36 +15,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlviz import metrics
-from dlviz.analysis.clocks import span_times
-from dlviz.analysis.steps import spans_in
-from dlviz.trace import Trace
+from dlviz.analysis.columns import COMPUTE
+from dlviz.analysis.path import path_of_step
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.idle import Idle, idle
 
 if TYPE_CHECKING:
+    from dlviz.trace import Trace
     from dlviz.viz.layout import Plan
 
 LISTED = 3  # chunks: of more a legend lists the first and the last
 FINEST = 0.5  # pixels: shorter bubbles are left out
 LITTLE = 0.005  # of a run: as much that is not on the critical path is not told
-
-
-def chunks_of(trace: Trace) -> tuple[np.ndarray, int]:
-    """Of each span the number of its stage among those of its rank, counted from 0 (0 where it has
-    no stage or is no forward or backward), and how many a rank has at most."""
-    spans = trace.spans
-    chunk = np.zeros(len(spans), np.int64)
-    staged = np.flatnonzero((spans.stage >= 0) & np.isin(spans.kind, metrics.COMPUTE))
-    if not len(staged):
-        return chunk, 1
-    width = int(spans.stage[staged].max()) + 1
-    held, of = np.unique(spans.rank[staged] * width + spans.stage[staged], return_inverse=True)
-    rank = held // width
-    number = np.arange(len(held)) - np.searchsorted(rank, rank)
-    chunk[staged] = number[of]
-    return chunk, int(number.max()) + 1
 
 
 def shades(
@@ -69,7 +52,7 @@ def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle 
     """The idle time that the spans `drawn` leave in a picture so many pixels wide; None where they
     are no pipeline's."""
     spans = trace.spans
-    actions = np.isin(spans.kind[drawn], metrics.COMPUTE)
+    actions = np.isin(spans.kind[drawn], COMPUTE)
     if not (actions & (spans.stage[drawn] >= 0) & (spans.microbatch[drawn] >= 0)).any():
         return None
     found = idle(trace, drawn, plan.low, plan.high, clock=plan.clock)
@@ -102,22 +85,11 @@ class Path:
 
 
 def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
-    """The critical path of `step` (of all where it is None), by what has times by `clock`. A step
-    is as long as its path: before that, some ranks wait for the step before it."""
-    start, end = span_times(trace, clock)
-    timed = spans_in(trace, step)
-    timed = timed[np.isfinite(end - start)[timed]]
-    part = trace
-    if len(timed) < len(trace.spans):
-        part = Trace(trace.spans[timed], trace.messages, meta=trace.meta)
-    path = metrics.critical_path(part, clock)
-    rows = timed[path.span]
+    """The critical path of `step` (of all where it is None), by what has times by `clock`."""
+    rows, start, end, whole = path_of_step(trace, step, clock)
     if not len(rows):
-        return Path(rows, path.start, path.end, ["There is no critical path."])
-    worked = float((path.end - path.start).sum())
-    began = start[timed].min() if step is None else path.start[0]
-    whole = float(end[timed].max() - began)
-    count = len(np.unique(rows))
+        return Path(rows, start, end, ["There is no critical path."])
+    worked, count = float((end - start).sum()), len(np.unique(rows))
     lines = [
         f"Critical path (bold): {'1 span' if count == 1 else f'{count:,} spans'}, together "
         f"{text.seconds(worked)} of {text.seconds(whole)}"
@@ -126,7 +98,7 @@ def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
     rest, what = whole - worked, "run" if step is None else "step"
     others = f"The rest, {text.seconds(rest)}, is messages and gaps. " * (rest > LITTLE * whole)
     lines.append(f"{others}Were one of these spans longer, the {what} would be longer.")
-    return Path(rows, path.start, path.end, lines)
+    return Path(rows, start, end, lines)
 
 
 def outlines(path: Path, plan: Plan) -> tuple[np.ndarray, np.ndarray]:

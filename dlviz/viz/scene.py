@@ -172,6 +172,12 @@ class Scene:
         return f"cells of the watched buffer{own}" if self.arrays else "cells"
 
     @property
+    def beyond(self) -> str:
+        """What is to be said of the messages that run beside the cells."""
+        beside = self.strays and self.arrays
+        return " (arrows beyond it: not from or to its cells)" if beside else ""
+
+    @property
     def aside(self) -> tuple[float, float]:
         """From where, and how widely, messages run whose cells are in no watched buffer."""
         return (1.06 * self.length, 0.12 * self.length) if self.arrays else (0.0, self.length)

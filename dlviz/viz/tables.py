@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlviz import metrics
-from dlviz.analysis.clocks import clock_of, span_times
+from dlviz.analysis import messages as analysis
+from dlviz.analysis.clocks import clock_of
+from dlviz.analysis.gap import matched
+from dlviz.analysis.memory import held
+from dlviz.analysis.shares import kind_seconds
 from dlviz.viz import palette
-from dlviz.viz.bubble import SIZES, points
-from dlviz.viz.compare import matched
-from dlviz.viz.memory import held
+from dlviz.viz.charts.bubble import SIZES, points
 
 if TYPE_CHECKING:
     import pandas
@@ -29,18 +31,13 @@ def timeline_table(trace: Trace, *, clock: str | None = None) -> pandas.DataFram
     import pandas
 
     clock = clock_of(trace, clock)
-    start, end = span_times(trace, clock)
-    length = float(end.max() - start.min()) if len(start) else 0.0
-    table = []
+    length = metrics.makespan(trace, clock)
     order = {kind: place for place, kind in enumerate(palette.KINDS)}
-    pairs = set(zip(trace.spans.rank.tolist(), trace.spans.kind.tolist(), strict=True))
-    for rank, kind in sorted(
-        pairs, key=lambda pair: (pair[0], order.get(pair[1], len(order)), pair[1])
-    ):
-        mine = (trace.spans.rank == rank) & (trace.spans.kind == kind)
-        total = _union(start[mine], end[mine])
-        mean = float((end[mine] - start[mine]).mean())
-        table.append((rank, kind, int(mine.sum()), total, mean, total / length if length else 0.0))
+    table = [
+        (rank, kind, count, total, mean, total / length if length else 0.0)
+        for rank, kind, count, total, mean in kind_seconds(trace, clock)
+    ]
+    table.sort(key=lambda row: (row[0], order.get(row[1], len(order))))
     return pandas.DataFrame(table, columns=["rank", "kind", "count", "total", "mean", "share"])
 
 
@@ -84,7 +81,7 @@ def compare_table(
     """
     import pandas
 
-    (one, other), _ = matched(predicted, measured, step, clock)
+    one, other = matched(predicted, measured, step, clock)
     pairs = [*enumerate(one.other.tolist())]
     pairs += [(-1, row) for row in np.flatnonzero(other.other < 0).tolist()]
     rows = []
@@ -102,9 +99,13 @@ def compare_table(
     return pandas.DataFrame(rows, columns=columns)
 
 
-def _union(start: np.ndarray, end: np.ndarray) -> float:
-    """Seconds covered by at least one of the intervals."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    reached = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]]))
-    return float(np.maximum(end - np.maximum(start, reached), 0).sum())
+def traffic_table(trace: Trace) -> pandas.DataFrame:
+    """The traffic as a table: bytes from the rank of the row to that of the column, and in the last
+    row and column what each received and sent in all."""
+    import pandas
+
+    table = pandas.DataFrame(analysis.traffic(trace)[0], index=trace.ranks, columns=trace.ranks)
+    table.index.name, table.columns.name = "from", "to"
+    table["sent"] = table.sum(axis=1)
+    table.loc["received"] = table.sum(axis=0)
+    return table

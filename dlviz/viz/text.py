@@ -17,13 +17,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dlviz import patterns, schedules
+from dlviz.analysis.columns import OWN_LANES
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TITLES = {**schedules.TITLES, **patterns.TITLES}
 KINDS = {"backward_input": "input gradient", "backward_weight": "weight gradient"}
-OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 BYTES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))  # decimal, as links and tensors are priced
 LINE = 110  # characters of a subtitle's line
@@ -232,11 +232,6 @@ def inform(figure: go.Figure, details: list[str]) -> None:
         font={"size": 13},
         showarrow=False,
     )
-
-
-def lanes(names: Iterable[str]) -> list[str]:
-    """Lanes in the order in which they are drawn: a rank's own first."""
-    return sorted(set(names), key=lambda name: (name not in OWN_LANES, name))
 
 
 def row(rank: int, lane: str) -> str:

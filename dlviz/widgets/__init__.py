@@ -3,7 +3,15 @@
 from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.player import MessagePlayer
+from dlviz.widgets.scaling import ScalingExplorer
 from dlviz.widgets.schedules import ScheduleExplorer
 from dlviz.widgets.timeline import Timeline
 
-__all__ = ["CollectiveExplorer", "MessagePlayer", "ScheduleExplorer", "ScheduleLevels", "Timeline"]
+__all__ = [
+    "CollectiveExplorer",
+    "MessagePlayer",
+    "ScalingExplorer",
+    "ScheduleExplorer",
+    "ScheduleLevels",
+    "Timeline",
+]

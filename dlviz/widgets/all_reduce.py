@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Generator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dlviz import metrics
 from dlviz.analysis.contributions import MAX_RANKS
+from dlviz.analysis.crossovers import cheapest
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim import collective, collective_seconds
 from dlviz.trace import Trace
 from dlviz.viz import encode, text
-from dlviz.viz.costs import cheapest
 from dlviz.widgets.running import Found, Tell
 
 ALGORITHMS = (
@@ -39,6 +41,7 @@ LONGEST = 3.0  # s: what a turn of a run may take
 TURNS = 3  # of a run
 FIELDS = {"alpha": "µs, as in 2.5", "beta": "ns a byte", "gamma": "ns a byte"}  # what is typed
 NEAR = 0.05  # relative: of costs nearer than this to the least either may be called the cheapest
+LINES = 4000  # that are remembered, those of a dozen links
 WHOLE = 4  # cells at most of a tensor that is never cut
 
 
@@ -82,16 +85,28 @@ def lines_of(
     }
 
 
-def ahead(alpha: float, beta: float, gamma: float, topology: str) -> dict[str, Any]:
-    """The lines of every number of ranks there may be, not fine, to six digits, so that they can be
-    drawn before the kernel has answered; and the map of who is cheapest by ranks and size."""
-    found, winners = {}, []
+def all_ranks(
+    alpha: float, beta: float, gamma: float, topology: str
+) -> Generator[None, None, dict[int, dict[str, np.ndarray]]]:
+    """The lines of every number of ranks there may be, not fine. Each step makes one line."""
+    found: dict[int, dict[str, np.ndarray]] = {}
     for ranks in range(RANKS[0], RANKS[1] + 1):
-        lines = curves(ranks, alpha, beta, gamma, topology, fine=False)
-        told = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
-        found[ranks] = {"curves": told, "cheapest": turns(lines)}
-        winners.append(cheapest(np.array([*lines.values()])).tolist())
-    return {"ranks": found, "map": winners}
+        found[ranks] = {}
+        for name in ALGORITHMS:
+            found[ranks][name] = curve(name, ranks, alpha, beta, gamma, topology, fine=False)
+            yield
+    return found
+
+
+def told_ahead(lines: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Lines to six digits, which can be drawn before the kernel has answered."""
+    told = {name: [float(f"{took:.6g}") for took in line] for name, line in lines.items()}
+    return {"curves": told, "cheapest": turns(lines)}
+
+
+def winners(found: dict[int, dict[str, np.ndarray]]) -> list[list[int]]:
+    """The map of who is the cheapest, by ranks and size: places in ALGORITHMS."""
+    return [cheapest(np.array([*lines.values()])).tolist() for lines in found.values()]
 
 
 def turns(lines: dict[str, np.ndarray]) -> list[tuple[float, str]]:
@@ -128,18 +143,23 @@ def rates(ranks: int, nbytes: Any, seconds: Any) -> list[Any]:
 def curves(
     ranks: int, alpha: float, beta: float, gamma: float, topology: str, fine: bool
 ) -> dict[str, np.ndarray]:
-    """Seconds of each algorithm at each of SIZES; where they are played and not to be `fine`, at
-    COARSE alone."""
-    if topology == "switch":
-        return {name: closed(name, ranks, alpha, beta, gamma) for name in ALGORITHMS}
-    at = SIZES if fine else COARSE
+    """Seconds of each algorithm at each of SIZES."""
     link = (alpha, beta, gamma, topology)
-    return {
-        name: np.interp(
-            SIZES, at, [metrics.makespan(simulated(name, ranks, size, *link)) for size in at]
-        )
-        for name in ALGORITHMS
-    }
+    return {name: curve(name, ranks, *link, fine=fine) for name in ALGORITHMS}
+
+
+@lru_cache(LINES)
+def curve(
+    name: str, ranks: int, alpha: float, beta: float, gamma: float, topology: str, *, fine: bool
+) -> np.ndarray:
+    """Seconds of an algorithm at each of SIZES; where it is played and not to be `fine`, at COARSE
+    alone, straight in between."""
+    if topology == "switch":
+        return closed(name, ranks, alpha, beta, gamma)
+    at, link = SIZES if fine else COARSE, (alpha, beta, gamma, topology)
+    return np.interp(
+        SIZES, at, [metrics.makespan(simulated(name, ranks, size, *link)) for size in at]
+    )
 
 
 def closed(name: str, ranks: int, alpha: float, beta: float, gamma: float) -> np.ndarray:

@@ -11,7 +11,7 @@ each is played message by message. The arithmetic is in all_reduce.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,7 @@ import traitlets
 
 from dlviz.patterns import TITLES
 from dlviz.trace import Trace
-from dlviz.viz import text
-from dlviz.viz.costs import dash_of
+from dlviz.viz import palette, text
 from dlviz.viz.scene import Scene
 from dlviz.widgets.all_reduce import (
     ALGORITHMS,
@@ -31,16 +30,20 @@ from dlviz.widgets.all_reduce import (
     RUNNABLE,
     SIZES,
     TOPOLOGIES,
-    ahead,
+    all_ranks,
     check,
     lines_of,
     played,
     prediction,
     rates,
     run,
+    told_ahead,
+    winners,
 )
+from dlviz.widgets.explorer import Explorer
+from dlviz.widgets.meanwhile import finish, meanwhile
 from dlviz.widgets.player import player_state
-from dlviz.widgets.running import Found, Runner, Tell
+from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact, dressed
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 CONTROLS = ("algorithm", "ranks", "nbytes", "alpha", "beta", "gamma", "topology")
 
 
-class CollectiveExplorer(Runner):
+class CollectiveExplorer(Explorer):
     """Choose an algorithm, ranks, a size and a network; see what an all-reduce costs and how it
     goes; run it.
 
@@ -60,6 +63,7 @@ class CollectiveExplorer(Runner):
     """
 
     module = "collectives/index"
+    controls = CONTROLS
 
     algorithm = traitlets.Any("ring").tag(sync=True)
     ranks = traitlets.Any(4).tag(sync=True)
@@ -70,6 +74,7 @@ class CollectiveExplorer(Runner):
     topology = traitlets.Any("switch").tag(sync=True)
     player = traitlets.Unicode("{}").tag(sync=True)
     ahead = traitlets.Unicode("{}").tag(sync=True)
+    maps = traitlets.Unicode("{}").tag(sync=True)
     wanted = traitlets.Int(0).tag(sync=True)
 
     def __init__(
@@ -85,21 +90,16 @@ class CollectiveExplorer(Runner):
         theme: str = "auto",
     ):
         values = (algorithm, ranks, nbytes, alpha, beta, gamma, topology)
-        self._now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
-        check(**self._now)
-        self._trace = played(**self._now)  # all that the widget shows bears its name
+        now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
+        check(**now)
         self._model: dict[str, Any] = {}
-        self._answers = 0
         self._settled = True
-        self._error = ""  # what is wrong with the controls as they are set
-        self._ahead: dict[str, Any] = {}
-        super().__init__(self._trace, self._told(), theme)
-        with self.hold_trait_notifications():
-            for name, value in self._now.items():
-                setattr(self, name, value)
+        self._ahead: dict[str, Any] = {}  # the link of what is told ahead
+        self._maps: dict[str, list[list[int]]] = {}  # of each network on that link
+        self._looking = self._look(now["topology"])
+        super().__init__(played(**now), now, theme)
         self.player = self._played(self._trace)
         self._look_ahead()
-        self.observe(self._changed, [*CONTROLS])
         self.observe(lambda _: self.play(), "wanted")
 
     @property
@@ -110,24 +110,30 @@ class CollectiveExplorer(Runner):
         """Show the messages of what is chosen now, and the lines as fine as they can be; the front
         end asks once the reader pauses."""
         self._settled = True
-        self._show()
+        self.show()
         self.player = self._played(played(**self._now))
         self._look_ahead()
 
     def work(self) -> Callable[[Tell], Found]:
         return partial(run, **self._now)
 
-    def show(self) -> None:
-        self._show()
+    def check(self, values: dict[str, Any]) -> None:
+        check(**values)
+
+    def moved(self, values: dict[str, Any]) -> None:
+        self.forget()
+        self._now, self._settled = values, False
 
     def kept(self) -> dict[str, Any]:
-        """All that a page without a kernel can show: the messages of every algorithm too."""
+        """All that a page without a kernel can show: the messages of every algorithm too, and the
+        maps of all networks."""
         self.play()
+        with self._lock:
+            finish(self._looking)
         traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
         players = {name: self._played(trace, name) for name, trace in traces.items()}
-        own = {name: self._now[name] for name in CONTROLS}
-        player = players[own["algorithm"]]
-        return {**super().kept(), **own, "player": player, "players": players, "ahead": self.ahead}
+        player = players[self._now["algorithm"]]
+        return {**super().kept(), "player": player, "players": players, "maps": self.maps}
 
     def picture(self) -> Figure:
         """The lines of all algorithms, and the chosen size."""
@@ -138,31 +144,31 @@ class CollectiveExplorer(Runner):
         lines, title = self._model["curves"], self._title()
         return costs(SIZES, lines, at=self._now["nbytes"], theme=theme, title=title)
 
-    def _changed(self, change: Any) -> None:
-        new = {name: getattr(self, name) for name in CONTROLS}
-        if new == self._now:
-            if self._error:  # set right again
-                self._show()
-            return
-        try:
-            check(**new)
-        except ValueError as error:
-            self._show(str(error))
-            return
-        self.forget()
-        self._now, self._settled = new, False
-        self._show()
-
     def _look_ahead(self) -> None:
-        """Tell the front end the lines of other numbers of ranks on the same network."""
+        """Have what the front end may ask for next told ahead, unless it was."""
         on = {name: self._now[name] for name in (*FIELDS, "topology")}
-        if on != self._ahead:
-            self._ahead = on
-            self.ahead = compact({"link": on, **ahead(**on)})
+        if on == self._ahead:
+            return
+        with self._lock:
+            self._looking.close()
+            if {**on, "topology": ""} != {**self._ahead, "topology": ""}:
+                self._maps = {}
+            self._ahead, self._looking = on, self._look(on["topology"])
+            meanwhile(self._looking, lambda: self._attempt is None, self._lock)
 
-    def _show(self, error: str = "") -> None:
-        self._error = error
-        self.state = compact(dressed(self._trace, self._told(error)))
+    def _look(self, chosen: str) -> Generator[None, None, None]:
+        """Tell the lines of all numbers of ranks on the chosen network, and the map of every one,
+        the chosen one's first."""
+        link = {name: self._ahead[name] for name in FIELDS}
+        for topology in [chosen, *(name for name in TOPOLOGIES if name != chosen)]:
+            if topology != chosen and topology in self._maps:
+                continue
+            found = yield from all_ranks(**link, topology=topology)
+            if topology == chosen:
+                ranks = {ranks: told_ahead(lines) for ranks, lines in found.items()}
+                self.ahead = compact({"link": self._ahead, "ranks": ranks})
+            self._maps = {**self._maps, topology: winners(found)}
+            self.maps = compact({"link": link, "of": self._maps})
 
     def _played(self, trace: Trace, algorithm: str = "") -> str:
         title = f"{TITLES[algorithm or self._now['algorithm']]}, message by message"
@@ -175,27 +181,24 @@ class CollectiveExplorer(Runner):
         size = text.nbytes(self._now["nbytes"])
         return f"All-reduce of {size} on {self._now['ranks']} ranks"
 
-    def _told(self, error: str = "") -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """All that the front end draws, but for the messages."""
         now = self._now
         link = {name: now[name] for name in ("ranks", *FIELDS, "topology")}
         fine = self._settled or (self._model.get("fine", False) and self._model["link"] == link)
         if (self._model.get("link"), self._model.get("fine")) != (link, fine):
             self._model = {"link": link, "fine": fine, **lines_of(**link, fine=fine)}
-        self._answers += 1
         here = {name: prediction(**{**now, "algorithm": name}) for name in ALGORITHMS}
         return {
             "title": "Which all-reduce is cheapest?",
             "details": details(now["topology"]),
             "about": "closed forms" if now["topology"] == "switch" else
                      "simulated" if fine else f"simulated at {len(COARSE)} sizes so far",
-            "controls": now,
-            "error": error,
             "algorithms": list(ALGORITHMS),
             "names": TITLES,
             "topologies": TOPOLOGIES,
             "limits": {"ranks": RANKS, "run": RUNNABLE},
-            "styles": [dash_of(i) for i in range(len(ALGORITHMS))],
+            "styles": [palette.line(i) for i in range(len(ALGORITHMS))],
             "sizes": SIZES,
             **{name: self._model[name] for name in ("curves", "at", "cheapest")},
             "near": NEAR,
@@ -203,7 +206,6 @@ class CollectiveExplorer(Runner):
             "now": {name: rates(now["ranks"], now["nbytes"], took) for name, took in here.items()},
             "run": self._run,
             "ran": self._ran,
-            "answer": self._answers,
         }  # fmt: skip
 
 

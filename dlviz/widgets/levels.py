@@ -4,7 +4,7 @@
     the grid to draw on        what the level asks for, and what of that is reached
     once it is solved          its name and paper, the known schedule beside it, Run it
 
-What a level asks is in dlviz/schedules/levels.py.
+What a level asks is in dlviz/board/levels.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from dlviz.schedules.drawing import Drawing, from_csv
-from dlviz.schedules.levels import LEVELS
-from dlviz.widgets.drawing import Board
-from dlviz.widgets.pipelines import DRAWN, costs_of
+from dlviz.board.csv import from_csv
+from dlviz.board.drawing import Drawing
+from dlviz.board.levels import LEVELS
+from dlviz.widgets.drawing import ShadedBoard as Board
+from dlviz.widgets.pipelines import DRAWN, costs_of, picture_of, predicted
 from dlviz.widgets.schedules import ScheduleExplorer
+from dlviz.widgets.view import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +29,10 @@ FIXED = {  # controls that a level gives
     "schedule": DRAWN, "forward": 1.0, "backward": None, "backward_input": 1.0,
     "backward_weight": 1.0, "latency": 0.0, "slow_stage": None,
 }  # fmt: skip
+GIVEN = (  # of an empty grid, from which the rest follows
+    "answer", "ranks", "microbatches", "stages", "lasts", "slot", "latency", "backward", "limit",
+    "overlaps", "cells", "said", "shades",
+)  # fmt: skip
 
 
 class ScheduleLevels(ScheduleExplorer):
@@ -40,6 +46,7 @@ class ScheduleLevels(ScheduleExplorer):
 
     level = traitlets.Any(1).tag(sync=True)
     drawings = traitlets.Dict().tag(sync=True)
+    blanks = traitlets.Unicode("{}").tag(sync=True)  # what the front end opens without a kernel
 
     def __init__(
         self,
@@ -61,6 +68,7 @@ class ScheduleLevels(ScheduleExplorer):
         level = LEVELS[self._level - 1]
         super().__init__(DRAWN, max(level.stage_rank) + 1, level.microbatches, theme=theme)
         self.level, self.drawings = self._level, self._kept
+        self.blanks = compact({number: self._blank(number) for number in self._offered})
         self.observe(self._turned, "level")
 
     def picture(self) -> Figure:
@@ -74,7 +82,21 @@ class ScheduleLevels(ScheduleExplorer):
         return paper.sheet(self._headed(), [level.question], [], 0.0, 7.0, theme)[0]
 
     def kept(self) -> dict[str, Any]:
-        return {**super().kept(), "level": self._level}
+        own = {"level": self._level, "drawings": self._kept, "blanks": self.blanks}
+        return {**super().kept(), **own}
+
+    def _blank(self, number: int) -> dict[str, Any]:
+        """The empty grid of a level, what the front end has to know of it, and the schedule that
+        solves it."""
+        level = LEVELS[number - 1]
+        board = Board(Drawing(level.pipeline(costs_of(level.stage_rank, self._now))), level)
+        state = board.state()
+        ranks, stages = max(level.stage_rank) + 1, len(level.stage_rank)
+        size = {"ranks": ranks, "microbatches": level.microbatches, "chunks": stages // ranks}
+        values = {**self._now, **size}
+        known = picture_of(*predicted(level.answer, values), values)
+        empty = {name: state[name] for name in GIVEN}
+        return {"board": empty, "rules": board.rules(), "known": known}
 
     @traitlets.validate("level")
     def _offered_only(self, proposal: Any) -> int:
@@ -91,8 +113,7 @@ class ScheduleLevels(ScheduleExplorer):
         self.forget()
         self._take({**self._now, "beside": ""}, self._now)
         self._error = ""
-        self._answers += 1
-        self._show()
+        self.show()
         self._tell(**self._now)
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
@@ -134,10 +155,10 @@ class ScheduleLevels(ScheduleExplorer):
     def _headed(self) -> str:
         return f"Level {self._level}: {LEVELS[self._level - 1].title}"
 
-    def _told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         levels = [
             {"number": number, "title": LEVELS[number - 1].title, "solved": self._solved(number)}
             for number in self._offered
         ]
         told = {"title": "Find the schedule yourself", "level": self._level, "levels": levels}
-        return {**super()._told(), **told}
+        return {**super().told(), **told}

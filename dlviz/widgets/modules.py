@@ -15,7 +15,7 @@ from pathlib import Path
 STATIC = Path(__file__).parent / "static"
 IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.\.?/[\w./]+)\.js";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
-NOTES = re.compile(r"^ */\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)  # JSDoc: for who reads the source
+NOTES = re.compile(r"^ */\*\*((?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)  # JSDoc, for readers
 DEFAULT = re.compile(r"^export default ", re.MULTILINE)
 
 

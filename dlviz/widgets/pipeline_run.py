@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-
 from dlviz import metrics
+from dlviz.analysis.gap import gap, matched
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.schedules import Schedule
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import text
-from dlviz.viz.compare import gap, matched, sentence
+from dlviz.viz.gap import sentence
 from dlviz.widgets.running import Found, Tell
 
 RUNNABLE = 8  # ranks
@@ -53,12 +52,12 @@ def run(made: Schedule, trace: Trace, costs: Costs, tell: Tell) -> Found:
     on = Machine(device, Topology.switch(made.ranks, link), step=shortest * factor)
     done = watched(Told(tell), train, made.ranks, on, args=(made, paced))
     step = done.trace.only(step=STEPS - 1, kind=metrics.COMPUTE)
-    (before, after), _ = matched(simulate(made, paced), step, None, "wall")
+    before, after = matched(simulate(made, paced), step, None, "wall")
     before, after = (
         replace(side, start=side.start / factor, end=side.end / factor) for side in (before, after)
     )
     ran, took = before.other, after.end - after.start
-    found = gap((before, after), np.unique(metrics.critical_path(step, "wall").span))
+    found = gap((before, after))
     ratio = metrics.bubble_ratio(step, "wall")
     figures = (
         f"Measured {text.seconds(after.makespan)}, predicted {text.seconds(before.makespan)}; "

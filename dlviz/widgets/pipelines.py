@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 
 from dlviz import metrics
+from dlviz.analysis.bubble import FORMULAS, fraction_of
+from dlviz.board.drawing import Drawing, drawn, laid_out
+from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import NAMES, RECEIVES_FROM, TITLES, Schedule, from_csv, make
-from dlviz.schedules.drawing import Drawing, Pipeline, drawn, laid_out
+from dlviz.schedules.action import LETTERS
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Table, Trace
@@ -24,23 +27,9 @@ from dlviz.widgets.view import column, styled
 DRAWN = "drawn"  # the name of the schedule on the board
 NAMED = {**TITLES, DRAWN: "your own drawing"}
 SIZES = {"ranks": 16, "microbatches": 128, "chunks": 8}  # from 1 to
-COSTS = ("forward", "backward", "backward_input", "backward_weight")
+COSTS = tuple(LETTERS)
 OVER = (1, 2, 4, 8, 16, 32, 64, 128)  # microbatches of the chart
-LETTERS = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
 INSIDE = "Qi et al. count as bubble only idle time between a rank's first and last action."
-FORMULAS = {  # the bubble ratio of `metrics.bubble_formula`, in words
-    "naive": "p−1",
-    "gpipe": "(p−1)/m",
-    "1f1b": "(p−1)/m",
-    "pipedream": "(p−1)/m",
-    "interleaved": "(p−1)/(vm)",
-    "looped_bfs": "(p−1)/(vm)",
-    "zb_h1": "(p−1)max(F, I, F+I−W) / m(F+I+W)",
-    "interleaved_zb": "(p−1)max(F, I, F+I−W) / vm(F+I+W)",
-    "zb_h2": "(p−1)/3m",
-    "zbv": "(p−1)/6m",
-    "inference": "(p−1)/m",
-}
 
 
 def check(values: dict[str, Any]) -> None:
@@ -139,16 +128,14 @@ def formula(name: str, made: Schedule, values: dict[str, Any], microbatches: int
     """The bubble ratio by the closed form at a number of microbatches; None where there is none."""
     if name not in FORMULAS or values["latency"] or values["slow_stage"] is not None:
         return None
-    F, I, W = (values[cost] for cost in ("forward", "backward_input", "backward_weight"))  # noqa: E741
-    if name == "inference":
-        I = W = 0.0  # noqa: E741
-    elif values["backward"] is not None and any(
+    I, W = (values[cost] for cost in ("backward_input", "backward_weight"))  # noqa: E741
+    if values["backward"] is not None and any(
         half.kind == "B" for row in made.actions for action in row for half in action.halves
     ):
         I, W = values["backward"], 0.0  # noqa: E741
-    idle = metrics.bubble_formula(name, made.ranks, microbatches, F, I, W) / made.chunks
-    work = microbatches * (F + I + W)
-    return idle / work if work and math.isfinite(idle) else None
+    costs = (cost / made.chunks for cost in (values["forward"], I, W))
+    ratio = metrics.bubble_ratio_formula(name, made.ranks, microbatches, made.chunks, *costs)
+    return ratio if math.isfinite(ratio) else None
 
 
 def picture_of(schedule: Schedule, trace: Trace, values: dict[str, Any]) -> dict[str, Any]:
@@ -242,4 +229,4 @@ def _at(name: str, values: dict[str, Any], microbatches: int) -> tuple[float | N
     except ValueError:
         return None, None
     ratio = formula(name, made, values, microbatches)
-    return metrics.bubble_fraction(trace), None if ratio is None else ratio / (1 + ratio)
+    return metrics.bubble_fraction(trace), None if ratio is None else fraction_of(ratio)

@@ -100,6 +100,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     if len(scene.rows) > DRAWN:
         notes.append(f"The first {DRAWN} of {len(scene.rows)} ranks are drawn.")
     styles = [palette.rank_style(rank) for rank in range(ranks if decoded else 0)]
+    hatched = {"line": palette.HATCH}
     return {
         "title": text.short(title, 200),
         "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
@@ -107,8 +108,8 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
         "topology": text.topology(trace),
-        "ranks": [styled(style) for style in styles],
-        "undecoded": styled(palette.UNDECODED),
+        "ranks": [styled(style) | hatched for style in styles],
+        "undecoded": styled(palette.UNDECODED) | hatched,
         "columns": columns,
         "chunks": chunks,
         "values": list(snapshots.values),

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from dlviz import metrics
+from dlviz.board.drawing import Drawing
 from dlviz.schedules import NAMES, Schedule
-from dlviz.schedules.drawing import Drawing
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.widgets.drawing import Board
+from dlviz.widgets.drawing import ShadedBoard
+from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.pipeline_run import RUNNABLE, run
 from dlviz.widgets.pipelines import (
     DRAWN,
@@ -38,8 +39,8 @@ from dlviz.widgets.pipelines import (
     played,
     predicted,
 )
-from dlviz.widgets.running import Found, Runner, Tell, sentence
-from dlviz.widgets.view import compact, dressed
+from dlviz.widgets.running import Found, Tell, sentence
+from dlviz.widgets.view import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +52,7 @@ CONTROLS = (
 FAST = 5000  # spans: of larger schedules nothing is told ahead
 
 
-class ScheduleExplorer(Runner):
+class ScheduleExplorer(Explorer):
     """Choose a schedule, its size and its costs; see its timeline, bubble and memory; run it.
 
     `schedule` is one of `dlviz.schedules.NAMES`, or "drawn" for the one on the board; `beside`
@@ -67,6 +68,7 @@ class ScheduleExplorer(Runner):
     """
 
     module = "schedules/index"
+    controls = CONTROLS
 
     schedule = traitlets.Any("1f1b").tag(sync=True)
     ranks = traitlets.Any(4).tag(sync=True)
@@ -82,6 +84,7 @@ class ScheduleExplorer(Runner):
     beside = traitlets.Any("").tag(sync=True)
     csv = traitlets.Any("").tag(sync=True)
     board = traitlets.Unicode("{}").tag(sync=True)
+    rules = traitlets.Unicode("{}").tag(sync=True)  # what the front end goes by without a kernel
     gesture = traitlets.Unicode("[]").tag(sync=True)
     calm = traitlets.Unicode("{}").tag(sync=True)
     ahead = traitlets.Unicode("{}").tag(sync=True)
@@ -107,21 +110,23 @@ class ScheduleExplorer(Runner):
     ):
         values = (schedule, ranks, microbatches, chunks, forward, backward, backward_input,
                   backward_weight, latency, slow_stage, slow, beside, csv)  # fmt: skip
-        self._now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
-        self._answers = self._shows = 0
-        self._error = self._refused = self._unready = ""
-        self._telling = False
+        now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
+        self._shows = 0
+        self._unready = ""
+        self._of_csv = self._telling = False
         self._charted: dict[str, Any] = {}
-        self._board: Board | None = None
-        check(self._now)
-        self._made, self.trace = predicted(NAMES[0] if schedule == DRAWN else schedule, self._now)
-        self._take(self._now, self._now)
-        super().__init__(self.trace, self._told(), theme)
-        self._tell(**self._now)
+        self._board: ShadedBoard | None = None
+        check(now)
+        self._made, self._trace = predicted(NAMES[0] if schedule == DRAWN else schedule, now)
+        self._take(now, now)
+        super().__init__(self._trace, now, theme)
         self.settle()
-        self.observe(self._changed, [*CONTROLS])
         self.observe(lambda _: self._drawn_on(), "gesture")
         self.observe(lambda _: self.settle(), "wanted")
+
+    @property
+    def trace(self) -> Trace:
+        return self._trace
 
     @property
     def measured(self) -> Trace | None:
@@ -144,37 +149,42 @@ class ScheduleExplorer(Runner):
         if self._unready:
             raise ValueError(self._unready)
         costs = costs_of(self._made.stage_rank, self._now)
-        return partial(run, self._made, self.trace, costs)
+        return partial(run, self._made, self._trace, costs)
 
-    def show(self) -> None:
-        self._answers += 1
-        self._show()
+    def check(self, values: dict[str, Any]) -> None:
+        check(values)
+
+    def moved(self, values: dict[str, Any]) -> None:
+        self._take(values, self._now)
 
     def kept(self) -> dict[str, Any]:
         self.settle()
-        told = {"calm": self.calm, "board": self.board, "gesture": "[]"}
-        return {**super().kept(), **self._now, **told}
+        told = {"calm": self.calm, "gesture": "[]", **self._on_board()}
+        return {**super().kept(), **told}
+
+    def _on_board(self) -> dict[str, Any]:
+        """The traits of what the reader may draw on without a kernel: the board, or an empty grid
+        of the size that is shown."""
+        board = self._board
+        if board is None:
+            try:
+                board = ShadedBoard(self._drawing(self._now, self._now))
+            except ValueError:  # it is too large to draw
+                return {"board": "{}", "rules": "{}"}
+        return {"board": compact(board.state()), "rules": compact(board.rules())}
 
     def picture(self) -> Figure:
         """The timeline of the schedule, with its critical path."""
         from dlviz.viz.print import timeline
 
         theme = "dark" if self.theme == "dark" else "light"
-        return timeline(self.trace, critical=True, theme=theme, title=self._title())
+        return timeline(self._trace, critical=True, theme=theme, title=self._title())
 
     def _changed(self, change: Any) -> None:
-        new = {name: getattr(self, name) for name in CONTROLS}
-        if self._telling or (new == self._now and not self._error):
+        if self._telling:
             return
-        try:
-            check(new)
-            self._take(new, self._now)
-            self._error = ""
-        except ValueError as error:
-            self._error = sentence(error)
-        self._refused = self._error if self.csv else ""
-        self._answers += 1
-        self._show()
+        self._of_csv = bool(self.csv)
+        super()._changed(change)
         self._tell(**({"csv": ""} if self._error else self._now))
         if change.name in SIZES and not self._error:
             self._look_ahead(change.name)
@@ -183,7 +193,7 @@ class ScheduleExplorer(Runner):
         """Tell the front end how it looks a little further along a slider that moves, so that it
         can be drawn before the kernel has answered."""
         now = self._now
-        if DRAWN in (now["schedule"], now["beside"]) or len(self.trace.spans) > FAST:
+        if DRAWN in (now["schedule"], now["beside"]) or len(self._trace.spans) > FAST:
             return
         pictures = {}
         for by in (-2, -1, 1, 2):
@@ -202,7 +212,7 @@ class ScheduleExplorer(Runner):
         if new["csv"] and new["beside"] != DRAWN:
             new["schedule"] = DRAWN
         if new["schedule"] != DRAWN:
-            self._made, self.trace = predicted(new["schedule"], new)
+            self._made, self._trace = predicted(new["schedule"], new)
         if DRAWN in (new["schedule"], new["beside"]):
             drawing = self._read(new) if new["csv"] else self._drawing(new, before)
             self._put(drawing)
@@ -230,9 +240,14 @@ class ScheduleExplorer(Runner):
     def _put(self, drawing: Drawing) -> None:
         """Show another drawing on the board."""
         if self._board is None:
-            self._board = Board(drawing)
+            self._board = ShadedBoard(drawing)
         elif drawing != self._board.drawing:
             self._board.start(drawing)
+        self._show_board()
+
+    def _show_board(self) -> None:
+        assert self._board is not None
+        self.rules = compact(self._board.rules())
         self.board = compact(self._board.state())
 
     def _drawn_on(self) -> None:
@@ -241,7 +256,7 @@ class ScheduleExplorer(Runner):
             return
         before = self._board.drawing
         self._board.apply(self.gesture)
-        self.board = compact(self._board.state())
+        self._show_board()
         if self._board.drawing != before:
             self._now = {**self._now, **_size(self._board.drawing)}
             if self._now["schedule"] == DRAWN:
@@ -256,7 +271,7 @@ class ScheduleExplorer(Runner):
         if self._now["schedule"] != DRAWN:
             return
         try:
-            self._made, self.trace = self._drawn()
+            self._made, self._trace = self._drawn()
         except ValueError as error:
             self._unready = sentence(error)
 
@@ -280,24 +295,22 @@ class ScheduleExplorer(Runner):
 
     def _show(self) -> None:
         self._shows += 1
-        self.state = compact(dressed(self.trace, self._told()))
+        super()._show()
 
     def _title(self) -> str:
         made = self._made
         return f"{NAMED[made.name]} on {made.ranks} ranks, {made.microbatches} microbatches"
 
-    def _told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """All that the front end draws at once."""
         now = self._now
-        first = picture_of(self._made, self.trace, now)
+        first = picture_of(self._made, self._trace, now)
         sides = [_troubled(DRAWN, self._unready) if self._unready else first]
         if now["beside"]:
             sides.append(self._beside(now))
         return {
             "title": "How large is the bubble of a pipeline?",
-            "controls": now,
-            "error": self._error,
-            "refused": self._refused,
+            "refused": self._error if self._of_csv else "",
             "titles": NAMED,
             "chunked": [*metrics.CHUNKED],
             "limits": {**SIZES, "run": RUNNABLE},
@@ -305,7 +318,6 @@ class ScheduleExplorer(Runner):
             "sides": sides,
             "run": self._run,
             "ran": self._ran,
-            "answer": self._answers,
             "shown": self._shows,
         }
 

@@ -7,14 +7,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlviz.trace.recorder import is_inside
+from dlviz.trace.recorder import CELL, is_inside
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 WHOLE = 120  # lines: of a longer file only those near a used line are shown
 NEAR = 4  # lines before and after
-CELL = re.compile(r"ipykernel_\d+[/\\]|^<ipython-input-")
 
 
 def sources(trace: Trace) -> dict[str, dict[str, Any]]:
@@ -33,9 +32,10 @@ def sources(trace: Trace) -> dict[str, dict[str, Any]]:
         lines = linecache.getlines(file)
         if not lines or max(used[file]) > len(lines):
             continue
-        cells += bool(CELL.search(file))
-        label = "the worker's cell" if CELL.search(file) else Path(file).name
-        if cells > 1 and CELL.search(file):
+        is_cell = bool(re.search(CELL, file))
+        cells += is_cell
+        label = "the worker's cell" if is_cell else Path(file).name
+        if cells > 1 and is_cell:
             label += f" ({cells})"
         shown = [
             [number, text.rstrip("\n"), number in used[file]]

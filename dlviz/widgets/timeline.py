@@ -13,20 +13,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import traitlets
 
+from dlviz.analysis.changes import changes
 from dlviz.analysis.clocks import clock_of, message_times, span_times
+from dlviz.analysis.columns import HOLDERS, WAITING
+from dlviz.analysis.memory import counts_microbatches, held
+from dlviz.analysis.shares import GROUPS, shares, stretches
+from dlviz.analysis.stages import chunks_of
+from dlviz.analysis.waits import waited_until
 from dlviz.metrics import COMPUTE
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.failure import held
+from dlviz.viz.failure import held as held_up
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import forms_of, never_ended, told_fields
 from dlviz.viz.layout import Plan, Shown, ends, laid_out, shown
-from dlviz.viz.memory import counts
-from dlviz.viz.pipeline import chunks_of, critical_of
+from dlviz.viz.pipeline import critical_of
 from dlviz.viz.scene import ops
-from dlviz.viz.shares import GROUPS, shares, stretches
-from dlviz.viz.waits import HOLDERS, WAITING, waits
+from dlviz.viz.waits import waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
 
@@ -47,14 +52,22 @@ class Timeline(View):
     the critical path at first. Of more than `max_spans` spans the longest are drawn, and the
     heading says so; idle time and the numbers of a step come from all. Raises ValueError where the
     Trace has no such clock or step.
+
+    `beside` is another Trace, drawn below on the same axis, with what changed from this one to it.
+
+    `marks` are the moments that the reader has marked, each {"clock": "device" or "wall", "time":
+    seconds, "note": str}; it may be set, and a saved page keeps it.
     """
 
     module = "timeline/index"
+
+    marks = traitlets.List().tag(sync=True)
 
     def __init__(
         self,
         trace: Trace,
         *,
+        beside: Trace | None = None,
         step: int | None = None,
         clock: str | None = None,
         critical: bool = False,
@@ -65,7 +78,17 @@ class Timeline(View):
         clock = clock_of(trace, clock)
         self._shown = {"step": step, "clock": clock, "title": title, "critical": critical}
         self._trace = trace
-        super().__init__(trace, _state(trace, **self._shown, max_spans=max_spans), theme)
+        state = _state(trace, **self._shown, max_spans=max_spans)
+        if beside is not None:
+            shown = {**self._shown, "clock": clock_of(beside, None)}
+            state["beside"] = _state(beside, **shown, max_spans=max_spans)
+            state["changes"] = [
+                change._asdict() for change in changes(trace, beside, (clock, shown["clock"]))
+            ]
+        super().__init__(trace, state, theme)
+
+    def kept(self) -> dict[str, Any]:
+        return {**super().kept(), "marks": self.marks}
 
     def picture(self) -> Figure:
         from dlviz.viz import print
@@ -143,7 +166,7 @@ def _state(
             },
         },
         "cycle": [
-            {"tail": own.tail, "head": own.head, "told": own.told} for own in held(trace, plan)
+            {"tail": own.tail, "head": own.head, "told": own.told} for own in held_up(trace, plan)
         ],
         "clocks": [_clock(trace, one, step, order, seen, arrows, place) for one in plans],
         "memory": _memory(trace) if step is None else [],
@@ -208,7 +231,7 @@ def _clock(
     holes = idle(trace, seen.spans, plan.low, plan.high, clock=plan.clock, least=least)
     level = {at: number for number, at in enumerate(plan.rows)}
     on_row = zip(holes.rank.tolist(), holes.lane.tolist(), strict=True)
-    gaps = stretches(plan, trace, seen.left_out, least)
+    gaps = stretches(trace, seen.left_out, plan.clock, plan.row, least)
     path = critical_of(trace, step, plan.clock).among(order)
     sent, received = message_times(trace, plan.clock)
     never = ~np.isfinite(received[arrows])
@@ -235,6 +258,7 @@ def _clock(
             "doing": indexed([wait.doing for wait in waiting.values()]),
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
+        "waited": _waited(trace, plan, place, whole),
         "idle": {
             "row": column([level[at] for at in on_row]),
             **stretch(holes.start, holes.end),
@@ -247,11 +271,23 @@ def _clock(
     }
 
 
+def _waited(
+    trace: Trace, plan: Plan, place: np.ndarray, whole: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, list[int]]:
+    """The shown spans that begin by waiting, and for how long (quanta)."""
+    rows, until = waited_until(trace, plan.clock)
+    here = place[rows] >= 0
+    rows, until = rows[here], until[here]
+    length = whole(until - plan.low) - whole(plan.start[rows] - plan.low)
+    return {"span": place[rows].tolist(), "length": length.tolist()}
+
+
 def _numbers(
     trace: Trace, plan: Plan, seen: Shown, whole: Callable[[np.ndarray], np.ndarray]
 ) -> dict[str, Any]:
     """What the statistics of the whole and of each step are by all spans, in quanta."""
-    found = shares(trace, plan, seen.spans)
+    ranks = sorted({rank for rank, _ in plan.rows})
+    found = shares(trace, seen.spans, plan.clock, ranks, plan.high - plan.low)
     part, kind, count, *lengths = ([*of] for of in zip(*found.kinds, strict=True))
     total, least, most = (whole(np.array(length)).tolist() for length in lengths)
     return {
@@ -283,17 +319,9 @@ def _shown_flow(flow: np.ndarray, arrows: np.ndarray, messages: int) -> np.ndarr
 def _memory(trace: Trace) -> list[dict[str, Any]]:
     """Of each rank that told of its memory: times in seconds and what was held from then on, bytes
     or microbatches."""
-    told = []
-    for rank in np.unique(trace.memory.rank).tolist():
-        own = trace.memory[trace.memory.rank == rank]
-        held: dict[str, int] = {}
-        times, totals = [], []
-        for i in np.argsort(own.time, kind="stable").tolist():
-            held[own.what[i]] = max(int(own.nbytes[i]), 0)
-            if times and times[-1] == own.time[i]:
-                totals[-1] = sum(held.values())
-            else:
-                times.append(float(own.time[i]))
-                totals.append(sum(held.values()))
-        told.append({"rank": rank, "time": times, "held": totals, "counts": counts(trace)})
-    return told
+    counts = counts_microbatches(trace)
+    return [
+        {"rank": one.rank, "time": one.time.tolist(), "held": one.level.tolist(), "counts": counts}
+        for one in held(trace)
+        if len(one.time)
+    ]

@@ -121,6 +121,7 @@ def dressed(trace: Trace, state: dict[str, Any]) -> dict[str, Any]:
         "themes": palette.THEMES,
         "font": palette.FONT,
         "kinds": {kind: styled(palette.style(kind)) for kind in [*palette.KINDS, ""]},
+        "marks": palette.MARKS,
     }
     return {"trace": identity(trace), "look": look, **state}
 

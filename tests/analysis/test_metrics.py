@@ -11,6 +11,7 @@ import torch
 from random_traces import random_trace
 
 from dlviz import launch, metrics
+from dlviz.analysis.bubble import FORMULAS
 from dlviz.analysis.columns import CLOCKS
 from dlviz.parallel import pipeline
 from dlviz.schedules import NAMES, Schedule, make, needs
@@ -215,10 +216,34 @@ def test_the_closed_form_of_a_bubble_is_what_the_simulation_idles(name, times):
     assert np.isnan(metrics.bubble_formula("my own", 4, 8))
 
 
+@pytest.mark.parametrize("costs", [(1, 1, 1), (3, 7, 5)])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_closed_form_of_a_bubble_ratio_is_what_its_words_say_and_the_simulation_gives(
+    name, costs
+):
+    p, m, (F, I, W) = 4, 8, costs  # noqa: E741
+    made = make(name, p, m)
+    v = made.chunks
+    ratio = metrics.bubble_ratio_formula(name, p, m, v, *(cost / v for cost in costs))
+    if name not in FORMULAS or (name in ("zb_h2", "zbv") and F != W):
+        assert np.isnan(ratio)
+        return
+    words = FORMULAS[name].replace("−", "-").replace("3m", "3*m").replace("6m", "6*m")
+    words = words.replace(")max(", ")*max(").replace("vm", "v*m").replace("m(F", "m*(F")
+    over, _, under = words.partition("/")
+    known = {"p": p, "m": m, "v": v, "F": F, "I": I, "W": W, "max": max}
+    assert ratio == pytest.approx(eval(over, known) / eval(under or "1", known))
+    split = Costs(F / v, None, I / v, W / v)
+    assert ratio == pytest.approx(metrics.bubble_ratio(simulate(made, split)))
+
+
 def test_chunks_shorten_a_visit_and_the_closed_form_with_it():
     for v in (1, 2, 4):
         idle = metrics.bubble_formula("interleaved", 4, 8, 1 / v, 1 / v, 1 / v)
         assert idle / (8 * 3) == pytest.approx(3 / (8 * v))  # (p-1)/(vm) of the work
+        ratio = metrics.bubble_ratio_formula("interleaved", 4, 8, v, 1 / v, 1 / v, 1 / v)
+        assert ratio == pytest.approx(3 / (8 * v))
+    assert np.isnan(metrics.bubble_ratio_formula("gpipe", 4, 8, 1, 0, 0, 0))
 
 
 # ---------------------------------------------------------------- the critical path

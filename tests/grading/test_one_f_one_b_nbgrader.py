@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import feedback, pipeline_checks, pipeline_rows, training
+from dlviz.grading import (
+    feedback,
+    pipeline_checks,
+    pipeline_hints,
+    pipeline_rows,
+    pipeline_rules,
+    training,
+)
 
 PIPELINE = Assignment("one_f_one_b")
+PACKAGE = (pipeline_checks, pipeline_hints, pipeline_rows, pipeline_rules, training, feedback)
 CHECKS = ("order", "in_flight", "no_deadlock", "bubble", "training")
 AUTOMATIC = {
     f"check_{name}{part}": getattr(pipeline_checks, f"check_{name}").points
@@ -37,9 +45,7 @@ def test_the_checks_of_both_schedules_are_worth_20_points_and_the_question_2():
 
 
 def test_no_hint_and_no_message_about_a_schedule_holds_a_line_of_the_solution():
-    package = "\n".join(
-        map(inspect.getsource, (pipeline_checks, pipeline_rows, training, feedback))
-    )
+    package = "\n".join(map(inspect.getsource, PACKAGE))
     lines = PIPELINE.solution_lines()
     assert len(lines) > 18
     assert [line for line in lines if line in package] == []

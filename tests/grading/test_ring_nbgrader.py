@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from courses import Assignment, nbgrader
 
-from dlviz.grading import alone, attempt, check, feedback, guard, ring_checks
+from dlviz.grading import alone, attempt, check, feedback, guard, ring_checks, ring_hints
 
 RING = Assignment("ring_all_reduce")
 AUTOMATIC = {
@@ -42,9 +42,8 @@ def test_the_checks_are_worth_18_points_and_the_question_2():
 
 
 def test_no_hint_and_no_message_of_a_check_holds_a_line_of_the_solution():
-    package = "\n".join(
-        map(inspect.getsource, (alone, attempt, check, feedback, guard, ring_checks))
-    )
+    modules = (alone, attempt, check, feedback, guard, ring_checks, ring_hints)
+    package = "\n".join(map(inspect.getsource, modules))
     lines = RING.solution_lines()
     assert len(lines) > 12
     assert [line for line in lines if line in package] == []

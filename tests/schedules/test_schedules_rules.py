@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dlviz import simulate
+from dlviz import Costs, simulate
+from dlviz.analysis.columns import COMPUTE
+from dlviz.machine.machine import FORWARDS
 from dlviz.schedules import (
     NAMES,
     Action,
@@ -16,6 +18,9 @@ from dlviz.schedules import (
     overlap,
     parse,
 )
+from dlviz.schedules.action import LETTERS
+from dlviz.schedules.rules import check_progress
+from dlviz.trace import chrome
 
 
 def schedule(*rows, stage_rank=None):
@@ -205,3 +210,15 @@ def test_a_csv_of_an_illegal_order_is_read_and_check_explains_it():
         drawn.check()
     with pytest.raises(ScheduleError, match="^rank 0 never runs 0F1: every stage runs each of the"):
         simulate(drawn)
+
+
+def test_a_trace_the_costs_and_a_machine_call_the_kinds_alike():
+    """The Trace's files spell them themselves: the layer imports nothing."""
+    assert chrome.LETTERS == LETTERS and COMPUTE == (*LETTERS,)
+    assert {*LETTERS} <= {*vars(Costs())} and {*LETTERS} <= {*FORWARDS}
+
+
+def test_a_rank_that_waits_goes_on_once_one_of_two_that_run_the_same_has():
+    """Rank 2 never comes to its 0F0; that of rank 0 is what rank 1 waits for."""
+    with pytest.raises(ScheduleError, match="^rank 2 stops before its 1st action, 2B0"):
+        check_progress(schedule("0F0", "1F0", "2B0 0F0"))

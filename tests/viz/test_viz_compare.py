@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dlviz import metrics, viz
+from dlviz import viz
+from dlviz.analysis.gap import Gap, gap, matched
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.viz.compare import Gap, gap, matched
 
 COSTS = Costs(0.005, None, 0.005, 0.005)
 
@@ -67,24 +69,26 @@ def test_measured_times_are_the_walls_and_the_subtitle_says_both_clocks():
     assert {round(x, 6) for _, _, x in bars(by_device, "measured")} == {5.0, 10.0}
 
 
+def said(predicted, measured):
+    """The subtitle of the figure on one line."""
+    return viz.compare(predicted, measured).layout.title.subtitle.text.replace("<br>", " ")
+
+
 def test_the_gap_is_what_actions_of_the_critical_path_lasted_longer_and_the_rest_waiting():
     schedule = make("1f1b", 4, 8)
     predicted = simulate(schedule, COSTS)
     slow_forward = ran(schedule, Costs(0.007, None, 0.005, 0.005))
-    sides, _ = matched(predicted, slow_forward, None, None)
-    path = metrics.critical_path(slow_forward.only(kind=metrics.COMPUTE), "wall").span
-    found = gap(sides, path)
+    sides = matched(predicted, slow_forward, None, None)
+    found = gap(sides)
     assert found.seconds == pytest.approx(11 * 0.002)  # m+p-1 forwards in a row
     assert found.lasted == pytest.approx(found.seconds) and found.waited == pytest.approx(0)
     assert found.most == pytest.approx(0.002) and sides[1].spans.kind[found.worst] == "forward"
 
     slow_links = ran(schedule, Costs(0.005, None, 0.005, 0.005, latency=0.001))
-    sides, lines = matched(predicted, slow_links, None, None)
-    path = metrics.critical_path(slow_links.only(kind=metrics.COMPUTE), "wall").span
-    found = gap(sides, path)
+    found = gap(matched(predicted, slow_links, None, None))
     assert found.lasted == pytest.approx(0) and found.waited == pytest.approx(found.seconds)
     assert found.seconds > 0.005
-    told = " ".join(lines)
+    told = said(predicted, slow_links)
     assert "the actions take as long and the waits take" in told and "differs most" not in told
 
 
@@ -93,16 +97,15 @@ def test_the_sentence_names_the_action_that_differs_most():
     run = ran(schedule, COSTS)
     last = int(np.argmax(run.spans.wall_end))
     run.spans.wall_end[last] += 0.004
-    _, lines = matched(simulate(schedule, COSTS), run, None, None)
-    told = " ".join(lines)
+    told = said(simulate(schedule, COSTS), run)
     assert "The measured step takes 4 ms longer (8.9%) than the predicted one" in told
     assert (
         "the actions take 4 ms longer and the waits take as long; 0B1 on rank 0 differs most (4"
         in told
     )
     faster = ran(schedule, Costs(0.004, None, 0.005, 0.005))
-    _, lines = matched(simulate(schedule, COSTS), faster, None, None)
-    assert "The measured step takes 3 ms less (6.7%) than the predicted one" in " ".join(lines)
+    told = said(simulate(schedule, COSTS), faster)
+    assert "The measured step takes 3 ms less (6.7%) than the predicted one" in told
 
 
 def test_each_bar_tells_both_times_and_the_gap():
@@ -205,8 +208,8 @@ def test_what_has_no_actions_is_refused():
         viz.compare(nothing, simulate(schedule))
 
 
-def test_an_empty_path_leaves_a_gap_of_waiting_alone():
+def test_a_path_of_which_nothing_was_predicted_leaves_a_gap_of_waiting_alone():
     schedule = make("gpipe", 1, 1)
-    sides, _ = matched(simulate(schedule, COSTS), ran(schedule, COSTS), None, None)
-    found = gap(sides, np.zeros(0, int))
+    one, other = matched(simulate(schedule, COSTS), ran(schedule, COSTS), None, None)
+    found = gap((one, replace(other, other=np.full(2, -1))))
     assert found == Gap(found.seconds, 0.0, found.seconds, -1, 0.0)

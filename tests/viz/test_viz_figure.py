@@ -12,7 +12,7 @@ from dlviz.machine import classroom
 from dlviz.schedules import make
 from dlviz.sim import Costs, collective, simulate
 from dlviz.viz import palette
-from dlviz.viz.figure import STYLE
+from dlviz.viz.charts.figure import STYLE
 
 COLOR = re.compile(r"#[0-9A-Fa-f]{6}\b")
 
@@ -28,7 +28,6 @@ def one_of_each(**theme):
         "memory": viz.memory(trace, **theme),
         "traffic": viz.traffic(ring, **theme),
         "messages": viz.messages(ring, **theme),
-        "messages_grid": viz.messages_grid(ring, **theme),
         "costs": viz.costs([1, 9], {"ring": [1, 2]}, measured={"ring": [(3, 4)]}, **theme),
         "curve": viz.curve([1.0, 2.0], **theme),
     }

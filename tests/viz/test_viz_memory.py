@@ -10,7 +10,7 @@ from dlviz import metrics, viz
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
-from dlviz.viz.memory import STRIP, held
+from dlviz.viz.charts.memory import STRIP, held
 
 
 def strips(figure):

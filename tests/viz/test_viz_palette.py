@@ -10,6 +10,7 @@ import pytest
 
 from dlviz import viz
 from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import template
 
 KINDS = (
     "forward backward backward_input backward_weight update send recv collective wait compress "
@@ -101,7 +102,7 @@ def test_labels_are_black_but_on_the_blue_and_read_everywhere():
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_theme_paints_its_own_background_and_its_words_read_on_it(theme):
-    layout = palette.template(theme).layout
+    layout = template(theme).layout
     assert layout.paper_bgcolor == layout.plot_bgcolor == palette.THEMES[theme]["paper"]
     assert contrast(layout.font.color, layout.paper_bgcolor) >= 7
     assert contrast(palette.THEMES[theme]["faint"], layout.paper_bgcolor) >= 4.5
@@ -112,7 +113,7 @@ def test_a_theme_paints_its_own_background_and_its_words_read_on_it(theme):
 
 def test_an_unknown_theme_is_refused():
     with pytest.raises(ValueError, match="theme='blue' is not a theme of the figures: use one"):
-        palette.template("blue")
+        template("blue")
 
 
 def test_every_view_refuses_an_unknown_theme():
@@ -122,7 +123,6 @@ def test_every_view_refuses_an_unknown_theme():
         (viz.timeline, data_parallel(2)),
         (viz.breakdown, data_parallel(2)),
         (viz.messages, ring(2, 4)),
-        (viz.messages_grid, ring(2, 4)),
         (viz.curve, [1.0]),
     ):
         with pytest.raises(ValueError, match="theme='no'"):

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from dlviz import metrics, viz
+from dlviz.analysis.stages import chunks_of
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.viz.pipeline import chunks_of, critical_of
+from dlviz.viz.pipeline import critical_of
 
 COSTS = Costs(2, None, 3, 2, latency=0.5)
 

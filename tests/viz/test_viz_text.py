@@ -60,7 +60,7 @@ def test_the_details_say_what_the_times_mean_the_machine_and_how_late_the_run_wa
 
 
 @pytest.mark.parametrize(
-    "view", [viz.timeline, viz.breakdown, viz.memory, viz.traffic, viz.messages, viz.messages_grid]
+    "view", [viz.timeline, viz.breakdown, viz.memory, viz.traffic, viz.messages]
 )
 def test_every_figure_of_a_trace_keeps_its_details_behind_an_i(view):
     trace = ring(3, 6)

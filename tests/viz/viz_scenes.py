@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlviz.analysis.clocks import span_times
 from dlviz.analysis.contributions import encode
+from dlviz.analysis.waits import waited_until
 from dlviz.trace import Trace
 from dlviz.viz.text import DETAILS
 
@@ -13,6 +15,21 @@ from dlviz.viz.text import DETAILS
 def notes(figure) -> list:
     """The annotations of a plotly figure, without its (i)."""
     return [note for note in figure.layout.annotations if note.name != DETAILS]
+
+
+def pieces(trace: Trace, clock: str) -> dict[str, np.ndarray]:
+    """What is drawn of the spans by kind, (bars, 3): row, begin and end. A span that begins by
+    waiting is a bar of kind wait and what is left of it."""
+    start, end = span_times(trace, clock)
+    waits = dict(zip(*(column.tolist() for column in waited_until(trace, clock)), strict=True))
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for row, kind in enumerate(trace.spans.kind.tolist()):
+        until = waits.get(row, start[row])
+        if row in waits:
+            found.setdefault("wait", []).append((row, start[row], until))
+        if row not in waits or until < end[row]:
+            found.setdefault(kind, []).append((row, until, end[row]))
+    return {kind: np.array(sorted(bars)) for kind, bars in found.items()}
 
 
 def data_parallel(ranks: int = 4, steps: int = 1, slow: int = 2) -> Trace:
@@ -84,7 +101,6 @@ def data_parallel(ranks: int = 4, steps: int = 1, slow: int = 2) -> Trace:
                     bucket=bucket,
                     name=f"all-reduce bucket {bucket}",
                     group="world",
-                    sequence=2 * step + bucket,
                 )
                 free[rank, "comm"] = at[rank]
         for rank in range(ranks):

@@ -1,11 +1,11 @@
-"""The drawing board alone, on a page whose kernel is this process."""
+"""The drawing board on an open page; and alone, on a page whose kernel is this process."""
 
 from __future__ import annotations
 
 import json
 
 from dlviz.trace import Trace
-from dlviz.widgets.drawing import Board
+from dlviz.widgets.drawing import ShadedBoard as Board
 from dlviz.widgets.modules import joined, read
 from dlviz.widgets.view import compact, dressed
 
@@ -16,8 +16,8 @@ const frontEnd = { render({ model, el }) {
   const look = JSON.parse(model.get("state")).look;
   let board = null;
   let colors = null;
-  const frame = shared_stage_js.stage(el, { name: "board", look, model, title: "Draw your own", lines: [],
-    keys: board_index_js.BOARD_KEYS,
+  const frame = shared_stage_js.stage(el, { name: "board", look, model, lines: [],
+    title: "Draw your own", keys: board_keys_js.BOARD_KEYS,
     onColors: (now) => { colors = now; board?.colors(now); } });
   board = board_index_js.drawingBoard({ model, el: frame.body, look, say: frame.say,
     selected: (action) => { globalThis.heard = action; } });
@@ -50,11 +50,87 @@ frontEnd.render({ model, el: document.getElementById("dlviz") });
 """  # noqa: E501
 
 
+class BoardPage:
+    """The board on an open page; `board` is the kernel's, where there is one."""
+
+    def __init__(self, page, board=None):
+        self.page, self.board = page, board
+        self.root = page.locator(".dlv-board")
+        self.grid = page.locator(".dlv-boardgrid")
+        self.keys = page.keyboard
+
+    def control(self, name):
+        return self.root.get_by_label(name, exact=True).first
+
+    def press(self, *keys):
+        for key in keys:
+            self.keys.press(key)
+        self.settle()
+
+    def click(self, name):
+        self.control(name).click()
+        self.settle()
+
+    def settle(self):
+        self.page.wait_for_function("() => !globalThis.asked")
+
+    def focus(self):
+        self.root.get_by_role("application").focus()
+
+    def cells(self):
+        """What is drawn: {action: (rank, slot)}."""
+        found = self.grid.locator(".dlv-boardcell").evaluate_all(
+            "all => all.map(one => [one.dataset.action, one.dataset.rank, one.dataset.slot])"
+        )
+        return {action: (int(rank), int(slot)) for action, rank, slot in found}
+
+    def ghosts(self):
+        found = self.grid.locator(".dlv-boardghost")
+        return found.evaluate_all("all => all.map(one => one.dataset.action)")
+
+    def told(self):
+        return self.root.locator(".dlv-boardtold").inner_text()
+
+    def spoken(self):
+        return self.page.locator(".dlv > .dlv-spoken").inner_text()
+
+    def center(self, rank, slot):
+        """The middle of a slot, on the page."""
+        box = self.grid.bounding_box()
+        wide = float(self.grid.get_attribute("data-slot"))
+        high = (box["height"] - 22) / self.page.locator(".dlv-boardnames text").count()
+        return box["x"] + (slot + 0.5) * wide, box["y"] + 22 + (rank + 0.5) * high
+
+    def click_at(self, rank, slot):
+        self.page.mouse.click(*self.center(rank, slot))
+        self.settle()
+
+    def drag(self, start, end):
+        """From a (rank, slot), or a locator, to a (rank, slot) or a point off the grid."""
+        if isinstance(start, tuple):
+            x, y = self.center(*start)
+        else:
+            box = start.bounding_box()
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        self.page.mouse.move(x, y)
+        self.page.mouse.down()
+        far = self.center(*end) if isinstance(end, tuple) else end
+        self.page.mouse.move(*far, steps=6)
+        yield
+        self.page.mouse.up()
+        self.settle()
+
+    def drop(self, start, end):
+        for _ in self.drag(start, end):
+            pass
+
+
 def page_of(board: Board, *, theme: str = "light", live: bool = True) -> str:
     """A page that shows `board`."""
     traits = {
         "state": compact(dressed(Trace(), {"title": "Draw your own"})),
         "board": compact(board.state()),
+        "rules": compact(board.rules()),
         "gesture": "[]",
         "theme": theme,
         "live": live,

@@ -7,14 +7,15 @@ import json
 import node
 import pytest
 
+from dlviz.board.drawing import Drawing, drawn
+from dlviz.board.levels import LEVELS
+from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import NAMES, TITLES, make, parse
-from dlviz.schedules.drawing import Drawing, Pipeline, drawn
-from dlviz.schedules.levels import LEVELS
 from dlviz.schedules.orders import loop, vee
 from dlviz.sim import Costs
 from dlviz.viz import palette
 from dlviz.widgets import ScheduleExplorer
-from dlviz.widgets.drawing import Board
+from dlviz.widgets.drawing import ShadedBoard as Board
 from dlviz.widgets.view import styled
 
 ROOM = 168  # pixels of the rows
@@ -290,14 +291,15 @@ def test_the_cursor_spans_the_action_that_it_is_on_and_steps_over_it():
     code = """const layout = m.layoutOf(v[0], 800, 168);
     const at = (slot) => m.cursorAt(v[0], layout, { rank: 0, slot });
     return [at(1), at(2), at(3).width / layout.slot, at(1).width / layout.slot,
-        m.besides(v[0], { rank: 0, slot: 1 }, 1), m.besides(v[0], { rank: 0, slot: 2 }, -1),
-        m.besides(v[0], { rank: 0, slot: 3 }, 1)];"""
-    first, second, empty, wide, *steps = node.run("board/geometry.js", code, state)
+        besides(v[0], { rank: 0, slot: 1 }, 1), besides(v[0], { rank: 0, slot: 2 }, -1),
+        besides(v[0], { rank: 0, slot: 3 }, 1)];"""
+    also = {"besides": "board/state.js"}
+    first, second, empty, wide, *steps = node.run("board/geometry.js", code, state, also=also)
     assert first == second and (empty, wide) == (1, 2) and steps == [3, 0, 4]
 
 
 def score_words(state):
-    return node.run("board/index.js", "return m.scoreWords(v[0]);", state)
+    return node.run("board/words.js", "return m.scoreWords(v[0]);", state)
 
 
 def test_a_drawing_that_breaks_rules_has_no_score():
@@ -403,23 +405,61 @@ def test_labels_name_stages_where_all_fit_and_else_tell_chunks_by_small_letters(
     assert {len(label) for label in labels.values()} == {2, 3}
 
 
-def test_a_gesture_is_foreseen_as_the_kernel_will_answer_it():
+SESSION = """const { board, answers, rules } = v[0];
+    const traits = { board: JSON.stringify(board), rules: JSON.stringify(rules), live: true };
+    const calls = [];
+    const model = { get: (name) => traits[name], set: (name, value) => { traits[name] = value; },
+        on: (_, call) => calls.push(call), off() {}, save_changes() {} };
+    const heard = [];
+    const own = m.session(model, (done) => heard.push(done?.do ?? null));
+    const cells = () => own.shown().cells.map(({ action, rank, slot }) => [action, rank, slot]);
+    const answer = (n) => {
+        traits.board = JSON.stringify(answers[n]);
+        calls.forEach((call) => call());
+    };
+"""
+
+
+def in_session(gestures, code):
+    """What `code` finds of a session on an empty board, whose kernel's answers are `answers`."""
     hand = Hand(blank())
-    before = hand.place("0F0", 0, 0)
-    gestures = [
-        {"do": "place", **at("1B2", 1, 7)},
-        {"do": "move", "from": at("1B2", 1, 7), "rank": 0, "slot": 3},
-        {"do": "remove", "from": at("0F0", 0, 0)},
-    ]
-    for count in (1, 2, 3):
-        code = "return m.foreseen(v[0], v[1]).cells;"
-        seen = node.run("board/geometry.js", code, before, gestures[:count])
-        gesture = dict(gestures[count - 1])
-        answered = hand(gesture.pop("do"), **gesture)
-        strip = ("action", "rank", "slot", "slots", "parts")
-        assert [[cell[name] for name in strip] for cell in seen] == [
-            [cell[name] for name in strip] for cell in answered["cells"]
-        ]
+    first, rules = hand.board.state(), hand.board.rules()
+    answers = [hand(**gesture) for gesture in gestures]
+    given = {"board": first, "rules": rules, "answers": answers}
+    return node.run("board/session.js", SESSION + code, given)
+
+
+F0, F1 = ({"do": "place", **at(f"0F{m}", 0, m)} for m in (0, 1))
+
+
+def test_gestures_are_drawn_at_once_and_again_only_where_the_kernel_says_otherwise():
+    code = """own.send({ do: "place", action: "0F0", rank: 0, slot: 0 });
+    own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
+    const before = cells();
+    answer(0); const between = cells();
+    answer(1); return [before, between, cells(), heard, own.shown().undo];"""
+    before, between, after, heard, undo = in_session([F0, F1], code)
+    assert before == between == [["0F0", 0, 0], ["0F1", 0, 4]]
+    assert after == [["0F0", 0, 0], ["0F1", 0, 1]] and undo == 2
+    assert heard == ["place", "place", None, "place"], "the last answer is not as foreseen"
+
+
+def test_what_only_the_kernel_can_do_is_drawn_once_it_has_answered():
+    code = """own.send({ do: "csv", text: "0F0 / 1F0 / 2F0" });
+    const before = [cells().length, own.shown().said];
+    answer(0); return [before, own.shown().ranks, cells().length, heard];"""
+    found = in_session([{"do": "csv", "text": "0F0 / 1F0 / 2F0"}], code)
+    assert found == [[0, ""], 3, 3, ["csv"]]
+
+
+def test_once_the_kernel_is_gone_what_it_has_not_answered_is_taken_back_and_undo_goes_on():
+    code = """own.send({ do: "place", action: "0F0", rank: 0, slot: 0 });
+    answer(0);
+    own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
+    own.turnOff(); const left = cells();
+    own.send({ do: "undo" });
+    return [left, cells(), JSON.parse(traits.board).redo];"""
+    assert in_session([F0], code) == [[["0F0", 0, 0]], [], 1]
 
 
 def test_the_keys_pick_what_may_come_next_and_turn_through_what_is_left():
@@ -428,7 +468,7 @@ def test_the_keys_pick_what_may_come_next_and_turn_through_what_is_left():
         m.pick(v[0], 0, "F", "2F0"), m.pick(v[0], 1, "B", null), m.pick(v[0], 0, "W", null),
         m.turned(v[0], "0F0", 1), m.turned(v[0], "0F0", -1), m.halvesOf(v[0], "9F0"),
         m.halvesOf(v[0], "(0F1;2B0)OVERLAP_F_B").length];"""
-    found = node.run("board/geometry.js", code, state)
+    found = node.run("board/state.js", code, state)
     assert found == ["0F0", "2F0", "0F0", "1B0", None, "0F1", "0F3", None, 2]
 
 
@@ -442,7 +482,7 @@ def test_more_ghosts_than_fit_in_a_row_are_counted():
 
 def test_a_drawing_is_copied_on_one_line_and_read_again():
     board = Board(drawn(make("1f1b", 2, 2), Costs()))
-    line = node.run("board/geometry.js", "return m.onOneLine(v[0]);", board.state()["csv"])
+    line = node.run("board/words.js", "return m.onOneLine(v[0]);", board.state()["csv"])
     assert line == "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"
     assert {*board.read(line).placed} == {*board.drawing.placed}
 
@@ -450,3 +490,12 @@ def test_a_drawing_is_copied_on_one_line_and_read_again():
 def test_every_action_of_the_state_is_one():
     state = Board(drawn(make("dualpipev", 2, 4), Costs())).state()
     assert all(str(parse(cell["action"])) == cell["action"] for cell in state["cells"])
+
+
+def test_a_saved_explorer_has_an_empty_grid_to_draw_on_unless_its_size_cannot_be_drawn():
+    kept = ScheduleExplorer("interleaved", 2, 4, 2).kept()
+    board, rules = json.loads(kept["board"]), json.loads(kept["rules"])
+    assert (board["stages"], board["microbatches"], board["cells"]) == ([0, 1, 0, 1], 4, [])
+    assert "interleaved" in {one["name"] for one in rules["known"]} and rules["level"] is None
+    large = ScheduleExplorer("1f1b", 16, 128).kept()
+    assert large["board"] == large["rules"] == "{}"

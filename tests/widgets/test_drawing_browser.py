@@ -8,88 +8,14 @@ import re
 import board_page
 import pytest
 
+from dlviz.board.drawing import Drawing, drawn
+from dlviz.board.pipeline import Pipeline
 from dlviz.schedules import make
-from dlviz.schedules.drawing import Drawing, Pipeline, drawn
 from dlviz.schedules.orders import loop
 from dlviz.sim import Costs
-from dlviz.widgets.drawing import Board
+from dlviz.widgets.drawing import ShadedBoard as Board
 
 pytestmark = pytest.mark.slow
-
-
-class Page:
-    """A board on an open page whose kernel is this process."""
-
-    def __init__(self, page, board):
-        self.page, self.board = page, board
-        self.root = page.locator(".dlv-board")
-        self.grid = page.locator(".dlv-boardgrid")
-        self.keys = page.keyboard
-
-    def control(self, name):
-        return self.root.get_by_label(name, exact=True).first
-
-    def press(self, *keys):
-        for key in keys:
-            self.keys.press(key)
-        self.settle()
-
-    def click(self, name):
-        self.control(name).click()
-        self.settle()
-
-    def settle(self):
-        self.page.wait_for_function("() => !globalThis.asked")
-
-    def focus(self):
-        self.root.get_by_role("application").focus()
-
-    def cells(self):
-        """What is drawn: {action: (rank, slot)}."""
-        found = self.grid.locator(".dlv-boardcell").evaluate_all(
-            "all => all.map(one => [one.dataset.action, one.dataset.rank, one.dataset.slot])"
-        )
-        return {action: (int(rank), int(slot)) for action, rank, slot in found}
-
-    def ghosts(self):
-        found = self.grid.locator(".dlv-boardghost")
-        return found.evaluate_all("all => all.map(one => one.dataset.action)")
-
-    def told(self):
-        return self.root.locator(".dlv-boardtold").inner_text()
-
-    def spoken(self):
-        return self.page.locator(".dlv > .dlv-spoken").inner_text()
-
-    def center(self, rank, slot):
-        """The middle of a slot, on the page."""
-        box = self.grid.bounding_box()
-        wide = float(self.grid.get_attribute("data-slot"))
-        high = (box["height"] - 22) / self.page.locator(".dlv-boardnames text").count()
-        return box["x"] + (slot + 0.5) * wide, box["y"] + 22 + (rank + 0.5) * high
-
-    def click_at(self, rank, slot):
-        self.page.mouse.click(*self.center(rank, slot))
-        self.settle()
-
-    def drag(self, start, end):
-        """From a (rank, slot), or a locator, to a (rank, slot) or a point off the grid."""
-        if isinstance(start, tuple):
-            x, y = self.center(*start)
-        else:
-            box = start.bounding_box()
-            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        self.page.mouse.move(x, y)
-        self.page.mouse.down()
-        far = self.center(*end) if isinstance(end, tuple) else end
-        self.page.mouse.move(*far, steps=6)
-        yield
-        self.page.mouse.up()
-        self.settle()
-
-    def drop(self, start, end):
-        for _ in self.drag(start, end):
-            pass
 
 
 @pytest.fixture
@@ -115,7 +41,7 @@ def opened(browser, tmp_path):
         file.write_text(board_page.page_of(board, theme=theme, live=live))
         page.goto(file.as_uri())
         page.wait_for_selector(".dlv-boardcursor", state="attached")
-        return Page(page, board)
+        return board_page.BoardPage(page, board)
 
     yield show
     for page in pages:
@@ -504,33 +430,47 @@ def test_the_mouse_is_faster_than_the_kernel_and_all_of_it_is_drawn_at_once_and_
     assert shown.board.drawing.faults == []
 
 
-def test_keys_faster_than_the_kernel_wait_for_what_they_go_by(opened):
+def test_keys_faster_than_the_kernel_go_by_what_is_foreseen(opened):
     shown = opened(blank(2, 3))
     shown.focus()
     shown.page.evaluate(HOLD)
     for key in ("n", "Enter", "n", "Enter", "n", "Enter", "u"):
         shown.keys.press(key)
-    assert shown.cells() == {"0F0": (0, 0)} and shown.board.drawing.placed == ()
+    seen = shown.cells()
+    assert len(seen) == 2 and shown.board.drawing.placed == ()
     shown.page.evaluate("() => go()")
     shown.settle()
-    assert len(shown.cells()) == 2 and shown.board.drawing.faults == []
+    assert shown.cells() == seen and len(shown.board.drawing.placed) == 2
+    assert shown.board.drawing.faults == []
     assert shown.board.state()["redo"] == 1
 
 
-def test_on_a_saved_page_it_can_be_looked_at_and_not_changed(opened):
+def test_without_a_kernel_the_page_itself_answers_every_gesture(opened):
     shown = opened(drawn(make("1f1b", 2, 4), Costs()), live=False)
     shown.page.mouse.move(*shown.center(1, 0))
     assert "waiting for 0F0" in shown.told()
-    shown.click_at(0, 0)
-    assert shown.grid.locator(".dlv-boardchosen").count() == 1
-    shown.focus()
-    shown.press("Delete", "u", "e", "Enter", "n", "h")
     shown.drop((0, 0), (0, 9))
-    assert shown.cells()["0F0"] == (0, 0) and len(shown.cells()) == 16
-    shown.click("check what I did")
-    assert shown.told().startswith("Complete and legal")
-    for name in ("undo", "empty the grid", "name a good move and what others cost"):
-        assert shown.control(name).is_disabled()
+    assert shown.cells()["0F0"] == (0, 9) and "shares slot 9" in shown.told()
+    assert shown.grid.locator(".dlv-boardfault").count() > 1
+    shown.focus()
+    shown.press("u")
+    assert shown.cells()["0F0"] == (0, 0) and shown.grid.locator(".dlv-boardfault").count() == 0
+    shown.press("e", "h", "Enter")
+    assert shown.cells() == {"0F0": (0, 0)}
+    shown.control("start from a known schedule").select_option("gpipe")
+    assert len(shown.cells()) == 16 and "This is GPipe" in shown.told()
+    shown.control("most that a rank may hold in flight").fill("2")
+    shown.keys.press("Tab")
+    assert "the limit is 2" in shown.root.locator(".dlv-boardtold").inner_text()
+    shown.click("share the drawing as text")
+    shown.control("the drawing as text").fill("0F0\n1F0\n2F0")
+    shown.click("draw what the text says")
+    assert "without a kernel only one of this size" in shown.told() and len(shown.cells()) == 16
+    shown.click("show the known schedules of this size")
+    link = shown.root.get_by_role("row", name=re.compile("^1F1B")).get_by_role("link")
+    assert link.get_attribute("href") == "https://arxiv.org/abs/2006.09503"
+    assert link.get_attribute("rel") == "noopener" and link.get_attribute("target") == "_blank"
+    assert len(shown.board.drawing.placed) == 16 and shown.board.state()["undo"] == 0
 
 
 def test_an_action_may_be_marked_from_outside(opened):

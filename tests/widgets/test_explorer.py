@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
+import time
+from contextlib import nullcontext
 from itertools import pairwise
+from time import perf_counter
 
 import node
 import numpy as np
@@ -31,6 +36,7 @@ from dlviz.widgets.all_reduce import (
     simulated,
     turns,
 )
+from dlviz.widgets.meanwhile import meanwhile
 
 LINK = {"alpha": 10e-6, "beta": 1e-9, "gamma": 1e-10}
 FORMULAS = [name for name in ALGORITHMS if name != "hierarchical"]
@@ -99,11 +105,12 @@ def test_costs_a_hair_apart_make_no_turn():
     assert turns({"one": near, "two": wave}) in ([(100.0, "one")], [(100.0, "two")])
 
 
-@pytest.mark.parametrize("topology", ["switch", "ring"])
-def test_the_map_names_the_cheapest_at_every_ranks_and_size_on_the_chosen_network(topology):
-    told = json.loads(CollectiveExplorer(topology=topology).ahead)
-    assert told["link"] == {**LINK, "topology": topology} and len(told["map"]) == 15
-    for ranks, row in enumerate(told["map"], 2):
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_the_map_of_each_network_names_the_cheapest_at_every_ranks_and_size(topology):
+    told = json.loads(CollectiveExplorer(topology="ring").maps)
+    assert told["link"] == LINK and list(told["of"])[0] == "ring"
+    assert len(told["of"][topology]) == 15
+    for ranks, row in enumerate(told["of"][topology], 2):
         assert len(row) == len(SIZES)
         for place in range(0, len(SIZES), 9):
             on = {"ranks": ranks, "nbytes": SIZES[place], "topology": topology, **LINK}
@@ -225,10 +232,14 @@ def test_the_lines_of_other_ranks_are_told_ahead_not_yet_fine(topology):
         assert own["cheapest"] == answer["cheapest"]
         for name in ALGORITHMS:
             assert own["curves"][name] == pytest.approx(answer["curves"][name], rel=1e-5)
+    before = json.loads(explorer.maps)["of"]
     explorer.alpha = 1e-3
     assert json.loads(explorer.ahead)["link"] == {**LINK, "topology": topology}
     explorer.wanted += 1  # the reader has paused
     assert json.loads(explorer.ahead)["link"]["alpha"] == 1e-3
+    assert json.loads(explorer.maps)["link"]["alpha"] == 1e-3
+    for other, rows in json.loads(explorer.maps)["of"].items():
+        assert rows != before[other], other
 
 
 @pytest.mark.parametrize(
@@ -329,6 +340,7 @@ def test_a_saved_page_holds_the_messages_of_every_algorithm():
         told = json.loads(told)
         assert told["title"].startswith(TITLES[name]) and told["topology"]["kind"] == "ring"
     assert kept["player"] == kept["players"]["ring"]
+    assert {*json.loads(kept["maps"])["of"]} == {*TOPOLOGIES} and len(kept["maps"]) < 6000
 
 
 def test_the_picture_for_paper_shows_every_line_and_the_size():
@@ -345,11 +357,126 @@ def test_racks_of_an_odd_number_of_ranks_are_two():
     assert isinstance(network(7, Link(1e-5, 1e9), "tree"), Topology)
 
 
+def test_a_kernel_answers_while_it_looks_ahead_and_begins_again_for_another_link():
+    async def kernel():
+        explorer = CollectiveExplorer(topology="racks", beta=2e-9)
+        assert explorer.ahead == explorer.maps == "{}"
+        explorer.beta = 3e-9
+        explorer.wanted += 1
+        waits = []
+        while len(json.loads(explorer.maps).get("of", [])) < 2:
+            began = perf_counter()
+            await asyncio.sleep(0)  # a message would be answered
+            waits.append(perf_counter() - began)
+        assert json.loads(explorer.ahead)["link"] == {**LINK, "topology": "racks", "beta": 3e-9}
+        assert list(json.loads(explorer.maps)["of"])[0] == "racks"
+        assert max(waits) < sum(waits) / 4
+        explorer.topology = "switch"
+        explorer.wanted += 1
+        kept = json.loads(explorer.kept()["maps"])
+        assert {*kept["of"]} == {*TOPOLOGIES} and kept["link"]["beta"] == 3e-9
+
+    asyncio.run(kernel())
+
+
+def test_nothing_is_looked_ahead_while_ranks_run():
+    ended = asyncio.Event()
+
+    async def kernel():
+        steps, free = iter_of(50), [False]  # ranks run at first
+        meanwhile(steps, lambda: free[0], nullcontext())
+        await asyncio.sleep(0.05)
+        assert next(steps) == 0
+        free[0] = True
+        await asyncio.wait_for(ended.wait(), 20)
+
+    def iter_of(count):
+        yield from range(count)
+        ended.set()
+
+    asyncio.run(kernel())
+
+
+def test_what_is_looked_ahead_ends_for_a_thread_that_hears_the_front_end_meanwhile():
+    begun, lock = threading.Event(), threading.RLock()
+
+    def slow():
+        begun.set()
+        time.sleep(0.2)
+        yield
+
+    async def kernel():
+        meanwhile(steps, lambda: True, lock)
+        while steps.gi_frame:
+            await asyncio.sleep(0.01)
+
+    steps = slow()
+    own = threading.Thread(target=lambda: asyncio.run(kernel()), daemon=True)
+    own.start()
+    assert begun.wait(20)
+    with lock:
+        steps.close()
+    own.join(20)
+    assert not own.is_alive()
+
+
+NOW = "return m.foresee(v[0], {...v[0].controls, ...v[1]}, v[2]);"
+
+
+def foreseen(told, ahead, **changes):
+    return node.run("collectives/state.js", NOW, told, changes, ahead)
+
+
+def test_another_size_and_other_ranks_are_foreseen_as_the_kernel_will_answer():
+    explorer = CollectiveExplorer()
+    told, ahead = state(explorer), json.loads(explorer.ahead)
+    shown = foreseen(told, ahead, algorithm="tree", nbytes=SIZES[7])
+    explorer.algorithm, explorer.nbytes = "tree", SIZES[7]
+    answer = state(explorer)
+    assert shown["controls"] == answer["controls"] and shown["curves"] == answer["curves"]
+    for name in ALGORITHMS:
+        assert shown["now"][name] == pytest.approx(answer["now"][name], rel=1e-12)
+    explorer.ranks = 7
+    answer = state(explorer)
+    for first in (told, state(CollectiveExplorer(nbytes=SIZES[7]))):
+        shown = foreseen(first, ahead, ranks=7, nbytes=SIZES[7])
+        assert shown["cheapest"] == answer["cheapest"] and shown["controls"]["ranks"] == 7
+        for name, (took, *_) in answer["now"].items():
+            assert shown["curves"][name] == pytest.approx(answer["curves"][name], rel=1e-5)
+            assert shown["now"][name] == [pytest.approx(took, rel=1e-5), None, None]
+
+
+def test_the_lines_of_another_network_wait_for_the_kernel():
+    explorer = CollectiveExplorer()
+    told, ahead = state(explorer), json.loads(explorer.ahead)
+    assert foreseen(told, ahead, ranks=7, alpha=1e-3) == told
+    assert foreseen(told, ahead, ranks=7, topology="racks") == told
+    assert foreseen(told, {}, ranks=7) == told
+
+
+@pytest.mark.parametrize(("ranks", "live"), [(8, True), (9, True), (16, True), (16, False)])
+def test_the_bar_says_how_many_ranks_can_be_run(ranks, live):
+    told = state(CollectiveExplorer(ranks=ranks))
+    now = {"told": told, "controls": told["controls"], "live": live}
+    said = node.run("collectives/words.js", "return m.ranWords(v[0]);", now)
+    assert said == ("At most 8 ranks can be run here." if live and ranks > 8 else "")
+
+
+@pytest.mark.parametrize("ranks", [13, 14, 16])
+def test_messages_of_more_than_13_ranks_say_that_contents_cannot_be_told_apart(ranks):
+    told = json.loads(CollectiveExplorer(ranks=ranks).player)
+    law = f"at most 13 ranks: of {ranks} ranks only messages are shown."
+    assert any(law in line for line in told["lines"]) == (ranks > 13)
+    assert (told["ranks"] == []) == (ranks > 13)
+
+
 CHART = "return m.chartOf(v[0], 600, 320);"
 MAP = (
-    "const map = m.mapOf(v[0], 400, 320);"
-    "return { ...map, spots: v[1].map(([x, y]) => map.found(x, y)) };"
+    "const box = { left: 56, right: 374, top: 8, bottom: 284 };"
+    "const map = m.mapOf(v[0], v[1], box);"
+    "return { ...map, spots: v[2].map(([x, y]) => map.found(x, y)) };"
 )
+BOXES = "return m.boxesOf(v[0], v[1], v[2]);"
 
 
 def test_lines_are_drawn_at_their_numbers_and_marks_where_they_say():
@@ -376,8 +503,8 @@ def test_lines_are_drawn_at_their_numbers_and_marks_where_they_say():
 def test_the_map_is_covered_once_and_a_point_finds_its_ranks_and_size():
     explorer = CollectiveExplorer()
     told = state(explorer)
-    told["map"] = json.loads(explorer.ahead)["map"]
-    drawn = node.run("collectives/geometry.js", MAP, told, [[70, 275], [374, 12]])
+    rows = json.loads(explorer.maps)["of"]["switch"]
+    drawn = node.run("collectives/geometry.js", MAP, told, rows, [[70, 275], [374, 12]])
     area = sum(part["width"] * part["height"] for part in drawn["parts"])
     box = drawn["box"]
     whole = (box["right"] - box["left"]) * (box["bottom"] - box["top"])
@@ -386,4 +513,20 @@ def test_the_map_is_covered_once_and_a_point_finds_its_ranks_and_size():
     assert drawn["spots"][0]["place"] < 3 and drawn["spots"][1]["place"] == len(SIZES) - 1
     assert all(name["fits"] for name in drawn["names"])  # halving-doubling in its widest row
     named = {name["winner"] for name in drawn["names"]}
-    assert named == {winner for row in told["map"] for winner in row}
+    assert named == {winner for row in rows for winner in row}
+    assert [mark["value"] for mark in drawn["ranks"]] == list(range(2, 17, 2))
+
+
+@pytest.mark.parametrize("width", [300, 395, 800])
+def test_the_maps_of_four_networks_lie_apart_within_the_picture(width):
+    boxes = node.run("collectives/geometry.js", BOXES, 4, width, 206)
+    for box in boxes:
+        assert 20 <= box["left"] < box["right"] <= width and 12 <= box["top"]
+        assert box["bottom"] <= 206 - 16 and box["bottom"] - box["top"] > 70
+    (a, b, c, d) = boxes
+    assert a["right"] < b["left"] and c["right"] < d["left"] and b["bottom"] < c["top"] - 12
+    rows = [[0] * len(SIZES)] * 15
+    told = {"sizes": SIZES, "limits": {"ranks": [2, 16]}, "algorithms": [*ALGORITHMS]}
+    ranks = node.run("collectives/geometry.js", "return m.mapOf(...v);", told, rows, a)["ranks"]
+    assert [mark["value"] for mark in ranks] == [4, 8, 12, 16]
+    assert all(one["at"] - other["at"] >= 14 for one, other in pairwise(ranks))

@@ -18,11 +18,13 @@ from dlviz.widgets.all_reduce import ALGORITHMS, SIZES
 
 pytestmark = pytest.mark.slow
 
-TO_RACKS = """select => {
-    select.value = "racks";
-    select.dispatchEvent(new Event("change"));
-    return select.closest(".dlv").querySelector(".dlv-map svg").textContent;
-}"""
+MAPS = "[...document.querySelectorAll('.dlv-map svg > text')].map(text => text.textContent)"
+SLOWER = f"""field => {{
+    field.value = "200";
+    field.dispatchEvent(new Event("change"));
+    return {MAPS};
+}}"""
+NETWORKS = ["a switch", "a ring of links", "two racks", "a tree of switches"]
 PICTURE = """root => JSON.stringify([...root.querySelectorAll('.dlv-costs')].map(
     part => part.innerHTML))"""
 TABLE = ".dlv .dlv-scroll"
@@ -131,7 +133,7 @@ def test_in_the_map_an_algorithm_has_the_colour_of_its_line_in_both_themes(saved
     for theme in ("light", "dark"):
         shown = saved(CollectiveExplorer(topology="racks", theme=theme))
         colors = shown.root.evaluate(
-            """root => [".dlv-chart .dlv-cost", ".dlv-map rect:not(.dlv-chosencell)"].map(parts =>
+            """root => [".dlv-chart .dlv-cost", ".dlv-map rect:not([class])"].map(parts =>
                 [...root.querySelectorAll(parts)].map(part => part.getAttribute("stroke")
                     ?? `${part.getAttribute("fill")} ${getComputedStyle(part).fillOpacity}`))"""
         )
@@ -168,6 +170,22 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
     for text in texts:
         box = text.bounding_box()
         assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= inside)
+
+
+def test_a_saved_page_has_the_maps_of_all_networks_and_a_click_chooses_a_size_alone(saved):
+    shown = saved(CollectiveExplorer(ranks=6, topology="ring"))
+    names = shown.page.evaluate(f"() => {MAPS}")
+    assert [name for name in names if name in NETWORKS] == NETWORKS
+    assert shown.root.locator(".dlv-chosencell").count() == 4
+    cells = shown.root.locator(".dlv-chosencell").evaluate_all(
+        "them => them.map(it => it.x.baseVal.value)"
+    )
+    assert cells[0] == cells[2] < cells[1] == cells[3]
+    box = shown.root.locator(".dlv-mapedge").nth(2).bounding_box()
+    shown.page.mouse.click(box["x"] + box["width"] / 6, box["y"] + 3)
+    assert shown.control("size").input_value() == "6"
+    assert shown.control("ranks").input_value() == "6"
+    assert shown.control("topology").input_value() == "ring"
 
 
 def test_a_program_of_names_is_never_markup(saved):
@@ -304,13 +322,13 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab
     lab.shown(0)
     lab.page.wait_for_selector(".dlv-cost")
     shown = Page(lab.page)
-    told = []  # by the map, at once
+    told = []  # by the maps, at once
     changes = {
         "algorithm": lambda: shown.control("algorithm").select_option("tree"),
         "size": lambda: shown.slide("size", 20),
-        "topology": lambda: told.append(shown.control("topology").evaluate(TO_RACKS)),
+        "topology": lambda: shown.control("topology").select_option("racks"),
         "ranks": lambda: shown.slide("ranks", 6),
-        "alpha": lambda: shown.enter("alpha, µs a message", "200"),
+        "alpha": lambda: told.extend(shown.control("alpha, µs a message").evaluate(SLOWER)),
         "beta": lambda: shown.enter("beta, ns a byte", "5"),
         "gamma": lambda: shown.enter("gamma, ns a byte added", "3"),
     }
@@ -330,8 +348,22 @@ def test_in_jupyterlab_every_control_changes_the_picture_and_run_it_measures(lab
         "() => document.querySelector('.dlv-player').textContent.includes('on 6 ranks')"
     )
     assert shown.player() == "tree, message by message"
-    assert told == ["The map of this network is being calculated …"]
-    lab.page.wait_for_function("() => document.querySelector('.dlv-map rect.dlv-chosencell')")
+    assert told == [text for name in NETWORKS for text in (name, "is being calculated …")]
+    lab.page.wait_for_function(
+        "() => document.querySelectorAll('.dlv-map rect.dlv-chosencell').length === 4"
+    )
+    edges = shown.root.locator(".dlv-mapedge")
+    chosen = edges.evaluate_all("them => them.map(it => it.matches('.dlv-chosenmap'))")
+    assert chosen == [False, False, True, False]
+    shown.root.locator(".dlv-map svg").scroll_into_view_if_needed()
+    box = edges.nth(3).bounding_box()
+    lab.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 3)
+    lab.page.wait_for_function(
+        "() => /of 16 ranks only messages/.test(document.querySelector('.dlv-player').textContent)"
+    )
+    assert shown.control("topology").input_value() == "tree"
+    assert shown.control("size").input_value() == "18"
+    shown.slide("ranks", 6)
 
     shown.control("ranks").focus()
     lab.page.keyboard.press("ArrowRight")

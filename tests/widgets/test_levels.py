@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import traitlets
 from matplotlib.figure import Figure
 
 from dlviz import schedules
-from dlviz.schedules.levels import LEVELS
+from dlviz.board.levels import LEVELS
+from dlviz.schedules.papers import PAPERS
 from dlviz.widgets import ScheduleLevels
 
 ANSWERS = {
@@ -138,5 +140,16 @@ def test_its_picture_is_the_question_then_the_drawing_and_never_a_known_schedule
 def test_a_saved_page_shows_the_level(tmp_path):
     levels = ScheduleLevels([5], drawings={5: ANSWERS[5]})
     kept = levels.kept()
+    assert kept["drawings"] == {5: ANSWERS[5]} and [*json.loads(kept["blanks"])] == ["5"]
     assert kept["live"] is False and json.loads(kept["board"])["level"]["answer"]
     assert ANSWERS[5].split(",")[0] in levels.save_html(tmp_path / "levels.html").read_text()
+
+
+def test_every_level_and_every_schedule_of_training_has_a_paper_to_go_to():
+    assert {*PAPERS} == {*schedules.NAMES} - {"inference"}
+    for paper in PAPERS.values():
+        assert re.fullmatch(
+            r"https://(arxiv\.org/abs/\d{4}\.\d{5}|doi\.org/10\.\S+)", paper.address
+        )
+    for level in LEVELS:
+        assert level.source.startswith(PAPERS[level.answer].cited) and level.section

@@ -17,7 +17,9 @@ from dlviz.viz.scene import Scene, number
 from dlviz.widgets import MessagePlayer
 from dlviz.widgets.player import DRAWN
 
-SCENE = "const scene = m.unpacked(v[0]); const layout = m.layoutOf(scene, v[1] ?? 900);"
+SCENE = "const scene = unpacked(v[0]); const layout = m.layoutOf(scene, v[1] ?? 900);"
+STATE, GRID, CIRCLE = "player/state.js", "player/geometry.js", "player/circle.js"
+ALSO = {"unpacked": STATE, "circleOf": CIRCLE}
 SVG = "{http://www.w3.org/2000/svg}"
 EACH = "return scene.frames.map((_, i) => "
 
@@ -28,13 +30,13 @@ def state(trace, **options):
 
 def told_of(made):
     """The messages of a state as the front end reads them, by row of the Trace."""
-    found = node.run("player/geometry.js", "return m.unpacked(v[0]).messages;", made)
+    found = node.run(STATE, "return m.unpacked(v[0]).messages;", made)
     return {int(row): message for row, message in found.items()}
 
 
 def drawn(made, code, width=900):
     """What `code` gives for the front end's scene of a state, laid out `width` pixels wide."""
-    return node.run("player/geometry.js", SCENE + code, made, width)
+    return node.run(GRID, SCENE + code, made, width, also=ALSO)
 
 
 def cells(made, width=900):
@@ -129,7 +131,7 @@ RACKS, TREE = {"kind": "racks", "sizes": [4, 8]}, {"kind": "tree", "sizes": [2, 
 
 
 def places(ranks, topology):
-    return node.run("player/geometry.js", PLACES, list(ranks), topology)
+    return node.run(CIRCLE, PLACES, list(ranks), topology)
 
 
 def ends(found):
@@ -231,7 +233,7 @@ def test_arrows_on_the_circle_go_from_sender_to_receiver_and_are_wider_for_more_
         {"src": 2, "dst": 0, "sent": 0.0, "nbytes": 80},
     ]
     made = state(Trace(messages=messages, meta={"outcome": "unreceived", "ranks": 3}))
-    circle = drawn(made, "return m.circleOf(scene, 1, 250);")
+    circle = drawn(made, "return circleOf(scene, 1, 250);")
     at = {node["rank"]: np.array([node["x"], node["y"]]) for node in circle["nodes"]}
     radius = circle["nodes"][0]["radius"]
     for arrow, message in zip(circle["arrows"], messages, strict=True):
@@ -253,7 +255,7 @@ def test_the_ranks_of_a_laptop_fit_their_room_and_numbers_stand_only_where_they_
     code = (
         "const tight = m.layoutOf(scene, v[1], v[2]); return [tight, m.cellsOf(scene, tight, 1)];"
     )
-    layout, frame = node.run("player/geometry.js", SCENE + code, made, 560, room)
+    layout, frame = node.run(GRID, SCENE + code, made, 560, room, also=ALSO)
     assert layout["height"] <= room
     wide = min(column["width"] for column in layout["columns"])
     longest = max(map(len, made["values"]))
@@ -269,7 +271,7 @@ def test_cells_of_many_ranks_stay_small_and_show_each_contribution(ranks):
         "const own = m.layoutOf(scene, 560, 340); return [own.rowHeight, m.cellsOf(scene, own,"
         " v[2]).flatMap((cell) => cell.runs.flatMap((run) => m.chipsOf(scene, own, cell, run)))];"
     )
-    high, chips = node.run("player/geometry.js", SCENE + code, made, 560, 2 * (ranks - 1))
+    high, chips = node.run(GRID, SCENE + code, made, 560, 2 * (ranks - 1), also=ALSO)
     assert high <= 40 and len(chips) == ranks**3
     assert all(chip["width"] >= 3 and chip["height"] >= 3 for chip in chips)
 
@@ -301,15 +303,16 @@ def test_the_strip_shows_how_many_ranks_numbers_each_cell_of_each_round_holds():
 
 
 SAVED = """
-const scene = unpacked(v[0]), colors = { ...scene.look.themes.dark, name: "dark" };
+const scene = unpacked(v[0]), { themes, marks } = scene.look;
+const colors = { ...marks, ...themes.dark, name: "dark" };
 return m.savedRound(scene, layoutOf(scene, 560, 340), v[1], colors, scene.look.font);
 """
 
 
 def saved(made, number):
     """A round as an SVG file, read again, and its texts."""
-    lists = {"unpacked": "player/geometry.js", "layoutOf": "player/geometry.js"}
-    text = node.run("player/paint.js", SAVED, made, number, also=lists)
+    lists = {"unpacked": STATE, "layoutOf": GRID}
+    text = node.run("player/svg.js", SAVED, made, number, also=lists)
     root = ElementTree.fromstring(text)
     return root, [part.text for part in root.iter(f"{SVG}text")]
 
@@ -345,7 +348,7 @@ def test_a_saved_round_without_contents_shows_who_sends_to_whom():
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64])
 def test_ranks_on_the_circle_do_not_touch(ranks):
     made = state(Trace(meta={"ranks": ranks}))
-    nodes = drawn(made, "return m.circleOf(scene, 0, 300).nodes;")
+    nodes = drawn(made, "return circleOf(scene, 0, 300).nodes;")
     places = np.array([[node["x"], node["y"]] for node in nodes])
     apart = np.linalg.norm(places[:, None] - places[None], axis=2) + 1e9 * np.eye(ranks)
     assert apart.min() > 2 * nodes[0]["radius"] and len(nodes) == ranks

@@ -386,7 +386,7 @@ def test_it_starts_paused_plays_at_its_speed_and_stops_at_the_end(play, trace):
 def test_each_round_shows_its_messages_in_all_panels_and_goes_back_to_the_same(play, trace):
     player = play(trace)
     made = json.loads(MessagePlayer(trace).state)
-    messages = node.run("player/geometry.js", "return m.unpacked(v[0]).messages;", made)
+    messages = node.run("player/state.js", "return m.unpacked(v[0]).messages;", made)
     seen = []
     for number, frame in enumerate(made["frames"]):
         now = player.state
@@ -598,7 +598,7 @@ def test_a_round_that_was_seen_is_judged_and_does_not_count_until_the_score_is_r
 def test_the_answer_is_nowhere_in_sight_before_the_prediction(play, trace):
     player = play(trace).press("ArrowRight", "p")
     made = json.loads(MessagePlayer(trace).state)
-    messages = node.run("player/geometry.js", "return m.unpacked(v[0]).messages;", made)
+    messages = node.run("player/state.js", "return m.unpacked(v[0]).messages;", made)
     page = player.root.evaluate(
         "(root) => root.textContent + [...root.querySelectorAll('*')].flatMap((part) => "
         "part.getAttributeNames().map((name) => part.getAttribute(name))).join(' ')"

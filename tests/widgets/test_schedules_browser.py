@@ -493,3 +493,18 @@ def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(l
     assert here("A rank has room for only three microbatches") and not here("★ Solved.")
     click("★ 1")
     drawn_as(4)
+
+    # once their kernel is gone the levels go on
+    cells = shown.root.locator(".dlv-boardcell")
+    expect(cells).to_have_count(4)
+    lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    shown.root.locator("> header .dlv-gone").get_by_text("kernel is gone").wait_for()
+    expect(shown.root.get_by_role("button", name="Run it")).to_be_disabled()
+    shown.control("undo").click()
+    expect(cells).to_have_count(3)
+    shown.root.get_by_role("button", name="☆ 3").click()
+    expect(cells).to_have_count(0)
+    shown.root.locator(".dlv-boardghost", has_text="0F0").click()
+    expect(cells).to_have_count(1)
+    shown.root.get_by_role("button", name="★ 1").click()
+    expect(cells).to_have_count(3)

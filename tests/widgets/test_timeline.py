@@ -11,11 +11,12 @@ import pytest
 from viz_scenes import data_parallel, deadlock
 
 from dlviz import metrics, viz
+from dlviz.analysis.stages import chunks_of
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette, text
-from dlviz.viz.pipeline import chunks_of, critical_of
+from dlviz.viz.pipeline import critical_of
 from dlviz.widgets import Timeline
 
 SCENE = "const scene = m.readScene(v[0]); const clock = scene.clocks[v[1] ?? 0];"
@@ -32,7 +33,8 @@ def state(trace, **options):
 
 def scene(trace, code, *values, **options):
     """What `code` gives for the front end's scene of a trace; `clock` is the first."""
-    return node.run("timeline/state.js", SCENE + code, state(trace, **options), *values)
+    also = {"at": "shared/gantt/rows.js", "beside": "shared/gantt/rows.js"}
+    return node.run("timeline/state.js", SCENE + code, state(trace, **options), *values, also=also)
 
 
 def draw(trace, clock=0, hidden=(), matches=None, width=1000, options=None, **view):
@@ -44,12 +46,12 @@ def draw(trace, clock=0, hidden=(), matches=None, width=1000, options=None, **vi
             "matches": matches, **view}  # fmt: skip
     code = (
         "const scene = readScene(v[0]); const view = { ...v[1], hidden: new Set(v[2]) };"
-        "const list = m.drawList(scene, view);"
+        "const list = m.drawList(scene, scene.clocks[view.clock], view);"
         "return { ...list, memory: list.memory.map((own) => own.corners), kinds: scene.span.kinds,"
         " rows: scene.rows, slots: scene.slots, span: scene.span.row };"
     )
     also = {"readScene": "timeline/state.js"}
-    return node.run("timeline/geometry.js", code, made, view, list(hidden), also=also)
+    return node.run("shared/gantt/geometry.js", code, made, view, list(hidden), also=also)
 
 
 def bars(list_):
@@ -176,7 +178,7 @@ def test_minimap_and_picture_show_in_each_pixel_the_kind_with_most_time(seed, ga
     code = np.array([kinds.index(kind) for kind in trace.spans.kind])
     list_ = draw(trace, width=width, arrows=False)
     whole = node.run(
-        "timeline/columns.js",
+        "shared/gantt/columns.js",
         "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], v[1]);",
         state(trace), width, also={"readScene": "timeline/state.js"},
     )  # fmt: skip
@@ -208,7 +210,7 @@ def test_the_minimap_shows_a_long_span_behind_one_of_no_length():
                   meta={"clock": "simulated", "ranks": 2})  # fmt: skip
     code = "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], 400);"
     also = {"readScene": "timeline/state.js"}
-    one, other = node.run("timeline/columns.js", code, state(trace), also=also)
+    one, other = node.run("shared/gantt/columns.js", code, state(trace), also=also)
     kinds = state(trace)["spans"]["kind"]["of"]
     assert one == [10, 300, kinds.index("forward"), 300, 301, kinds.index("send")]
     assert other == [0, 400, kinds.index("recv")]  # all of a deadlock's picture, and no blank
@@ -218,7 +220,7 @@ def test_the_minimap_counts_what_a_program_did_and_not_what_ran_inside_it():
     trace = data_parallel(2, 1)
     code = "const scene = readScene(v[0]); return m.overview(scene, scene.clocks[0], 500);"
     also = {"readScene": "timeline/state.js"}
-    rows = node.run("timeline/columns.js", code, state(trace), also=also)
+    rows = node.run("shared/gantt/columns.js", code, state(trace), also=also)
     kinds = state(trace)["spans"]["kind"]["of"]
     told = [{kinds[kind] for kind in np.reshape(row, (-1, 3))[:, 2]} for row in rows]
     assert told[0] == {"data", "forward", "backward", "wait", "update"}
@@ -292,25 +294,59 @@ def test_more_messages_than_can_be_told_apart_wait_for_a_closer_look():
     assert [arrow["message"] for arrow in chosen["arrows"]] == [7]
 
 
-def test_arrows_past_other_rows_are_left_out_where_they_would_cover_a_label():
+def test_messages_show_where_they_are_asked_for_and_the_selections_anyway():
     spans = [span(rank, start=0.0, end=9.0, name="label") for rank in range(3)]
     spans.append(span(0, "send", start=9.0, end=9.0, flow=1, peer=2))
-    sent = {"sent": [4.5, 4.5], "received": [4.5, 4.5]}
-    trace = Trace(spans, {"src": [0, 0], "dst": [1, 2], **sent})
+    trace = Trace(spans, {"src": [0, 0], "dst": [1, 2], "sent": [4.5, 4.5], "received": [4.5, 4.5]})
 
     def arrows(**view):
         list_ = draw(trace, **view)
         return [arrow["message"] for arrow in list_["arrows"]], list_["messagesLeftOut"]
 
-    assert arrows(arrows=None) == ([0], 1)
     assert arrows(arrows=True) == ([0, 1], 0)
     assert arrows(arrows=False) == ([], 2)
-    assert arrows(arrows=None, message=1) == ([0, 1], 1)  # the selection's always show
+    assert arrows(arrows=False, message=1) == ([1], 2)
     place = state(trace)["spans"]["row"].index(3)
     assert arrows(arrows=False, hover=place) == ([1], 2)
-    beside = {"sent": [4.5, 1.0], "received": [4.5, 1.0]}
-    trace = Trace(spans[:3], {"src": [0, 0], "dst": [1, 2], **beside})
-    assert arrows(arrows=None) == ([0, 1], 0)
+
+
+def arrange(trace, order, hidden=(), pinned=()):
+    """Where a timeline's rows are, arranged: top, bottom, and those of their slots."""
+    code = (
+        "const chosen = { order: v[1], hidden: new Set(v[2]), pinned: new Set(v[3]) };"
+        "const own = arranged(scene, chosen);"
+        "return { shown: own.shown, height: own.height, pinned: own.pinned,"
+        " rows: own.rows.map((row) => [row.top, row.bottom, row.hidden]),"
+        " slots: own.slots.map((slot) => [slot.row, slot.top, slot.bottom]) };"
+    )
+    also = {"arranged": "shared/gantt/rows.js"}
+    code = SCENE + code
+    return node.run("timeline/state.js", code, state(trace), order, hidden, pinned, also=also)
+
+
+@pytest.mark.parametrize("many", [2, 4])
+def test_rows_in_their_own_order_stay_where_they_are(many):
+    trace = data_parallel(many, 2)
+    made = scene(trace, "return { rows: scene.rows, height: scene.height };")
+    own = arrange(trace, [*range(len(made["rows"]))])
+    assert [row[:2] for row in own["rows"]] == [[one["top"], one["bottom"]] for one in made["rows"]]
+    assert own["height"] == made["height"] and own["pinned"] == 0
+
+
+def test_rows_are_shown_in_the_order_that_was_asked_for_without_the_hidden_pinned_ones_first():
+    trace = data_parallel(4, 2)  # two lanes of each of four ranks
+    many = len(scene(trace, "return scene.rows;"))
+    order = [5, 0, 1, 4, 3, 2, 7, 6]
+    own = arrange(trace, order, hidden=[0, 7], pinned=[4])
+    assert own["shown"] == [4, 5, 1, 3, 2, 6] and many == 8
+    shown = [own["rows"][row] for row in own["shown"]]
+    for (_, before, _), (after, _, _) in zip(shown, shown[1:], strict=False):
+        assert before < after
+    assert [row for row, (*_, hidden) in enumerate(own["rows"]) if hidden] == [0, 7]
+    assert own["pinned"] == shown[0][1] and own["height"] == shown[-1][1]
+    for row, top, bottom in own["slots"]:
+        if top >= 0 and row in own["shown"]:
+            assert own["rows"][row][0] <= top < bottom <= own["rows"][row][1]
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_h1"])
@@ -533,9 +569,9 @@ def test_a_long_chain_of_waits_says_that_it_goes_on():
 def test_before_and_after_walk_every_span_of_a_row_in_order():
     trace = data_parallel(2, 2)
     code = (
-        "const found = []; let i = m.at(scene, clock, 0, clock.low);"
-        "for (let b = i; b >= 0; b = m.beside(scene, clock, b, false)) i = b;"
-        "for (; i >= 0; i = m.beside(scene, clock, i, true)) found.push(scene.span.row[i]);"
+        "const found = []; let i = at(scene, clock, 0, clock.low);"
+        "for (let b = i; b >= 0; b = beside(scene, clock, b, false)) i = b;"
+        "for (; i >= 0; i = beside(scene, clock, i, true)) found.push(scene.span.row[i]);"
         "return found;"
     )
     walked = scene(trace, code)
@@ -661,7 +697,7 @@ def test_labels_take_the_longest_form_that_fits_and_small_figures_where_little_d
     code = "return v[0].map((width) => m.labelIn(v[1], 0, width, 24, 1000));"
 
     def told(widths, forms):
-        found = node.run("timeline/geometry.js", code, widths, forms)
+        found = node.run("shared/gantt/geometry.js", code, widths, forms)
         return [label and (label["text"], label["size"]) for label in found]
 
     assert told([200, 40, 12, 5], forms) == [("reduce-scatter", 11), ("RS", 11), None, None]
@@ -682,12 +718,13 @@ def test_a_span_that_never_ended_says_so_and_is_open_at_its_end():
     assert [one["x1"] for one in list_["cycle"]] == [one["x2"] for one in list_["cycle"]]
     code = (
         "const scene = readScene(v[0]); const clock = scene.clocks[0];"
-        "return [m.spanLines(scene, clock, 0), hit(drawList(scene, v[1]), v[2][0], v[2][1])];"
+        "const list = drawList(scene, clock, v[1]);"
+        "return [m.spanLines(scene, clock, 0), hit(list, v[2][0], v[2][1])];"
     )
     also = {
         "readScene": "timeline/state.js",
-        "drawList": "timeline/geometry.js",
-        "hit": "timeline/geometry.js",
+        "drawList": "shared/gantt/geometry.js",
+        "hit": "shared/gantt/hit.js",
     }
     view = {"clock": 0, "from": 0, "to": 3, "width": 1000, "top": 0, "height": 99, "span": -1,
             "hover": -1, "message": -1}  # fmt: skip
@@ -754,17 +791,18 @@ def svg_of(trace, **view):
             "matches": None, "critical": True, **view}  # fmt: skip
     code = (
         "const scene = readScene(v[0]);"
-        "const colors = { ...scene.look.themes.light, name: 'light' };"
-        "const list = drawList(scene, v[1]);"
-        "const look = { colors, styles: stylesOf(scene, colors), title: scene.title };"
+        "const colors = { ...scene.look.marks, ...scene.look.themes.light, name: 'light' };"
+        "const list = drawList(scene, scene.clocks[v[1].clock], v[1]);"
+        "const look = { colors, styles: stylesOf(scene, colors), title: scene.title,"
+        " font: scene.look.font, left: v[1].left };"
         "return [m.toSvg(scene, list, v[1], look), list];"
     )
     also = {
         "readScene": "timeline/state.js",
-        "drawList": "timeline/geometry.js",
-        "stylesOf": "timeline/paint.js",
+        "drawList": "shared/gantt/geometry.js",
+        "stylesOf": "timeline/styles.js",
     }
-    return node.run("timeline/svg.js", code, made, view, also=also)
+    return node.run("shared/gantt/svg.js", code, made, view, also=also)
 
 
 @pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "evil"])
@@ -786,7 +824,7 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     assert {f"rank {rank}" for rank in trace.ranks} <= {*words}
     fills = {one.get("fill") for one in root.iter() if (one.get("fill") or "").startswith("url")}
     assert fills == {f"url(#{one.get('id')})" for one in root.iter(f"{name}pattern")}
-    paths = [one for one in root.iter(f"{name}path") if one.get("stroke") == "#d55e00"]
+    paths = [one for one in root.iter(f"{name}path") if one.get("stroke") == palette.VERMILION]
     assert len(paths) == len(list_["cycle"])
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 

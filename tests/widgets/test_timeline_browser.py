@@ -13,12 +13,13 @@ import pytest
 from viz_scenes import data_parallel, deadlock
 
 from dlviz import metrics
+from dlviz.analysis.stages import chunks_of
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
 from dlviz.viz import palette, text
 from dlviz.viz.idle import idle
-from dlviz.viz.pipeline import chunks_of, critical_of
+from dlviz.viz.pipeline import critical_of
 from dlviz.viz.waits import waits
 from dlviz.widgets import Timeline
 from dlviz.widgets.modules import joined, read
@@ -35,7 +36,7 @@ PLACES = f"""(view) => {{
     const none = {{ arrows: true, message: -1, span: -1, hover: -1, matches: null }};
     const height = Math.min(scene.height + 4, 262);
     const seen = {{ ...none, ...view, top: plot.scrollTop, height }};
-    const list = timeline_geometry_js.drawList(scene, seen);
+    const list = shared_gantt_geometry_js.drawList(scene, scene.clocks[seen.clock], seen);
     const bars = {{}};
     for (const own of list.bars) {{
         for (let i = 0; i < own.length; i += 5) {{
@@ -45,7 +46,7 @@ PLACES = f"""(view) => {{
     const {{ message }} = scene;
     const arrows = list.arrows.map((one) => ({{ ...one, message: message.row[one.message] }}));
     const {{ idle, heads }} = list;
-    return {{ bars, arrows, idle, heads, axis: timeline_paint_js.AXIS + scene.above }};
+    return {{ bars, arrows, idle, heads, axis: shared_gantt_paint_js.AXIS + scene.above }};
 }}"""
 PIXEL = """(canvas, [x, y]) => {
     const box = canvas.getBoundingClientRect();
@@ -107,7 +108,7 @@ WIRED_TO_NOTHING = """async () => {
     const event = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
     const press = (...keys) => keys.forEach((key) => root.dispatchEvent(event(key)));
     const nameOf = (one) => `${one.getAttribute("aria-label") ?? ""} ${one.textContent}`;
-    const controls = () => [...root.querySelectorAll("button, select, input")];
+    const controls = () => [...root.querySelectorAll(":is(button, select, input):enabled")];
     const look = () => {
         const copy = root.cloneNode(true);
         copy.querySelector("[data-tried]")?.remove();
@@ -632,15 +633,12 @@ def test_r_takes_the_selection_as_the_range(read_page, trace):
 def test_m_c_and_t_turn_messages_clock_and_table(read_page, trace):
     reader = read_page(trace)
     messages, table = reader.button("messages"), reader.root.locator(".dlv-wide")
-    note = reader.root.locator(".dlv-toolbar .dlv-found").nth(1)
-    many = len(trace.messages)
-    assert note.inner_text() == f"{many} would cover labels"  # so none is drawn at first
     pictures = [reader.picture]
-    for key, pressed in (("m", "false"), ("M", "true")):
+    for key, pressed in (("m", "true"), ("M", "false")):
         reader.press(key)
         pictures.append(reader.picture)
-        assert messages.get_attribute("aria-pressed") == pressed and not note.is_visible()
-    assert pictures[0] == pictures[1] != pictures[2]
+        assert messages.get_attribute("aria-pressed") == pressed
+    assert pictures[0] == pictures[2] != pictures[1]
     for key, clock in (("c", "wall"), ("C", "device")):
         view = reader.view
         reader.press(key)
@@ -774,12 +772,14 @@ LISTED = {  # what stands in the list of keys, and what to press after `before` 
     "W S": ["w", "s"],
     "A D": ["a", "d"],
     "+ − 0": ["+", "-", "0"],
+    "Z Y": ["z", "y"],
     ", .": [",", "."],
     "↑ ↓": ["ArrowUp", "ArrowDown"],
     "F": ["f"],
     "[ ]": ["[", "]"],
     "G": ["g"],
     "R": ["r"],
+    "N": ["n"],
     "/": ["/"],
     "M": ["m"],
     "P": ["p"],
@@ -997,7 +997,7 @@ def test_bars_are_painted_in_their_kinds_colour_and_a_click_selects_the_bar(read
 
 def test_a_click_on_an_arrows_end_goes_to_that_end(read_page, trace):
     reader = read_page(trace, step=1)
-    reader.press(*"mmww")  # all arrows
+    reader.press(*"mww")  # all arrows
     low, high = reader.view
     spans = trace.spans
     arrows = [
@@ -1070,7 +1070,7 @@ def test_hovering_tells_of_the_span_and_leaving_takes_it_away(read_page, trace):
 
 def test_hovering_a_message_tells_of_it(read_page, trace):
     reader = read_page(trace, step=0)
-    reader.press(*"mm")
+    reader.press("m")
     arrow = next(one for one in reader.places()["arrows"] if one["x2"] > reader.x(5 * MS))
     reader.page.mouse.move(arrow["x2"], arrow["y2"])
     reader.settle()
@@ -1204,7 +1204,6 @@ def test_the_toolbar_zooms_fits_and_toggles(read_page, trace):
     assert reader.view == whole
     plain = reader.picture
     reader.button("messages").click()
-    reader.button("messages").click()  # all, wherever they run
     reader.settle()
     assert reader.picture != plain
     reader.button("wall-clock time").click()
@@ -1805,6 +1804,158 @@ def test_timelines_of_one_trace_share_the_selection_and_of_others_not(
     assert page.evaluate("() => window.shown[1].model.get('selection')") == {"span": two.span}
 
 
+def test_z_goes_back_to_what_was_in_view_and_y_forward_again(read_page, trace):
+    reader = read_page(trace)
+    views = [reader.view]
+    for keys in ("ww", "d"):
+        reader.press(*keys)
+        views.append(reader.view)
+        reader.page.wait_for_timeout(600)  # what follows later is another change
+    for key, place in (("z", 1), ("z", 0), ("y", 1), ("y", 2)):
+        reader.press(key)
+        assert reader.view == pytest.approx(views[place])
+    reader.press("y")
+    assert "what was in view last" in reader.panel("selected span").inner_text()
+
+
+def test_rows_are_hidden_pinned_and_moved_by_their_list(read_page, trace):
+    reader = read_page(trace)
+    reader.button("rows").click()
+    panel = reader.panel("rows")
+    names = panel.locator("li > span").all_text_contents()
+    before = reader.picture
+    panel.get_by_label(f"move {names[0]} down").click()
+    reader.settle()
+    moved = [names[1], names[0], *names[2:]]
+    assert panel.locator("li > span").all_text_contents() == moved
+    assert reader.focused == f"move {names[0]} down" and reader.picture != before
+    panel.get_by_label(f"show {names[2]}", exact=True).click()
+    reader.settle()
+    assert (
+        panel.get_by_label(f"show {names[2]}", exact=True).get_attribute("aria-pressed") == "false"
+    )
+    panel.get_by_label(f"pin {names[3]}", exact=True).click()
+    reader.settle()
+    reader.root.focus()
+    reader.press(".")  # begins with the first row that shows: the pinned one
+    assert f"rank {trace.spans.rank[reader.span]}" == names[3].split(" ·")[0]
+    panel.get_by_text("as they were").click()
+    reader.root.focus()
+    reader.press("Escape")
+    assert reader.picture == before
+
+
+def test_the_pinned_row_stays_in_view_while_the_others_are_scrolled(read_page):
+    reader = read_page(data_parallel(16, 1))
+    reader.button("rows").click()
+    reader.panel("rows").get_by_label("pin rank 15", exact=True).click()
+    reader.settle()
+    scroller = reader.root.locator(".dlv-rows")
+    box = scroller.bounding_box()
+    top = [0, reader.places()["axis"] + 2, int(box["width"]), 8]
+    first = scroller.locator("canvas").evaluate(AREA, top_of(box, top))
+    scroller.evaluate("one => { one.scrollTop = 200; }")
+    reader.settle()
+    after = scroller.locator("canvas").evaluate(AREA, top_of(box, top))
+    assert first == after and scroller.evaluate("one => one.scrollTop") == 200
+
+
+def top_of(box, part):
+    x, y, wide, tall = part
+    return [box["x"] + x, box["y"] + y, wide, tall]
+
+
+def test_a_mark_keeps_its_note_by_its_clock_and_is_taken_away(page, notebook, trace):
+    (reader,) = notebook(Timeline(trace))
+    reader.press(".", "n")
+    assert reader.focused == "note of mark 1"
+    page.keyboard.type("here it waits")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    kept = page.evaluate("() => window.shown[0].model.get('marks')")
+    start = trace.spans.start[reader.span]
+    assert kept == [{"clock": "device", "time": pytest.approx(start), "note": "here it waits"}]
+    flag = reader.root.locator(".dlv-flag")
+    assert flag.get_attribute("title") == "here it waits"
+    box = flag.bounding_box()
+    assert box["x"] + 8 == pytest.approx(reader.x(start), abs=2)
+    reader.root.focus()
+    reader.press("c")
+    assert not flag.count()  # it is a moment by the other clock
+    reader.press("c")
+    reader.panel("marks").get_by_label("remove mark 1").click()
+    reader.settle()
+    assert page.evaluate("() => window.shown[0].model.get('marks')") == [] and not flag.count()
+
+
+def test_a_saved_page_keeps_the_marks_and_a_link_brings_its_view_back(browser, trace, tmp_path):
+    widget = Timeline(trace)
+    widget.marks = [{"clock": "device", "time": 1 * MS, "note": "kept"}]
+    path = widget.save_html(tmp_path / "page.html")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    reader = Reader(page)
+    reader.ready()
+    assert reader.root.locator(".dlv-flag").get_attribute("title") == "kept"
+    reader.press("w", "w", "d", ".", "c")
+    reader.button("link").click()
+    reader.settle()
+    address, view, span = page.url, reader.view, reader.span
+    other = browser.new_page()
+    other.goto(address)
+    again = Reader(other)
+    again.ready()
+    assert again.view == pytest.approx(view) and again.span == span
+    assert again.data["clock"] == "wall"
+    other.goto(path.as_uri() + "#view=nonsense")
+    again.ready()
+    assert again.data["draws"]
+    for one in (page, other):
+        one.close()
+
+
+def test_the_chart_of_steps_chooses_the_step_and_is_as_high_as_they_took(read_page, trace):
+    reader = read_page(trace)
+    chart = reader.root.locator(".dlv-steptimes")
+    lengths = []
+    for step in (0, 1):
+        own = trace.spans.step == step
+        lengths.append(trace.spans.end[own].max() - trace.spans.start[own].min())
+    bars = chart.locator("g rect:last-child").all()
+    heights = [float(bar.get_attribute("height")) for bar in bars]
+    assert heights[:2] == pytest.approx([length / max(lengths) for length in lengths])
+    chart.locator("g").nth(1).click()
+    reader.settle()
+    assert reader.root.get_by_label("step", exact=True).input_value() == "1"
+    assert "Step 1" in reader.panel("statistics of the range").inner_text()
+    assert chart.locator("g.dlv-own").get_attribute("data-step") == "1"
+
+
+def test_another_trace_lies_below_on_the_same_axis_and_tells_of_its_own_spans(browser, tmp_path):
+    before, after = (simulate(make(name, 4, 8)) for name in ("gpipe", "zb_h1"))
+    page = browser.new_page()
+    page.goto(Timeline(before, beside=after).save_html(tmp_path / "two.html").as_uri())
+    reader = Reader(page)
+    reader.ready()
+    assert page.locator(".dlv").bounding_box()["height"] <= 640
+    told = reader.panel("what changed").inner_text()
+    assert "the whole" in told and "33 s" in told and "27 s" in told and "−18.2 %" in told
+    first, second = page.locator(".dlv-canvas").all()
+    picture = "canvas => canvas.toDataURL()"
+    pictures = [one.evaluate(picture) for one in (first, second)]
+    reader.press("w")
+    assert all(
+        one.evaluate(picture) != old for one, old in zip((first, second), pictures, strict=True)
+    )
+    reader.press("0")
+    box = second.bounding_box()
+    page.mouse.click(box["x"] + 70, box["y"] + 28)  # the first action of rank 0
+    reader.settle()
+    assert "forward 0" in reader.panel("selected span of the other Trace").inner_text()
+    assert "input gradient (beside)" in page.locator(".dlv-legend").inner_text()
+    page.close()
+
+
 def test_a_new_state_is_shown_live_and_keeps_the_focus(page, notebook, trace, held_up):
     (reader,) = notebook(Timeline(trace))
     reader.root.focus()
@@ -1845,7 +1996,7 @@ def test_stopping_leaves_no_observer_no_listener_and_no_later_picture(
         page.evaluate("state => window.shown[0].model.set('state', state)", state)
         reader.settle()
     assert page.evaluate("() => window.counts") == {"observers": 3, "channels": 1}
-    assert page.evaluate("() => window.shown[0].model.calls.length") == 3
+    assert page.evaluate("() => window.shown[0].model.calls.length") == 4
     root = page.query_selector(".dlv")
     reader.root.focus()
     page.keyboard.press("w")  # a picture is asked for
@@ -2115,7 +2266,7 @@ def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
         "return v[0].map(([x, y]) => m.hit(list, x, y));"
     )
     points = [[30, 17], [70, 33], [50, 40], [22, 11]]
-    near, far, off, bar = node.run("timeline/geometry.js", code, points)
+    near, far, off, bar = node.run("shared/gantt/hit.js", code, points)
     assert near == {"message": 7, "end": "sender"} and far == {"message": 7, "end": "receiver"}
     assert off is None and bar == {"span": 3}
 

@@ -22,8 +22,9 @@ CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 def form_of(shape: tuple[int, ...], dtype: torch.dtype) -> bytes:
     """The form of a tensor. ValueError for a dtype that cannot be sent."""
     if dtype not in CODES:
-        name = str(dtype).removeprefix("torch.")
-        raise ValueError(f"a tensor of {name} cannot be sent: convert it, to float32 say.")
+        raise ValueError(
+            f"a tensor of {name_of(dtype)} cannot be sent: convert it, to float32 say."
+        )
     count = math.prod(shape)
     sizes = tuple(shape) if len(shape) <= MAX_DIMS else (count,)
     nothing = (0,) * (MAX_DIMS - len(sizes))

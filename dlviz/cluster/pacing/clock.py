@@ -35,9 +35,10 @@ from dlviz.cluster.control.board import Board
 from dlviz.cluster.control.form import size_of
 from dlviz.cluster.control.pipes import Envelope
 from dlviz.cluster.control.waiting import Waiting
-from dlviz.cluster.pacing.ledger import ENTRIES, Departure, Ledger, moment
+from dlviz.cluster.pacing.ledger import ENTRIES, Departure, Ledger
 from dlviz.cluster.pacing.paced import Pace
 from dlviz.machine import Machine
+from dlviz.machine.topology import moment
 
 # A collective that is a lane's first operation is the start line: all ranks leave it together,
 # this many seconds after the last one came, when each of them has long got there.

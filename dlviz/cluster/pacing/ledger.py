@@ -32,7 +32,7 @@ from mmap import mmap
 from typing import IO
 
 from dlviz.machine import Machine
-from dlviz.machine.topology import Path
+from dlviz.machine.topology import Path, moment
 
 ENTRIES = 1024  # messages of one rank on their way at the same time
 LINK = struct.Struct("=d")  # free
@@ -50,11 +50,6 @@ def bytes_of(machine: Machine | None, ranks: int) -> int:
 def size(ranks: int, links: int) -> int:
     """Bytes of a ledger; none where nothing is shared."""
     return links * LINK.size + ranks * RANK if links else 0
-
-
-def moment(seconds: float) -> int:
-    """A device time in whole picoseconds: what differs by rounding alone is the same moment."""
-    return round(seconds * 1e12)
 
 
 class Departure:

@@ -11,7 +11,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from dlviz.cluster.control.pipes import Envelope
-from dlviz.cluster.pacing.ledger import Departure, moment
+from dlviz.cluster.pacing.ledger import Departure
+from dlviz.machine.topology import moment
 from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
 OWN_TIME = 500_000  # ns: what Comm, and a strategy on it, may take between two operations

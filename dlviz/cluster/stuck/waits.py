@@ -13,9 +13,10 @@ import linecache
 import re
 from dataclasses import dataclass, field
 
+from dlviz.trace.recorder import CELL
+
 TAG_BITS = 20
 TAGS = (1 << TAG_BITS) - 1  # the highest tag; above it lies the number of the group
-CELL = r"(?:ipykernel_|<ipython-)"  # in the name of a file that is a notebook's cell
 SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
 
 

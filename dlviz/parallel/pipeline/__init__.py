@@ -11,12 +11,14 @@ weight_stashing.py     old weights for schedules that do not flush
 shared_parameters.py   parameters that stages of several ranks share
 saved_activations.py   the bytes that a forward keeps
 partition.py           a model cut into stages
+devices.py             what the labs run it on
 checks.py              whether schedule, stages and batch go together
 """
 
+from dlviz.parallel.pipeline.devices import devices
 from dlviz.parallel.pipeline.partition import split
 from dlviz.parallel.pipeline.run import infer, train_step
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.trainer import train
 
-__all__ = ["Shapes", "infer", "split", "train", "train_step"]
+__all__ = ["Shapes", "devices", "infer", "split", "train", "train_step"]

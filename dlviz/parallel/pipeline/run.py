@@ -35,11 +35,11 @@ from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import SharedParameters
 from dlviz.parallel.pipeline.stage_worker import Loss, StageWorker
 from dlviz.schedules import Action, Schedule, make
+from dlviz.schedules.action import KIND_NAMES
 
 if TYPE_CHECKING:
     from dlviz.sim import Costs
 
-KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
 Math = Callable[[Action, torch.Tensor | None], torch.Tensor | None]
 
 
@@ -164,7 +164,7 @@ def _work_through(
         received = [p2p.receive(half) for half in action.halves]
         spans = [
             {
-                "kind": KINDS[half.kind],
+                "kind": KIND_NAMES[half.kind],
                 "stage": half.stage,
                 "microbatch": half.microbatch,
                 "message": message,
@@ -187,4 +187,4 @@ def _seconds(comm: Comm, action: Action, costs: Costs | None) -> float | None:
     machine = comm.machine
     if machine is None or costs is not None:
         return None if costs is None else costs.seconds(action)
-    return sum(machine.seconds(KINDS[half.kind]) for half in action.halves)
+    return sum(machine.seconds(KIND_NAMES[half.kind]) for half in action.halves)

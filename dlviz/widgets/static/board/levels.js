@@ -1,9 +1,32 @@
-// The bar of a game in levels: which level, what it asks for, and what is told once it is solved.
+// The bar of a game in levels: which level, what it asks for, and what it taught once it is solved.
 import { h, write } from "../shared/dom.js";
 
+/** @import { Asked, Paper } from "./state.js" */
+
 /**
- * The bar; `open(number)` shows a level, `compare(name)` the known schedule under the drawing,
- * `back()` the grid again.
+ * @typedef {object} LevelsState what a widget's state says of its levels
+ * @property {number} level
+ * @property {{ number: number, title: string, solved: boolean }[]} levels
+ * @property {{ beside: string }} controls
+ */
+
+/**
+ * @typedef {object} LevelBar
+ * @property {HTMLElement} chips a button for each level
+ * @property {HTMLElement} box the question and its goals
+ * @property {HTMLElement} solved
+ * @property {HTMLElement} actions what may be done once a level is solved
+ * @property {(state: LevelsState, asked: Asked, away: boolean, able: boolean) => void} draw `asked` is what the
+ *   board says of its level, `away` whether the grid is, `able` whether levels can be opened and compared
+ */
+
+/**
+ * The bar of the levels.
+ * @param {object} does
+ * @param {(number: number) => void} does.open shows a level
+ * @param {(name: string) => void} does.compare shows the known schedule under the drawing
+ * @param {() => void} does.back shows the grid again
+ * @returns {LevelBar}
  */
 export function levelBar({ open, compare, back }) {
   const chips = h("span", { role: "group", "aria-label": "levels" });
@@ -17,38 +40,55 @@ export function levelBar({ open, compare, back }) {
   const solved = h("div", { class: "dlv-solved", role: "status", hidden: true }, words, actions);
   let seen = "";
 
-  return {
-    chips,
-    box: h("div", {}, question, goals),
-    solved,
-    actions,
-    /** `told` is what the board says of its level, `away` whether the grid is; without a kernel nothing can be asked. */
-    draw({ level, levels, controls }, told, away, live) {
-      const key = JSON.stringify([level, levels, controls.beside, told, away, live]);
-      if (key === seen) return;
-      seen = key;
-      const focused = chips.contains(document.activeElement);
-      chips.replaceChildren(...levels.map((one) => h("button", {
-        type: "button", "aria-pressed": String(one.number === level), disabled: !live,
-        title: one.title, onclick: () => open(one.number),
-      }, `${one.solved ? "★" : "☆"} ${one.number}`, h("span", { class: "dlv-spoken" }, `${one.title}${one.solved ? ", solved" : ""}`))));
-      if (focused) chips.querySelector("[aria-pressed=true]").focus();
-      const title = levels.find(({ number }) => number === level).title;
-      question.replaceChildren(h("strong", {}, `Level ${level}: ${title}. `), told.question);
-      goals.replaceChildren(...told.goals.map(({ words: asked, met }) => h("span", { "data-met": String(met) }, `${met ? "☑" : "☐"} ${asked}`)));
-      solved.hidden = !told.answer;
-      if (!told.answer) return;
-      const { name, title: known } = told.answer;
-      write(words, `★ Solved. ${told.answer.words}`);
-      write(beside, `Compare with ${known}`);
-      beside.onclick = () => compare(name);
-      beside.hidden = controls.beside !== "";
-      grid.hidden = !away;
-      const next = levels[levels.findIndex(({ number }) => number === level) + 1];
-      onward.hidden = !next;
-      if (next) write(onward, `Level ${next.number} →`);
-      onward.onclick = () => open(next.number);
-      beside.disabled = grid.disabled = onward.disabled = !live;
-    },
-  };
+  /** @type {LevelBar["draw"]} */
+  function draw({ level, levels, controls }, asked, away, able) {
+    const key = JSON.stringify([level, levels, controls.beside, asked, away, able]);
+    if (key === seen) return;
+    seen = key;
+    const focused = chips.contains(document.activeElement);
+    chips.replaceChildren(...levels.map((one) => chipOf(one, one.number === level, able, open)));
+    if (focused) /** @type {HTMLElement} */ (chips.querySelector("[aria-pressed=true]")).focus();
+    const title = levels.find(({ number }) => number === level)?.title;
+    question.replaceChildren(h("strong", {}, `Level ${level}: ${title}. `), asked.question);
+    goals.replaceChildren(...asked.goals.map((goal) =>
+      h("span", { "data-met": String(goal.met) }, `${goal.met ? "☑" : "☐"} ${goal.words}`)));
+    solved.hidden = !asked.answer;
+    if (!asked.answer) return;
+    const { name, title: known, paper, words: told } = asked.answer;
+    words.replaceChildren(`★ Solved. ${told} `, paper ? paperLink(paper) : "");
+    write(beside, `Compare with ${known}`);
+    beside.onclick = () => compare(name);
+    beside.hidden = controls.beside !== "";
+    grid.hidden = !away;
+    const next = levels[levels.findIndex(({ number }) => number === level) + 1];
+    onward.hidden = !next;
+    if (next) write(onward, `Level ${next.number} →`);
+    onward.onclick = () => open(next.number);
+    beside.disabled = grid.disabled = onward.disabled = !able;
+  }
+
+  return { chips, box: h("div", {}, question, goals), solved, actions, draw };
+}
+
+/**
+ * A link to a paper, which opens beside the page.
+ * @param {Paper} paper
+ * @returns {HTMLAnchorElement}
+ */
+export function paperLink({ cited, address }) {
+  const name = { title: cited, "aria-label": `paper: ${cited}` };
+  return h("a", { href: address, target: "_blank", rel: "noopener", ...name }, "paper ↗");
+}
+
+/**
+ * @param {{ number: number, title: string, solved: boolean }} level
+ * @param {boolean} shown
+ * @param {boolean} able
+ * @param {(number: number) => void} open
+ * @returns {HTMLButtonElement}
+ */
+function chipOf({ number, title, solved }, shown, able, open) {
+  return h("button", {
+    type: "button", "aria-pressed": String(shown), disabled: !able, title, onclick: () => open(number),
+  }, `${solved ? "★" : "☆"} ${number}`, h("span", { class: "dlv-spoken" }, `${title}${solved ? ", solved" : ""}`));
 }

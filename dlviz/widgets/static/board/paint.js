@@ -2,51 +2,137 @@
 import { s } from "../shared/dom.js";
 import { drawList, layoutOf } from "./geometry.js";
 import { tile } from "../shared/paint.js";
+import { sameAs } from "./state.js";
+
+/** @import { Box, CellBox, GhostBox, IdleBox, Layout, List, MoreBox, PartBox } from "./geometry.js" */
+/** @import { BoardState, Place, Style } from "./state.js" */
+
+/** @typedef {Record<string, string>} Colors of the theme, and those of the marks on the grid */
+
+/**
+ * @typedef {object} Look how things look, whatever is drawn
+ * @property {Colors} colors
+ * @property {Record<string, Style[]>} shades of each kind the style in each chunk
+ * @property {Style} idle the style of idle time
+ * @property {string} prefix of the names of patterns
+ */
+
+/**
+ * @typedef {object} Shown what is on the grid
+ * @property {List} list
+ * @property {Layout} layout
+ * @property {Box} cursor
+ * @property {(Box & { label: string }) | null} brush the action that is about to be placed
+ * @property {Place | null} chosen
+ * @property {Place | null} faded the action that is being moved
+ * @property {Place | null} advised
+ */
+
+/** @typedef {{ look: string, parts: Map<string, SVGElement>, layers: SVGElement[] }} Painted */
 
 const NAMES = 52; // pixels of the ranks' names in a file
-const WRONG = "#D55E00"; // what breaks a rule
+/** @type {Record<string, string>} */
 const IDLE = { waiting: "\\", choice: ".", done: "" }; // the pattern of each cause of idle time
 
+/** @type {WeakMap<SVGElement, Painted>} */
 const painted = new WeakMap(); // of each grid what it shows, by what that was made of
 
-/** Paints the board; what looks as it did stays as it is. `idle` is the style of idle time. */
-export function paintBoard({ grid, names, list, layout, colors, shades, idle, prefix, cursor, brush, chosen, faded, advised }) {
-  const is = (one, cell) => Boolean(one && one.action === cell.action && one.rank === cell.rank && one.slot === cell.slot);
-  const look = JSON.stringify([colors, shades, layout]);
+/**
+ * Paints the board; what looks as it did stays as it is.
+ * @param {SVGElement} grid
+ * @param {SVGElement} names
+ * @param {Look} look
+ * @param {Shown} shown
+ * @returns {void}
+ */
+export function paintBoard(grid, names, look, { list, layout, cursor, brush, chosen, faded, advised }) {
+  const { colors, shades } = look;
+  const key = JSON.stringify([colors, shades, layout]);
   const last = painted.get(grid);
-  const before = last?.look === look ? last.parts : new Map();
+  const before = last?.look === key ? last.parts : new Map();
   const parts = new Map();
+  /** @type {<T extends any[]>(make: (...what: T) => SVGElement, ...what: T) => SVGElement} */
   const keep = (make, ...what) => {
-    const key = JSON.stringify([make.name, what]);
-    const part = before.get(key) ?? make(...what);
-    parts.set(key, part);
+    const own = JSON.stringify([make.name, what]);
+    const part = before.get(own) ?? make(...what);
+    parts.set(own, part);
     return part;
   };
-  const back = () => s("g", {}, patterns(shades, idle, prefix), ground(list, layout, colors));
-  const area = (one) => idleOf(one, idle, prefix);
-  const ghost = (one, marked) => ghostOf(one, colors, marked);
-  const more = ({ x, y, width, height, count }) => text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10);
-  const cell = (one, marks) => cellOf(one, shades, colors, prefix, marks);
+  const is = (/** @type {Place | null} */ one, /** @type {Place} */ other) => one != null && sameAs(one)(other);
+  const back = () => s("g", {}, patterns(shades, look.idle, look.prefix), ground(list, layout, colors));
+  const area = (/** @type {IdleBox} */ one) => idleOf(one, look);
+  const ghost = (/** @type {GhostBox} */ one, /** @type {boolean} */ marked) => ghostOf(one, colors, marked);
+  const more = (/** @type {MoreBox} */ one) => moreOf(one, colors);
+  const cell = (/** @type {CellBox} */ one, /** @type {CellMarks} */ marks) => cellOf(one, look, marks);
   size(grid, layout.width, layout.height);
   if (before.size === 0) {
     size(names, NAMES, layout.height);
-    names.replaceChildren(...list.rows.map(({ rank, middle }) => text(NAMES - 6, middle, `rank ${rank}`, colors.ink, "end")));
+    names.replaceChildren(...rankNames(list, colors));
   }
   const layers = last?.layers ?? Array.from({ length: 5 }, () => s("g", {}));
   if (!last) grid.replaceChildren(...layers);
-  const shown = [
+  const { shown, more: hidden } = list.ghosts;
+  const nodes = [
     [keep(back)],
     list.idle.map((one) => keep(area, one)),
-    [...list.ghosts.shown.map((one) => keep(ghost, one, is(advised, one.ghost))), ...list.ghosts.more.map((one) => keep(more, one))],
+    [...shown.map((one) => keep(ghost, one, is(advised, one.ghost))), ...hidden.map((one) => keep(more, one))],
     list.cells.map((one) => keep(cell, one, { chosen: is(chosen, one.cell), faded: is(faded, one.cell) })),
     [cursorOf(cursor, colors), ...(brush ? [brushOf(brush, colors)] : [])],
   ];
-  layers.forEach((layer, i) => fill(layer, shown[i]));
-  painted.set(grid, { look, parts, layers });
+  layers.forEach((layer, i) => fill(layer, nodes[i]));
+  painted.set(grid, { look: key, parts, layers });
 }
 
-/** Makes `nodes` the children of a layer, touching those alone that were not. */
+/**
+ * The board as an SVG of its own.
+ * @param {BoardState} state
+ * @param {Colors} colors
+ * @param {{ font: string, kinds: Record<string, Style> }} type
+ * @returns {SVGElement}
+ */
+export function savedBoard(state, colors, { font, kinds }) {
+  const columns = Math.max(state.end, 1);
+  const layout = layoutOf({ ...state, columns }, 0, Infinity);
+  Object.assign(layout, { columns, width: columns * layout.slot });
+  const look = { colors, shades: state.shades, idle: kinds.idle, prefix: "dlv" };
+  const list = drawList(state, layout, false);
+  const style = `font-family: ${font}; font-size: 12px`;
+  const svg = s("svg", { xmlns: "http://www.w3.org/2000/svg", style },
+    s("title", {}, state.verdict),
+    patterns(state.shades, kinds.idle, "dlv"),
+    s("rect", { width: "100%", height: "100%", fill: colors.paper }),
+    rankNames(list, colors),
+    s("g", { transform: `translate(${NAMES} 0)` },
+      ground(list, layout, colors),
+      list.idle.map((area) => idleOf(area, look)),
+      list.cells.map((cell) => cellOf(cell, look, { chosen: false, faded: false }))));
+  size(svg, NAMES + layout.width + 8, layout.height);
+  return svg;
+}
+
+/**
+ * A small picture of a kind or of a cause of idle time, for a legend or a button.
+ * @param {{ kind?: string, chunk?: number, cause?: string }} what
+ * @param {Omit<Look, "colors">} look
+ * @returns {SVGElement}
+ */
+export function sampleOf({ kind = "", chunk = 0, cause }, { shades, idle, prefix }) {
+  const own = `${prefix}${cause ?? kind}${chunk}`;
+  const style = cause ? { ...idle, pattern: IDLE[cause] } : shades[kind][chunk];
+  return s("svg", { width: 16, height: 12, "aria-hidden": "true" },
+    s("defs", {}, tile(style, own)),
+    s("rect", { x: 0.5, y: 0.5, width: 15, height: 11, fill: `url(#${own})`, stroke: style.edge, "stroke-width": 1 }));
+}
+
+/** @typedef {{ chosen: boolean, faded: boolean }} CellMarks */
+
+/**
+ * Makes `nodes` the children of a layer, touching those alone that were not.
+ * @param {SVGElement} layer
+ * @param {SVGElement[]} nodes
+ */
 function fill(layer, nodes) {
+  /** @type {Set<ChildNode>} */
   const wanted = new Set(nodes);
   for (const child of [...layer.childNodes]) if (!wanted.has(child)) child.remove();
   let at = layer.firstChild;
@@ -56,99 +142,174 @@ function fill(layer, nodes) {
   }
 }
 
-function cursorOf({ x, y, width, height }, colors) {
-  return s("rect", { class: "dlv-boardcursor", x: x + 1, y: y - 2, width: width - 2, height: height + 4, fill: "none", stroke: colors.ink, "stroke-width": 2, rx: 3 });
+/**
+ * A rectangle inside a box.
+ * @param {Box} box
+ * @param {number} aside pixels off its left and right edges
+ * @param {number} above pixels off its upper and lower ones
+ * @param {Record<string, any>} attributes
+ */
+function inside({ x, y, width, height }, aside, above, attributes) {
+  const box = { x: x + aside, y: y + above, width: Math.max(1, width - 2 * aside), height: height - 2 * above };
+  return s("rect", { ...box, ...attributes });
 }
 
-function brushOf({ x, y, width, height, label }, colors) {
+/**
+ * @param {Box} box
+ * @param {Colors} colors
+ */
+function cursorOf(box, colors) {
+  const line = { fill: "none", stroke: colors.ink, "stroke-width": 2, rx: 3 };
+  return inside(box, 1, -2, { class: "dlv-boardcursor", ...line });
+}
+
+/**
+ * @param {Box & { label: string }} box
+ * @param {Colors} colors
+ */
+function brushOf(box, colors) {
+  const ground = { fill: colors.paper, "fill-opacity": 0.6 };
+  const line = { stroke: colors.hint, "stroke-width": 2.4, "stroke-dasharray": "2 2", rx: 3 };
   return s("g", { class: "dlv-boardbrush" },
-    s("rect", { x: x + 1, y: y + 1, width: width - 2, height: height - 2, fill: colors.paper, "fill-opacity": 0.6, stroke: "#0072B2", "stroke-width": 2.4, "stroke-dasharray": "2 2", rx: 3 }),
-    text(x + width / 2, y + height / 2, label, colors.ink));
+    inside(box, 1, 1, { ...ground, ...line }),
+    text(box.x + box.width / 2, box.y + box.height / 2, box.label, colors.ink));
 }
 
-/** The board as an SVG of its own. */
-export function savedBoard(state, colors, { font, kinds }) {
-  const layout = layoutOf({ ...state, columns: Math.max(state.end, 1) }, 0, Infinity);
-  layout.width = (layout.columns = Math.max(state.end, 1)) * layout.slot;
-  const list = drawList(state, layout, false);
-  const svg = s("svg", { xmlns: "http://www.w3.org/2000/svg", style: `font-family: ${font}; font-size: 12px` });
-  size(svg, NAMES + layout.width + 8, layout.height);
-  svg.append(
-    s("title", {}, state.verdict),
-    patterns(state.shades, kinds.idle, "dlv"),
-    s("rect", { width: "100%", height: "100%", fill: colors.paper }),
-    ...list.rows.map(({ rank, middle }) => text(NAMES - 6, middle, `rank ${rank}`, colors.ink, "end")),
-    s("g", { transform: `translate(${NAMES} 0)` },
-      ground(list, layout, colors),
-      list.idle.map((area) => idleOf(area, kinds.idle, "dlv")),
-      list.cells.map((cell) => cellOf(cell, state.shades, colors, "dlv", {}))),
-  );
-  return svg;
-}
-
-/** A small picture of a kind or of a cause of idle time, for a legend or a button. */
-export function sampleOf({ kind, chunk = 0, cause }, shades, idle, prefix) {
-  const own = `${prefix}${kind ?? cause}${chunk}`;
-  const style = cause ? { ...idle, pattern: IDLE[cause] } : shades[kind][chunk];
-  return s("svg", { width: 16, height: 12, "aria-hidden": "true" },
-    s("defs", {}, tile(style, own)),
-    s("rect", { x: 0.5, y: 0.5, width: 15, height: 11, fill: `url(#${own})`, stroke: style.edge, "stroke-width": 1 }));
-}
-
+/**
+ * @param {SVGElement} svg
+ * @param {number} width
+ * @param {number} height
+ */
 function size(svg, width, height) {
-  svg.setAttribute("width", width);
-  svg.setAttribute("height", height);
+  svg.setAttribute("width", String(width));
+  svg.setAttribute("height", String(height));
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
 }
 
+/**
+ * @param {Record<string, Style[]>} shades
+ * @param {Style} idle
+ * @param {string} prefix
+ */
 function patterns(shades, idle, prefix) {
   return s("defs", {},
-    Object.entries(shades).map(([kind, styles]) => styles.map((style, chunk) => tile(style, `${prefix}-${kind}${chunk}`))),
+    Object.entries(shades).map(([kind, styles]) =>
+      styles.map((style, chunk) => tile(style, `${prefix}-${kind}${chunk}`))),
     Object.entries(IDLE).map(([cause, pattern]) => tile({ ...idle, pattern }, `${prefix}-${cause}`)));
 }
 
+/**
+ * @param {List} list
+ * @param {Colors} colors
+ */
+function rankNames(list, colors) {
+  return list.rows.map(({ rank, middle }) => text(NAMES - 6, middle, `rank ${rank}`, colors.ink, "end"));
+}
+
+/**
+ * @param {List} list
+ * @param {Layout} layout
+ * @param {Colors} colors
+ */
 function ground(list, layout, colors) {
+  const line = { stroke: colors.grid, "stroke-width": 1 };
   return [
-    ...list.rows.map(({ y, height }) => s("rect", { x: 0, y, width: layout.width, height, fill: "none", stroke: colors.grid, "stroke-width": 1 })),
+    ...list.rows.map(({ y, height }) => s("rect", { x: 0, y, width: layout.width, height, fill: "none", ...line })),
     ...list.marks.map(({ x, slot }) => s("g", {},
-      s("path", { d: `M${x + 0.5} 16V${layout.height}`, stroke: colors.grid, "stroke-width": 1 }),
+      s("path", { d: `M${x + 0.5} 16V${layout.height}`, ...line }),
       text(x + 3, 9, String(slot), colors.faint, "start", 11))),
   ];
 }
 
-function idleOf({ x, y, width, height, area }, idle, prefix) {
-  return s("rect", { class: "dlv-boardidle", "data-cause": area.cause, x: x + 1, y: y + 3, width: Math.max(1, width - 2), height: height - 6, fill: `url(#${prefix}-${area.cause})`, stroke: idle.edge, "stroke-width": 0.6 });
+/**
+ * @param {IdleBox} box
+ * @param {Omit<Look, "colors">} look
+ */
+function idleOf(box, { idle, prefix }) {
+  const { cause } = box.area;
+  const style = { fill: `url(#${prefix}-${cause})`, stroke: idle.edge, "stroke-width": 0.6 };
+  return inside(box, 1, 3, { class: "dlv-boardidle", "data-cause": cause, ...style });
 }
 
-function ghostOf({ x, y, width, height, label, ghost }, colors, advised) {
-  return s("g", { class: "dlv-boardghost dlv-boardpiece", "data-action": ghost.action },
-    s("rect", { x: x + 1.5, y: y + 1, width: width - 3, height: height - 2, rx: 3, fill: colors.paper, "fill-opacity": 0.8, stroke: advised ? "#0072B2" : colors.faint, "stroke-width": advised ? 3 : 1.4, "stroke-dasharray": "4 3" }),
-    text(x + width / 2, y + height / 2, label, colors.ink, "middle", height < 16 ? 10 : 11));
+/**
+ * @param {GhostBox} box
+ * @param {Colors} colors
+ * @param {boolean} advised
+ */
+function ghostOf(box, colors, advised) {
+  const line = { stroke: advised ? colors.hint : colors.faint, "stroke-width": advised ? 3 : 1.4 };
+  const points = box.height < 16 ? 10 : 11;
+  return s("g", { class: "dlv-boardghost dlv-boardpiece", "data-action": box.ghost.action },
+    inside(box, 1.5, 1, { rx: 3, fill: colors.paper, "fill-opacity": 0.8, ...line, "stroke-dasharray": "4 3" }),
+    text(box.x + box.width / 2, box.y + box.height / 2, box.label, colors.ink, "middle", points));
 }
 
-function cellOf({ x, y, width, height, parts, cell, faulty, pending }, shades, colors, prefix, { chosen, faded }) {
-  const group = s("g", { class: "dlv-boardcell dlv-boardpiece", "data-action": cell.action, "data-rank": cell.rank, "data-slot": cell.slot, opacity: faded ? 0.35 : pending ? 0.8 : null },
-    parts.map((part) => {
-      const style = shades[part.kind][part.chunk];
-      const [x, y, half] = [part.x + part.width / 2, part.y + part.height / 2, 4 * part.label.length + 1];
-      return [
-        s("rect", { x: part.x + 0.5, y: part.y + 0.5, width: part.width - 1, height: part.height - 1, rx: 3, fill: `url(#${prefix}-${part.kind}${part.chunk})`, stroke: style.edge, "stroke-width": 1 }),
-        style.pattern ? s("rect", { x: x - half, y: y - 7.5, width: 2 * half, height: 15, rx: 3, fill: style.color }) : null,
-        text(x, y, part.label, style.ink, "middle", 11.5),
-      ];
-    }));
-  if (faulty) {
-    const outline = { x: x + 1, y: y + 1, width: width - 2, height: height - 2, rx: 3, fill: "none" };
-    group.append(
-      s("rect", { ...outline, stroke: "#FFFFFF", "stroke-width": 4 }),
-      s("rect", { class: "dlv-boardfault", ...outline, stroke: WRONG, "stroke-width": 3, "stroke-dasharray": "5 2" }),
-      s("circle", { cx: x + width - 7, cy: y + 1, r: 7, fill: WRONG, stroke: "#FFFFFF", "stroke-width": 1.5 }),
-      text(x + width - 7, y + 1.5, "!", "#000000", "middle", 11));
+/**
+ * @param {MoreBox} box
+ * @param {Colors} colors
+ */
+function moreOf({ x, y, width, height, count }, colors) {
+  return text(x + width + 3, y + height - 6, `+${count}`, colors.faint, "start", 10);
+}
+
+/**
+ * @param {CellBox} box
+ * @param {Look} look
+ * @param {CellMarks} marks
+ */
+function cellOf(box, look, { chosen, faded }) {
+  const { cell, faulty } = box;
+  const data = { "data-action": cell.action, "data-rank": cell.rank, "data-slot": cell.slot };
+  const group = s("g", { class: "dlv-boardcell dlv-boardpiece", ...data, opacity: faded ? 0.35 : null },
+    box.parts.map((part) => partOf(part, look)), faulty ? faultOf(box, look.colors) : null);
+  if (chosen) {
+    const line = { fill: "none", stroke: look.colors.ink, "stroke-width": 3 };
+    group.append(inside(box, -0.5, -0.5, { class: "dlv-boardchosen", rx: 4, ...line }));
   }
-  if (chosen) group.append(s("rect", { class: "dlv-boardchosen", x: x - 0.5, y: y - 0.5, width: width + 1, height: height + 1, rx: 4, fill: "none", stroke: colors.ink, "stroke-width": 3 }));
   return group;
 }
 
+/**
+ * @param {PartBox} part
+ * @param {Look} look
+ */
+function partOf(part, { shades, prefix }) {
+  const style = shades[part.kind][part.chunk];
+  const [x, y, half] = [part.x + part.width / 2, part.y + part.height / 2, 4 * part.label.length + 1];
+  const filled = { fill: `url(#${prefix}-${part.kind}${part.chunk})`, stroke: style.edge, "stroke-width": 1 };
+  return [
+    inside(part, 0.5, 0.5, { rx: 3, ...filled }),
+    style.pattern
+      ? s("rect", { x: x - half, y: y - 7.5, width: 2 * half, height: 15, rx: 3, fill: style.color }) : null,
+    text(x, y, part.label, style.ink, "middle", 11.5),
+  ];
+}
+
+/**
+ * @param {CellBox} box
+ * @param {Colors} colors
+ */
+function faultOf(box, colors) {
+  const [x, y] = [box.x + box.width - 7, box.y + 1];
+  const outline = { rx: 3, fill: "none" };
+  const dashed = { stroke: colors.wrong, "stroke-width": 3, "stroke-dasharray": "5 2" };
+  return [
+    inside(box, 1, 1, { ...outline, stroke: colors.halo, "stroke-width": 4 }),
+    inside(box, 1, 1, { class: "dlv-boardfault", ...outline, ...dashed }),
+    s("circle", { cx: x, cy: y, r: 7, fill: colors.wrong, stroke: colors.halo, "stroke-width": 1.5 }),
+    text(x, y + 0.5, "!", colors.label, "middle", 11),
+  ];
+}
+
+/**
+ * @param {number} x
+ * @param {number} y
+ * @param {string} words
+ * @param {string} color
+ * @param {string} [anchor]
+ * @param {number} [points]
+ */
 function text(x, y, words, color, anchor = "middle", points = 12) {
-  return s("text", { x, y, style: `fill: ${color}; font-size: ${points}px; text-anchor: ${anchor}; dominant-baseline: central` }, words);
+  const type = `font-size: ${points}px; text-anchor: ${anchor}; dominant-baseline: central`;
+  return s("text", { x, y, style: `fill: ${color}; ${type}` }, words);
 }

@@ -1,97 +1,178 @@
-// What the explorer of collectives draws, as plain objects: its state and a size in, positions out.
+// What the explorer of collectives draws, as plain objects: prices and a size in, positions out.
+import { scaleLog } from "../shared/scale.js";
+import { nearest } from "./state.js";
+
+/** @import { Prices } from "./state.js" */
+/** @import { Map, Scale } from "../shared/scale.js" */
+
+/** @typedef {{ left: number, right: number, top: number, bottom: number }} Box pixels */
+/** @typedef {{ value: number, at: number }} Mark of an axis */
+
+/**
+ * @typedef {object} Chart
+ * @property {Scale} x
+ * @property {Scale} y
+ * @property {Box} box
+ * @property {{ name: string, points: number[][] }[]} lines
+ * @property {number[][]} best the least at each size
+ * @property {{ size: number, before: string, after: string, x: number, y: number }[]} crossed where another becomes
+ *   the cheapest
+ * @property {{ name: string, x: number, y: number } | null} measured
+ * @property {Mark[]} sizes
+ * @property {Mark[]} seconds
+ */
+
+/** @typedef {{ row: number, winner: number, x: number, y: number, width: number, height: number }} Stretch of a row */
+
+/**
+ * The map of one network.
+ * @typedef {object} WinnerMap
+ * @property {Stretch[]} parts what one algorithm wins of a row
+ * @property {{ winner: number, x: number, y: number, fits: boolean }[]} names
+ * @property {Box} box
+ * @property {Mark[]} ranks
+ * @property {Mark[]} sizes
+ * @property {(ranks: number, size: number) => { x: number, y: number, height: number }} cell
+ * @property {(x: number, y: number) => { ranks: number, place: number }} found the ranks and the place in `sizes` there
+ */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 8, 36]; // pixels around a chart
 const TENS = [10, 100, 1000]; // steps between the marks of an axis
-const LETTER = 7; // pixels of a name
+const [LETTER, NAME] = [6.6, 12]; // pixels of a name: a letter's width, and its height
+const [GUTTER, GAP, TITLE, SIZES] = [22, 14, 16, 18]; // pixels around the maps, and above and below each
+const APART = 14; // pixels at least between two marks of ranks
 
-/** A logarithmic axis from `low` to `high`, at `from` to `to` pixels. */
-function axisOf(low, high, from, to) {
-  const scale = (to - from) / Math.log(high / low);
-  return (value) => from + Math.log(value / low) * scale;
-}
-
-/** Powers of the first of `steps` of which at most `most` lie between low and high. */
+/**
+ * Powers of the first of `steps` of which at most `most` lie between low and high.
+ * @param {number} low
+ * @param {number} high
+ * @param {number[]} steps
+ * @param {number} most
+ * @returns {number[]}
+ */
 export function marksOf(low, high, steps, most) {
   let places = [];
   for (const step of steps) {
-    const [first, last] = [Math.ceil(Math.log(low) / Math.log(step) - 1e-9), Math.floor(Math.log(high) / Math.log(step) + 1e-9)];
+    const power = (value) => Math.log(value) / Math.log(step);
+    const [first, last] = [Math.ceil(power(low) - 1e-9), Math.floor(power(high) + 1e-9)];
     places = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => step ** (first + i));
     if (places.length <= most) break;
   }
   return places;
 }
 
-/** Lines of seconds over size, where another becomes the cheapest, what was measured, and axes. */
+/** @type {(scale: Scale, most: number) => Mark[]} */
+const marked = (scale, most) => marksOf(...scale.domain, TENS, most).map((value) => ({ value, at: scale(value) }));
+
+/** @type {(sizes: number[], box: Box) => Scale} */
+const sizeScale = (sizes, { left, right }) => scaleLog([sizes[0], sizes[sizes.length - 1]], [left, right]);
+
+/**
+ * Lines of seconds over size, where another becomes the cheapest, what was measured, and axes.
+ * @param {Prices} told
+ * @param {number} width
+ * @param {number} height
+ * @returns {Chart}
+ */
 export function chartOf({ sizes, curves, cheapest, run, algorithms }, width, height) {
-  const all = Object.values(curves).flat();
+  const box = { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM };
   const measured = run?.measured ? [run.measured] : [];
-  const [low, high] = [Math.min(...all, ...measured) / 1.3, Math.max(...all, ...measured) * 1.3];
-  const x = axisOf(sizes[0], sizes.at(-1), LEFT, width - RIGHT);
-  const y = axisOf(low, high, height - BOTTOM, TOP);
-  const lines = algorithms.map((name) => ({ name, points: curves[name].map((took, i) => [x(sizes[i]), y(took)]) }));
-  const best = sizes.map((size, i) => [x(size), y(Math.min(...algorithms.map((name) => curves[name][i])))]);
-  const at = (size, name) => {
+  const all = [...Object.values(curves).flat(), ...measured];
+  const x = sizeScale(sizes, box);
+  const y = scaleLog([Math.min(...all) / 1.3, Math.max(...all) * 1.3], [box.bottom, box.top]);
+  const took = (size, name) => {
     const next = Math.max(1, sizes.findIndex((own) => own >= size));
     const share = (size - sizes[next - 1]) / (sizes[next] - sizes[next - 1]);
     return curves[name][next - 1] * (1 - share) + curves[name][next] * share;
   };
   return {
-    x, y, lines, best,
-    box: { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM },
-    crossed: cheapest.slice(1).map(([size, after], i) => ({ size, before: cheapest[i][1], after, x: x(size), y: y(at(size, after)) })),
-    measured: measured.length ? { name: run.algorithm, x: x(run.nbytes), y: y(run.measured) } : null,
-    sizes: marksOf(sizes[0], sizes.at(-1), TENS, (width - 80) / 70).map((value) => ({ value, at: x(value) })),
-    seconds: marksOf(low, high, TENS, 8).map((value) => ({ value, at: y(value) })),
+    x, y, box,
+    lines: algorithms.map((name) => ({ name, points: curves[name].map((own, i) => [x(sizes[i]), y(own)]) })),
+    best: sizes.map((size, i) => [x(size), y(Math.min(...algorithms.map((name) => curves[name][i])))]),
+    crossed: cheapest.slice(1).map(([size, after], i) =>
+      ({ size, before: cheapest[i][1], after, x: x(size), y: y(took(size, after)) })),
+    measured: run?.measured ? { name: run.algorithm, x: x(run.nbytes), y: y(run.measured) } : null,
+    sizes: marked(x, (width - 80) / 70),
+    seconds: marked(y, 8),
   };
 }
 
-/** The map of winners: stretches of a row that one algorithm wins, and a name in each region, in its
- *  middle row or where that is too narrow in its widest one. */
-export function mapOf({ sizes, map, limits, algorithms }, width, height) {
-  const x = axisOf(sizes[0], sizes.at(-1), LEFT, width - RIGHT);
-  const half = (x(sizes[1]) - x(sizes[0])) / 2;
-  const tall = (height - BOTTOM - TOP) / map.length;
-  const top = (row) => height - BOTTOM - (row + 1) * tall;
-  const parts = [];
-  map.forEach((winners, row) => {
-    let first = 0;
-    for (let i = 1; i <= winners.length; i++) {
-      if (winners[i] === winners[first]) continue;
-      const [left, right] = [Math.max(LEFT, x(sizes[first]) - half), Math.min(width - RIGHT, x(sizes[i - 1]) + half)];
-      parts.push({ row, winner: winners[first], x: left, y: top(row), width: right - left, height: tall });
-      first = i;
-    }
+/**
+ * Where maps are drawn, two beside each other: room for a title above each, and for sizes below the lower ones.
+ * @param {number} count
+ * @param {number} width
+ * @param {number} height
+ * @returns {Box[]}
+ */
+export function boxesOf(count, width, height) {
+  const wide = (width - GUTTER - 2 * GAP) / 2;
+  const tall = (height - SIZES) / Math.ceil(count / 2);
+  return Array.from({ length: count }, (_, i) => {
+    const [left, top] = [GUTTER + (i % 2) * (wide + GAP), (i >> 1) * tall];
+    return { left, right: left + wide, top: top + TITLE, bottom: top + tall };
   });
-  const names = [...new Set(parts.map(({ winner }) => winner))].map((winner) => {
-    const regions = []; // its parts in rows on top of each other
-    for (const part of parts.filter((own) => own.winner === winner)) {
-      const last = regions.at(-1);
-      if (last && last.at(-1).row + 1 === part.row) last.push(part);
-      else regions.push([part]);
-    }
-    const area = (region) => region.reduce((sum, own) => sum + own.width, 0);
-    const largest = regions.reduce((most, region) => (area(region) > area(most) ? region : most));
-    const needed = LETTER * algorithms[winner].length;
-    const widest = largest.reduce((most, part) => (part.width > most.width ? part : most));
-    const middle = largest[largest.length >> 1];
-    const own = middle.width > needed ? middle : widest;
-    return { winner, x: own.x + own.width / 2, y: own.y + tall / 2, width: own.width, fits: own.width > needed };
-  });
+}
+
+/**
+ * The map of winners: stretches of a row that one algorithm wins, and a name in each region.
+ * @param {Prices} told
+ * @param {number[][]} map
+ * @param {Box} box
+ * @returns {WinnerMap}
+ */
+export function mapOf({ sizes, limits, algorithms }, map, box) {
+  const x = sizeScale(sizes, box);
+  const tall = (box.bottom - box.top) / map.length;
+  const top = (row) => box.bottom - (row + 1) * tall;
+  const parts = map.flatMap((winners, row) => stretches(winners).map(({ winner, first, last }) => {
+    const [left, right] = edges(x, sizes, first, last);
+    return { row, winner, x: left, y: top(row), width: right - left, height: tall };
+  }));
   return {
-    parts, names,
-    box: { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM },
+    parts, box,
+    names: [...new Set(parts.map(({ winner }) => winner))].map((winner) =>
+      nameOf(parts.filter((own) => own.winner === winner), LETTER * algorithms[winner].length)),
     cell: (ranks, size) => ({ x: x(size), y: top(ranks - limits.ranks[0]), height: tall }),
-    ranks: map.map((_, row) => ({ value: limits.ranks[0] + row, at: top(row) + tall / 2 })),
-    sizes: marksOf(sizes[0], sizes.at(-1), TENS, (width - 80) / 70).map((value) => ({ value, at: x(value) })),
-    /** The ranks and the place in `sizes` at a point. */
+    ranks: map.map((_, row) => ({ value: limits.ranks[0] + row, at: top(row) + tall / 2 }))
+      .filter(({ value }) => value % 2 ** Math.ceil(Math.log2(Math.max(2, APART / tall))) === 0),
+    sizes: marked(x, (box.right - box.left) / 70),
     found(px, py) {
-      const row = Math.min(map.length - 1, Math.max(0, Math.floor((height - BOTTOM - py) / tall)));
+      const row = Math.min(map.length - 1, Math.max(0, Math.floor((box.bottom - py) / tall)));
       return { ranks: limits.ranks[0] + row, place: nearest(sizes.map(x), px) };
     },
   };
 }
 
-/** The place of the value that is nearest. */
-export function nearest(values, to) {
-  return values.reduce((best, value, i) => (Math.abs(value - to) < Math.abs(values[best] - to) ? i : best), 0);
+/** Equal values next to each other. */
+function stretches(winners) {
+  const found = [];
+  winners.forEach((winner, i) => {
+    if (found.at(-1)?.winner === winner) found.at(-1).last = i;
+    else found.push({ winner, first: i, last: i });
+  });
+  return found;
+}
+
+/** Where the cells of some sizes begin and end: a cell reaches half-way to the next size. */
+function edges(x, sizes, first, last) {
+  const half = (x(sizes[1]) - x(sizes[0])) / 2;
+  const [left, right] = x.range;
+  return [Math.max(left, x(sizes[first]) - half), Math.min(right, x(sizes[last]) + half)];
+}
+
+/** The place of a name in the largest region of its parts: the middle row or, where that is too narrow, the widest. */
+function nameOf(parts, needed) {
+  const regions = []; // its parts in rows on top of each other
+  for (const part of parts) {
+    const last = regions.at(-1);
+    if (last && last.at(-1).row + 1 === part.row) last.push(part);
+    else regions.push([part]);
+  }
+  const area = (region) => region.reduce((sum, own) => sum + own.width, 0);
+  const largest = regions.reduce((most, region) => (area(region) > area(most) ? region : most));
+  const widest = largest.reduce((most, part) => (part.width > most.width ? part : most));
+  const middle = largest[largest.length >> 1];
+  const { winner, x, y, width, height } = middle.width > needed ? middle : widest;
+  const fits = width > needed && largest.length * height >= NAME;
+  return { winner, x: x + width / 2, y: y + height / 2, fits };
 }

@@ -1,34 +1,29 @@
 // The player's panels: ranks on a circle, what each rank holds, the arithmetic, and all as tables.
 import { h, s, write } from "../shared/dom.js";
-import { bytes, moment, seconds, unitOf } from "../shared/numbers.js";
-import { cellsOf, holdWords, layoutOf, messagesIn, stretches } from "./geometry.js";
+import { cellsOf, layoutOf } from "./geometry.js";
 import {
-  cellPicture,
-  cellWords,
-  fills,
-  headPicture,
-  marks,
-  movesPicture,
-  rankName,
-  ranksPicture,
-  sendsPicture,
-  stripPicture,
+  cellPicture, fills, headPicture, marks, movesPicture, rankName, ranksPicture, sendsPicture, stripPicture,
 } from "./paint.js";
+import { messagesIn } from "./state.js";
+import { afterwards, cellWords, holdWords, numbersIn, outlineOf, stretches, timesOf } from "./words.js";
+
+/** @import { Cell, Layout } from "./geometry.js" */
+/** @import { Scene } from "./state.js" */
 
 const WORDED = 60; // messages put in words per round
+const NAMED = 12; // of them those that the circle's picture is called by
 const TALL = 44; // pixels of the small pictures of the rounds
 let panels = 0;
 
 function filling(scene) {
-  return fills(s, [...scene.ranks, scene.undecoded], `dlv-player-${panels++}`);
+  return fills(s, scene, `dlv-player-${panels++}`);
 }
 
-function afterwards({ frames }, number) {
-  const { name, messages } = frames[number];
-  return messages.length ? `after ${name}` : number ? "in the end" : "at the start";
-}
-
-/** The ranks on a circle and who sends to whom. */
+/**
+ * The ranks on a circle and who sends to whom; with `all`, in any round where no message is sent.
+ * @param {Scene} scene
+ * @returns {{ root: HTMLElement, draw: (number: number, all: boolean) => void }}
+ */
 export function circlePanel(scene) {
   const size = scene.rows.length <= 6 ? 200 : scene.rows.length <= 16 ? 260 : 360;
   const arrows = s("g");
@@ -41,28 +36,54 @@ export function circlePanel(scene) {
       const drawn = messagesIn(scene, number).filter(({ src, dst }) => src !== dst);
       arrows.replaceChildren(...sendsPicture(s, scene, number, size, all));
       write(title, drawn.length || !all ? "Who sends to whom" : "Who sends to whom in all rounds");
-      const words = drawn
-        .slice(0, 12)
-        .map(({ sentence }) => sentence)
-        .join("; ");
+      const words = drawn.slice(0, NAMED).map(({ sentence }) => sentence).join("; ");
       picture.setAttribute("aria-label", drawn.length ? `${drawn.length} messages: ${words}` : "no message");
     },
   };
 }
 
-/** What each rank holds: a grid of ranks and chunks, in which a message's cells are outlined. */
+/**
+ * What each rank holds: a grid of ranks and chunks, in which a message's cells are outlined.
+ * @typedef {object} ChunksPanel
+ * @property {HTMLElement} root
+ * @property {HTMLElement} box
+ * @property {(width: number, tall: number) => void} lay fits the grid into so many pixels
+ * @property {() => Layout} layout
+ * @property {() => Cell[]} cells those that are drawn
+ * @property {Map<string, SVGElement>} groups the element of each cell, by "row:chunk"
+ * @property {(number: number) => void} draw
+ */
+
+/**
+ * @param {Scene} scene
+ * @returns {ChunksPanel}
+ */
 export function chunksPanel(scene) {
   const { defs, of: filled } = filling(scene);
   const [head, body, moves] = [s("g", { "aria-hidden": "true" }), s("g"), s("g")];
   const grid = s("svg", { class: "dlv-chunks", role: "grid", "aria-readonly": "true" }, defs, head, body, moves);
   const title = h("h4");
   const box = h("div", { class: "dlv-chunkbox" }, grid);
+  /** @type {Map<string, SVGElement>} */
   const groups = new Map();
+  /** @type {Map<string, string>} */
+  const painted = new Map(); // what each cell's picture shows
   const least = layoutOf(scene, 0).width;
-  let layout = null;
+  /** @type {Layout} */
+  let layout;
+  /** @type {Cell[]} */
+  let cells = [];
   let asked = "";
   let shown = -1;
   let cut = false; // the picture is wider than its panel
+
+  function rowOf(rank, row) {
+    return s("g", { role: "row" }, rankName(s, layout, rank, row), scene.chunks.map((_, chunk) => {
+      const group = s("g", { role: "gridcell", "data-cell": `${row}:${chunk}` });
+      groups.set(`${row}:${chunk}`, group);
+      return group;
+    }));
+  }
 
   function lay(width, tall) {
     cut = least > width;
@@ -70,64 +91,55 @@ export function chunksPanel(scene) {
     asked = `${width} ${tall}`;
     layout = layoutOf(scene, width, tall);
     shown = -1;
-    groups.clear();
+    painted.clear();
     grid.setAttribute("viewBox", `0 0 ${layout.width} ${layout.height}`);
-    grid.setAttribute("width", layout.width);
-    grid.setAttribute("height", layout.height);
-    head.replaceChildren(...headPicture(s, scene, layout).flat().filter(Boolean));
-    body.replaceChildren(
-      ...scene.rows.map((rank, row) =>
-        s(
-          "g",
-          { role: "row" },
-          rankName(s, layout, rank, row),
-          scene.chunks.map((_, chunk) => {
-            const group = s("g", { role: "gridcell", "data-cell": `${row}:${chunk}` });
-            groups.set(`${row}:${chunk}`, { group, is: "" });
-            return group;
-          }),
-        ),
-      ),
-    );
+    grid.setAttribute("width", String(layout.width));
+    grid.setAttribute("height", String(layout.height));
+    head.replaceChildren(...headPicture(s, scene, layout));
+    body.replaceChildren(...scene.rows.map(rowOf));
   }
 
-  return {
-    root: h("div", { class: "dlv-holds", hidden: !scene.values.length }, title, box),
-    box,
-    grid,
-    groups,
-    lay,
-    layout: () => layout,
-    cell: (key) => groups.get(key)?.cell,
-    draw(number) {
-      const whole = `What each rank holds ${afterwards(scene, number)}${scene.buffer ? ` in ${scene.buffer}` : ""}`;
-      write(title, whole + (cut ? " (scroll sideways for the rest)" : ""));
-      grid.setAttribute("aria-label", whole);
-      for (const cell of cellsOf(scene, layout, number)) {
-        const own = groups.get(`${cell.row}:${cell.chunk}`);
-        const is = JSON.stringify([cell.values, cell.runs]);
-        own.cell = cell;
-        if (own.is === is) continue;
-        own.is = is;
-        own.group.replaceChildren(...cellPicture(s, scene, layout, cell, filled));
-        own.group.setAttribute("aria-label", cellWords(scene, cell));
-      }
-      if (shown === number) return;
-      shown = number;
-      moves.replaceChildren(...movesPicture(s, scene, layout, number));
-    },
-  };
+  function drawCell(cell) {
+    const key = `${cell.row}:${cell.chunk}`;
+    const is = JSON.stringify([cell.values, cell.runs]);
+    if (painted.get(key) === is) return;
+    painted.set(key, is);
+    const group = groups.get(key);
+    group?.replaceChildren(...cellPicture(s, scene, layout, cell, filled));
+    group?.setAttribute("aria-label", cellWords(scene, cell));
+  }
+
+  function draw(number) {
+    const whole = `What each rank holds ${afterwards(scene, number)}${scene.buffer ? ` in ${scene.buffer}` : ""}`;
+    write(title, whole + (cut ? " (scroll sideways for the rest)" : ""));
+    grid.setAttribute("aria-label", whole);
+    cells = cellsOf(scene, layout, number);
+    cells.forEach(drawCell);
+    if (shown === number) return;
+    shown = number;
+    moves.replaceChildren(...movesPicture(s, scene, layout, number));
+  }
+
+  const root = h("div", { class: "dlv-holds", hidden: !scene.values.length }, title, box);
+  return { root, box, lay, layout: () => layout, cells: () => cells, groups, draw };
 }
 
-/** All rounds as small pictures, the one shown framed; a click goes there. */
+/**
+ * All rounds as small pictures, the one shown framed, those after the last one `seen` empty; a click goes there.
+ * @param {Scene} scene
+ * @param {(number: number) => void} go
+ * @returns {{ root: HTMLElement, draw: (number: number, seen: number) => void }}
+ */
 export function stripPanel(scene, go) {
   const here = s("rect", { class: "dlv-herenow", y: 0.75, height: TALL - 1.5, rx: 3 });
   const picture = s("svg", { class: "dlv-strip", "aria-hidden": "true", height: TALL });
   const root = h("div", { class: "dlv-strips" }, picture);
   let wide = 0;
+  /** @type {SVGElement[]} */
+  let parts = [];
   picture.addEventListener("click", ({ target }) => {
-    const part = target.closest("[data-frame]");
-    if (part) go(Number(part.dataset.frame));
+    const place = parts.findIndex((part) => part.contains(/** @type {Node} */ (target)));
+    if (place >= 0) go(place);
   });
   return {
     root,
@@ -135,194 +147,112 @@ export function stripPanel(scene, go) {
       const width = Math.max(300, root.clientWidth || 700);
       if (width !== wide) {
         wide = width;
-        const parts = stripPicture(s, scene, width, TALL);
+        parts = stripPicture(s, scene, width, TALL);
         root.hidden = !parts.length;
-        picture.setAttribute("width", width);
+        picture.setAttribute("width", String(width));
         picture.replaceChildren(...parts, here);
       }
-      const parts = picture.querySelectorAll("[data-frame]");
       parts.forEach((part, i) => part.classList.toggle("dlv-unseen", i > seen));
-      const ground = parts[number]?.firstChild;
-      for (const name of ["x", "width"]) if (ground) here.setAttribute(name, ground.getAttribute(name));
+      const ground = parts[number]?.firstElementChild;
+      for (const name of ["x", "width"]) if (ground) here.setAttribute(name, ground.getAttribute(name) ?? "");
     },
   };
 }
 
-/** What the marks of the grid mean. */
+/**
+ * What the marks of the grid mean.
+ * @param {Scene} scene
+ * @returns {HTMLElement}
+ */
 export function legend(scene) {
   const { defs, of: filled } = filling(scene);
-  const found = marks(s, scene, filled).map(([parts, width, words]) =>
-    h("span", {}, s("svg", { width, height: 16, "aria-hidden": "true" }, parts), words),
-  );
-  found[0]?.firstChild.prepend(defs);
+  const found = marks(s, scene, filled).map(([parts, width, words], i) =>
+    h("span", {}, s("svg", { width, height: 16, "aria-hidden": "true" }, i ? null : defs, parts), words));
   return h("div", { class: "dlv-marks" }, found);
 }
 
-/** All rounds in a few lines: those of one phase together. */
-function outlineOf({ frames, messages }) {
-  const parts = [];
-  for (const { name, phase, messages: own } of frames.filter((frame) => frame.messages.length)) {
-    const last = parts.at(-1);
-    const call = name.match(/^call \d+/)?.[0] ?? "";
-    if (last?.phase === phase && last.call === call)
-      Object.assign(last, { rounds: last.rounds + 1, many: last.many + own.length });
-    else parts.push({ phase, call, rounds: 1, many: own.length });
-  }
-  const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
-  const lines = parts
-    .slice(0, 12)
-    .map(
-      ({ phase, call, rounds, many }) =>
-        `${[call, phase].filter(Boolean).join(", ")}: ${counted(many, "message")} in ${counted(rounds, "round")}`,
-    );
-  return lines.length
-    ? [...lines, `${counted(Object.keys(messages).length, "message")} in all`]
-    : ["No message was sent."];
-}
-
-/** A message's bytes and times in words. */
-export function timesOf({ nbytes, sent, received }) {
-  const unit = unitOf(received ?? sent);
-  const parts = nbytes >= 0 ? [bytes(nbytes)] : [];
-  parts.push(`sent at ${moment(sent, unit)}`);
-  if (received != null) parts.push(`received at ${moment(received, unit)}, ${seconds(received - sent)} later`);
-  return parts.join(" · ");
-}
-
-/** The messages of a frame in words and numbers. */
+/**
+ * The messages of a frame in words and numbers.
+ * @param {Scene} scene
+ * @param {(message: number) => void} choose
+ * @returns {{ root: HTMLElement, draw: (number: number) => void }}
+ */
 export function arithmeticPanel(scene, choose) {
   const list = h("ol", { class: "dlv-steps" });
   const title = h("h4");
+
+  function item(message) {
+    const { sentence, formula } = scene.messages[message];
+    return h("li", {}, h("button",
+      { type: "button", "data-message": message, "aria-pressed": "false", onclick: () => choose(message) },
+      h("strong", {}, sentence),
+      formula.length ? h("code", {}, formula.map((part) => h("span", {}, part))) : null));
+  }
+
   return {
     root: h("div", { class: "dlv-arithmetic" }, title, list),
     draw(number) {
       const { messages, losses, notes, name } = scene.frames[number];
+      const more = messages.length - WORDED;
       write(title, messages.length ? `The arithmetic of ${name}` : "What is sent in all");
-      const items = messages.slice(0, WORDED).map((message) => {
-        const own = scene.messages[message];
-        return h(
-          "li",
-          {},
-          h(
-            "button",
-            { type: "button", "data-message": message, "aria-pressed": "false", onclick: () => choose(message) },
-            h("strong", {}, own.sentence),
-            own.formula.length
-              ? h(
-                  "code",
-                  {},
-                  own.formula.map((part) => h("span", {}, part)),
-                )
-              : null,
-          ),
-        );
-      });
-      if (messages.length > WORDED) items.push(h("li", {}, `and ${messages.length - WORDED} more messages`));
-      if (!messages.length) items.push(...outlineOf(scene).map((line) => h("li", {}, line)));
-      if (notes.length) items.unshift(noteOf("dlv-note", "To note", notes));
-      if (losses.length) items.unshift(noteOf("dlv-note dlv-loss", "Lost", losses));
-      list.replaceChildren(...items);
+      list.replaceChildren(
+        ...(losses.length ? [noteOf("dlv-note dlv-loss", "Lost", losses)] : []),
+        ...(notes.length ? [noteOf("dlv-note", "To note", notes)] : []),
+        ...messages.slice(0, WORDED).map(item),
+        ...(more > 0 ? [h("li", {}, `and ${more} more messages`)] : []),
+        ...(messages.length ? [] : outlineOf(scene).map((line) => h("li", {}, line))),
+      );
     },
   };
 }
 
 function noteOf(kind, title, lines) {
-  return h(
-    "li",
-    { class: kind },
-    h("strong", {}, title),
-    lines.map((line) => h("span", {}, line)),
-  );
+  return h("li", { class: kind }, h("strong", {}, title), lines.map((line) => h("span", {}, line)));
 }
 
-/** The same as tables, for those who cannot see the pictures. */
-export function tablesPanel(scene, layoutNow) {
+/**
+ * The same as tables, for those who cannot see the pictures.
+ * @param {Scene} scene
+ * @returns {{ root: HTMLElement, draw: (number: number, layout: Layout) => void }}
+ */
+export function tablesPanel(scene) {
   const root = h("div", { class: "dlv-tables", hidden: true });
-  const cell = (tag, words) => h(tag, tag === "th" ? { scope: "col" } : {}, words);
+
+  function cellRows(cell) {
+    return stretches(scene, cell).map((run) => [
+      `rank ${cell.rank}`,
+      scene.chunks[cell.chunk].name,
+      numbersIn(cell, run).join(", "),
+      holdWords(scene, run).replace(/^holds /, ""),
+    ]);
+  }
+
+  function messageRow(message) {
+    const own = scene.messages[message];
+    return [own.sentence, own.formula.join(", "), timesOf(own)];
+  }
+
   return {
     root,
-    draw(number) {
-      const { name } = scene.frames[number];
-      const cells = cellsOf(scene, layoutNow(), number).filter(({ values }) => values.length);
-      const rows = cells.flatMap((own) =>
-        stretches(scene, own).map((run) =>
-          h(
-            "tr",
-            {},
-            h("th", { scope: "row" }, `rank ${own.rank}`),
-            h("td", {}, scene.chunks[own.chunk].name),
-            h(
-              "td",
-              {},
-              own.values
-                .filter(({ column }) => column >= run.from && column < run.to)
-                .map(({ text }) => text)
-                .join(", "),
-            ),
-            h("td", {}, holdWords(scene, run).replace(/^holds /, "")),
-          ),
-        ),
-      );
-      const moved = scene.frames[number].messages.slice(0, WORDED).map((message) => {
-        const own = scene.messages[message];
-        return h(
-          "tr",
-          {},
-          h("th", { scope: "row" }, own.sentence),
-          h("td", {}, own.formula.join(", ")),
-          h("td", {}, timesOf(own)),
-        );
-      });
+    draw(number, layout) {
+      const { name, messages } = scene.frames[number];
+      const held = cellsOf(scene, layout, number).filter(({ values }) => values.length).flatMap(cellRows);
+      const moved = messages.slice(0, WORDED).map(messageRow);
+      const contents = `What each rank holds ${afterwards(scene, number)}`;
+      const moves = moved.length ? `Messages of ${name}` : number ? "No more messages" : "No message yet";
       root.replaceChildren(
-        h(
-          "div",
-          { class: "dlv-scroll" },
-          h(
-            "table",
-            {},
-            h("caption", {}, `What each rank holds ${afterwards(scene, number)}`),
-            h(
-              "thead",
-              {},
-              h(
-                "tr",
-                {},
-                ["rank", "chunk", "contents", "contributions"].map((words) => cell("th", words)),
-              ),
-            ),
-            h("tbody", {}, rows),
-          ),
-        ),
-        h(
-          "div",
-          { class: "dlv-scroll" },
-          h(
-            "table",
-            {},
-            h("caption", {}, moved.length ? `Messages of ${name}` : number ? "No more messages" : "No message yet"),
-            h(
-              "thead",
-              {},
-              h(
-                "tr",
-                {},
-                ["message", "in numbers", "bytes and times"].map((words) => cell("th", words)),
-              ),
-            ),
-            h("tbody", {}, moved),
-          ),
-        ),
+        table(contents, ["rank", "chunk", "contents", "contributions"], held),
+        table(moves, ["message", "in numbers", "bytes and times"], moved),
       );
     },
   };
 }
 
-/** Rows of the messages that took from, or reached, a rank's chunk (any chunk, if none is given). */
-export function messagesAt(scene, number, rank, chunk = null) {
-  return messagesIn(scene, number)
-    .filter(
-      ({ src, dst, chunks }) =>
-        (src === rank || dst === rank) && (chunk == null || (chunk >= chunks[0] && chunk < chunks[1])),
-    )
-    .map(({ message }) => message);
+/** @type {(caption: string, head: string[], rows: string[][]) => HTMLElement} */
+function table(caption, head, rows) {
+  return h("div", { class: "dlv-scroll" }, h("table", {},
+    h("caption", {}, caption),
+    h("thead", {}, h("tr", {}, head.map((words) => h("th", { scope: "col" }, words)))),
+    h("tbody", {}, rows.map(([first, ...others]) =>
+      h("tr", {}, h("th", { scope: "row" }, first), others.map((words) => h("td", {}, words)))))));
 }

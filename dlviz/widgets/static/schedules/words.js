@@ -1,12 +1,26 @@
 // A schedule in words: an action, a gap and what it waits for, a side, a run; for hover, panels and listeners.
 import { digits, seconds } from "../shared/numbers.js";
-import { arrival, awaited, nameOf, receivers } from "./geometry.js";
+import { arrival, awaited, nameOf } from "./geometry.js";
+
+/** @import { Hole, Measured, Side } from "./state.js" */
+
+/**
+ * What a run came to.
+ * @typedef {Measured & { error?: string, stopped?: string, told: string[], seconds: number, ratio: number,
+ *   fraction: number, inside: number, peak: number }} Run
+ */
 
 export const RATIO = "bubble ratio: idle / busy";
 export const FRACTION = "bubble fraction: idle / total";
 const DOES = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 
-/** An action in lines, the first its name. */
+/**
+ * An action in lines, the first its name.
+ * @param {Side} side
+ * @param {number} i
+ * @param {Run | null} run
+ * @returns {string[]}
+ */
 export function actionLines(side, i, run) {
   const { rank, stage, microbatch, kind, start, end } = side;
   const chunk = side.chunks > 1 ? `, chunk ${side.chunk[stage[i]]}` : "";
@@ -16,11 +30,14 @@ export function actionLines(side, i, run) {
     `rank ${rank[i]}${chunk}: ${seconds(start[i])} to ${seconds(end[i])} (${seconds(end[i] - start[i])})`,
   ];
   const from = side.source[i];
-  if (from >= 0) lines.push(`receives from ${nameOf(side, from)} of rank ${rank[from]} at ${seconds(arrival(side, i))}`);
+  if (from >= 0) {
+    lines.push(`receives from ${nameOf(side, from)} of rank ${rank[from]} at ${seconds(arrival(side, i))}`);
+  }
   if (side.half[i]) lines.push(`runs at the same time as ${nameOf(side, side.half[i] === 1 ? i + 1 : i - 1)}`);
   if (side.path.includes(i)) lines.push("on the critical path: if this action took longer, so would the step");
-  if (run?.start?.[i] != null) {
-    const [at, took] = [run.start[i], run.length[i]];
+  const at = run?.start?.[i];
+  if (run && at != null) {
+    const took = run.length[i];
     lines.push(`measured: ${seconds(at)} to ${seconds(at + took)}, ${gap(at + took - end[i])}`);
   }
   return lines;
@@ -30,39 +47,64 @@ function gap(by) {
   return `${seconds(Math.abs(by))} ${by < 0 ? "earlier" : "later"} than predicted`;
 }
 
-/** A gap in lines: nothing left, or what its rank waits for. */
+/**
+ * A gap in lines: nothing left, or what its rank waits for.
+ * @param {Side} side
+ * @param {Hole} hole
+ * @returns {string[]}
+ */
 export function holeLines(side, hole) {
-  const lines = ["idle", `rank ${hole.rank}: ${seconds(hole.to - hole.from)}, from ${seconds(hole.from)} to ${seconds(hole.to)}`];
+  const when = `${seconds(hole.to - hole.from)}, from ${seconds(hole.from)} to ${seconds(hole.to)}`;
+  const lines = ["idle", `rank ${hole.rank}: ${when}`];
   if (hole.next < 0) return [...lines, "this rank is done and the last rank is not"];
-  const { action, source } = awaited(side, hole);
+  const { action, source } = awaited(side, hole) ?? { action: -1, source: -1 };
   if (source < 0) return lines;
   const ends = side.end[source];
-  lines.push(`the ${hole.from === 0 ? "first" : "next"} action, ${nameOf(side, action)}, waits for ${nameOf(side, source)} of rank ${side.rank[source]}, which ends at ${seconds(ends)}`);
+  const next = `the ${hole.from === 0 ? "first" : "next"} action, ${nameOf(side, action)}`;
+  const whom = `${nameOf(side, source)} of rank ${side.rank[source]}`;
+  lines.push(`${next}, waits for ${whom}, which ends at ${seconds(ends)}`);
   if (arrival(side, action) > ends) lines.push(`the message then takes ${seconds(side.latency)}`);
   return lines;
 }
 
-/** The span that i receives from, or -1; with `last` of an overlap the one that comes last. */
+/**
+ * The span that i receives from, or -1; with `last` of an overlap the one that comes last.
+ * @param {Side} side
+ * @param {number} i
+ * @param {boolean} [last]
+ * @returns {number}
+ */
 export function causeOf(side, i, last = false) {
   if (i < 0) return -1;
   return last ? awaited(side, { next: i })?.source ?? -1 : side.source[i];
 }
 
-/** A side in a sentence. */
+/**
+ * A side in a sentence.
+ * @param {Side} side
+ * @returns {string}
+ */
 export function sideWords(side) {
   if (side.error) return side.error;
   const size = [`p = ${side.ranks}`, `m = ${side.microbatches}`, ...(side.chunks > 1 ? [`v = ${side.chunks}`] : [])];
-  return `${side.title} (${size.join(", ")}): ${seconds(side.makespan)}, bubble ratio ${ratioWords(side)}, at most ${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight.`;
+  const most = `${Math.max(...side.peak)} ${side.chunks > 1 ? "chunks " : ""}in flight`;
+  const bubble = `bubble ratio ${ratioWords(side)}`;
+  return `${side.title} (${size.join(", ")}): ${seconds(side.makespan)}, ${bubble}, at most ${most}.`;
 }
 
 /** A side's bubble ratio, and its closed form where it has one. */
-function ratioWords({ ratio, formula }) {
+function ratioWords(/** @type {Side} */ { ratio, formula }) {
   if (!formula) return digits(ratio);
   if (digits(formula.ratio) === digits(ratio)) return `${formula.text} = ${digits(ratio)}`;
   return `${digits(ratio)} (by the formula ${formula.text} = ${digits(formula.ratio)})`;
 }
 
-/** What a run came to, or why there is none. */
+/**
+ * What a run came to, or why there is none.
+ * @param {{ run: Run | null }} state
+ * @param {number} most ranks, where they are too many to run
+ * @returns {string}
+ */
 export function runWords({ run }, most) {
   if (most) return `At most ${most} ranks can be run here.`;
   if (!run) return "";
@@ -71,7 +113,11 @@ export function runWords({ run }, most) {
   return run.told.slice(0, 2).join(" ");
 }
 
-/** How it came to that: for where there is room. */
+/**
+ * How it came to that: for where there is room.
+ * @param {{ run: Run | null }} state
+ * @returns {string}
+ */
 export function runDetails({ run }) {
   return run?.told?.slice(2).join(" ") ?? "";
 }

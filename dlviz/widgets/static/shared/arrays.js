@@ -47,10 +47,23 @@ export function texts(indexed, count) {
  * @returns {number}
  */
 export function upTo(values, x, low = 0, high = values.length) {
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (values[middle] <= x) low = middle + 1;
-    else high = middle;
+  let [from, to] = [low, high];
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (values[middle] <= x) from = middle + 1;
+    else to = middle;
   }
-  return low;
+  return from;
+}
+
+/**
+ * A set with a value put in, or taken out where it was in.
+ * @template T
+ * @param {Set<T>} values
+ * @param {T} value
+ * @returns {Set<T>}
+ */
+export function turned(values, value) {
+  const others = [...values].filter((one) => one !== value);
+  return new Set(others.length < values.size ? others : [...others, value]);
 }

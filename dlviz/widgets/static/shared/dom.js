@@ -54,6 +54,32 @@ export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/**
+ * The element that has the focus in the page or the shadow that `element` is in.
+ * @param {Element} element
+ * @returns {HTMLElement | null}
+ */
+export function focusedNear(element) {
+  const around = /** @type {Document | ShadowRoot} */ (element.getRootNode());
+  return /** @type {HTMLElement | null} */ (around.activeElement ?? null);
+}
+
+/**
+ * Puts something else into a panel; the focus goes to what has the same name there, else to `other`.
+ * @param {HTMLElement} panel
+ * @param {Child[]} children
+ * @param {HTMLElement} [other]
+ */
+export function refill(panel, children, other) {
+  const focused = focusedNear(panel);
+  const name = focused && panel.contains(focused) ? focused.getAttribute("aria-label") ?? "" : null;
+  panel.replaceChildren(...nodes(children));
+  if (name == null) return;
+  const same = name && panel.querySelector(`[aria-label="${CSS.escape(name)}"]`);
+  const next = /** @type {HTMLElement | undefined} */ (same || other);
+  next?.focus({ preventScroll: true });
+}
+
 const WHOLE = 640; // pixels: as high as a front end is at most, so that a laptop shows all of it
 
 /**
@@ -81,6 +107,9 @@ export function oncePerPicture(draw) {
       draw();
     });
   };
-  ask.cancel = () => cancelAnimationFrame(asked);
+  ask.cancel = () => {
+    cancelAnimationFrame(asked);
+    asked = 0;
+  };
   return ask;
 }

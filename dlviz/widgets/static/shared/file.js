@@ -1,14 +1,23 @@
 // A picture as a file: SVG written as text, and a text handed to the reader as a file.
 
+/** @type {Record<string, string>} */
 const NAMED = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
+/** Text that is markup already. */
 class Markup {
+  /** @param {string} text */
   constructor(text) {
     this.text = text;
   }
 }
 
-/** An element as base.js makes it, but written: for a file, and where there is no document. */
+/**
+ * An element as `s` of dom.js makes it, but written: for a file, and where there is no document.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...any} children
+ * @returns {Markup}
+ */
 export function written(tag, attributes = {}, ...children) {
   const own = Object.entries(attributes).filter(([, value]) => value !== false && value != null);
   const inside = children.flat(Infinity).filter((child) => child != null);
@@ -18,13 +27,24 @@ export function written(tag, attributes = {}, ...children) {
   );
 }
 
-/** The text of an SVG file of the given size that holds such elements. */
+/**
+ * The text of an SVG file that holds such elements.
+ * @param {number} width
+ * @param {number} height
+ * @param {...any} children
+ * @returns {string}
+ */
 export function svgFile(width, height, ...children) {
   const size = { width, height, viewBox: `0 0 ${width} ${height}` };
   return written("svg", { xmlns: "http://www.w3.org/2000/svg", ...size }, ...children).text;
 }
 
-/** Hands a text to the reader as a file. */
+/**
+ * Hands a text to the reader as a file.
+ * @param {string} text
+ * @param {string} name
+ * @param {string} [type]
+ */
 export function save(text, name, type = "image/svg+xml") {
   const address = URL.createObjectURL(new Blob([text], { type }));
   const link = document.createElement("a");

@@ -1,17 +1,28 @@
 // Opens a front end on a saved page: a model that nobody else changes.
 
+/** @import { Model } from "./theme.js" */
+
+/**
+ * Renders `frontEnd` in `el` with the traits that are written in `text`.
+ * @param {{ render: (given: { model: Model, el: HTMLElement }) => unknown }} frontEnd
+ * @param {HTMLElement} el
+ * @param {string} text JSON
+ * @returns {unknown} what `render` returns
+ */
 function open(frontEnd, el, text) {
   const traits = JSON.parse(text);
   const listeners = new Map();
+  /** @type {Model} */
   const model = {
+    page: true,
     get: (name) => traits[name],
     set(name, value) {
       if (traits[name] === value) return;
       traits[name] = value;
       for (const call of listeners.get(`change:${name}`) ?? []) call();
     },
-    on: (name, call) => listeners.set(name, (listeners.get(name) ?? new Set()).add(call)),
-    off: (name, call) => listeners.get(name)?.delete(call),
+    on: (name, call) => void listeners.set(name, (listeners.get(name) ?? new Set()).add(call)),
+    off: (name, call) => void listeners.get(name)?.delete(call),
     save_changes() {},
   };
   el.replaceChildren();

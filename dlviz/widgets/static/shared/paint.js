@@ -1,7 +1,15 @@
 // Canvas: sharp on any screen, filled with the colour and the pattern of a kind.
 import { s } from "./dom.js";
 
-/** Sizes a canvas in CSS pixels and gives its context, in which one unit is a CSS pixel. */
+/** @import { Colors, Style } from "./theme.js" */
+
+/**
+ * Sizes a canvas in CSS pixels and gives its context, in which one unit is a CSS pixel.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ * @returns {CanvasRenderingContext2D}
+ */
 export function sized(canvas, width, height) {
   const ratio = globalThis.devicePixelRatio || 1;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -11,12 +19,19 @@ export function sized(canvas, width, height) {
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
   }
-  const context = canvas.getContext("2d");
+  const context = contextOf(canvas);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
 }
 
+function contextOf(canvas) {
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("This page has no canvas to draw on.");
+  return context;
+}
+
 const TILE = 7; // pixels between two lines of a pattern
+/** @type {Record<string, number[][]>} */
 const LINES = {
   "/": [[0, TILE, TILE, 0], [-1, 1, 1, -1], [TILE - 1, TILE + 1, TILE + 1, TILE - 1]],
   "\\": [[0, 0, TILE, TILE], [-1, TILE - 1, 1, TILE + 1], [TILE - 1, -1, TILE + 1, 1]],
@@ -25,13 +40,18 @@ const LINES = {
   "+": [[0, TILE / 2, TILE, TILE / 2], [TILE / 2, 0, TILE / 2, TILE]],
 };
 
-/** The fill of a style {color, pattern, line}. */
+/**
+ * The fill of a style.
+ * @param {CanvasRenderingContext2D} context
+ * @param {Style} style
+ * @returns {string | CanvasPattern}
+ */
 export function fill(context, style) {
   if (!style.pattern) return style.color;
   const ratio = globalThis.devicePixelRatio || 1;
   const tile = document.createElement("canvas");
   tile.width = tile.height = Math.round(TILE * ratio);
-  const own = tile.getContext("2d");
+  const own = contextOf(tile);
   own.scale(tile.width / TILE, tile.width / TILE);
   own.fillStyle = style.color;
   own.fillRect(0, 0, TILE, TILE);
@@ -50,20 +70,30 @@ export function fill(context, style) {
     }
   }
   const pattern = context.createPattern(tile, "repeat");
-  pattern.setTransform?.(new DOMMatrix().scale(1 / ratio));
-  return pattern;
+  pattern?.setTransform?.(new DOMMatrix().scale(1 / ratio));
+  return pattern ?? style.color;
 }
 
-/** The same as an SVG pattern, to be named by its id. */
+/**
+ * The same as an SVG pattern, to be named by its id.
+ * @param {Style} style
+ * @param {string} id
+ * @returns {SVGPatternElement}
+ */
 export function tile(style, id) {
   const lines = LINES[style.pattern] ?? [];
   return s("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
     s("rect", { width: TILE, height: TILE, fill: style.color }),
     style.pattern === "." ? s("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: style.line }) : null,
-    lines.map(([x1, y1, x2, y2]) => s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: style.line, "stroke-width": 1.1 })));
+    lines.map(([x1, y1, x2, y2]) =>
+      s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: style.line, "stroke-width": 1.1 })));
 }
 
-/** A small picture of a style, for a legend. */
+/**
+ * A small picture of a style, for a legend.
+ * @param {Style} style
+ * @returns {HTMLCanvasElement}
+ */
 export function swatch(style) {
   const canvas = document.createElement("canvas");
   canvas.setAttribute("aria-hidden", "true");
@@ -75,9 +105,17 @@ export function swatch(style) {
   return canvas;
 }
 
-/** The critical path: boxes around its spans and lines from each to the next, bold, in a halo. */
+/**
+ * The critical path: boxes around its spans and lines from each to the next, bold, in a halo.
+ * @param {CanvasRenderingContext2D} context
+ * @param {{ x: number, y: number, width: number, height: number,
+ *   line?: { x1: number, y1: number, x2: number, y2: number } }[]} boxes
+ * @param {Colors} colors
+ */
 export function boldPath(context, boxes, colors) {
-  for (const [color, width] of [[colors.paper, 5], [colors.ink, 2.6]]) {
+  /** @type {[string, number][]} */
+  const strokes = [[colors.paper, 5], [colors.ink, 2.6]];
+  for (const [color, width] of strokes) {
     context.beginPath();
     for (const { x, y, width: wide, height, line } of boxes) {
       context.rect(x, y, wide, height);
@@ -91,11 +129,20 @@ export function boldPath(context, boxes, colors) {
   }
 }
 
-/** An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross. */
+/**
+ * An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross.
+ * @param {CanvasRenderingContext2D} context
+ * @param {{ x1: number, y1: number, x2: number, y2: number, never?: boolean }} line
+ * @param {string} color
+ * @param {string} halo
+ * @param {number} [width]
+ */
 export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1.2) {
   const angle = Math.atan2(y2 - y1, x2 - x1);
   const head = 7;
-  for (const [style, line] of [[halo, width + 1.8], [color, width]]) {
+  /** @type {[string, number][]} */
+  const strokes = [[halo, width + 1.8], [color, width]];
+  for (const [style, line] of strokes) {
     context.strokeStyle = context.fillStyle = style;
     context.lineWidth = line;
     context.beginPath();
@@ -111,7 +158,9 @@ export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1
     if (never) continue;
     context.beginPath();
     context.moveTo(x2, y2);
-    for (const turn of [2.7, -2.7]) context.lineTo(x2 + head * Math.cos(angle + turn), y2 + head * Math.sin(angle + turn));
+    for (const turn of [2.7, -2.7]) {
+      context.lineTo(x2 + head * Math.cos(angle + turn), y2 + head * Math.sin(angle + turn));
+    }
     context.closePath();
     if (style === halo) context.stroke();
     else context.fill();

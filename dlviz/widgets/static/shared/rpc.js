@@ -1,18 +1,37 @@
-// What a front end asks of its kernel: changes one at a time, the newest of what came meanwhile next, a run behind them all.
+// What a front end asks of its kernel: changes one at a time, the newest of what came meanwhile next, a run behind all.
+
+/** @import { Model } from "./theme.js" */
+
+/**
+ * @typedef {object} Queue
+ * @property {(name: string, value: unknown) => void} change
+ * @property {() => void} run runs once every earlier change was answered; dropped where one was refused
+ * @property {() => void} stop ends the run, or asks for none
+ * @property {() => boolean} running
+ * @property {() => void} answered to be called at each answer
+ * @property {() => Record<string, unknown>} pending the changes that have no answer yet
+ * @property {() => boolean} settled whether nothing is asked or waits
+ * @property {() => void} close listens no longer
+ */
 
 // What says that a kernel is gone: its status, and the widgets' own events.
 const GONE = ["restarting", "autorestarting", "terminating", "dead"];
 const EVENTS = ["comm_live_update", "comm:close"];
 
 /**
- * `answer()` is the number of the kernel's last answer, `failed()` whether that was an error; `gone()`
- * is called once no kernel answers any more: it was restarted or shut down, or it died.
- *
- * A run waits until every earlier change was answered, and is dropped where one was refused.
+ * @param {Model} model
+ * @param {object} own
+ * @param {() => number} own.answer the number of the kernel's last answer
+ * @param {() => boolean} own.failed whether that was an error
+ * @param {() => void} own.gone is called once no kernel answers any more: it was restarted or shut down, or it died
+ * @returns {Queue}
  */
 export function asking(model, { answer, failed, gone }) {
+  /** @type {number | null} */
   let asked = null; // the answer before what the kernel has been asked for
+  /** @type {Record<string, unknown>} */
   let sent = {};
+  /** @type {Record<string, unknown>} */
   let waiting = {};
   let toRun = false;
   let started = false; // a run was asked for and has not been answered
@@ -64,24 +83,19 @@ export function asking(model, { answer, failed, gone }) {
       toRun = true;
       send();
     },
-    /** Ends the run, or asks for none. */
     stop() {
       toRun = false;
       model.set("stops", model.get("stops") + 1);
       model.save_changes();
     },
     running: () => alive && (toRun || started || model.get("doing") !== ""),
-    /** To be called at each answer. A run that waited for one that is an error is dropped. */
     answered() {
       if (answer() !== asked) [asked, sent, started] = [null, {}, false];
       send();
       if (toRun && asked == null && failed()) toRun = false;
     },
-    /** The changes that have no answer yet. */
     pending: () => ({ ...sent, ...waiting }),
-    /** Whether nothing is asked or waits. */
     settled: () => asked == null && !toRun,
-    /** Listens no longer. */
     close,
   };
 }

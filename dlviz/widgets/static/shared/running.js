@@ -2,9 +2,17 @@
 import { h, write } from "./dom.js";
 import { button } from "./stage.js";
 
+/** @import { Model } from "./theme.js" */
+
 /**
- * `queue` asks the kernel (asking.js). `ready()` says whether what is chosen can be run, `told()`
- * what there is to tell while nothing runs. To be drawn at each change of either.
+ * The button and the line. `draw` is to be called whenever what `queue`, `ready` or `told` give may have changed.
+ * @param {Model} model
+ * @param {{ running: () => boolean, run: () => void, stop: () => void }} queue what asks the kernel (rpc.js)
+ * @param {object} own
+ * @param {() => boolean} own.ready whether what is chosen can be run
+ * @param {() => string} own.told what there is to tell while nothing runs
+ * @param {() => void} own.changed is called where a run starts, goes on or ends
+ * @returns {{ start: HTMLButtonElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }}
  */
 export function runBar(model, queue, { ready, told, changed }) {
   const start = button("▶ Run it", "run it on real ranks", press);

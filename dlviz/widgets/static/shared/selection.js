@@ -1,15 +1,26 @@
 // What is selected, shared by the widgets that show one Trace, wherever they stand on the page.
 
+/** @import { Model } from "./theme.js" */
+
 /**
- * A selection {span}, {message}, {where} or {} in the Trace's own row numbers.
- *
- * `choose(value)` selects here and in every other widget of the Trace; `changed(value, own)` is
- * called at each change, `own` where it was this widget's reader who chose.
+ * What is selected, in the Trace's own row numbers; {} where nothing is.
+ * @typedef {{ span?: number, message?: number, where?: string }} Selection
+ */
+
+/**
+ * The selection of a Trace.
+ * @param {string} trace the name that the widgets of one Trace share
+ * @param {Model} model
+ * @param {(value: Selection, own: boolean) => void} changed is called at each change; `own` where it was
+ *   this widget's reader who chose
+ * @returns {{ start: () => void, choose: (value: Selection) => void, stop: () => void }} `start` takes
+ *   what is selected already; `choose` selects here and in every other widget of the Trace
  */
 export function sharedSelection(trace, model, changed) {
   const channel = globalThis.BroadcastChannel && new BroadcastChannel(`dlviz-${trace}`);
   let now = "";
 
+  /** @type {(value: Selection, own: boolean) => boolean} */
   function take(value, own) {
     const text = JSON.stringify(value);
     if (text === now) return false;
@@ -18,11 +29,11 @@ export function sharedSelection(trace, model, changed) {
     return true;
   }
 
-  const fromModel = () => take(model.get("selection"), false);
+  const fromModel = () => void take(model.get("selection"), false);
   model.on("change:selection", fromModel);
   if (channel) channel.onmessage = ({ data }) => take(data, false);
   return {
-    start: () => take(model.get("selection") ?? {}, false),
+    start: () => void take(model.get("selection") ?? {}, false),
     choose(value) {
       if (!take(value, true)) return;
       channel?.postMessage(value);

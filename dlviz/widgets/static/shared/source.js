@@ -1,44 +1,45 @@
 // The program's lines that made what is shown, with the one of the selection marked.
 import { h } from "./dom.js";
 
-/** A list of source lines; `files` is {file: {label, lines: [[number, text], ...]}}. */
+/** @typedef {[number: number, text: string, used: boolean]} SourceLine `used`: something was recorded at it */
+/** @typedef {{ label: string, lines: SourceLine[] }} SourceFile */
+
+/**
+ * The lines of a program's files.
+ * @param {Record<string, SourceFile>} files
+ * @param {(line: { where: string }) => void} choose is called with "file:line" at a click
+ * @returns {{ panel: HTMLElement, empty: boolean, has: (where: string) => boolean,
+ *   mark: (places: string | string[]) => void }} `mark` marks a line, or several, and shows the first
+ *   without moving the page
+ */
 export function sourcePanel(files, choose) {
+  /** @type {Map<string, HTMLElement>} */
   const lines = new Map();
   const panel = h("div", { class: "dlv-source" });
   for (const [file, { label, lines: own }] of Object.entries(files)) {
     const list = h("ol", { "aria-label": `source: ${label}` });
-    let previous = null;
-    for (const [number, text, used] of own) {
-      if (previous != null && number > previous + 1) list.append(h("li", { class: "dlv-gap" }, "⋯"));
-      previous = number;
+    own.forEach(([number, text, used], i) => {
+      if (i && number > own[i - 1][0] + 1) list.append(h("li", { class: "dlv-gap" }, "⋯"));
       const where = `${file}:${number}`;
+      const name = `line ${number}: ${text.trim()}`;
       const code = h("code", {}, text || " ");
-      const item = h(
-        "li",
-        { value: String(number), "data-where": where },
+      const item = h("li", { value: String(number), "data-where": where },
         h("span", { class: "dlv-number" }, number),
-        used
-          ? h(
-              "button",
-              { type: "button", "aria-label": `line ${number}: ${text.trim()}`, onclick: () => choose({ where }) },
-              code,
-            )
-          : code,
-      );
+        used ? h("button", { type: "button", "aria-label": name, onclick: () => choose({ where }) }, code) : code);
       lines.set(where, item);
       list.append(item);
-    }
+    });
     panel.append(h("h4", {}, label), list);
   }
+  /** @type {HTMLElement[]} */
   let marked = [];
   return {
     panel,
     empty: lines.size === 0,
     has: (where) => lines.has(where),
-    /** Marks a line, or several, and shows the first, without moving the page. */
     mark(places) {
       for (const line of marked) line.removeAttribute("aria-current");
-      marked = [...new Set([places].flat())].map((where) => lines.get(where)).filter(Boolean);
+      marked = [...new Set([places].flat())].flatMap((where) => lines.get(where) ?? []);
       for (const line of marked) line.setAttribute("aria-current", "true");
       if (!marked.length) return;
       const [top, height] = [marked[0].offsetTop, panel.clientHeight]; // the panel is positioned: see dlviz.css

@@ -2,75 +2,78 @@
 import { h, write } from "./dom.js";
 import { themed } from "./theme.js";
 
+/** @import { Child } from "./dom.js" */
+/** @import { Colors, Look, Model } from "./theme.js" */
+
+/**
+ * Keys as the reader sees them, what they do, and the action of each `event.key`.
+ * @typedef {[shown: string, does: string, actions: Record<string, (event: KeyboardEvent) => void>]} KeyRow
+ */
+
+/**
+ * @typedef {object} Plan what a front end says of itself
+ * @property {string} name what it is called
+ * @property {Look} look
+ * @property {Model} model
+ * @property {string} title
+ * @property {string[]} lines below the title
+ * @property {string[]} [details] sentences behind an (i) beside the title
+ * @property {KeyRow[]} keys an action is not called while the reader types into a field
+ * @property {() => boolean | void} [clear] what Escape does; where it gives false there was nothing to
+ *   clear, and the focus goes to what holds the region
+ * @property {(colors: Colors) => void} onColors gets the theme's colours, at once and at each change
+ */
+
+/**
+ * @typedef {object} Stage
+ * @property {HTMLElement} root
+ * @property {HTMLElement} body where the front end's own parts go
+ * @property {(element: HTMLElement) => void} head puts an element beside the title
+ * @property {(...groups: Child[]) => void} controls puts controls into the toolbar, in groups
+ * @property {(rows?: [shown: string, does: string, ...rest: unknown[]][]) => void} keys names these keys in
+ *   the line below, in place of the front end's own
+ * @property {(text: string) => void} say says a sentence to those who listen
+ * @property {() => void} gone says that no kernel answers any more
+ * @property {() => void} stop
+ */
+
 const GONE = "This widget's kernel is gone: run its cell again.";
+const COMMON = [["Esc", "clear, again: leave"], ["?", "list the keys"], ["Tab", "leave"]];
+const TYPED_INTO = "input:not([type=checkbox]):not([type=range]), textarea, select";
 
 /**
  * A region in `el` that takes keys when it has the focus and leaves Tab to the page.
- *
- * `keys` are [shown keys, what they do, {key: action}] rows; an action gets the event and is not
- * called while the reader types into a field. `clear` is what Escape does; where it gives false there
- * was nothing to clear, and the focus goes to what holds the region. `details` are sentences behind
- * an (i) beside the title. `onColors` gets the theme's colours.
+ * @param {HTMLElement} el
+ * @param {Plan} plan
+ * @returns {Stage}
  */
 export function stage(el, { name, look, model, title, lines, details = [], keys, clear = () => false, onColors }) {
-  const actions = Object.assign({}, ...keys.map(([, , own]) => own));
-  const shownKeys = [...keys, ["Esc", "clear, again: leave", {}], ["?", "list the keys", {}], ["Tab", "leave", {}]];
-  const toolbar = h("div", { class: "dlv-toolbar", role: "group", "aria-label": `${name} controls` });
-  const body = h("div", { class: "dlv-body" });
-  const spoken = h("div", { class: "dlv-spoken", role: "status", "aria-live": "polite" });
-  const list = popup(`Keys of the ${name}`, h("table", {}, h("caption", {}, `Keys of the ${name}`), shownKeys.map(([shown, does]) =>
-    h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, shown)), h("td", {}, does)))));
-  const told = popup(`Details of the ${name}`, details.map((line) => h("p", {}, line)));
-  const popups = [list, told];
-  const legend = h("div", { class: "dlv-keys", "aria-hidden": "true" });
-  const named = (rows) => {
-    legend.replaceChildren(...[["?", "all keys"], ...rows].map(([shown, does]) => h("span", {}, h("kbd", {}, shown), ` ${does}`)));
-  };
-  named(keys);
-  const info = h("button", { type: "button", class: "dlv-info", "aria-label": "details", title: "details", "aria-expanded": "false", onclick: () => told.open(told.box.hidden), hidden: !details.length }, "i");
+  const helpButton = h("button", { type: "button", "aria-expanded": "false", onclick: () => help.turn() }, "keys ?");
+  const info = h("button", {
+    type: "button", class: "dlv-info", "aria-label": "details", title: "details", "aria-expanded": "false",
+    onclick: () => more.turn(), hidden: !details.length,
+  }, "i");
+  const help = popup(`Keys of the ${name}`, helpButton, keyTable(`Keys of the ${name}`, [...keys, ...COMMON]));
+  const more = popup(`Details of the ${name}`, info, details.map((line) => h("p", {}, line)));
   const heading = h("div", { class: "dlv-heading" }, h("h3", {}, title), info);
   const gone = h("p", { class: "dlv-gone", role: "alert" });
-  const root = h(
-    "section",
-    {
-      class: "dlv",
-      tabindex: "0",
-      role: "region",
-      "aria-label": `${name}: ${title}. Press question mark for the keys.`,
-      "data-lm-suppress-shortcuts": "true",
-    },
-    h("header", {}, heading, lines.map((line) => h("p", {}, line)), gone),
-    toolbar, body, legend, list.box, told.box, spoken,
+  const toolbar = h("div", { class: "dlv-toolbar", role: "group", "aria-label": `${name} controls` });
+  const body = h("div", { class: "dlv-body" });
+  const legend = h("div", { class: "dlv-keys", "aria-hidden": "true" });
+  const spoken = h("div", { class: "dlv-spoken", role: "status", "aria-live": "polite" });
+  const root = h("section", {
+    class: "dlv", tabindex: "0", role: "region",
+    "aria-label": `${name}: ${title}. Press question mark for the keys.`,
+    "data-lm-suppress-shortcuts": "true",
+  },
+  h("header", {}, heading, lines.map((line) => h("p", {}, line)), gone),
+  toolbar, body, legend, help.box, more.box, spoken);
+  /** @type {Stage["keys"]} */
+  const named = (rows = keys) => legend.replaceChildren(
+    ...[["?", "all keys"], ...rows].map(([shown, does]) => h("span", {}, h("kbd", {}, shown), ` ${does}`)),
   );
-  const helpButton = h("button", { type: "button", "aria-expanded": "false", onclick: () => list.open(list.box.hidden) }, "keys ?");
-  list.by = helpButton;
-  told.by = info;
-
-  function leave() {
-    const around = root.parentElement.closest("[tabindex]");
-    if (around) around.focus({ preventScroll: true });
-    else root.blur();
-  }
-
-  root.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
-    const typing = event.target.matches("input:not([type=checkbox]):not([type=range]), textarea, select");
-    const pressing = event.target.closest("button, a, summary") && [" ", "Enter"].includes(event.key);
-    if (event.defaultPrevented || pressing) return event.stopPropagation();
-    const shown = popups.find(({ box }) => !box.hidden);
-    if (event.key === "Escape" && shown) shown.open(false);
-    else if (typing && event.key !== "Escape") return event.stopPropagation();
-    else if (event.key === "Escape") clear() || leave();
-    else if (event.key === "?") list.open(list.box.hidden);
-    else {
-      const action = actions[event.key] ?? actions[event.key.toLowerCase()];
-      if (!action) return;
-      action(event);
-    }
-    event.preventDefault();
-    event.stopPropagation();
-  });
-
+  named();
+  listen(root, { keys, help, popups: [help, more], clear });
   const still = model.get("still"); // the picture of this widget, which is for where no widget lives
   if (still) root.append(h("style", {}, `.dlv-still-${still} { display: none }`));
   el.append(root);
@@ -79,56 +82,116 @@ export function stage(el, { name, look, model, title, lines, details = [], keys,
   return {
     root,
     body,
-    /** Puts an element beside the title. */
     head: (element) => heading.append(element),
-    /** Puts controls into the toolbar, in groups. */
     controls: (...groups) => toolbar.prepend(...groups.map((group) => h("span", {}, group))),
-    /** Names these keys in the line below, in place of its own. */
-    keys: (rows = keys) => named(rows),
-    /** Says a sentence to those who listen. */
+    keys: named,
     say: (text) => write(spoken, text),
-    /** Says that no kernel answers any more. */
     gone: () => write(gone, GONE),
     stop: theme.stop,
   };
 }
 
-/** A box over the front end that `open(true)` shows and `open(false)` closes; `by` is its button. */
-function popup(name, content) {
-  const close = h("button", { type: "button", onclick: () => own.open(false) }, "close");
+/** @type {(title: string, rows: any[][]) => HTMLElement} */
+function keyTable(title, rows) {
+  return h("table", {}, h("caption", {}, title), rows.map(([shown, does]) =>
+    h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, shown)), h("td", {}, does))));
+}
+
+/**
+ * Has keys do what they do in `root`. A key that does something here does not reach the page.
+ * @param {HTMLElement} root
+ * @param {{ keys: KeyRow[], help: Popup, popups: Popup[], clear: () => boolean | void }} does
+ */
+function listen(root, { keys, help, popups, clear }) {
+  /** @type {KeyRow[2]} */
+  const actions = Object.assign({}, ...keys.map(([, , own]) => own));
+  root.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
+    const target = /** @type {HTMLElement} */ (event.target);
+    const typing = target.matches(TYPED_INTO);
+    const pressing = target.closest("button, a, summary") && [" ", "Enter"].includes(event.key);
+    if (event.defaultPrevented || pressing) return event.stopPropagation();
+    const shown = popups.find(({ box }) => !box.hidden);
+    if (event.key === "Escape" && shown) shown.open(false);
+    else if (typing && event.key !== "Escape") return event.stopPropagation();
+    else if (event.key === "Escape") clear() || leave(root);
+    else if (event.key === "?") help.turn();
+    else {
+      const action = actions[event.key] ?? actions[event.key.toLowerCase()];
+      if (!action) return;
+      action(event);
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
+/** @type {(root: HTMLElement) => void} */
+function leave(root) {
+  const around = /** @type {HTMLElement | null | undefined} */ (root.parentElement?.closest("[tabindex]"));
+  if (around) around.focus({ preventScroll: true });
+  else root.blur();
+}
+
+/** @typedef {{ box: HTMLElement, open: (shown: boolean) => void, turn: () => void }} Popup */
+
+/**
+ * A box over the front end, which `by` shows and closes.
+ * @param {string} name
+ * @param {HTMLElement} by
+ * @param {Child} content
+ * @returns {Popup}
+ */
+function popup(name, by, content) {
+  const close = h("button", { type: "button", onclick: () => open(false) }, "close");
   const box = h("div", { class: "dlv-help", role: "dialog", "aria-label": name, hidden: true }, content, close);
+  /** @type {HTMLElement | null} */
   let before = null; // what had the focus
-  const own = {
-    box,
-    by: null,
-    open(shown) {
-      if (box.hidden !== shown) return;
-      box.hidden = !shown;
-      own.by.setAttribute("aria-expanded", String(shown));
-      const root = box.parentElement;
-      if (shown) {
-        before = root.contains(document.activeElement) ? document.activeElement : root;
-        close.focus();
-      } else before?.focus();
-    },
-  };
-  return own;
+
+  /** @type {Popup["open"]} */
+  function open(shown) {
+    if (box.hidden !== shown) return;
+    box.hidden = !shown;
+    by.setAttribute("aria-expanded", String(shown));
+    const root = box.parentElement;
+    if (shown) {
+      const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+      before = root?.contains(focused) ? focused : root;
+      close.focus();
+    } else before?.focus();
+  }
+
+  return { box, open, turn: () => open(Boolean(box.hidden)) };
 }
 
-/** A button of a toolbar that is on or off. */
+/**
+ * A button of a toolbar that is on or off; `turn` is what a click on it does.
+ * @param {Child} label
+ * @param {string} name
+ * @param {boolean} on
+ * @param {(on: boolean) => void} changed
+ * @returns {HTMLButtonElement & { turn: (on?: boolean) => void }}
+ */
 export function toggle(label, name, on, changed) {
-  const button = h("button", {
-    type: "button", "aria-pressed": String(on), "aria-label": name, title: name,
-    onclick: () => button.turn(),
+  const element = h("button", {
+    type: "button", "aria-pressed": String(on), "aria-label": name, title: name, onclick: () => turn(),
   }, label);
-  button.turn = (value = button.getAttribute("aria-pressed") !== "true") => {
-    button.setAttribute("aria-pressed", String(value));
+
+  function turn(value = element.getAttribute("aria-pressed") !== "true") {
+    element.setAttribute("aria-pressed", String(value));
     changed(value);
-  };
-  return button;
+  }
+
+  return Object.assign(element, { turn });
 }
 
-/** A button of a toolbar. */
+/**
+ * A button of a toolbar.
+ * @param {Child} label
+ * @param {string} name
+ * @param {(event: MouseEvent) => void} pressed
+ * @returns {HTMLButtonElement}
+ */
 export function button(label, name, pressed) {
   return h("button", { type: "button", "aria-label": name, title: name, onclick: pressed }, label);
 }

@@ -1,30 +1,67 @@
 // The look: the colours of the page around, or the reader's own choice of light or dark.
 import { h } from "./dom.js";
 
+/**
+ * What a front end reads and writes: anywidget's model, a saved page's, or an explorer's of one of its parts.
+ * @typedef {object} Model
+ * @property {(name: string) => any} get
+ * @property {(name: string, value: any) => void} set
+ * @property {(event: string, call: (...given: any[]) => void) => void} on
+ * @property {(event: string, call: (...given: any[]) => void) => void} off
+ * @property {() => void} save_changes
+ * @property {any} [widget_manager]
+ * @property {boolean} [page] whether it is a saved page's
+ */
+
+/**
+ * Colours by what is painted in them, on the theme `name`, which is "light" or "dark".
+ * @typedef {Record<"paper" | "ink" | "faint" | "grid" | "cell" | "name", string> & Record<string, string>} Colors
+ */
+
+/**
+ * How one kind, or one rank's contribution, is filled; `pattern` is plotly's letter for it, or "".
+ * @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style
+ */
+
+/**
+ * What every state holds of colours and type.
+ * @typedef {{ themes: Record<string, Colors>, marks: Record<string, string>, font: string,
+ *   kinds: Record<string, Style> }} Look
+ */
+
+/** @type {Record<string, string>} */
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
 const AROUND = {
   paper: "var(--jp-layout-color0, var(--vscode-editor-background, transparent))",
   ink: "var(--jp-ui-font-color0, var(--vscode-editor-foreground, transparent))",
 };
+/** @type {Record<string, string>} */
 const DARK = { dark: "dark", light: "light" }; // what Colab writes on its <html>
 
-/** Keeps root's colours right; calls `changed(colors)` at each change of them. */
+/**
+ * Keeps root's colours right.
+ * @param {HTMLElement} root
+ * @param {Look} look
+ * @param {Model} model its `theme` is "auto" (as the page), "light" or "dark"
+ * @param {(colors: Colors) => void} changed is called with the colours, at once and at each change
+ * @returns {{ button: HTMLButtonElement, stop: () => void }} the button that goes to the next theme
+ */
 export function themed(root, look, model, changed) {
   const probe = h("span", { class: "dlv-probe", "aria-hidden": "true" });
   probe.style.background = AROUND.paper;
   probe.style.color = AROUND.ink;
   root.append(probe);
   const button = h("button", { type: "button", class: "dlv-theme", onclick: turn });
-  const inView = new IntersectionObserver((seen) => seen.some(({ isIntersecting }) => isIntersecting) && look_again());
+  const inView = new IntersectionObserver((seen) => seen.some(({ isIntersecting }) => isIntersecting) && lookAgain());
   let shown = "";
 
   function turn() {
     model.set("theme", NEXT[model.get("theme")]);
     model.save_changes();
-    look_again();
+    lookAgain();
   }
 
-  function look_again() {
+  function lookAgain() {
     if (shown && !root.offsetWidth) { // a notebook has put it aside, where nothing can be painted
       inView.unobserve(root);
       inView.observe(root); // tells at once, or once it is back
@@ -32,52 +69,56 @@ export function themed(root, look, model, changed) {
     }
     const chosen = model.get("theme");
     const around = chosen === "auto" ? colorsAround(probe) : null;
-    const name = chosen === "auto" ? around.name : chosen;
-    const colors = { ...look.themes[name], ...around?.colors, name };
-    button.textContent = { auto: "theme: page", light: "theme: light", dark: "theme: dark" }[chosen];
-    button.setAttribute("aria-label", `theme: ${chosen === "auto" ? "as the page" : chosen}; press for ${NEXT[chosen]}`);
+    const name = around?.name ?? chosen;
+    const colors = { ...look.marks, ...look.themes[name], ...around?.colors, name };
+    button.textContent = `theme: ${chosen === "auto" ? "page" : chosen}`;
+    const now = chosen === "auto" ? "as the page" : chosen;
+    button.setAttribute("aria-label", `theme: ${now}; press for ${NEXT[chosen]}`);
     if (JSON.stringify(colors) === shown) return;
     shown = JSON.stringify(colors);
     root.dataset.theme = name;
     root.style.colorScheme = name;
     root.style.fontFamily = look.font;
-    for (const part of ["paper", "ink", "faint", "grid", "cell"]) {
-      root.style.setProperty(`--dlv-${part}`, colors[part]);
-    }
+    for (const [part, color] of Object.entries(colors)) root.style.setProperty(`--dlv-${part}`, color);
     changed(colors);
   }
 
-  const watch = new MutationObserver(look_again);
+  const watch = new MutationObserver(lookAgain);
   for (const node of [document.documentElement, document.body]) {
     watch.observe(node, { attributes: true });
   }
-  const shownAgain = new ResizeObserver(look_again);
+  const shownAgain = new ResizeObserver(lookAgain);
   shownAgain.observe(root);
-  for (const event of ["focusin", "pointerenter"]) root.addEventListener(event, look_again);
-  model.on("change:theme", look_again);
-  look_again();
+  for (const event of ["focusin", "pointerenter"]) root.addEventListener(event, lookAgain);
+  model.on("change:theme", lookAgain);
+  lookAgain();
   return {
     button,
     stop() {
       watch.disconnect();
       shownAgain.disconnect();
       inView.disconnect();
-      model.off("change:theme", look_again);
+      model.off("change:theme", lookAgain);
     },
   };
 }
 
-/** What the page around paints: its paper and ink, and whether that is a light or a dark theme. */
+/**
+ * What the page around paints: its paper and ink, and whether that is a light or a dark theme.
+ * @param {HTMLElement} probe
+ * @returns {{ name: string, colors?: { paper: string, ink: string } }}
+ */
 function colorsAround(probe) {
   const style = getComputedStyle(probe);
   const [paper, ink] = [style.backgroundColor, style.color];
   const own = luminance(paper);
   if (own == null || luminance(ink) == null) {
-    return { name: DARK[document.documentElement.getAttribute("theme")] ?? "light" };
+    return { name: DARK[document.documentElement.getAttribute("theme") ?? ""] ?? "light" };
   }
   return { name: own < 0.5 ? "dark" : "light", colors: { paper, ink } };
 }
 
+/** @type {(color: string) => number | null} */
 function luminance(color) {
   const parts = color.match(/[\d.]+/g)?.map(Number) ?? [];
   if (parts.length < 3 || parts[3] === 0) return null;

@@ -3,8 +3,14 @@ import { h } from "../shared/dom.js";
 import { bytes, seconds } from "../shared/numbers.js";
 import { inRange } from "./statistics.js";
 import {
-  amountOf, headLine, kindName, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf, waited, whyOf,
+  amountOf, headLine, idleLines, kindName, lateness, messageLines, momentOf, numbersOf, placeOf, rowOf, titleOf, tookOf,
+  waited, whyOf,
 } from "./words.js";
+
+/** @import { Child } from "../shared/dom.js" */
+/** @import { Range } from "./context.js" */
+/** @import { Clock, Scene } from "./state.js" */
+/** @import { Statistics } from "./statistics.js" */
 
 const LISTED = 300; // spans in the table
 const PARTS = ["compute", "update", "communication", "other", "hidden", "idle"];
@@ -18,7 +24,14 @@ function amount(value) {
   return h("td", { class: "dlv-amount" }, value);
 }
 
-/** All that is known of span i. `go(span)` selects another, `show(where)` a line of source. */
+/**
+ * All that is known of span i. `go(span)` selects another, `show(where)` a line of source.
+ * @param {Scene} scene
+ * @param {number} shown the number of the clock
+ * @param {number} i
+ * @param {{ go: (span: number) => void, show: (where: string) => void, sourced: (where: string) => boolean }} ways
+ * @returns {HTMLElement[]}
+ */
 export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const clock = scene.clocks[shown];
   const { span } = scene;
@@ -26,12 +39,14 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
   const times = scene.open.has(i)
     ? `never ended, from ${moment(clock.start[i])}`
     : `${tookOf(scene, clock, i)}, ${moment(clock.start[i])} to ${moment(clock.end[i])}`;
+  /** @type {[string, Child][]} */
   const facts = [["where", rowOf(scene, i)], ["took", times]];
-  if (scene.headOf.has(i)) facts.push(["shared", headLine(scene, clock, scene.headOf.get(i))]);
+  if (scene.headOf.has(i)) facts.push(["shared", headLine(scene, clock, scene.headOf.get(i) ?? -1)]);
   const late = "the wall clock after the device's, at its end";
   if (scene.clocks.length > 1) facts.push(["late by", `${lateness(scene, i)} (${late})`]);
   if (numbersOf(scene, i)) facts.push(["part of", numbersOf(scene, i)]);
-  if (clock.turn.has(i)) facts.push(["critical path", `on it, ${clock.turn.get(i) + 1} of ${clock.critical.length}`]);
+  const turn = clock.turn.get(i);
+  if (turn != null) facts.push(["critical path", `on it, ${turn + 1} of ${clock.critical.length}`]);
   if (span.nbytes[i] >= 0) facts.push(["size", bytes(span.nbytes[i])]);
   if (span.fields[i]) facts.push(["noted", span.fields[i]]);
   if (span.where[i]) {
@@ -45,6 +60,20 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
     h("h4", {}, titleOf(scene, i)),
     h("dl", { class: "dlv-facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
   ];
+}
+
+/**
+ * Idle time in lines, and the way to what kept its rank waiting.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @param {(span: number) => void} go
+ * @returns {HTMLElement[]}
+ */
+export function idlePanel(scene, clock, i, go) {
+  const cause = clock.idle.at[i];
+  const lines = idleLines(scene, clock, i).map((line) => h("p", {}, line));
+  return cause < 0 ? lines : [...lines, link(`show it: ${titleOf(scene, cause)}`, () => go(cause))];
 }
 
 /** A chain of waits as a list, each link with the way to what it waited for. */
@@ -68,6 +97,12 @@ function carried({ message, span, ...rest }, clock, i, go) {
 /**
  * The statistics of a range: by rank, and by kind. `order` {by, down} is how ranks are sorted, null as
  * they are numbered; `sort(by)` asks for another order.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {Range} range
+ * @param {Statistics} found
+ * @param {{ go: (span: number) => void, sort: (by: string) => void, order: { by: string, down: boolean } | null }} ways
+ * @returns {HTMLElement[]}
  */
 export function statisticsPanel(scene, clock, range, found, { go, sort, order }) {
   const here = ({ longest }) => (longest < 0 ? -1 : inRange(clock, range, longest));
@@ -96,7 +131,8 @@ function ranksTable(scene, clock, { ranks }, { go, sort, order, here, longest })
   const sortable = (name, words) => h("th", {
     scope: "col", class: name === "rank" ? null : "dlv-amount",
     "aria-sort": order?.by === name ? (order.down ? "descending" : "ascending") : null,
-  }, link(order?.by === name ? `${words} ${order.down ? "▾" : "▴"}` : words, () => sort(name)));
+  }, Object.assign(link(order?.by === name ? `${words} ${order.down ? "▾" : "▴"}` : words, () => sort(name)),
+    { ariaLabel: words }));
   return h("table", { class: "dlv-ranks" },
     h("caption", { class: "dlv-spoken" }, "Where each rank's time went"),
     h("thead", {}, h("tr", {},
@@ -132,7 +168,14 @@ function head(names, last = [], words = 1) {
     last.map((name) => h("th", { scope: "col" }, name))));
 }
 
-/** The spans that lie in part between two moments, as a table, by start. */
+/**
+ * The spans that lie in part between two moments, as a table, by start.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {{ from: number, to: number, matches: Uint8Array | null, hidden: Set<number>, chosen: number,
+ *   critical: boolean, go: (span: number) => void }} shown
+ * @returns {HTMLElement}
+ */
 export function spansTable(scene, clock, { from, to, matches, hidden, chosen, critical, go }) {
   const places = [];
   for (let i = 0; i < scene.count; i++) {

@@ -1,5 +1,18 @@
 // The statistics of a selected range: what it holds, by kind, and where each rank's time went.
 
+/** @import { Range } from "./context.js" */
+/** @import { Clock, Scene } from "./state.js" */
+
+/** @typedef {{ kind: string, count: number, total: number, min: number, max: number, mean: number }} OfKind seconds */
+
+/**
+ * Seconds of a rank's range by what it did; `longest` is the span of its longest wait, or -1.
+ * @typedef {{ rank: number, longest: number, compute: number, update: number, communication: number, other: number,
+ *   idle: number, waited: number, hidden?: number }} OfRank
+ */
+
+/** @typedef {{ kinds: OfKind[], ranks: OfRank[], drawn: boolean }} Statistics */
+
 const SHARES = ["compute", "update", "communication", "other"];
 
 /**
@@ -12,6 +25,10 @@ const SHARES = ["compute", "update", "communication", "other"];
  * Where not all spans are drawn, the whole and its steps are what the state says of all spans. Of
  * another range the seconds in which only spans lie that are not drawn are `hidden`, and `drawn`
  * is true: kinds are those of the spans that are drawn.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {Range} range
+ * @returns {Statistics}
  */
 export function statistics(scene, clock, range) {
   const { kinds, ranks } = fromSpans(scene, clock, range);
@@ -38,12 +55,15 @@ export function statistics(scene, clock, range) {
 }
 
 /** Which part of the numbers of a clock a range is: the whole 0, its steps from 1 on, -1 for none. */
-function partOf({ numbers, low, high }, { from, to, step }) {
+function partOf({ numbers, low, high }, /** @type {Range} */ { from, to, step }) {
   if (step != null) return 1 + numbers.steps.indexOf(step);
   return from <= low && to >= high ? 0 : -1;
 }
 
-/** The statistics of the spans that are drawn. */
+/**
+ * The statistics of the spans that are drawn.
+ * @returns {{ kinds: OfKind[], ranks: (OfRank & { covered: number })[] }}
+ */
 function fromSpans(scene, clock, range) {
   const { span, groups } = scene;
   const kinds = new Map();
@@ -72,10 +92,14 @@ function fromSpans(scene, clock, range) {
   };
 }
 
-/** The seconds of a range by what the spans of one rank do. */
+/**
+ * The seconds of a range by what the spans of one rank do.
+ * @returns {Omit<OfRank, "rank" | "longest"> & { covered: number }}
+ */
 function sharesOf({ span, groups }, clock, range, spans) {
   const cut = (i) => [Math.max(clock.start[i], range.from), Math.min(clock.end[i], range.to)];
   const open = (of) => union(spans.filter((i) => of.includes(span.kind[i])).map(cut));
+  /** @type {any} */
   const shares = {};
   let of = [];
   let before = 0;
@@ -110,7 +134,13 @@ function hiddenIn({ rows, span, count, groups }, clock, { from, to }, { rank, co
   return { hidden: Math.max(taken - covered, 0), idle: Math.max(to - from - taken, 0) };
 }
 
-/** The seconds of span i that lie in a range. */
+/**
+ * The seconds of span i that lie in a range.
+ * @param {Clock} clock
+ * @param {Range} range
+ * @param {number} i
+ * @returns {number}
+ */
 export function inRange(clock, range, i) {
   return Math.max(Math.min(clock.end[i], range.to) - Math.max(clock.start[i], range.from), 0);
 }

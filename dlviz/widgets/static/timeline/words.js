@@ -2,11 +2,20 @@
 import { clamp, upTo } from "../shared/arrays.js";
 import { bytes, seconds, unitOf } from "../shared/numbers.js";
 
+/** @import { Memory, Row } from "../shared/gantt/rows.js" */
+/** @import { Target } from "../shared/gantt/hit.js" */
+/** @import { Clock, Scene, Wait } from "./state.js" */
+
 const NUMBERS = ["step", "stage", "microbatch", "bucket"];
 const LONGEST = 6; // links of a chain of waits
 const FINEST = 1e-5; // of the run: moments are told as finely, or as finely as a short span needs
 
-/** Kind and whole name of a span. */
+/**
+ * Kind and whole name of a span.
+ * @param {Scene} scene
+ * @param {number} i
+ * @returns {string}
+ */
 export function titleOf(scene, i) {
   const { kind, name, label, microbatch } = scene.span;
   const what = kindName(kind[i]);
@@ -14,7 +23,11 @@ export function titleOf(scene, i) {
   return microbatch[i] >= 0 ? `${what} ${microbatch[i]}` : label[i][0];
 }
 
-/** A kind of span as readers know it; any other name as it is. */
+/**
+ * A kind of span as readers know it; any other name as it is.
+ * @param {string} kind
+ * @returns {string}
+ */
 export function kindName(kind) {
   return { backward_input: "input gradient", backward_weight: "weight gradient" }[kind] ?? kind;
 }
@@ -22,6 +35,9 @@ export function kindName(kind) {
 /**
  * How moments of a clock are told: in the unit of its axis, without digits that say nothing. `least` is
  * the shortest time that has to be seen.
+ * @param {{ low: number, high: number }} clock
+ * @param {number} [least] seconds
+ * @returns {(moment: number) => string}
  */
 export function momentOf({ low, high }, least = Infinity) {
   const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
@@ -31,17 +47,33 @@ export function momentOf({ low, high }, least = Infinity) {
   return (value) => `${told(value)} ${name}`;
 }
 
-/** How long a span took. */
+/**
+ * How long a span took.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @returns {string}
+ */
 export function tookOf(scene, clock, i) {
   return scene.open.has(i) ? "never ended" : seconds(clock.end[i] - clock.start[i]);
 }
 
-/** The row's name, on which a span lies. */
+/**
+ * The row's name, on which a span lies.
+ * @param {Scene} scene
+ * @param {number} i
+ * @returns {string}
+ */
 export function rowOf(scene, i) {
   return scene.rows[scene.slots[scene.slotOf[i]].row].label;
 }
 
-/** Step, stage, microbatch and bucket of a span, as far as it has them. */
+/**
+ * Step, stage, microbatch and bucket of a span, as far as it has them.
+ * @param {Scene} scene
+ * @param {number} i
+ * @returns {string}
+ */
 export function numbersOf(scene, i) {
   return NUMBERS.filter((name) => scene.span[name][i] >= 0).map((name) => `${name} ${scene.span[name][i]}`).join(", ");
 }
@@ -50,12 +82,16 @@ export function numbersOf(scene, i) {
  * Why a span waited, link by link: for whom, and what that one was doing; where that one waited as
  * well, for whom it waited. `at` is the span a link leads to (or -1). `more` says how a chain goes on
  * that has no end here.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @returns {{ links: Wait[], more: string }}
  */
 export function whyOf(scene, clock, i) {
   const links = [];
   const seen = new Set([i]);
   let wait = clock.waits.get(i);
-  for (; wait && links.length < LONGEST; wait = clock.waits.get(links.at(-1).at)) {
+  for (; wait && links.length < LONGEST; wait = clock.waits.get(links[links.length - 1].at)) {
     links.push(wait);
     if (seen.has(wait.at)) return { links, more: "they wait for each other" };
     seen.add(wait.at);
@@ -63,22 +99,39 @@ export function whyOf(scene, clock, i) {
   return { links, more: wait ? "and so on" : "" };
 }
 
-/** A wait in a sentence: for whom, for whom that one waited, and what the last one was doing. */
+/**
+ * A wait in a sentence: for whom, for whom that one waited, and what the last one was doing.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @returns {string}
+ */
 export function waited(scene, clock, i) {
   const { links, more } = whyOf(scene, clock, i);
   if (!links.length) return "";
   const how = scene.open.has(i) ? "waits" : `waited ${seconds(clock.end[i] - clock.start[i])}`;
   const chain = links.map(({ whom }) => whom).join(" ← ");
-  return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links.at(-1).doing}`}`;
+  return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links[links.length - 1].doing}`}`;
 }
 
-/** How late a span of a paced run ended: by how much the wall clock was after the device's. */
+/**
+ * How late a span of a paced run ended: by how much the wall clock was after the device's.
+ * @param {Scene} scene
+ * @param {number} i
+ * @returns {string}
+ */
 export function lateness(scene, i) {
   const by = Object.fromEntries(scene.clocks.map((one) => [one.name, one]));
   return seconds(by.wall.end[i] - by.device.end[i]);
 }
 
-/** What is shown once for all ranks: from when to when, on which rank first and last. */
+/**
+ * What is shown once for all ranks: from when to when, on which rank first and last.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} head
+ * @returns {string}
+ */
 export function headLine(scene, clock, head) {
   const { spans } = scene.heads[head];
   const by = (times, way) => spans.reduce((best, i) => (way * (times[i] - times[best]) > 0 ? i : best));
@@ -88,7 +141,13 @@ export function headLine(scene, clock, head) {
   return `on all ranks: from ${moment(clock.start[first])} (${begins}) to ${moment(clock.end[last])} (${ends})`;
 }
 
-/** A span in lines, the first its title. */
+/**
+ * A span in lines, the first its title.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @returns {string[]}
+ */
 export function spanLines(scene, clock, i) {
   const begin = momentOf(clock, clock.end[i] - clock.start[i])(clock.start[i]);
   const { nbytes, fields, where } = scene.span;
@@ -101,7 +160,13 @@ export function spanLines(scene, clock, i) {
   ].filter(Boolean);
 }
 
-/** Idle time in lines. */
+/**
+ * Idle time in lines.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @returns {string[]}
+ */
 export function idleLines(scene, clock, i) {
   const { idle } = clock;
   const lasted = idle.end[i] - idle.start[i];
@@ -109,7 +174,13 @@ export function idleLines(scene, clock, i) {
   return ["idle", `${scene.rows[idle.row[i]].label}: ${seconds(lasted)}, from ${begin}`, idle.why[i]];
 }
 
-/** What is not drawn, in lines. */
+/**
+ * What is not drawn, in lines.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @returns {string[]}
+ */
 export function gapLines(scene, clock, i) {
   const { row, start, end } = clock.gaps;
   const hidden = (scene.total - scene.count).toLocaleString("en");
@@ -118,7 +189,13 @@ export function gapLines(scene, clock, i) {
   return ["not drawn", `${scene.rows[row[i]].label}: ${lasted}`, why];
 }
 
-/** What a row's rank holds at a moment, in lines. */
+/**
+ * What a row's rank holds at a moment, in lines.
+ * @param {Row & { memory: Memory }} row
+ * @param {number} time
+ * @param {Clock} clock
+ * @returns {string[]}
+ */
 export function memoryLines(row, time, clock) {
   const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
   const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
@@ -126,13 +203,24 @@ export function memoryLines(row, time, clock) {
   return ["memory", now, `at most ${amountOf(row.memory, peak)}`];
 }
 
-/** What is held in words: bytes or, in a simulation, microbatches. */
+/**
+ * What is held in words: bytes or, in a simulation, microbatches.
+ * @param {{ counts: boolean }} memory
+ * @param {number} held
+ * @returns {string}
+ */
 export function amountOf(memory, held) {
   if (!memory.counts) return bytes(held);
   return `${held} microbatch${held === 1 ? "" : "es"}`;
 }
 
-/** A message in lines. */
+/**
+ * A message in lines.
+ * @param {Pick<Scene, "message" | "span">} scene
+ * @param {Clock} clock
+ * @param {number} i
+ * @returns {string[]}
+ */
 export function messageLines(scene, clock, i) {
   const { src, dst, nbytes, offset, count, op } = scene.message;
   const [sent, got] = [clock.sent[i], clock.received[i]];
@@ -147,9 +235,33 @@ export function messageLines(scene, clock, i) {
   ].filter(Boolean);
 }
 
-/** A line of source: the name of its cell or file, and the line. */
+/**
+ * What lies under the pointer, in lines.
+ * @param {Scene} scene
+ * @param {Clock} clock
+ * @param {Target} target
+ * @param {number} time under the pointer
+ * @returns {string[]}
+ */
+export function linesOf(scene, clock, target, time) {
+  const { message, end, told, idle, gap, memory, head, span = -1 } = target;
+  if (message != null) return [...messageLines(scene, clock, message), `click: the ${end}`];
+  if (told) return ["waits for ever", told];
+  if (idle != null) return idleLines(scene, clock, idle);
+  if (gap != null) return gapLines(scene, clock, gap);
+  if (memory) return memoryLines(/** @type {any} */ (memory), time, clock);
+  if (head != null) return [titleOf(scene, span), headLine(scene, clock, head)];
+  return spanLines(scene, clock, span);
+}
+
+/**
+ * A line of source: the name of its cell or file, and the line.
+ * @param {Scene} scene
+ * @param {string} where
+ * @returns {string}
+ */
 export function placeOf(scene, where) {
   const [, file, line] = where.match(/^(.*):(\d+)$/) ?? [];
   const label = scene.sources[file]?.label;
-  return label ? `${label}, line ${line}` : where.split(/[/\\]/).at(-1);
+  return label ? `${label}, line ${line}` : where.split(/[/\\]/).at(-1) ?? where;
 }

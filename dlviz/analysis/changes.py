@@ -1,0 +1,46 @@
+"""What changed from one Trace to another: how long both took, and what a rank did meanwhile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from dlviz.analysis.columns import HOLDERS, times_of, union
+from dlviz.analysis.shares import kind_seconds
+from dlviz.trace import Trace
+
+
+class Change(NamedTuple):
+    """Seconds before and after."""
+
+    what: str
+    before: float
+    after: float
+
+
+def changes(before: Trace, after: Trace, clocks: tuple[str, str]) -> list[Change]:
+    """The whole; then each kind of span and idle time, in mean seconds of a rank in which one is
+    open, those that changed most in front; each by its clock."""
+    sides = [_of_a_rank(trace, clock) for trace, clock in zip((before, after), clocks, strict=True)]
+    whole, *parts = (
+        Change(what, *(side.get(what, 0.0) for side in sides))
+        for what in dict.fromkeys([*sides[0], *sides[1]])
+    )
+    return [whole, *sorted(parts, key=lambda one: -abs(one.after - one.before))]
+
+
+def _of_a_rank(trace: Trace, clock: str) -> dict[str, float]:
+    """The seconds of the whole, of each kind and of idle time, the latter two of a mean rank."""
+    spans, start, end = times_of(trace.spans, clock)
+    length = float(end.max() - start.min()) if len(spans) else 0.0
+    many = max(len(trace.ranks), 1)
+    found = defaultdict(float, {"the whole": length})
+    for _, kind, _, seconds, _ in kind_seconds(trace, clock):
+        if kind not in HOLDERS:
+            found[kind] += seconds / many
+    busy = ~np.isin(spans.kind, HOLDERS)
+    place = np.searchsorted(trace.ranks, spans.rank[busy])
+    found["idle"] = length - float(union(place, start[busy], end[busy], many).sum()) / many
+    return found

@@ -1,0 +1,277 @@
+"""Who waited for whom, what filled each wait, and which part of a span is waiting.
+
+    rank 0  |---------- wait for rank 1 ----------|      rank 1 was mostly in backward, for 6 of
+    rank 1      |--- backward ---|update|  message       10 ms, and then its message was on its way
+
+What a rank does at a moment is the innermost span that is open on it; of several lanes the one that
+says most.
+
+A receive lasts from the call to the moment at which its message is there, and only its end is the
+message being moved. A rank's port moves one message at a time each way, so a message is moved from
+when it was sent and both ports were free: after the one before it that left its sender, and after
+the one before it that reached its receiver.
+
+    recv from rank 0   |/////////|recv|        hatched: rank 0 has not sent, or is still sending to
+                       start     moved  end    others; then the rank's own port is busy
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dlviz.analysis.clocks import clock_of, message_times, span_times
+from dlviz.analysis.columns import HOLDERS, WAITING, lanes, never_ended, of_kinds
+from dlviz.analysis.path import entered_last
+from dlviz.trace import Trace
+from dlviz.trace.trace import TOLERANCE
+
+FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
+LITTLE = 0.01  # of a wait: what took less does not count
+UNRECORDED, BEFORE, SENT = -1, -2, -3  # for a span: there is none, none yet, the message is moving
+NOTHING, LEAST, SOME, MUCH, MOST = range(5)  # what a span says of its rank: see _says
+
+
+class Activity(NamedTuple):
+    """What a rank does in a span, as far as it matters to a rank that waits for it: `kind` is that
+    of the span, "wait" for a receive too, "step" for a phase too, and "" where there is no span:
+    then `peer` is UNRECORDED, BEFORE or SENT."""
+
+    kind: str
+    name: str = ""
+    peer: int = -1
+    microbatch: int = -1
+
+    @property
+    def broadly(self) -> Activity:
+        """The same without its details."""
+        return Activity(self.kind) if self.kind else self
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What filled a stretch of `whole` seconds: the activity of which it had most, for `took`
+    seconds, and which one came last where that is another and no LITTLE (before the message left,
+    where the message's way took most); the span in which that activity lasted longest (its row, -1
+    where none says it)."""
+
+    activity: Activity
+    took: float
+    whole: float
+    last: Activity | None
+    span: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait for a rank, or where `lane` is given for that lane of the same rank."""
+
+    seconds: float
+    rank: int
+    lane: str | None
+    filled: Filled
+
+
+def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
+    """Each wait for a rank, or for another lane of the same rank, by its row in `trace.spans`."""
+    clock = clock_of(trace, clock)
+    spans = trace.spans
+    start, end = span_times(trace, clock)
+    lasting = np.flatnonzero(of_kinds(spans, WAITING) & (end > start))
+    columns = (spans[name][lasting].tolist() for name in ("rank", "peer", "name"))
+    asked: dict[tuple[int, str | None], list[int]] = {}
+    for row, rank, peer, name in zip(lasting.tolist(), *columns, strict=True):
+        if peer >= 0 and peer != rank:
+            asked.setdefault((peer, None), []).append(row)
+        elif peer < 0 and name.startswith(FOR_LANE):
+            asked.setdefault((rank, name.removeprefix(FOR_LANE)), []).append(row)
+
+    sent = np.append(message_times(trace, clock)[0], np.nan)  # of no message, the last entry
+    activities, found = Activities(trace, clock), {}
+    for (rank, lane), rows in asked.items():
+        until = np.fmin(end[rows], sent[spans.flow[rows]])
+        meanwhile = activities.during(rank, start[rows], until, end[rows], lane)
+        for row, filled in zip(rows, meanwhile, strict=True):
+            found[row] = Wait(float(end[row] - start[row]), rank, lane, filled)
+    return dict(sorted(found.items()))
+
+
+def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
+    """The receives and collectives (rows of `trace.spans`) that begin by waiting, and until when
+    (s, no later than their ends): a receive until its message is moved, a backend's collective
+    until the last of its ranks has entered it, and one that was never ended all along."""
+    spans = trace.spans
+    start, end = span_times(trace, clock)
+    until = np.full(len(spans), -np.inf)
+    received = np.flatnonzero(spans.kind == "recv")
+    since = np.append(_moved_since(trace, clock), np.inf)  # of no message, the last entry
+    until[received] = since[spans.flow[received]]
+    lost = received[spans.flow[received] < 0]  # no message of theirs is known
+    ended = [not never_ended(fields) for fields in spans.fields[lost].tolist()]
+    until[lost[np.array(ended, bool)]] = -np.inf
+    together = entered_last(spans, start)
+    until[[*together]] = start[[*together.values()]]
+    until = np.minimum(until, end)
+    rows = np.flatnonzero(until > start + TOLERANCE)
+    return rows, until[rows]
+
+
+def _moved_since(trace: Trace, clock: str) -> np.ndarray:
+    """For each message the moment (s) from which it was moved, NaN where it never was sent.
+
+    By the wall clock, which knows of no ports, that is when it was sent.
+    """
+    table = trace.messages
+    sent = message_times(trace, clock)[0]
+    if clock == "wall" or trace.meta["clock"] == "wall":
+        return sent
+    since, arrived = sent.tolist(), table.arrived.tolist()
+    src, dst = table.src.tolist(), table.dst.tolist()
+    leaves, lands = [-np.inf] * trace.meta["ranks"], [-np.inf] * trace.meta["ranks"]
+    for row in np.argsort(table.arrived, kind="stable").tolist():
+        since[row] = max(since[row], leaves[src[row]], lands[dst[row]])
+        if arrived[row] == arrived[row]:
+            leaves[src[row]] = lands[dst[row]] = arrived[row]
+    return np.array(since)
+
+
+class Activities:
+    """What the ranks of a Trace were doing, for any stretch of time."""
+
+    def __init__(self, trace: Trace, clock: str):
+        self._spans = spans = trace.spans
+        self._start, self._end = span_times(trace, clock)
+        names = ("kind", "name", "peer", "microbatch")
+        seen: dict[tuple, int] = {}
+        rows = zip(*(spans[name].tolist() for name in names), strict=True)
+        which = np.array([seen.setdefault(row, len(seen)) for row in rows], np.int64)
+        instead = np.arange(len(seen), len(seen) + 3)  # SENT, BEFORE and UNRECORDED, the last rows
+        which = np.append(which, instead)
+        found = [_activity(*row) for row in seen]
+        found += [Activity("", peer=row) for row in (SENT, BEFORE, UNRECORDED)]
+        self._exact, what = _numbered(found)
+        self._broad, kind = _numbered([one.broadly for one in found])
+        self._what, self._kind = what[which], kind[which]
+        says = [*(_says(*row) for row in seen), NOTHING, NOTHING, NOTHING]
+        self._says = np.array(says)[which]
+
+    def during(
+        self,
+        rank: int,
+        since: np.ndarray,
+        until: np.ndarray,
+        over: np.ndarray,
+        lane: str | None = None,
+    ) -> list[Filled]:
+        """What filled each stretch from `since` to `over`: what `rank`, or that lane of it, did
+        until it sent its message at `until`, and from then on the message's way."""
+        of, row, lasted = self._pieces(rank, since, np.clip(until, since, over), over, lane)
+        whole, what, kind = over - since, self._what[row], self._kind[row]
+        alike, of_kind = _together(of, what, lasted), _together(of, kind, lasted)
+        top, broad = _greatest(of, alike), _greatest(of, of_kind)
+        by_kind = (alike[top] <= whole / 2) & (of_kind[broad] > whole / 2)
+        top, took = np.where(by_kind, broad, top), np.where(by_kind, of_kind[broad], alike[top])
+        most = np.where(by_kind[of], kind == kind[top][of], what == what[top][of])
+        longest = _greatest(of, np.where(most, _together(of, row, lasted), -1.0))
+
+        last = np.flatnonzero(np.append(np.diff(of), 1))
+        last -= (row[top] == SENT) & (took < whole)  # what came before its message left
+        then = np.where(~most[last] & (alike[last] >= LITTLE * whole), what[last], -1)
+        columns = (by_kind, kind[top], what[top], took, whole, then, row[longest])
+        return [
+            Filled(self._broad[general] if broadly else self._exact[exact], part, all_of_it,
+                   self._exact[at] if at >= 0 else None, max(span, UNRECORDED))
+            for broadly, general, exact, part, all_of_it, at, span in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]  # fmt: skip
+
+    def _pieces(
+        self, rank: int, since: np.ndarray, until: np.ndarray, over: np.ndarray, lane: str | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The pieces of the stretches in the order of time: of which stretch, in which span (or
+        UNRECORDED, BEFORE, SENT), how many seconds."""
+        edges, course = self._course(rank, lane)
+        first = np.searchsorted(edges, since, side="right") - 1
+        count = np.maximum(np.searchsorted(edges, until, side="left") - first, 0)
+        of = np.repeat(np.arange(len(since)), count)
+        at = np.arange(len(of)) + np.repeat(first - np.cumsum(count) + count, count)
+        lasted = np.minimum(edges[at + 1], until[of]) - np.maximum(edges[at], since[of])
+        sent = np.full(len(since), SENT)
+        of, row = np.append(of, np.arange(len(since))), np.append(course[at], sent)
+        lasted = np.append(lasted, over - until)
+        order = np.argsort(of, kind="stable")
+        order = order[lasted[order] > 0]
+        return of[order], row[order], lasted[order]
+
+    def _course(self, rank: int, lane: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """Moments, and what `rank` did, on `lane` or on any, from each of them to the next."""
+        spans = self._spans
+        own = np.flatnonzero((spans.rank == rank) & (self._end > self._start))
+        if lane is not None:
+            own = own[spans.lane[own] == lane]
+        edges = np.unique(np.concatenate([self._start[own], self._end[own]]))
+        rows = self._at(own, (edges[:-1] + edges[1:]) / 2)
+        if not len(own):
+            return np.array([-np.inf, np.inf]), np.array([UNRECORDED])
+        return np.concatenate([[-np.inf], edges, [np.inf]]), np.concatenate(
+            [[BEFORE], rows, [UNRECORDED]]
+        )
+
+    def _at(self, own: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Which of the spans `own` says most at each of the times `at`; UNRECORDED where none is
+        open."""
+        spans, start, end = self._spans, self._start, self._end
+        answer = np.full(len(at), UNRECORDED)
+        for lane in lanes(spans.lane[own].tolist()):
+            inner = np.full(len(at), UNRECORDED)
+            here = own[spans.lane[own] == lane]
+            for depth in np.unique(spans.depth[here])[::-1]:  # of one depth, they are disjoint
+                level = here[spans.depth[here] == depth]
+                level = level[np.argsort(start[level], kind="stable")]
+                row = level[np.maximum(np.searchsorted(start[level], at, side="right") - 1, 0)]
+                inside = (start[row] <= at) & (at < end[row]) & (inner < 0)
+                inner[inside] = row[inside]
+            better = self._says[inner] > self._says[answer]
+            answer[better] = inner[better]
+        return answer
+
+
+def _activity(kind: str, name: str, peer: int, microbatch: int) -> Activity:
+    if kind in WAITING:
+        return Activity("wait", name if peer < 0 and name.startswith("for ") else "", peer)
+    if kind in HOLDERS:
+        return Activity("step", name)
+    if name and name != kind:
+        return Activity(kind, name)
+    return Activity(kind, microbatch=microbatch)
+
+
+def _says(kind: str, name: str, *_: int) -> int:
+    """What a span says of its rank. One that works says more than one that waits for a rank, that
+    more than a collective, and least one that waits for a lane or holds what is done in it."""
+    if kind in HOLDERS or name.startswith(FOR_LANE):
+        return LEAST
+    return SOME if kind == "collective" else MUCH if kind in WAITING else MOST
+
+
+def _together(of: np.ndarray, what: np.ndarray, lasted: np.ndarray) -> np.ndarray:
+    """Of each piece, the seconds of all pieces of its stretch that are alike."""
+    numbers = what - what.min(initial=0)
+    _, group = np.unique(of * (numbers.max(initial=0) + 1) + numbers, return_inverse=True)
+    return np.bincount(group, lasted)[group]
+
+
+def _greatest(of: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Of each stretch, the piece of the greatest value."""
+    order = np.lexsort((values, of))
+    return order[np.flatnonzero(np.append(np.diff(of[order]), 1))]
+
+
+def _numbered(found: list[Activity]) -> tuple[list[Activity], np.ndarray]:
+    """The different activities, and the number of each among them."""
+    number: dict[Activity, int] = {}
+    numbers = np.array([number.setdefault(one, len(number)) for one in found])
+    return [*number], numbers

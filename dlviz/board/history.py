@@ -1,0 +1,32 @@
+"""What was drawn before, and what was undone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dlviz.board.drawing import Drawing
+
+
+@dataclass(frozen=True)
+class History:
+    """A drawing, those before it and those that were undone."""
+
+    present: Drawing
+    past: tuple[Drawing, ...] = ()
+    future: tuple[Drawing, ...] = ()
+
+    def did(self, drawing: Drawing) -> History:
+        """With `drawing` as the present one; nothing where it is the same."""
+        if drawing == self.present:
+            return self
+        return History(drawing, (*self.past, replace(self.present)))  # without what it worked out
+
+    def undo(self) -> History:
+        if not self.past:
+            return self
+        return History(self.past[-1], self.past[:-1], (self.present, *self.future))
+
+    def redo(self) -> History:
+        if not self.future:
+            return self
+        return History(self.future[0], (*self.past, self.present), self.future[1:])

@@ -1,0 +1,89 @@
+"""Numbers over steps: a loss falling, one line for each run, told apart by colour and by dashes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import Figure, lay_out
+
+MARKED = 40  # points: a longer line has no marker on each
+
+
+def curve(
+    values: Sequence[float] | Mapping[str, Sequence[float]],
+    *,
+    x: Sequence[float] | None = None,
+    title: str = "Loss",
+    xlabel: str = "step",
+    ylabel: str = "loss",
+    log: bool = False,
+    theme: str = "auto",
+) -> Figure:
+    """Draw `values`, or each of several by name, against `x` (by default 0, 1, 2, ...).
+
+    A value that is no finite number (or, with `log`, not above 0) leaves a gap, and the subtitle
+    says how many there are. Units belong in `xlabel` and `ylabel`. Raises ValueError where `x` and
+    `values` differ in length.
+    """
+    found, told = lines_of(values, x, log)
+    figure = Figure()
+    for i, (name, at, y) in enumerate(found):
+        color, dash = palette.line(i)
+        figure.add_trace(
+            go.Scatter(
+                name=text.cut(name, 40),
+                x=at,
+                y=y,
+                mode="lines+markers" if len(y) <= MARKED else "lines",
+                line={"color": color, "width": 2.2, "dash": dash},
+                marker={"symbol": i % 24, "size": 6},
+                showlegend=len(found) > 1,
+                meta=[text.wrap(name), text.cut(xlabel, 80)],
+                hovertemplate="%{meta[0]}<br>%{meta[1]} %{x}: %{y:.5g}<extra></extra>",
+            )
+        )
+    heading = text.heading(title, "".join(told))
+    axes: dict[str, Any] = {"xaxis": {"title": text.cut(xlabel, 80)}}
+    axes["yaxis"] = {"title": text.cut(ylabel, 60), "type": "log" if log else "linear"}
+    axes["yaxis"] |= {"tickformat": ".3~g"} if log else {}
+    lay_out(
+        figure,
+        heading,
+        [],
+        theme,
+        inner=320 - heading["margin"]["t"],
+        below=60,
+        legend=palette.LEGEND_LINES,
+        hovermode="x unified" if len(found) > 1 else "closest",
+        **axes,
+    )
+    return figure
+
+
+def lines_of(
+    values: Sequence[float] | Mapping[str, Sequence[float]], x: Sequence[float] | None, log: bool
+) -> tuple[list[tuple[str, np.ndarray, np.ndarray]], list[str]]:
+    """Each line's name, x and y, in which a value that cannot be drawn is NaN, and what is to be
+    said of such values. Raises ValueError where `x` has another length."""
+    named = values if isinstance(values, Mapping) else {"": values}
+    found, gaps = [], 0
+    for name, numbers in named.items():
+        y = np.array(numbers, dtype=np.float64)  # (points,)
+        at = np.arange(len(y)) if x is None else np.asarray(x)
+        if len(at) != len(y):
+            raise ValueError(
+                f"x has {len(at)} points and {name or 'values'} has {len(y)}: "
+                "give one x for each value."
+            )
+        shown = np.isfinite(y) & ((y > 0) | (not log))
+        gaps += int((~shown).sum())
+        y[~shown] = np.nan
+        found.append((name, at, y))
+    many = "1 value is" if gaps == 1 else f"{gaps} values are"
+    why = "not finite" + (" or not above 0" if log else "")
+    return found, [f"{many} {why} and not drawn."] if gaps else []

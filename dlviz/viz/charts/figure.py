@@ -1,0 +1,149 @@
+"""A plotly figure that follows the theme of the page on which it is shown, light or dark.
+
+plotly writes a figure's colours into the page and knows nothing of the page's own. A figure of
+theme "auto" is drawn in the light theme with colours that nothing else bears (palette.FOLLOWING). A
+style sheet, shown beside the figure, puts those of the dark theme in their place while the page is
+dark. Where a page keeps no style sheet (a notebook that is not trusted) the figure stays light.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.labels import MANY, hover
+
+DARK = 'body[data-jp-theme-light="false"] .js-plotly-plot'  # so JupyterLab and nbconvert mark it
+
+
+ROWS = {"showgrid": False, "ticks": "", "ticklabelstandoff": 6, "fixedrange": True}
+"""What an axis of named rows has."""
+
+
+def _style() -> str:
+    rules = [".jp-OutputArea-child:has(> * > style.dlviz) { display: none }"]
+    dark = palette.THEMES["dark"]
+    dark = {**dark, "paper": f"var(--jp-layout-color0, {dark['paper']})"}
+    for part, color in palette.FOLLOWING.items():
+        red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+        for what in ("fill", "stroke", *["background"] * (part == "paper")):
+            drawn = f'[style*="{what}: rgb({red}, {green}, {blue})"]'
+            rules.append(f"{DARK} {drawn} {{ {what}: {dark[part]} !important }}")
+    rules.append(f"{DARK} .modebar-btn path {{ fill: {dark['faint']} !important }}")
+    rules.append(f"{DARK} .modebar-group {{ background: none !important }}")
+    return '<style class="dlviz">\n' + "\n".join(rules) + "\n</style>"
+
+
+STYLE = _style()
+
+
+def template(theme: str) -> go.layout.Template:
+    """The plotly template of a theme: background, font, axes and hover labels."""
+    c = palette.colors(theme)
+    axis = {
+        "gridcolor": c["grid"],
+        "linecolor": c["faint"],
+        "zeroline": False,
+        "ticks": "outside",
+        "tickcolor": c["grid"],
+        "title": {"font": {"size": 13}},
+        "automargin": True,
+    }
+    font = {"family": palette.FONT, "size": 12, "color": c["ink"]}
+    label = {"bgcolor": c["cell"], "bordercolor": c["faint"], "align": "left"}
+    return go.layout.Template(
+        layout={
+            "paper_bgcolor": c["paper"],
+            "plot_bgcolor": c["paper"],
+            "font": font,
+            "title": {"x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 17}},
+            "colorway": palette.LINES,
+            "xaxis": axis,
+            "yaxis": axis,
+            "hovermode": "closest",
+            "hoverlabel": {**label, "font": font},
+            "legend": {"title": {"font": {"size": 12}}, "itemsizing": "constant"},
+            "margin": {"l": 20, "r": 20, "t": 60, "b": 20},
+        }
+    )
+
+
+def bar_series(
+    style: palette.Style,
+    name: str,
+    group: str,
+    across: tuple[np.ndarray, np.ndarray],
+    down: tuple[np.ndarray, np.ndarray],
+    labels: list[str] | None,
+    told: list[str],
+) -> go.Bar:
+    """Horizontal bars of one look, which a legend's click hides with their `group`: begins and
+    lengths `across`, middles and heights `down`, what each bears and what it says on hover."""
+    heights = down[1]
+    alike = len(heights) > MANY and np.ptp(heights) < 1e-9  # of many one height is sent
+    return go.Bar(
+        name=text.cut(name),
+        legendgroup=text.cut(group),
+        orientation="h",
+        base=across[0],
+        x=across[1],
+        y=down[0],
+        width=heights[0] if alike else heights,
+        marker=style.marker(),
+        text=labels,
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        textfont={"color": style.ink, "size": 11},
+        **hover(told),
+    )
+
+
+def lay_out(
+    figure: go.Figure,
+    heading: dict[str, Any],
+    details: list[str],
+    theme: str,
+    inner: float,
+    below: float,
+    **more: Any,
+) -> None:
+    """Put heading, theme and (i) on a figure whose axes are `inner` pixels high, with `below` under
+    them; `more` is plotly's layout."""
+    figure.update_layout(
+        template=template(theme),
+        title=heading["title"],
+        margin={**heading["margin"], "b": below, **more.pop("margin", {})},
+        height=heading["margin"]["t"] + inner + below,
+        **more,
+    )
+    if details:
+        text.inform(figure, details)
+
+
+def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatter:
+    """The legend's entry for messages (`symbol` "arrow" or "x"). plotly would squeeze the series
+    itself, tail, middle and head, into one mark."""
+    return go.Scatter(
+        x=[None],
+        y=[None],
+        name=name,
+        mode="lines+markers",
+        line={"color": color, "width": 1.6},
+        marker={"color": color, "size": 9, "symbol": symbol.replace("arrow", "triangle-right")},
+        hoverinfo="skip",
+        **options,
+    )
+
+
+class Figure(go.Figure):
+    """A figure that brings the style sheet along wherever a notebook shows it."""
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display({"text/html": STYLE}, raw=True)
+        super()._ipython_display_()

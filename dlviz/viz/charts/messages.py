@@ -1,0 +1,338 @@
+"""The messages of a run, round by round, over the contents of every rank's watched buffer.
+
+    rank 0  |0   |0   |0   |0  3|     a row of cells per rank; in a cell one slot per rank, filled
+    rank 1  |0 1 |1   |1   |1   |     where the cell holds that rank's contribution ("×2": twice);
+                v                     an arrow for each message, the cells it carried outlined
+    rank 2  |2   |  ...
+
+For a script, and a notebook without widgets: `widgets.MessagePlayer` shows more. What the pictures
+show is a Scene (scene.py). Each picture is the state after its messages landed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.analysis.contributions import MAX_RANKS
+from dlviz.analysis.frames import Frame
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import ROWS, Figure, lay_out, message_key
+from dlviz.viz.labels import hover
+from dlviz.viz.scene import RULED, Run, Scene, number
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+CELLS = 0.62  # height of a rank's cells where rows are 1 apart
+ROW, ABOVE, BELOW = 74, 40, 110  # pixels: a rank's row, the words over it, the controls below
+TALL = 640  # pixels: a figure is no higher, so that a notebook shows all of it
+
+
+def messages(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    buffer: str | None = None,
+    theme: str = "auto",
+    title: str | None = None,
+    max_frames: int = 100,
+) -> Figure:
+    """Go through the messages: the cells of all ranks, arrows, and a slider with a stop a round.
+
+    Whose contributions a cell holds shows where each rank filled its buffer with `viz.encode` and
+    called `comm.watch` on it before the first message. `step` shows the messages of one step of the
+    Trace, `buffer` the watched buffer of that name (by default the first). Of more than
+    `max_frames` pictures the first are shown, and the subtitle says so. Raises ValueError for a
+    buffer that was not watched.
+    """
+    scene = _Picture(trace, step, buffer, theme)
+    frames = scene.frames[:max_frames]
+    heading = text.heading(title or "Messages, round by round", scene.subtitle(len(frames)))
+    top = heading["margin"]["t"] + ABOVE
+    inner = min(max(len(scene.rows), 3) * ROW, TALL - top - BELOW)
+    still = scene.still()
+    figure = Figure([*still, *scene.series(frames[0])])
+    moving = list(range(len(still), len(still) + len(scene.series(frames[0]))))
+    lay_out(
+        figure,
+        heading,
+        text.details(trace, "device"),
+        theme,
+        inner=inner + ABOVE,
+        below=BELOW,
+        margin={"l": 70, "t": top},
+        barmode="overlay",
+        bargap=0,
+        legend={"traceorder": "normal"},
+        xaxis=scene.xaxis(),
+        yaxis={
+            "tickvals": list(range(len(scene.rows))),
+            "ticktext": [f"rank {rank}" for rank in scene.rows],
+            "range": [len(scene.rows) - 0.5, -0.5],
+            **ROWS,
+        },
+        sliders=[_slider(frames, inner, theme)],
+    )
+    figure.add_annotation(scene.headline(0))
+    *shared, _ = figure.layout.annotations  # pyright: ignore[reportAttributeAccessIssue]
+    figure.frames = [
+        go.Frame(
+            name=str(i),
+            data=[_changes(series) for series in scene.series(frame)],
+            traces=moving,
+            layout={"annotations": [*shared, scene.headline(i)]},
+        )
+        for i, frame in enumerate(frames)
+    ]
+    return figure
+
+
+class _Line:
+    """Points of a line series, with a gap after each piece; to a piece belongs a message."""
+
+    def __init__(self) -> None:
+        self.x: list[float | None] = []
+        self.y: list[float | None] = []
+        self.told: list[list[Any] | None] = []
+
+    def add(self, x: list[float], y: list[float], row: int = -1, told: str = "") -> None:
+        self.x += [*x, None]
+        self.y += [*y, None]
+        self.told += [[row, told]] * len(x) + [None]
+
+    def box(self, low: int, high: int, middle: float) -> None:
+        """The outline of cells `low` to `high` of a row."""
+        top, bottom = middle - CELLS / 2, middle + CELLS / 2
+        self.add([low, high, high, low, low], [top, top, bottom, bottom, top])
+
+
+@dataclass(frozen=True)
+class _Picture(Scene):
+    """A Scene as plotly draws it in one theme: the parts of a picture."""
+
+    theme: str = "auto"
+
+    def subtitle(self, shown: int) -> str:
+        """Which clock, then what keeps the picture from being read at its face value."""
+        lines, frames = self.notes, len(self.frames)
+        if shown < frames:
+            lines.append(f"The first {shown} of {frames} pictures are shown.")
+        wrapped = (text.wrap(line, text.LINE) for line in lines)
+        return "<br>".join([text.subtitle(self.trace, "device"), *wrapped])
+
+    def xaxis(self) -> dict[str, Any]:
+        right = sum(self.aside) if self.strays else self.length
+        return {
+            "title": text.clean(self.title) + self.beyond,
+            "range": [-0.01 * self.length, 1.01 * right],
+            "showgrid": False,
+            "tickformat": "d",
+            "nticks": min(self.length, 12),
+        }
+
+    def headline(self, at: int) -> dict[str, Any]:
+        """Above a picture its name, its messages in short and what is odd about the buffers."""
+        frame, odd = self.frames[at], [*self.losses(at), *self.noted(at)]
+        told = text.clean(self.summary(frame))
+        lines = [f"<b>{frame.name}</b>" + (f": {told}" if told else "")]
+        if odd:
+            more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+            lines.append(text.cut(odd[0], text.LINE) + more)
+        place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper"}
+        words = {"text": "<br>".join(lines), "align": "left", "showarrow": False}
+        return {**words, **place, "yanchor": "bottom"}
+
+    def still(self) -> list[go.Scatter]:
+        """What no round changes: the empty cells of each rank, and what arrows mean."""
+        colors = palette.colors(self.theme)
+        lengths = {rank: len(self.arrays[p]) for rank, p in self.frames[0].snapshots.items()}
+        grid = _Line()
+        for rank, length in lengths.items():
+            top, bottom = self.place[rank] - CELLS / 2, self.place[rank] + CELLS / 2
+            marks = self.bounds[self.bounds < length].tolist()
+            for mark in range(length) if length <= RULED else marks:
+                grid.add([mark, mark], [top, bottom])
+            grid.box(0, length, self.place[rank])
+        line = {"color": colors["faint"], "width": 0.7}
+        shown = {"mode": "lines", "line": line, "opacity": 0.6}
+        cells = go.Scatter(x=grid.x, y=grid.y, hoverinfo="skip", showlegend=False, **shown)
+        return [cells, *self._legend()]
+
+    def _legend(self) -> list[go.Scatter]:
+        """The legend's entries for messages."""
+        ink = palette.colors(self.theme)["ink"]
+        received = np.isfinite(self.trace.messages.received)
+        both = ("message", "arrow", received.any()), ("never received", "x", not received.all())
+        return [message_key(name, symbol, ink) for name, symbol, drawn in both if drawn]
+
+    def series(self, frame: Frame) -> list[Any]:
+        """The moving parts, in an order that is the same in every picture."""
+        ranks = self.trace.meta["ranks"] if self.arrays else 0
+        runs, slot = self.runs(frame), CELLS / max(ranks, 1)
+        bars = []
+        for source in range(ranks if ranks <= MAX_RANKS else 0):
+            held = [run for run in runs if run.counts[source] > 0]
+            texts = [f"×{run.counts[source]}" if run.counts[source] > 1 else "" for run in held]
+            middle = -CELLS / 2 + (source + 0.5) * slot
+            style = palette.rank_style(source)
+            bars.append(self._bar(f"from rank {source}", held, middle, slot, style, texts))
+        unknown = [run for run in runs if run.unknown]
+        marks = ["?"] * len(unknown)
+        name = "not a sum of contributions"
+        bars.append(self._bar(name, unknown, 0, CELLS, palette.UNDECODED, marks))
+        return [*bars, self._hover(runs), *self._carried(frame)]
+
+    def _bar(
+        self,
+        name: str,
+        runs: list[Run],
+        middle: float,
+        width: float,
+        style: palette.Style,
+        texts: list[str],
+    ) -> go.Bar:
+        """Cells of one style, `middle` below the middle of their rank's row."""
+        return go.Bar(
+            name=name,
+            orientation="h",
+            base=[run.low for run in runs],
+            x=[run.high - run.low for run in runs],
+            y=[self.place[run.rank] + middle for run in runs],
+            width=[width] * len(runs),
+            marker=style.marker(),
+            text=texts,
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            constraintext="none",
+            textfont={"color": style.ink, "size": 12, "weight": "bold"},
+            hoverinfo="skip",
+        )
+
+    def _hover(self, runs: list[Run]) -> go.Bar:
+        """What is told under the pointer: one clear bar over all the slots of a cell."""
+        return go.Bar(
+            orientation="h",
+            base=[run.low for run in runs],
+            x=[run.high - run.low for run in runs],
+            y=[self.place[run.rank] for run in runs],
+            width=[CELLS] * len(runs),
+            marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
+            **hover([_told(run) for run in runs]),
+            hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
+            showlegend=False,
+        )
+
+    def _carried(self, frame: Frame) -> list[go.Scatter]:
+        """The messages: the cells they took, the cells they landed in, and arrows.
+
+        One that was never received ends in a cross.
+        """
+        colors = palette.colors(self.theme)
+        table = self.trace.messages
+        left, landed, all_arrows, arrows, crosses = (_Line() for _ in range(5))
+        for row, x in zip(frame.messages, self.across(frame), strict=True):
+            src, dst = self.place[int(table.src[row])], self.place[int(table.dst[row])]
+            got = bool(np.isfinite(table.received[row]))
+            if table.offset[row] >= 0:
+                low, high = int(table.offset[row]), int(table.offset[row] + table.count[row])
+                left.box(low, high, src)
+                if got:
+                    landed.box(low, high, dst)
+            lean = np.sign(dst - src) * CELLS / 2
+            for line in (all_arrows, arrows if got else crosses):
+                line.add([x] * 3, [src + lean, (src + dst) / 2, dst - lean], row, self._told(row))
+        hidden = {"mode": "lines", "hoverinfo": "skip"}
+        ink = {"color": colors["ink"], "width": 2}
+        halo = {"color": colors["paper"], "width": 6}
+        dotted = {**ink, "dash": "dot"}
+        series = [
+            go.Scatter(x=left.x, y=left.y, name="cells sent", line={**ink, "width": 2.6}, **hidden),
+            go.Scatter(x=landed.x, y=landed.y, name="cells received", line=dotted, **hidden),
+            go.Scatter(x=all_arrows.x, y=all_arrows.y, line=halo, showlegend=False, **hidden),
+        ]
+        for name, line, symbol in (
+            ("message", arrows, "arrow"),
+            ("never received", crosses, "x"),
+        ):
+            series.append(
+                go.Scatter(
+                    x=line.x,
+                    y=line.y,
+                    name=name,
+                    showlegend=False,
+                    mode="lines+markers",
+                    line=ink,
+                    marker={
+                        "color": colors["ink"],
+                        "symbol": symbol,
+                        "size": [0, 0, 13, 0] * self.most,
+                        "opacity": 1,
+                        "angleref": "previous",
+                        "line": {"color": colors["paper"], "width": 1},
+                    },
+                    customdata=line.told,
+                    hovertemplate="%{customdata[1]}<extra></extra>",
+                )
+            )
+        return series
+
+    def _told(self, row: int) -> str:
+        """A message in words, for hover."""
+        table = self.trace.messages
+        sent, received = float(table.sent[row]), float(table.received[row])
+        axis = text.unit(np.nanmax([sent, received]))
+        lines = [f"<b>message {row}: {text.clean(self.sentence(row))}</b>"]
+        if table.nbytes[row] >= 0:
+            lines.append(text.nbytes(int(table.nbytes[row])))
+        lines.append(f"sent at {text.moment(sent, *axis)}")
+        if np.isfinite(received):
+            lines.append(f"received at {text.moment(received, *axis)}")
+        return "<br>".join(lines)
+
+
+def _told(run: Run) -> str:
+    """What the cells hold, for hover."""
+    values = ", ".join(map(number, run.contents[:8].tolist()))
+    values += ", …" if len(run.contents) > 8 else ""
+    return f"<b>rank {run.rank}, {run.cells}</b><br>{run.says}<br>contents {values}"
+
+
+def _changes(series: Any) -> dict[str, Any]:
+    """What a picture changes of a series, which keeps its name and looks."""
+    all_of_it = series.to_plotly_json()
+    changing = ("type", "base", "x", "y", "width", "text", "customdata")
+    return {key: all_of_it[key] for key in changing if key in all_of_it}
+
+
+def _slider(frames: list[Frame], inner: float, theme: str) -> dict[str, Any]:
+    """A slider with one stop for each round."""
+    colors = palette.colors(theme)
+    jump = {
+        "mode": "immediate",
+        "frame": {"duration": 0, "redraw": True},
+        "transition": {"duration": 0},
+    }
+    return {
+        "bgcolor": colors["faint"],
+        "activebgcolor": colors["ink"],
+        "bordercolor": colors["faint"],
+        "tickcolor": colors["faint"],
+        "active": 0,
+        "x": 0,
+        "len": 1,
+        "y": -56 / inner,
+        "yanchor": "top",
+        "pad": {"t": 0, "b": 0},
+        "currentvalue": {"visible": False},
+        "ticklen": 4,
+        "font": {"size": 11},
+        "steps": [
+            {"label": str(i) if i else frame.name, "method": "animate", "args": [[str(i)], jump]}
+            for i, frame in enumerate(frames)
+        ],
+    }

@@ -1,0 +1,290 @@
+"""What every rank did and when: a row per rank and lane, a bar per span, an arrow per message.
+
+    all ranks       |step 0                                    |
+    rank 0          |forward   |backward        |wait    |update|
+    rank 0 · comm         |collective   | |collective    |
+    rank 1          |forward   |backward        ...
+
+For a script, and a notebook without widgets: `widgets.Timeline` shows more. What is drawn, `gantt`
+says, and where, `layout`. One series per kind, not per span, keeps a figure of 16,384 spans under a
+second. Times are seconds in the Trace and s, ms or µs on the axis, whichever reads best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.analysis.clocks import clock_of, message_times
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out, message_key
+from dlviz.viz.failure import Held, held
+from dlviz.viz.gantt import ARROWS, Arrows, Bars, arrows_of, bars_of, rows_of, silent
+from dlviz.viz.labels import forms_of, hover, hovers_of
+from dlviz.viz.layout import TALLEST, Plan, shown
+from dlviz.viz.pipeline import Path, bubbles, critical_of, outlines
+from dlviz.viz.scene import ops
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+LABELLED = 2000  # bars: with more of them a label is sent only where it fits at first sight
+WIDE = 700  # pixels: how wide the plot is taken to be when labels are chosen
+CHARACTER, ROUND = 6.5, 6  # pixels: of a label, and left and right of it
+BELOW, EDGE = 100, 4  # pixels: the axis and the legend; over and under the rows
+MOST = 5000  # messages: with more of them there are none
+
+
+def timeline(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    clock: str | None = None,
+    messages: bool | None = None,
+    critical: bool = False,
+    theme: str = "auto",
+    title: str | None = None,
+    max_spans: int = 20_000,
+) -> Figure:
+    """Draw the spans of every rank and lane over time, and an arrow for each message.
+
+    `step` draws one step of the program, with the messages that its spans carry; `messages=None`
+    leaves out arrows that would cover labels, and more than 150 wait for a click on the legend.
+    `clock` chooses the device's or the wall's columns (by default those the Trace bears). Of more
+    than `max_spans` spans the longest are drawn, and the subtitle says so. A receive, and a
+    backend's collective, begins as a wait until its message is moved, or all have entered. Hover on
+    a wait says whom it waited for and what that one was doing, in whichever step. Of a pipeline
+    each further stage of a rank is a lighter shade, and idle time a hatched bubble that says what
+    ended it. `critical` outlines the critical path of what is drawn. Raises ValueError where the
+    Trace has no such clock or step.
+    """
+    clock = clock_of(trace, clock)
+    seen = shown(trace, clock, step, max_spans, messages is not False)
+    plan, drawn = seen.plan, seen.drawn
+    path = critical_of(trace, step, clock) if critical else None
+    lines = [text.subtitle(trace, clock), *seen.lines, *(path.lines if path else [])]
+    bars = _bars(trace, plan, drawn, path)
+    arrows = arrows_of(trace, plan, seen.arrows)
+    if len(arrows) > MOST:
+        lines.append(f"{len(arrows):,} messages are too many for arrows: draw a step.")
+        arrows = arrows.only(np.zeros(len(arrows), bool))
+    elif messages is None:
+        arrows, told = arrows.beside(_words(bars, plan))
+        lines += told
+    series: list[Any] = [*_bubbles(trace, plan, seen.spans), *bars]
+    if path is not None:
+        series += _outlines(path.among(drawn), plan, theme)
+    series += _arrows(trace, plan, arrows, theme)
+    figure = Figure(series + _cycle(held(trace, plan), plan))
+    heading = text.heading(title or "Timeline", "<br>".join(lines))
+    layout = _layout(plan, heading["margin"]["t"])
+    lay_out(figure, heading, text.details(trace, clock), theme, below=BELOW, **layout)
+
+    note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
+    for told, y in silent(trace, plan):
+        figure.add_annotation(text=told, x=0.01, xref="paper", xanchor="left", y=y, **note)
+    if not plan.rows:
+        figure.add_annotation(text="nothing was recorded", **note)
+    return figure
+
+
+def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> list[go.Bar]:
+    """One horizontal bar series for each look of the spans `drawn`."""
+    hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
+    on = {*path.rows.tolist()} if path else ()
+    for span in hovers if path else ():
+        hovers[span] += f"<br>on the critical path: {'yes' if span in on else 'no'}"
+    for span, first, last in plan.heads():
+        when = [text.moment(at, plan.unit, plan.size) for at in (first, last)]
+        hovers[span] = f"{hovers[span]}<br>on all ranks: from {when[0]} to {when[1]}"
+    forms, many = forms_of(trace), len(drawn) > LABELLED
+    exact = np.float32 if many else float
+    series = []
+    for own in bars_of(trace, plan, drawn):
+        top, bottom = plan.top[own.rows], plan.bottom[own.rows]
+        bar = bar_series(
+            own.style,
+            own.name,
+            own.kind,
+            (own.begin / plan.size, (own.finish - own.begin) / plan.size),
+            (((top + bottom) / 2).astype(exact), bottom - top),
+            _labels(forms, own, plan, many),
+            [hovers[span] for span in own.rows.tolist()],
+        )
+        bar.showlegend = own.listed
+        if own.open.any():  # a bar without an end has no border either
+            bar.update(marker_line_width=np.where(own.open, 0, 0.6))
+        series.append(bar)
+    return series
+
+
+def _labels(forms: list[tuple[str, ...]], own: Bars, plan: Plan, many: bool) -> list[str]:
+    """Of each bar its label's longest form that fits, else its shortest, which plotly hides until
+    there is room. Of many spans only what fits."""
+    pixels = (own.finish - own.begin) / (plan.high - plan.low) * WIDE
+    labels = []
+    for row, wide, told in zip(
+        own.rows.tolist(), pixels.tolist(), own.labelled.tolist(), strict=True
+    ):
+        fits = (form for form in forms[row] if len(form) * CHARACTER + ROUND <= wide)
+        labels.append(text.clean(next(fits, "" if many else forms[row][-1])) if told else "")
+    return labels
+
+
+def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:
+    """A pipeline's idle time as hatched bars, if it has any."""
+    found = bubbles(trace, plan, spans, WIDE)
+    if found is None or not len(found.start):
+        return []
+    at = [*zip(found.rank.tolist(), found.lane.tolist(), strict=True)]
+    edges = np.array([plan.rows[row] for row in at])
+    told = [
+        f"<b>idle</b><br>{text.clean(text.row(rank, lane))}: {text.seconds(length)}, from "
+        f"{text.moment(start, plan.unit, plan.size)}<br>{text.wrap(why, 76)}"
+        for (rank, lane), length, start, why in zip(
+            at, (found.end - found.start).tolist(), found.start.tolist(), found.why, strict=True
+        )
+    ]
+    name = "idle time" if (trace.spans.kind[spans] == "idle").any() else "idle"
+    times = found.start / plan.size, (found.end - found.start) / plan.size
+    down = edges.mean(axis=1), edges[:, 1] - edges[:, 0]
+    return [bar_series(palette.style("idle"), name, name, times, down, None, told)]
+
+
+def _outlines(path: Path, plan: Plan, theme: str) -> list[go.Scatter]:
+    """The critical path: a bold outline around its spans, and a line from each to the next."""
+    if not len(path.rows):
+        return []
+    parts = []
+    for corners in outlines(path, plan):
+        gap = np.full((len(corners), 1, 2), np.nan)
+        parts.append(np.concatenate([corners, gap], axis=1).reshape(-1, 2))
+    x, y = np.concatenate(parts).T
+    colors = palette.colors(theme)
+    line = {"x": x / plan.size, "y": y, "mode": "lines", "hoverinfo": "skip"}
+    line["legendgroup"] = "critical path"
+    halo = {"line": {"color": colors["paper"], "width": 5}, "opacity": 0.8, "showlegend": False}
+    bold = {"line": {"color": colors["ink"], "width": 2.6}, "name": "critical path"}
+    return [go.Scatter(**line, **halo), go.Scatter(**line, **bold)]
+
+
+def _arrows(trace: Trace, plan: Plan, arrows: Arrows, theme: str) -> list[go.Scatter]:
+    """The messages as one line series, and as another those never received, which end in a cross.
+
+    A message has four points: its start, its middle (to hover on), its head and a gap. Under each
+    series lies a halo, so that lines show on bars of their own colour.
+    """
+    colors, told = palette.colors(theme), [*_told(trace, plan)] if len(arrows) else []
+    series = []
+    for name, chosen, symbol in (
+        ("message", arrows.got, "arrow"),
+        ("never received", ~arrows.got, "x"),
+    ):
+        some = arrows.only(chosen)
+        if not len(some):
+            continue
+        many = len(some) > ARROWS
+        gap = np.full_like(some.tails, np.nan)
+        points = [some.tails, (some.tails + some.heads) / 2, some.heads, gap]
+        x, y = np.stack(points, axis=1).reshape(-1, 2).T
+        group = {"legendgroup": name, "visible": "legendonly" if many else True}
+        line = {"x": x / plan.size, "y": y, **group}
+        halo = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": 0.7}
+        series.append(go.Scatter(**line, **halo, line={"color": colors["paper"], "width": 3.2}))
+        marker = {"size": np.tile([0, 0, 9, 0], len(some)), "color": colors["ink"], "opacity": 1}
+        series.append(
+            go.Scatter(
+                **line,
+                name=name,
+                showlegend=False,
+                mode="lines+markers",
+                line={"color": colors["ink"], "width": 1.1},
+                marker={**marker, "symbol": symbol, "angleref": "previous"},
+                **hover([words for row in some.rows for words in (*[told[row]] * 3, "")]),
+            )
+        )
+        listed = f"{name} ({len(some):,}: click)" if many else name
+        series.append(message_key(listed, symbol, colors["ink"], **group))
+    return series
+
+
+def _told(trace: Trace, plan: Plan) -> Iterator[str]:
+    """Each message in words, for hover."""
+    sent, received = message_times(trace, plan.clock)
+    axis = plan.unit, plan.size
+    columns = trace.messages.rows(), ops(trace), sent.tolist(), received.tolist()
+    for row, op, left, got in zip(*columns, strict=True):
+        lines = [f"<b>message rank {row.src} → rank {row.dst}</b>"]
+        if row.nbytes is not None:
+            lines.append(text.nbytes(row.nbytes))
+        if row.offset is not None:
+            lines.append(f"{text.cells(row.offset, row.count)}, {text.clean(text.done(op))}")
+        lines.append(f"sent at {text.moment(left, *axis)}")
+        if plan.clock == "device" and row.arrived is not None:
+            lines.append(f"arrived at {text.moment(row.arrived, *axis)}")
+        never = not np.isfinite(got)
+        lines.append("never received" if never else f"received at {text.moment(got, *axis)}")
+        yield "<br>".join(lines)
+
+
+def _cycle(waits: list[Held], plan: Plan) -> list[go.Scatter]:
+    """Who waits for whom for ever: an arrow from row to row at the right edge."""
+    if not waits:
+        return []
+    middles = [*plan.y.values()]
+    y = np.array([(middles[own.tail], middles[own.head]) for own in waits])
+    gap = np.full(len(waits), np.nan)
+    at = plan.high - (plan.high - plan.low) * 0.02 * (1 + np.arange(len(waits)))
+    head = {"symbol": "arrow", "size": np.tile([0, 12, 0], len(waits)), "angleref": "previous"}
+    return [
+        go.Scatter(
+            name="waits for ever",
+            x=np.stack([at, at, gap], axis=1).ravel() / plan.size,
+            y=np.stack([*y.T, gap], axis=1).ravel(),
+            mode="lines+markers",
+            line={"color": palette.VERMILION, "width": 2.5},
+            marker={"color": palette.VERMILION, "opacity": 1, **head},
+            **hover([told for own in waits for told in (own.told, own.told, "")]),
+        )
+    ]
+
+
+def _words(bars: list[go.Bar], plan: Plan) -> np.ndarray:
+    """Where labels stand that fit into their bars: left and right (s) and height, (labels, 3)."""
+    pixel = (plan.high - plan.low) / WIDE
+    found = [np.zeros((0, 3))]
+    for series in bars:
+        base, long = (np.array(column, float) * plan.size for column in (series.base, series.x))
+        half = np.array([len(label) * CHARACTER / 2 * pixel for label in np.array(series.text)])
+        fits = (half > 0) & (2 * half <= long)
+        middle = base + long / 2
+        y = np.array(series.y, float)
+        found.append(np.stack([middle - half, middle + half, y], axis=1)[fits])
+    return np.concatenate(found)
+
+
+def _layout(plan: Plan, top: float) -> dict[str, Any]:
+    """Height and axes of a figure whose heading is `top` pixels high."""
+    scale = plan.scale(TALLEST - top - BELOW - 2 * EDGE)
+    room = (plan.high - plan.low) * 0.01
+    ticks = rows_of(plan)
+    return {
+        "inner": 2 * EDGE + (plan.above + plan.height) * scale,
+        "bargap": 0,
+        "barmode": "overlay",
+        "uniformtext": {"minsize": 8, "mode": "hide"},
+        "legend": palette.LEGEND_BELOW,
+        "xaxis": {
+            "title": f"{text.TIMES[plan.clock]} since the run's start ({plan.unit})",
+            "range": [(plan.low - room) / plan.size, (plan.high + room) / plan.size],
+        },
+        "yaxis": {
+            "tickvals": [*ticks],
+            "ticktext": [*map(text.clean, ticks.values())],
+            "range": [plan.height + EDGE / scale, -plan.above - EDGE / scale],
+            **ROWS,
+        },
+    }

@@ -1,0 +1,218 @@
+"""Who sent how much to whom: a row for each sender, a column for each receiver.
+
+                       to 0       to 1       to 2
+    from 0 (1.5 MB)             1.5 MB                  a ring: each rank to the next one alone
+    from 1 (1.5 MB)                        1.5 MB
+    from 2 (1.5 MB)   1.5 MB
+
+A pair without a message is left blank, so that the shape of an algorithm is seen before its numbers
+are read. Where the machine has racks, or switches under switches, lines part them: what lies in a
+block off the diagonal went over a link that pairs of ranks share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from dlviz.analysis import messages as analysis
+from dlviz.analysis.clocks import clock_of
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import Figure, lay_out
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+NUMBERED = 16  # ranks: of more no cell has room for a number
+NARROW = 6  # ranks side by side: of more a number and its unit stand on two lines
+CROWDED = 12  # ranks side by side: of more no column has room for what its rank received
+STRONG = 0.61  # of the most: from here on a cell bears white ink
+HIGHEST, CELL, LEAST = 620, 62, 220  # pixels: a figure at most, a cell, a map at least
+BETWEEN = 0.16  # of the width: for the names of the rows of the map on the right
+
+
+def traffic(
+    traces: Trace | Mapping[str, Trace], *, theme: str = "auto", title: str | None = None
+) -> Figure:
+    """Draw the bytes that each rank sent to each other as a heat map, one number in each cell.
+
+    `traces` is a Trace, or several by name, whose maps stand side by side in one scale of colours.
+    Messages that were never received count as sent. Raises ValueError for no Trace at all, and for
+    another theme.
+    """
+    named = text.by_name(traces)
+    found = [analysis.traffic(trace) for trace in named.values()]
+    most = max(int(sent.max(initial=0)) for sent, _ in found)
+    ranks = max(len(sent) for sent, _ in found)
+    columns = min(len(named), 2)
+    lines = -(-len(named) // columns)
+    numbered, narrow = ranks <= NUMBERED, ranks * columns > NARROW
+    received = numbered and ranks * columns <= CROWDED
+    above = (66 if numbered and narrow else 48) + 20 * bool(len(named) > 1)  # names of the columns
+
+    told = sentences(named, found)
+    told = "<br>".join(text.wrap(line, text.LINE) for line in told)
+    heading = text.heading(title or "Who sent how much to whom", told)
+    top, bottom = heading["margin"]["t"] + 16 + above, 16
+    room = (HIGHEST - top - bottom - (lines - 1) * (above + 8)) / lines
+    side = min(max(ranks * CELL, LEAST), room)
+    inner = lines * side + (lines - 1) * (above + 8)
+
+    figure = Figure()
+    gap = (above + 8) / inner if lines > 1 else 0.0
+    make_subplots(lines, columns, figure=figure, horizontal_spacing=BETWEEN, vertical_spacing=gap)
+    for place, (name, trace) in enumerate(named.items()):
+        at: dict[str, Any] = {"row": place // columns + 1, "col": place % columns + 1}
+        sent, count = found[place]
+        figure.add_trace(_map(trace, sent, count, most, place == 0), **at)
+        if numbered:
+            _number(figure, sent, count, most, narrow, 12 if ranks * columns <= 8 else 8, at)
+        for edge in edges(trace):
+            line = {"color": palette.colors(theme)["ink"], "width": 2}
+            figure.add_hline(edge, line=line, **at)
+            figure.add_vline(edge, line=line, **at)
+        across, down = _axes(trace, sent, numbered, received, narrow)
+        figure.update_xaxes(across, tickfont_size=12 if ranks * columns <= 8 else 10, **at)
+        figure.update_yaxes(down, **at)
+        if at["row"] == 1:
+            figure.update_xaxes(title="to rank (received)" if received else "to rank", **at)
+        if at["col"] == 1:
+            figure.update_yaxes(title="from rank (sent)" if numbered else "from rank", **at)
+        if len(named) > 1:
+            head = above - (2 if at["row"] == 1 else 20)  # only the first row's axes have titles
+            _name(figure, name, place, head)
+    read = text.merged((trace, clock_of(trace)) for trace in named.values())
+    lay_out(
+        figure,
+        heading,
+        [line for trace, clock in read for line in text.details(trace, clock)],
+        theme,
+        inner=top - heading["margin"]["t"] + inner,
+        below=bottom,
+        margin={"t": top, "l": 120, "r": 110},
+        width=max(side + 240, 680) if len(named) == 1 else None,
+        plot_bgcolor=palette.colors(theme)["cell"],
+    )
+    return figure
+
+
+def _number(
+    figure: go.Figure,
+    sent: np.ndarray,
+    count: np.ndarray,
+    most: int,
+    narrow: bool,
+    size: int,
+    at: dict[str, Any],
+) -> None:
+    """A number in each cell of the map at `at` that has a message."""
+    for i, j in np.argwhere(count > 0).tolist():
+        words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if narrow else " ")
+        ink = palette.WHITE if sent[i, j] > STRONG * most else palette.BLACK
+        font = {"color": ink, "size": size}
+        figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font, **at)
+
+
+def _name(figure: go.Figure, name: str, place: int, head: float) -> None:
+    """The name of map number `place`, so many pixels above it."""
+    words = {"text": f"<b>{text.cut(name, 40)}</b>", "yshift": head, "showarrow": False}
+    corner = {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
+    number = place + 1 if place else ""
+    refs = {"xref": f"x{number} domain", "yref": f"y{number} domain"}
+    figure.add_annotation(**words, **corner, **refs)
+
+
+def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bool) -> go.Heatmap:
+    """The heat map of one Trace, and the scale of colours where it is asked for."""
+    return go.Heatmap(
+        z=np.where(count > 0, sent, np.nan),
+        zmin=0,
+        zmax=max(most, 1),
+        colorscale=[[i / 3, color] for i, color in enumerate(palette.TRAFFIC)],
+        xgap=2,
+        ygap=2,
+        hoverongaps=False,
+        customdata=[
+            [_told(a, b, int(sent[i, j]), int(count[i, j])) for j, b in enumerate(trace.ranks)]
+            for i, a in enumerate(trace.ranks)
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+        showscale=scale,
+        colorbar={
+            "title": {"text": "sent", "side": "right"},
+            "tickvals": [most * i / 4 for i in range(5)],
+            "ticktext": [text.nbytes(most * i // 4) for i in range(5)],
+            "outlinewidth": 0,
+            "thickness": 14,
+        },
+    )
+
+
+def _axes(
+    trace: Trace, sent: np.ndarray, numbered: bool, received: bool, narrow: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The axes of one map: the ranks, what each sent in all, and where there is room received."""
+    ranks = trace.ranks
+    names = [str(rank) for rank in ranks]
+    outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
+    ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
+    if narrow:
+        ins = [name.replace(" ", "<br>") for name in ins]
+    axis = {
+        "tickvals": list(range(len(ranks))),
+        "range": [-0.5, len(ranks) - 0.5],
+        "showgrid": False,
+        "ticks": "",
+        "ticklabelstandoff": 4,
+    }
+    across = {"ticktext": ins if received else names, "side": "top", "tickangle": 0}
+    down = {"ticktext": outs if numbered else names, "range": axis["range"][::-1]}
+    return {**axis, **across}, {**axis, **down}
+
+
+def _each(ranks: list[int], totals: np.ndarray) -> list[tuple[int, int]]:
+    return list(zip(ranks, totals.tolist(), strict=True))
+
+
+def _told(src: int, dst: int, nbytes: int, count: int) -> str:
+    many = "1 message" if count == 1 else f"{count} messages"
+    return f"<b>rank {src} → rank {dst}</b><br>{text.nbytes(nbytes)} in {many}"
+
+
+def _groups(trace: Trace) -> np.ndarray:
+    """The number of the rack or lowest switch of each rank shown; 0 where there is but one."""
+    return np.array(trace.ranks) // text.topology(trace)["sizes"][0]
+
+
+def edges(trace: Trace) -> list[float]:
+    """Between which rows a rack ends and the next begins."""
+    return (np.flatnonzero(np.diff(_groups(trace))) + 0.5).tolist()
+
+
+def sentences(named: Mapping[str, Trace], found: list[tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    """The lines of the subtitle: clock and machine, then for each Trace who talked."""
+    read = text.merged((trace, clock_of(trace)) for trace in named.values())
+    lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
+    for (name, trace), (sent, count) in zip(named.items(), found, strict=True):
+        lines.append((f"{name}: " if name else "") + _sentence(trace, sent, count))
+    return lines
+
+
+def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
+    if not count.any():
+        return "No message was sent."
+    pairs = len(count) * (len(count) - 1)
+    told = (
+        f"{text.nbytes(int(sent.sum()))} in {int(count.sum())} messages; "
+        f"{int((count > 0).sum())} of {pairs} pairs talk"
+    )
+    group = _groups(trace)
+    if group.any():
+        across = int(sent[group[:, None] != group].sum())
+        what = "racks" if text.topology(trace)["kind"] == "racks" else "switches"
+        told += f"; {text.nbytes(across)} between {what} (lines), over links that pairs share"
+    return told + "."

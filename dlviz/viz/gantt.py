@@ -1,0 +1,135 @@
+"""What a timeline draws, in plotly and in print: bars by their look, arrows, who recorded nothing.
+
+    |/////////|recv|    a span that begins by waiting is two bars, the first of which looks like any
+                        wait; the longer one bears the label
+
+Where bars lie, `layout` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlviz.analysis.clocks import message_times
+from dlviz.analysis.columns import never_ended
+from dlviz.analysis.stages import chunks_of
+from dlviz.analysis.waits import waited_until
+from dlviz.viz import palette, text
+from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows
+from dlviz.viz.pipeline import shades
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+ARROWS = 150  # messages: more of them would hide the bars
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars of one look, in rows of the Trace and seconds: `labelled` are those that bear the label
+    of their span, `open` those that have no end since their span never ended. Only what is `listed`
+    is in the legend."""
+
+    kind: str
+    name: str
+    style: palette.Style
+    rows: np.ndarray
+    begin: np.ndarray
+    finish: np.ndarray
+    labelled: np.ndarray
+    open: np.ndarray
+    listed: bool
+
+
+def bars_of(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[Bars]:
+    """The spans `drawn` as Bars: kinds in the palette's order, then a caller's own, and of a
+    pipeline each chunk in its shade."""
+    whole, begin, finish = plan.bars(drawn)
+    waiting, until = waited_until(trace, plan.clock)
+    waits = np.full(len(trace.spans), -np.inf)
+    waits[waiting] = until
+    apart = np.clip(waits[whole], begin, finish)
+    first = np.flatnonzero(apart > begin)  # those that begin by waiting, and
+    rest = np.flatnonzero((apart < finish) | (begin == finish))  # those that do something
+    longer = apart - begin > finish - apart
+    lost = np.array([never_ended(own) for own in trace.spans.fields[whole].tolist()], bool)
+    rows = np.append(whole[first], whole[rest])
+    kinds = np.append(np.full(len(first), "wait", object), trace.spans.kind[whole[rest]])
+    columns = (
+        rows,
+        np.append(begin[first], apart[rest]),
+        np.append(apart[first], finish[rest]),
+        np.append(longer[first], ~longer[rest]),
+        np.append(lost[first] & (apart == finish)[first], lost[rest]),
+    )
+
+    found = []
+    chunk, chunks = chunks_of(trace)
+    known = [kind for kind in palette.KINDS if kind in {*kinds.tolist()}]
+    for name in known + sorted(set(kinds.tolist()) - set(known)):
+        here = np.flatnonzero(kinds == name)
+        for title, style, at, listed in shades(
+            palette.style(name), name, here, chunk[rows], chunks
+        ):
+            own, since, until, labelled, lost = (column[at] for column in columns)
+            seen = listed and bool((until > since).any())
+            found.append(Bars(name, title, style, own, since, until, labelled, lost, seen))
+    return found
+
+
+@dataclass(frozen=True)
+class Arrows:
+    """Messages as arrows from `tails` to `heads`, (messages, 2), in seconds and pixels down, from
+    row to row (places `leave` and `reach`); `got` are those that were received."""
+
+    rows: np.ndarray
+    tails: np.ndarray
+    heads: np.ndarray
+    got: np.ndarray
+    leave: np.ndarray
+    reach: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def only(self, chosen: np.ndarray) -> Arrows:
+        """Some of them."""
+        columns = self.rows, self.tails, self.heads, self.got, self.leave, self.reach
+        return Arrows(*(column[chosen] for column in columns))
+
+    def beside(self, labels: np.ndarray) -> tuple[Arrows, list[str]]:
+        """Those that leave the labels free, (labels, 3) left, right and y, and what is to be said
+        of the others."""
+        past = past_rows(self.leave, self.reach, self.tails, self.heads, labels)
+        if not past.any():
+            return self, []
+        many = f"{past.sum():,} of {len(past):,}" if not past.all() else f"{len(past):,}"
+        told = f"{many} messages are left out: arrows past other rows would cover labels."
+        return self.only(~past), [told]
+
+
+def arrows_of(trace: Trace, plan: Plan, rows: np.ndarray) -> Arrows:
+    """The messages `rows` as Arrows, without those of which the other end is not drawn."""
+    sent, received = (column[rows] for column in message_times(trace, plan.clock))
+    leave, reach = (column[rows] for column in ends(trace, plan))
+    tail, head = arrow_heights(plan, leave, reach)
+    got = np.isfinite(received)
+    tails = np.stack([sent, tail], axis=1)
+    heads = np.stack([np.where(got, received, sent), head], axis=1)
+    both = np.flatnonzero(np.isfinite(tails + heads).all(axis=1))
+    return Arrows(rows, tails, heads, got, leave, reach).only(both)
+
+
+def silent(trace: Trace, plan: Plan) -> list[tuple[str, float]]:
+    """What is to be said in the rows of ranks that recorded nothing, and how far down."""
+    ranks = sorted(set(trace.ranks) - set(trace.spans.rank.tolist()))
+    return [(f"rank {rank} recorded nothing", plan.y[rank, ""]) for rank in ranks]
+
+
+def rows_of(plan: Plan) -> dict[float, str]:
+    """The name of each row, and of what is shown once, by how far down it is."""
+    names = {y: text.row(*at) for at, y in plan.y.items()}
+    return {-plan.above / 2: "all ranks", **names} if plan.shared else names

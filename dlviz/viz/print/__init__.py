@@ -1,0 +1,28 @@
+"""Every view for paper: matplotlib figures, to be saved as SVG, PDF or PNG.
+
+    figure = dlviz.viz.print.timeline(run.trace, step=3)
+    figure.savefig("step.pdf")
+
+Colours, patterns, rows and strips are those of the other media. Nothing can be pointed at on paper,
+so a label stands wherever it fits. Lengths are inches (paper.py).
+"""
+
+from dlviz.viz.print.bars import breakdown, compare, timelines
+from dlviz.viz.print.costs import costs
+from dlviz.viz.print.maps import curve, traffic
+from dlviz.viz.print.messages import messages
+from dlviz.viz.print.pipeline import bubble, memory
+from dlviz.viz.print.timeline import timeline
+
+__all__ = [
+    "breakdown",
+    "bubble",
+    "compare",
+    "costs",
+    "curve",
+    "memory",
+    "messages",
+    "timeline",
+    "timelines",
+    "traffic",
+]

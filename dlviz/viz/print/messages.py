@@ -1,0 +1,198 @@
+"""The messages round by round for paper, as small panels, in matplotlib.
+
+start       round 1     round 2        in a panel the cells of every rank's watched buffer, and
+|0|0|0|     |0|0|02|    |0|012|02|     the messages that led to them
+|1|1|1|     |01|1|1|    |01|1|012|
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from dlviz.analysis.contributions import UNKNOWN
+from dlviz.analysis.frames import Frame
+from dlviz.viz import palette, paper, text
+from dlviz.viz.scene import RULED, Run, Scene
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dlviz.trace import Trace
+
+CELLS = 0.62  # height of a rank's cells where rows are 1 apart
+ROW, HEAD, GUTTER = 0.34, 0.38, 0.18  # inches: a rank's row, the words over a panel, between two
+SMALLEST = 0.6  # inches: the width of a panel
+PANELS = 4.4  # inches: the height of all panels
+LEAST, NARROW = 0.12, 0.04  # inches of a rank's row: for its name beside it, and at least
+
+
+def messages(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    buffer: str | None = None,
+    theme: str = "light",
+    title: str | None = None,
+    columns: int | None = None,
+    max_frames: int = 24,
+    width: float = 7.2,
+) -> Figure:
+    """The messages round by round as small panels, `columns` side by side on `width` inches.
+
+    A panel shows the cells of every rank's watched buffer after the messages of its round, a stripe
+    for each rank whose contribution a cell holds; cells sent have a solid frame, those received a
+    dashed one. `step`, `buffer` and `max_frames` are those of `viz.messages`. Raises ValueError
+    for a buffer that was not watched, for another theme, for less than 3 inches and for fewer than
+    one column or frame.
+    """
+    for name, value in (("columns", columns), ("max_frames", max_frames)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value!r} leaves no panel to draw: use 1 or more.")
+    scene = Scene(trace, step, buffer)
+    shown = scene.frames[:max_frames]
+    ranks = max(len(scene.rows), 3)
+    room = PANELS - paper.AXIS
+    most = _columns(len(shown), ranks, width)
+    columns = min(columns or most, len(shown))
+    lines = [*text.provenance(trace, "device"), *scene.notes]
+    if len(shown) < len(scene.frames):
+        lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
+
+    down = -(-len(shown) // columns)
+    high = max(min(ranks * ROW, room / down - HEAD), ranks * NARROW)
+    body = down * (high + HEAD)
+    entries = _legend(scene, shown, theme)
+    heading = title or "Messages, all rounds"
+    figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
+    every = max(1, round(LEAST * len(scene.rows) / high))  # so that names do not touch
+    names = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
+    left = paper.beside(names)
+    wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
+    if wide < SMALLEST:
+        raise ValueError(
+            f"columns={columns!r} leave {max(wide, 0):.1f} inches to a panel, which needs "
+            f"{SMALLEST:g}: use fewer columns, or a larger width than {width:g}."
+        )
+    ink, faint = (palette.colors(theme)[name] for name in ("ink", "faint"))
+    for i, frame in enumerate(shown):
+        line, column = divmod(i, columns)
+        x = left + column * (wide + GUTTER)
+        y = foot + paper.AXIS + body - (line + 1) * (high + HEAD)
+        axes = paper.axes(figure, (x, y, wide, high), theme)
+        axes.set_yticks(range(len(names)), names if column == 0 else [], **paper.WORDS)
+        _panel(axes, scene, frame, theme)
+        paper.write(figure, x, y + high + 0.16, frame.name, paper.BODY, ink, "bold")
+        told = paper.cut(scene.summary(frame), wide, paper.LABEL)
+        paper.write(figure, x, y + high + 0.03, told, paper.LABEL, faint)
+        if i + columns < len(shown) or not scene.arrays:
+            axes.set_xticks([])
+    if scene.arrays:
+        told = paper.written(scene.title) + scene.beyond
+        paper.write(figure, left, foot + 0.1, told, paper.BODY, ink)
+    return figure
+
+
+def _columns(panels: int, ranks: int, width: float) -> int:
+    """How many panels to put side by side, 3 to 6, so that those below each other have room for the
+    names of ranks; fewer on a narrow sheet."""
+    for columns in range(3, 7):
+        down = -(-panels // columns)
+        if (PANELS - paper.AXIS) / down - HEAD >= ranks * LEAST:
+            break
+    return int(max(min(columns, (width - 1) // (SMALLEST + GUTTER)), 1))  # an inch for names
+
+
+def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
+    """One frame: the cells and whose contributions they hold, its messages over them."""
+    right = max(sum(scene.aside), scene.length) if scene.strays else scene.length
+    axes.set_xlim(-0.02 * scene.length, 1.02 * right)
+    axes.set_ylim(max(len(scene.rows), 3) - 0.5, -0.5)
+    paper.ticks(axes, whole=True)
+    axes.add_collection(_empty(scene, theme), autolim=False)
+    axes.grid(visible=not scene.arrays, axis="y")  # else the cells show where a rank's row is
+    slot = CELLS / max(scene.trace.meta["ranks"], 1)
+    for source, runs in _held(scene, frame).items():
+        name, style = _source(source)
+        row = np.array([scene.place[run.rank] for run in runs], float)
+        top = row - CELLS / 2 + (0 if source == UNKNOWN else source * slot)
+        bottom = top + (CELLS if source == UNKNOWN else slot)
+        edges = np.array([run.low for run in runs]), np.array([run.high for run in runs])
+        boxes = paper.boxes(name, *edges, top, bottom, paper.look(style))
+        axes.add_collection(boxes, autolim=False)
+        for run, middle in zip(runs, ((top + bottom) / 2).tolist(), strict=True):
+            if run.unknown or run.counts[source] > 1:
+                mark = "?" if run.unknown else f"×{run.counts[source]}"
+                paper.label(axes, (run.low + run.high) / 2, middle, mark, style.ink, paper.MARK)
+
+    table, rows = scene.trace.messages, np.array(frame.messages, int)
+    got, placed = np.isfinite(table.received[rows]), table.offset[rows] >= 0
+    src, dst = (
+        np.array([scene.place[rank] for rank in column[rows].tolist()], float)
+        for column in (table.src, table.dst)
+    )
+    low, end = table.offset[rows], table.offset[rows] + table.count[rows]
+    outlines = _outlines(theme)
+    for name, row, chosen in (("cells sent", src, placed), ("cells received", dst, placed & got)):
+        left, right, middle = low[chosen], end[chosen], row[chosen]
+        boxes = paper.boxes(
+            name, left, right, middle - CELLS / 2, middle + CELLS / 2, outlines[name]
+        )
+        axes.add_collection(boxes, autolim=False)
+    x, lean = np.array(scene.across(frame)), np.sign(dst - src) * CELLS / 2
+    tails, heads = np.stack([x, src + lean], axis=1), np.stack([x, dst - lean], axis=1)
+    paper.arrows(axes, tails, heads, got, theme)
+
+
+def _held(scene: Scene, frame: Frame) -> dict[int, list[Run]]:
+    """The stretches of cells that hold something of each rank, and those of which one can't say, as
+    UNKNOWN's."""
+    held: dict[int, list[Run]] = {}
+    for run in scene.runs(frame):
+        sources = [rank for rank, count in enumerate(run.counts) if count > 0]
+        for source in [UNKNOWN] if run.unknown else sources:
+            held.setdefault(source, []).append(run)
+    return held
+
+
+def _source(rank: int) -> tuple[str, palette.Style]:
+    """Name and style of what a rank contributed."""
+    if rank == UNKNOWN:
+        return "not a sum of contributions", palette.UNDECODED
+    return f"from rank {rank}", palette.rank_style(rank)
+
+
+def _empty(scene: Scene, theme: str) -> LineCollection:
+    """The cells of each rank's buffer, empty."""
+    lines = []
+    for rank, place in scene.frames[0].snapshots.items():
+        middle, length = scene.place[rank], len(scene.arrays[place])
+        top, bottom = middle - CELLS / 2, middle + CELLS / 2
+        marks = range(length) if length <= RULED else scene.bounds[scene.bounds < length].tolist()
+        lines += [[(mark, top), (mark, bottom)] for mark in [*marks, length]]
+        lines += [[(0, edge), (length, edge)] for edge in (top, bottom)]
+    return LineCollection(lines, colors=palette.colors(theme)["faint"], linewidths=0.4, alpha=0.6)
+
+
+def _outlines(theme: str) -> dict[str, dict[str, Any]]:
+    """How the cells that a message took, and those that it reached, are framed."""
+    solid = {"facecolor": "none", "edgecolor": palette.colors(theme)["ink"], "linewidth": 1.3}
+    return {"cells sent": solid, "cells received": {**solid, "linestyle": (0, (1.5, 1))}}
+
+
+def _legend(scene: Scene, shown: list[Frame], theme: str) -> list[tuple[str, Any]]:
+    """The entries for what the frames `shown` hold."""
+    sources = {source for frame in shown for source in _held(scene, frame)}
+    entries = []
+    for source in sorted(sources, key=lambda source: (source == UNKNOWN, source)):
+        name, style = _source(source)
+        entries.append((name, Patch(**paper.look(style))))
+    table, rows = scene.trace.messages, [row for frame in shown for row in frame.messages]
+    got, placed = np.isfinite(table.received[rows]), table.offset[rows] >= 0
+    drawn = {"cells sent": placed.any(), "cells received": (placed & got).any()}
+    entries += [(name, Patch(**look)) for name, look in _outlines(theme).items() if drawn[name]]
+    return entries + paper.marks(theme, bool(got.any()), bool((~got).any()))

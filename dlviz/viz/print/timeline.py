@@ -1,0 +1,212 @@
+"""The timeline for paper, in matplotlib."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Patch
+
+from dlviz.analysis.clocks import clock_of
+from dlviz.viz import palette, paper, text
+from dlviz.viz.failure import held
+from dlviz.viz.gantt import ARROWS, Bars, arrows_of, bars_of, rows_of, silent
+from dlviz.viz.labels import forms_of
+from dlviz.viz.layout import Plan, shown
+from dlviz.viz.pipeline import Path, bubbles, critical_of, outlines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dlviz.trace import Trace
+
+INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
+TALLEST = 4.1  # inches: the rows of a timeline
+SMALL = 5.5  # points: a number in a bar that is too narrow for others
+EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
+
+Entries = list[tuple[str, Any]]  # of a legend: name and handle
+
+
+def timeline(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    clock: str | None = None,
+    messages: bool | None = None,
+    critical: bool = False,
+    theme: str = "light",
+    title: str | None = None,
+    max_spans: int = 20_000,
+    width: float = 7.2,
+) -> Figure:
+    """The spans of every rank and lane over time, and an arrow for each message, `width` inches
+    wide.
+
+    Arguments are those of `viz.timeline`. Of more than `max_spans` spans the longest are drawn, and
+    more than 150 messages, or those whose arrows would cover labels, are left out; the subtitle
+    says so. Raises ValueError where the Trace has no such clock or step, for another theme, and for
+    less than 3 inches.
+    """
+    clock = clock_of(trace, clock)
+    seen = shown(trace, clock, step, max_spans, messages is not False)
+    plan, drawn = seen.plan, seen.drawn
+    names = {y: paper.cut(name, 0.3 * width, paper.BODY) for y, name in rows_of(plan).items()}
+    left = paper.beside([*names.values()])
+    wide = width - left - paper.MARGIN - EDGE
+    room = (plan.high - plan.low) * 0.01
+    second = 72 * wide / (plan.high - plan.low + 2 * room)  # in points
+    body = (plan.above + plan.height) * plan.scale(TALLEST * INCH) / INCH
+
+    path = critical_of(trace, step, clock) if critical else None
+    bars = bars_of(trace, plan, drawn)
+    labels = _labels(trace, plan, bars, second, 72 * body / (plan.above + plan.height))
+    lines = [*text.provenance(trace, clock), *seen.lines, *(path.lines if path else [])]
+    arrows = arrows_of(trace, plan, seen.arrows)
+    if len(arrows) > ARROWS:
+        lines.append(
+            f"{len(arrows):,} messages are too many for arrows: draw a step, or some ranks, "
+            "trace.only(rank=...)."
+        )
+        arrows = arrows.only(np.zeros(len(arrows), bool))
+    elif messages is None:
+        words = [(one.x - one.half, one.x + one.half, one.y) for one in labels]
+        arrows, told = arrows.beside(np.array(words).reshape(-1, 3))
+        lines += told
+    idle, entries = _bubbles(trace, plan, seen.spans, 72 * width)
+    boxes, entry = _bars(plan, bars, width)
+    edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
+    cycle, stuck = _cycle(trace, plan)
+    received = bool(arrows.got.any()), bool((~arrows.got).any())
+    entries = [*entry, *entries, *marks, *paper.marks(theme, *received), *stuck]
+
+    figure, foot = paper.sheet(title or "Timeline", lines, entries, body + paper.AXIS, width, theme)
+    axes = paper.axes(figure, (left, foot + paper.AXIS, wide, body), theme)
+    axes.set_xlim((plan.low - room) / plan.size, (plan.high + room) / plan.size)
+    axes.set_ylim(plan.height, -plan.above)
+    paper.ticks(axes)
+    axes.set_yticks([*names], [*names.values()], **paper.WORDS)
+    axes.grid(axis="x")
+    times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
+    axes.set_xlabel(times, loc="right", **paper.WORDS)
+    for collection in [*idle, *boxes, *edges]:
+        axes.add_collection(collection, autolim=False)
+    across = plan.size, 1
+    paper.arrows(axes, arrows.tails / across, arrows.heads / across, arrows.got, theme)
+    for arrow in cycle:
+        axes.add_patch(arrow)
+    for one in labels:
+        paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
+    faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
+    for told, y in silent(trace, plan):
+        paper.label(axes, 0.02, y, told, faint, ha="left", transform=beside)
+    if not plan.rows:
+        paper.label(axes, 0.5, plan.height / 2, "nothing was recorded", faint, transform=beside)
+    return figure
+
+
+def _bars(plan: Plan, bars: list[Bars], width: float) -> tuple[list[PathCollection], Entries]:
+    """A collection of rectangles for each of `bars`, and the legend's entries.
+
+    A caller's own kinds, which share a style, share an entry. Where bars are crowded their outlines
+    get thinner, and one that is narrower than its outline, or that never ended, is all of its
+    fill's colour.
+    """
+    inch = 72 * width / (plan.high - plan.low)
+    count = sum(len(own.rows) for own in bars)
+    crowd = min(72 * width * len(plan.rows) / (4 * max(count, 1)), 1.0)
+    drawn, entries = [], []
+    for own in bars:
+        look = paper.look(own.style)
+        edges = own.begin / plan.size, own.finish / plan.size
+        thin = (inch * (own.finish - own.begin) < 2 * look["linewidth"]) | own.open
+        boxes = paper.boxes(own.name, *edges, plan.top[own.rows], plan.bottom[own.rows], look, thin)
+        boxes.set_linewidth(max(crowd * look["linewidth"], 0.15))
+        boxes.set_snap(crowd == 1)
+        drawn.append(boxes)
+        entries += [(own.name, Patch(**look))] * (own.listed and own.kind in palette.KINDS)
+    others = [own.name for own in bars if own.listed and own.kind not in palette.KINDS]
+    entries += [(", ".join(others), Patch(**paper.look(palette.OTHER)))] * bool(others)
+    return drawn, entries
+
+
+def _bubbles(
+    trace: Trace, plan: Plan, spans: np.ndarray, points: float
+) -> tuple[list[PathCollection], Entries]:
+    """A pipeline's idle time, if it has any, and the legend's entry."""
+    found = bubbles(trace, plan, spans, points)
+    if found is None or not len(found.start):
+        return [], []
+    at = zip(found.rank.tolist(), found.lane.tolist(), strict=True)
+    edges = np.array([plan.rows[row] for row in at])
+    look = paper.look(palette.style("idle"))
+    times = found.start / plan.size, found.end / plan.size
+    boxes = paper.boxes("idle", *times, edges[:, 0], edges[:, 1], look)
+    return [boxes], [("idle", Patch(**look))]
+
+
+def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], Entries]:
+    """Who waits for whom for ever, as arrows from row to row at the right edge, and the legend's
+    entry."""
+    waits = held(trace, plan)
+    if not waits:
+        return [], []
+    middles = [*plan.y.values()]
+    look = {"color": palette.VERMILION, "linewidth": 1.4}
+    arrows = []
+    for i, own in enumerate(waits):
+        at = (plan.high - (plan.high - plan.low) * 0.02 * (i + 1)) / plan.size
+        both = (at, middles[own.tail]), (at, middles[own.head])
+        size = {"mutation_scale": 8, "shrinkA": 0, "shrinkB": 0}
+        arrows.append(FancyArrowPatch(*both, arrowstyle="-|>", zorder=3.5, **size, **look))
+    return arrows, [("waits for ever", Line2D([], [], marker=">", markersize=4, **look))]
+
+
+def _critical(path: Path, plan: Plan, theme: str) -> tuple[list[LineCollection], Entries]:
+    """The critical path: a bold outline around its spans, and a line from each to the next."""
+    if not len(path.rows):
+        return [], []
+    boxes, lines = outlines(path, plan)
+    strokes = [corners / (plan.size, 1) for corners in (*boxes, *lines)]
+    colors, looks = palette.colors(theme), []
+    for color, width, over in (("paper", 2.6, 0.8), ("ink", 1.4, 1.0)):
+        look = {"colors": colors[color], "linewidths": width, "alpha": over, "zorder": 2.5}
+        looks.append(LineCollection(strokes, **look))
+    return looks, [("critical path", Line2D([], [], color=colors["ink"], linewidth=1.4))]
+
+
+@dataclass(frozen=True)
+class Label:
+    """Words in a bar: their middle and half the width they need (s), pixels down, points."""
+
+    words: str
+    x: float
+    half: float
+    y: float
+    size: float
+    ink: str
+
+
+def _labels(trace: Trace, plan: Plan, bars: list[Bars], second: float, pixel: float) -> list[Label]:
+    """The longest form of each span's label that fits into its bar; a number may be small. `second`
+    and `pixel` are points."""
+    forms, found = forms_of(trace), []
+    for own in bars:
+        wide = (own.finish - own.begin) * second - 2
+        tall = (plan.bottom - plan.top)[own.rows] * pixel
+        middle = (plan.top + plan.bottom)[own.rows] / 2
+        for i in np.flatnonzero(own.labelled & (wide > SMALL / 2) & (tall > SMALL)).tolist():
+            row, size = int(own.rows[i]), min(paper.LABEL, tall[i] / 1.2)
+            choices = [(form, size) for form in forms[row]]
+            choices += [(form, SMALL) for form in forms[row][-1:] if form[-1:].isdigit()]
+            for form, points in choices:
+                words = paper.written(form, 24)
+                length = 72 * paper.length(words, points)
+                if length <= wide[i]:
+                    x, half = (own.begin[i] + own.finish[i]) / 2, (length / 2 + 2) / second
+                    found.append(Label(words, x, half, middle[i], points, own.style.ink))
+                    break
+    return found

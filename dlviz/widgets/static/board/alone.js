@@ -1,0 +1,144 @@
+// What a widget of schedules shows where no kernel answers: drawings and levels, by the rules of this page.
+import { faultsOf } from "./faults.js";
+import { pictureOf } from "./picture.js";
+import { apply, stateOf, tableOf } from "./rules.js";
+
+/** @import { Rules } from "./rules.js" */
+/** @import { BoardState, Model } from "./state.js" */
+
+/**
+ * @typedef {object} Alone
+ * @property {(name: string, value: any) => boolean} can whether a control can be set without a kernel
+ * @property {(name: string, value: any) => void} change sets it
+ * @property {() => void} drew takes over what was drawn
+ */
+
+/** @typedef {{ board: BoardState, rules: Rules, known: object }} Blank a level's empty grid and its known schedule */
+
+const DRAWN = "drawn";
+
+/**
+ * The kernel's part, for what can be done without one. What a widget shows is its traits, as with a kernel.
+ * @param {Model} model
+ * @returns {Alone}
+ */
+export function alone(model) {
+  /** @type {Record<string, Blank>} */
+  const blanks = JSON.parse(model.get("blanks") ?? "{}");
+  const [first, calm] = [read(model, "state"), read(model, "calm")]; // to go back to from drawing
+  /** @type {Map<number, string>} */
+  const boards = new Map(); // what was drawn on other levels
+  let opening = false; // another level: its board is not drawn on
+
+  /** @param {object} changes */
+  function show(changes) {
+    const before = read(model, "state");
+    const { shown, answer } = before;
+    const state = { ...before, run: null, shown: shown + 1, answer: answer + 1, ...changes };
+    const drawn = state.controls.schedule === DRAWN;
+    const csv = !drawn ? calm.csv : state.sides[0].error ? "" : read(model, "board").csv;
+    model.set("calm", JSON.stringify({ ...calm, csv }));
+    model.set("state", JSON.stringify(state));
+  }
+
+  /** @param {number} level */
+  function open(level) {
+    boards.set(model.get("level"), model.get("board"));
+    const { board: blank, rules } = blanks[level];
+    const empty = tableOf(blank, rules);
+    const kept = model.get("drawings")[level];
+    const table = kept ? { ...apply(empty, { n: blank.answer + 1, do: "csv", text: kept }), past: [] } : empty;
+    model.set("rules", JSON.stringify(rules));
+    model.set("level", level);
+    opening = true;
+    model.set("board", boards.get(level) ?? JSON.stringify(stateOf(table)));
+    opening = false;
+    const controls = { ...read(model, "state").controls, beside: "" };
+    show({ level, controls, sides: [sideOf(model)] });
+  }
+
+  function drew() {
+    if (opening) return;
+    const state = read(model, "state");
+    const board = read(model, "board");
+    const levels = state.levels && solvedBy(state.levels, state.level, board);
+    if (levels && board.cells.length && !board.broken && (board.level.answer || !solved(state))) {
+      model.set("drawings", { ...model.get("drawings"), [state.level]: board.csv });
+    }
+    const drawn = sideOf(model);
+    const sides = state.sides.map((/** @type {{ name: string }} */ side) => (side.name === DRAWN ? drawn : side));
+    show(levels ? { levels, sides } : { sides });
+  }
+
+  /** @type {Record<string, (value: any) => void>} */
+  const changes = {
+    level: open,
+    beside: (name) => {
+      const { controls, level } = read(model, "state");
+      show({ controls: { ...controls, beside: name }, sides: [sideOf(model), ...(name ? [blanks[level].known] : [])] });
+    },
+    schedule: (name) => {
+      const { controls, sides: [, ...beside] } = read(model, "state");
+      const side = name === DRAWN ? sideOf(model) : first.sides[0];
+      show({ controls: { ...controls, schedule: name }, sides: [side, ...beside] });
+    },
+  };
+
+  return {
+    can: (name, value) => {
+      const { controls, level } = first;
+      if (level) return name === "level" ? value in blanks : name === "beside" && level in blanks;
+      return name === "schedule" && model.get("board") !== "{}" && [DRAWN, controls.schedule].includes(value);
+    },
+    change: (name, value) => changes[name](value),
+    drew,
+  };
+}
+
+/**
+ * @param {Model} model
+ * @param {string} name
+ * @returns {any}
+ */
+function read(model, name) {
+  return JSON.parse(model.get(name));
+}
+
+/** @typedef {{ number: number, title: string, solved: boolean }} LevelChip */
+
+/**
+ * Whether the level that is shown was solved.
+ * @param {{ level: number, levels: LevelChip[] }} state
+ * @returns {boolean}
+ */
+function solved({ level, levels }) {
+  return levels.some((one) => one.number === level && one.solved);
+}
+
+/**
+ * The levels, that which is shown with its star once it is solved.
+ * @param {LevelChip[]} levels
+ * @param {number} level
+ * @param {BoardState} board
+ * @returns {LevelChip[]}
+ */
+function solvedBy(levels, level, board) {
+  const now = board.level?.answer != null;
+  return levels.map((one) => (one.number === level ? { ...one, solved: one.solved || now } : one));
+}
+
+/**
+ * What is drawn as a side, or why it cannot be shown as one.
+ * @param {Model} model
+ * @returns {object}
+ */
+function sideOf(model) {
+  const title = read(model, "state").titles[DRAWN];
+  const board = read(model, "board");
+  const { present, shades } = tableOf(board, { known: [], level: null });
+  const [fault] = faultsOf(present);
+  const error = fault ? `${fault.words} ${fault.mend}`
+    : present.placed.length ? "" : "Nothing is drawn yet: place an action on the grid.";
+  if (error) return { name: DRAWN, title, error };
+  return { name: DRAWN, title, ...pictureOf(present, shades) };
+}

@@ -1,0 +1,112 @@
+// A drawing as the compute-only CSV of torch.distributed.pipelining, out and in.
+import { Refused, checkActions, checkProgress, parse } from "./actions.js";
+import { laidOut, offering, rowsOf } from "./drawing.js";
+import { checkInside } from "./pipeline.js";
+
+/** @import { Action } from "./actions.js" */
+/** @import { Drawing } from "./drawing.js" */
+/** @import { Pipeline } from "./pipeline.js" */
+
+/** What only a kernel can do. */
+export class AskKernel extends Refused {}
+
+const OTHER = "This text is a schedule of another size or of other kinds of action than this level: paste one of this "
+  + "level.";
+const AWAY = "This text is a schedule of another size: without a kernel only one of this size can be drawn.";
+
+/**
+ * The order of a drawing.
+ * @param {Drawing} drawn
+ * @returns {string}
+ */
+export function toCsv(drawn) {
+  return rowsOf(drawn).map((row) => `${row.map(({ text }) => text).join(",")}\n`).join("");
+}
+
+/**
+ * The drawing of a CSV at the earliest times; what is no schedule or cannot go on is refused.
+ * @param {string} text
+ * @param {Pipeline} pipeline
+ * @param {boolean} fixed whether it has to be one of this very pipeline
+ * @returns {Drawing}
+ */
+export function fromCsv(text, pipeline, fixed) {
+  const given = cellsOf(text);
+  const rows = fitting([...given, ...Array.from({ length: pipeline.ranks - given.length }, () => [])], pipeline);
+  if (!rows) {
+    const [own, stages] = rowsAlone(given);
+    checkActions(own, stages);
+    checkProgress(own, stages);
+    throw fixed ? new Refused(OTHER) : new AskKernel(AWAY);
+  }
+  const offered = offering(pipeline, rows);
+  const drawn = laidOut(offered, rows);
+  if (fixed && (offered.backward !== pipeline.backward || offered.overlaps !== pipeline.overlaps)) {
+    throw new Refused(OTHER);
+  }
+  return drawn;
+}
+
+/**
+ * The cells of each row of a CSV, or of its rows on one line with "/" between them.
+ * @param {string} text
+ * @returns {string[][]}
+ */
+export function cellsOf(text) {
+  const own = text.replace(/^\uFEFF/, "").trimEnd(); // Excel's "CSV UTF-8" begins with a mark
+  if (!own) return [];
+  const lines = own.includes("/") ? own.split("/") : own.split(/\r\n|\r|\n/);
+  return lines.map((line) => line.replaceAll(",", " ").trim().split(/\s+/).filter(Boolean));
+}
+
+/**
+ * The rows, where each action is one of the pipeline and on the rank of its stage.
+ * @param {string[][]} cells
+ * @param {Pipeline} pipeline
+ * @returns {Action[][] | null}
+ */
+function fitting(cells, pipeline) {
+  if (cells.length !== pipeline.ranks) return null;
+  try {
+    const rows = cells.map((row) => row.map(parse));
+    rows.forEach((row, rank) => row.forEach((one) => checkInside(pipeline, { action: one, rank, slot: 0 })));
+    const home = rows.every((row, rank) => row.every(({ halves }) =>
+      halves.every(({ stage }) => pipeline.stages[stage] === rank)));
+    return home ? rows : null;
+  } catch (error) {
+    if (error instanceof Refused) return null;
+    throw error;
+  }
+}
+
+/**
+ * The rows of a schedule of any size, and the rank of each of its stages: that whose row runs it.
+ * @param {string[][]} cells
+ * @returns {[rows: Action[][], stages: number[]]}
+ */
+function rowsAlone(cells) {
+  const rows = cells.map((row, rank) => {
+    try {
+      return row.map(parse);
+    } catch (error) {
+      throw new Refused(`row ${rank + 1} (rank ${rank}): ${/** @type {Error} */ (error).message}`);
+    }
+  });
+  /** @type {number[]} */
+  const stages = [];
+  rows.forEach((row, rank) => {
+    const where = `row ${rank + 1} (rank ${rank})`;
+    if (!row.length) throw new Refused(`${where} has no actions.`);
+    for (const { stage, text } of row.flatMap(({ halves }) => halves)) {
+      const first = stages[stage] ??= rank;
+      if (first === rank) continue;
+      const other = `row ${first + 1} (rank ${first}) runs stage ${stage} as well`;
+      throw new Refused(`${where} runs ${text}, yet ${other}: a stage lives on one rank.`);
+    }
+  });
+  const missing = stages.findIndex((rank) => rank === undefined);
+  if (missing >= 0 || !rows.length) {
+    throw new Refused(`no row runs stage ${Math.max(missing, 0)}: a rank's row is missing.`);
+  }
+  return [rows, stages];
+}

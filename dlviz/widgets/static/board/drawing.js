@@ -1,0 +1,180 @@
+// A schedule drawn by hand: what was put where, and what follows from that.
+import { KINDS, Refused, action, checkActions, checkProgress } from "./actions.js";
+import { BACKWARDS, checkInside, earliest, gridOf, kindsOf, lasting, put, rankOf, readyAt } from "./pipeline.js";
+
+/** @import { Action } from "./actions.js" */
+/** @import { Grid, Pipeline, Placed } from "./pipeline.js" */
+
+/**
+ * @typedef {object} Drawing
+ * @property {Pipeline} pipeline
+ * @property {Placed[]} placed in the order in which it was put
+ * @property {Grid} grid the same on its ranks and slots
+ * @property {Map<string, Placed>} where each action was put first, the halves of an overlap each for itself
+ * @property {Action[]} left what is not drawn; where a B or an I and W may be, both ways
+ * @property {number} end the slot at which the last action has ended
+ */
+
+/**
+ * A drawing.
+ * @param {Pipeline} pipeline
+ * @param {Placed[]} [placed]
+ * @returns {Drawing}
+ */
+export function drawing(pipeline, placed = []) {
+  /** @type {Map<string, Placed>} */
+  const where = new Map();
+  for (const one of placed) for (const { text } of one.action.halves) if (!where.has(text)) where.set(text, one);
+  const left = leftOf(pipeline, where);
+  const end = Math.max(0, ...placed.map((one) => endOf(pipeline, one)));
+  return { pipeline, placed, grid: gridOf(pipeline, placed), where, left, end };
+}
+
+/**
+ * @param {Pipeline} pipeline
+ * @param {Placed} placed
+ * @returns {number}
+ */
+export function endOf(pipeline, { action: one, slot }) {
+  return slot + lasting(pipeline, one);
+}
+
+/**
+ * @param {Pipeline} pipeline
+ * @param {Map<string, Placed>} where
+ * @returns {Action[]}
+ */
+function leftOf(pipeline, where) {
+  const left = [];
+  for (let stage = 0; stage < pipeline.stages.length; stage++) {
+    for (let microbatch = 0; microbatch < pipeline.microbatches; microbatch++) {
+      const have = [...KINDS].filter((kind) => where.has(`${stage}${kind}${microbatch}`));
+      const split = have.includes("I") || have.includes("W");
+      const kinds = have.includes("B") ? "F" : split ? "FIW" : kindsOf(pipeline);
+      for (const kind of kinds) if (!have.includes(kind)) left.push(action(stage, kind, microbatch));
+    }
+  }
+  return left;
+}
+
+/**
+ * Whether two placed actions are one.
+ * @param {Placed} one
+ * @param {Placed} other
+ * @returns {boolean}
+ */
+export function isSame(one, other) {
+  return one.action.text === other.action.text && one.rank === other.rank && one.slot === other.slot;
+}
+
+/**
+ * With an action at a slot of a rank, legal or not; what the pipeline does not have is refused.
+ * @param {Drawing} before
+ * @param {Placed} placed
+ * @returns {Drawing}
+ */
+export function place(before, placed) {
+  checkInside(before.pipeline, placed);
+  const { action: { text }, rank, slot } = placed;
+  if (before.placed.some((one) => isSame(one, placed))) {
+    throw new Refused(`${text} is already at slot ${slot} of rank ${rank}: choose another slot.`);
+  }
+  return drawing(before.pipeline, [...before.placed, placed]);
+}
+
+/**
+ * With an action on its own rank, at its first legal slot or, without one, behind what is drawn of that rank.
+ * @param {Drawing} before
+ * @param {Action} one
+ * @returns {Drawing}
+ */
+export function add(before, one) {
+  checkInside(before.pipeline, { action: one, rank: 0, slot: 0 });
+  const rank = rankOf(before.pipeline, one);
+  const slot = earliest(before.grid, one) ?? Math.max(0, ...before.grid.busy[rank].map(([, end]) => end));
+  return place(before, { action: one, rank, slot });
+}
+
+/**
+ * Without what was placed; what is not there is refused.
+ * @param {Drawing} before
+ * @param {Placed} placed
+ * @returns {Drawing}
+ */
+export function remove(before, placed) {
+  const { action: { text }, rank, slot } = placed;
+  const rest = before.placed.filter((one) => !isSame(one, placed));
+  if (rest.length < before.placed.length) return drawing(before.pipeline, rest);
+  throw new Refused(`${text} is not at slot ${slot} of rank ${rank}, so it cannot be removed.`);
+}
+
+/**
+ * The actions of each rank in the order of their slots.
+ * @param {Drawing} drawing
+ * @returns {Action[][]}
+ */
+export function rowsOf({ pipeline, placed }) {
+  /** @type {Action[][]} */
+  const rows = Array.from({ length: pipeline.ranks }, () => []);
+  for (const one of placed.toSorted((a, b) => a.slot - b.slot)) rows[one.rank].push(one.action);
+  return rows;
+}
+
+/**
+ * Rows on a pipeline, each action as early as it can be; rows that cannot go on are refused.
+ * @param {Pipeline} pipeline
+ * @param {Action[][]} rows
+ * @returns {Drawing}
+ */
+export function laidOut(pipeline, rows) {
+  checkActions(rows, pipeline.stages);
+  checkProgress(rows, pipeline.stages);
+  const grid = gridOf(pipeline);
+  const placed = fill(grid, rows);
+  placed.sort((one, other) => one.slot - other.slot || one.rank - other.rank);
+  return drawing(pipeline, placed);
+}
+
+/**
+ * Fills a grid with rows, each action behind what is there of its rank and as early as it can be.
+ * @param {Grid} grid
+ * @param {Action[][]} rows
+ * @returns {Placed[]}
+ */
+export function fill(grid, rows) {
+  const free = grid.busy.map((busy) => busy.at(-1)?.[1] ?? 0);
+  const reached = rows.map(() => 0);
+  /** @type {Placed[]} */
+  const placed = [];
+  for (let moved = true; moved;) {
+    moved = false;
+    rows.forEach((row, rank) => {
+      for (; reached[rank] < row.length; reached[rank] += 1) {
+        const one = row[reached[rank]];
+        const slot = Math.max(free[rank], readyAt(grid, one));
+        if (slot === Infinity) return;
+        put(grid, one, rank, slot);
+        placed.push({ action: one, rank, slot });
+        free[rank] = slot + lasting(grid.pipeline, one);
+        moved = true;
+      }
+    });
+  }
+  return placed;
+}
+
+/**
+ * The pipeline that offers all that rows are made of.
+ * @param {Pipeline} pipeline
+ * @param {Action[][]} rows
+ * @returns {Pipeline}
+ */
+export function offering(pipeline, rows) {
+  const all = rows.flat();
+  const kinds = new Set(all.flatMap(({ halves }) => halves.map(({ kind }) => kind)));
+  const ways = Object.keys(BACKWARDS).filter((way) => [...kinds].every((kind) => BACKWARDS[way].includes(kind)));
+  ways.sort((one, other) => BACKWARDS[one].length - BACKWARDS[other].length);
+  const offered = [...BACKWARDS[ways[0]]].every((kind) => kindsOf(pipeline).includes(kind));
+  const overlaps = pipeline.overlaps || all.some(({ halves }) => halves.length > 1);
+  return { ...pipeline, backward: offered ? pipeline.backward : ways[0], overlaps };
+}

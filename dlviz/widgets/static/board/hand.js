@@ -1,0 +1,366 @@
+// What the reader's hand does on a drawing board, whether by a key, a button or the pointer.
+import { clamp } from "../shared/arrays.js";
+import { besides, halvesOf, nextOn, nextOnAll, pick, placeOf, sameAs, thingAt, turned } from "./state.js";
+import { boxAt } from "./geometry.js";
+import { scoreWords, wordsOf } from "./words.js";
+
+/** @import { State } from "../shared/state.js" */
+/** @import { Layout, List } from "./geometry.js" */
+/** @import { Colors } from "./paint.js" */
+/** @import { BoardState, Cell, Gesture, Ghost, Idle, Part, Piece, Place, Spot } from "./state.js" */
+
+/**
+ * @typedef {object} Drag what the pointer holds
+ * @property {Piece | null} piece
+ * @property {Cell} [cell] the piece, where it is one of the grid
+ * @property {Ghost} [ghost] the piece, where it may come next
+ * @property {Ghost} [chip] the same on a button
+ * @property {number} held the slot of the piece by which it is held
+ * @property {Spot | null} [free] the empty slot that was pressed
+ * @property {number} x where it was pressed, in pixels of the window
+ * @property {number} y
+ * @property {boolean} far whether it was moved so far that it is a drag
+ * @property {Spot | null} target where the piece would be put down
+ */
+
+/**
+ * @typedef {object} Now what is shown now
+ * @property {BoardState} board
+ * @property {Spot} cursor
+ * @property {string | null} brush the action that the reader chose to place
+ * @property {boolean} byName whether the reader typed it: it then goes where it can run first
+ * @property {Place | null} chosen the cell that is selected
+ * @property {Cell | null} carried the cell that the keys move
+ * @property {Drag | null} drag
+ * @property {[x: number, y: number] | null} pointer where it is over the grid
+ * @property {boolean} hovered whether it went to another thing since `note` came up
+ * @property {string} note what was last asked for, until the next gesture
+ * @property {boolean} grave whether that is a fault
+ * @property {boolean} looked whether the reader moved the cursor since
+ * @property {boolean} ghosts whether what may come next is shown
+ * @property {Colors | null} colors
+ */
+
+/**
+ * @typedef {object} View what is on the grid
+ * @property {Layout} layout
+ * @property {List} list
+ * @property {{ cell?: Cell, ghost?: Ghost, idle?: Idle }} pointed
+ */
+
+/**
+ * @typedef {object} Board what the parts of a drawing board share
+ * @property {State<Now>["now"]} now
+ * @property {State<Now>["set"]} set
+ * @property {() => void} flush
+ * @property {View} view
+ * @property {(gesture: Gesture) => void} send
+ * @property {(words: string) => void} say reads a sentence out
+ * @property {(action: (Place & Omit<Part, "chunk">) | null) => void} selected hears of what the reader selected
+ * @property {SVGSVGElement} grid
+ * @property {HTMLElement} scroller around the grid
+ */
+
+/**
+ * Shows a sentence until the next gesture.
+ * @param {Board} board
+ * @param {string} note
+ * @param {boolean} [grave]
+ * @returns {void}
+ */
+export function remark(board, note, grave = false) {
+  board.set({ note, grave, hovered: false });
+}
+
+/**
+ * Does a gesture.
+ * @param {Board} board
+ * @param {Gesture} gesture
+ * @returns {void}
+ */
+export function act(board, gesture) {
+  remark(board, "");
+  board.set({ looked: false });
+  board.send(gesture);
+}
+
+/**
+ * Says what came of a gesture.
+ * @param {Board} board
+ * @param {Gesture} asked
+ * @returns {void}
+ */
+export function tell(board, asked) {
+  const state = board.now.board;
+  const { advice, cells, said } = state;
+  const at = asked.do === "place" ? cells.at(-1)
+    : asked.do === "move" ? { ...asked.from, rank: asked.rank, slot: asked.slot } : null;
+  const cell = at && cells.find(sameAs(at));
+  if (said) remark(board, said, true);
+  else if (asked.do === "advise" && advice) {
+    remark(board, advice.words);
+    if (advice.move) {
+      const { action, rank, slot } = advice.move;
+      board.set({ brush: action, cursor: { rank, slot } });
+    }
+  } else if (cell?.faults.length) remark(board, cell.faults.join(" "), true);
+  /** @type {Record<string, string | undefined>} */
+  const words = {
+    place: cell && `${asked.action} placed`,
+    move: cell && `${cell.action} moved`,
+    remove: asked.from && `${asked.from.action} removed`,
+  };
+  board.say(board.now.note || `${words[asked.do] ?? asked.do}. ${state.verdict} ${scoreWords(state)}`);
+}
+
+/**
+ * Brings what is shown in line with another board.
+ * @param {Board} board
+ * @param {BoardState} state
+ * @returns {void}
+ */
+export function take(board, state) {
+  const { brush, chosen, carried, cursor } = board.now;
+  board.set({ board: state, cursor: { rank: Math.min(cursor.rank, state.ranks - 1), slot: cursor.slot } });
+  if (brush && !halvesOf(state, brush)) board.set({ brush: null });
+  if (chosen && !state.cells.some(sameAs(chosen))) select(board, null);
+  if (carried && !state.cells.some(sameAs(carried))) board.set({ carried: null });
+}
+
+/**
+ * Chooses an action to place, null: none.
+ * @param {Board} board
+ * @param {string | null} brush
+ * @param {boolean} [byName]
+ * @returns {void}
+ */
+export function choose(board, brush, byName = false) {
+  board.set({ brush, byName });
+}
+
+/**
+ * The action that Enter places: the one chosen, else what may come next on the cursor's rank.
+ * @param {Readonly<Now>} now
+ * @returns {string | null}
+ */
+export function toPlace({ board, brush, cursor }) {
+  if (brush) return brush;
+  const next = nextOn(board, cursor.rank);
+  return (next.find((ghost) => ghost.slot === cursor.slot) ?? next[0])?.action ?? null;
+}
+
+/**
+ * Places an action, or several that were typed; puts down what is carried.
+ * @param {Board} board
+ * @param {string | null} [action]
+ * @param {Spot} [spot]
+ * @returns {void}
+ */
+export function place(board, action = toPlace(board.now), { rank, slot } = board.now.cursor) {
+  const { byName, board: state, carried } = board.now;
+  if (carried) return putDown(board);
+  const all = byName && action ? action.split(/[\s,]+/) : [action];
+  const wrong = all.find((one) => !one || !halvesOf(state, one));
+  if (wrong !== undefined) {
+    const kinds = [...state.kinds].join(", ");
+    remark(board, wrong
+      ? `${wrong} is no action of this pipeline: write stage, kind (${kinds}) and microbatch, as in 0F0.`
+      : "No action is chosen: press f or b, or write an action.");
+    return board.say(board.now.note);
+  }
+  if (byName) for (const one of all) act(board, { do: "place", action: one });
+  else {
+    board.set({ cursor: { rank, slot } });
+    act(board, { do: "place", action, rank, slot });
+  }
+  choose(board, null);
+  select(board, null);
+}
+
+/**
+ * Picks up the action at the cursor; puts down what is carried.
+ * @param {Board} board
+ * @returns {void}
+ */
+export function pickUp(board) {
+  const cell = here(board.now);
+  if (board.now.carried) return putDown(board);
+  if (!cell) return;
+  board.set({ carried: cell });
+  remark(board, `${cell.action} is picked up: choose a slot with the arrows, press Enter to put it down, `
+    + "Escape to leave it.");
+  board.say(board.now.note);
+}
+
+/** @param {Board} board */
+function putDown(board) {
+  const { carried, cursor } = board.now;
+  board.set({ carried: null });
+  if (carried) move(board, carried, cursor);
+}
+
+/**
+ * Moves an action, unless it is there.
+ * @param {Board} board
+ * @param {Cell} cell
+ * @param {Spot} to
+ * @returns {void}
+ */
+export function move(board, cell, to) {
+  if (cell.rank !== to.rank || cell.slot !== to.slot) act(board, { do: "move", from: placeOf(cell), ...to });
+}
+
+/**
+ * Removes a cell, by default that at the cursor.
+ * @param {Board} board
+ * @param {Cell | null} [cell]
+ * @returns {void}
+ */
+export function remove(board, cell = here(board.now)) {
+  if (cell) act(board, { do: "remove", from: placeOf(cell) });
+}
+
+/**
+ * The cell that is selected or, without one, that at the cursor.
+ * @param {Readonly<Now>} now
+ * @returns {Cell | null}
+ */
+export function here({ board, chosen, cursor }) {
+  return (chosen && board.cells.find(sameAs(chosen))) ?? thingAt(board, cursor).cell ?? null;
+}
+
+/**
+ * Says what a look at the whole drawing finds, and goes to the first fault.
+ * @param {Board} board
+ * @returns {void}
+ */
+export function check(board) {
+  const state = board.now.board;
+  remark(board, state.verdict, state.broken > 0);
+  const wrong = state.cells.find(({ faults }) => faults.length);
+  if (wrong) {
+    board.set({ cursor: { rank: wrong.rank, slot: wrong.slot } });
+    select(board, wrong);
+  }
+  board.say(board.now.note);
+  reveal(board);
+}
+
+/**
+ * Selects a cell, null: none.
+ * @param {Board} board
+ * @param {Cell | null} cell
+ * @returns {void}
+ */
+export function select(board, cell) {
+  const before = board.now.chosen;
+  if (before && cell ? sameAs(before)(cell) : !before && !cell) return;
+  board.set({ chosen: cell && placeOf(cell) });
+  if (!cell) return board.selected(null);
+  const { stage, kind, microbatch } = cell.parts[0];
+  board.selected({ ...placeOf(cell), stage, kind, microbatch });
+}
+
+/**
+ * Moves the cursor by ranks and slots.
+ * @param {Board} board
+ * @param {number} ranks
+ * @param {number} slots
+ * @returns {void}
+ */
+export function step(board, ranks, slots) {
+  const { board: state, carried, cursor } = board.now;
+  const slot = slots && !carried ? besides(state, cursor, slots) : cursor.slot + slots;
+  goTo(board, {
+    rank: clamp(cursor.rank + ranks, 0, state.ranks - 1),
+    slot: clamp(slot, 0, board.view.layout.columns - 1),
+  });
+}
+
+/**
+ * Moves the cursor to a slot, and selects what is there.
+ * @param {Board} board
+ * @param {Spot} cursor
+ * @returns {void}
+ */
+export function goTo(board, cursor) {
+  const { board: state, carried } = board.now;
+  const thing = thingAt(state, cursor);
+  board.set({ cursor, looked: true });
+  if (!carried) select(board, thing.cell ?? null);
+  remark(board, "");
+  const words = carried ? `${carried.action} would be put here` : wordsOf(thing);
+  board.say(`rank ${cursor.rank}, slot ${cursor.slot}: ${words}`);
+  reveal(board);
+}
+
+/**
+ * Goes to the next action that may come, or back, and chooses it.
+ * @param {Board} board
+ * @param {number} by 1 or -1
+ * @returns {void}
+ */
+export function next(board, by) {
+  const { board: state, brush, cursor } = board.now;
+  const all = nextOnAll(state);
+  if (!all.length) return;
+  const at = all.findIndex(({ action, rank, slot }) =>
+    rank === cursor.rank && slot === cursor.slot && (!brush || action === brush));
+  const ghost = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : (at + by + all.length) % all.length];
+  choose(board, ghost.action);
+  goTo(board, { rank: ghost.rank, slot: ghost.slot });
+}
+
+/**
+ * Chooses an action of a kind.
+ * @param {Board} board
+ * @param {string} kind
+ * @returns {void}
+ */
+export function chooseKind(board, kind) {
+  const { board: state, brush, cursor } = board.now;
+  const found = pick(state, cursor.rank, kind, brush);
+  remark(board, found ? "" : `Rank ${cursor.rank} has no ${kind} left to place.`);
+  board.say(found ?? board.now.note);
+  if (found) choose(board, found);
+}
+
+/**
+ * Chooses the next microbatch, or the one before.
+ * @param {Board} board
+ * @param {number} by 1 or -1
+ * @returns {void}
+ */
+export function turn(board, by) {
+  const action = toPlace(board.now);
+  if (!action) return;
+  choose(board, turned(board.now.board, action, by));
+  board.say(board.now.brush ?? "");
+}
+
+/**
+ * Lets go of all that is chosen, carried or selected; false where nothing was.
+ * @param {Board} board
+ * @returns {boolean}
+ */
+export function clear(board) {
+  const { carried, drag, brush, chosen } = board.now;
+  if (!carried && !drag && !brush && !chosen) return false;
+  board.set({ carried: null, drag: null, brush: null });
+  select(board, null);
+  remark(board, "");
+  return true;
+}
+
+/**
+ * Scrolls so that the cursor is seen.
+ * @param {Board} board
+ */
+function reveal({ now, view, scroller, flush }) {
+  flush();
+  const { x, width } = boxAt(view.layout, now.cursor);
+  if (x < scroller.scrollLeft) scroller.scrollLeft = x - width;
+  else if (x + 2 * width > scroller.scrollLeft + scroller.clientWidth) {
+    scroller.scrollLeft = x + 2 * width - scroller.clientWidth;
+  }
+}

@@ -1,0 +1,88 @@
+// The keys of a drawing board.
+import { act, check, chooseKind, clear, goTo, next, pickUp, place, remove, step, turn } from "./hand.js";
+
+/** @import { Board } from "./hand.js" */
+
+/**
+ * What the keys do; a help may list them.
+ * @type {[shown: string, does: string, actions: {}][]}
+ */
+export const BOARD_KEYS = [
+  ["← → ↑ ↓", "move on the grid", {}],
+  ["n N", "go to the next action that can come, go back", {}],
+  ["f b i w", "choose an action of this kind; press again for the next stage", {}],
+  ["+ -", "choose the next microbatch, the one before", {}],
+  ["Enter", "place the chosen action, or put down the moved one", {}],
+  ["m", "move the action at the cursor", {}],
+  ["Delete", "remove the action at the cursor", {}],
+  ["u r", "undo, redo", {}],
+  ["e", "empty the grid", {}],
+  ["k g h", "check, show what can come next, name a good move", {}],
+];
+
+/**
+ * What each key does; an action that gives false left the key to others.
+ * @type {Record<string, (board: Board) => unknown>}
+ */
+const ACTIONS = {
+  ArrowLeft: (board) => step(board, 0, -1),
+  ArrowRight: (board) => step(board, 0, 1),
+  ArrowUp: (board) => step(board, -1, 0),
+  ArrowDown: (board) => step(board, 1, 0),
+  Home: (board) => goTo(board, { ...board.now.cursor, slot: 0 }),
+  End: (board) => goTo(board, { ...board.now.cursor, slot: board.now.board.end }),
+  n: (board) => next(board, 1),
+  N: (board) => next(board, -1),
+  f: (board) => chooseKind(board, "F"),
+  b: (board) => chooseKind(board, "B"),
+  i: (board) => chooseKind(board, "I"),
+  w: (board) => chooseKind(board, "W"),
+  "+": (board) => turn(board, 1),
+  "=": (board) => turn(board, 1),
+  "-": (board) => turn(board, -1),
+  Enter: (board) => place(board),
+  " ": (board) => place(board),
+  m: pickUp,
+  Delete: (board) => remove(board),
+  Backspace: (board) => remove(board),
+  u: (board) => act(board, { do: "undo" }),
+  r: (board) => act(board, { do: "redo" }),
+  e: (board) => act(board, { do: "reset" }),
+  k: check,
+  g: (board) => board.set({ ghosts: !board.now.ghosts }),
+  h: (board) => act(board, { do: "advise" }),
+  Escape: clear,
+};
+
+/**
+ * What a key does, null: nothing of the board's.
+ * @param {KeyboardEvent} event
+ * @returns {((board: Board) => unknown) | null}
+ */
+export function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
+  const element = /** @type {Element} */ (target);
+  if (key === "Tab" || altKey || element.matches("input, textarea, select")) return null;
+  if (element.closest("button, summary") && ["Enter", " "].includes(key)) return null;
+  if (!ctrlKey && !metaKey) return ACTIONS[key] ?? ACTIONS[key.toLowerCase()] ?? null;
+  if (key.toLowerCase() !== "z") return null;
+  return (board) => act(board, { do: shiftKey ? "redo" : "undo" });
+}
+
+/**
+ * Has the keys pressed within `root` act on the board.
+ * @param {Board} board
+ * @param {HTMLElement} root
+ * @returns {void}
+ */
+export function listenToKeys(board, root) {
+  root.addEventListener("keydown", (event) => {
+    const action = actionOf(event);
+    if (!action) return;
+    board.set({ pointer: null }); // words are for what the keys are at, wherever the pointer was left
+    const done = action(board);
+    board.flush();
+    if (done === false) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}

@@ -1,0 +1,249 @@
+// What is known of a drawing: its score, which known schedule it is, the best of them, a good next move.
+import { parse } from "./actions.js";
+import { cellsOf } from "./csv.js";
+import { fill, laidOut, place, rowsOf } from "./drawing.js";
+import { holdingOf } from "./faults.js";
+import { arrivals, earliest, excludedBy, gridOf, kindsOf, lasting, put, rankOf, readyAt } from "./pipeline.js";
+import { nextOf } from "./waiting.js";
+
+/** @import { Action } from "./actions.js" */
+/** @import { Drawing } from "./drawing.js" */
+/** @import { Grid, Pipeline, Placed } from "./pipeline.js" */
+/** @import { Paper, Score } from "./state.js" */
+
+/**
+ * @typedef {object} Given a known schedule
+ * @property {string} name
+ * @property {string} title
+ * @property {Paper | null} paper
+ * @property {boolean} flushes
+ * @property {string} rows as CSV
+ */
+/** @typedef {Omit<Given, "rows"> & { rows: Action[][], score: Score }} Schedule on a pipeline */
+/** @typedef {{ placed: Placed, end: number, way: string }} Move and the slot at which all may have ended after it */
+
+/** @type {Record<string, string>} */
+const ORDERS = { "backward first": "IBFW", "forward first": "FIBW" };
+
+/** @type {WeakMap<Pipeline, Schedule[]>} */
+const zoos = new WeakMap(); // of each pipeline that of its board
+
+/**
+ * What a drawing, as far as it goes, comes to.
+ * @param {Drawing} drawn
+ * @returns {Score}
+ */
+export function scoreOf(drawn) {
+  const { pipeline, placed, grid, end } = drawn;
+  const first = placed.length ? Math.min(...placed.map(({ slot }) => slot)) : 0;
+  const slots = end - first;
+  const work = placed.reduce((sum, { action }) => sum + lasting(pipeline, action), 0);
+  const ratio = work ? (slots * pipeline.ranks) / work - 1 : 0;
+  const peak = Array.from({ length: pipeline.ranks }, (_, rank) => {
+    const held = holdingOf(drawn, rank).map((one) => one.held);
+    return held.length ? Math.max(...held) : 0;
+  });
+  const idle = grid.busy.map((row) => {
+    const last = row.at(-1);
+    return last ? last[1] - row[0][0] - row.reduce((sum, [start, stop]) => sum + stop - start, 0) : -Infinity;
+  }).filter((one) => one > -Infinity);
+  return { slots, ratio, peak, inside: idle.length ? Math.max(...idle) : 0, fraction: ratio / (1 + ratio) };
+}
+
+/**
+ * The known schedules on a pipeline, in the order given: fastest first, of equally fast ones that which holds
+ * fewest microbatches.
+ * @param {Pipeline} pipeline
+ * @param {Given[]} given
+ * @returns {Schedule[]}
+ */
+export function zooOf(pipeline, given) {
+  const known = zoos.get(pipeline) ?? given.map((one) => {
+    const rows = cellsOf(one.rows).map((cells) => cells.map(parse));
+    return { ...one, rows, score: scoreOf(laidOut(pipeline, rows)) };
+  });
+  zoos.set(pipeline, known);
+  return known;
+}
+
+/**
+ * The fastest of the known schedules that flushes and fits.
+ * @param {Pipeline} pipeline
+ * @param {Schedule[]} zoo
+ * @returns {Schedule | null}
+ */
+export function bestOf(pipeline, zoo) {
+  return zoo.find((one) => one.flushes && fits(one, pipeline)) ?? null;
+}
+
+/**
+ * Whether a schedule keeps the limit of a pipeline and is made of what is offered there.
+ * @param {Schedule} schedule
+ * @param {Pipeline} pipeline
+ * @returns {boolean}
+ */
+function fits({ rows, score }, pipeline) {
+  if (pipeline.limit != null && Math.max(...score.peak) > pipeline.limit) return false;
+  const offered = kindsOf(pipeline);
+  return rows.flat().every(({ halves }) =>
+    (pipeline.overlaps || halves.length === 1) && halves.every(({ kind }) => offered.includes(kind)));
+}
+
+/**
+ * The known schedules whose order a drawing has so far.
+ * @param {Drawing} drawn
+ * @param {Schedule[]} zoo
+ * @returns {Schedule[]}
+ */
+export function begunAs(drawn, zoo) {
+  const so = rowsOf(drawn);
+  return zoo.filter(({ rows }) => so.every((row, rank) =>
+    row.length <= rows[rank].length && row.every(({ text }, i) => text === rows[rank][i].text)));
+}
+
+/**
+ * The next actions of the rank that may go on first, and what the known schedules do next that go on from here,
+ * the best move in front.
+ * @param {Drawing} drawn without faults
+ * @param {Schedule[]} zoo
+ * @returns {Move[]}
+ */
+export function movesOf(drawn, zoo) {
+  const fitting = zoo.filter((one) => fits(one, drawn.pipeline));
+  const leads = nextOf(drawn).filter(({ lead }) => lead).map(({ placed }) => placed);
+  if (!leads.length) return [];
+  const { rank } = leads.reduce((best, one) =>
+    (one.slot - best.slot || one.rank - best.rank) < 0 ? one : best);
+  const tried = [...leads.filter((one) => one.rank === rank),
+    ...begunAs(drawn, fitting).map(({ rows }) => nextIn(drawn, rows))];
+  /** @type {Map<string, Placed>} */
+  const once = new Map();
+  for (const one of tried) {
+    const key = `${one.action.text} ${one.rank} ${one.slot}`;
+    if (!once.has(key)) once.set(key, one);
+  }
+  const moves = [...once.values()].map((placed) => judged(drawn, placed, fitting));
+  const by = (/** @type {number} */ one, /** @type {number} */ other) => (one === other ? 0 : one - other);
+  return moves.sort((one, other) => by(one.end, other.end) || one.placed.slot - other.placed.slot);
+}
+
+/**
+ * @param {Drawing} drawn
+ * @param {Placed} placed
+ * @param {Schedule[]} zoo
+ * @returns {Move}
+ */
+function judged(drawn, placed, zoo) {
+  const after = place(drawn, placed);
+  const ends = [
+    ...Object.entries(ORDERS).map(([way, order]) => ({ way, end: greedyEnd(after, order) })),
+    ...begunAs(after, zoo).map(({ name, rows }) => ({ way: name, end: endAs(after, rows) })),
+  ];
+  return { placed, ...ends.reduce((best, one) => (one.end < best.end ? one : best)) };
+}
+
+/**
+ * What comes first of rows that is not drawn, behind what is drawn of its rank.
+ * @param {Drawing} drawn
+ * @param {Action[][]} rows
+ * @returns {Placed}
+ */
+function nextIn({ grid }, rows) {
+  const nexts = rows.flatMap((row, rank) => {
+    const busy = grid.busy[rank];
+    const action = row[busy.length];
+    return action ? [{ action, rank, slot: Math.max(readyAt(grid, action), busy.at(-1)?.[1] ?? 0) }] : [];
+  });
+  return nexts.reduce((best, one) => (one.slot < best.slot ? one : best));
+}
+
+/**
+ * The slot at which a drawing, gone on with by rows, ends.
+ * @param {Drawing} drawn
+ * @param {Action[][]} rows
+ * @returns {number}
+ */
+function endAs({ pipeline, placed }, rows) {
+  const grid = gridOf(pipeline, placed);
+  fill(grid, rows.map((row, rank) => row.slice(grid.busy[rank].length)));
+  return lastEnd(grid);
+}
+
+/**
+ * @param {Grid} grid
+ * @returns {number}
+ */
+function lastEnd({ busy }) {
+  return Math.max(...busy.map((row) => row.at(-1)?.[1] ?? 0));
+}
+
+/** @typedef {{ slot: number, place: number, action: Action }} First an action, and its kind's place in an order */
+
+/**
+ * The slot at which a drawing ends if whoever can start first does, of those at one slot the kind that `order`
+ * names first; Infinity where nothing can start and something is left.
+ * @param {Drawing} drawn
+ * @param {string} order
+ * @returns {number}
+ */
+function greedyEnd({ pipeline, placed, left: all }, order) {
+  const grid = gridOf(pipeline, placed);
+  const left = new Map(all.map((action) => [action.text, action]));
+  /** @type {Map<string, Action[]>} */
+  const follows = new Map();
+  /** @type {Map<string, Action>[]} */
+  const able = Array.from({ length: pipeline.ranks }, () => new Map());
+  for (const action of all) {
+    for (const { text } of arrivals(grid, action).flatMap(({ choice }) => choice)) {
+      follows.set(text, [...(follows.get(text) ?? []), action]);
+    }
+    if (readyAt(grid, action) < Infinity) able[rankOf(pipeline, action)].set(action.text, action);
+  }
+  const nexts = able.map((some) => firstOf(grid, some, order));
+  while (left.size) {
+    const next = nexts.reduce((best, one) => (one && (!best || comesBefore(one, best)) ? one : best), null);
+    if (!next) return Infinity;
+    const rank = rankOf(pipeline, next.action);
+    put(grid, next.action, rank, next.slot);
+    for (const text of excludedBy(next.action)) {
+      left.delete(text);
+      able[rank].delete(text);
+    }
+    const changed = new Set([rank]);
+    for (const one of follows.get(next.action.text) ?? []) {
+      if (!left.has(one.text) || readyAt(grid, one) === Infinity) continue;
+      able[rankOf(pipeline, one)].set(one.text, one);
+      changed.add(rankOf(pipeline, one));
+    }
+    for (const other of changed) nexts[other] = firstOf(grid, able[other], order);
+  }
+  return lastEnd(grid);
+}
+
+/**
+ * @param {Grid} grid
+ * @param {Map<string, Action>} able
+ * @param {string} order
+ * @returns {First | null}
+ */
+function firstOf(grid, able, order) {
+  /** @type {First | null} */
+  let best = null;
+  for (const action of able.values()) {
+    const slot = earliest(grid, action);
+    if (slot == null) continue;
+    const one = { slot, place: order.indexOf(action.kind), action };
+    if (!best || comesBefore(one, best)) best = one;
+  }
+  return best;
+}
+
+/**
+ * @param {First} one
+ * @param {First} other
+ * @returns {boolean}
+ */
+function comesBefore(one, other) {
+  const [a, b] = [one.action, other.action];
+  return (one.slot - other.slot || one.place - other.place || a.microbatch - b.microbatch || a.stage - b.stage) < 0;
+}

@@ -1,0 +1,260 @@
+// What a schedule is drawn for, and the grid of its ranks and slots as it fills.
+import { upTo } from "../shared/arrays.js";
+import { EXCLUDES, Refused, isOverlap, needs } from "./actions.js";
+
+/** @import { Action } from "./actions.js" */
+/** @import { BoardState } from "./state.js" */
+
+/** @typedef {{ action: Action, rank: number, slot: number }} Placed an action that starts in a slot of a rank */
+
+/**
+ * @typedef {object} Pipeline
+ * @property {number[]} stages the rank of each stage
+ * @property {number} ranks
+ * @property {number} microbatches
+ * @property {string} backward "whole", "split", "either" or "none"
+ * @property {number | null} limit the microbatches (of a stage) that a rank may hold
+ * @property {boolean} overlaps whether two actions may be drawn as one overlap
+ * @property {Record<string, number[]>} lasts of each kind the slots that it lasts in each stage
+ * @property {number} latency slots
+ * @property {number} slot seconds
+ */
+
+/** @type {Record<string, string>} */
+export const BACKWARDS = { whole: "FB", split: "FIW", either: "FBIW", none: "F" };
+
+/**
+ * The pipeline of a board.
+ * @param {BoardState} state
+ * @returns {Pipeline}
+ */
+export function pipelineOf({ stages, ranks, microbatches, backward, limit, overlaps, lasts, latency, slot }) {
+  return { stages, ranks, microbatches, backward, limit, overlaps, lasts, latency, slot };
+}
+
+/**
+ * The kinds of action that are offered.
+ * @param {Pipeline} pipeline
+ * @returns {string}
+ */
+export function kindsOf({ backward }) {
+  return BACKWARDS[backward];
+}
+
+/**
+ * What a rank holds, in words: a chunk counts by itself.
+ * @param {Pipeline} pipeline
+ * @returns {string}
+ */
+export function heldIn({ stages, ranks }) {
+  return stages.length === ranks ? "microbatches" : "chunks";
+}
+
+/**
+ * How many slots an action lasts.
+ * @param {Pipeline} pipeline
+ * @param {Action} action
+ * @returns {number}
+ */
+export function lasting({ lasts }, { halves }) {
+  return halves.reduce((sum, { kind, stage }) => sum + lasts[kind][stage], 0);
+}
+
+/**
+ * A slot by which all would be done, one action and one message after another.
+ * @param {Pipeline} pipeline
+ * @returns {number}
+ */
+function horizonOf({ lasts, stages, latency, microbatches }) {
+  const once = Object.values(lasts).flat().reduce((sum, slots) => sum + slots, 0);
+  return (once + 2 * stages.length * latency) * microbatches;
+}
+
+/**
+ * The place of a stage among those of its rank.
+ * @param {Pipeline} pipeline
+ * @param {number} stage
+ * @returns {number}
+ */
+export function chunkOf({ stages }, stage) {
+  return stages.slice(0, stage).filter((rank) => rank === stages[stage]).length;
+}
+
+/**
+ * The rank on which an action has to run.
+ * @param {Pipeline} pipeline
+ * @param {Action} action
+ * @returns {number}
+ */
+export function rankOf({ stages }, { halves }) {
+  return stages[halves[0].stage];
+}
+
+/**
+ * Refuses what a pipeline does not have.
+ * @param {Pipeline} pipeline
+ * @param {Placed} placed
+ * @returns {void}
+ */
+export function checkInside(pipeline, { action, rank, slot }) {
+  const { stages, microbatches, backward, ranks } = pipeline;
+  if (action.halves.length > 1 && !isOverlap(action)) {
+    throw new Refused(`${action.text} is no overlap: an overlap is one forward and one backward.`);
+  }
+  for (const { text, stage, microbatch, kind } of action.halves) {
+    const law = stage >= stages.length ? `the stages are 0 to ${stages.length - 1}`
+      : microbatch >= microbatches ? `the microbatches are 0 to ${microbatches - 1}`
+        : backward === "none" && kind !== "F" ? "this pipeline runs forwards only" : "";
+    if (law) throw new Refused(`${text} cannot be drawn: ${law}.`);
+  }
+  const within = (/** @type {number} */ value, /** @type {number} */ end) => value >= 0 && value < end;
+  if (!within(rank, ranks)) throw new Refused(`rank ${rank} does not exist: the ranks are 0 to ${ranks - 1}.`);
+  const end = horizonOf(pipeline);
+  if (!within(slot, end)) throw new Refused(`slot ${slot} is off the grid: the slots are 0 to ${end - 1}.`);
+}
+
+/**
+ * @typedef {object} Grid ranks and slots that are being filled
+ * @property {Pipeline} pipeline
+ * @property {[start: number, end: number][][]} busy of each rank, in their order
+ * @property {Map<string, number>} there the slot at which an action has ended
+ * @property {number[][]} taken of each rank the starts of its forwards, in their order
+ * @property {number[][]} freed of each rank the ends of what releases a microbatch
+ */
+
+/**
+ * A grid with what was placed, which a schedule may go on filling.
+ * @param {Pipeline} pipeline
+ * @param {Placed[]} [placed]
+ * @returns {Grid}
+ */
+export function gridOf(pipeline, placed = []) {
+  const rows = () => Array.from({ length: pipeline.ranks }, () => /** @type {any[]} */ ([]));
+  const grid = { pipeline, busy: rows(), there: new Map(), taken: rows(), freed: rows() };
+  for (const { action, rank, slot } of placed) put(grid, action, rank, slot);
+  return grid;
+}
+
+/**
+ * Puts an action into a grid.
+ * @param {Grid} grid
+ * @param {Action} action
+ * @param {number} rank
+ * @param {number} slot
+ * @returns {void}
+ */
+export function put({ pipeline, busy, there, taken, freed }, action, rank, slot) {
+  const end = slot + lasting(pipeline, action);
+  const at = busy[rank].findLastIndex(([start, stop]) => start < slot || (start === slot && stop <= end));
+  busy[rank].splice(at + 1, 0, [slot, end]);
+  const releases = pipeline.backward === "none" ? "F" : "BW";
+  for (const { text, kind } of action.halves) {
+    if (!there.has(text)) there.set(text, end);
+    if (kind === "F") insert(taken[rank], slot);
+    if (releases.includes(kind)) insert(freed[rank], end);
+  }
+}
+
+/**
+ * @param {number[]} values ascending
+ * @param {number} value
+ */
+function insert(values, value) {
+  values.splice(upTo(values, value), 0, value);
+}
+
+/**
+ * What an action needs, each with the slot from which on it is there, or Infinity.
+ * @param {Grid} grid
+ * @param {Action} action
+ * @returns {{ choice: Action[], slot: number }[]}
+ */
+export function arrivals({ pipeline, there }, action) {
+  const rank = rankOf(pipeline, action);
+  return action.halves.flatMap((half) => needs(half, pipeline.stages.length)).map((choice) => {
+    const end = Math.min(...choice.map(({ text }) => there.get(text) ?? Infinity));
+    const far = pipeline.stages[choice[0].stage] !== rank;
+    return { choice, slot: far ? end + pipeline.latency : end };
+  });
+}
+
+/**
+ * The slot from which on all that an action needs is there, or Infinity.
+ * @param {Grid} grid
+ * @param {Action} action
+ * @returns {number}
+ */
+export function readyAt(grid, action) {
+  return Math.max(0, ...arrivals(grid, action).map(({ slot }) => slot));
+}
+
+/**
+ * The microbatches (of a stage) that a rank holds once what starts at `slot` has.
+ * @param {Grid} grid
+ * @param {number} rank
+ * @param {number} slot
+ * @returns {number}
+ */
+export function heldAt({ taken, freed }, rank, slot) {
+  return upTo(taken[rank], slot) - upTo(freed[rank], slot);
+}
+
+/**
+ * The first slot at which an action may start, null: none.
+ * @param {Grid} grid
+ * @param {Action} action
+ * @returns {number | null}
+ */
+export function earliest(grid, action) {
+  const ready = readyAt(grid, action);
+  if (ready === Infinity) return null;
+  const { limit } = grid.pipeline;
+  const rank = rankOf(grid.pipeline, action);
+  const slots = lasting(grid.pipeline, action);
+  let at = gapAt(grid.busy[rank], ready, slots);
+  if (limit == null || action.halves.every(({ kind }) => kind !== "F")) return at;
+  while (!hasRoom(grid, rank, at, limit)) {
+    const later = grid.freed[rank].find((end) => end > at);
+    if (later === undefined) return null;
+    at = gapAt(grid.busy[rank], later, slots);
+  }
+  return at;
+}
+
+/**
+ * The first slot, from `at` on, that begins as many free ones.
+ * @param {[start: number, end: number][]} row
+ * @param {number} at
+ * @param {number} slots
+ * @returns {number}
+ */
+function gapAt(row, at, slots) {
+  for (const [start, end] of row) {
+    if (end <= at) continue;
+    if (start >= at + slots) break;
+    at = end;
+  }
+  return at;
+}
+
+/**
+ * Whether a forward may start at a slot, with those that come after it.
+ * @param {Grid} grid
+ * @param {number} rank
+ * @param {number} at
+ * @param {number} limit
+ * @returns {boolean}
+ */
+function hasRoom(grid, rank, at, limit) {
+  const taken = grid.taken[rank];
+  return [at, ...taken.slice(upTo(taken, at))].every((slot) => heldAt(grid, rank, slot) < limit);
+}
+
+/**
+ * What an action rules out: its own kind, and for a B the I and W that it consists of.
+ * @param {Action} action
+ * @returns {string[]} texts
+ */
+export function excludedBy({ stage, kind, microbatch }) {
+  return [...EXCLUDES[kind]].map((each) => `${stage}${each}${microbatch}`);
+}

@@ -1,0 +1,266 @@
+// A drawing board in the browser: its state and a gesture in, its next state out, as dlviz/widgets/drawing.py gives it.
+import { Refused, parse, quoted } from "./actions.js";
+import { AskKernel, fromCsv, toCsv } from "./csv.js";
+import { add, drawing, isSame, laidOut, offering, place, remove, rowsOf } from "./drawing.js";
+import { faultsOf } from "./faults.js";
+import { begunAs, bestOf, movesOf, scoreOf, zooOf } from "./known.js";
+import { BACKWARDS, chunkOf, heldIn, kindsOf, lasting, pipelineOf } from "./pipeline.js";
+import { advice, askedBy, goalsOf, verdict } from "./verdict.js";
+import { idleOf, nextOf } from "./waiting.js";
+
+/** @import { Drawing } from "./drawing.js" */
+/** @import { Fault } from "./faults.js" */
+/** @import { Given, Move, Schedule } from "./known.js" */
+/** @import { Pipeline, Placed } from "./pipeline.js" */
+/** @import { BoardState, Gesture, Left, Numbered, Piece, Place, Style } from "./state.js" */
+/** @import { Level } from "./verdict.js" */
+/** @import { Next } from "./waiting.js" */
+
+/** @typedef {{ known: Given[], level: Level | null }} Rules what a board knows beside its state */
+
+/**
+ * @typedef {object} Table a drawing with its history
+ * @property {Drawing} present
+ * @property {Drawing[]} past
+ * @property {Drawing[]} future
+ * @property {Rules} rules
+ * @property {Record<string, Style[]>} shades
+ * @property {number} answered
+ * @property {string} said why the last gesture was not done
+ * @property {boolean} beyond whether only a kernel can do it
+ * @property {Move[] | null} moves the next ones, where the last gesture asked for them
+ */
+
+const ROOM = 3; // actions that fit behind the last one
+const FIXED = "A level is drawn by hand, on the pipeline that it gives.";
+
+/**
+ * What a board shows, to be gone on with.
+ * @param {BoardState} state
+ * @param {Rules} rules
+ * @returns {Table}
+ */
+export function tableOf(state, rules) {
+  const placed = state.cells.map(placedOf);
+  const { answer, shades, said } = state;
+  const present = drawing(pipelineOf(state), placed);
+  return { present, past: [], future: [], rules, shades, answered: answer, said, beyond: false, moves: null };
+}
+
+/**
+ * A table after a gesture. What cannot be done is said and changes nothing.
+ * @param {Table} table
+ * @param {Numbered} asked
+ * @returns {Table}
+ */
+export function apply(table, asked) {
+  if (asked.n <= table.answered) return table;
+  const before = { ...table, answered: asked.n, said: "", beyond: false };
+  try {
+    return DOES[asked.do](before, asked);
+  } catch (error) {
+    if (error instanceof Refused) return { ...before, said: error.message, beyond: error instanceof AskKernel };
+    throw error;
+  }
+}
+
+/**
+ * A table with another drawing; undo brings the present one back.
+ * @param {Table} table
+ * @param {Drawing} next
+ * @returns {Table}
+ */
+function did(table, next) {
+  const { present, past } = table;
+  const same = next.placed.length === present.placed.length
+    && next.placed.every((one, i) => isSame(one, present.placed[i]))
+    && samePipeline(next.pipeline, present.pipeline);
+  if (same) return { ...table, moves: null };
+  return { ...table, present: next, past: [...past, present], future: [], moves: null };
+}
+
+/**
+ * @param {Pipeline} one
+ * @param {Pipeline} other
+ * @returns {boolean}
+ */
+function samePipeline(one, other) {
+  return one.backward === other.backward && one.limit === other.limit && one.overlaps === other.overlaps;
+}
+
+/** @type {Record<string, (table: Table, asked: Gesture) => Table>} */
+const DOES = {
+  place: (table, asked) => did(table, asked.slot === undefined
+    ? add(table.present, parse(asked.action)) : place(table.present, placedOf(/** @type {any} */ (asked)))),
+  move: (table, { from, rank, slot }) => {
+    if (from.rank === rank && from.slot === slot) return table;
+    const placed = placedOf(from);
+    return did(table, place(remove(table.present, placed), { action: placed.action, rank, slot }));
+  },
+  remove: (table, { from }) => did(table, remove(table.present, placedOf(from))),
+  undo: (table) => {
+    const { present, past, future } = table;
+    const last = past.at(-1);
+    if (!last) return { ...table, moves: null };
+    return { ...table, present: last, past: past.slice(0, -1), future: [present, ...future], moves: null };
+  },
+  redo: (table) => {
+    const { present, past, future: [next, ...future] } = table;
+    if (!next) return { ...table, moves: null };
+    return { ...table, present: next, past: [...past, present], future, moves: null };
+  },
+  reset: (table) => did(table, drawing(table.present.pipeline)),
+  tighten: (table) => {
+    const [fault] = faultsOf(table.present);
+    if (fault) throw new Refused(`${fault.words} ${fault.mend}`);
+    return did(table, laidOut(table.present.pipeline, rowsOf(table.present)));
+  },
+  known: (table, { name }) => {
+    if (table.rules.level) throw new Refused(FIXED);
+    const { pipeline } = table.present;
+    const known = zooOf(pipeline, table.rules.known).find((one) => one.name === name);
+    if (!known) throw new Refused(`${quoted(name)} is not defined for this size and placement.`);
+    return did(table, laidOut(offering(pipeline, known.rows), known.rows));
+  },
+  csv: (table, { text }) => did(table, fromCsv(String(text), table.present.pipeline, table.rules.level != null)),
+  set: (table, asked) => {
+    if (table.rules.level) throw new Refused(FIXED);
+    const { pipeline, placed } = table.present;
+    return did(table, drawing(changed(pipeline, asked), placed));
+  },
+  advise: (table) => {
+    const { present, rules } = table;
+    const broken = faultsOf(present).length > 0;
+    return { ...table, moves: broken ? [] : movesOf(present, zooOf(present.pipeline, rules.known)) };
+  },
+};
+
+/**
+ * A pipeline with another `backward`, `limit` or `overlaps`.
+ * @param {Pipeline} pipeline
+ * @param {Gesture} asked
+ * @returns {Pipeline}
+ */
+function changed(pipeline, asked) {
+  const { limit = pipeline.limit, backward = pipeline.backward, overlaps = pipeline.overlaps } = asked;
+  if (limit != null && !(Number.isInteger(limit) && limit >= 1)) {
+    throw new Refused(`limit=${quoted(limit)} has to be a whole number, 1 or more.`);
+  }
+  if (!BACKWARDS[backward]) {
+    const known = Object.keys(BACKWARDS).join(", ");
+    throw new Refused(`backward=${quoted(backward)} is unknown: use one of ${known}.`);
+  }
+  if ((backward === "none") !== (pipeline.backward === "none")) {
+    throw new AskKernel("Without a kernel a pipeline of training stays one, and one of inference too.");
+  }
+  return { ...pipeline, limit, backward, overlaps };
+}
+
+/**
+ * @param {Place} place
+ * @returns {Placed}
+ */
+function placedOf({ action, rank, slot }) {
+  return { action: parse(action), rank, slot };
+}
+
+/**
+ * All that is drawn and said of a table.
+ * @param {Table} table
+ * @returns {BoardState}
+ */
+export function stateOf(table) {
+  const { present: drawn, rules: { known, level } } = table;
+  const { pipeline } = drawn;
+  const [faults, nexts, score, zoo] = [faultsOf(drawn), nextOf(drawn), scoreOf(drawn), zooOf(pipeline, known)];
+  const seen = { drawn, faults, nexts, score };
+  const goals = level && goalsOf(level, seen);
+  const secret = goals != null && !goals.every(({ met }) => met); // a level names no schedule beforehand
+  const is = faults.length || !drawn.placed.length ? [] : begunAs(drawn, zoo);
+  const names = secret ? [] : is.map(({ title }) => title);
+  const best = level ? null : bestOf(pipeline, zoo);
+  const complete = !drawn.left.length;
+  const titles = new Map(level ? [] : zoo.map(({ name, title }) => [name, title]));
+  return {
+    answer: table.answered,
+    ...sizeOf(pipeline),
+    ...gridState(drawn, faults, nexts),
+    verdict: verdict(seen, names, best),
+    broken: faults.length,
+    complete,
+    names,
+    held: heldIn(pipeline),
+    score,
+    zoo: level ? [] : zoo.map(({ name, title, paper, score: own }) => ({ name, title, paper, ...own })),
+    best: best?.name ?? null,
+    beaten: best != null && complete && !faults.length && score.slots < best.score.slots,
+    level: level && goals && askedBy(level, goals, names),
+    advice: table.moves && advice(table.moves, faults.length > 0, titles),
+    said: table.said,
+    undo: table.past.length,
+    redo: table.future.length,
+    csv: toCsv(drawn),
+    shades: table.shades,
+  };
+}
+
+/**
+ * What a drawing is drawn for.
+ * @param {Pipeline} pipeline
+ */
+function sizeOf(pipeline) {
+  const { ranks, microbatches, stages, lasts, slot, latency, backward, limit, overlaps } = pipeline;
+  const kinds = kindsOf(pipeline);
+  return { ranks, microbatches, stages, kinds, lasts, slot, latency, backward, limit, overlaps };
+}
+
+/**
+ * What is on the grid.
+ * @param {Drawing} drawn
+ * @param {Fault[]} faults
+ * @param {Next[]} nexts
+ */
+function gridState(drawn, faults, nexts) {
+  const { pipeline, placed, end } = drawn;
+  const kinds = [...kindsOf(pipeline)];
+  const longest = Math.max(...kinds.map((kind) => pipeline.lasts[kind][0]));
+  /** @type {Map<Placed, string[]>} */
+  const told = new Map(placed.map((one) => [one, []]));
+  for (const fault of faults) told.get(fault.placed)?.push(`${fault.words} ${fault.mend}`);
+  const ghosts = nexts.map((one) => ({ ...pieceOf(pipeline, one.placed), lead: one.lead }));
+  return {
+    columns: Math.max(end, ...ghosts.map(({ slot, slots }) => slot + slots)) + ROOM * longest,
+    end,
+    cells: placed.map((one) => ({ ...pieceOf(pipeline, one), faults: told.get(one) ?? [] })),
+    ghosts,
+    idle: idleOf(drawn).map((gap) => ({ ...gap, actions: gap.actions.map(({ text }) => text) })),
+    left: leftOf(drawn),
+  };
+}
+
+/**
+ * @param {Pipeline} pipeline
+ * @param {Placed} placed
+ * @returns {Piece}
+ */
+function pieceOf(pipeline, { action, rank, slot }) {
+  const parts = action.halves.map(({ stage, kind, microbatch }) =>
+    ({ stage, kind, microbatch, chunk: chunkOf(pipeline, stage) }));
+  return { action: action.text, rank, slot, slots: lasting(pipeline, action), parts };
+}
+
+/**
+ * The actions that are not drawn, by stage and kind.
+ * @param {Drawing} drawn
+ * @returns {Left[]}
+ */
+function leftOf({ left }) {
+  /** @type {Map<string, Left>} */
+  const found = new Map();
+  for (const { stage, kind, microbatch } of left) {
+    const own = found.get(`${stage}${kind}`) ?? { stage, kind, microbatches: [] };
+    own.microbatches.push(microbatch);
+    found.set(`${stage}${kind}`, own);
+  }
+  return [...found.values()].sort((one, other) => one.stage - other.stage || (one.kind < other.kind ? -1 : 1));
+}

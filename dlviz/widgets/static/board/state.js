@@ -1,0 +1,201 @@
+// The drawing board's state as the rules give it, and what can be looked up in it.
+
+/**
+ * @typedef {object} Model the traits of a widget
+ * @property {(name: string) => any} get
+ * @property {(name: string, value: any) => void} set
+ * @property {(event: string, call: () => void) => void} on
+ * @property {(event: string, call: () => void) => void} off
+ * @property {() => void} save_changes
+ */
+
+/** @typedef {{ rank: number, slot: number }} Spot a slot of a rank */
+/** @typedef {{ action: string, rank: number, slot: number }} Place an action that starts in a slot of a rank */
+/** @typedef {{ stage: number, kind: string, microbatch: number, chunk: number }} Part an action, half of an overlap */
+/** @typedef {Place & { slots: number, parts: Part[] }} Piece what is or may be on the grid, for so many slots */
+/** @typedef {Piece & { faults: string[] }} Cell */
+/** @typedef {Piece & { lead: boolean }} Ghost what may come next; `lead`: the first of its stage and kind */
+/** @typedef {{ rank: number, start: number, end: number, cause: string, actions: string[], words: string }} Idle */
+/** @typedef {{ slots: number, ratio: number, fraction: number, peak: number[], inside: number }} Score */
+/** @typedef {{ cited: string, address: string }} Paper */
+/** @typedef {Score & { name: string, title: string, paper: Paper | null }} Known */
+/** @typedef {{ stage: number, kind: string, microbatches: number[] }} Left */
+/** @typedef {{ color: string, pattern: string, ink: string, edge: string, line: string }} Style */
+/** @typedef {{ words: string, met: boolean }} Goal */
+/** @typedef {{ name: string, title: string, paper: Paper | null, words: string }} Answer */
+/** @typedef {{ question: string, goals: Goal[], answer: Answer | null }} Asked */
+
+/**
+ * @typedef {object} BoardState all that is drawn and said, as `Board.state` in dlviz/widgets/drawing.py makes it
+ * @property {number} answer the number of the last gesture that was answered
+ * @property {number} ranks
+ * @property {number} microbatches
+ * @property {number[]} stages the rank of each stage
+ * @property {string} kinds the kinds of action that are offered
+ * @property {Record<string, number[]>} lasts of each kind the slots that it lasts in each stage
+ * @property {number} slot seconds
+ * @property {number} latency slots
+ * @property {string} backward
+ * @property {number | null} limit
+ * @property {boolean} overlaps
+ * @property {number} columns
+ * @property {number} end
+ * @property {Cell[]} cells
+ * @property {Ghost[]} ghosts
+ * @property {Idle[]} idle
+ * @property {Left[]} left
+ * @property {string} verdict
+ * @property {number} broken
+ * @property {boolean} complete
+ * @property {string[]} names
+ * @property {string} held
+ * @property {Score} score
+ * @property {Known[]} zoo
+ * @property {string | null} best
+ * @property {boolean} beaten
+ * @property {Asked | null} level
+ * @property {{ words: string, move: Place | null } | null} advice
+ * @property {string} said
+ * @property {number} undo
+ * @property {number} redo
+ * @property {string} csv
+ * @property {Record<string, Style[]>} shades of each kind the style in each chunk
+ */
+
+/** @typedef {{ do: string, [more: string]: any }} Gesture */
+/** @typedef {Gesture & { n: number }} Numbered a gesture that is sent */
+
+const ACTION = /^(\d+)([FBIW])(\d+)$/;
+
+/**
+ * Whether a cell is the one of this action, rank and slot.
+ * @param {Place} one
+ * @returns {(other: Place) => boolean}
+ */
+export function sameAs(one) {
+  return (other) => other.action === one.action && other.rank === one.rank && other.slot === one.slot;
+}
+
+/**
+ * An action, rank and slot alone.
+ * @param {Place} piece
+ * @returns {Place}
+ */
+export function placeOf({ action, rank, slot }) {
+  return { action, rank, slot };
+}
+
+/**
+ * What starts at, or runs over, a rank and slot; what was put last comes first.
+ * @param {{ cells: Cell[], idle: Idle[] }} state
+ * @param {Spot} spot
+ * @returns {{ cell?: Cell, idle?: Idle }}
+ */
+export function thingAt(state, { rank, slot }) {
+  const cell = state.cells.findLast((one) => one.rank === rank && one.slot <= slot && slot < one.slot + one.slots);
+  if (cell) return { cell };
+  const idle = state.idle.find((one) => one.rank === rank && one.start <= slot && slot < one.end);
+  return idle ? { idle } : {};
+}
+
+/**
+ * Where the cursor comes to from a slot, `by` to the right: over an action in one go.
+ * @param {BoardState} state
+ * @param {Spot} spot
+ * @param {number} by
+ * @returns {number} slot
+ */
+export function besides(state, { rank, slot }, by) {
+  const { cell } = thingAt(state, { rank, slot });
+  if (!cell) return slot + by;
+  return by > 0 ? cell.slot + cell.slots : cell.slot - 1;
+}
+
+/**
+ * The halves of an action's text; null for what is none of this pipeline's.
+ * @param {BoardState} state
+ * @param {string} text
+ * @returns {{ stage: number, kind: string, microbatch: number }[] | null}
+ */
+export function halvesOf(state, text) {
+  const inner = /^\((.*);(.*)\)OVERLAP_F_B$/.exec(text);
+  const parts = [];
+  for (const half of inner ? inner.slice(1) : [text]) {
+    const found = ACTION.exec(half);
+    if (!found) return null;
+    parts.push({ stage: Number(found[1]), kind: found[2], microbatch: Number(found[3]) });
+  }
+  return parts.every(({ stage, kind }) => stage < state.stages.length && state.lasts[kind]) ? parts : null;
+}
+
+/**
+ * How many slots an action lasts.
+ * @param {BoardState} state
+ * @param {string} text
+ * @returns {number}
+ */
+export function slotsOf(state, text) {
+  return halvesOf(state, text)?.reduce((sum, { stage, kind }) => sum + state.lasts[kind][stage], 0) ?? 1;
+}
+
+/**
+ * The ghosts of a rank that lead, those that may start first in front: the palette.
+ * @param {BoardState} state
+ * @param {number} rank
+ * @returns {Ghost[]}
+ */
+export function nextOn(state, rank) {
+  return state.ghosts.filter((ghost) => ghost.lead && ghost.rank === rank).sort((one, other) => one.slot - other.slot);
+}
+
+/**
+ * The same of all ranks.
+ * @param {BoardState} state
+ * @returns {Ghost[]}
+ */
+export function nextOnAll(state) {
+  const leads = state.ghosts.filter((ghost) => ghost.lead);
+  return leads.sort((one, other) => one.slot - other.slot || one.rank - other.rank);
+}
+
+/**
+ * The action of a kind that the reader most likely wants on a rank: the one that may come next or, on a
+ * rank where none may, the first that is not drawn. Where `before` is of that kind, that of the rank's
+ * next stage.
+ * @param {BoardState} state
+ * @param {number} rank
+ * @param {string} kind
+ * @param {string | null} before
+ * @returns {string | null}
+ */
+export function pick(state, rank, kind, before) {
+  const mine = state.left.filter((one) => one.kind === kind && state.stages[one.stage] === rank);
+  if (!mine.length) return null;
+  const next = (/** @type {number} */ stage) => state.ghosts.find(
+    ({ lead, parts }) => lead && parts.length === 1 && parts[0].stage === stage && parts[0].kind === kind);
+  const own = before && halvesOf(state, before)?.[0];
+  if (own && own.kind === kind) {
+    const after = mine.find(({ stage }) => stage > own.stage) ?? mine[0];
+    return next(after.stage)?.action ?? `${after.stage}${kind}${after.microbatches[0]}`;
+  }
+  const ready = mine.flatMap(({ stage }) => next(stage) ?? []);
+  ready.sort((one, other) => one.slot - other.slot);
+  return ready[0]?.action ?? `${mine[0].stage}${kind}${mine[0].microbatches[0]}`;
+}
+
+/**
+ * The same action of the next microbatch, or the one before, that is not drawn.
+ * @param {BoardState} state
+ * @param {string} action
+ * @param {number} by 1 or -1
+ * @returns {string}
+ */
+export function turned(state, action, by) {
+  const [own, other] = halvesOf(state, action) ?? [];
+  if (!own || other) return action;
+  const all = state.left.find(({ stage, kind }) => stage === own.stage && kind === own.kind)?.microbatches;
+  if (!all?.length) return action;
+  const at = all.indexOf(own.microbatch);
+  const place = at < 0 ? 0 : (at + by + all.length) % all.length;
+  return `${own.stage}${own.kind}${all[place]}`;
+}

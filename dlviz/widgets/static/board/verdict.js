@@ -1,0 +1,138 @@
+// What is said of a whole drawing: a verdict, a good move, and what a level asks for.
+import { heldIn } from "./pipeline.js";
+
+/** @import { Drawing } from "./drawing.js" */
+/** @import { Fault } from "./faults.js" */
+/** @import { Move, Schedule } from "./known.js" */
+/** @import { Asked, Goal, Paper, Place, Score } from "./state.js" */
+/** @import { Next } from "./waiting.js" */
+
+/**
+ * @typedef {object} Level what a level asks for
+ * @property {string} question
+ * @property {number} slots
+ * @property {number | null} inside
+ * @property {string} answer the name of the known schedule
+ * @property {string} title its title
+ * @property {Paper | null} paper
+ * @property {string} source the paper and the place there
+ * @property {string} lesson
+ */
+
+/** @typedef {{ drawn: Drawing, faults: Fault[], nexts: Next[], score: Score }} Seen what follows from a drawing */
+
+const HOW = "Estimated by completing the schedule greedily; not proven optimal.";
+
+/**
+ * What a look at the whole drawing says: faults, what is missing or what it comes to.
+ * @param {Seen} seen
+ * @param {string[]} names the known schedules whose order it has
+ * @param {Schedule | null} best
+ * @returns {string}
+ */
+export function verdict({ drawn, faults, nexts, score }, names, best) {
+  const { placed, left } = drawn;
+  if (faults.length) {
+    const many = faults.length === 1 ? "1 rule is broken." : `${faults.length} rules are broken.`;
+    return `${many} ${faults[0].words} ${faults[0].mend}`;
+  }
+  if (!placed.length) return `Nothing is drawn yet. ${nextWords(nexts)}`;
+  if (left.length) {
+    const other = new Set(left.filter(({ kind }) => kind !== "B").map(({ text }) => text));
+    const missing = left.filter(({ stage, kind, microbatch }) => kind !== "B" || !other.has(`${stage}I${microbatch}`));
+    const soFar = names.length && names.length < 4 ? ` So far this is ${names.join(" or ")}.` : "";
+    const many = placed.length === 1 ? "1 action is" : `${placed.length} actions are`;
+    return `${many} drawn, no rule is broken, ${missing.length} to go. ${nextWords(nexts)}${soFar}`;
+  }
+  return `Complete and legal. ${compared(score.slots, names, best)}`.trimEnd();
+}
+
+/**
+ * @param {number} ours
+ * @param {string[]} names
+ * @param {Schedule | null} best
+ * @returns {string}
+ */
+function compared(ours, names, best) {
+  const words = names.length ? `This is ${names.join(" or ")}. ` : "";
+  if (!best) return words;
+  const { title, score: { slots } } = best;
+  if (ours === slots) return `${words}No known schedule is shorter.`;
+  const record = `the best known schedule, ${title} with ${slots} slots`;
+  return `${words}The drawing is ${ours < slots ? "shorter" : "longer"} than ${record}.`;
+}
+
+/** @param {Next[]} nexts */
+function nextWords(nexts) {
+  if (!nexts.length) return "No action can come next.";
+  const { action, rank, slot } = nexts.reduce((best, one) =>
+    (one.placed.slot < best.placed.slot ? one : best)).placed;
+  return `${action.text} can come next, on rank ${rank} at slot ${slot}.`;
+}
+
+/**
+ * The best of the next moves in words, and where it is.
+ * @param {Move[]} found
+ * @param {boolean} broken whether a rule is
+ * @param {Map<string, string>} titles of the known schedules that may be named
+ * @returns {{ words: string, move: Place | null }}
+ */
+export function advice(found, broken, titles) {
+  if (!found.length) {
+    return { words: broken ? "First mend the broken rule." : "Every action is drawn.", move: null };
+  }
+  const { placed: { action, rank, slot }, end, way } = found[0];
+  let words = `A good move is ${action.text} on rank ${rank} at slot ${slot}. `;
+  if (end === Infinity) words += "No way to complete the schedule was found. ";
+  else {
+    const title = titles.get(way);
+    words += `The schedule can then end at slot ${end}${title ? `, continued like ${title}` : ""}. `;
+  }
+  for (const { placed, end: later } of found.slice(1, 4)) {
+    words += `${placed.action.text} instead ${later === Infinity ? "has no known end" : cost(later - end)}. `;
+  }
+  return { words: words + HOW, move: { action: action.text, rank, slot } };
+}
+
+/** @param {number} slots */
+function cost(slots) {
+  return slots ? `costs ${slots} slot${slots > 1 ? "s" : ""}` : "costs nothing";
+}
+
+/**
+ * What a level asks for, and what of that a drawing has.
+ * @param {Level} level
+ * @param {Seen} seen
+ * @returns {Goal[]}
+ */
+export function goalsOf({ slots, inside }, { drawn, faults, score }) {
+  const { pipeline, left } = drawn;
+  const whole = !left.length && !faults.length;
+  const goals = [{ words: "every action is drawn and no rule is broken", met: whole }];
+  if (pipeline.limit != null) {
+    const words = `at most ${pipeline.limit} ${heldIn(pipeline)} in flight on a rank`;
+    goals.push({ words, met: faults.every(({ law }) => law !== "memory") });
+  }
+  goals.push({ words: `${slots} slots`, met: whole && score.slots <= slots });
+  if (inside != null) {
+    const words = "no rank is idle between its first action and its last";
+    goals.push({ words, met: whole && score.inside <= inside });
+  }
+  return goals;
+}
+
+/**
+ * What the board says of its level; once that is solved, which schedule it is known by.
+ * @param {Level} level
+ * @param {Goal[]} goals
+ * @param {string[]} names the known schedules whose order the drawing has, once that is solved
+ * @returns {Asked}
+ */
+export function askedBy({ question, answer: name, title, paper, source, lesson }, goals, names) {
+  if (!goals.every(({ met }) => met)) return { question, goals, answer: null };
+  const same = names.includes(title);
+  const known = same ? `This schedule is known as ${title}` : `The known schedule for this is ${title}`;
+  const other = same ? "" : " Your order is another one and just as short.";
+  const words = `${known}: ${source}.${other} ${lesson}`;
+  return { question, goals, answer: { name, title, paper, words } };
+}

@@ -1,0 +1,92 @@
+// What the drawing board says, in sentences.
+import { digits } from "../shared/numbers.js";
+
+/** @import { BoardState, Cell, Ghost, Idle } from "./state.js" */
+
+/** @type {Record<string, string>} */
+export const DOES = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
+
+/**
+ * What a drawing comes to, beside the best known schedule of its size.
+ * @param {BoardState} state
+ * @returns {string}
+ */
+export function scoreWords({ score, broken, complete, level, best, zoo, beaten, held, cells }) {
+  const found = zoo.find(({ name }) => name === best);
+  const words = [];
+  if (beaten) words.push("★ Better than the best known schedule!");
+  if (broken) {
+    words.push(`This drawing does not count: ${broken === 1 ? "1 rule is" : `${broken} rules are`} broken.`);
+  } else if (cells.length) {
+    const so = `${score.slots} ${score.slots === 1 ? "slot" : "slots"}, bubble ratio ${digits(score.ratio)}`;
+    const most = `at most ${Math.max(...score.peak)}${held === "chunks" ? " chunks" : ""} in flight`;
+    words.push(`${complete ? "Now" : "So far"} ${so}, ${most}.`);
+  }
+  if (found) {
+    words.push(`Best known: ${found.title} with ${found.slots} slots, ${Math.max(...found.peak)} in flight.`);
+  } else if (!level) words.push("No known schedule keeps this limit.");
+  return words.join(" ");
+}
+
+/**
+ * What is said of a thing on the grid, "" of none.
+ * @param {{ cell?: Cell, ghost?: Ghost, idle?: Idle }} thing
+ * @returns {string}
+ */
+export function wordsOf({ cell, ghost, idle }) {
+  if (cell) {
+    if (cell.faults.length) return cell.faults.join(" ");
+    const does = cell.parts.map(({ kind, microbatch, stage }) =>
+      `${DOES[kind]} of microbatch ${microbatch} through stage ${stage}`);
+    return `${cell.action}: ${does.join(" and ")}, on rank ${cell.rank}, ${slots(cell.slot, cell.slot + cell.slots)}.`;
+  }
+  if (ghost) {
+    const { action, rank, slot } = ghost;
+    return `${action} can come next, on rank ${rank} at slot ${slot}. Click to place this action.`;
+  }
+  return idle ? `Rank ${idle.rank}, ${slots(idle.start, idle.end)}: ${idle.words}.` : "";
+}
+
+/**
+ * @param {number} from
+ * @param {number} to
+ * @returns {string}
+ */
+function slots(from, to) {
+  return to - from === 1 ? `slot ${from}` : `slots ${from} to ${to - 1}`;
+}
+
+/**
+ * An action in a few letters: its text, or of an overlap its halves.
+ * @param {{ action: string, parts: { stage: number, kind: string, microbatch: number }[] }} piece
+ * @returns {string}
+ */
+export function nameOf({ action, parts }) {
+  return parts.length > 1 ? parts.map(longName).join("&") : action;
+}
+
+/**
+ * @param {{ stage: number, kind: string, microbatch: number }} part
+ * @returns {string}
+ */
+export function longName({ stage, kind, microbatch }) {
+  return `${stage}${kind}${microbatch}`;
+}
+
+/**
+ * Without the stage, which the row tells: of a rank's second chunk in small letters, f3, then f3', ...
+ * @param {{ kind: string, microbatch: number, chunk: number }} part
+ * @returns {string}
+ */
+export function shortName({ kind, microbatch, chunk }) {
+  return `${chunk ? kind.toLowerCase() : kind}${microbatch}${"'".repeat(Math.max(0, chunk - 1))}`;
+}
+
+/**
+ * A CSV on one line, as a chat or a cell keeps it.
+ * @param {string} csv
+ * @returns {string}
+ */
+export function onOneLine(csv) {
+  return csv.trimEnd().split("\n").map((row) => row.replaceAll(",", " ")).join(" / ");
+}

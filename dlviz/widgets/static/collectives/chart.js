@@ -1,0 +1,63 @@
+// Seconds over size: a line for each algorithm, who is the cheapest, what was measured.
+import { h, s, write } from "../shared/dom.js";
+import { bytes, seconds } from "../shared/numbers.js";
+import { below, beside, fitted, grid, pointIn, styleOf } from "./axes.js";
+import { chartOf } from "./geometry.js";
+import { nearest } from "./state.js";
+import { cheapestWords } from "./words.js";
+
+/** @import { Collectives, Told } from "./state.js" */
+/** @import { Chart } from "./geometry.js" */
+
+/**
+ * @param {Collectives} own
+ * @param {number} height pixels
+ * @returns {HTMLElement}
+ */
+export function linesChart({ shown, choose }, height) {
+  const { now } = shown;
+  const title = h("h4", { title: "Click to choose a size." });
+  const svg = s("svg", { class: "dlv-costs", role: "img" });
+  const element = h("div", { class: "dlv-chart" }, title, svg);
+  /** @type {Chart | null} */
+  let chart = null;
+
+  svg.addEventListener("click", (event) => {
+    if (!chart) return;
+    choose({ nbytes: now.told.sizes[nearest(now.told.sizes.map(chart.x), pointIn(svg, event)[0])] });
+  });
+  shown.paints(["told", "width", "part"], () => {
+    const { told } = now;
+    write(title, `Time over size: ${told.about}`);
+    if (!element.clientWidth) return;
+    chart = chartOf(told, fitted(svg, element.clientWidth, height), height);
+    svg.replaceChildren(...drawn(told, chart));
+    svg.setAttribute("aria-label", `Time over size of ${told.algorithms.length} algorithms. ${cheapestWords(told)}`);
+  });
+  return element;
+}
+
+/** @type {(told: Told, chart: Chart) => SVGElement[]} */
+function drawn(told, chart) {
+  const { box, x, y, measured } = chart;
+  const { names, controls: { algorithm, nbytes } } = told;
+  const path = (points) => `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
+  const spot = { cx: x(nbytes), cy: y(told.now[algorithm][0]), r: 5, fill: styleOf(told, algorithm).stroke };
+  return [
+    grid(box, chart.sizes, chart.seconds),
+    ...below(box, chart.sizes),
+    ...beside(box, chart.seconds, seconds),
+    s("text", { x: box.right, y: box.bottom + 31, class: "dlv-left" }, "size"),
+    s("text", { x: box.left, y: box.bottom + 31, class: "dlv-start" }, "time"),
+    s("path", { class: "dlv-best", d: path(chart.best) }),
+    ...chart.lines.map(({ name, points }) => s("path", {
+      class: name === algorithm ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), ...styleOf(told, name),
+    }, s("title", {}, names[name]))),
+    ...chart.crossed.map((own) => s("path", { class: "dlv-crossed", d: `M${own.x} ${own.y - 7}l7 7l-7 7l-7-7Z` },
+      s("title", {}, `from ${bytes(Math.round(own.size))} on ${names[own.after]}, below it ${names[own.before]}`))),
+    s("path", { class: "dlv-here", d: `M${x(nbytes)} ${box.top}V${box.bottom}` }),
+    s("circle", { class: "dlv-spot", ...spot }),
+    ...(measured ? [s("path", { class: "dlv-measured", d: `M${measured.x - 7} ${measured.y - 7}l14 14m0-14l-14 14` },
+      s("title", {}, "measured"))] : []),
+  ];
+}

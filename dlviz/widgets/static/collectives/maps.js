@@ -1,0 +1,111 @@
+// Who is the cheapest by ranks and size: a small map for each network.
+import { h, s } from "../shared/dom.js";
+import { below, beside, fitted, grid, pointIn, styleOf } from "./axes.js";
+import { boxesOf, mapOf } from "./geometry.js";
+import { isOf } from "./state.js";
+
+/** @import { Collectives, Told } from "./state.js" */
+/** @import { Box, WinnerMap } from "./geometry.js" */
+
+/**
+ * @typedef {object} Network
+ * @property {string} topology
+ * @property {string} name
+ * @property {Box} box
+ * @property {WinnerMap | null} map
+ * @property {SVGElement} title
+ * @property {SVGElement} edge
+ * @property {SVGElement} cell of the chosen ranks and size
+ */
+
+const COUNTING = "is being calculated …";
+const UNKNOWN = "needs a kernel";
+
+/**
+ * @param {Collectives} own
+ * @param {number} height pixels
+ * @returns {HTMLElement}
+ */
+export function winnerMaps({ shown, choose }, height) {
+  const { now } = shown;
+  const title = h("h4", { title: "Click to choose a network, ranks and a size." }, "Cheapest by ranks ↑ and size →");
+  const svg = s("svg", { class: "dlv-costs", role: "img" });
+  const element = h("div", { class: "dlv-chart dlv-map" }, title, svg);
+  /** @type {Network[]} */
+  let networks = [];
+  let drawn = ""; // of which width, and of what
+
+  svg.addEventListener("click", (event) => {
+    const [x, y] = pointIn(svg, event);
+    const at = networks.find(({ box }) => x >= box.left && x <= box.right && y >= box.top && y <= box.bottom);
+    if (!at?.map) return;
+    const { ranks, place } = at.map.found(x, y);
+    choose({ topology: at.topology, ranks, nbytes: now.told.sizes[place] });
+  });
+  shown.paints(["controls", "maps", "live", "width", "part"], () => {
+    const { told, controls, maps } = now;
+    if (!element.clientWidth) return;
+    const known = (isOf(maps, controls) && maps.of) || {};
+    const missing = now.live ? COUNTING : UNKNOWN;
+    const width = fitted(svg, element.clientWidth, height);
+    const wanted = JSON.stringify([width, missing, known]);
+    if (wanted !== drawn) {
+      const all = Object.entries(told.topologies);
+      const boxes = boxesOf(all.length, width, height);
+      networks = all.map(([topology, words], i) => networkOf(told, topology, words, boxes[i], known[topology]));
+      svg.replaceChildren(...networks.flatMap((one, i) => picture(told, one, i, missing)));
+      const words = networks.map((one) => said(told, one, missing));
+      svg.setAttribute("aria-label", `Cheapest by ranks and size. ${words.join(" ")}`);
+      drawn = wanted;
+    }
+    for (const one of networks) mark(one, controls);
+  });
+  return element;
+}
+
+/** @type {(told: Told, topology: string, words: string, box: Box, rows: number[][] | undefined) => Network} */
+function networkOf(told, topology, words, box, rows) {
+  const [name] = words.split(",");
+  const [width, height] = [box.right - box.left, box.bottom - box.top];
+  return {
+    topology, name, box, map: rows ? mapOf(told, rows, box) : null,
+    title: s("text", { x: box.left, y: box.top - 8, class: "dlv-start" }, name),
+    edge: s("rect", { class: "dlv-mapedge", x: box.left, y: box.top, width, height }),
+    cell: s("rect", { class: "dlv-chosencell", width: 10, rx: 2 }),
+  };
+}
+
+/** Marks what is chosen. */
+function mark({ topology, map, title, edge, cell }, controls) {
+  for (const one of [title, edge]) one.classList.toggle("dlv-chosenmap", topology === controls.topology);
+  if (!map) return;
+  const { x, y, height } = map.cell(controls.ranks, controls.nbytes);
+  cell.setAttribute("x", String(x - 5));
+  cell.setAttribute("y", String(y - 1.5));
+  cell.setAttribute("height", String(height + 3));
+}
+
+/** @type {(told: Told, network: Network, missing: string) => string} */
+function said({ names, algorithms }, { name, map }, missing) {
+  return map ? `On ${name}: ${map.names.map(({ winner }) => names[algorithms[winner]]).join(", ")}.`
+    : `The map of ${name} ${missing}.`;
+}
+
+/** @type {(told: Told, network: Network, place: number, missing: string) => SVGElement[]} */
+function picture(told, { box, map, title, edge, cell }, place, missing) {
+  const middle = { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2 };
+  if (!map) return [title, s("text", middle, missing), edge];
+  const words = (winner) => told.names[told.algorithms[winner]];
+  return [
+    title,
+    ...map.parts.map(({ winner, x, y, width, height }) => s("rect", {
+      x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(told, told.algorithms[winner]).stroke,
+    }, s("title", {}, words(winner)))),
+    grid(box, map.sizes, map.ranks),
+    ...map.names.filter(({ fits }) => fits).map(({ winner, x, y }) =>
+      s("text", { x, y, class: "dlv-winner" }, words(winner))),
+    ...(place % 2 === 0 ? beside(box, map.ranks, String) : []),
+    ...(place >= Object.keys(told.topologies).length - 2 ? below(box, map.sizes) : []),
+    edge, cell,
+  ];
+}

@@ -1,0 +1,126 @@
+// What the kernel tells of an all-reduce, and what can be shown of it before the kernel has answered.
+
+/** @import { Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Bar } from "./controls.js" */
+/** @import { Tabs } from "./tabs.js" */
+
+/**
+ * @typedef {object} Controls
+ * @property {string} algorithm
+ * @property {number} ranks
+ * @property {number} nbytes
+ * @property {number} alpha seconds; what was typed where that is no number, as the other two
+ * @property {number} beta
+ * @property {number} gamma
+ * @property {string} topology
+ */
+
+/** @typedef {[seconds: number, algorithm: number | null, bus: number | null]} Price and its bandwidths */
+
+/** @typedef {Record<string, number[]>} Curves seconds of each algorithm at each of `sizes` */
+
+/**
+ * @typedef {object} Run
+ * @property {string} [error]
+ * @property {string} [stopped]
+ * @property {string} algorithm
+ * @property {number} nbytes
+ * @property {number} measured seconds
+ * @property {number} predicted
+ * @property {number} gap
+ * @property {string[]} [notes]
+ */
+
+/**
+ * @typedef {object} Prices
+ * @property {Controls} controls
+ * @property {string} about how the lines were found
+ * @property {string[]} algorithms
+ * @property {Record<string, string>} names
+ * @property {Record<string, string>} topologies
+ * @property {{ ranks: [number, number], run: number }} limits
+ * @property {[color: string, dash: string][]} styles of the algorithms
+ * @property {number[]} sizes bytes
+ * @property {Curves} curves
+ * @property {Record<string, [number[], number[], number[]]> | null} at prices at each of `sizes`
+ * @property {[size: number, algorithm: string][]} cheapest from a size on
+ * @property {number} near relative
+ * @property {boolean} settled
+ * @property {Record<string, Price>} now at the chosen size
+ * @property {Run | null} run
+ */
+
+/** @typedef {Answer & Prices} Told */
+
+/**
+ * The lines of all numbers of ranks on one network.
+ * @typedef {object} Ahead
+ * @property {Partial<Controls>} [link]
+ * @property {Record<string, { curves: Curves, cheapest: Prices["cheapest"] }>} [ranks]
+ */
+
+/**
+ * Who is the cheapest on each network with one link, as far as it is known: places in `algorithms`, by ranks and size.
+ * @typedef {object} Maps
+ * @property {Partial<Controls>} [link]
+ * @property {Record<string, number[][]>} [of]
+ */
+
+/** @typedef {"costs" | "messages"} Part */
+
+/** @typedef {{ part: Part, ahead: Ahead, maps: Maps }} More */
+
+/** @typedef {Explorer<Told, More> & { tabs: Tabs, bars: Bar }} Collectives */
+
+/**
+ * What is told of the chosen algorithm, size and, where its lines are known, number of ranks.
+ * @param {Told} told
+ * @param {Controls} controls
+ * @param {Ahead} ahead
+ * @returns {Told}
+ */
+export function foresee(told, controls, ahead) {
+  const { algorithm, ranks, nbytes } = controls;
+  const lines = ranks !== told.controls.ranks && isOf(ahead, controls) ? ahead.ranks?.[ranks] : null;
+  const same = algorithm === told.controls.algorithm && nbytes === told.controls.nbytes;
+  if (same && !lines) return told;
+  const own = { ...told, ...(lines ? { ...lines, at: null, run: null } : {}) };
+  own.controls = { ...told.controls, algorithm, nbytes, ...(lines ? { ranks } : {}) };
+  if (lines || nbytes !== told.controls.nbytes) own.now = prices(own, placeOf(own.sizes, nbytes));
+  return own;
+}
+
+/**
+ * Whether something was told of the link, or the network, of these controls.
+ * @param {{ link?: Partial<Controls> }} told
+ * @param {Controls} controls
+ * @returns {boolean}
+ */
+export function isOf({ link }, controls) {
+  return link != null && Object.entries(link).every(([name, value]) => controls[name] === value);
+}
+
+function prices({ algorithms, at, curves }, place) {
+  return Object.fromEntries(algorithms.map((name) =>
+    [name, at ? at[name].map((values) => values[place]) : [curves[name][place], null, null]]));
+}
+
+/**
+ * The place of the size that is nearest, by ratio.
+ * @param {number[]} sizes
+ * @param {number} size
+ * @returns {number}
+ */
+export function placeOf(sizes, size) {
+  return nearest(sizes.map(Math.log), Math.log(size));
+}
+
+/**
+ * The place of the value that is nearest.
+ * @param {number[]} values
+ * @param {number} to
+ * @returns {number}
+ */
+export function nearest(values, to) {
+  return values.reduce((best, value, i) => (Math.abs(value - to) < Math.abs(values[best] - to) ? i : best), 0);
+}

@@ -1,0 +1,163 @@
+// Where the player's ranks lie on a circle, what joins them, and the arrows between them.
+import { messagesIn } from "./state.js";
+
+/** @import { Scene } from "./state.js" */
+
+/** @typedef {[x: number, y: number]} Point */
+/** @typedef {{ rank: number, x: number, y: number, radius: number }} Node */
+/** @typedef {{ x: number, y: number }} Place */
+/** @typedef {{ rank: number, turn: number } & Place} Part a rank or a hub, `turn` ranks round the circle */
+
+const TAG = 0.36; // of an arrow's way: where its label is, apart from that of the way back
+const GROUPED = 0.7; // more room between two racks or switches, in ranks
+
+/**
+ * The ranks on a circle, those of a rack or switch beside each other, and what joins them: links from
+ * rank to rank in a ring, else each to its switch (a hub), and that to the next one up in the middle.
+ * @param {Pick<Scene, "rows" | "topology">} scene
+ * @param {number} size
+ * @returns {{ nodes: Node[], links: [Place, Place][], hubs: Place[], groups: Node[][] }}
+ */
+export function placesOf({ rows, topology }, size) {
+  const many = rows.length;
+  const levels = levelsOf(rows, topology);
+  const parted = levels.length > 1;
+  const { turns, around } = turnsOf(rows, parted ? levels[0] : Infinity);
+  const middle = size / 2;
+  const radius = many > 1 ? middle - 26 : 0;
+  /** @type {(turn: number, share: number) => Place} */
+  const place = (turn, share) => {
+    const angle = (2 * Math.PI * turn) / around - Math.PI / 2;
+    return { x: middle + share * radius * Math.cos(angle), y: middle + share * radius * Math.sin(angle) };
+  };
+  const dot = many > 1 ? Math.max(6, Math.min(18, (Math.PI * radius) / around / 1.6)) : 18;
+  const nodes = rows.map((rank, row) => ({ rank, ...place(turns[row], 1), radius: dot }));
+  if (topology.kind === "ring" && many > 1) {
+    return { nodes, links: nodes.map((node, i) => [node, nodes[(i + 1) % many]]), hubs: [], groups: [] };
+  }
+  /** @type {[Place, Place][]} */
+  const links = [];
+  /** @type {Place[]} */
+  const hubs = [];
+  /** @type {Part[]} */
+  let below = nodes.map((node, row) => ({ ...node, turn: turns[row] }));
+  levels.forEach((own, level) => {
+    below = grouped(below, own).map((parts) => {
+      const turn = (parts[0].turn + parts[parts.length - 1].turn) / 2;
+      const hub = { rank: parts[0].rank, turn, ...place(turn, 1 - (level + 1) / levels.length) };
+      for (const part of parts) links.push([part, hub]);
+      hubs.push(hub);
+      return hub;
+    });
+  });
+  return { nodes, links, hubs, groups: parted ? grouped(nodes, levels[0]) : [] };
+}
+
+/** How many ranks a switch joins, level by level up to the one that joins all that are drawn. */
+function levelsOf(rows, { kind, sizes }) {
+  if (kind === "ring" || !kind) return [];
+  const whole = sizes.findIndex((own) => rows.every((rank) => Math.floor(rank / own) === Math.floor(rows[0] / own)));
+  return sizes.slice(0, whole < 0 ? undefined : whole + 1);
+}
+
+/** Where each rank is on the circle, in ranks, and how many go round it, with room between groups of `own`. */
+function turnsOf(rows, own) {
+  let at = 0;
+  const turns = rows.map((rank, row) => {
+    if (row) at += 1 + (Math.floor(rank / own) !== Math.floor(rows[row - 1] / own) ? GROUPED : 0);
+    return at;
+  });
+  return { turns, around: at + 1 + (own < Infinity ? GROUPED : 0) };
+}
+
+/**
+ * What has ranks, put together by groups of `own` ranks.
+ * @template {{ rank: number }} T
+ * @param {T[]} parts
+ * @param {number} own
+ * @returns {T[][]}
+ */
+function grouped(parts, own) {
+  const groups = new Map();
+  for (const part of parts) {
+    const group = Math.floor(part.rank / own);
+    groups.set(group, [...(groups.get(group) ?? []), part]);
+  }
+  return [...groups.values()];
+}
+
+/**
+ * The ranks in their places, and an arrow for each message of a frame, as wide as its bytes are many.
+ * @param {Scene} scene
+ * @param {number} number
+ * @param {number} size
+ * @returns {{ nodes: Node[], arrows: { message: number, never: boolean, label: string, width: number,
+ *   path: [start: Point, turned: Point, end: Point], at: Point }[] }}
+ */
+export function circleOf(scene, number, size) {
+  const { nodes } = placesOf(scene, size);
+  /** @type {Record<string, number>} */
+  const beside = {};
+  const arrows = messagesIn(scene, number)
+    .filter(({ src, dst }) => src !== dst)
+    .map(({ message, src, dst, nbytes, received, label }) => {
+      const [from, to] = [src, dst].map((rank) => nodes[scene.rowOf[rank]]);
+      const pair = `${src} ${dst}`;
+      const turn = beside[pair] ?? 0;
+      beside[pair] = turn + 1;
+      const bend = 0.12 + 0.16 * turn;
+      /** @type {Point} */
+      const turned = [(from.x + to.x) / 2 + (to.y - from.y) * bend, (from.y + to.y) / 2 - (to.x - from.x) * bend];
+      const start = towards(from, turned, from.radius + 2);
+      const end = towards(to, turned, to.radius + 3);
+      const width = 1.5 + 3 * (Math.max(0, nbytes) / scene.most);
+      const [x, y] = [0, 1].map(
+        (axis) => (1 - TAG) ** 2 * start[axis] + 2 * TAG * (1 - TAG) * turned[axis] + TAG ** 2 * end[axis],
+      );
+      return {
+        message, never: received == null, label, width,
+        path: /** @type {[Point, Point, Point]} */ ([start, turned, end]), at: /** @type {Point} */ ([x, y]),
+      };
+    });
+  return { nodes, arrows };
+}
+
+/**
+ * Who ever sends to whom, as lines between their places.
+ * @param {Scene} scene
+ * @param {number} size
+ * @returns {[start: Point, end: Point][]}
+ */
+export function pairsOf(scene, size) {
+  const { nodes } = placesOf(scene, size);
+  const pairs = new Set();
+  scene.frames.forEach((_, number) => {
+    for (const { src, dst } of messagesIn(scene, number)) {
+      if (src !== dst) pairs.add(`${scene.rowOf[src]} ${scene.rowOf[dst]}`);
+    }
+  });
+  return [...pairs].map((pair) => {
+    const [from, to] = pair.split(" ").map((row) => nodes[row]);
+    return [towards(from, [to.x, to.y], from.radius + 2), towards(to, [from.x, from.y], to.radius + 3)];
+  });
+}
+
+/** @type {(from: Place, to: Point, distance: number) => Point} */
+function towards({ x, y }, [tx, ty], distance) {
+  const length = Math.hypot(tx - x, ty - y) || 1;
+  return [x + ((tx - x) / length) * distance, y + ((ty - y) / length) * distance];
+}
+
+/**
+ * The three corners of an arrow's head that ends in `tip`, coming from `from`.
+ * @param {Point} from
+ * @param {Point} tip
+ * @param {number} size
+ * @returns {Point[]}
+ */
+export function headOf(from, tip, size) {
+  const length = Math.hypot(tip[0] - from[0], tip[1] - from[1]) || 1;
+  const [x, y] = [(tip[0] - from[0]) / length, (tip[1] - from[1]) / length];
+  const [bx, by] = [tip[0] - x * size, tip[1] - y * size];
+  return [tip, [bx - (y * size) / 2, by + (x * size) / 2], [bx + (y * size) / 2, by - (x * size) / 2]];
+}

@@ -1,0 +1,59 @@
+// Going through the rounds: by hand, or by the clock at a speed.
+import { clamp } from "../shared/arrays.js";
+import { roundSpoken } from "./words.js";
+
+/** @import { Player } from "./state.js" */
+
+/**
+ * @typedef {object} Travel
+ * @property {(to: number) => void} go to a round, and no further
+ * @property {(by: number) => void} step
+ * @property {(on: boolean) => void} play or pause
+ * @property {(by: number) => void} faster
+ * @property {() => void} stop
+ */
+
+export const SPEEDS = [0.25, 0.5, 1, 2, 4];
+const BEAT = 1600; // ms between two rounds at speed 1
+
+/**
+ * What goes through a player's rounds.
+ * @param {Player} player
+ * @returns {Travel}
+ */
+export function travelling({ scene, now, show, say }) {
+  const end = scene.frames.length - 1;
+  let timer = 0;
+
+  function go(to, playing = false) {
+    if (!playing) clearTimeout(timer);
+    const number = clamp(to, 0, end);
+    if (number === now.number) return show({ playing });
+    show({ number, playing, furthest: Math.max(now.furthest, number), verdict: "", pointed: null });
+    say(roundSpoken(scene, number));
+  }
+
+  function wait() {
+    timer = setTimeout(() => {
+      go(now.number + 1, now.number + 1 < end);
+      if (now.playing) wait();
+    }, BEAT / SPEEDS[now.speed]);
+  }
+
+  function play(on) {
+    if (on === now.playing) return;
+    if (on && now.number === end) go(0);
+    clearTimeout(timer);
+    show(on ? { playing: true, predicting: false } : { playing: false });
+    if (on) wait();
+  }
+
+  function faster(by) {
+    show({ speed: clamp(now.speed + by, 0, SPEEDS.length - 1) });
+    say(`speed ${SPEEDS[now.speed]}`);
+  }
+
+  return {
+    go: (to) => go(to), step: (by) => go(now.number + by), play, faster, stop: () => clearTimeout(timer),
+  };
+}

@@ -1,0 +1,104 @@
+// What the pointer or the focus is at, what a click chooses, and the messages that are made to stand out for it.
+import { write } from "../shared/dom.js";
+import { sharedSelection } from "../shared/selection.js";
+import { messagesAt, messagesOfSelection } from "./state.js";
+import { cellWords, timesOf } from "./words.js";
+
+/** @import { Cell } from "./geometry.js" */
+/** @import { Travel } from "./playing.js" */
+/** @import { Player, Scene } from "./state.js" */
+/** @import { Model } from "../shared/theme.js" */
+
+const TOLD = 12; // cells of a rank that are told of
+
+/**
+ * What a part of the pictures is about: messages, and words to tell.
+ * @param {Scene} scene
+ * @param {number} number
+ * @param {Cell[]} cells
+ * @param {DOMStringMap} part
+ * @returns {{ rows: number[], words: string }}
+ */
+export function about(scene, number, cells, { message, cell, rank }) {
+  if (message != null) {
+    const own = scene.messages[Number(message)];
+    return { rows: [Number(message)], words: `${own.sentence}: ${timesOf(own)}` };
+  }
+  if (rank != null) {
+    const own = cells.filter((one) => one.rank === Number(rank)).map((one) => cellWords(scene, one));
+    return { rows: messagesAt(scene, number, Number(rank)), words: own.slice(0, TOLD).join("\n") };
+  }
+  const at = cells.find(({ row, chunk }) => `${row}:${chunk}` === cell);
+  return at
+    ? { rows: messagesAt(scene, number, at.rank, at.chunk), words: cellWords(scene, at) }
+    : { rows: [], words: "" };
+}
+
+/**
+ * The Trace's selection; where another widget selects, the player goes to the messages and stays there.
+ * @param {Player} player
+ * @param {Travel} travel
+ * @param {Model} model
+ * @param {{ mark: (places: string[]) => void }} source marks lines of the program
+ * @returns {ReturnType<typeof sharedSelection>}
+ */
+export function selecting({ scene, now, show }, { go, play }, model, source) {
+  return sharedSelection(scene.trace, model, (selection, own) => {
+    const chosen = messagesOfSelection(scene, selection);
+    const frames = chosen.map((row) => scene.frameOf[row]);
+    if (chosen.length && !frames.includes(now.number)) go(Math.min(...frames));
+    else if (chosen.length && !own) play(false);
+    const first = chosen.slice(0, 1).flatMap((row) => scene.messages[row].where);
+    source.mark(selection.where ? [selection.where] : first);
+    show({ chosen });
+  });
+}
+
+/**
+ * Has the pictures tell of what is pointed at, and choose what is clicked.
+ * @param {Player} player
+ * @param {object} panels
+ * @param {HTMLElement} panels.body the pictures
+ * @param {HTMLElement} panels.told where the words go
+ * @param {string} panels.hint the words where nothing is pointed at
+ * @param {{ cells: () => Cell[] }} panels.chunks
+ * @param {{ asks: () => boolean, guess: (spot: string) => void }} guesses
+ * @param {(message: number | undefined) => void} choose
+ */
+export function pointing({ scene, now, show, paints }, { body, told, hint, chunks }, guesses, choose) {
+  const leave = () => show({ pointed: null });
+  /** @type {(event: Event, selector: string) => HTMLElement | SVGElement | null} */
+  const partOf = ({ target }, selector) => /** @type {Element} */ (target).closest(selector);
+
+  /** @type {(event: Event) => void} */
+  function point(event) {
+    const part = partOf(event, "[data-message], [data-cell], [data-rank]");
+    if (part) show({ pointed: about(scene, now.number, chunks.cells(), part.dataset) });
+    else leave();
+  }
+
+  body.addEventListener("pointerover", point);
+  body.addEventListener("focusin", point);
+  body.addEventListener("pointerleave", leave);
+  body.addEventListener("click", (event) => {
+    const part = partOf(event, "svg [data-message], svg [data-cell]");
+    if (!part) return;
+    const { cell } = part.dataset;
+    if (cell && now.predicting) guesses.guess(cell);
+    else choose(about(scene, now.number, chunks.cells(), part.dataset).rows[0]);
+  });
+
+  paints(["pointed"], () => write(told, now.pointed?.words ?? hint));
+  paints(["predicting", "number"], () => body.classList.toggle("dlv-predicting", guesses.asks()));
+  paints(["pointed", "chosen", "number", "predicting", "tabled", "width"], () => {
+    const [hot, all] = [new Set(now.pointed?.rows), new Set(now.chosen)];
+    body.classList.toggle("dlv-pointing", hot.size > 0);
+    for (const part of /** @type {NodeListOf<HTMLElement>} */ (body.querySelectorAll("[data-message]"))) {
+      const row = Number(part.dataset.message);
+      const chosen = all.has(row);
+      part.classList.toggle("dlv-hot", hot.has(row));
+      part.classList.toggle("dlv-chosen", chosen);
+      if (part.matches("button")) part.setAttribute("aria-pressed", String(chosen));
+    }
+  });
+}

@@ -1,0 +1,183 @@
+// The kernel's JSON as the player reads it: snapshots and messages written out; and what is shown of them.
+import { column, texts } from "../shared/arrays.js";
+
+/** @import { Column } from "../shared/arrays.js" */
+/** @import { Selection } from "../shared/selection.js" */
+/** @import { SourceFile } from "../shared/source.js" */
+/** @import { State } from "../shared/state.js" */
+/** @import { Colors, Look, Style } from "../shared/theme.js" */
+
+/**
+ * A round: the rows of its messages, the snapshot of each drawn rank after it (-1: none), and words.
+ * @typedef {{ name: string, summary: string, phase: string, messages: number[], snapshots: number[],
+ *   losses: string[], notes: string[] }} Frame
+ */
+
+/**
+ * What travels together: cells [low, high), which are the columns [from, to); low < 0: in no watched buffer.
+ * @typedef {{ label: string, name: string, low: number, high: number, from: number, to: number }} Chunk
+ */
+
+/**
+ * What a column holds: [rank, how often] pairs (null: unknown), words, and the cell that its numbers are of.
+ * @typedef {{ counts: [source: number, count: number][] | null, says: string, from?: number }} Hold
+ */
+
+/** @typedef {{ values: number[], holds: number[] }} Contents places in a scene's `values` and `holds`, by column */
+
+/**
+ * What a message of the Trace is known by; `chunks` is a range, `received` null where it never was.
+ * @typedef {{ src: number, dst: number, chunks: [from: number, to: number], label: string, what: string,
+ *   nbytes: number, sent: number, received: number | null, sentence: string, formula: string[],
+ *   spans: [sender: number, receiver: number], where: [sent: string, received: string] }} Message
+ */
+
+/** @typedef {{ message: number } & Message} Numbered a message with its row of the Trace */
+
+/**
+ * What Python wrote and the player draws as it is (dlviz/widgets/player.py says more).
+ * @typedef {object} Known
+ * @property {string} trace
+ * @property {string} title
+ * @property {string[]} lines
+ * @property {string[]} details
+ * @property {Look} look
+ * @property {string} buffer
+ * @property {number[]} rows the ranks that are drawn
+ * @property {{ kind: string, sizes: number[] }} topology
+ * @property {Style[]} ranks how each rank's contributions look; none where they are unknown
+ * @property {Style} undecoded
+ * @property {[low: number, high: number][]} columns
+ * @property {Chunk[]} chunks
+ * @property {string[]} values
+ * @property {Hold[]} holds
+ * @property {Frame[]} frames
+ * @property {Record<string, SourceFile>} sources
+ */
+
+/**
+ * The state as it was written: a snapshot is what differs from the one `of` (-1: from an empty buffer).
+ * @typedef {Known & { snapshots: { of: number, at: number[], values: number[], holds: number[] }[],
+ *   messages: Record<string, any> }} Written
+ */
+
+/**
+ * The state as it is drawn: messages by row of the Trace, the frame of each, the place of each rank among
+ * those drawn, and the bytes of the largest message.
+ * @typedef {Known & { contents: Contents[], messages: Record<number, Message>, frameOf: Record<number, number>,
+ *   rowOf: Record<number, number>, most: number }} Scene
+ */
+
+/**
+ * What a player shows now.
+ * @typedef {object} Shown
+ * @property {number} number of the round; 0 is before the first message
+ * @property {number} furthest the last round that was seen: a guess counts for a later one
+ * @property {number} speed a place in SPEEDS
+ * @property {boolean} playing
+ * @property {boolean} tabled whether tables take the pictures' place
+ * @property {boolean} predicting
+ * @property {{ right: number, of: number }} score
+ * @property {string} verdict on the last guess
+ * @property {string} spot the cell of the grid that the keys are at, as "row:chunk"
+ * @property {number[]} chosen messages
+ * @property {{ rows: number[], words: string } | null} pointed messages that the pointer is at, and words
+ * @property {number} width of the grid's panel in pixels
+ * @property {Colors} colors
+ */
+
+/**
+ * What the parts of a player work with.
+ * @typedef {object} Player
+ * @property {Scene} scene
+ * @property {Readonly<Shown>} now
+ * @property {(changes: Partial<Shown>) => void} show
+ * @property {State<Shown>["paints"]} paints
+ * @property {(sentence: string) => void} say
+ */
+
+const MANY = 256; // messages drawn per frame
+
+/**
+ * The state with its snapshots and messages written out.
+ * @param {Written} state
+ * @returns {Scene}
+ */
+export function unpacked(state) {
+  /** @type {Contents[]} */
+  const contents = [];
+  for (const { of, at, values, holds } of state.snapshots) {
+    const whole = { values: [...(contents[of]?.values ?? [])], holds: [...(contents[of]?.holds ?? [])] };
+    at.forEach((column, i) => {
+      whole.values[column] = values[i];
+      whole.holds[column] = holds[i];
+    });
+    contents.push(whole);
+  }
+  const frameOf = Object.fromEntries(
+    state.frames.flatMap((frame, number) => frame.messages.map((row) => [row, number])),
+  );
+  const rowOf = Object.fromEntries(state.rows.map((rank, row) => [rank, row]));
+  const messages = messagesOf(state);
+  const most = Object.values(messages).reduce((top, { nbytes }) => Math.max(top, nbytes), 1);
+  return { ...state, messages, contents, frameOf, rowOf, most };
+}
+
+/** @type {(state: Written) => Record<number, Message>} */
+function messagesOf({ frames, messages }) {
+  const count = frames.reduce((sum, frame) => sum + frame.messages.length, 0);
+  const columns = Object.entries(messages).map(
+    ([name, values]) => /** @type {const} */ ([name, values.of ? texts(values, count) : column(values, count)]),
+  );
+  return Object.fromEntries(Array.from({ length: count }, (_, i) => {
+    const own = Object.fromEntries(columns.map(([name, values]) => [name, values[i]]));
+    return [own.row, {
+      ...own,
+      chunks: [own.chunk, own.after],
+      formula: own.formula ? own.formula.split("\n") : [],
+      spans: [own.sender, own.receiver],
+      where: [own.sentAt, own.receivedAt],
+    }];
+  }));
+}
+
+/**
+ * The messages of a frame that are drawn.
+ * @param {Scene} scene
+ * @param {number} number
+ * @returns {Numbered[]}
+ */
+export function messagesIn(scene, number) {
+  return scene.frames[number].messages
+    .slice(0, MANY)
+    .map((message) => ({ message, ...scene.messages[message] }))
+    .filter(({ src, dst }) => src in scene.rowOf && dst in scene.rowOf);
+}
+
+/**
+ * Rows of the messages that took from, or reached, a rank's chunk; any chunk, if none is given.
+ * @param {Scene} scene
+ * @param {number} number
+ * @param {number} rank
+ * @param {number | null} [chunk]
+ * @returns {number[]}
+ */
+export function messagesAt(scene, number, rank, chunk = null) {
+  return messagesIn(scene, number)
+    .filter(({ src, dst }) => src === rank || dst === rank)
+    .filter(({ chunks: [from, to] }) => chunk == null || (chunk >= from && chunk < to))
+    .map(({ message }) => message);
+}
+
+/**
+ * Rows of the messages that a selection is about.
+ * @param {Scene} scene
+ * @param {Selection} selection
+ * @returns {number[]}
+ */
+export function messagesOfSelection({ messages, frameOf }, { message, span, where }) {
+  if (message != null && message in frameOf) return [message];
+  const rows = Object.keys(messages).map(Number);
+  if (span != null) return rows.filter((row) => messages[row].spans.includes(span));
+  return where != null ? rows.filter((row) => messages[row].where.includes(where)) : [];
+}

@@ -1,0 +1,89 @@
+// Explores how far data parallelism scales: speed-up and communication over the number of ranks.
+import { clamp } from "../shared/arrays.js";
+import { field, select, slider } from "../shared/controls.js";
+import { h, s, write } from "../shared/dom.js";
+import { explorer } from "../shared/explorer.js";
+import { bytes, digits } from "../shared/numbers.js";
+import { roundStep, scaleLinear, scaleLog } from "../shared/scale.js";
+
+/** @import { Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Model } from "../shared/theme.js" */
+
+/**
+ * What the kernel tells: of each number of ranks the speed-up, communication / computation, and both in words.
+ * @typedef {Answer & { most: number, sizes: number[], ways: [string, string][], style: string, speedup: number[],
+ *   ratio: number[], words: string[] }} Told
+ */
+
+const SAVED = "This page has no kernel: ranks can be chosen; to change all else, run the notebook's cell.";
+const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [216, 46, 12, 10, 36]; // pixels
+/** @type {Record<string, [string, string, number]>} */
+const LINK = { alpha: ["α", "µs a message", 1e6], beta: ["β", "ns a byte", 1e9], compute: ["compute", "ms", 1e3] };
+
+/** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
+function render({ model, el }) {
+  const own = /** @type {Explorer<Told>} */ (explorer(model, el, {
+    name: "explorer of scaling", saved: SAVED, free: ["ranks"],
+    keys: () => [["← →", "fewer, more ranks", { ArrowLeft: () => move(-1), ArrowRight: () => move(1) }]],
+    foresee: (told, controls) => ({ ...told, controls: { ...told.controls, ranks: controls.ranks } }),
+    complete: () => true, runnable: () => false, ranWords: () => "", more: {},
+  }));
+  const { now } = own.shown;
+  const move = (by) => own.choose({ ranks: clamp(now.controls.ranks + by, 1, now.told.most) });
+  const { told } = own.shown.now;
+  const share = { label: "overlap", min: 0, max: 100, class: "dlv-slide", place: (part) => Math.round(100 * part) };
+  const size = { label: "gradients", min: 0, max: told.sizes.length - 1, class: "dlv-long" };
+  own.frame.controls(
+    slider(own, "ranks", { label: "ranks", min: 1, max: told.most, class: "dlv-slide", place: Number, value: Number,
+      says: (many) => `${many} ranks`, short: String }).group,
+    slider(own, "nbytes", { ...size, place: (nbytes) => told.sizes.findLastIndex((own) => own <= nbytes),
+      value: (place) => told.sizes[place], says: bytes, short: bytes }).group,
+    slider(own, "overlap", { ...share, value: (place) => place / 100, says: (part) => `${Math.round(100 * part)} %`,
+      short: (part) => `${Math.round(100 * part)} %` }).group,
+    [h("label", {}, "the batch ", select(own, "way", told.ways))],
+    Object.entries(LINK).map(([name, [letter, unit, per]]) => field(own, name, { letter, unit, per })),
+  );
+  const answer = h("p", { class: "dlv-cheapest", role: "status" });
+  own.shown.paints(["told"], () => write(answer, now.told.words[now.told.controls.ranks - 1]));
+  own.frame.body.append(own.trouble, answer, h("div", { class: "dlv-pictures" },
+    chart(own, "Speed-up over ranks", "speedup", true), chart(own, "Communication / computation", "ratio", false)));
+  return own.begin();
+}
+
+/** A line over the number of ranks, and the ranks that are chosen; `ideal` draws ranks over ranks beside it. */
+function chart({ shown, choose }, title, name, ideal) {
+  const svg = s("svg", { class: "dlv-costs", role: "img", height: HEIGHT });
+  const element = h("div", { class: "dlv-chart" }, h("h4", { title: "Click to choose ranks." }, title), svg);
+  const xOf = () => scaleLog([1, shown.now.told.most], [LEFT, Math.max(svg.clientWidth, 260) - RIGHT]);
+  svg.addEventListener("click", ({ clientX }) => {
+    const ranks = Math.round(xOf().invert(clientX - svg.getBoundingClientRect().left));
+    choose({ ranks: clamp(ranks, 1, shown.now.told.most) });
+  });
+  shown.paints(["told", "width"], () => {
+    const { told } = shown.now;
+    const { [name]: values, most, controls: { ranks } } = told;
+    const x = xOf();
+    const high = Math.max(...values) * 1.05 || 1;
+    const y = ideal ? scaleLog([1, most], [HEIGHT - BOTTOM, TOP]) : scaleLinear([0, high], [HEIGHT - BOTTOM, TOP]);
+    const path = (points) => `M${points.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L")}`;
+    const powers = Array.from({ length: 1 + Math.log2(most) }, (_, i) => 2 ** i);
+    const step = roundStep(high / 4);
+    const marks = ideal ? powers : Array.from({ length: 1 + Math.floor(high / step) }, (_, i) => i * step);
+    svg.setAttribute("viewBox", `0 0 ${x.range[1] + RIGHT} ${HEIGHT}`);
+    svg.replaceChildren(
+      s("g", { class: "dlv-axis" }, marks.map((at) => s("path", { d: `M${LEFT} ${y(at)}H${x.range[1]}` }))),
+      ...marks.map((at) => s("text", { x: LEFT - 6, y: y(at), class: "dlv-left" }, digits(at))),
+      ...powers.map((at) => s("text", { x: x(at), y: HEIGHT - BOTTOM + 13 }, at)),
+      s("text", { x: x.range[1], y: HEIGHT - 6, class: "dlv-left" }, "ranks"),
+      s("path", { class: "dlv-here", d: `M${x(ranks)} ${TOP}V${HEIGHT - BOTTOM}` }),
+      ...(ideal ? [s("path", { class: "dlv-best", d: path([[1, 1], [most, most]]) },
+        s("title", {}, "as many times as there are ranks"))] : []),
+      s("path", { class: "dlv-cost dlv-own", d: path(values.map((value, i) => [i + 1, value])), stroke: told.style }),
+      s("circle", { class: "dlv-spot", cx: x(ranks), cy: y(values[ranks - 1]), r: 5, fill: told.style }),
+    );
+    svg.setAttribute("aria-label", `${title}: ${digits(values[ranks - 1])} on ${ranks} ranks.`);
+  });
+  return element;
+}
+
+export default { render };

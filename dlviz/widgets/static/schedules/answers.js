@@ -1,0 +1,149 @@
+// What the explorer of schedules says of what is shown: legend, details, charts, the table, the CSV.
+import { h, refill, roomFor, s, write } from "../shared/dom.js";
+import { swatch } from "../shared/paint.js";
+import { button } from "../shared/stage.js";
+import { nameOf, receivers } from "./geometry.js";
+import { drawable, ranOf } from "./kernel.js";
+import { actionsTable, bubbleChart, chartWords, comparison, memoryStrips } from "./panels.js";
+import { KINDS, styleOf } from "./state.js";
+import { causeOf, runDetails } from "./words.js";
+
+/** @import { Explorer } from "./context.js" */
+
+const [CHART, MEASURED, BESIDE] = [132, 100, 84]; // pixels of a chart: alone, with what was measured, under the board
+const LEAST = 90; // pixels of what was opened
+const HINT = "Click an action or a gap, or press an arrow key: its details appear here.";
+const LETTERS = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
+
+/**
+ * @param {Explorer} own
+ * @param {() => boolean} boardShown
+ * @returns {HTMLElement[]}
+ */
+export function answers(own, boardShown) {
+  const { shown, frame } = own;
+  /** @type {Record<"legend" | "details" | "charts" | "csv" | "table", HTMLElement>} */
+  const parts = /** @type {any} */ ({ table: h("div", { class: "dlv-opened" }) });
+  shown.paints(["opened", "sides", "away", "told", "width"], () => {
+    const { now } = shown;
+    const onBoard = ({ name }) => name === "drawn" && boardShown();
+    const plotted = drawable(now).some((side) => !onBoard(side)) && !(boardShown() && now.opened);
+    parts.charts.hidden = Boolean(now.told.levels) || now.opened !== "" || !drawable(now).length
+      || (boardShown() && now.sides.length > 1);
+    parts.details.hidden = !plotted;
+    parts.legend.hidden = !plotted || boardShown(); // the board has its own
+    parts.table.hidden = now.opened !== "table";
+    parts.csv.hidden = now.opened !== "csv";
+    for (const panel of /** @type {any} */ (frame.root.querySelectorAll(".dlv-opened:not([hidden])"))) {
+      panel.style.maxHeight = `${roomFor(frame.root, panel, LEAST)}px`;
+    }
+  });
+  Object.assign(parts, {
+    legend: legendOf(own), details: detailsOf(own), charts: chartsOf(own, boardShown), csv: csvOf(own),
+  });
+  shown.paints(["opened", "sides", "chosen", "told"], () => {
+    const { now } = shown;
+    const select = (side, span) => own.choosing.select({ side, span });
+    if (!parts.table.hidden) actionsTable(parts.table, now.sides, ranOf(now), now.chosen, select);
+  });
+  return [parts.legend, parts.details, parts.charts, parts.csv, parts.table];
+}
+
+function legendOf({ shown }) {
+  const legend = h("div", { class: "dlv-marks dlv-key" });
+  const mark = (style, text) => h("span", {}, swatch(style), text);
+  shown.paints(["sides", "told"], () => {
+    const { now } = shown;
+    const { kinds } = now.told.look;
+    const there = new Set(drawable(now).flatMap((side) => [...new Set(side.kind)]));
+    const chunks = Math.max(1, ...drawable(now).map((side) => side.chunks));
+    const path = s("svg", { width: 22, height: 10, "aria-hidden": "true" },
+      s("path", { d: "M1 5H21", class: "dlv-critical" }));
+    legend.replaceChildren(
+      ...KINDS.filter((kind) => there.has(kind)).map((kind) => mark(styleOf(kinds, kind), `${kind} ${LETTERS[kind]}`)),
+      mark(kinds.idle, "idle"),
+      ...(chunks > 1 ? [h("span", {}, "lighter: a later chunk")] : []),
+      h("span", {}, "number: microbatch"), h("span", {}, path, "critical path"),
+      ...(ranOf(now) ? [h("span", {}, "lower bar: measured")] : []),
+    );
+  });
+  return legend;
+}
+
+/** The chosen action or gap in words, with the ways to what it waits for and what waits for it. */
+function detailsOf(own) {
+  const { shown, frame } = own;
+  const details = h("div", { class: "dlv-chosenaction", role: "region", "aria-label": "selected action" });
+  shown.paints(["chosen", "sides", "told"], () => {
+    const { chosen, sides, told } = shown.now;
+    frame.root.dataset.chosen = chosen.name || (chosen.hole >= 0 ? "idle" : "");
+    if (chosen.side < 0) return refill(details, [runDetails(told) || HINT], frame.root);
+    const [title, ...lines] = own.choosing.lines();
+    const side = sides[chosen.side];
+    const to = chosen.span >= 0 ? causeOf(side, chosen.span) : causeOf(side, side.holes[chosen.hole].next, true);
+    const link = (i, text) => h("button", {
+      type: "button", class: "dlv-link", onclick: () => own.choosing.select({ side: chosen.side, span: i }),
+    }, text);
+    const after = chosen.span >= 0 ? receivers(side, chosen.span) : [];
+    refill(details, [h("strong", {}, title), ` ${lines.join("; ")}. `,
+      to >= 0 ? link(to, `go to ${nameOf(side, to)}`) : "", " ",
+      after.map((i) => link(i, `go to ${nameOf(side, i)}, which receives the result`))], frame.root);
+  });
+  return details;
+}
+
+/** The bubble over m, what is in flight, and both in numbers. */
+function chartsOf({ shown }, boardShown) {
+  const [bubble, memory] = ["dlv-bubble", "dlv-held"].map((name) =>
+    s("svg", { class: `dlv-costs ${name}`, role: "img" }));
+  const title = h("h4");
+  const bubbleBox = h("div", {}, title, bubble);
+  const memoryBox = h("div", {}, h("h4", {}, "In flight, in microbatches"), memory);
+  const table = h("div", {
+    class: "dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers",
+  });
+  const charts = h("div", { class: "dlv-sums" }, bubbleBox, memoryBox, table);
+  shown.paints(["sides", "told", "calm", "opened", "away", "colors", "width"], () => {
+    const { now } = shown;
+    const sides = drawable(now);
+    if (charts.hidden || !sides.length) return;
+    bubbleBox.hidden = sides.every(({ name }) => name === "drawn");
+    table.hidden = boardShown(); // the board says so itself
+    write(title, chartWords(now.calm));
+    const [run, { styles }] = [ranOf(now), now.told];
+    const high = run ? MEASURED : CHART;
+    bubbleChart(bubble, now.calm, sides, high, Math.max(220, bubbleBox.clientWidth || 400), styles, run);
+    memoryStrips(memory, sides, table.hidden ? BESIDE : high, Math.max(220, memoryBox.clientWidth || 400), styles);
+    comparison(table, sides, styles, run);
+  });
+  return charts;
+}
+
+function csvOf({ shown, choose, ask, frame }) {
+  const area = { rows: 4, spellcheck: "false" };
+  const shared = h("textarea", { ...area, readonly: true, "aria-label": "the schedule as CSV" });
+  const given = h("textarea", {
+    ...area, "aria-label": "a schedule of your own as CSV", placeholder: "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1",
+  });
+  const useButton = button("use it", "use this CSV", use);
+  function use() {
+    if (given.value.trim()) ask("csv", given.value);
+    else choose({ schedule: "drawn" });
+  }
+
+  const refused = h("p", { class: "dlv-trouble", role: "alert" });
+  const copy = button("copy", "copy the CSV", () => {
+    shared.select();
+    navigator.clipboard?.writeText(shared.value);
+    frame.say("copied");
+  });
+  shown.paints(["calm", "opened"], () => {
+    const csv = shown.now.calm.csv ?? "";
+    if (shared.value !== csv) shared.value = csv;
+  });
+  shown.paints(["told"], () => write(refused, shown.now.told.refused));
+  shown.paints(["live"], () => void (given.disabled = useButton.disabled = !shown.now.live));
+  return h("div", { class: "dlv-opened" },
+    h("div", {}, h("h4", {}, "This schedule, as torch.distributed.pipelining reads it"), shared, copy),
+    h("div", {}, h("h4", {}, "A schedule of your own"), given, useButton, refused));
+}

@@ -1,0 +1,87 @@
+// What the parts of the explorer of schedules know of each other. Types alone.
+
+/** @import { Gantt } from "../shared/gantt/index.js" */
+/** @import { Selection } from "../shared/selection.js" */
+/** @import { Stage } from "../shared/stage.js" */
+/** @import { State } from "../shared/state.js" */
+/** @import { Colors, Look, Model } from "../shared/theme.js" */
+/** @import { Viewport } from "../shared/viewport.js" */
+/** @import { Calm } from "./geometry.js" */
+/** @import { Side } from "./state.js" */
+/** @import { Run } from "./words.js" */
+
+/** @typedef {{ side: number, span: number, hole: number, name: string }} Chosen places, -1 for none */
+
+/**
+ * What the kernel has told.
+ * @typedef {object} Told
+ * @property {string} trace
+ * @property {string} title
+ * @property {Look} look
+ * @property {Record<string, any>} controls
+ * @property {string} error
+ * @property {string} refused
+ * @property {Record<string, string>} titles of schedules
+ * @property {string[]} chunked schedules that take any number of chunks
+ * @property {Record<string, number>} limits
+ * @property {string[]} styles the colours of the sides
+ * @property {any[]} sides
+ * @property {Run | null} run
+ * @property {number} ran
+ * @property {number} answer
+ * @property {number} shown
+ * @property {number} [level]
+ * @property {any[]} [levels]
+ */
+
+/**
+ * What is shown now.
+ * @typedef {object} Now
+ * @property {Told} told
+ * @property {Side[]} sides
+ * @property {Calm} calm what takes longer to tell
+ * @property {Record<string, any>} controls as the reader set them
+ * @property {number} from seconds
+ * @property {number} to
+ * @property {Chosen} chosen
+ * @property {Chosen} pointed
+ * @property {boolean} path whether the critical path is shown
+ * @property {"" | "table" | "csv" | "board"} opened
+ * @property {boolean} away whether the board made room for what was measured, or is beside it
+ * @property {boolean} live
+ * @property {Colors | null} colors
+ * @property {number} width
+ */
+
+/**
+ * @typedef {object} Explorer
+ * @property {Model} model
+ * @property {State<Now>} shown
+ * @property {Stage} frame
+ * @property {Viewport} part
+ * @property {(changes: Record<string, unknown>) => void} choose
+ * @property {(name: string, value?: unknown) => boolean} can
+ * @property {(name: string, value: unknown) => void} ask
+ * @property {Choosing} choosing
+ * @property {HTMLElement} trouble
+ * @property {() => () => void} begin
+ * @property {{ start: HTMLElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }} bar
+ * @property {Gantt[]} pictures
+ * @property {{ element: HTMLElement, turnOff: () => void, choose: (action: any) => void,
+ *   openers: () => HTMLElement[], stop: () => void }} board
+ */
+
+/**
+ * @typedef {object} Choosing
+ * @property {(chosen: Partial<Chosen>, onBoard?: boolean) => void} select
+ * @property {(action: any) => void} fromBoard
+ * @property {(event: KeyboardEvent, along: number, by: number) => void} moved
+ * @property {(back: boolean) => void} follow
+ * @property {() => void} other
+ * @property {() => boolean} clear
+ * @property {() => string[]} lines of what is chosen
+ * @property {() => void} follows shares what is selected with other widgets of the Trace that is shown now
+ * @property {() => void} stop
+ */
+
+export {};

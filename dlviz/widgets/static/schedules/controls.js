@@ -1,0 +1,116 @@
+// The controls of the explorer of schedules: which schedule, of which size, at which costs.
+import { focusedNear, h } from "../shared/dom.js";
+import { typed } from "../shared/numbers.js";
+import { toggle } from "../shared/stage.js";
+
+/** @import { Explorer } from "./context.js" */
+
+const SLIDERS = [["ranks", "ranks p"], ["microbatches", "microbatches m"], ["chunks", "chunks v"]];
+const FIELDS = [
+  ["forward", "F", "seconds of a forward"],
+  ["backward", "B", "seconds of a whole backward; empty: I + W"],
+  ["backward_input", "I", "seconds of an input gradient"],
+  ["backward_weight", "W", "seconds of a weight gradient"],
+  ["latency", "latency", "seconds that a message takes from rank to rank"],
+  ["slow_stage", "slow stage", "the number of a slower stage; empty: none"],
+  ["slow", "×", "how many times as long the slow stage takes"],
+];
+const EMPTY = { backward: "I+W", slow_stage: "none" }; // may be left empty
+
+/**
+ * The selects of the schedules, and the rows of sliders and fields below the toolbar.
+ * @param {Explorer} own
+ * @returns {{ selects: HTMLElement[], rows: HTMLElement[], toggles: Record<string, HTMLElement> }}
+ */
+export function controls(own) {
+  const { shown } = own;
+  const selects = [selectOf(own, "schedule", "schedule", []),
+    selectOf(own, "beside", "schedule beside it", [h("option", { value: "" }, "none")])];
+  const sliders = SLIDERS.map(([name, label]) => sliderOf(own, name, label));
+  const fields = FIELDS.map(([name, letter, told]) => fieldOf(own, name, letter, told));
+  const toggles = togglesOf(own);
+  const costs = { class: "dlv-toolbar", role: "group", "aria-label": "seconds of one microbatch on a rank" };
+  shown.paints(["live"], () => {
+    const all = [...selects, ...sliders.flatMap(({ inputs }) => inputs), ...fields.map(({ input }) => input)];
+    for (const one of all) one.disabled = !shown.now.live;
+  });
+  shown.paints(["controls", "told", "live"], () => {
+    const { controls: now, told, live, sides } = shown.now;
+    const free = [now.schedule, now.beside].some((name) => name === "drawn" || told.chunked.includes(name));
+    const { inputs } = sliders[2];
+    if (!live || sides[0].error) return;
+    for (const one of inputs) one.disabled = !free;
+    inputs[0].title = free ? "" : `${told.titles[now.schedule]} has its own number of chunks`;
+  });
+  return {
+    selects: [h("label", {}, "schedule ", selects[0]), h("label", {}, "beside ", selects[1])],
+    rows: [
+      h("div", { class: "dlv-toolbar" }, sliders.map(({ label, inputs }) => h("span", {}, label, inputs[1]))),
+      h("div", costs, fields.map(({ label }) => label), h("span", {}, Object.values(toggles))),
+    ],
+    toggles,
+  };
+}
+
+function selectOf({ shown, choose }, name, label, first) {
+  const { titles } = shown.now.told;
+  const own = h("select", { "aria-label": label, onchange: () => choose({ [name]: own.value }) },
+    first, Object.entries(titles).map(([value, title]) => h("option", { value }, title)));
+  shown.paints(["controls"], () => void (own.value = shown.now.controls[name]));
+  return own;
+}
+
+/** A slider, and the box in which its number can be typed. */
+function sliderOf({ shown, choose }, name, label) {
+  const slide = h("input", {
+    type: "range", min: 1, max: shown.now.told.limits[name], step: 1, class: "dlv-slide", "aria-label": name,
+    oninput: () => choose({ [name]: Number(slide.value) }),
+  });
+  const box = h("input", {
+    type: "text", inputmode: "numeric", class: "dlv-short", "aria-label": `${name}, as a number`,
+    onchange: () => choose({ [name]: valueIn(box, name) }),
+  });
+  shown.paints(["controls", "sides"], () => {
+    const value = String(shown.now.controls[name] ?? shown.now.sides[0].chunks ?? 1);
+    slide.value = value;
+    if (focusedNear(box) !== box) box.value = value;
+  });
+  return { label: h("label", {}, `${label} `, slide), inputs: [slide, box] };
+}
+
+function fieldOf({ shown, choose }, name, letter, told) {
+  const input = h("input", {
+    type: "text", inputmode: "decimal", class: `dlv-short${name in EMPTY ? " dlv-worded" : ""}`,
+    "aria-label": `${name}: ${told}`, title: told, placeholder: EMPTY[name] ?? null,
+    onchange: () => choose({ [name]: valueIn(input, name) }),
+  });
+  shown.paints(["controls"], () => {
+    const value = shown.now.controls[name];
+    if (focusedNear(input) !== input) input.value = value == null ? "" : String(value);
+  });
+  return { input, label: h("label", {}, `${letter} `, input) };
+}
+
+/** What was typed into a field: nothing where that is allowed, else a number or a text. */
+function valueIn(box, name) {
+  return box.value.trim() === "" && name in EMPTY ? null : typed(box.value);
+}
+
+/** What can be opened in place of the charts, and the critical path. */
+function togglesOf({ shown, board }) {
+  const path = toggle("critical path", "show the critical path (c)", true, (on) => shown.set({ path: on }));
+  const opens = (label, name, what) => toggle(label, name, false, (on) => {
+    shown.set({ opened: on ? what : "" });
+    shown.flush();
+  });
+  const table = opens("table", "show a table of all actions (t)", "table");
+  const csv = opens("CSV", "the schedule as CSV", "csv");
+  shown.paints(["opened", "path"], () => {
+    path.setAttribute("aria-pressed", String(shown.now.path));
+    table.setAttribute("aria-pressed", String(shown.now.opened === "table"));
+    csv.setAttribute("aria-pressed", String(shown.now.opened === "csv"));
+    if (shown.now.opened === "board") return;
+    for (const one of board?.openers() ?? []) if (one.getAttribute("aria-pressed") === "true") one.turn(false);
+  });
+  return { path, table, csv };
+}

@@ -1,0 +1,99 @@
+// What becomes of what the kernel tells: sides that are read once, and pictures that were told ahead.
+import { spanOf } from "./geometry.js";
+import { readSide } from "./state.js";
+import { sideWords } from "./words.js";
+
+/** @import { Model } from "../shared/theme.js" */
+/** @import { Explorer, Now, Told } from "./context.js" */
+/** @import { Side } from "./state.js" */
+/** @import { Run } from "./words.js" */
+
+export const NOTHING = { side: -1, span: -1, hole: -1, name: "" };
+
+/**
+ * What can be shown before the kernel has answered: the pictures that it told ahead, of sizes a little further along
+ * the slider that moved.
+ * @param {Model} model
+ * @returns {(told: Told, controls: Record<string, any>) => Told}
+ */
+export function foresight(model) {
+  let text = "";
+  /** @type {any} */
+  let ahead = {};
+  return (told, controls) => {
+    const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== told.controls[one]);
+    if (name == null || others.length || told.error) return told;
+    if (model.get("ahead") !== text) ahead = JSON.parse(text = model.get("ahead"));
+    const alike = ahead.name === name && Object.keys(ahead.of).every((one) =>
+      one === name || ahead.of[one] === told.controls[one]);
+    const sides = alike && ahead.pictures[controls[name]];
+    return sides ? { ...told, controls, sides, run: null } : told;
+  };
+}
+
+/**
+ * Has the sides read whenever something else is told; the same action stays chosen, and all stays in view.
+ * @param {Explorer} own
+ */
+export function reading(own) {
+  const { shown, frame } = own;
+  const { now } = shown;
+  let [answer, ran, read] = [now.told.answer, now.told.ran, now.told.sides];
+
+  shown.paints(["told"], () => {
+    const { told } = now;
+    frame.root.dataset.shown = String(told.shown);
+    if (told.ran !== ran) shown.set({ away: Boolean(told.run?.start) });
+    if (told.sides !== read) {
+      const whole = isWhole(now);
+      const sides = told.sides.map(readSide);
+      shown.set({ sides, chosen: found(sides, now.chosen), pointed: NOTHING });
+      if (whole) shown.set({ from: 0, to: lastOf(now) });
+    }
+    if (told.answer !== answer && told.ran === ran && !told.error) frame.say(now.sides.map(sideWords).join(" "));
+    [answer, ran, read] = [told.answer, told.ran, told.sides];
+  });
+}
+
+/** The same action in new sides. */
+function found(sides, { side, span, name }) {
+  if (span < 0 || !name || !sides[side] || sides[side].error) return NOTHING;
+  const place = spanOf(sides[side], name);
+  return place < 0 ? NOTHING : { side, span: place, hole: -1, name };
+}
+
+/**
+ * The sides that can be drawn.
+ * @param {Now} now
+ * @returns {Side[]}
+ */
+export function drawable({ sides }) {
+  return sides.filter((side) => !side.error);
+}
+
+/**
+ * When the last of what is shown ends.
+ * @param {Now} now
+ * @returns {number} seconds
+ */
+export function lastOf(now) {
+  return Math.max(1e-9, ...drawable(now).map(({ makespan }) => makespan), ranOf(now)?.seconds ?? 0) * 1.002;
+}
+
+/**
+ * What was measured, if there is something to show.
+ * @param {Now} now
+ * @returns {Run | null}
+ */
+export function ranOf({ told }) {
+  return told.run?.start ? told.run : null;
+}
+
+/**
+ * Whether all is in view.
+ * @param {Now} now
+ * @returns {boolean}
+ */
+export function isWhole(now) {
+  return now.from <= 0 && now.to >= lastOf(now) * 0.999;
+}

@@ -1,0 +1,101 @@
+// The sides as rows of bars under each other, on one axis.
+import { h, write } from "../shared/dom.js";
+import { gantt } from "../shared/gantt/index.js";
+import { drawnOf, stylesOf } from "./state.js";
+import { NOTHING, ranOf } from "./kernel.js";
+import { actionLines, holeLines, sideWords } from "./words.js";
+
+/** @import { Target } from "../shared/gantt/hit.js" */
+/** @import { Explorer } from "./context.js" */
+
+/**
+ * The plots of both sides; `onBoard` says whether the board shows a side in place of its plot.
+ * @param {Explorer} own
+ * @param {() => boolean} boardShown
+ * @returns {HTMLElement[]}
+ */
+export function plots(own, boardShown) {
+  const sides = [0, 1].map((place) => plotOf(own, place));
+  own.pictures = sides.map(({ picture }) => picture);
+  const { shown } = own;
+  shown.paints(["sides", "told", "from", "to", "chosen", "pointed", "path", "opened", "away", "colors",
+    "width"], () => {
+    const { now } = shown;
+    const { root } = own.frame;
+    if (!now.colors || !own.frame.body.clientWidth) return; // a notebook has put it aside
+    const onBoard = (side) => side?.name === "drawn" && boardShown();
+    sides.forEach(({ element, draw }, place) => {
+      const side = now.sides[place];
+      const instead = onBoard(side) && (now.told.levels || !side.error);
+      element.hidden = !side || Boolean(instead) || (boardShown() && now.opened !== "");
+      if (!element.hidden) draw(side, place > 0 && !onBoard(now.sides[0]));
+    });
+    root.dataset.draws = String(Number(root.dataset.draws ?? 0) + 1);
+  });
+  return sides.map(({ element }) => element);
+}
+
+/** A side: its heading, or why it cannot be shown, and its rows. */
+function plotOf(own, place) {
+  const { shown, part } = own;
+  const { now } = shown;
+  const heading = h("h4", { class: "dlv-sidename" });
+  const trouble = h("p", { class: "dlv-trouble", role: "alert" });
+  /** @type {any} */
+  let drawn = null;
+  let under = false;
+
+  /** What lies under the pointer, by the side's own places. */
+  const chosenAt = (/** @type {Target | null} */ target) => {
+    if (target?.span != null) return { side: place, span: drawn.spans[target.span], hole: -1 };
+    return target?.idle != null ? { side: place, span: -1, hole: target.idle } : null;
+  };
+  const linesOf = (target) => {
+    const { span, hole } = chosenAt(target) ?? NOTHING;
+    const side = now.sides[place];
+    if (span >= 0) return actionLines(side, span, place === 0 ? ranOf(now) : null);
+    return hole >= 0 ? holeLines(side, side.holes[hole]) : [];
+  };
+  const mine = (which, name) => (which.side === place ? which[name] : -1);
+
+  const picture = gantt({
+    root: own.frame.root, part, told: linesOf,
+    picture() {
+      const span = drawn.place[mine(now.chosen, "span")] ?? -1;
+      const hover = drawn.place[mine(now.pointed, "span")] ?? -1;
+      return {
+        rows: drawn.rows, times: drawn.times, under,
+        view: { from: now.from, to: now.to, arrows: false, critical: now.path, span, message: -1, hover },
+        look: {
+          colors: /** @type {any} */ (now.colors), font: now.told.look.font,
+          styles: stylesOf(now.sides[place], now.told.look.kinds),
+        },
+        chosen: {
+          row: now.sides[place].rank[mine(now.chosen, "span")] ?? -1, message: -1, stretch: mine(now.chosen, "hole"),
+        },
+      };
+    },
+    room: () => drawn.rows.height,
+    pointed(target) {
+      const next = { ...NOTHING, ...chosenAt(target) };
+      if (next.span !== now.pointed.span || next.side !== now.pointed.side) shown.set({ pointed: next });
+    },
+    clicked: (target) => own.choosing.select(chosenAt(target) ?? {}),
+  });
+  shown.paints(["sides", "told", "from", "to"], picture.still);
+  shown.paints(["colors", "sides"], picture.restyle);
+  return {
+    picture, element: h("div", { class: "dlv-side" }, heading, trouble, picture.plot),
+    draw(side, below) {
+      write(heading, side.error ? side.title : sideWords(side));
+      write(trouble, side.error ?? "");
+      picture.plot.hidden = Boolean(side.error);
+      if (side.error) return;
+      drawn = drawnOf(side, now.sides.length, place === 0 ? ranOf(now) : null);
+      under = below;
+      picture.draw();
+      const ways = `Arrow keys walk through its ${side.count} actions; the table lists them.`;
+      picture.canvas.setAttribute("aria-label", `Timeline. ${sideWords(side)} ${ways}`);
+    },
+  };
+}

@@ -1,0 +1,77 @@
+// The controls of an explorer: each shows what is chosen, and chooses.
+import { focusedNear, h, write } from "./dom.js";
+import { typed } from "./numbers.js";
+
+/** @import { Explorer } from "./explorer.js" */
+
+/**
+ * A choice among names.
+ * @param {Explorer<any, any>} own
+ * @param {string} name of the control
+ * @param {[value: string, words: string][]} options
+ * @returns {HTMLSelectElement}
+ */
+export function select({ shown, choose, can }, name, options) {
+  const box = h("select", { "aria-label": name, onchange: () => choose({ [name]: box.value }) },
+    options.map(([value, words]) => h("option", { value }, words)));
+  shown.paints(["controls", "live"], () => {
+    box.value = shown.now.controls[name];
+    box.disabled = !can(name);
+  });
+  return box;
+}
+
+/**
+ * A slider, its label and what it is at.
+ * @param {Explorer<any, any>} own
+ * @param {string} name of the control
+ * @param {object} look whatever else the input has
+ * @param {string} look.label
+ * @param {number} look.min
+ * @param {number} look.max
+ * @param {string} look.class
+ * @param {(value: any) => number} look.place where a value is on the slider
+ * @param {(place: number) => any} look.value
+ * @param {(value: any) => string} look.says the value in words
+ * @param {(value: any) => string} look.short
+ * @returns {{ input: HTMLInputElement, group: HTMLElement[] }}
+ */
+export function slider({ shown, choose, can }, name, { label, place, value, says, short, ...look }) {
+  const input = h("input", {
+    type: "range", step: 1, "aria-label": label, ...look,
+    oninput: () => choose({ [name]: value(Number(input.value)) }),
+  });
+  const amount = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
+  shown.paints(["controls", "live"], () => {
+    const chosen = shown.now.controls[name];
+    input.value = String(place(chosen));
+    input.disabled = !can(name);
+    input.setAttribute("aria-valuetext", says(chosen));
+    write(amount, short(chosen));
+  });
+  return { input, group: [h("label", {}, `${label} `, input), amount] };
+}
+
+/**
+ * A field for a number of which `per` make one of the kernel's unit; a text that is no number stays as it is.
+ * @param {Explorer<any, any>} own
+ * @param {string} name of the control
+ * @param {{ letter: string, unit: string, per: number }} look
+ * @returns {HTMLLabelElement}
+ */
+export function field({ shown, choose, can }, name, { letter, unit, per }) {
+  const box = h("input", {
+    type: "text", inputmode: "decimal", class: "dlv-short dlv-price", "aria-label": `${name}, ${unit}`,
+    onchange: () => {
+      const value = typed(box.value);
+      choose({ [name]: typeof value === "number" ? value / per : value });
+    },
+  });
+  shown.paints(["controls", "live"], () => {
+    const value = shown.now.controls[name];
+    box.disabled = !can(name);
+    if (focusedNear(box) === box) return;
+    box.value = typeof value === "number" ? String(Number((value * per).toPrecision(6))) : value;
+  });
+  return h("label", {}, `${letter} `, box, ` ${unit}`);
+}

@@ -1,0 +1,208 @@
+// What explorers have in common: controls that a kernel answers, a run, and the page that has no kernel.
+//
+// An explorer's `index.js` says what it is, has its parts paint what they depend on, and begins:
+//
+//   function render({ model, el }) {
+//     const own = explorer(model, el, {
+//       name: "explorer of sizes", saved: "This page has no kernel: …", free: [], keys: () => [["r", "run it", …]],
+//       foresee: (told) => told, complete: () => true, runnable: () => true,
+//       ranWords: ({ told }) => told.run?.words ?? "", more: {},
+//     });
+//     own.frame.controls([slider(own)], [own.bar.start]);           // oninput: () => own.choose({ ranks: 5 })
+//     own.frame.body.append(own.trouble, own.bar.line, chart(own)); // own.shown.paints(["told", "width"], () => …)
+//     return own.begin();
+//   }
+//
+// `told` is what the kernel said last, of the controls `told.controls`; `controls` are as the reader has set them.
+// What answers a control waits for `told`, unless `foresee` knows already what the kernel will say.
+import { h, write } from "./dom.js";
+import { asking } from "./rpc.js";
+import { runBar } from "./running.js";
+import { stage } from "./stage.js";
+import { state } from "./state.js";
+
+/** @import { KeyRow, Stage } from "./stage.js" */
+/** @import { State } from "./state.js" */
+/** @import { Colors, Look, Model } from "./theme.js" */
+
+/**
+ * What every kernel tells; `answer` counts its answers, `error` is a sentence or "".
+ * @typedef {{ title: string, details?: string[], look: Look, controls: Record<string, any>, error: string,
+ *   answer: number }} Answer
+ */
+
+/**
+ * What is shown now.
+ * @template {Answer} T
+ * @typedef {object} Now
+ * @property {T} told
+ * @property {T["controls"]} controls
+ * @property {boolean} live whether a kernel answers
+ * @property {number} width pixels of the body; 0 while a notebook has put it aside
+ * @property {Colors | null} colors
+ */
+
+/**
+ * What answers where no kernel does: whether a control can be set to a value, and sets it.
+ * @typedef {{ can: (name: string, value: unknown) => boolean, change: (name: string, value: unknown) => void }} Alone
+ */
+
+/**
+ * What an explorer says of itself.
+ * @template {Answer} T
+ * @template {object} More
+ * @typedef {object} Plan
+ * @property {string} name
+ * @property {string} saved the line of a page that never had a kernel
+ * @property {string[]} free the controls that can be chosen there
+ * @property {(model: Model) => Alone} [alone] what answers where no kernel does
+ * @property {(own: Explorer<T, More>) => KeyRow[]} keys
+ * @property {() => boolean | void} [clear] what Escape does
+ * @property {(told: T, controls: T["controls"]) => T} foresee what can be shown before the kernel has answered: made of
+ *   what it told, and of what it told ahead
+ * @property {(told: T) => boolean} complete whether the kernel told all; if not it is asked for the rest after a pause
+ * @property {(now: Now<T> & More) => boolean} runnable
+ * @property {(now: Now<T> & More) => string} ranWords what became of the last run
+ * @property {More} more what else is shown now, at first
+ */
+
+/**
+ * @template {Answer} T
+ * @template {object} [More={}]
+ * @typedef {object} Explorer
+ * @property {Model} model
+ * @property {State<Now<T> & More>} shown
+ * @property {Stage} frame
+ * @property {HTMLElement} trouble the line that says what is wrong with the controls
+ * @property {ReturnType<typeof runBar>} bar
+ * @property {(name: string, value?: unknown) => boolean} can whether a control can be chosen now, or have a value
+ * @property {(changes: Record<string, unknown>) => void} choose
+ * @property {(name: string, value: unknown) => void} ask asks the kernel for something that is no control
+ * @property {() => () => void} begin paints all parts; gives what ends the explorer
+ */
+
+const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
+
+/**
+ * @template {Answer} T
+ * @template {object} More
+ * @param {Model} model
+ * @param {HTMLElement} el
+ * @param {Plan<T, More>} plan
+ * @returns {Explorer<T, More>}
+ */
+export function explorer(model, el, plan) {
+  const first = read(model);
+  const live = model.get("live");
+  /** @type {State<any>} */
+  const shown = state({ told: first, controls: first.controls, live, width: 0, colors: null, ...plan.more });
+  /** @type {any} */
+  const now = shown.now;
+  /** @type {Alone | null | undefined} */
+  let alone = live ? null : plan.alone?.(model);
+  const queue = asking(model, {
+    answer: () => now.told.answer, failed: () => now.told.error !== "", gone,
+  });
+  const trouble = h("p", { class: "dlv-trouble", role: "alert" });
+  const bar = runBar(model, queue, {
+    ready: () => now.live && !now.told.error && plan.runnable(now),
+    told: () => plan.ranWords(now),
+    changed: () => bar.draw(),
+  });
+
+  function gone() {
+    alone = plan.alone?.(model);
+    own.frame.gone();
+    shown.set({ live: false });
+    shown.flush();
+  }
+
+  /** @type {Explorer<T, More>} */
+  const own = /** @type {any} */ ({
+    model, shown, trouble, bar,
+    can: (name, value) => now.live || (alone ? alone.can(name, value) : !live && plan.free.includes(name)),
+    choose: (changes) => choose(own, queue, plan, changes, alone),
+    ask: (name, value) => ask(own, queue, name, value),
+    begin: () => begin(own, queue, plan),
+  });
+  own.frame = stage(el, {
+    name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
+    details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
+  });
+  shown.paints(["told"], () => write(trouble, now.told.error));
+  shown.paints(["told", "controls", "live"], bar.draw);
+  return own;
+}
+
+function read(model) {
+  return JSON.parse(model.get("state"));
+}
+
+function choose(own, queue, { foresee }, changes, alone) {
+  const { shown: { set, flush, now }, can } = own;
+  const other = ([name, value]) => can(name, value) && (now.controls[name] !== value || now.told.error);
+  const news = Object.entries(changes).filter(other);
+  if (!news.length) return;
+  if (alone) return news.forEach(([name, value]) => alone.change(name, value));
+  const controls = { ...now.controls, ...Object.fromEntries(news) };
+  set({ controls, told: foresee(now.told, controls) });
+  if (now.live) for (const [name, value] of news) ask(own, queue, name, value);
+  flush();
+}
+
+function ask({ frame }, queue, name, value) {
+  queue.change(name, value);
+  frame.root.dataset.asking = String(!queue.settled());
+}
+
+/** Has the parts painted, takes what the kernel answers, and asks for the rest once the reader has paused. */
+function begin(own, queue, { foresee, complete }) {
+  const { model, shown, frame, bar } = own;
+  const { now } = shown;
+  let pause = 0;
+
+  function answered() {
+    const told = read(model);
+    shown.set({ told });
+    queue.answered();
+    const controls = { ...told.controls, ...(told.error ? typedIn(model, told) : {}), ...queue.pending() };
+    shown.set({ controls, told: foresee(told, controls) });
+    clearTimeout(pause);
+    if (wanting()) pause = setTimeout(want, PAUSE);
+    frame.root.dataset.asking = String(!queue.settled());
+    shown.flush();
+    if (told.error) frame.say(told.error);
+  }
+
+  function wanting() {
+    return queue.settled() && !now.told.error && !complete(now.told);
+  }
+
+  function want() {
+    if (!wanting()) return;
+    model.set("wanted", model.get("wanted") + 1);
+    model.save_changes();
+  }
+
+  const resized = new ResizeObserver(() => shown.set({ width: frame.body.clientWidth }));
+  resized.observe(frame.body);
+  model.on("change:state", answered);
+  frame.root.dataset.asking = "false";
+  shown.set({ width: frame.body.clientWidth });
+  shown.flush();
+  return () => {
+    model.off("change:state", answered);
+    clearTimeout(pause);
+    resized.disconnect();
+    shown.stop();
+    queue.close();
+    bar.stop();
+    frame.stop();
+    frame.root.remove();
+  };
+}
+
+/** The controls as the reader has set them, which the kernel refused. */
+function typedIn(model, { controls }) {
+  return Object.fromEntries(Object.keys(controls).map((name) => [name, model.get(name)]));
+}

@@ -1,0 +1,122 @@
+// Spans as whole columns of pixels: what is narrower than a pixel shares it by how much time it has there.
+
+const NARROW = 2; // pixels: narrower spans never vanish
+const INSTANT = 1e-6; // of a pixel: the weight of a span that has no length
+
+/** @import { Rows, Times } from "./rows.js" */
+
+/**
+ * Calls put(left, right, i) for each stretch of whole pixels that shows span i, from left to right.
+ *
+ * A pixel shows the kind that has most of its time, by the one of its spans that is longest there.
+ * Spans of NARROW pixels or more end at the nearest pixel; of narrower ones none leaves its pixel
+ * empty. `places` are the spans in order of time, which do not overlap, or [first, after]. A moment
+ * lies at (moment - from) * scale; nothing is put beyond -2 and width + 2. Spans whose kind is in
+ * `hidden`, and those that `only` does not mark where it is given, do not count.
+ * @param {Pick<Times, "start" | "end">} times
+ * @param {Pick<Rows, "kindOf" | "kinds">} rows
+ * @param {{ from: number, scale: number, width: number, hidden?: Set<number> | null, only?: Uint8Array | null }} part
+ * @param {ArrayLike<number> | [number, number]} places
+ * @param {(left: number, right: number, i: number) => void} put
+ */
+export function columns({ start, end }, { kindOf, kinds }, { from, scale, width, hidden, only }, places, put) {
+  const [first, after] = Array.isArray(places) ? places : [0, places.length];
+  const pixel = emptyPixel(kinds);
+  let [left, right, shown] = [0, 0, -1]; // the stretch that is being filled
+  const show = (begin, finish, i) => {
+    if (i !== shown || begin !== right) {
+      if (shown >= 0) put(left, right, shown);
+      left = begin;
+      shown = i;
+    }
+    right = finish;
+  };
+  for (let at = first; at < after; at++) {
+    const i = Array.isArray(places) ? at : places[at];
+    if (hidden?.has(kindOf[i]) || (only && !only[i])) continue;
+    const begin = Math.max((start[i] - from) * scale, -2);
+    const finish = Math.min((end[i] - from) * scale, width + 2);
+    const [low, high] = [Math.floor(begin), Math.ceil(finish) - 1];
+    if (pixel.at !== low) settle(pixel, low, show);
+    if (high <= low) {
+      fill(pixel, kindOf[i], finish - begin || INSTANT, i, true);
+      continue;
+    }
+    const keep = finish - begin < NARROW;
+    fill(pixel, kindOf[i], low + 1 - begin, i, keep);
+    settle(pixel, high, show);
+    if (high > low + 1) show(low + 1, high, i);
+    fill(pixel, kindOf[i], finish - high, i, keep);
+  }
+  settle(pixel, NaN, show);
+  if (shown >= 0) put(left, right, shown);
+}
+
+/** A pixel that holds nothing: of each kind how much, and its longest span there. */
+function emptyPixel(kinds) {
+  return {
+    at: NaN, total: 0, kept: false, seen: [],
+    weight: new Float64Array(kinds), longest: new Float64Array(kinds), own: new Int32Array(kinds),
+  };
+}
+
+function fill(pixel, kind, amount, i, keep) {
+  const { weight, longest } = pixel;
+  if (weight[kind] === 0) pixel.seen.push(kind);
+  weight[kind] += amount;
+  pixel.total += amount;
+  if (keep) pixel.kept = true;
+  if (amount > longest[kind]) {
+    longest[kind] = amount;
+    pixel.own[kind] = i;
+  }
+}
+
+/** Shows the kind that has most of a pixel, empties it and goes on to the pixel `next`. */
+function settle(pixel, next, show) {
+  const { seen, weight, longest, at } = pixel;
+  let most = -1;
+  for (const kind of seen) if (most < 0 || weight[kind] > weight[most]) most = kind;
+  if (most >= 0 && (pixel.kept || pixel.total >= 0.5)) show(at, at + 1, pixel.own[most]);
+  for (const kind of seen) weight[kind] = longest[kind] = 0;
+  seen.length = 0;
+  pixel.total = 0;
+  pixel.kept = false;
+  pixel.at = next;
+}
+
+/**
+ * The whole run, a line for each row that is shown: of each the stretches of pixels and the kinds that have most time
+ * in them, [left, right, kind] one after the other. What runs inside another span does not count, nor do spans that
+ * only hold others.
+ * @param {Rows} rows
+ * @param {Times} times
+ * @param {number} width
+ * @returns {number[][]}
+ */
+export function overview(rows, times, width) {
+  const view = { from: times.low, scale: width / (times.high - times.low), width };
+  return rows.shown.map((row) => {
+    const found = [];
+    columns(times, rows, view, outermostOf(rows, times, row), (left, right, i) => {
+      const from = Math.max(left, 0);
+      const to = Math.min(right, Math.ceil(width));
+      if (to > from) found.push(from, to, rows.kindOf[i]);
+    });
+    return found;
+  });
+}
+
+/** The spans of a row that are in no other one, without those that only hold others, in order of time. */
+function outermostOf({ slots, holds, kindOf }, { start, end, quantum }, row) {
+  const own = slots.filter((slot) => slot.row === row);
+  const places = [];
+  for (const { first, after } of own) for (let i = first; i < after; i++) if (!holds[kindOf[i]]) places.push(i);
+  if (own.length > 1) places.sort((a, b) => start[a] - start[b] || end[b] - end[a]);
+  let reached = -Infinity;
+  return Int32Array.from(places.filter((i) => {
+    const inside = end[i] <= reached + quantum && start[i] < reached;
+    reached = Math.max(reached, end[i]);
+    return !inside;
+  }));
+}

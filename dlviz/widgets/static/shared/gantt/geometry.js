@@ -1,0 +1,338 @@
+// What rows of bars draw, as plain numbers: a pure function of the rows, their times and the part in view.
+import { clamp, upTo } from "../arrays.js";
+import { scaleLinear, timeTicks } from "../scale.js";
+import { columns } from "./columns.js";
+import { headTimes, within } from "./rows.js";
+
+/** @import { Scale } from "../scale.js" */
+/** @import { Row, Rows, Slot, Stretches, Times } from "./rows.js" */
+
+export const IDLE = -1; // stands for idle time among the kinds that are hidden
+export const ARROWS = 150; // messages in view: with more of them only the selection's are drawn
+const CHARACTER = 0.58; // of a label's size: how wide a character is
+const [SIZE, SMALL] = [11, 9]; // pixels: of a label; of a number where it has little room
+const NARROWEST = 6; // pixels: a bar with a label
+
+/**
+ * The part in view and what is chosen: times in seconds, the rest in pixels; `top` and `height` are the stretch of the
+ * rows' height that is in view.
+ * @typedef {object} View
+ * @property {number} from
+ * @property {number} to
+ * @property {number} width
+ * @property {number} top
+ * @property {number} height
+ * @property {Set<number>} [hidden] kinds, and IDLE
+ * @property {boolean} arrows all messages, not those of the selection alone
+ * @property {boolean} critical the critical path
+ * @property {number} span that is selected, -1 for none
+ * @property {number} message that is selected
+ * @property {number} [hover] the span under the pointer
+ * @property {Uint8Array | null} [matches] of each span whether a search found it
+ */
+
+/** @typedef {{ x: number, y: number, width: number, height: number }} Box */
+/** @typedef {{ x1: number, y1: number, x2: number, y2: number }} Line */
+/** @typedef {Line & { never: boolean, message: number }} Arrow */
+/** @typedef {{ text: string, x: number, y: number, size: number }} Label */
+/** @typedef {Box & { kind: number, span?: number }} Outlined */
+
+/**
+ * All that is drawn. `bars[kind]` holds x, y, width, height and span, one after the other; `found` the same for what a
+ * search found and `waited` for the parts in which spans waited, both drawn over the others.
+ * @typedef {object} DrawList
+ * @property {number[][]} bars
+ * @property {number[][]} found
+ * @property {number[]} waited
+ * @property {(Label & { span: number, waiting: boolean })[]} labels in the longer part of a bar whose span waited
+ * @property {(Box & { head: number, kind: number, spans: number[], label: Label | null })[]} heads
+ * @property {Outlined | null} chosen
+ * @property {Outlined | null} hovered
+ * @property {{ x: number, y: number, height: number, span: number }[]} open
+ * @property {(Box & { place: number })[]} idle
+ * @property {(Box & { place: number })[]} gaps
+ * @property {{ row: Row, corners: [number, number][], base: number, top: number }[]} memory
+ * @property {(Line & { told: string })[]} cycle
+ * @property {(Box & { line?: Line })[]} path
+ * @property {{ x: number, label: string }[]} ticks
+ * @property {Arrow[]} arrows
+ * @property {number} messagesInView
+ * @property {number} messagesLeftOut
+ */
+
+/**
+ * The draw list of what is in view. Every y is given within it; what is shown once for all ranks lies above, at
+ * negative y.
+ * @param {Rows} rows
+ * @param {Times} times
+ * @param {View} view
+ * @returns {DrawList}
+ */
+export function drawList(rows, times, view) {
+  const x = scaleLinear([view.from, view.to], [0, view.width]);
+  /** @type {DrawList["labels"]} */
+  const labels = [];
+  const bars = barsIn(rows, times, view, null, (left, right, slot, y, i) => {
+    if (right - left < NARROWEST) return;
+    const until = times.waited.get(i);
+    const [from, to, waiting] = until == null ? [left, right, false] : longer(left, x(until), right);
+    const label = labelIn(rows.labels[i], from, to, slot.bottom - slot.top, view.width);
+    if (label) labels.push({ ...label, span: i, y: y + (slot.bottom - slot.top) / 2, waiting });
+  });
+  const heads = headsIn(rows, times, view, x);
+  const list = {
+    bars, labels, heads,
+    found: view.matches ? barsIn(rows, times, view, view.matches) : [],
+    waited: waitedIn(rows, times, view, x),
+    chosen: boxOf(rows, times, view, x, heads, view.span),
+    hovered: boxOf(rows, times, view, x, heads, view.hover ?? -1),
+    open: openIn(rows, times, view, x),
+    idle: view.hidden?.has(IDLE) ? [] : stretchesIn(rows, times.idle, view, x),
+    gaps: stretchesIn(rows, times.gaps, view, x),
+    memory: rows.rows.filter((row, number) => times.memory && row.memory && inView(rows, view, number))
+      .map((row) => strip(rows, row, view, x)),
+    cycle: cycleIn(rows, view),
+    path: view.critical ? pathIn(rows, times, view, x) : [],
+    ticks: timeTicks(x),
+  };
+  return { ...list, ...arrowsIn(rows, times, view, x) };
+}
+
+/** The longer part of a bar whose span waited until `middle`, and whether that is the wait. */
+function longer(left, middle, right) {
+  return middle - left > right - middle ? [left, middle, true] : [middle, right, false];
+}
+
+/** Whether a row is in view: of those that are scrolled, what pinned ones would cover is not. */
+function inView(rows, view, number) {
+  const { top, bottom, hidden, pinned } = rows.rows[number];
+  if (hidden || pinned) return !hidden;
+  const upper = rows.pinned ? top - rows.pinned : bottom - 1; // what has to be below the upper edge
+  return upper >= view.top && top - (rows.pinned ? 0 : rows.strip) < view.top + view.height;
+}
+
+/** Where a height of a row lies in the part in view. */
+function placed(rows, view, number, y) {
+  return rows.rows[number].pinned ? y : y - view.top;
+}
+
+/** The bars of each kind, of the spans that `only` marks where it is given; calls drawn(left, right, slot, y, i). */
+function barsIn(rows, times, view, only, drawn) {
+  /** @type {number[][]} */
+  const bars = Array.from({ length: rows.kinds }, () => []);
+  const { from, to, width } = view;
+  const hidden = view.hidden?.size ? view.hidden : null;
+  const part = { from, scale: width / (to - from), width, hidden, only };
+  for (const slot of rows.slots) {
+    if (slot.once || !inView(rows, view, slot.row)) continue;
+    const [y, height] = [placed(rows, view, slot.row, slot.top), slot.bottom - slot.top];
+    columns(times, rows, part, within(slot, times, from, to), (left, right, i) => {
+      bars[rows.kindOf[i]].push(left, y, right - left, height, i);
+      drawn?.(left, right, slot, y, i);
+    });
+  }
+  return bars;
+}
+
+/** The parts of bars in which their spans waited, as x, y, width, height and span. */
+function waitedIn(rows, times, view, x) {
+  const found = [];
+  for (const [i, until] of times.waited) {
+    const slot = rows.slots[rows.slotOf[i]];
+    if (times.start[i] > view.to || until < view.from || view.hidden?.has(rows.kindOf[i])) continue;
+    if (slot.once || !inView(rows, view, slot.row)) continue;
+    const left = Math.round(Math.max(x(times.start[i]), -2));
+    const width = Math.round(Math.min(x(until), view.width + 2)) - left;
+    if (width >= 2) found.push(left, placed(rows, view, slot.row, slot.top), width, slot.bottom - slot.top, i);
+  }
+  return found;
+}
+
+/**
+ * The longest form that fits into the part of a bar that is in view, and where it is; or null.
+ * @param {string[]} forms
+ * @param {number} left
+ * @param {number} right
+ * @param {number} height
+ * @param {number} width of what is in view
+ * @returns {{ text: string, x: number, size: number } | null}
+ */
+export function labelIn(forms, left, right, height, width) {
+  const [from, to] = [Math.max(left, 0), Math.min(right, width)];
+  const size = Math.min(SIZE, Math.floor(height - 1));
+  if (size < SMALL - 1 || to - from < NARROWEST) return null;
+  const room = to - from - 3;
+  const fits = forms.find((form) => form.length * CHARACTER * size <= room);
+  if (fits) return { text: fits, x: (from + to) / 2, size };
+  const last = forms.at(-1) ?? "";
+  const number = /\d$/.test(last) && last.length * CHARACTER * SMALL <= room + 2;
+  return number ? { text: last, x: (from + to) / 2, size: Math.min(size, SMALL) } : null;
+}
+
+/** What is shown once for all ranks: a strip each, with its label. */
+function headsIn(rows, times, view, x) {
+  const found = [];
+  headTimes(rows, times).forEach(({ from, until }, number) => {
+    const { spans } = rows.heads[number];
+    const kind = rows.kindOf[spans[0]];
+    const [left, right] = [Math.max(x(from), -2), Math.min(x(until), view.width + 2)].map(Math.round);
+    if (right < 0 || left > view.width || view.hidden?.has(kind)) return;
+    const slot = rows.slots[rows.slotOf[spans[0]]];
+    const [y, height] = [slot.top, slot.bottom - slot.top];
+    const label = labelIn(rows.labels[spans[0]], left, right, height, view.width);
+    found.push({
+      head: number, kind, spans, x: left, y, width: Math.max(right - left, 1), height,
+      label: label && { ...label, y: y + height / 2 },
+    });
+  });
+  return found;
+}
+
+/** Where span i is drawn, however many share its pixels; null where it is not in view. */
+function boxOf(rows, times, view, x, heads, i) {
+  if (i < 0) return null;
+  if (rows.headOf.has(i)) return heads.find(({ head }) => head === rows.headOf.get(i)) ?? null;
+  const slot = rows.slots[rows.slotOf[i]];
+  const [left, right] = [Math.max(x(times.start[i]), -2), Math.min(x(times.end[i]), view.width + 2)];
+  if (right < 0 || left > view.width || view.hidden?.has(rows.kindOf[i])) return null;
+  if (rows.rows[slot.row].hidden || (rows.pinned && !inView(rows, view, slot.row))) return null;
+  const from = right - left < 1 ? Math.floor(left) : Math.round(left);
+  const [width, height] = [Math.max(Math.round(right) - from, 1), slot.bottom - slot.top];
+  return { x: from, y: placed(rows, view, slot.row, slot.top), width, height, kind: rows.kindOf[i], span: i };
+}
+
+/** The bars of spans that never ended: from their right edge on they are open. */
+function openIn(rows, times, view, x) {
+  const found = [];
+  for (const i of rows.open) {
+    const slot = rows.slots[rows.slotOf[i]];
+    const right = Math.round(x(times.end[i]));
+    if (slot.once || !inView(rows, view, slot.row) || view.hidden?.has(rows.kindOf[i])) continue;
+    if (right < 0 || right > view.width) continue;
+    const y = placed(rows, view, slot.row, slot.top);
+    found.push({ x: right, y, height: slot.bottom - slot.top, span: i });
+  }
+  return found;
+}
+
+/** Stretches of a row in which nothing is drawn, as boxes; each with its place. */
+function stretchesIn(rows, { row, start, end, count }, view, x) {
+  const found = [];
+  for (let i = 0; i < count; i++) {
+    if (end[i] <= view.from || start[i] >= view.to || !inView(rows, view, row[i])) continue;
+    const left = Math.round(Math.max(x(start[i]), -2));
+    const width = Math.round(Math.min(x(end[i]), view.width + 2)) - left;
+    if (width < 1) continue;
+    const { top, bottom } = rows.rows[row[i]];
+    found.push({ x: left, y: placed(rows, view, row[i], top), width, height: bottom - top, place: i });
+  }
+  return found;
+}
+
+/** The ranks that wait for each other for ever: arrows from row to row, beside each other at the right edge. */
+function cycleIn(rows, view) {
+  return rows.cycle.filter((one) => [one.tail, one.head].every((row) => !rows.rows[row].hidden))
+    .map(({ tail, head, told }, number) => {
+      const x = view.width - 22 - 13 * number;
+      const [y1, y2] = [tail, head].map((row) => placed(rows, view, row, rows.rows[row].middle));
+      return { x1: x, y1, x2: x, y2, told };
+    });
+}
+
+/** Where an arrow leaves a row and reaches another: at the edges that face each other. */
+function edges(rows, view, tail, head) {
+  const down = Math.sign(rows.rows[head].middle - rows.rows[tail].middle);
+  const side = (number, way) => {
+    const { top, bottom, middle } = rows.rows[number];
+    return placed(rows, view, number, way > 0 ? bottom : way < 0 ? top : middle);
+  };
+  return [side(tail, down), side(head, -down)];
+}
+
+function pathIn(rows, times, view, x) {
+  const { start, end } = times.path;
+  const parts = times.critical.map((i, number) => {
+    const { row, top, bottom } = rows.slots[rows.slotOf[i]];
+    const [upper, lower] = [top, bottom].map((y) => placed(rows, view, row, y));
+    return { row, from: start[number], to: end[number], top: upper, bottom: lower };
+  }).filter(({ row }) => !rows.rows[row].hidden);
+  return pathBoxes(parts, x, view.width, times.quantum);
+}
+
+/**
+ * The critical path, of which `parts` {from, to, top, bottom} follow each other in time: a box around
+ * each stretch of parts in one place that are no more than `apart` seconds apart, a line to the next.
+ * @param {{ from: number, to: number, top: number, bottom: number }[]} parts
+ * @param {Scale} x
+ * @param {number} width
+ * @param {number} apart
+ * @returns {(Box & { line?: Line })[]}
+ */
+export function pathBoxes(parts, x, width, apart) {
+  const boxes = [];
+  for (const part of parts) {
+    const last = boxes.at(-1);
+    const follows = last?.top === part.top && last.bottom === part.bottom && part.from <= last.to + apart;
+    if (follows) last.to = part.to;
+    else boxes.push({ ...part });
+  }
+  const place = (time) => clamp(x(time), -10, width + 10);
+  return boxes.map((box, number) => {
+    const next = boxes[number + 1];
+    const down = Math.sign((next?.top ?? box.top) - box.top);
+    const side = ({ top, bottom }, way) => (way > 0 ? bottom : way < 0 ? top : (top + bottom) / 2);
+    const line = next && { x1: place(box.to), y1: side(box, down), x2: place(next.from), y2: side(next, -down) };
+    const [left, right] = [place(box.from), place(box.to)];
+    return { x: left, y: box.top, width: right - left, height: box.bottom - box.top, line };
+  }).filter(({ x: left, width: wide, line }) =>
+    left < width + 10 && (left + wide > -10 || (line && line.x2 > -10)));
+}
+
+/** What a rank held over time, as the corners of an area above its row; `peak` fills it. */
+function strip({ peak, strip: tall }, row, view, x) {
+  const { time, held } = row.memory;
+  const base = row.top - 1 - (row.pinned ? 0 : view.top);
+  const y = (level) => base - (level / peak) * (tall - 4);
+  const first = Math.max(upTo(time, view.from) - 1, 0);
+  const corners = [];
+  let level = 0;
+  for (let i = first; i < time.length && time[i] <= view.to; i++) {
+    const [at, own, last] = [Math.max(x(time[i]), 0), y(held[i]), corners.at(-1)];
+    if (last && at - last[0] < 0.5) last[1] = Math.min(last[1], own); // a pixel shows the most of many
+    else {
+      if (last && last[1] !== level) corners.push([last[0], level]);
+      if (last) corners.push([at, level]);
+      corners.push([at, own]);
+    }
+    level = own;
+  }
+  if (corners.length && corners.at(-1)[1] !== level) corners.push([corners.at(-1)[0], level]);
+  if (corners.length) corners.push([view.width, level]);
+  return { row, corners, base, top: base - tall };
+}
+
+/**
+ * The messages in view as arrows from row to row, all of them where that was asked for and they are not too many, else
+ * those of what is selected or pointed at and those that were never received; and how many there are.
+ */
+function arrowsIn(rows, times, view, x) {
+  const { tail, head, flow, count } = rows.arrows;
+  const arrow = (i) => {
+    const never = Number.isNaN(times.received[i]);
+    const [y1, y2] = edges(rows, view, tail[i], head[i]);
+    return { x1: x(times.sent[i]), y1, x2: x(never ? times.sent[i] : times.received[i]), y2, never, message: i };
+  };
+  const drawable = (i) => [tail[i], head[i]].every((row) => !rows.rows[row].hidden);
+  const seen = [];
+  for (let i = 0; i < count; i++) {
+    const got = Number.isNaN(times.received[i]) ? times.sent[i] : times.received[i];
+    if (got >= view.from && times.sent[i] <= view.to && drawable(i)) seen.push(i);
+  }
+  const all = view.arrows && seen.length <= ARROWS ? seen : [];
+  const lost = seen.filter((i) => Number.isNaN(times.received[i])).slice(0, ARROWS);
+  const own = [view.message, view.hover == null || view.hover < 0 ? -1 : flow[view.hover]];
+  const shown = new Set([...all, ...lost, ...own.filter((i) => i >= 0 && drawable(i))]);
+  return {
+    arrows: [...shown].map(arrow), messagesInView: seen.length, messagesLeftOut: seen.length - all.length,
+  };
+}

@@ -1,0 +1,73 @@
+// What lies at a point of a draw list.
+import { clamp } from "../arrays.js";
+
+/** @import { Box, DrawList } from "./geometry.js" */
+/** @import { Row } from "./rows.js" */
+
+/**
+ * What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time or a
+ * gap (its place), what ranks that wait for ever wait for, or a row's memory.
+ * @typedef {object} Target
+ * @property {number} [message]
+ * @property {"sender" | "receiver"} [end]
+ * @property {number} [span]
+ * @property {number} [head]
+ * @property {number} [idle]
+ * @property {number} [gap]
+ * @property {string} [told]
+ * @property {Row} [memory]
+ */
+
+/**
+ * @param {DrawList} list
+ * @param {number} x pixels
+ * @param {number} y
+ * @returns {Target | null}
+ */
+export function hit(list, x, y) {
+  for (const { message, x1, y1, x2, y2 } of list.arrows) {
+    if (Math.hypot(x2 - x, y2 - y) <= 6) return { message, end: "receiver" };
+    if (Math.hypot(x1 - x, y1 - y) <= 6) return { message, end: "sender" };
+  }
+  const waits = list.cycle.find((arrow) => toLine(arrow, x, y) <= 5);
+  if (waits) return { told: waits.told };
+  /** @type {(box: Box) => boolean} */
+  const inside = (box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height;
+  const head = list.heads.find(inside);
+  if (head) return { head: head.head, span: head.spans[0] };
+  const span = [list.found, list.bars].map((all) => spanAt(all, x, y)).find((one) => one >= 0) ?? -1;
+  if (span >= 0) return { span };
+  const shaft = list.arrows.find((arrow) => toLine(arrow, x, y) <= 4);
+  if (shaft) return { message: shaft.message, end: nearer(shaft, x, y) };
+  const gap = list.gaps.find(inside);
+  const idle = list.idle.find(inside);
+  if (gap) return { gap: gap.place };
+  if (idle) return { idle: idle.place };
+  const told = list.memory.find(({ base, top }) => y <= base && y > top);
+  return told ? { memory: told.row } : null;
+}
+
+/** The span whose bar is at a point or within three pixels of it; or -1. */
+function spanAt(all, x, y) {
+  let best = -1;
+  let nearest = 3;
+  for (const bars of all) {
+    for (let i = 0; i < bars.length; i += 5) {
+      if (y < bars[i + 1] || y >= bars[i + 1] + bars[i + 3]) continue;
+      const away = Math.max(bars[i] - x, x - bars[i] - bars[i + 2], 0);
+      if (away < nearest) [nearest, best] = [away, bars[i + 4]];
+    }
+  }
+  return best;
+}
+
+/** How far a point is from an arrow's line, in pixels. */
+function toLine({ x1, y1, x2, y2 }, x, y) {
+  const [dx, dy] = [x2 - x1, y2 - y1];
+  const along = clamp(((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy || 1), 0, 1);
+  return Math.hypot(x1 + along * dx - x, y1 + along * dy - y);
+}
+
+function nearer({ x1, y1, x2, y2 }, x, y) {
+  return Math.hypot(x1 - x, y1 - y) < Math.hypot(x2 - x, y2 - y) ? "sender" : "receiver";
+}

@@ -1,0 +1,196 @@
+// A picture of rows of bars that is pointed at, clicked, dragged over and zoomed.
+import { clamp } from "../arrays.js";
+import { h } from "../dom.js";
+import { tooltip } from "../tooltip.js";
+import { drawList } from "./geometry.js";
+import { hit } from "./hit.js";
+import { AXIS, fillsOf, paint } from "./paint.js";
+
+/** @import { Colors } from "../theme.js" */
+/** @import { Viewport } from "../viewport.js" */
+/** @import { DrawList, View } from "./geometry.js" */
+/** @import { Target } from "./hit.js" */
+/** @import { Chosen, Fills, Styles } from "./paint.js" */
+/** @import { Rows, Times } from "./rows.js" */
+
+/**
+ * What is to be drawn now: all but where it lies.
+ * @typedef {object} Picture
+ * @property {Rows} rows
+ * @property {Times} times
+ * @property {Omit<View, "width" | "top" | "height">} view
+ * @property {{ colors: Colors, styles: Styles, font: string }} look
+ * @property {Omit<Chosen, "left" | "axis">} chosen
+ * @property {boolean} [under] whether another picture's axis stands above
+ */
+
+/**
+ * @typedef {object} Plan
+ * @property {HTMLElement} root which gets the focus
+ * @property {Viewport} part in view
+ * @property {() => Picture} picture
+ * @property {(around: HTMLElement, above: number) => number} room pixels that the rows may take
+ * @property {(target: Target, time: number) => string[]} told what is said of what the pointer is at
+ * @property {(target: Target | null) => void} pointed is called when the pointer is at something else
+ * @property {(target: Target | null) => void} clicked
+ * @property {(from: number, to: number) => void} [dragged] over a stretch of time; without it, dragging pans
+ */
+
+/** @typedef {{ whole: number, left: number, width: number, height: number, top: number }} Place pixels */
+
+/**
+ * @typedef {object} Gantt
+ * @property {HTMLElement} plot
+ * @property {HTMLCanvasElement} canvas
+ * @property {() => DrawList | null} draw draws it; null where a notebook has put it aside
+ * @property {() => Place | null} place where the rows lie; where a notebook has put it aside, where they lay
+ * @property {() => DrawList | null} drawn
+ * @property {() => void} restyle has other colours be taken up
+ * @property {() => void} still takes the tooltip away: what it told of has moved
+ * @property {(event: MouseEvent) => number} timeAt the moment under the pointer
+ * @property {(top: number, bottom: number) => void} reveal scrolls a row into view
+ */
+
+const LEAST = 44; // pixels of the rows' names, at least
+const CLICK = 4; // pixels: a pointer that moves less has clicked
+
+/**
+ * A picture of rows of bars.
+ * @param {Plan} plan
+ * @returns {Gantt}
+ */
+export function gantt(plan) {
+  const canvas = h("canvas", { class: "dlv-canvas", role: "img" });
+  const tall = h("div", { class: "dlv-tall" }, canvas);
+  const scroller = h("div", { class: "dlv-rows", role: "group", "aria-label": "rows" }, tall);
+  const plot = h("div", { class: "dlv-plot" }, scroller);
+  const tip = tooltip(plot);
+  plot.append(tip.element);
+  /** @type {Place | null} */
+  let place = null;
+  /** @type {DrawList | null} */
+  let list = null;
+  /** @type {Fills | null} */
+  let fills = null;
+  const widthOf = gutterOf();
+  let above = AXIS;
+
+  /** @type {(picture: Picture) => Place | null} */
+  function measured({ rows, look, under }) {
+    above = (under ? 2 : AXIS) + rows.above;
+    tall.style.height = `${rows.height + 4 + above}px`;
+    if (!scroller.clientWidth) return place;
+    const room = plan.room(scroller, above);
+    scroller.style.maxHeight = `${room + above}px`;
+    const left = widthOf(rows, look.font);
+    place = {
+      whole: scroller.clientWidth, left, width: Math.max(scroller.clientWidth - left, 50),
+      height: Math.min(rows.height + 4, room), top: scroller.scrollTop,
+    };
+    return place;
+  }
+
+  function draw() {
+    const picture = plan.picture();
+    const where = measured(picture);
+    if (!where) return null;
+    const { rows, times, look, chosen, under } = picture;
+    const view = { ...picture.view, ...where };
+    const context = canvas.getContext("2d");
+    if (context) fills ??= fillsOf(context, look.styles);
+    list = drawList(rows, times, view);
+    const axis = under ? 2 : AXIS;
+    if (fills) paint(canvas, rows, list, view, { ...look, fills }, { ...chosen, left: where.left, axis });
+    return list;
+  }
+
+  function pointOf(event) {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientX - box.left - (place?.left ?? 0), event.clientY - box.top - above];
+  }
+
+  function timeAt(event) {
+    const { from, to } = plan.picture().view;
+    return from + (pointOf(event)[0] / (place?.width ?? 1)) * (to - from);
+  }
+
+  function targetAt(event) {
+    const [x, y] = pointOf(event);
+    return list && x >= 0 ? hit(list, x, y) : null;
+  }
+
+  scroller.addEventListener("scroll", draw);
+  listen(plan, { canvas, plot, tip, timeAt, targetAt, width: () => place?.width ?? 1 });
+  return {
+    plot, canvas, draw, timeAt,
+    drawn: () => list,
+    place: () => place,
+    restyle: () => void (fills = null),
+    still: tip.hide,
+    reveal(top, bottom) {
+      if (!place) return; // it is not on the page yet
+      const seen = scroller.scrollTop;
+      if (top < seen || bottom > seen + place.height) scroller.scrollTop = (top + bottom - place.height) / 2;
+    },
+  };
+}
+
+/** How wide the rows' names are, measured once for the same ones; whole pixels, so that bars are sharp. */
+function gutterOf() {
+  let known = { labels: "", width: 0 };
+  return ({ rows }, font) => {
+    const labels = rows.slice(0, 400).map(({ label }) => label).join("\n");
+    if (labels === known.labels) return known.width;
+    const measure = document.createElement("canvas").getContext("2d");
+    if (measure) measure.font = `11px ${font}`;
+    const widths = labels.split("\n").map((label) => measure?.measureText(label).width ?? 0);
+    known = { labels, width: Math.ceil(clamp(Math.max(LEAST, ...widths) + 14, 0, 180)) };
+    return known.width;
+  };
+}
+
+/** Has a pointer and a wheel over the picture do what the plan says. */
+function listen(plan, { canvas, plot, tip, timeAt, targetAt, width }) {
+  const { root, part, told, pointed, clicked, dragged } = plan;
+  /** @type {{ x: number, time: number, from: number, to: number, moved: boolean, pan: boolean } | null} */
+  let press = null;
+
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    root.focus({ preventScroll: true });
+    canvas.setPointerCapture(event.pointerId);
+    const { from, to } = plan.picture().view;
+    const pan = event.shiftKey || !dragged;
+    press = { x: event.clientX, time: timeAt(event), from, to, moved: false, pan };
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!press) {
+      const target = targetAt(event);
+      pointed(target);
+      return target ? tip.show(event, told(target, timeAt(event))) : tip.hide();
+    }
+    press.moved ||= Math.abs(event.clientX - press.x) > CLICK;
+    if (!press.moved) return;
+    tip.hide();
+    const by = ((press.x - event.clientX) / width()) * (press.to - press.from);
+    if (press.pan) part.show(press.from + by, press.to + by);
+    else dragged?.(press.time, timeAt(event));
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    if (press && !press.moved) clicked(targetAt(event));
+    press = null;
+  });
+  canvas.addEventListener("pointercancel", () => void (press = null));
+  canvas.addEventListener("pointerleave", () => {
+    tip.hide();
+    pointed(null);
+  });
+  canvas.addEventListener("dblclick", part.fitAll);
+  plot.addEventListener("wheel", (event) => {
+    const { deltaX, deltaY } = event;
+    if (event.ctrlKey) part.zoom(Math.exp(clamp(deltaY, -100, 100) * 0.004), timeAt(event));
+    else if (event.shiftKey || Math.abs(deltaX) > Math.abs(deltaY)) part.pan((deltaX || deltaY) / 800);
+    else return;
+    event.preventDefault();
+  }, { passive: false });
+}

@@ -1,0 +1,282 @@
+// Paints rows of bars, their axis and, as a small picture, all of them.
+import { arrow, boldPath, fill, sized } from "../paint.js";
+import { overview } from "./columns.js";
+
+/** @import { Colors, Style } from "../theme.js" */
+/** @import { DrawList, View } from "./geometry.js" */
+/** @import { Rows, Times } from "./rows.js" */
+
+export const AXIS = 22; // pixels above the rows and what is shown once
+const DIM = 0.22; // of what a search did not find
+
+/**
+ * How spans look: `of` each kind, `shades` of each kind by chunk, `idle` time, `waiting`, and `gaps`, which are not
+ * drawn: dotted.
+ * @typedef {object} Styles
+ * @property {Style[]} of
+ * @property {Style[][]} shades
+ * @property {Style} idle
+ * @property {Style} waiting
+ * @property {Style} gaps
+ */
+
+/** @typedef {string | CanvasPattern} Fill */
+/** @typedef {{ shades: Fill[][], idle: Fill, waiting: Fill, gaps: Fill }} Fills of one canvas */
+/** @typedef {{ colors: Colors, styles: Styles, fills: Fills, font: string }} Look */
+
+/**
+ * What is chosen beside what the draw list outlines: `row` is the selection's, `axis` the pixels above the rows.
+ * @typedef {object} Chosen
+ * @property {number} left pixels of the rows' names
+ * @property {number} axis
+ * @property {number} row
+ * @property {number} message
+ * @property {{ from: number, to: number } | null} [range]
+ * @property {Uint8Array | null} [matches]
+ * @property {number} [stretch] of idle time that is selected
+ */
+
+/**
+ * The fills of styles, for one canvas.
+ * @param {CanvasRenderingContext2D} context
+ * @param {Styles} styles
+ * @returns {Fills}
+ */
+export function fillsOf(context, { shades, idle, waiting, gaps }) {
+  return {
+    shades: shades.map((own) => own.map((style) => fill(context, style))),
+    idle: fill(context, idle), waiting: fill(context, waiting), gaps: fill(context, gaps),
+  };
+}
+
+/**
+ * Paints a draw list on a canvas.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Rows} rows
+ * @param {DrawList} list
+ * @param {View} view
+ * @param {Look} look
+ * @param {Chosen} chosen
+ */
+export function paint(canvas, rows, list, view, look, chosen) {
+  const { left, axis: upper } = chosen;
+  const top = upper + rows.above;
+  const context = sized(canvas, left + view.width, view.height + top);
+  const { colors } = look;
+  context.fillStyle = colors.paper;
+  context.fillRect(0, 0, left + view.width, view.height + top);
+  context.font = `11px ${look.font}`;
+  context.textBaseline = "middle";
+  axis(context, list, view, colors, left, upper, view.height + top);
+  names(context, rows, list, view, colors, chosen);
+  within(context, left, upper, view.width, rows.above, top, () => heads(context, list, look, chosen));
+  within(context, left, top, view.width, view.height, top, () => {
+    if (chosen.range) range(context, chosen.range, view, colors);
+    bars(context, rows, list, look, chosen);
+  });
+}
+
+/** Paints within a box of the canvas; `below` are pixels from the canvas's top to the first row's. */
+function within(context, left, top, width, height, below, work) {
+  context.save();
+  context.beginPath();
+  context.rect(left, top, width, height);
+  context.clip();
+  context.translate(left, below);
+  work();
+  context.restore();
+}
+
+function range(context, { from, to }, view, colors) {
+  const scale = view.width / (view.to - view.from);
+  const [a, b] = [from, to].map((time) => (time - view.from) * scale);
+  context.globalAlpha = 0.18;
+  context.fillStyle = colors.name === "dark" ? colors.bright : colors.accent;
+  context.fillRect(a, 0, b - a, view.height);
+  context.globalAlpha = 1;
+}
+
+function bars(context, rows, list, look, chosen) {
+  const { colors, fills } = look;
+  context.globalAlpha = chosen.matches ? DIM : 1;
+  for (const [boxes, style] of [[list.idle, fills.idle], [list.gaps, fills.gaps]]) {
+    context.fillStyle = style;
+    for (const box of boxes) context.fillRect(box.x, box.y, box.width, box.height);
+  }
+  list.bars.forEach((own, kind) => bar(context, rows, look, own, kind));
+  context.globalAlpha = 1;
+  list.found.forEach((own, kind) => bar(context, rows, look, own, kind));
+  if (list.chosen?.span >= 0) {
+    const { x, y, width, height, span, kind } = list.chosen;
+    bar(context, rows, look, [x, y, width, height, span], kind);
+  }
+  waiting(context, list.waited, fills.waiting, chosen.matches);
+  for (const end of list.open) tear(context, end, colors);
+  for (const { corners, base } of list.memory) memory(context, corners, base, colors);
+  boldPath(context, list.path, colors);
+  for (const one of list.arrows) {
+    const own = one.message === chosen.message;
+    arrow(context, one, colors.ink, colors.paper, own ? 2.6 : 1.2);
+  }
+  words(context, rows, list, look, chosen);
+  outline(context, list.hovered, colors, 1.5);
+  outline(context, list.chosen, colors, 3);
+  outline(context, list.idle.find(({ place }) => place === chosen.stretch), colors, 2);
+  for (const one of list.cycle) arrow(context, one, colors.wrong, colors.paper, 2.6);
+}
+
+/** Bars of one kind, and a thin edge at the right of those that are wide enough and have an end. */
+function bar(context, rows, { fills, styles }, bars, kind) {
+  const shades = fills.shades[kind];
+  context.fillStyle = shades[0];
+  for (let i = 0; i < bars.length; i += 5) {
+    if (shades.length > 1) context.fillStyle = shades[rows.chunk[bars[i + 4]]];
+    context.fillRect(bars[i], bars[i + 1], bars[i + 2], bars[i + 3]);
+  }
+  context.fillStyle = styles.of[kind].edge;
+  for (let i = 0; i < bars.length; i += 5) {
+    const edged = bars[i + 2] > 3 && !rows.open.has(bars[i + 4]);
+    if (edged) context.fillRect(bars[i] + bars[i + 2] - 0.7, bars[i + 1], 0.7, bars[i + 3]);
+  }
+}
+
+/** The parts of bars in which their spans waited, under the same edge. */
+function waiting(context, parts, style, matches) {
+  context.fillStyle = style;
+  for (let i = 0; i < parts.length; i += 5) {
+    context.globalAlpha = !matches || matches[parts[i + 4]] ? 1 : DIM;
+    context.fillRect(parts[i], parts[i + 1], parts[i + 2], parts[i + 3]);
+  }
+  context.globalAlpha = 1;
+}
+
+/** The end of a bar that never ended: torn. */
+function tear(context, { x, y, height }, colors) {
+  const teeth = Math.max(Math.round(height / 7), 2);
+  context.fillStyle = colors.paper;
+  context.beginPath();
+  context.moveTo(x + 1, y);
+  for (let i = 0; i < teeth; i++) {
+    context.lineTo(x - 5, y + ((i + 0.5) * height) / teeth);
+    context.lineTo(x + 1, y + ((i + 1) * height) / teeth);
+  }
+  context.fill();
+}
+
+/** Labels over everything else; a halo of their bar's colour where arrows may lie below. */
+function words(context, rows, list, { styles, font }, chosen) {
+  context.textAlign = "center";
+  context.lineWidth = 3;
+  for (const { text, span, x, y, size, waiting } of list.labels) {
+    if (chosen.matches && !chosen.matches[span]) continue;
+    const kind = rows.kindOf[span];
+    const { color, ink } = waiting ? styles.waiting : styles.shades[kind][rows.chunk[span]] ?? styles.of[kind];
+    context.font = `${size}px ${font}`;
+    if (list.arrows.length) {
+      context.strokeStyle = color;
+      context.strokeText(text, x, y + 0.5);
+    }
+    context.fillStyle = ink;
+    context.fillText(text, x, y + 0.5);
+  }
+}
+
+function heads(context, list, { colors, fills, styles, font }, chosen) {
+  context.textAlign = "center";
+  for (const { x, y, width, height, kind, spans, label } of list.heads) {
+    context.globalAlpha = chosen.matches && !spans.some((i) => chosen.matches[i]) ? DIM : 1;
+    context.fillStyle = fills.shades[kind][0];
+    context.fillRect(x, y, width, height - 1);
+    context.fillStyle = styles.of[kind].edge;
+    context.fillRect(x + width - 1, y, 1, height - 1);
+    if (!label) continue;
+    context.font = `${label.size}px ${font}`;
+    context.fillStyle = styles.of[kind].ink;
+    context.fillText(label.text, label.x, label.y);
+  }
+  context.globalAlpha = 1;
+  for (const [box, line] of [[list.hovered, 1.5], [list.chosen, 2]]) {
+    if (box?.y < 0) outline(context, box, colors, line);
+  }
+}
+
+function axis(context, list, view, colors, left, upper, height) {
+  context.textAlign = "center";
+  for (const { x, label } of list.ticks) {
+    if (x < -1 || x > view.width + 1) continue;
+    const top = Math.max(upper - 4, 0);
+    context.fillStyle = colors.grid;
+    context.fillRect(Math.round(left + x), top, 1, height - top);
+    if (upper < AXIS) continue; // the marks alone, under another picture's
+    context.fillStyle = colors.faint;
+    const half = context.measureText(label).width / 2;
+    context.fillText(label, Math.min(left + x, left + view.width - half), upper / 2 - 1);
+  }
+}
+
+function names(context, rows, list, view, colors, { left, axis: upper, row: chosenRow }) {
+  const top = upper + rows.above;
+  const from = left - 8;
+  context.textAlign = "right";
+  context.fillStyle = colors.faint;
+  if (rows.heads.length) context.fillText("all ranks", from, upper + rows.above / 2 - 1);
+  for (const number of rows.shown) {
+    const row = rows.rows[number];
+    const up = row.pinned ? 0 : view.top;
+    const y = row.middle - up;
+    if (y < (row.pinned ? 0 : rows.pinned) - 4 || y > view.height + 4) continue;
+    context.fillStyle = number === chosenRow ? colors.ink : colors.faint;
+    context.fillText(row.label, from, y + top);
+    context.fillStyle = colors.faint;
+    const strip = row.memory && list.memory.length && rows.strip > 11 && row.top - up > 12;
+    if (strip) context.fillText("memory", from, row.top - rows.strip / 2 - up + top);
+    for (const { label, middle } of row.also ?? []) context.fillText(label, from, middle - up + top);
+    if (row.pinned) context.fillRect(1, row.top - up + top, 2, row.bottom - row.top);
+  }
+}
+
+function memory(context, corners, base, colors) {
+  if (!corners.length) return;
+  context.beginPath();
+  context.moveTo(corners[0][0], base);
+  for (const [x, y] of corners) context.lineTo(x, y);
+  context.lineTo(corners.at(-1)[0], base);
+  context.fillStyle = colors.grid;
+  context.fill();
+  context.strokeStyle = colors.faint;
+  context.lineWidth = 1;
+  context.stroke();
+}
+
+function outline(context, box, colors, width) {
+  if (!box) return;
+  for (const [line, style] of [[width + 2, colors.paper], [width, colors.ink]]) {
+    context.lineWidth = line;
+    context.strokeStyle = style;
+    context.strokeRect(box.x, box.y, box.width, box.height);
+  }
+}
+
+/**
+ * The whole run in a small picture, to be kept: a line for each row.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Rows} rows
+ * @param {Times} times
+ * @param {number} width pixels
+ * @param {number} height pixels
+ * @param {Pick<Look, "colors" | "styles">} look
+ */
+export function paintWhole(canvas, rows, times, width, height, { colors, styles }) {
+  const context = sized(canvas, width, height);
+  context.fillStyle = colors.cell;
+  context.fillRect(0, 0, width, height);
+  const line = height / Math.max(rows.shown.length, 1);
+  overview(rows, times, width).forEach((found, row) => {
+    const y = Math.round(row * line);
+    const tall = Math.max(Math.round((row + 1) * line) - y - (line > 3 ? 1 : 0), 1);
+    for (let i = 0; i < found.length; i += 3) {
+      context.fillStyle = styles.of[found[i + 2]].color;
+      context.fillRect(found[i], y, found[i + 1] - found[i], tall);
+    }
+  });
+}

@@ -1,0 +1,200 @@
+// Rows of bars as data: what is in them, where they lie, and which span lies where.
+import { upTo } from "../arrays.js";
+
+/**
+ * A row; pixels count from the top of the first one.
+ * @typedef {object} Row
+ * @property {number} rank
+ * @property {string} label
+ * @property {number} top
+ * @property {number} bottom
+ * @property {number} middle
+ * @property {Memory | null} [memory] what its rank held, drawn above it
+ * @property {{ label: string, middle: number }[]} [also] smaller names beside the row
+ * @property {boolean} [hidden]
+ * @property {boolean} [pinned] stays where it is while the others are scrolled
+ */
+
+/** @typedef {{ rank: number, time: number[], held: number[], counts: boolean }} Memory s; bytes or microbatches */
+
+/**
+ * The spans first to after - 1, which follow each other in time. One that is shown `once` for all ranks lies above
+ * the rows.
+ * @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot
+ */
+
+/** @typedef {{ spans: number[], level: number }} Head what is shown once for all ranks */
+
+/**
+ * @typedef {object} Rows
+ * @property {Row[]} rows
+ * @property {number[]} shown the rows that are not hidden, from top to bottom
+ * @property {Slot[]} slots
+ * @property {ArrayLike<number>} slotOf of each span
+ * @property {number} count of spans
+ * @property {ArrayLike<number>} kindOf of each span
+ * @property {number} kinds
+ * @property {string[][]} labels of each span, the longest form first
+ * @property {number[]} chunk of each span
+ * @property {Set<number>} open spans that never ended
+ * @property {boolean[]} holds of each kind: whether its spans only hold others
+ * @property {Head[]} heads
+ * @property {Map<number, number>} headOf the head of a span that is shown once
+ * @property {number} above pixels over the rows
+ * @property {number} pinned pixels of the pinned rows
+ * @property {number} height pixels of all rows
+ * @property {number} strip pixels of a row's memory
+ * @property {number} peak of all memory
+ * @property {{ tail: number, head: number, told: string }[]} cycle rows that wait for each other for ever
+ * @property {{ tail: number[], head: number[], flow: number[], count: number }} arrows messages: their rows, and that
+ *   of each span (or -1)
+ */
+
+/** @typedef {{ start: ArrayLike<number>, end: ArrayLike<number>, row: number[], count: number }} Stretches */
+
+/**
+ * The times of all that is in the rows, in seconds.
+ * @typedef {object} Times
+ * @property {ArrayLike<number>} start of each span
+ * @property {ArrayLike<number>} end
+ * @property {number} low
+ * @property {number} high
+ * @property {number} quantum what two moments differ by at least
+ * @property {Stretches} idle
+ * @property {Stretches} gaps of which nothing is drawn
+ * @property {number[]} critical the spans of the critical path
+ * @property {{ start: number[], end: number[] }} path
+ * @property {boolean} memory whether memory was told by these times
+ * @property {number[]} sent of each message
+ * @property {number[]} received NaN where it never was
+ * @property {Map<number, number>} waited of spans that waited: until when
+ */
+
+/**
+ * Rows in another order: `order` from top to bottom, of which the `pinned` come first and the `hidden` do not show.
+ * @template {Rows} R
+ * @param {R} rows
+ * @param {{ order: number[], hidden: Set<number>, pinned: Set<number> }} chosen
+ * @returns {R}
+ */
+export function arranged(rows, { order, hidden, pinned }) {
+  const first = order.filter((row) => pinned.has(row));
+  const shown = [...first, ...order.filter((row) => !pinned.has(row))].filter((row) => !hidden.has(row));
+  const strips = rows.rows.map(({ memory }) => (memory ? rows.strip : 0));
+  const gaps = rows.rows.map(({ top }, row) => (row ? top - rows.rows[row - 1].bottom - strips[row] : 0));
+  const least = Math.min(...gaps.slice(1)); // pixels between two rows go with the lower one
+  const moved = new Map();
+  let reached = 0;
+  let held = 0; // pixels of the pinned rows
+  for (const row of shown) {
+    const { top, bottom } = rows.rows[row];
+    moved.set(row, reached + (reached ? Math.max(gaps[row], least) : 0) + strips[row] - top);
+    reached = bottom + moved.get(row);
+    if (pinned.has(row)) held = reached;
+  }
+  const by = (row) => moved.get(row) ?? 0;
+  return {
+    ...rows, shown, height: reached, pinned: held,
+    rows: rows.rows.map((row, number) => ({
+      ...row, top: row.top + by(number), bottom: row.bottom + by(number), middle: row.middle + by(number),
+      also: row.also?.map((one) => ({ ...one, middle: one.middle + by(number) })),
+      hidden: !moved.has(number), pinned: pinned.has(number),
+    })),
+    slots: rows.slots.map((slot) =>
+      (slot.once ? slot : { ...slot, top: slot.top + by(slot.row), bottom: slot.bottom + by(slot.row) })),
+  };
+}
+
+/**
+ * The spans of a slot that lie in part between two moments: the first, and the one after the last.
+ * @param {Slot} slot
+ * @param {Times} times
+ * @param {number} from
+ * @param {number} to
+ * @returns {[number, number]}
+ */
+export function within(slot, { start, end }, from, to) {
+  let first = upTo(start, from, slot.first, slot.after);
+  const seen = (i) => end[i] > from || start[i] === from; // one may have no length
+  while (first > slot.first && seen(first - 1)) first--;
+  return [first, upTo(start, to, first, slot.after)];
+}
+
+/**
+ * The span before or after `place` on its row, in order of start, outer ones first; or -1.
+ * @param {Rows} rows
+ * @param {Times} times
+ * @param {number} place
+ * @param {boolean} forward
+ * @returns {number}
+ */
+export function beside(rows, { start, end }, place, forward) {
+  const { row } = rows.slots[rows.slotOf[place]];
+  const key = (i) => [start[i], -end[i], i];
+  const before = (a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
+  const own = key(place);
+  let best = -1;
+  for (const slot of rows.slots) {
+    if (slot.row !== row) continue;
+    const [low, high] = around(slot, start, own[0]);
+    for (let i = low; i < high; i++) {
+      const side = before(key(i), own);
+      if (i === place || (forward ? side < 0 : side > 0)) continue;
+      if (best < 0 || (forward ? before(key(i), key(best)) < 0 : before(key(i), key(best)) > 0)) best = i;
+    }
+  }
+  return best;
+}
+
+/** The spans of a slot that start at a moment, with all at the last start before it and at the next after it. */
+function around({ first, after }, start, moment) {
+  let high = upTo(start, moment, first, after);
+  let low = high;
+  while (low > first && start[low - 1] === moment) low--;
+  if (low > first) low--;
+  while (low > first && start[low - 1] === start[low]) low--;
+  if (high < after) high++;
+  while (high < after && start[high] === start[high - 1]) high++;
+  return [low, high];
+}
+
+/**
+ * The innermost span of a row at a moment, else the nearest one; or -1.
+ * @param {Rows} rows
+ * @param {Times} times
+ * @param {number} row
+ * @param {number} time
+ * @returns {number}
+ */
+export function at(rows, { start, end }, row, time) {
+  let best = -1;
+  let distance = Infinity;
+  for (const slot of rows.slots) {
+    if (slot.row !== row) continue;
+    const near = upTo(start, time, slot.first, slot.after);
+    for (const i of [near - 1, near]) {
+      if (i < slot.first || i >= slot.after) continue;
+      const away = Math.max(start[i] - time, time - end[i], 0);
+      if (away <= distance) [best, distance] = [i, away]; // of two as near, the inner
+    }
+  }
+  return best;
+}
+
+/**
+ * When what is shown once begins on the first rank; it is drawn to the last rank's end, or the next one's begin.
+ * @param {Rows} rows
+ * @param {Times} times
+ * @returns {{ from: number, to: number, until: number, level: number }[]}
+ */
+export function headTimes({ heads }, { start, end }) {
+  const found = heads.map(({ spans, level }) => ({
+    level,
+    from: spans.reduce((least, i) => Math.min(least, start[i]), Infinity),
+    to: spans.reduce((most, i) => Math.max(most, end[i]), -Infinity),
+  }));
+  return found.map((own, number) => {
+    const next = found[number + 1];
+    return { ...own, until: next?.level === own.level ? Math.min(own.to, Math.max(next.from, own.from)) : own.to };
+  });
+}

@@ -1,0 +1,85 @@
+// The panels that answer: the selection, the range's statistics, lines of source, a table. The one asked for is first.
+import { h, refill } from "../shared/dom.js";
+import { seconds } from "../shared/numbers.js";
+import { sourcePanel } from "../shared/source.js";
+import { idlePanel, spanPanel, spansTable, statisticsPanel } from "./panels.js";
+import { statistics } from "./statistics.js";
+
+/** @import { Timeline } from "./context.js" */
+
+const SELECT = "Click a bar, or press . to walk from span to span: its details appear here.";
+const RANGE = "Drag over the picture, press R or choose a step: "
+  + "the time of each rank and its longest wait appear here.";
+
+/**
+ * The panels in one box; `add` puts one more into it, `first` brings one to the top, `mark` marks a line of source.
+ * @param {Timeline} own
+ * @returns {Timeline["answers"]}
+ */
+export function answers(own) {
+  const { shown, scene, clock } = own;
+  const { now } = shown;
+  const region = (name, more = "") => h("div", { class: `dlv-panel ${more}`, role: "region", "aria-label": name });
+  const source = sourcePanel(scene.sources, (value) => own.selection.choose(value));
+  /** @type {Record<string, HTMLElement>} */
+  const panels = {
+    details: region("selected span"), statistics: region("statistics of the range", "dlv-most"),
+    source: region("source"), table: h("div", { class: "dlv-panel dlv-wide" }),
+  };
+  panels.source.append(source.panel);
+  const element = h("div", {
+    class: "dlv-panels dlv-answers", role: "group", "aria-label": "answers", tabindex: "0",
+  }, Object.values(panels));
+  const go = (span) => own.moves.go(span);
+
+  function first(name) {
+    for (const [other, panel] of Object.entries(panels)) panel.style.order = other === name ? "-1" : "0";
+    element.scrollTop = 0;
+  }
+
+  const fill = (panel, ...children) => refill(panel, children, own.frame.root);
+
+  shown.paints(["span", "idle", "clock", "reply"], () => {
+    const reply = now.reply ? [h("p", { class: "dlv-reply" }, now.reply)] : [];
+    if (now.idle >= 0) return fill(panels.details, ...reply, ...idlePanel(now.scene, clock(), now.idle, go));
+    if (now.span < 0) return fill(panels.details, ...reply, h("p", {}, scene.count ? SELECT : "Nothing was recorded."));
+    const show = (where) => {
+      shown.set({ source: true });
+      source.mark(where);
+    };
+    fill(panels.details, ...reply, ...spanPanel(now.scene, now.clock, now.span, { go, show, sourced: source.has }));
+  });
+  shown.paints(["range", "order", "clock"], () => {
+    fill(panels.statistics, ...rangePanel(own, go));
+  });
+  shown.paints(["source", "table"], () => {
+    panels.source.hidden = !now.source;
+    panels.table.hidden = !now.table;
+    element.classList.toggle("dlv-long", now.source || now.table);
+    if (now.source && now.span >= 0) source.mark(scene.span.where[now.span]);
+  });
+  shown.paints(["table", "from", "to", "clock", "critical", "matches", "span", "hidden", "scene"], () => {
+    if (now.table) fill(panels.table, spansTable(now.scene, clock(), { ...now, chosen: now.span, go }));
+  });
+  return {
+    element, first, mark: source.mark, sourced: !source.empty,
+    add(name, panel) {
+      panels[name] = panel;
+      element.append(panel);
+    },
+  };
+}
+
+/** What is said of the range: its statistics, sorted as the reader asked for. */
+function rangePanel({ shown, scene, clock }, go) {
+  const { range, order } = shown.now;
+  if (!range) return [h("p", {}, RANGE)];
+  const { from, to, step } = range;
+  const found = statistics(scene, clock(), range);
+  /** Sorts the ranks by a column, the most first; the same column again: the least first. */
+  const sort = (by) => shown.set({ order: { by, down: order?.by === by ? !order.down : by !== "rank" } });
+  return [
+    h("h4", {}, `${step == null ? "Range" : `Step ${step}`}: ${seconds(to - from)}`),
+    ...statisticsPanel(scene, clock(), range, found, { go, order, sort }),
+  ];
+}

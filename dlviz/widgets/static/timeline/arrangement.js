@@ -1,0 +1,56 @@
+// Which rows show, in which order, and which stay in view while the others are scrolled.
+import { turned } from "../shared/arrays.js";
+import { h, refill } from "../shared/dom.js";
+import { button, toggle } from "../shared/stage.js";
+
+/** @import { Timeline } from "./context.js" */
+
+/**
+ * A button that opens the list of rows, and the list, which is put into the answers.
+ * @param {Timeline} own
+ * @returns {{ button: HTMLElement | null }}
+ */
+export function arrangement(own) {
+  const { shown, scene } = own;
+  const { now } = shown;
+  if (scene.rows.length < 2) return { button: null };
+  const panel = h("div", { class: "dlv-panel dlv-rowlist", role: "region", "aria-label": "rows", hidden: true });
+  own.answers.add("rows", panel);
+  const open = toggle("rows", "show, hide, pin and move rows", false, (on) => shown.set({ rowsOpen: on }));
+
+  /** Puts a row before the one above it, or behind the one below. */
+  function move(row, by) {
+    const order = [...now.rows.order];
+    const at = order.indexOf(row);
+    [order[at], order[at + by]] = [order[at + by], order[at]];
+    own.arrange({ ...now.rows, order });
+  }
+
+  function turn(name, row) {
+    own.arrange({ ...now.rows, [name]: turned(now.rows[name], row) });
+  }
+
+  /** The controls of a row; the last one that shows cannot be hidden. */
+  function line(row, place, order) {
+    const { label } = scene.rows[row];
+    const pressed = (name, words, on) => h("button", {
+      type: "button", "aria-pressed": String(on), "aria-label": `${words} ${label}`, onclick: () => turn(name, row),
+      disabled: name === "hidden" && on && now.scene.shown.length === 1,
+    }, words);
+    return h("li", {}, h("span", {}, label),
+      pressed("hidden", "show", !now.rows.hidden.has(row)), pressed("pinned", "pin", now.rows.pinned.has(row)),
+      Object.assign(button("↑", `move ${label} up`, () => move(row, -1)), { disabled: place === 0 }),
+      Object.assign(button("↓", `move ${label} down`, () => move(row, 1)), { disabled: place === order.length - 1 }));
+  }
+
+  shown.paints(["rowsOpen", "rows"], () => {
+    open.setAttribute("aria-pressed", String(now.rowsOpen));
+    panel.hidden = !now.rowsOpen;
+    if (panel.hidden) return panel.replaceChildren();
+    own.answers.first("rows");
+    refill(panel, [h("h4", {}, "Rows"), h("ul", {}, now.rows.order.map(line)),
+      button("as they were", "show all rows in their own order", () =>
+        own.arrange({ order: scene.shown, hidden: new Set(), pinned: new Set() }))]);
+  });
+  return { button: open };
+}

@@ -1,0 +1,82 @@
+// Another Trace below on the same axis, and what changed from the first one to it.
+import { h } from "../shared/dom.js";
+import { IDLE } from "../shared/gantt/geometry.js";
+import { gantt } from "../shared/gantt/index.js";
+import { digits, seconds } from "../shared/numbers.js";
+import { idlePanel, spanPanel } from "./panels.js";
+import { readScene } from "./state.js";
+import { stylesOf } from "./styles.js";
+import { linesOf } from "./words.js";
+
+/** @import { Timeline } from "./context.js" */
+
+/**
+ * The other Trace's rows, where there is one: pointed at and clicked as the first one's.
+ * @param {Timeline} own
+ * @param {(around: HTMLElement, above: number) => number} room
+ * @returns {HTMLElement | null}
+ */
+export function beside(own, room) {
+  const { shown, part, scene: first } = own;
+  if (!first.beside) return null;
+  const { now } = shown;
+  const scene = readScene({ ...first.beside, look: first.look, besides: true });
+  const clock = () => scene.clocks.find(({ name }) => name === own.clock().name) ?? scene.clocks[0];
+  const panel = h("div", { class: "dlv-panel", role: "region", "aria-label": "selected span of the other Trace" });
+  const changed = h("div", { class: "dlv-panel", role: "region", "aria-label": "what changed" });
+  own.answers.add("other", panel);
+  own.answers.add("changes", changed);
+  changed.append(...changesPanel(first.changes ?? []));
+  own.answers.first("changes");
+  const chosen = { hover: -1, span: -1, idle: -1 };
+  const [ownKinds, kinds] = [first, scene].map((one) => one.span.kinds.of);
+  const hidden = () => new Set([...now.hidden].map((kind) => (kind === IDLE ? IDLE : kinds.indexOf(ownKinds[kind]))));
+
+  const choose = (span, idle = -1) => {
+    Object.assign(chosen, { span, idle });
+    const way = { go: choose, show: () => {}, sourced: () => false };
+    const place = scene.clocks.indexOf(clock());
+    const waits = idle >= 0 ? idlePanel(scene, clock(), idle, choose) : [];
+    const facts = span >= 0 ? spanPanel(scene, place, span, way) : waits;
+    panel.replaceChildren(...(facts.length ? [h("h4", {}, "In the other Trace"), ...facts] : []));
+    if (facts.length) own.answers.first("other");
+    shown.stale("look");
+  };
+  const picture = gantt({
+    root: own.frame.root, part, room,
+    told: (target, time) => linesOf(scene, clock(), target, time),
+    picture: () => ({
+      rows: scene, times: clock(), view: { ...now, ...chosen, hidden: hidden(), message: -1, matches: null },
+      look: { ...own.look, styles: stylesOf(scene, own.look.colors) },
+      chosen: { row: -1, message: -1, stretch: chosen.idle }, under: true,
+    }),
+    pointed(target) {
+      if ((target?.span ?? -1) === chosen.hover) return;
+      chosen.hover = target?.span ?? -1;
+      shown.stale("look");
+    },
+    clicked: (target) => choose(target?.span ?? -1, target?.idle),
+  });
+  shown.paints(["look"], picture.restyle);
+  shown.paints(["from", "to", "clock", "hidden", "arrows", "critical", "look", "table", "source"], () => {
+    if (now.look) picture.draw();
+  });
+  shown.paints(["from", "to"], picture.still);
+  const [line] = scene.lines;
+  return h("div", {}, h("h4", { class: "dlv-sidename" }, `beside: ${line}`), picture.plot);
+}
+
+/** What takes longer or less, the most changed first. */
+function changesPanel(changes) {
+  const share = ({ before, after }) => {
+    const percent = digits(Math.abs(100 * (after / before - 1)));
+    return before ? `${after < before ? "−" : "+"}${percent} %` : "new";
+  };
+  const cell = (text) => h("td", { class: "dlv-amount" }, text);
+  return [h("table", {},
+    h("caption", {}, "What changed, in seconds of a mean rank"),
+    h("thead", {}, h("tr", {}, ["", "here", "beside", "change"].map((name) =>
+      h("th", { scope: "col", class: name ? "dlv-amount" : null }, name)))),
+    h("tbody", {}, changes.map((one) => h("tr", {}, h("th", { scope: "row" }, one.what),
+      cell(seconds(one.before)), cell(seconds(one.after)), cell(share(one))))))];
+}

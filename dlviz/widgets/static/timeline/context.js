@@ -1,0 +1,95 @@
+// What the parts of a timeline know of each other. Types alone.
+
+/** @import { Gantt } from "../shared/gantt/index.js" */
+/** @import { Target } from "../shared/gantt/hit.js" */
+/** @import { Styles } from "../shared/gantt/paint.js" */
+/** @import { Selection } from "../shared/selection.js" */
+/** @import { Stage } from "../shared/stage.js" */
+/** @import { State } from "../shared/state.js" */
+/** @import { Colors, Model } from "../shared/theme.js" */
+/** @import { Viewport } from "../shared/viewport.js" */
+/** @import { Clock, Scene } from "./state.js" */
+
+/** @typedef {{ from: number, to: number, step?: number | null }} Range seconds */
+
+/** @typedef {{ order: number[], hidden: Set<number>, pinned: Set<number> }} Arrangement of rows, by their numbers */
+
+/** @typedef {{ colors: Colors, styles: Styles, font: string }} Painted */
+
+/**
+ * What is shown now: spans, messages and stretches of idle time by their places, -1 for none.
+ * @typedef {object} Now
+ * @property {Scene} scene with its rows as they are arranged
+ * @property {Arrangement} rows
+ * @property {number} clock
+ * @property {number} from seconds
+ * @property {number} to
+ * @property {Set<number>} hidden kinds
+ * @property {boolean} arrows whether all messages are shown
+ * @property {boolean} critical
+ * @property {boolean} table
+ * @property {boolean} source
+ * @property {boolean} rowsOpen
+ * @property {boolean} marksOpen
+ * @property {number} hover
+ * @property {number} span
+ * @property {number} message
+ * @property {number} idle
+ * @property {Range | null} range
+ * @property {{ by: string, down: boolean } | null} order of the ranks in the statistics
+ * @property {Uint8Array | null} matches of a search
+ * @property {string} query
+ * @property {string} reply to a key that did nothing
+ * @property {Painted | null} look
+ */
+
+/**
+ * @typedef {object} Timeline
+ * @property {Model} model
+ * @property {Scene} scene with its rows in the Trace's order
+ * @property {State<Now>} shown
+ * @property {() => Clock} clock
+ * @property {Viewport} part
+ * @property {Stage} frame
+ * @property {Painted} look
+ * @property {Gantt} picture
+ * @property {{ element: HTMLElement, add: (name: string, panel: HTMLElement) => void,
+ *   first: (name: string) => void, mark: (where: string | string[]) => void, sourced: boolean }} answers
+ * @property {Moves} moves
+ * @property {Ranges} ranges
+ * @property {{ group: HTMLElement[], focus: () => void, clear: () => void, found: (matches: Uint8Array | null) => void
+ *   }} search
+ * @property {{ element: HTMLElement, button: HTMLElement, add: () => void, place: () => void, start: () => void,
+ *   stop: () => void }} marks
+ * @property {{ tell: () => void }} controls
+ * @property {{ start: () => void, choose: (value: Selection) => void, stop: () => void }} selection
+ * @property {(number: number) => void} setClock
+ * @property {(rows: Arrangement) => void} arrange
+ * @property {() => void} saveSvg
+ */
+
+/**
+ * @typedef {object} Moves
+ * @property {(span: number) => void} go
+ * @property {(span: number) => void} reveal
+ * @property {(target: Target | null) => void} click
+ * @property {(forward: boolean) => void} walk
+ * @property {(by: number) => void} climb
+ * @property {(end: "sender" | "receiver") => void} follow
+ * @property {() => void} goToCause
+ * @property {() => void} centre
+ * @property {() => void} back
+ * @property {() => void} forward
+ * @property {(words: string) => void} tell says why a key did nothing
+ */
+
+/**
+ * @typedef {object} Ranges
+ * @property {(from: number, to: number, step?: number | null) => void} set
+ * @property {() => void} ofSelection
+ * @property {(step: number) => Range} windowOf
+ * @property {(step: number | null) => void} chooseStep
+ * @property {() => void} place puts the edges where they are in the picture
+ */
+
+export {};

@@ -1,0 +1,54 @@
+// A view as a link: a saved page keeps what is shown in its address.
+import { button } from "../shared/stage.js";
+
+/** @import { Timeline } from "./context.js" */
+
+const START = "#view=";
+
+/**
+ * On a saved page, a button that puts what is shown into the page's address; the page shows what its address says.
+ * @param {Timeline} own
+ * @returns {{ button: HTMLElement | null, stop: () => void }}
+ */
+export function viewLink(own) {
+  if (!own.model.page) return { button: null, stop() {} };
+  const link = () => {
+    location.hash = START + encodeURIComponent(JSON.stringify(told(own)));
+    navigator.clipboard?.writeText(location.href);
+    own.frame.say("the link to this view is copied");
+  };
+  const read = () => location.hash.startsWith(START) && show(own, location.hash.slice(START.length));
+  addEventListener("hashchange", read);
+  queueMicrotask(read); // once the rest stands
+  return {
+    button: button("link", "copy a link to this view", link),
+    stop: () => removeEventListener("hashchange", read),
+  };
+}
+
+/** What is shown, as far as a link keeps it: spans and kinds by their own names. */
+function told({ shown: { now }, scene, clock, model }) {
+  return {
+    clock: clock().name, from: now.from, to: now.to, critical: now.critical, arrows: now.arrows,
+    hidden: [...now.hidden], span: now.span >= 0 ? scene.span.row[now.span] : null, range: now.range,
+    rows: { order: now.rows.order, hidden: [...now.rows.hidden], pinned: [...now.rows.pinned] },
+    marks: model.get("marks") ?? [],
+  };
+}
+
+/** Shows what a link says; an address that says something else changes nothing. */
+function show(own, text) {
+  const { shown, scene, part, model } = own;
+  try {
+    const told = JSON.parse(decodeURIComponent(text));
+    const { clock, from, to, critical, arrows, hidden, span, range, rows, marks } = told;
+    own.setClock(Math.max(scene.clocks.findIndex(({ name }) => name === clock), 0));
+    own.arrange({ order: rows.order, hidden: new Set(rows.hidden), pinned: new Set(rows.pinned) });
+    model.set("marks", marks);
+    own.selection.choose(span == null ? {} : { span });
+    shown.set({ critical, arrows, range, hidden: new Set(hidden) });
+    part.show(from, to);
+  } catch {
+    own.frame.say("The link to this view cannot be read.");
+  }
+}

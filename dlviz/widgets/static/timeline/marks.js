@@ -1,0 +1,92 @@
+// Moments that the reader marks with a note; a saved page keeps them.
+import { h, refill } from "../shared/dom.js";
+import { button, toggle } from "../shared/stage.js";
+import { momentOf } from "./words.js";
+
+/** @import { Timeline } from "./context.js" */
+
+/** @typedef {{ clock: string, time: number, note: string }} Mark */
+
+/**
+ * @param {Timeline} own
+ * @returns {Timeline["marks"]}
+ */
+export function marks(own) {
+  const { shown, model, picture, clock, part } = own;
+  const { now } = shown;
+  const panel = h("div", { class: "dlv-panel dlv-marklist", role: "region", "aria-label": "marks", hidden: true });
+  const flags = h("div", { class: "dlv-flags" });
+  own.answers.add("marks", panel);
+  picture.plot.append(flags);
+  const open = toggle("marks", "list the marks; N marks a moment", false, (on) => shown.set({ marksOpen: on }));
+
+  /** @returns {Mark[]} */
+  const all = () => model.get("marks") ?? [];
+
+  /** Marks the start of the selected span, else of the range, else the middle of what is in view. */
+  function add() {
+    const time = now.span >= 0 ? clock().start[now.span] : now.range?.from ?? (now.from + now.to) / 2;
+    put([...all(), { clock: clock().name, time, note: "" }]);
+    shown.set({ marksOpen: true });
+    shown.flush();
+    /** @type {HTMLElement | null} */ (panel.querySelector("li:last-of-type input"))?.focus();
+  }
+
+  function put(list) {
+    model.set("marks", list);
+    model.save_changes();
+  }
+
+  function line(mark, number) {
+    const moment = momentOf(clock())(mark.time);
+    const note = h("input", {
+      type: "text", value: mark.note, placeholder: "note", "aria-label": `note of mark ${number + 1}`,
+      onchange: () => put(all().map((one, i) => (i === number ? { ...one, note: note.value } : one))),
+    });
+    const go = h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(mark.time, mark.time) },
+      `${number + 1}: ${moment}${mark.clock === clock().name ? "" : ` by the ${mark.clock} clock`}`);
+    return h("li", {}, go, note,
+      button("×", `remove mark ${number + 1}`, () => put(all().filter((_, i) => i !== number))));
+  }
+
+  function list() {
+    open.setAttribute("aria-pressed", String(now.marksOpen));
+    panel.hidden = !now.marksOpen;
+    if (panel.hidden) return panel.replaceChildren();
+    own.answers.first("marks");
+    refill(panel, [h("h4", {}, "Marks"),
+      all().length ? h("ol", {}, all().map(line)) : h("p", {}, "Press N to mark a moment with a note.")]);
+  }
+
+  /** Puts a flag over each marked moment that is in view. */
+  function place() {
+    const where = picture.place();
+    if (!where) return;
+    const scale = where.width / (now.to - now.from);
+    const shownNow = all().map((mark, number) => ({ mark, number, x: (mark.time - now.from) * scale }))
+      .filter(({ mark, x }) => mark.clock === clock().name && x >= 0 && x <= where.width);
+    flags.replaceChildren(...shownNow.map(({ mark, number, x }) => {
+      const flag = h("button", {
+        type: "button", class: "dlv-flag", title: mark.note || `mark ${number + 1}`,
+        "aria-label": `mark ${number + 1}: ${mark.note || "no note"}`,
+        onclick: () => {
+          shown.set({ marksOpen: true });
+          own.answers.first("marks");
+        },
+      }, String(number + 1));
+      flag.style.left = `${where.left + x}px`;
+      return flag;
+    }));
+  }
+
+  const changed = () => {
+    list();
+    place();
+  };
+  shown.paints(["marksOpen", "clock"], list);
+  return {
+    element: panel, button: open, add, place,
+    start: () => model.on("change:marks", changed),
+    stop: () => model.off("change:marks", changed),
+  };
+}

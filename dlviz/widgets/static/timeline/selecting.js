@@ -1,0 +1,41 @@
+// What is selected here and in the other widgets of the Trace.
+import { sharedSelection } from "../shared/selection.js";
+import { spanLines } from "./words.js";
+
+/** @import { Timeline } from "./context.js" */
+
+/**
+ * Shares the selection and shows it.
+ * @param {Timeline} own
+ * @returns {Timeline["selection"]}
+ */
+export function selecting(own) {
+  const { shown, scene, clock, model } = own;
+  const { now } = shown;
+  return sharedSelection(scene.trace, model, (value, mine) => {
+    if (value.where != null) {
+      const matches = Uint8Array.from(scene.span.where, (where) => Number(where === value.where));
+      own.search.found(matches);
+      const first = matches.indexOf(1);
+      if (first >= 0 && !mine) own.moves.reveal(first);
+    } else if (now.query === "") own.search.found(null);
+    shown.set({ ...chosenBy(scene, value), idle: -1, reply: "" });
+    if (now.span >= 0) {
+      own.moves.reveal(now.span);
+      own.answers.first("details");
+      own.frame.say(spanLines(scene, clock(), now.span).join(", "));
+    }
+    own.answers.mark(value.where ?? (now.span >= 0 ? scene.span.where[now.span] : ""));
+  });
+}
+
+/** The places of a span and of its message that a selection names. */
+function chosenBy({ rowOf, messageOf, span: { flow }, message: { receiver, sender } }, value) {
+  if (value.message != null) {
+    const message = messageOf.get(value.message) ?? -1;
+    const ends = message < 0 ? [] : [receiver[message], sender[message]];
+    return { message, span: ends.find((end) => end >= 0) ?? -1 };
+  }
+  const span = value.span == null ? -1 : rowOf.get(value.span) ?? -1;
+  return { span, message: span >= 0 ? flow[span] : -1 };
+}

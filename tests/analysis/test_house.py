@@ -1,0 +1,89 @@
+"""The house: what computes lies in `analysis`, what draws in `viz` and `widgets`; colours in one
+place, and a widget loads no plotly."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "dlviz"
+FILES = {layer: sorted((PACKAGE / layer).rglob("*.py")) for layer in ("viz", "widgets", "analysis")}
+LAYOUT = PACKAGE / "viz/layout.py"  # heights of strips over each other: drawing, not analysis
+INTERVALS = {"times_of", "seconds_open", "union", "reached", "by_rank", "codes", "bubble_formula"}
+REDUCTIONS = {"accumulate", "at", "reduceat"}  # of numpy's functions: over time, or by group
+HEX = re.compile(r"#[0-9A-Fa-f]{6}\b")
+
+
+def computed(source: str) -> set[str]:
+    """What a module does that belongs into `analysis`: it imports the helpers for intervals, or
+    reduces columns over time or by group with numpy."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names} & INTERVALS
+        if isinstance(node, ast.Attribute):
+            function = node.value
+            of_numpy = isinstance(function, ast.Attribute) and ast.unparse(function.value) == "np"
+            reduces = node.attr in REDUCTIONS and (of_numpy or node.attr == "reduceat")
+            summed = node.attr == "cumsum" and ast.unparse(node.value) == "np"
+            found |= {node.attr} if reduces or summed or node.attr in INTERVALS else set()
+    return found
+
+
+@pytest.mark.parametrize(
+    "file",
+    [*FILES["viz"], *FILES["widgets"]],
+    ids=lambda file: str(file.relative_to(PACKAGE)),
+)
+def test_no_view_and_no_widget_computes_what_analysis_could(file):
+    assert file == LAYOUT or computed(file.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from dlviz.analysis.columns import COMPUTE, union", {"union"}),
+        ("np.maximum.accumulate(end)", {"accumulate"}),
+        ("np.add.at(sent, pairs, nbytes)", {"at"}),
+        ("of.reduceat(length, first)", {"reduceat"}),
+        ("level = np.cumsum(change)", {"cumsum"}),
+        ("metrics.bubble_formula(name, p, m) / m", {"bubble_formula"}),
+        ("strips.at(1), name.union(other)", {"union"}),
+        ("from dlviz.analysis.columns import COMPUTE\nmetrics.busy(trace)", set()),
+    ],
+)
+def test_the_check_sees_what_computes(source, found):
+    assert computed(source) == found
+
+
+def test_no_view_and_no_analysis_is_longer_than_a_function_on_two_screens():
+    long = [
+        (str(file.relative_to(ROOT)), node.name)
+        for file in (*FILES["viz"], *FILES["analysis"])
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= 80
+    ]
+    assert long == []
+
+
+def test_every_colour_of_python_is_the_palettes():
+    palette = PACKAGE / "viz/palette.py"
+    assert HEX.search(palette.read_text())
+    files = [file for file in PACKAGE.rglob("*.py") if file != palette]
+    assert [file.name for file in files if HEX.search(file.read_text())] == []
+
+
+@pytest.mark.parametrize("package", ["plotly", "matplotlib"])
+def test_importing_the_widgets_and_the_palette_loads_no(package):
+    code = (
+        f"import dlviz.widgets, dlviz.viz.palette, sys; assert {package!r} not in sys.modules\n"
+        "import dlviz.viz; views = [getattr(dlviz.viz, name) for name in dlviz.viz.__all__]\n"
+        "assert all(map(callable, views)) and dlviz.viz.timeline.__name__ == 'timeline'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

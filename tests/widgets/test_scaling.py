@@ -1,0 +1,132 @@
+"""The explorer of scaling: it tells the closed form, and every control changes the picture."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from explorer_page import ExplorerPage, saved_pages
+
+from dlviz.sim.scaling import scaled
+from dlviz.widgets import ScalingExplorer
+from dlviz.widgets.modules import joined, read
+from dlviz.widgets.scaling import MOST, SIZES
+
+LIVE = """(traits) => {
+    const calls = [];
+    const model = {
+        get: (name) => traits[name],
+        set(name, value) {
+            traits[name] = value;
+            for (const [event, call] of [...calls]) if (event === `change:${name}`) call();
+        },
+        on: (event, call) => calls.push([event, call]), off() {},
+        save_changes: () => ask(traits).then((state) => model.set("state", state)),
+    };
+    window.model = model;
+    document.body.replaceChildren();
+    frontEnd.render({ model, el: document.body });
+}"""
+
+
+def told(explorer):
+    return json.loads(explorer.state)
+
+
+def test_the_lines_are_the_closed_form_of_each_number_of_ranks():
+    explorer = ScalingExplorer(nbytes=SIZES[10], compute=0.05, overlap=0.25, way="weak")
+    state = told(explorer)
+    known = {name: getattr(explorer, name) for name in explorer.controls}
+    for ranks in range(1, MOST + 1):
+        own = scaled(**{**known, "ranks": ranks})
+        assert state["speedup"][ranks - 1] == own.speedup
+        assert state["ratio"][ranks - 1] == own.ratio
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ranks", 65, "ranks=65 cannot be shown"),
+        ("ranks", 2.5, "ranks=2.5 cannot be shown"),
+        ("alpha", "fast", "alpha='fast' is no number"),
+        ("overlap", 2, "overlap=2 is no part"),
+        ("nbytes", -1, "nbytes"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+    explorer = ScalingExplorer()
+    before = told(explorer)
+    setattr(explorer, name, value)
+    state = told(explorer)
+    assert says in state["error"] and state["speedup"] == before["speedup"]
+    setattr(explorer, name, before["controls"][name])
+    assert told(explorer)["error"] == ""
+    with pytest.raises(ValueError, match=says):
+        ScalingExplorer(**{name: value})
+
+
+def test_a_name_that_is_no_control_is_refused():
+    with pytest.raises(TypeError, match="ScalingExplorer has no 'rank'"):
+        ScalingExplorer(rank=3)
+
+
+@pytest.mark.slow
+def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
+    explorer = ScalingExplorer()
+    page = browser.new_page(viewport={"width": 833, "height": 680})
+    page.set_content(f"<style>{read('dlviz.css')}</style>")
+
+    def ask(traits):
+        explorer.set_state({name: traits[name] for name in explorer.controls})
+        return explorer.state
+
+    page.expose_function("ask", ask)
+    code = joined("scaling/index", "frontEnd")
+    page.evaluate(
+        f"(traits) => {{ {code}\n({LIVE})(traits); }}", {**explorer.get_state(), "live": True}
+    )
+    shown = ExplorerPage(page)
+    answer = page.locator(".dlv-cheapest")
+    picture = (
+        "() => [...document.querySelectorAll('.dlv-costs')].map((one) => one.innerHTML).join()"
+    )
+    assert page.locator(".dlv").bounding_box()["height"] <= 640
+    changes = {
+        "ranks": lambda: shown.slide("ranks", 32),
+        "nbytes": lambda: shown.slide("gradients", 24),
+        "overlap": lambda: shown.slide("overlap", 0),
+        "way": lambda: shown.control("way").select_option("weak"),
+        "alpha": lambda: shown.enter("alpha, µs a message", "900"),
+        "beta": lambda: shown.enter("beta, ns a byte", "3"),
+        "compute": lambda: shown.enter("compute, ms", "50"),
+    }
+    for name, change in changes.items():
+        before = page.evaluate(picture)
+        change()
+        page.wait_for_function("([before]) => (" + picture + ")() !== before", arg=[before])
+        told_ = json.loads(explorer.state)
+        assert answer.inner_text() == told_["words"][told_["controls"]["ranks"] - 1], name
+    shown.enter("compute, ms", "no time")
+    page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
+    assert "compute='no time' is no number" in page.locator(".dlv-trouble").inner_text()
+    page.close()
+
+
+@pytest.mark.slow
+def test_a_saved_page_chooses_ranks_by_key_slider_and_click(browser, tmp_path):
+    wait = lambda page: page.wait_for_selector(".dlv-spot")  # noqa: E731
+    with saved_pages(browser, tmp_path, ExplorerPage, wait) as show:
+        explorer = ScalingExplorer(ranks=4)
+        shown = show(explorer)
+        words = told(explorer)["words"]
+        answer = shown.root.locator(".dlv-cheapest")
+        assert answer.inner_text() == words[3]
+        shown.root.focus()
+        shown.page.keyboard.press("ArrowRight")
+        assert answer.inner_text() == words[4]
+        shown.slide("ranks", 64)
+        assert answer.inner_text() == words[63]
+        spot = shown.root.locator(".dlv-costs").first.bounding_box()
+        shown.page.mouse.click(spot["x"] + 46, spot["y"] + 50)
+        assert answer.inner_text() == words[0]
+        assert shown.control("gradients").is_disabled()
