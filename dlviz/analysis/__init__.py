@@ -1,1 +1,1 @@
-"""What a Trace comes to, a question a module: pure functions, which `dlviz.metrics` names."""
+"""What a Trace comes to, a question a module: `dlviz.metrics` names those that give a number."""

@@ -1,4 +1,7 @@
-"""Where the time of each rank went, and how much of its communication hides behind compute."""
+"""Where the time of each rank went, and how much of its communication hides behind compute.
+
+Measured here; what makes DDP overlap is in dlviz/parallel/data.py.
+"""
 
 from __future__ import annotations
 

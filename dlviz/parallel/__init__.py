@@ -1,4 +1,10 @@
-"""Strategies for training one network on many ranks, one a file."""
+"""Strategies for training one network on many ranks.
+
+data.py       gradients averaged after backward, and DDP: when a bucket leaves
+buckets.py    what is in a bucket
+layers.py     each layer's forward and backward as spans
+pipeline/     stages on ranks, by any schedule
+"""
 
 from dlviz.parallel import data, pipeline
 

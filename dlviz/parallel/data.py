@@ -65,9 +65,9 @@ class DDP(nn.Module):
 
     All ranks start from rank 0's parameters and buffers, and each training forward from rank 0's
     buffers. A rank's weight is the number of its examples: dim 0 of the first tensor that it is
-    called with. `all_reduce` is "ring" (ours) or "backend" (gloo's or NCCL's own). Every rank
-    must call backward once for each training forward; a parameter may get no gradient on some
-    ranks or on all.
+    called with. `all_reduce` is one of `collectives.ALGORITHMS` (ours) or "backend" (gloo's or
+    NCCL's own). Every rank must call backward once for each training forward; a parameter may
+    get no gradient on some ranks or on all.
 
     Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or
     more, hidden behind the backward pass but for the last bucket.

@@ -10,7 +10,8 @@ lock and no string building; rows are made when the run is over. Every thread of
 
 Fields given to a span (step, microbatch, bucket, ...) hold for everything recorded inside it,
 messages included. On a paced run a boundary has two times, device and wall; the lane's clock
-fills in both, the wall one only after the lane's debt was slept off (see dlviz/cluster/clock.py).
+fills in both, the wall one only after the lane's debt was slept off (see
+dlviz/cluster/pacing/clock.py).
 
 Times here are integers, nanoseconds of `time.perf_counter_ns`; seconds from the run's start
 appear in the Trace alone.

@@ -14,8 +14,9 @@ class Explorer(Runner):
     """A widget whose `controls` are traits of its own; `_now` are their values that are shown.
 
     A subclass says which values cannot be (`check`), what others come to (`moved`, which keeps them
-    in `_now`) and what its front end draws (`told`); what `told` needs is there before it calls
-    `__init__`. A value that cannot be is told in the widget and changes nothing else.
+    in `_now`) and what its front end draws (`told`, with a "title"), and has a still picture
+    (`picture`); what `told` needs is there before it calls `__init__`. A value that cannot be is
+    told in the widget and changes nothing else.
     """
 
     controls: ClassVar[tuple[str, ...]] = ()

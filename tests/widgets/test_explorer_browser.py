@@ -417,6 +417,7 @@ def test_in_jupyterlab_a_notebook_opened_again_shows_every_picture_and_no_error(
     live = [lab.shown(cell).locator(".dlv-still") for cell in range(4)]
     assert [still.count() for still in live] == [1] * 4
     assert not any(still.is_visible() for still in live)
+    lab.page.evaluate("jupyterapp.shell.currentWidget.context.save()")
     lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.shutdown()")
     lab.page.goto(lab.address.replace("/workspaces/", "/workspaces/again-"))
     lab.page.wait_for_function(

@@ -34,6 +34,12 @@ def test_a_module_imports_and_exports_in_the_way_that_joining_reads(file):
     assert len(re.findall(r"^export\b(?! {};)", code, re.M)) == exports
 
 
+@pytest.mark.parametrize("file", [*FILES, modules.STATIC / "dlviz.css"], ids=lambda file: file.name)
+def test_every_colour_comes_from_python(file):
+    code = re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.S)
+    assert not re.findall(r"#(?:[0-9a-fA-F]{3}){1,2}\b(?!\w)", code)
+
+
 def test_what_a_module_imports_comes_before_it_and_once():
     order = modules.order("timeline/index")
     assert order[-1] == "timeline/index" and len(set(order)) == len(order)

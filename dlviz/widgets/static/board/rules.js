@@ -1,4 +1,4 @@
-// A drawing board in the browser: its state and a gesture in, its next state out, as dlviz/widgets/drawing.py gives it.
+// A drawing board in the browser: its state and a gesture in, its next state out, as dlviz/board/board.py gives it.
 import { Refused, parse, quoted } from "./actions.js";
 import { AskKernel, fromCsv, toCsv } from "./csv.js";
 import { add, drawing, isSame, laidOut, offering, place, remove, rowsOf } from "./drawing.js";

@@ -26,7 +26,7 @@
 /** @typedef {{ question: string, goals: Goal[], answer: Answer | null }} Asked */
 
 /**
- * @typedef {object} BoardState all that is drawn and said, as `Board.state` in dlviz/widgets/drawing.py makes it
+ * @typedef {object} BoardState all that is drawn and said, as `DrawingBoard.state` in dlviz/board/board.py makes it
  * @property {number} answer the number of the last gesture that was answered
  * @property {number} ranks
  * @property {number} microbatches

@@ -1,4 +1,4 @@
-// Canvas: sharp on any screen, filled with the colour and the pattern of a kind.
+// How a style is painted: on a canvas, sharp on any screen, as an SVG pattern, as a swatch; and arrows.
 import { s } from "./dom.js";
 
 /** @import { Colors, Style } from "./theme.js" */
