@@ -42,6 +42,15 @@ LINK = {"alpha": 10e-6, "beta": 1e-9, "gamma": 1e-10}
 FORMULAS = [name for name in ALGORITHMS if name != "hierarchical"]
 
 
+@pytest.fixture(autouse=True)
+def no_loop():
+    """As in a script: a browser's driver leaves its loop running in the thread."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)
+
+
 def state(explorer):
     return json.loads(explorer.state)
 

@@ -14,6 +14,7 @@ from viz_scenes import data_parallel, deadlock
 
 from dlviz import metrics
 from dlviz.analysis.stages import chunks_of
+from dlviz.analysis.waits import waited_until
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
 from dlviz.trace import Trace
@@ -979,7 +980,7 @@ def test_the_minimap_moves_the_view_by_click_and_by_drag(read_page, trace):
 
 def test_bars_are_painted_in_their_kinds_colour_and_a_click_selects_the_bar(read_page, trace):
     reader = read_page(trace, step=1)
-    reader.press("m")
+    waiting = dict(zip(*(column.tolist() for column in waited_until(trace, "device")), strict=True))
     wanted = {
         (rank, kind): first(trace, rank=rank, kind=kind, step=1)
         for rank, kind in ((0, "backward"), (1, "update"), (2, "collective"), (3, "recv"))
@@ -987,8 +988,9 @@ def test_bars_are_painted_in_their_kinds_colour_and_a_click_selects_the_bar(read
     places = reader.places()["bars"]
     for (rank, kind), row in wanted.items():
         x, y, width, height = places[row]
-        color = palette.style(kind).color
-        assert reader.ground(x + 2, y + 2, 8, 8) == [*bytes.fromhex(color[1:])], kind
+        color, wait = (palette.style(one).color for one in (kind, "wait"))
+        for at, own in ((x + 2, wait if row in waiting else color), (x + width - 10, color)):
+            assert reader.ground(at, y + 2, 8, 8) == [*bytes.fromhex(own[1:])], kind
         reader.click(x + width / 2, y + height / 2)
         assert reader.span == row
         panel = reader.panel("selected span").inner_text()
@@ -1852,7 +1854,7 @@ def test_the_pinned_row_stays_in_view_while_the_others_are_scrolled(read_page):
     reader.settle()
     scroller = reader.root.locator(".dlv-rows")
     box = scroller.bounding_box()
-    top = [0, reader.places()["axis"] + 2, int(box["width"]), 8]
+    top = [0, reader.places()["axis"] + 2, int(box["width"]), 5]
     first = scroller.locator("canvas").evaluate(AREA, top_of(box, top))
     scroller.evaluate("one => { one.scrollTop = 200; }")
     reader.settle()
