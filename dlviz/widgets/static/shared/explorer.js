@@ -60,8 +60,8 @@ import { state } from "./state.js";
  * @property {() => boolean | void} [clear] what Escape does
  * @property {(told: T, controls: T["controls"]) => T} foresee what can be shown before the kernel has answered: made of
  *   what it told, and of what it told ahead
- * @property {(told: T) => boolean} complete whether the kernel told all; if not it is asked for the rest after a pause, by
- *   a trait `wanted` that the widget has to have
+ * @property {(told: T) => boolean} complete whether the kernel told all; if not it is asked for the rest after a
+ *   pause, by a trait `wanted` that the widget has to have
  * @property {(now: Now<T> & More) => boolean} runnable
  * @property {(now: Now<T> & More) => string} ranWords what became of the last run
  * @property {More} more what else is shown now, at first
