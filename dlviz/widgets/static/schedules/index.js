@@ -108,7 +108,10 @@ function begin(own) {
 function keysOf(own) {
   const { shown } = own;
   const move = (along, by) => (event) => own.choosing.moved(event, along, by);
-  const table = () => shown.set({ opened: shown.now.opened === "table" ? "" : "table" });
+  const table = () => {
+    shown.set({ opened: shown.now.opened === "table" ? "" : "table" });
+    shown.flush();
+  };
   return [
     ["← →", "previous, next action of the rank", { ArrowLeft: move(-1, 0), ArrowRight: move(1, 0) }],
     ["↑ ↓", "rank above, below", { ArrowUp: move(0, -1), ArrowDown: move(0, 1) }],
