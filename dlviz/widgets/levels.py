@@ -17,7 +17,7 @@ import traitlets
 from dlviz.board.csv import from_csv
 from dlviz.board.drawing import Drawing
 from dlviz.board.levels import LEVELS
-from dlviz.widgets.drawing import ShadedBoard as Board
+from dlviz.widgets.drawing import ShadedBoard
 from dlviz.widgets.pipelines import DRAWN, costs_of, picture_of, predicted
 from dlviz.widgets.schedules import ScheduleExplorer
 from dlviz.widgets.view import compact
@@ -64,7 +64,7 @@ class ScheduleLevels(ScheduleExplorer):
         if not self._offered:
             raise ValueError("levels is empty: name at least one level.")
         self._level = self._offered[0]
-        self._boards: dict[int, Board] = {}
+        self._boards: dict[int, ShadedBoard] = {}
         level = LEVELS[self._level - 1]
         super().__init__(DRAWN, max(level.stage_rank) + 1, level.microbatches, theme=theme)
         self.level, self.drawings = self._level, self._kept
@@ -89,7 +89,7 @@ class ScheduleLevels(ScheduleExplorer):
         """The empty grid of a level, what the front end has to know of it, and the schedule that
         solves it."""
         level = LEVELS[number - 1]
-        board = Board(Drawing(level.pipeline(costs_of(level.stage_rank, self._now))), level)
+        board = ShadedBoard(Drawing(level.pipeline(costs_of(level.stage_rank, self._now))), level)
         state = board.state()
         ranks, stages = max(level.stage_rank) + 1, len(level.stage_rank)
         size = {"ranks": ranks, "microbatches": level.microbatches, "chunks": stages // ranks}
@@ -128,9 +128,9 @@ class ScheduleLevels(ScheduleExplorer):
         level = LEVELS[self._level - 1]
         pipeline = level.pipeline(costs_of(level.stage_rank, new))
         if self._level not in self._boards:
-            board = Board(Drawing(pipeline), level)
+            board = ShadedBoard(Drawing(pipeline), level)
             if text := self._kept.get(self._level):
-                board = Board(board.read(text), level)
+                board = ShadedBoard(board.read(text), level)
             self._boards[self._level] = board
         self._board = self._boards[self._level]
         return self._board.drawing

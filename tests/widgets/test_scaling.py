@@ -29,6 +29,10 @@ LIVE = """(traits) => {
 }"""
 
 
+def drawn(page):
+    page.wait_for_selector(".dlv-spot")
+
+
 def told(explorer):
     return json.loads(explorer.state)
 
@@ -114,8 +118,7 @@ def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
 
 @pytest.mark.slow
 def test_a_saved_page_chooses_ranks_by_key_slider_and_click(browser, tmp_path):
-    wait = lambda page: page.wait_for_selector(".dlv-spot")  # noqa: E731
-    with saved_pages(browser, tmp_path, ExplorerPage, wait) as show:
+    with saved_pages(browser, tmp_path, ExplorerPage, drawn) as show:
         explorer = ScalingExplorer(ranks=4)
         shown = show(explorer)
         words = told(explorer)["words"]

@@ -59,7 +59,7 @@ const ACTIONS = {
  * @param {KeyboardEvent} event
  * @returns {((board: Board) => unknown) | null}
  */
-export function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
+function actionOf({ key, target, altKey, shiftKey, ctrlKey, metaKey }) {
   const element = /** @type {Element} */ (target);
   if (key === "Tab" || altKey || element.matches("input, textarea, select")) return null;
   if (element.closest("button, summary") && ["Enter", " "].includes(key)) return null;

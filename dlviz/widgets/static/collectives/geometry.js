@@ -50,7 +50,7 @@ const APART = 14; // pixels at least between two marks of ranks
  * @param {number} most
  * @returns {number[]}
  */
-export function marksOf(low, high, steps, most) {
+function marksOf(low, high, steps, most) {
   let places = [];
   for (const step of steps) {
     const power = (value) => Math.log(value) / Math.log(step);

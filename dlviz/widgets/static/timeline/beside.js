@@ -20,7 +20,7 @@ export function beside(own, room) {
   const { shown, part, scene: first } = own;
   if (!first.beside) return null;
   const { now } = shown;
-  const scene = readScene({ ...first.beside, look: first.look, besides: true });
+  const scene = readScene({ ...first.beside, look: first.look }, 2);
   const clock = () => scene.clocks.find(({ name }) => name === own.clock().name) ?? scene.clocks[0];
   const panel = h("div", { class: "dlv-panel", role: "region", "aria-label": "selected span of the other Trace" });
   const changed = h("div", { class: "dlv-panel", role: "region", "aria-label": "what changed" });

@@ -1,5 +1,4 @@
 // The Timeline: zoom, pan, select, search and follow what every rank did.
-import { clamp } from "../shared/arrays.js";
 import { focusedNear, h, roomFor, write } from "../shared/dom.js";
 import { save } from "../shared/file.js";
 import { gantt } from "../shared/gantt/index.js";
@@ -217,7 +216,7 @@ function setClock(own, number) {
   shown.set({ clock: number });
   write(frame.root.querySelector("header p"), scene.lines[0].replace(/(wall-clock|device) time/, after.axis));
   shown.set({ range: range?.step != null ? { ...own.ranges.windowOf(range.step), step: range.step } : range });
-  own.part.show(clamp(from, -Infinity, to), to);
+  own.part.show(from, to);
   frame.say(`times by the ${after.name} clock`);
 }
 

@@ -69,11 +69,12 @@ const LOWEST = 0.45; // of a row's own height; more rows than fit are scrolled
  * The scene of a state. A slot's spans are first to after-1, in order; a row knows its pixels from the top of the
  * first. A slot that is shown `once` lies above the rows: `heads` are what is drawn of its spans.
  * @param {any} state as Python wrote it
+ * @param {number} [pictures] that share the room of one
  * @returns {Scene}
  */
-export function readScene(state) {
+export function readScene(state, pictures = state.beside ? 2 : 1) {
   const { count } = state;
-  const room = state.beside || state.besides ? ROOM / 2 : ROOM;
+  const room = ROOM / pictures;
   const strip = clamp(Math.floor(room / (2.2 * state.memory.length)), STRIP[0], STRIP[1]);
   const scale = clamp((room - strip * state.memory.length) / Math.max(state.above + state.height, 1), LOWEST, 1);
   const span = readSpans(state.spans, count);

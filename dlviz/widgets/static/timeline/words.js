@@ -181,7 +181,7 @@ export function idleLines(scene, clock, i) {
  * @param {number} i
  * @returns {string[]}
  */
-export function gapLines(scene, clock, i) {
+function gapLines(scene, clock, i) {
   const { row, start, end } = clock.gaps;
   const hidden = (scene.total - scene.count).toLocaleString("en");
   const lasted = `${seconds(end[i] - start[i])}, from ${momentOf(clock)(start[i])}`;
@@ -196,7 +196,7 @@ export function gapLines(scene, clock, i) {
  * @param {Clock} clock
  * @returns {string[]}
  */
-export function memoryLines(row, time, clock) {
+function memoryLines(row, time, clock) {
   const held = row.memory.held[upTo(row.memory.time, time) - 1] ?? 0;
   const peak = row.memory.held.reduce((a, b) => Math.max(a, b), 0);
   const now = `rank ${row.rank} holds ${amountOf(row.memory, held)} at ${momentOf(clock)(time)}`;

@@ -268,7 +268,7 @@ function pathIn(rows, times, view, x) {
  * @param {number} apart
  * @returns {(Box & { line?: Line })[]}
  */
-export function pathBoxes(parts, x, width, apart) {
+function pathBoxes(parts, x, width, apart) {
   const boxes = [];
   for (const part of parts) {
     const last = boxes.at(-1);
