@@ -657,6 +657,8 @@ def test_m_c_and_t_turn_messages_clock_and_table(read_page, trace):
 
 def test_p_and_its_button_outline_the_critical_path_of_the_clock_that_shows(read_page, trace):
     reader = read_page(trace)
+    spoken = reader.root.locator(".dlv-spoken")
+    assert spoken.text_content() == "", "nobody has asked for the critical path"
     button, note = reader.button("critical path"), reader.root.locator("p.dlv-found")
     plain = reader.picture
     assert reader.data["critical"] == "false" and note.inner_text() == ""

@@ -23,7 +23,12 @@ export function controls(own, more, steps) {
   const critical = toggled(own, "critical", "critical path", "show the critical path (P)");
   const table = toggled(own, "table", "table", "show a table of the spans in view (T)");
   const source = toggled(own, "source", "source", "show the lines of source");
-  shown.paints(["critical"], () => own.frame.say(now.critical ? own.clock().told : "the critical path is not shown"));
+  let said = now.critical; // what shows at first is not news
+  shown.paints(["critical"], () => {
+    if (now.critical === said) return;
+    said = now.critical;
+    own.frame.say(said ? own.clock().told : "the critical path is not shown");
+  });
   for (const name of ["table", "source"]) {
     shown.paints([/** @type {"table"} */ (name)], () => now[name] && own.answers.first(name));
   }
