@@ -1,4 +1,5 @@
 // What is in view of a timeline as one SVG text: bars as rectangles, text as text, nothing from elsewhere.
+import { svgFile, written } from "../file.js";
 import { AXIS } from "./paint.js";
 
 /** @import { DrawList, View } from "./geometry.js" */
@@ -14,26 +15,17 @@ const LINES = {
   "+": `M0 ${TILE / 2}L${TILE} ${TILE / 2}M${TILE / 2} 0L${TILE / 2} ${TILE}`,
   ".": `M${TILE / 2 - 1} ${TILE / 2}L${TILE / 2 + 1} ${TILE / 2}`,
 };
+const FOREIGN = /[^\t\n\r\x20-\uFFFD]/g; // signs that XML does not have
 const HEADING = 26; // pixels over the picture
-
-function escaped(text) {
-  const known = String(text).replace(/[^\t\n\r\x20-\uFFFD]/g, "�"); // XML has no such signs
-  return known.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
-}
-
-function element(tag, attributes, inner = "") {
-  const told = Object.entries(attributes).map(([name, value]) => ` ${name}="${escaped(value)}"`);
-  return `<${tag}${told.join("")}>${inner}</${tag}>`;
-}
 
 function rect(x, y, width, height, fill, more = {}) {
   const box = { x: round(x), y: round(y), width: round(width), height: round(height) };
-  return element("rect", { ...box, fill, ...more });
+  return written("rect", { ...box, fill, ...more });
 }
 
 function words(x, y, text, fill, more = {}) {
   const look = { fill, "font-size": 11, "text-anchor": "middle", "dominant-baseline": "central", ...more };
-  return element("text", { x: round(x), y: round(y), ...look }, escaped(text));
+  return written("text", { x: round(x), y: round(y), ...look }, String(text).replace(FOREIGN, "\uFFFD"));
 }
 
 function round(value) {
@@ -52,21 +44,20 @@ export function toSvg(rows, list, view, { colors, styles, font, title, left }) {
   const top = HEADING + AXIS + rows.above;
   const [width, height] = [round(left + view.width), round(top + view.height)];
   const fills = patterns();
-  const drawn = element("g", { transform: `translate(${left} ${top})` }, [
-    element("g", { "clip-path": "url(#above)" }, list.heads.map((head) => headOf(head, styles, fills)).join("")),
-    element("g", { "clip-path": "url(#rows)" }, rowsOf(rows, list, colors, styles, fills).join("")),
-  ].join(""));
+  const drawn = written("g", { transform: `translate(${left} ${top})` }, [
+    written("g", { "clip-path": "url(#above)" }, list.heads.map((head) => headOf(head, styles, fills))),
+    written("g", { "clip-path": "url(#rows)" }, rowsOf(rows, list, colors, styles, fills)),
+  ]);
   const around = [
     words(8, HEADING / 2, title, colors.ink, { "text-anchor": "start", "font-size": 14, "font-weight": 600 }),
     ...list.ticks.map((tick) => tickOf(tick, left, height, colors)),
     ...namesOf(rows, view, left, top, colors),
-  ].join("");
-  const clip = (name, y, tall) => element("clipPath", { id: name }, rect(0, y, view.width, tall, "none"));
-  const clips = clip("above", -rows.above, rows.above) + clip("rows", 0, view.height);
-  const defs = element("defs", {}, clips + fills.defs());
-  const size = { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": font };
+  ];
+  const clip = (name, y, tall) => written("clipPath", { id: name }, rect(0, y, view.width, tall, "none"));
+  const clips = [clip("above", -rows.above, rows.above), clip("rows", 0, view.height)];
+  const defs = written("defs", {}, clips, fills.defs());
   const paper = rect(0, 0, width, height, colors.paper);
-  return element("svg", { xmlns: "http://www.w3.org/2000/svg", ...size }, defs + paper + around + drawn);
+  return svgFile(width, height, written("g", { "font-family": font }, defs, paper, around, drawn));
 }
 
 function rowsOf(rows, list, colors, styles, fills) {
@@ -87,8 +78,8 @@ function rowsOf(rows, list, colors, styles, fills) {
 }
 
 function tickOf({ x, label }, left, height, colors) {
-  const line = element("path", { d: `M${round(left + x)} ${HEADING + AXIS - 4}V${height}`, stroke: colors.grid });
-  return line + words(left + x, HEADING + AXIS / 2 - 1, label, colors.faint);
+  const line = written("path", { d: `M${round(left + x)} ${HEADING + AXIS - 4}V${height}`, stroke: colors.grid });
+  return [line, words(left + x, HEADING + AXIS / 2 - 1, label, colors.faint)];
 }
 
 /** The fill of each style; `defs` are the patterns that were asked for. */
@@ -101,15 +92,15 @@ function patterns() {
       if (!known.has(key)) known.set(key, { ...style, name: `p${known.size}` });
       return `url(#${known.get(key).name})`;
     },
-    defs: () => [...known.values()].map(tile).join(""),
+    defs: () => [...known.values()].map(tile),
   };
 }
 
 function tile({ name, color, pattern, line }) {
-  const ground = color.startsWith("rgba") ? "" : rect(0, 0, TILE, TILE, color); // else its lines alone
-  const lines = element("path", { d: LINES[pattern], stroke: line, "stroke-width": pattern === "." ? 2.4 : 1.1 });
+  const ground = color.startsWith("rgba") ? null : rect(0, 0, TILE, TILE, color); // else its lines alone
+  const lines = written("path", { d: LINES[pattern], stroke: line, "stroke-width": pattern === "." ? 2.4 : 1.1 });
   const size = { width: TILE, height: TILE, patternUnits: "userSpaceOnUse" };
-  return element("pattern", { id: name, ...size }, ground + lines);
+  return written("pattern", { id: name, ...size }, ground, lines);
 }
 
 /** Bars that lie one after the other in a list, as boxes. */
@@ -131,23 +122,24 @@ function barsOf(rows, kinds, styles, fills) {
 
 function headOf({ x, y, width, height, kind, label }, styles, fills) {
   const { edge, ink } = styles.of[kind];
-  const box = rect(x, y, width, height - 1, fills.of(styles.of[kind])) + rect(x + width - 1, y, 1, height - 1, edge);
-  return label ? box + words(label.x, label.y, label.text, ink, { "font-size": label.size }) : box;
+  const box = rect(x, y, width, height - 1, fills.of(styles.of[kind]));
+  const side = rect(x + width - 1, y, 1, height - 1, edge);
+  return [box, side, label && words(label.x, label.y, label.text, ink, { "font-size": label.size })];
 }
 
 function memoryOf(corners, base, colors) {
-  if (!corners.length) return "";
+  if (!corners.length) return null;
   const points = [[corners[0][0], base], ...corners, [corners.at(-1)[0], base]];
   const line = points.map((point) => point.map(round).join(" ")).join("L");
-  return element("path", { d: `M${line}`, fill: colors.grid, stroke: colors.faint });
+  return written("path", { d: `M${line}`, fill: colors.grid, stroke: colors.faint });
 }
 
 function pathOf({ x, y, width, height, line }, colors) {
   return [[colors.paper, 5], [colors.ink, 2.6]].map(([stroke, wide]) => {
     const look = { fill: "none", stroke, "stroke-width": wide };
     const box = rect(x, y, width, height, "none", look);
-    return line ? box + element("path", { d: lineOf(line), ...look }) : box;
-  }).join("");
+    return [box, line && written("path", { d: lineOf(line), ...look })];
+  });
 }
 
 function lineOf({ x1, y1, x2, y2 }) {
@@ -159,11 +151,11 @@ function arrowOf(arrow, color, width) {
   const { x1, y1, x2, y2, never } = arrow;
   const stroke = { stroke: color, "stroke-width": width };
   const cross = `M${round(x2 - 4)} ${round(y2 - 4)}l8 8m0 -8l-8 8`;
-  if (never) return element("path", { d: lineOf(arrow) + cross, ...stroke });
+  if (never) return written("path", { d: lineOf(arrow) + cross, ...stroke });
   const angle = Math.atan2(y2 - y1, x2 - x1);
   const wing = (turn) => `L${round(x2 + 7 * Math.cos(angle + turn))} ${round(y2 + 7 * Math.sin(angle + turn))}`;
-  const head = element("path", { d: `M${round(x2)} ${round(y2)}${wing(2.7)}${wing(-2.7)}Z`, fill: color });
-  return element("path", { d: lineOf(arrow), ...stroke }) + head;
+  const head = written("path", { d: `M${round(x2)} ${round(y2)}${wing(2.7)}${wing(-2.7)}Z`, fill: color });
+  return [written("path", { d: lineOf(arrow), ...stroke }), head];
 }
 
 function namesOf(rows, view, left, top, colors) {
