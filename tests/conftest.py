@@ -30,6 +30,15 @@ BROWSER_FLAGS = [
 ]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test in a browser that fails is tried once more, and told of: three programs take turns on
+    two cores there, any of which may be held up. No other test is: a race in our ranks must show.
+    """
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[object]:
     """A headless Chromium, as playwright's `Browser`; close the pages you open.

@@ -300,7 +300,7 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
     """By the button while the kernel still loads PyTorch, by an interrupt while ranks run."""
     lab.shown(0)
     shown = Page(lab.page)
-    shown.enter("alpha, µs a message", "500000")  # each of the three turns takes 3 s
+    shown.enter("alpha, µs a message", "1000000")  # each of the three turns takes 6 s
     shown.control("run it on real ranks").click()
     if how == "button":
         told(lab, "Loading PyTorch")
@@ -308,11 +308,11 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
     else:
         told(lab, "Running on real ranks, paced: turn")
         deadline = time.monotonic() + 60  # the kernel's first: a server that loads PyTorch
-        while len(ranks()) < 4 and time.monotonic() < deadline:
+        while (started := len(ranks())) < 4 and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert len(ranks()) == 4
+        assert started == 4, lab.page.locator(".dlv-result").first.inner_text()
         command(lab, "notebook:interrupt-kernel")
-    assert told(lab, "The run was interrupted.") < 5  # s, on a busy machine
+    assert told(lab, "The run was interrupted.") < 10  # s, on a busy machine: 18 s to its end
     time.sleep(1)
     assert ranks() == []
     assert shown.control("run it on real ranks").is_enabled()
