@@ -18,7 +18,7 @@ class Held:
 
     tail: int
     head: int
-    told: str
+    sentence: str
 
 
 def held(trace: Trace, plan: Plan) -> list[Held]:
@@ -35,6 +35,6 @@ def held(trace: Trace, plan: Plan) -> list[Held]:
             continue
         tail = place.get((rank, wait["lane"]), first[rank])
         since = text.moment(wait["since"], plan.unit, plan.size)
-        told = f"rank {rank} waits for rank {peer} in {wait['op']}, since {since}; it never ended"
-        found.append(Held(tail, first[peer], told))
+        words = f"rank {rank} waits for rank {peer} in {wait['op']}, since {since}; it never ended"
+        found.append(Held(tail, first[peer], words))
     return found

@@ -107,8 +107,8 @@ class Arrows:
         if not past.any():
             return self, []
         many = f"{past.sum():,} of {len(past):,}" if not past.all() else f"{len(past):,}"
-        told = f"{many} messages are left out: arrows past other rows would cover labels."
-        return self.only(~past), [told]
+        line = f"{many} messages are left out: arrows past other rows would cover labels."
+        return self.only(~past), [line]
 
 
 def arrows_of(trace: Trace, plan: Plan, rows: np.ndarray) -> Arrows:

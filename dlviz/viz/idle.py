@@ -49,9 +49,9 @@ def idle(
         if filled is None:
             why.append("between two operations" if after >= 0 else "nothing left to do")
         else:
-            told = clause(f"rank {source}", filled)
+            meanwhile = clause(f"rank {source}", filled)
             who = _who(trace.spans, after)
-            why.append(f"{who}until a message came from rank {source}; {told}")
+            why.append(f"{who}until a message came from rank {source}; {meanwhile}")
             span[place] = filled.span
     return Idle(found.rank, found.lane, found.start, found.end, why, span)
 

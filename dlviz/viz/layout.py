@@ -224,8 +224,8 @@ def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool 
     for level in plan.shared:
         lasted[level] = np.inf  # all ranks' or none
     order = drawn[np.argsort(-lasted[drawn], kind="stable")]
-    told = f"The longest {most:,} of {len(drawn):,} spans are drawn."
-    return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [told])
+    line = f"The longest {most:,} of {len(drawn):,} spans are drawn."
+    return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [line])
 
 
 def ends(trace: Trace, plan: Plan) -> tuple[np.ndarray, np.ndarray]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LISTED = 3  # chunks: of more a legend lists the first and the last
 FINEST = 0.5  # pixels: shorter bubbles are left out
-LITTLE = 0.005  # of a run: as much that is not on the critical path is not told
+LITTLE = 0.005  # of a run: a smaller part that is not on the critical path is not mentioned
 
 
 def shades(
@@ -36,10 +36,10 @@ def shades(
     """The spans `rows` of one kind by chunk: name, style, rows, and whether a legend lists them (of
     many chunks the first and the last)."""
     for number in np.unique(chunk[rows]).tolist():
-        told = text.kind(name)
-        told = f"{told}, chunk {number}" if number else told
+        title = text.kind(name)
+        title = f"{title}, chunk {number}" if number else title
         listed = chunks <= LISTED or number in (0, chunks - 1)
-        yield told, palette.shade(style, number, chunks), rows[chunk[rows] == number], listed
+        yield title, palette.shade(style, number, chunks), rows[chunk[rows] == number], listed
 
 
 def lighter_chunk(chunks: int) -> tuple[str, palette.Style]:
@@ -75,7 +75,7 @@ class Path:
     lines: list[str]
 
     @property
-    def told(self) -> str:
+    def sentences(self) -> str:
         return " ".join(self.lines)
 
     def among(self, drawn: np.ndarray) -> Path:

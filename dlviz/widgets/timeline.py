@@ -27,7 +27,7 @@ from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.failure import held as held_up
 from dlviz.viz.idle import idle
-from dlviz.viz.labels import forms_of, never_ended, told_fields
+from dlviz.viz.labels import field_words, forms_of, never_ended
 from dlviz.viz.layout import Plan, Shown, ends, laid_out, shown
 from dlviz.viz.pipeline import critical_of
 from dlviz.viz.scene import ops
@@ -146,7 +146,7 @@ def _state(
             "label": indexed(np.array(forms, object)[order].tolist()),
             "name": indexed(spans.name[order].tolist()),
             "where": indexed(spans.where[order].tolist()),
-            "fields": indexed([told_fields(own) for own in fields]),
+            "fields": indexed([field_words(own) for own in fields]),
             "chunk": column(chunk[order]),
             "flow": column(_shown_flow(spans.flow[order], arrows, len(table))),
             **{name: column(spans[name][order]) for name in NUMBERS},
@@ -166,7 +166,8 @@ def _state(
             },
         },
         "cycle": [
-            {"tail": own.tail, "head": own.head, "told": own.told} for own in held_up(trace, plan)
+            {"tail": own.tail, "head": own.head, "told": own.sentence}
+            for own in held_up(trace, plan)
         ],
         "clocks": [_clock(trace, one, step, order, seen, arrows, place) for one in plans],
         "memory": _memory(trace) if step is None else [],
@@ -251,7 +252,7 @@ def _clock(
             "start": column(whole(path.start - plan.low)),
             "end": column(whole(path.end - plan.low)),
         },
-        "told": path.told,
+        "told": path.sentences,
         "waits": {
             "span": list(waiting),
             "whom": indexed([wait.whom for wait in waiting.values()]),

@@ -145,7 +145,7 @@ def _series(group: Group, place: int, against: str, measure: str, ink: str) -> l
                 y=[getattr(point, measure) for point in points],
                 mode="markers",
                 marker={"symbol": symbol, "size": size, "color": color, "line": edge},
-                **hover([told(point) for point in points]),
+                **hover([hover_text(point) for point in points]),
                 showlegend=not series,
                 **shared,
             )
@@ -242,7 +242,7 @@ def size_of(place: int) -> int:
     return 8 + 3 * (place % 4)
 
 
-def told(point: Point) -> str:
+def hover_text(point: Point) -> str:
     """What a mark says on hover."""
     sizes = ", ".join(_count(getattr(point, name), name) for name in SIZES)
     lines = [

@@ -106,7 +106,7 @@ def _strip(
     time, level = steps(one.held, plan.high)
     rank, style = f"rank {one.held.rank}", palette.style("forward")
     name = f"{text.clean(one.name)}, {rank}" if one.name else rank
-    told = [
+    texts = [
         f"<b>{name}</b><br>{amount(plan.counts, int(n))} from {text.moment(at, unit, size)}"
         for at, n in zip(time.tolist(), level.tolist(), strict=True)
     ]
@@ -127,7 +127,7 @@ def _strip(
         line={"color": style.color, "width": 1.6},
         fill="tonexty",
         fillcolor=style.color + "99",
-        **hover(told),
+        **hover(texts),
     )
     return [floor, line]
 

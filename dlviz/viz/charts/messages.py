@@ -97,12 +97,12 @@ class _Line:
     def __init__(self) -> None:
         self.x: list[float | None] = []
         self.y: list[float | None] = []
-        self.told: list[list[Any] | None] = []
+        self.customdata: list[list[Any] | None] = []
 
-    def add(self, x: list[float], y: list[float], row: int = -1, told: str = "") -> None:
+    def add(self, x: list[float], y: list[float], row: int = -1, words: str = "") -> None:
         self.x += [*x, None]
         self.y += [*y, None]
-        self.told += [[row, told]] * len(x) + [None]
+        self.customdata += [[row, words]] * len(x) + [None]
 
     def box(self, low: int, high: int, middle: float) -> None:
         """The outline of cells `low` to `high` of a row."""
@@ -137,8 +137,8 @@ class _Picture(Scene):
     def headline(self, at: int) -> dict[str, Any]:
         """Above a picture its name, its messages in short and what is odd about the buffers."""
         frame, odd = self.frames[at], [*self.losses(at), *self.noted(at)]
-        told = text.clean(self.summary(frame))
-        lines = [f"<b>{frame.name}</b>" + (f": {told}" if told else "")]
+        summary = text.clean(self.summary(frame))
+        lines = [f"<b>{frame.name}</b>" + (f": {summary}" if summary else "")]
         if odd:
             more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
             lines.append(text.cut(odd[0], text.LINE) + more)
@@ -214,7 +214,7 @@ class _Picture(Scene):
         )
 
     def _hover(self, runs: list[Run]) -> go.Bar:
-        """What is told under the pointer: one clear bar over all the slots of a cell."""
+        """What shows under the pointer: one clear bar over all the slots of a cell."""
         return go.Bar(
             orientation="h",
             base=[run.low for run in runs],
@@ -222,7 +222,7 @@ class _Picture(Scene):
             y=[self.place[run.rank] for run in runs],
             width=[CELLS] * len(runs),
             marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
-            **hover([_told(run) for run in runs]),
+            **hover([_words(run) for run in runs]),
             hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
             showlegend=False,
         )
@@ -245,7 +245,7 @@ class _Picture(Scene):
                     landed.box(low, high, dst)
             lean = np.sign(dst - src) * CELLS / 2
             for line in (all_arrows, arrows if got else crosses):
-                line.add([x] * 3, [src + lean, (src + dst) / 2, dst - lean], row, self._told(row))
+                line.add([x] * 3, [src + lean, (src + dst) / 2, dst - lean], row, self._words(row))
         hidden = {"mode": "lines", "hoverinfo": "skip"}
         ink = {"color": colors["ink"], "width": 2}
         halo = {"color": colors["paper"], "width": 6}
@@ -275,13 +275,13 @@ class _Picture(Scene):
                         "angleref": "previous",
                         "line": {"color": colors["paper"], "width": 1},
                     },
-                    customdata=line.told,
+                    customdata=line.customdata,
                     hovertemplate="%{customdata[1]}<extra></extra>",
                 )
             )
         return series
 
-    def _told(self, row: int) -> str:
+    def _words(self, row: int) -> str:
         """A message in words, for hover."""
         table = self.trace.messages
         sent, received = float(table.sent[row]), float(table.received[row])
@@ -295,7 +295,7 @@ class _Picture(Scene):
         return "<br>".join(lines)
 
 
-def _told(run: Run) -> str:
+def _words(run: Run) -> str:
     """What the cells hold, for hover."""
     values = ", ".join(map(number, run.contents[:8].tolist()))
     values += ", …" if len(run.contents) > 8 else ""

@@ -69,7 +69,7 @@ class Plan:
     chunks: int
     lowest: float
     high: float
-    told: list[str]
+    subtitle: list[str]
     details: list[str]
 
 
@@ -100,7 +100,7 @@ def timelines(
     ranks = [(y, rank) for line in plan.lines for rank, y in line.rows.items()]
     lay_out(
         figure,
-        text.heading(title or "Timelines", "<br>".join(map(text.clean, plan.told))),
+        text.heading(title or "Timelines", "<br>".join(map(text.clean, plan.subtitle))),
         plan.details,
         theme,
         inner=(plan.lowest + 1) * row,
@@ -152,8 +152,8 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
         most,
         y - 1,
         max(line.makespan for line in lines),
-        [told for trace, clock in merged for told in text.provenance(trace, clock)],
-        [told for trace, clock in merged for told in text.details(trace, clock)],
+        [line for trace, clock in merged for line in text.provenance(trace, clock)],
+        [line for trace, clock in merged for line in text.details(trace, clock)],
     )
 
 
@@ -170,7 +170,7 @@ def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
     and says what a lighter shade is."""
     series, listed = [], set()
     for line in plan.lines:
-        told = _told(line, unit, size)
+        texts = _hover_texts(line, unit, size)
         labels = [str(number) if number >= 0 else "" for number in line.spans.microbatch.tolist()]
         for kind in palette.KINDS:
             rows = np.flatnonzero(line.spans.kind == kind)
@@ -183,7 +183,7 @@ def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
                     (line.start[here] / size, (line.end - line.start)[here] / size),
                     (line.y[here], np.full(len(here), BAR)),
                     [labels[row] for row in here.tolist()],
-                    [told[row] for row in here.tolist()],
+                    [texts[row] for row in here.tolist()],
                 )
                 bar.showlegend = kind not in listed
                 series.append(bar)
@@ -195,7 +195,7 @@ def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
     return series
 
 
-def _told(line: Line, unit: str, size: float) -> list[str]:
+def _hover_texts(line: Line, unit: str, size: float) -> list[str]:
     """Each action in words, for hover."""
     times = zip(line.start.tolist(), (line.end - line.start).tolist(), strict=True)
     return [

@@ -87,13 +87,13 @@ def messages(
         axes.set_yticks(range(len(names)), names if column == 0 else [], **paper.WORDS)
         _panel(axes, scene, frame, theme)
         paper.write(figure, x, y + high + 0.16, frame.name, paper.BODY, ink, "bold")
-        told = paper.cut(scene.summary(frame), wide, paper.LABEL)
-        paper.write(figure, x, y + high + 0.03, told, paper.LABEL, faint)
+        summary = paper.cut(scene.summary(frame), wide, paper.LABEL)
+        paper.write(figure, x, y + high + 0.03, summary, paper.LABEL, faint)
         if i + columns < len(shown) or not scene.arrays:
             axes.set_xticks([])
     if scene.arrays:
-        told = paper.written(scene.title) + scene.beyond
-        paper.write(figure, left, foot + 0.1, told, paper.BODY, ink)
+        label = paper.written(scene.title) + scene.beyond
+        paper.write(figure, left, foot + 0.1, label, paper.BODY, ink)
     return figure
 
 

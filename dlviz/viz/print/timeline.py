@@ -74,8 +74,8 @@ def timeline(
         arrows = arrows.only(np.zeros(len(arrows), bool))
     elif messages is None:
         words = [(one.x - one.half, one.x + one.half, one.y) for one in labels]
-        arrows, told = arrows.beside(np.array(words).reshape(-1, 3))
-        lines += told
+        arrows, omitted = arrows.beside(np.array(words).reshape(-1, 3))
+        lines += omitted
     idle, entries = _bubbles(trace, plan, seen.spans, 72 * width)
     boxes, entry = _bars(plan, bars, width)
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
@@ -101,8 +101,8 @@ def timeline(
     for one in labels:
         paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
     faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
-    for told, y in silent(trace, plan):
-        paper.label(axes, 0.02, y, told, faint, ha="left", transform=beside)
+    for label, y in silent(trace, plan):
+        paper.label(axes, 0.02, y, label, faint, ha="left", transform=beside)
     if not plan.rows:
         paper.label(axes, 0.5, plan.height / 2, "nothing was recorded", faint, transform=beside)
     return figure
