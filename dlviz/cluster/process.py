@@ -68,7 +68,7 @@ class Process:
         self.calls: dict[int, int] = {}  # collective calls made, by group
         self.own_threads: set[int] = set()
         self.next_group = 2
-        self.announce: Any = None  # told the name of each progress bar that begins
+        self.announce: Any = None  # called with the name of each progress bar that begins
         self.gloo: Any = None  # the group of all ranks
         self._store = store
 

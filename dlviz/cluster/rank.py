@@ -266,19 +266,19 @@ class Report:
 
 
 def describe(error: BaseException) -> Failure:
-    told = traceback.TracebackException.from_exception(error)
-    summary = "".join(told.format_exception_only()).strip()
-    frames = list(told.stack)
+    exception = traceback.TracebackException.from_exception(error)
+    summary = "".join(exception.format_exception_only()).strip()
+    frames = list(exception.stack)
     while frames and frames[0].filename == __file__:
         del frames[0]
     if isinstance(error, ValueError | PeerLost):  # meant for the caller: end at the caller's line
         while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
             del frames[-1]
-    told.stack = traceback.StackSummary.from_list(frames)
+    exception.stack = traceback.StackSummary.from_list(frames)
     exitcode = None
     if isinstance(error, SystemExit):
         exitcode = error.code if isinstance(error.code, int) else int(error.code is not None)
-    lines = name_cells("".join(told.format()).rstrip())
+    lines = name_cells("".join(exception.format()).rstrip())
     return Failure(summary, lines, _lost_peer(error), perf_counter_ns(), exitcode)
 
 

@@ -232,14 +232,14 @@ class Supervisor:
         try:
             return pickle.loads(rank.result or b"")
         except Exception as error:
-            told = (
+            reason = (
                 f"rank {rank.number} returned something that cannot be read back here "
                 f"({type(error).__name__}: {error})"
             )
             raise RankError(
-                f"{told}: return tensors, numbers, lists or dicts.",
+                f"{reason}: return tensors, numbers, lists or dicts.",
                 rank=rank.number,
-                **self._gather(told),
+                **self._gather(reason),
             ) from None
 
     def _trace(self, outcome: str, failed: collect.Failed | None = None) -> Trace:

@@ -210,10 +210,10 @@ def _pace(
     each = [report.pace["lateness"] for report in reports]
     worst = max((one["worst"] for one in each), default=0.0)
     median = sorted(one["median"] for one in each)[len(each) // 2] if each else 0.0
-    told = {
+    pacing = {
         "tolerance": max(meta["tolerance"], SLACK * lasted),
         "lateness": {"worst": worst, "median": median},
         "operations": sum(report.pace["operations"] for report in reports),
         "overruns": sum(report.pace["overruns"] for report in reports),
     }
-    return {**told, "warning": late({**meta, **told})}
+    return {**pacing, "warning": late({**meta, **pacing})}

@@ -115,8 +115,8 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
             f"rank {rank.number} is {place}"
         ]
         stacks.append(f"rank {rank.number}\n{text}")
-    told = "\n\n".join(stacks)
-    return f"{out_of_time(seconds)}\n  " + "\n  ".join(lines) + f"\n\n{told}", told
+    all_stacks = "\n\n".join(stacks)
+    return f"{out_of_time(seconds)}\n  " + "\n  ".join(lines) + f"\n\n{all_stacks}", all_stacks
 
 
 def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:

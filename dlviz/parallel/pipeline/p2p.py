@@ -5,7 +5,7 @@ after its own, and what it passes on.
                           B <--gradient----                           live on one rank a hand-over
 
 Every message has a tag of its own, and a receive is posted while the rank is still at the actions
-before. Shapes need not be told: of the first message that comes to a stage the header is read, and
+before. Shapes need not be given: of the first message that comes to a stage the header is read, and
 what it says holds for all that follow (shapes.py).
 """
 
@@ -80,7 +80,7 @@ class P2P:
         else:
             self._sends.append(self._comm.isend(left, self._stage_rank[stage], tag))
 
-    def tell_all(self, tensor: torch.Tensor, tag: int) -> None:
+    def send_to_all(self, tensor: torch.Tensor, tag: int) -> None:
         """Send the same to every other rank."""
         others = [rank for rank in range(self._comm.size) if rank != self._comm.rank]
         self._sends += [self._comm.isend(tensor, rank, tag) for rank in others]

@@ -93,16 +93,16 @@ def train_step(
     worker = StageWorker(comm, stages, mine, row, wanted, loss, optimizer)
     p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
-    told = None if comm.rank == last else comm.irecv(mean, last, tag)
+    request = None if comm.rank == last else comm.irecv(mean, last, tag)
     with comm.span("phase", schedule.name or "pipeline"):
         _work_through(comm, row, p2p, worker.run, worker.conclude, costs)
-        if told is None:
+        if request is None:
             mean += sum(map(float, worker.losses)) / microbatches
-            p2p.tell_all(mean, tag)
+            p2p.send_to_all(mean, tag)
         shared.add_up()
         p2p.finish()
-        if told is not None:
-            told.wait()
+        if request is not None:
+            request.wait()
     return mean.item()
 
 
@@ -141,7 +141,7 @@ def infer(
         _work_through(comm, row, p2p, forward)
         if comm.rank == last:
             whole = torch.cat([outputs[microbatch] for microbatch in range(microbatches)])
-            p2p.tell_all(whole, tag)
+            p2p.send_to_all(whole, tag)
         else:
             whole = comm.probe(last, tag)
             comm.recv(whole, last, tag)
