@@ -30,7 +30,7 @@ UNNAMED = "buffer"  # what comm.watch calls a buffer whose name is not given
 
 
 @dataclass(frozen=True)
-class Run:
+class CellRange:
     """Neighbouring cells of a rank that hold the same ranks' contributions."""
 
     rank: int
@@ -49,7 +49,7 @@ class Run:
         return text.cells(self.low, self.high - self.low)
 
     @property
-    def says(self) -> str:
+    def words(self) -> str:
         """Whose contributions the cells hold, in words."""
         return held_by(self.counts, self.origin, self.high - self.low)
 
@@ -225,7 +225,7 @@ class Scene:
         own = np.array(encode(rank, self.trace.meta["ranks"], len(array))).astype(array.dtype)
         return bool(((array == own) | (array == 0)).all())
 
-    def runs(self, frame: Frame) -> list[Run]:
+    def runs(self, frame: Frame) -> list[CellRange]:
         """What the ranks hold in a frame, in stretches of cells that hold the same and travel
         together."""
         runs = []
@@ -235,7 +235,7 @@ class Scene:
             edges = sorted({*self.changes(place), *bounds})
             for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
                 told = counts[low].tolist(), int(origin[low])
-                runs.append(Run(rank, low, high, *told, self.shown(array[low:high])))
+                runs.append(CellRange(rank, low, high, *told, self.shown(array[low:high])))
         return runs
 
     def changes(self, place: int) -> list[int]:
@@ -372,11 +372,13 @@ class Scene:
         for low, high in zip(edges, [*edges[1:], len(old)], strict=True):
             if not lost[low]:
                 continue
-            now = Run(rank, low, high, new[low].tolist(), int(self.origins[after][low]), new[:0])
+            now = CellRange(
+                rank, low, high, new[low].tolist(), int(self.origins[after][low]), new[:0]
+            )
             ranks = np.flatnonzero(gone[low]).tolist()
             own = f"the numbers of rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
             what = "the complete sum" if whole[low] else own
-            lines.append(f"rank {rank} lost {what} in {now.cells}: it now {now.says}")
+            lines.append(f"rank {rank} lost {what} in {now.cells}: it now {now.words}")
         return lines
 
     @cached_property
@@ -391,7 +393,7 @@ class Scene:
         odd = self.encoded and any(map(self._odd, frame.snapshots.values()))
         for run in self.runs(frame) if odd else ():
             if run.unknown or max(run.counts) > 1:
-                found.append(f"rank {run.rank} {run.says} in {run.cells}")
+                found.append(f"rank {run.rank} {run.words} in {run.cells}")
         for rank, place in frame.snapshots.items() if number else ():
             if any(row in self._elsewhere for row in self._last_received(number, rank)):
                 continue  # what became of such a message is the program's affair

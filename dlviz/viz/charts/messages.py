@@ -22,7 +22,7 @@ from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import ROWS, Figure, lay_out, message_key
 from dlviz.viz.labels import hover
-from dlviz.viz.scene import RULED, Run, Scene, number
+from dlviz.viz.scene import RULED, CellRange, Scene, number
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -189,7 +189,7 @@ class _Picture(Scene):
     def _bar(
         self,
         name: str,
-        runs: list[Run],
+        runs: list[CellRange],
         middle: float,
         width: float,
         style: palette.Style,
@@ -213,7 +213,7 @@ class _Picture(Scene):
             hoverinfo="skip",
         )
 
-    def _hover(self, runs: list[Run]) -> go.Bar:
+    def _hover(self, runs: list[CellRange]) -> go.Bar:
         """What shows under the pointer: one clear bar over all the slots of a cell."""
         return go.Bar(
             orientation="h",
@@ -295,11 +295,11 @@ class _Picture(Scene):
         return "<br>".join(lines)
 
 
-def _words(run: Run) -> str:
+def _words(run: CellRange) -> str:
     """What the cells hold, for hover."""
     values = ", ".join(map(number, run.contents[:8].tolist()))
     values += ", …" if len(run.contents) > 8 else ""
-    return f"<b>rank {run.rank}, {run.cells}</b><br>{run.says}<br>contents {values}"
+    return f"<b>rank {run.rank}, {run.cells}</b><br>{run.words}<br>contents {values}"
 
 
 def _changes(series: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from dlviz.analysis.contributions import UNKNOWN
 from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, paper, text
-from dlviz.viz.scene import RULED, Run, Scene
+from dlviz.viz.scene import RULED, CellRange, Scene
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,10 +148,10 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
     paper.arrows(axes, tails, heads, got, theme)
 
 
-def _held(scene: Scene, frame: Frame) -> dict[int, list[Run]]:
+def _held(scene: Scene, frame: Frame) -> dict[int, list[CellRange]]:
     """The stretches of cells that hold something of each rank, and those of which one can't say, as
     UNKNOWN's."""
-    held: dict[int, list[Run]] = {}
+    held: dict[int, list[CellRange]] = {}
     for run in scene.runs(frame):
         sources = [rank for rank, count in enumerate(run.counts) if count > 0]
         for source in [UNKNOWN] if run.unknown else sources:
