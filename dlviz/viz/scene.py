@@ -194,7 +194,7 @@ class Scene:
         return places
 
     @property
-    def notes(self) -> list[str]:
+    def caveats(self) -> list[str]:
         """What keeps a picture from being read at its face value, a sentence each."""
         ranks, names = self.trace.meta["ranks"], {own["name"] for own in self.trace.buffers}
         lines = []
@@ -386,7 +386,7 @@ class Scene:
         """Whether any cell ever holds the contributions of two ranks."""
         return any(((counts > 0).sum(axis=1) > 1).any() for counts in self.counts.values())
 
-    def noted(self, number: int) -> list[str]:
+    def oddities(self, number: int) -> list[str]:
         """What in the contents a reader would not expect, a line for each stretch of cells."""
         frame = self.frames[number]
         found = []

@@ -118,7 +118,7 @@ class _Picture(Scene):
 
     def subtitle(self, shown: int) -> str:
         """Which clock, then what keeps the picture from being read at its face value."""
-        lines, frames = self.notes, len(self.frames)
+        lines, frames = self.caveats, len(self.frames)
         if shown < frames:
             lines.append(f"The first {shown} of {frames} pictures are shown.")
         wrapped = (text.wrap(line, text.LINE) for line in lines)
@@ -136,7 +136,7 @@ class _Picture(Scene):
 
     def headline(self, at: int) -> dict[str, Any]:
         """Above a picture its name, its messages in short and what is odd about the buffers."""
-        frame, odd = self.frames[at], [*self.losses(at), *self.noted(at)]
+        frame, odd = self.frames[at], [*self.losses(at), *self.oddities(at)]
         summary = text.clean(self.summary(frame))
         lines = [f"<b>{frame.name}</b>" + (f": {summary}" if summary else "")]
         if odd:
