@@ -66,7 +66,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Group:
+class Curve:
     """Points that differ in the size on the axis alone (and in their clock), and their line."""
 
     label: str
@@ -115,7 +115,7 @@ def bubble(
     return figure
 
 
-def _series(group: Group, place: int, against: str, measure: str, ink: str) -> list[go.Scatter]:
+def _series(group: Curve, place: int, against: str, measure: str, ink: str) -> list[go.Scatter]:
     """The line of one group and its marks, those of each origin a series; the first of them is in
     the legend."""
     color, dash = palette.line(place)
@@ -187,8 +187,8 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace
 
 def grouped(
     traces: Any, against: str, measure: str, clock: str | None
-) -> tuple[list[Group], list[str], list[str]]:
-    """The Groups of a chart, in the order given, the lines of its subtitle and the details behind
+) -> tuple[list[Curve], list[str], list[str]]:
+    """The curves of a chart, in the order given, the lines of its subtitle and the details behind
     its (i). Raises ValueError."""
     for what, value, known in (("against", against, SIZES), ("measure", measure, MEASURES)):
         if value not in known:
@@ -213,7 +213,7 @@ def grouped(
         said = [_count(key[i], others[i - 1]) for i in vary]
         exact = next((point for point in members if point.origin == "simulated"), members[0])
         line = np.array([exact.formula(**{against: size}) for size in x.tolist()])
-        laid.append(Group(", ".join([key[0], *said]), members, x, line))
+        laid.append(Curve(", ".join([key[0], *said]), members, x, line))
     read = text.merged((trace, read) for _, trace, read in found)
     lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
     details = [line for trace, clock in read for line in text.details(trace, clock)]
@@ -231,7 +231,7 @@ def in_measure(ratio: np.ndarray, measure: str) -> np.ndarray:
     return ratio if measure == "ratio" else fraction_of(ratio)
 
 
-def origins(groups: list[Group]) -> list[str]:
+def origins(groups: list[Curve]) -> list[str]:
     """The MARKS that the groups need, in their order."""
     used = {point.origin for group in groups for point in group.points}
     return [origin for origin in MARKS if origin in used]
@@ -271,7 +271,7 @@ def _each(traces: Any) -> Iterator[tuple[str, Trace]]:
             yield str(name), trace
 
 
-def _whole(groups: list[Group]) -> dict[str, Any]:
+def _whole(groups: list[Curve]) -> dict[str, Any]:
     """Marks of an axis at whole numbers alone."""
     high = max(int(group.x[-1]) for group in groups)
     return {"dtick": 1} if high <= 12 else {}
