@@ -225,18 +225,18 @@ class Scene:
         own = np.array(encode(rank, self.trace.meta["ranks"], len(array))).astype(array.dtype)
         return bool(((array == own) | (array == 0)).all())
 
-    def runs(self, frame: Frame) -> list[CellRange]:
-        """What the ranks hold in a frame, in stretches of cells that hold the same and travel
+    def ranges(self, frame: Frame) -> list[CellRange]:
+        """What the ranks hold in a frame, in ranges of cells that hold the same and travel
         together."""
-        runs = []
+        ranges = []
         for rank, place in frame.snapshots.items():
             counts, array, origin = self.counts[place], self.arrays[place], self.origins[place]
             bounds = self.bounds[self.bounds < len(array)].tolist()
             edges = sorted({*self.changes(place), *bounds})
             for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
-                told = counts[low].tolist(), int(origin[low])
-                runs.append(CellRange(rank, low, high, *told, self.shown(array[low:high])))
-        return runs
+                whose = counts[low].tolist(), int(origin[low])
+                ranges.append(CellRange(rank, low, high, *whose, self.shown(array[low:high])))
+        return ranges
 
     def changes(self, place: int) -> list[int]:
         """The cells of a snapshot that hold something else than the cell before them: other
@@ -387,13 +387,13 @@ class Scene:
         return any(((counts > 0).sum(axis=1) > 1).any() for counts in self.counts.values())
 
     def oddities(self, number: int) -> list[str]:
-        """What in the contents a reader would not expect, a line for each stretch of cells."""
+        """What in the contents a reader would not expect, a line for each one of cells."""
         frame = self.frames[number]
         found = []
         odd = self.encoded and any(map(self._odd, frame.snapshots.values()))
-        for run in self.runs(frame) if odd else ():
-            if run.unknown or max(run.counts) > 1:
-                found.append(f"rank {run.rank} {run.words} in {run.cells}")
+        for one in self.ranges(frame) if odd else ():
+            if one.unknown or max(one.counts) > 1:
+                found.append(f"rank {one.rank} {one.words} in {one.cells}")
         for rank, place in frame.snapshots.items() if number else ():
             if any(row in self._elsewhere for row in self._last_received(number, rank)):
                 continue  # what became of such a message is the program's affair

@@ -172,24 +172,24 @@ class _Picture(Scene):
     def series(self, frame: Frame) -> list[Any]:
         """The moving parts, in an order that is the same in every picture."""
         ranks = self.trace.meta["ranks"] if self.arrays else 0
-        runs, slot = self.runs(frame), CELLS / max(ranks, 1)
+        ranges, slot = self.ranges(frame), CELLS / max(ranks, 1)
         bars = []
         for source in range(ranks if ranks <= MAX_RANKS else 0):
-            held = [run for run in runs if run.counts[source] > 0]
-            texts = [f"×{run.counts[source]}" if run.counts[source] > 1 else "" for run in held]
+            held = [one for one in ranges if one.counts[source] > 0]
+            texts = [f"×{one.counts[source]}" if one.counts[source] > 1 else "" for one in held]
             middle = -CELLS / 2 + (source + 0.5) * slot
             style = palette.rank_style(source)
             bars.append(self._bar(f"from rank {source}", held, middle, slot, style, texts))
-        unknown = [run for run in runs if run.unknown]
+        unknown = [one for one in ranges if one.unknown]
         marks = ["?"] * len(unknown)
         name = "not a sum of contributions"
         bars.append(self._bar(name, unknown, 0, CELLS, palette.UNDECODED, marks))
-        return [*bars, self._hover(runs), *self._carried(frame)]
+        return [*bars, self._hover(ranges), *self._carried(frame)]
 
     def _bar(
         self,
         name: str,
-        runs: list[CellRange],
+        ranges: list[CellRange],
         middle: float,
         width: float,
         style: palette.Style,
@@ -199,10 +199,10 @@ class _Picture(Scene):
         return go.Bar(
             name=name,
             orientation="h",
-            base=[run.low for run in runs],
-            x=[run.high - run.low for run in runs],
-            y=[self.place[run.rank] + middle for run in runs],
-            width=[width] * len(runs),
+            base=[one.low for one in ranges],
+            x=[one.high - one.low for one in ranges],
+            y=[self.place[one.rank] + middle for one in ranges],
+            width=[width] * len(ranges),
             marker=style.marker(),
             text=texts,
             textposition="inside",
@@ -213,16 +213,16 @@ class _Picture(Scene):
             hoverinfo="skip",
         )
 
-    def _hover(self, runs: list[CellRange]) -> go.Bar:
+    def _hover(self, ranges: list[CellRange]) -> go.Bar:
         """What shows under the pointer: one clear bar over all the slots of a cell."""
         return go.Bar(
             orientation="h",
-            base=[run.low for run in runs],
-            x=[run.high - run.low for run in runs],
-            y=[self.place[run.rank] for run in runs],
-            width=[CELLS] * len(runs),
+            base=[one.low for one in ranges],
+            x=[one.high - one.low for one in ranges],
+            y=[self.place[one.rank] for one in ranges],
+            width=[CELLS] * len(ranges),
             marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
-            **hover([_words(run) for run in runs]),
+            **hover([_words(one) for one in ranges]),
             hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
             showlegend=False,
         )
@@ -295,11 +295,11 @@ class _Picture(Scene):
         return "<br>".join(lines)
 
 
-def _words(run: CellRange) -> str:
+def _words(one: CellRange) -> str:
     """What the cells hold, for hover."""
-    values = ", ".join(map(number, run.contents[:8].tolist()))
-    values += ", …" if len(run.contents) > 8 else ""
-    return f"<b>rank {run.rank}, {run.cells}</b><br>{run.words}<br>contents {values}"
+    values = ", ".join(map(number, one.contents[:8].tolist()))
+    values += ", …" if len(one.contents) > 8 else ""
+    return f"<b>rank {one.rank}, {one.cells}</b><br>{one.words}<br>contents {values}"
 
 
 def _changes(series: Any) -> dict[str, Any]:
