@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Held:
+class StuckWait:
     """A rank that waits for another one for ever: places of both in the plan's rows, in words."""
 
     tail: int
@@ -21,7 +21,7 @@ class Held:
     sentence: str
 
 
-def held(trace: Trace, plan: Plan) -> list[Held]:
+def stuck_waits(trace: Trace, plan: Plan) -> list[StuckWait]:
     """The cycle of waits in which a run got stuck, by the Trace's `meta["failure"]`."""
     failure = trace.meta.get("failure") or {}
     cycle = failure.get("cycle") or []
@@ -36,5 +36,5 @@ def held(trace: Trace, plan: Plan) -> list[Held]:
         tail = place.get((rank, wait["lane"]), first[rank])
         since = text.moment(wait["since"], plan.unit, plan.size)
         words = f"rank {rank} waits for rank {peer} in {wait['op']}, since {since}; it never ended"
-        found.append(Held(tail, first[peer], words))
+        found.append(StuckWait(tail, first[peer], words))
     return found

@@ -25,7 +25,7 @@ from dlviz.analysis.waits import waited_until
 from dlviz.metrics import COMPUTE
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.failure import held as held_up
+from dlviz.viz.failure import stuck_waits
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import field_words, forms_of, never_ended
 from dlviz.viz.layout import Plan, Shown, ends, laid_out, shown
@@ -167,7 +167,7 @@ def _state(
         },
         "cycle": [
             {"tail": own.tail, "head": own.head, "told": own.sentence}
-            for own in held_up(trace, plan)
+            for own in stuck_waits(trace, plan)
         ],
         "clocks": [_clock(trace, one, step, order, seen, arrows, place) for one in plans],
         "memory": _memory(trace) if step is None else [],

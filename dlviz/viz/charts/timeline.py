@@ -21,7 +21,7 @@ import plotly.graph_objects as go
 from dlviz.analysis.clocks import clock_of, message_times
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out, message_key
-from dlviz.viz.failure import Held, held
+from dlviz.viz.failure import StuckWait, stuck_waits
 from dlviz.viz.gantt import ARROWS, Arrows, Bars, arrows_of, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of, hover, hovers_of
 from dlviz.viz.layout import TALLEST, Plan, shown
@@ -78,7 +78,7 @@ def timeline(
     if path is not None:
         series += _outlines(path.among(drawn), plan, theme)
     series += _arrows(trace, plan, arrows, theme)
-    figure = Figure(series + _cycle(held(trace, plan), plan))
+    figure = Figure(series + _cycle(stuck_waits(trace, plan), plan))
     heading = text.heading(title or "Timeline", "<br>".join(lines))
     layout = _layout(plan, heading["margin"]["t"])
     lay_out(figure, heading, text.details(trace, clock), theme, below=BELOW, **layout)
@@ -230,7 +230,7 @@ def _hover_texts(trace: Trace, plan: Plan) -> Iterator[str]:
         yield "<br>".join(lines)
 
 
-def _cycle(waits: list[Held], plan: Plan) -> list[go.Scatter]:
+def _cycle(waits: list[StuckWait], plan: Plan) -> list[go.Scatter]:
     """Who waits for whom for ever: an arrow from row to row at the right edge."""
     if not waits:
         return []

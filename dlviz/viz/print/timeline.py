@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch, Patch
 
 from dlviz.analysis.clocks import clock_of
 from dlviz.viz import palette, paper, text
-from dlviz.viz.failure import held
+from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import ARROWS, Bars, arrows_of, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of
 from dlviz.viz.layout import Plan, shown
@@ -151,7 +151,7 @@ def _bubbles(
 def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], Entries]:
     """Who waits for whom for ever, as arrows from row to row at the right edge, and the legend's
     entry."""
-    waits = held(trace, plan)
+    waits = stuck_waits(trace, plan)
     if not waits:
         return [], []
     middles = [*plan.y.values()]
