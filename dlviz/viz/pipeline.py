@@ -19,7 +19,7 @@ from dlviz.analysis.columns import COMPUTE
 from dlviz.analysis.path import path_of_step
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.idle import Idle, idle
+from dlviz.viz.idle import ExplainedIdle, idle
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -48,7 +48,7 @@ def lighter_chunk(chunks: int) -> tuple[str, palette.Style]:
     return f"lighter: {what}", palette.shade(palette.style("forward"), chunks - 1, chunks)
 
 
-def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle | None:
+def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> ExplainedIdle | None:
     """The idle time that the spans `drawn` leave in a picture so many pixels wide; None where they
     are no pipeline's."""
     spans = trace.spans
@@ -61,7 +61,7 @@ def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle 
     rank, lane, start, end = (
         column[seen] for column in (found.rank, found.lane, found.start, found.end)
     )
-    return Idle(rank, lane, start, end, why, found.span[seen])
+    return ExplainedIdle(rank, lane, start, end, why, found.span[seen])
 
 
 @dataclass(frozen=True)
