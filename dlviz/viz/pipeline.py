@@ -65,7 +65,7 @@ def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Expla
 
 
 @dataclass(frozen=True)
-class Path:
+class CriticalPath:
     """The critical path: stretches of spans (rows) in the order of time, in seconds, and what is to
     be said of it, a line each."""
 
@@ -78,17 +78,17 @@ class Path:
     def sentences(self) -> str:
         return " ".join(self.lines)
 
-    def among(self, drawn: np.ndarray) -> Path:
+    def among(self, drawn: np.ndarray) -> CriticalPath:
         """What of it lies in the spans `drawn`."""
         seen = np.isin(self.rows, drawn)
         return replace(self, rows=self.rows[seen], start=self.start[seen], end=self.end[seen])
 
 
-def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
+def critical_of(trace: Trace, step: int | None, clock: str) -> CriticalPath:
     """The critical path of `step` (of all where it is None), by what has times by `clock`."""
     rows, start, end, whole = path_of_step(trace, step, clock)
     if not len(rows):
-        return Path(rows, start, end, ["There is no critical path."])
+        return CriticalPath(rows, start, end, ["There is no critical path."])
     worked, count = float((end - start).sum()), len(np.unique(rows))
     lines = [
         f"Critical path (bold): {'1 span' if count == 1 else f'{count:,} spans'}, together "
@@ -98,10 +98,10 @@ def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
     rest, what = whole - worked, "run" if step is None else "step"
     others = f"The rest, {text.seconds(rest)}, is messages and gaps. " * (rest > LITTLE * whole)
     lines.append(f"{others}Were one of these spans longer, the {what} would be longer.")
-    return Path(rows, start, end, lines)
+    return CriticalPath(rows, start, end, lines)
 
 
-def outlines(path: Path, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+def outlines(path: CriticalPath, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """The corners of a box around each part of the path in which one stretch follows another on a
     row without a gap, (boxes, 5, 2), and the line from each box to the next, (boxes - 1, 2, 2):
     seconds across, rows down."""

@@ -25,7 +25,7 @@ from dlviz.viz.failure import StuckWait, stuck_waits
 from dlviz.viz.gantt import ARROWS, Arrows, Bars, arrows_of, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of, hover, hovers_of
 from dlviz.viz.layout import TALLEST, Plan, shown
-from dlviz.viz.pipeline import Path, bubbles, critical_of, outlines
+from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
 from dlviz.viz.scene import ops
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def timeline(
     return figure
 
 
-def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> list[go.Bar]:
+def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None) -> list[go.Bar]:
     """One horizontal bar series for each look of the spans `drawn`."""
     hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
     on = {*path.rows.tolist()} if path else ()
@@ -154,7 +154,7 @@ def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:
     return [bar_series(palette.style("idle"), name, name, times, down, None, texts)]
 
 
-def _outlines(path: Path, plan: Plan, theme: str) -> list[go.Scatter]:
+def _outlines(path: CriticalPath, plan: Plan, theme: str) -> list[go.Scatter]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
     if not len(path.rows):
         return []

@@ -16,7 +16,7 @@ from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import ARROWS, Bars, arrows_of, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of
 from dlviz.viz.layout import Plan, shown
-from dlviz.viz.pipeline import Path, bubbles, critical_of, outlines
+from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,7 +165,7 @@ def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], Entries]:
     return arrows, [("waits for ever", Line2D([], [], marker=">", markersize=4, **look))]
 
 
-def _critical(path: Path, plan: Plan, theme: str) -> tuple[list[LineCollection], Entries]:
+def _critical(path: CriticalPath, plan: Plan, theme: str) -> tuple[list[LineCollection], Entries]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
     if not len(path.rows):
         return [], []
