@@ -61,7 +61,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TimelinesPlan:
     """The lines from the top, how many chunks a rank has at most, the lowest row, the longest
     makespan (s), and the words of the subtitle and behind the (i)."""
 
@@ -127,7 +127,7 @@ def timelines(
     return figure
 
 
-def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -> Plan:
+def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -> TimelinesPlan:
     """Where the actions of all pipelines lie. Raises ValueError as `timelines` does."""
     traces = text.by_name(traces)
     read = shared(traces, lambda trace: clock_of(trace, clock), "clock")
@@ -147,7 +147,7 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
         words = f"{name}{named(chosen, step)}"
         lines.append(Line(words, actions.spans, start - first, end - first, chunk, rows, ratio))
     merged = text.merged((trace, read) for trace in traces.values())
-    return Plan(
+    return TimelinesPlan(
         lines,
         most,
         y - 1,
@@ -157,7 +157,7 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
     )
 
 
-def _idle(plan: Plan, size: float) -> list[go.Bar]:
+def _idle(plan: TimelinesPlan, size: float) -> list[go.Bar]:
     """Behind the actions: the whole time of each pipeline on each rank, hatched."""
     y = [y for line in plan.lines for y in line.rows.values()]
     spans = [line.makespan / size for line in plan.lines for _ in line.rows]
@@ -165,7 +165,7 @@ def _idle(plan: Plan, size: float) -> list[go.Bar]:
     return [go.Bar(**bar, marker=palette.style("idle").marker(), hoverinfo="skip")]
 
 
-def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
+def _bars(plan: TimelinesPlan, unit: str, size: float) -> list[go.Bar]:
     """The actions: for each pipeline a series for each kind and chunk. The legend has a kind once,
     and says what a lighter shade is."""
     series, listed = [], set()
