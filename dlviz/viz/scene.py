@@ -387,7 +387,7 @@ class Scene:
         return any(((counts > 0).sum(axis=1) > 1).any() for counts in self.counts.values())
 
     def oddities(self, number: int) -> list[str]:
-        """What in the contents a reader would not expect, a line for each one of cells."""
+        """What in the contents a reader would not expect, a line for each range of cells."""
         frame = self.frames[number]
         found = []
         odd = self.encoded and any(map(self._odd, frame.snapshots.values()))
