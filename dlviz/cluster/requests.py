@@ -21,7 +21,7 @@ from dlviz.cluster.control.pipes import REFUSED, SYNC, TAKEN, Envelope, refusal
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.transport import wire_of
-from dlviz.trace.recorder import Lane
+from dlviz.trace.recorder import LaneSpans
 
 PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
 # What becomes of a message where it lands.
@@ -106,7 +106,7 @@ class SendRequest(Request):
         """Return when the receiver has the message's bytes and the tensor may be written to."""
         self._wait("isend", self.finish, "send", {"peer": self.peer})
 
-    def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
+    def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
         for one that ends when the receiver has taken the message."""
         board, taken = self._process.board, NAN
@@ -153,7 +153,7 @@ class ReceiveRequest(Request):
         """Return when the message is in the tensor (or reduced with what that held)."""
         self._wait("irecv", self.finish, None, self.about())
 
-    def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
+    def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's."""
         process, pace = self._process, lane.pace
         self.awaited = self.over = True

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster.pacing.ledger import Departure
-from dlviz.trace.recorder import Lane, Recorder, Row, caller
+from dlviz.trace.recorder import LaneSpans, Recorder, Row, caller
 
 
 class Sent(NamedTuple):
@@ -138,7 +138,7 @@ class Log:
         self.memory.append(MemoryEvent(what, nbytes, perf_counter_ns(), time))
 
 
-def step_of(lane: Lane) -> int:
+def step_of(lane: LaneSpans) -> int:
     """The step of a message: the round of the collective it belongs to, else the program's step."""
     context = lane.context
     return context.get("round", context.get("step", -1))
