@@ -20,7 +20,7 @@ from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.control.waiting import PostedWait, Waiting
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.pace import NoDevice
-from dlviz.cluster.recording.log import Log, Rows
+from dlviz.cluster.recording.log import Log, RankRecord
 from dlviz.cluster.requests import Request
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
@@ -93,7 +93,7 @@ class Process:
         """Take what was sent to a rank that does not wait itself."""
         self.waiting.serve()
 
-    def rows(self) -> Rows:
+    def rows(self) -> RankRecord:
         """All that was recorded so far. What a thread waits in now has not ended."""
         posts, frames = list(self.waiting.posts.items()), sys._current_frames()
         lanes = []
@@ -109,7 +109,7 @@ class Process:
         sent = [(row, *booked(row.departure)) for row in list(self.log.sent)]
         received, shots = list(self.log.received), list(self.log.snapshots)
         memory, report = list(self.log.memory), self.pacing.report()
-        return Rows(self.rank, lanes, sent, received, shots, memory, report)
+        return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
     def _unfinished(self, post: PostedWait, frame: FrameType | None) -> Row:
         fields = post.what.about() if isinstance(post.what, Request) else {}

@@ -65,7 +65,7 @@ class MemoryEvent(NamedTuple):
     time: float | None
 
 
-class Rows(NamedTuple):
+class RankRecord(NamedTuple):
     """All that a rank recorded, for the parent."""
 
     rank: int
