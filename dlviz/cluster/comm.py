@@ -139,7 +139,7 @@ class Comm(Collectives):
             log.snapshot()
         request = SendRequest(process, channel, tensor, form)
         channel.count += 1
-        if process.pacing.full() or not process.sending.begin(request):
+        if process.pacing.full() or not process.outstanding.begin(request):
             self._wait_for_room(request, lane, times)
         request.departure = lane.pace.depart(channel.peer, tensor.nbytes)
         wall = perf_counter_ns()
@@ -181,7 +181,7 @@ class Comm(Collectives):
         process = self.process
 
         def room() -> bool:
-            return not process.pacing.full() and process.sending.begin(request)
+            return not process.pacing.full() and process.outstanding.begin(request)
 
         process.waiting.wait(Room(request, room), "send", lane, times)
 

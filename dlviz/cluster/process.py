@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from dlviz.cluster.buffers import Sending, Spare
+from dlviz.cluster.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.control.board import Board
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.pipes import Pipes
@@ -60,8 +60,8 @@ class Process:
         self.matching = Matching(rank, self.pipes.to, self.pacing.expect)
         self.waiting = Waiting(rank, board, self.pipes, self.matching)
         self.pacing.serve_with(self.waiting)
-        self.sending = Sending(self)
-        self.spare = Spare()
+        self.outstanding = OutstandingSends(self)
+        self.buffers = BufferPool()
         self.snapshot = self.log.snapshot
         self.lanes: list[Any] = []
         self.left: deque[torch.Tensor] = deque(maxlen=LEFT)  # of groups: others may still read it

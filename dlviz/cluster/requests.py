@@ -110,14 +110,14 @@ class SendRequest(Request):
         """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
         for one that ends when the receiver has taken the message."""
         board, taken = self._process.board, NAN
-        self._process.sending.keep(self)
+        self._process.outstanding.keep(self)
         if self.tick:  # else it was seen that it is taken
             if not board.cells[self.tick]:
                 self._process.waiting.wait_for_tick(self, op, lane, times)
             if board.cells[self.tick] == REFUSED:
                 raise misfit(self.message, self.form, self._process.waiting.why(self.tick))
             taken = board.times[self.tick + WHEN]
-            self._process.sending.end(self)
+            self._process.outstanding.end(self)
         self.over = True
         if op == "send":
             lane.pace.taken(self.departure, taken)
@@ -227,7 +227,7 @@ class ReceiveRequest(Request):
         elif whole and not aside and tensor.nbytes > PIECE and process.transport.pieces:
             self._reduce_in_pieces()
         else:
-            landed = process.spare.borrow(self.form)
+            landed = process.buffers.borrow(self.form)
             self._pull(landed)
             if aside:
                 self._landed = landed
@@ -246,19 +246,19 @@ class ReceiveRequest(Request):
     def _reduce_in_pieces(self) -> None:
         """Take a piece, which stays in the cache, and reduce it."""
         row = self.tensor.detach().view(-1)
-        piece = self._process.spare.piece(row.dtype, PIECE)
+        piece = self._process.buffers.piece(row.dtype, PIECE)
         offset = 0
         for part in row.split(len(piece)):
             came = piece[: len(part)]
             self._pull(came, offset)
             REDUCE[self.op](part, came)
             offset += part.nbytes
-        self._process.spare.give_back(piece, (row.dtype, PIECE))
+        self._process.buffers.give_back(piece, (row.dtype, PIECE))
 
     def _put(self, landed: torch.Tensor) -> None:
         target = self.tensor.detach()
         REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
-        self._process.spare.give_back(landed, self.form)
+        self._process.buffers.give_back(landed, self.form)
         self._landed = None
 
     def _tick(self, when: float) -> None:
