@@ -92,24 +92,24 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         parcel = control.recv_bytes()
     except (EOFError, OSError):
         os._exit(1)
-    report = Report(control)
-    listener = threading.Thread(target=report.listen, name="dlviz", daemon=True)
+    channel = ControlChannel(control)
+    listener = threading.Thread(target=channel.listen, name="dlviz", daemon=True)
     listener.start()
     try:
         job: Job = pickle.loads(parcel)
         for name, lines in job.cells.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         process, comm = join(place)
-        process.announce = lambda name: report.say("progress", name)
+        process.announce = lambda name: channel.send("progress", name)
         process.own_threads.add(listener.ident or 0)
-        report.process = process
+        channel.process = process
         result = run(job, process, comm)  # kept: what is large is fetched out of this process
         parcel = packed(process, result, leave=process.transport.reaches)
     except BaseException as error:
-        report.failed(error)
+        channel.failed(error)
     else:
         flush()
-        report.say("done", parcel, process.rows(), process.state(finished=True))
+        channel.send("done", parcel, process.rows(), process.state(finished=True))
     listener.join()
 
 
@@ -227,8 +227,8 @@ def packed(process: Process, result: Any, leave: bool) -> bytes:
         ) from None
 
 
-class Report:
-    """What a rank tells its parent, from whichever thread."""
+class ControlChannel:
+    """From a rank to its parent and back, for whichever thread."""
 
     def __init__(self, control: Any):
         self.process: Process | None = None  # once it has joined the others
@@ -236,7 +236,7 @@ class Report:
         self._control = control
         self._lock = threading.Lock()
 
-    def say(self, *message: Any) -> None:
+    def send(self, *message: Any) -> None:
         packed = pickle.dumps(message)
         with self._lock:
             self._control.send_bytes(packed)
@@ -249,7 +249,7 @@ class Report:
         rows = state = None
         if self.process is not None:
             rows, state = self.process.rows(), self.process.state(finished=True)
-        self.say("failed", failure, rows, state)
+        self.send("failed", failure, rows, state)
 
     def listen(self) -> None:
         """Answer the parent's questions; end with it when it has gone."""
@@ -262,7 +262,7 @@ class Report:
                 flush()
             answer = None if self.process is None else getattr(self.process, question)()
             if question != "serve":
-                self.say(question, answer)
+                self.send(question, answer)
 
 
 def describe(error: BaseException) -> Failure:
