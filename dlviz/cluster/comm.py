@@ -95,7 +95,7 @@ class Comm(Collectives):
         times = lane.pace.start()
         if src is None:
             src = self._first(tensor, tag, times)
-        request = self._receive(tensor, src, tag, op, ahead=NAN)
+        request = self._receive(tensor, src, tag, op, posted_at=NAN)
         request.finish("recv", lane, times)
         lane.pace.end(times)
         if self.recorder.on:
@@ -186,7 +186,7 @@ class Comm(Collectives):
         process.waiting.wait(Room(request, room), "send", lane, times)
 
     def _receive(
-        self, tensor: torch.Tensor, src: int, tag: int, op: str, ahead: float
+        self, tensor: torch.Tensor, src: int, tag: int, op: str, posted_at: float
     ) -> ReceiveRequest:
         if op not in REDUCE:
             raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
@@ -195,7 +195,7 @@ class Comm(Collectives):
         if process.log.watched:
             process.log.snapshot()
         form = form_of(tensor.shape, tensor.dtype)
-        request = ReceiveRequest(process, channel, tensor, form, op, ahead)
+        request = ReceiveRequest(process, channel, tensor, form, op, posted_at)
         process.matching.post(channel, request)
         misfit = request.misfit()
         if misfit is not None:

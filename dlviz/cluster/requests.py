@@ -126,10 +126,10 @@ class SendRequest(Request):
 
 
 class ReceiveRequest(Request):
-    """`ahead` is the device time at which it was posted, where its rank does not wait in it at
+    """`posted_at` is the device time at which it was posted, where its rank does not wait in it at
     once, else NaN."""
 
-    __slots__ = ("_error", "_landed", "ahead", "done", "envelope", "op")
+    __slots__ = ("_error", "_landed", "posted_at", "done", "envelope", "op")
 
     def __init__(
         self,
@@ -138,12 +138,12 @@ class ReceiveRequest(Request):
         tensor: torch.Tensor,
         form: bytes,
         op: str,
-        ahead: float,
+        posted_at: float,
     ):
         super().__init__(process, channel, tensor, form)
         self.message = channel.peer, process.rank, channel.key, channel.count
         self.op = op
-        self.ahead = ahead
+        self.posted_at = posted_at
         self.done = False
         self.envelope: Envelope | None = None
         self._error: Exception | None = None
@@ -166,7 +166,7 @@ class ReceiveRequest(Request):
         if self._error is not None:
             raise self._error
         arrived, received = pace.arrived(self.envelope)
-        if received is not None and self._told_late():
+        if received is not None and self._ticks_late():
             self._tick(received)
         wall = perf_counter_ns()
         if self._landed is not None:
@@ -205,15 +205,15 @@ class ReceiveRequest(Request):
             except OSError as error:
                 self._error = PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
             else:
-                if not self._told_late():
-                    self._tick(self.ahead)
+                if not self._ticks_late():
+                    self._tick(self.posted_at)
         self.done = True
 
-    def _told_late(self) -> bool:
-        """Whether the sender is told that its message was taken when it has arrived by the device's
+    def _ticks_late(self) -> bool:
+        """Whether the message is ticked off when it has arrived by the device's
         clock, rather than when its bytes have."""
         assert self.envelope is not None
-        waits = bool(self.envelope.flags & SYNC) and self.ahead != self.ahead
+        waits = bool(self.envelope.flags & SYNC) and self.posted_at != self.posted_at
         return waits and self._process.pacing.defers
 
     def _fetch(self) -> None:
