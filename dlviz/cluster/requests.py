@@ -272,7 +272,7 @@ class ReceiveRequest(Request):
         """Tell the sender that its message does not fit."""
         envelope, process = self.envelope, self._process
         assert envelope is not None
-        process.pipes.say(envelope.src, refusal(envelope.tick, self.form))
+        process.pipes.send(envelope.src, refusal(envelope.tick, self.form))
         process.waiting.tick(envelope.src, envelope.tick, REFUSED)
 
 

@@ -112,7 +112,7 @@ class Group:
             self._times[mine + parity] = time
         self._cells[mine + PHASE] = self._phase
         if self.met:
-            self._waiting.tell(*self.members)
+            self._waiting.notify(*self.members)
         else:
             self._waiting.wait_for_others(call, call.op, call.lane)
         call.met(None if time is None else max(self._times[at + parity] for at in self._places))

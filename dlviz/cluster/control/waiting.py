@@ -127,7 +127,7 @@ class Waiting:
         with self._fence:
             self._cells[wants] -= 1
 
-    def tell(self, *peers: int) -> None:
+    def notify(self, *peers: int) -> None:
         """Ring those of `peers` that wait for what this rank has written."""
         with self._fence:  # first write, then look
             pass
