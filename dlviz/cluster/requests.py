@@ -210,8 +210,8 @@ class ReceiveRequest(Request):
         self.done = True
 
     def _ticks_late(self) -> bool:
-        """Whether the message is ticked off when it has arrived by the device's
-        clock, rather than when its bytes have."""
+        """Whether the message is ticked off when it has arrived by the device's clock, rather than
+        when its bytes have."""
         assert self.envelope is not None
         waits = bool(self.envelope.flags & SYNC) and self.posted_at != self.posted_at
         return waits and self._process.pacing.defers
