@@ -28,7 +28,7 @@ PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
 REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "copy": torch.Tensor.copy_,
     "add": torch.Tensor.add_,
-    "max": lambda kept, came: torch.maximum(kept, came, out=kept),
+    "max": lambda total, incoming: torch.maximum(total, incoming, out=total),
 }
 
 
@@ -249,9 +249,9 @@ class ReceiveRequest(Request):
         piece = self._process.buffers.piece(row.dtype, PIECE)
         offset = 0
         for part in row.split(len(piece)):
-            came = piece[: len(part)]
-            self._pull(came, offset)
-            REDUCE[self.op](part, came)
+            incoming = piece[: len(part)]
+            self._pull(incoming, offset)
+            REDUCE[self.op](part, incoming)
             offset += part.nbytes
         self._process.buffers.give_back(piece, (row.dtype, PIECE))
 

@@ -85,10 +85,10 @@ class Plan:
         that is shown once stands for all ranks' spans."""
         heads = self.heads()
         hidden = np.concatenate([level.ravel() for level in self.shared] or [drawn[:0]])
-        kept = drawn[~np.isin(drawn, hidden)]
-        rows = np.append(kept, np.array([row for row, _, _ in heads], np.int64))
-        begin = np.append(self.start[kept], [begin for _, begin, _ in heads])
-        finish = np.append(self.end[kept], [finish for _, _, finish in heads])
+        own = drawn[~np.isin(drawn, hidden)]
+        rows = np.append(own, np.array([row for row, _, _ in heads], np.int64))
+        begin = np.append(self.start[own], [begin for _, begin, _ in heads])
+        finish = np.append(self.end[own], [finish for _, _, finish in heads])
         return rows, begin, finish
 
 

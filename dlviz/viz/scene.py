@@ -309,11 +309,11 @@ class Scene:
     @cached_property
     def _recorded(self) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[list[int], np.ndarray]]]:
         """When each message was sent and received, and each rank's snapshots with their times."""
-        kept = watched(self.trace, self.buffer)
-        sent, received, taken = event_times(self.trace, kept)
+        snapshots = watched(self.trace, self.buffer)
+        sent, received, taken = event_times(self.trace, snapshots)
         shots = {
             rank: (places, np.array([taken[place] for place in places]))
-            for rank, places in kept.items()
+            for rank, places in snapshots.items()
         }
         return sent, received, shots
 

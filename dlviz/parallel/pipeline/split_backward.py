@@ -110,7 +110,7 @@ class SplitForward(Forward):
         self._reached: dict[Node, Arrived] = {}
         self._needs: dict[Any, tuple[bool, ...]] = {}
         modules = [module for module in stage.modules() if module._parameters]
-        kept = [module._parameters for module in modules]
+        saved = [module._parameters for module in modules]
         hooks = []
         if self.leaf is not None:
             self._starts.add(get_gradient_edge(self.leaf).node)
@@ -122,7 +122,7 @@ class SplitForward(Forward):
                 module.__dict__["_parameters"] = _Apart(module._parameters)
             yield
         finally:
-            for module, parameters in zip(modules, kept, strict=True):
+            for module, parameters in zip(modules, saved, strict=True):
                 module.__dict__["_parameters"] = parameters
             for hook in hooks:
                 hook.remove()

@@ -130,8 +130,8 @@ class StageWorker:
         self.comm.memory("activations", self.held)
 
     def weight_bytes(self) -> int:
-        """The bytes of all versions of weights that are kept."""
-        kept = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
+        """The bytes of all versions of weights that are stored."""
+        stored = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
         for (stage, _), forward in self.forwards.items():
-            kept[stage].add(id(forward.weights))
-        return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in kept.items())
+            stored[stage].add(id(forward.weights))
+        return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in stored.items())
