@@ -65,7 +65,7 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class Wait:
+class RecordedWait:
     """A wait for a rank, or where `lane` is given for that lane of the same rank."""
 
     seconds: float
@@ -74,7 +74,7 @@ class Wait:
     filled: Filled
 
 
-def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
+def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
     """Each wait for a rank, or for another lane of the same rank, by its row in `trace.spans`."""
     clock = clock_of(trace, clock)
     spans = trace.spans
@@ -94,7 +94,7 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
         until = np.fmin(end[rows], sent[spans.flow[rows]])
         meanwhile = activities.during(rank, start[rows], until, end[rows], lane)
         for row, filled in zip(rows, meanwhile, strict=True):
-            found[row] = Wait(float(end[row] - start[row]), rank, lane, filled)
+            found[row] = RecordedWait(float(end[row] - start[row]), rank, lane, filled)
     return dict(sorted(found.items()))
 
 
