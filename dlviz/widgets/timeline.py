@@ -25,12 +25,14 @@ from dlviz.analysis.waits import waited_until
 from dlviz.metrics import COMPUTE
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
+from dlviz.viz.arrows import ends
 from dlviz.viz.failure import stuck_waits
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import field_words, forms_of, never_ended
-from dlviz.viz.layout import Plan, Shown, ends, laid_out, shown
+from dlviz.viz.layout import Plan, laid_out
 from dlviz.viz.pipeline import critical_of
 from dlviz.viz.scene import ops
+from dlviz.viz.shown import Shown, shown
 from dlviz.viz.waits import waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled

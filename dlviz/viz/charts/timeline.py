@@ -20,13 +20,15 @@ import plotly.graph_objects as go
 
 from dlviz.analysis.clocks import clock_of, message_times
 from dlviz.viz import palette, text
+from dlviz.viz.arrows import ARROWS, Arrows, arrows_of
 from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out, message_key
 from dlviz.viz.failure import StuckWait, stuck_waits
-from dlviz.viz.gantt import ARROWS, Arrows, Bars, arrows_of, bars_of, rows_of, silent
+from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of, hover, hovers_of
-from dlviz.viz.layout import TALLEST, Plan, shown
+from dlviz.viz.layout import TALLEST, Plan
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
 from dlviz.viz.scene import ops
+from dlviz.viz.shown import shown
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace

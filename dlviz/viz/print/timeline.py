@@ -12,11 +12,13 @@ from matplotlib.patches import FancyArrowPatch, Patch
 
 from dlviz.analysis.clocks import clock_of
 from dlviz.viz import palette, paper, text
+from dlviz.viz.arrows import ARROWS, arrows_of
 from dlviz.viz.failure import stuck_waits
-from dlviz.viz.gantt import ARROWS, Bars, arrows_of, bars_of, rows_of, silent
+from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of
-from dlviz.viz.layout import Plan, shown
+from dlviz.viz.layout import Plan
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
+from dlviz.viz.shown import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
