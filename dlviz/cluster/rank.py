@@ -62,7 +62,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerCall:
     """What every rank does. `cells` are the sources of notebook cells, for tracebacks."""
 
     worker: Any
@@ -96,14 +96,14 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
     listener = threading.Thread(target=channel.listen, name="dlviz", daemon=True)
     listener.start()
     try:
-        job: Job = pickle.loads(parcel)
-        for name, lines in job.cells.items():
+        call: WorkerCall = pickle.loads(parcel)
+        for name, lines in call.cells.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         process, comm = join(place)
         process.announce = lambda name: channel.send("progress", name)
         process.own_threads.add(listener.ident or 0)
         channel.process = process
-        result = run(job, process, comm)  # kept: what is large is fetched out of this process
+        result = run(call, process, comm)  # kept: what is large is fetched out of this process
         parcel = packed(process, result, leave=process.transport.reaches)
     except BaseException as error:
         channel.failed(error)
@@ -201,9 +201,9 @@ def _device(place: Place) -> torch.device:
     return device
 
 
-def run(job: Job, process: Process, comm: Comm) -> Any:
+def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     """Run the worker until it and the threads it started are done; returns its result."""
-    result = job.worker(comm, *job.args, **job.kwargs)
+    result = call.worker(comm, *call.args, **call.kwargs)
     if process.machine is not None and start.inside_rank:
         time.sleep(LAST)  # others come to their last operation, which what is left must not delay
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone

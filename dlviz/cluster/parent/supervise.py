@@ -26,7 +26,7 @@ from dlviz.cluster.rank import Failure, Place, main
 from dlviz.cluster.recording import collect
 from dlviz.cluster.stuck import verdict
 from dlviz.cluster.stuck.waits import RankState, Wait
-from dlviz.cluster.stuck.watch import TICK, Watch
+from dlviz.cluster.stuck.watch import TICK, Watchdog
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -74,7 +74,7 @@ class Supervisor:
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
-        self._watch = Watch(self.board, self.ranks)
+        self._watch = Watchdog(self.board, self.ranks)
         return self
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
