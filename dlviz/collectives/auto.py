@@ -35,8 +35,8 @@ def choose(comm: Comm, nbytes: int) -> str:
 def _cheapest(ranks: int, nbytes: int, link: LinkCost) -> str:
     costs = link.alpha, link.beta, link.gamma
     prices = {name: collective_seconds(name, ranks, nbytes, *costs) for name in CANDIDATES}
-    told_apart = min(prices.values()) * (1 + link.error)
-    return next(name for name, price in prices.items() if price <= told_apart)
+    no_slower = min(prices.values()) * (1 + link.error)
+    return next(name for name, price in prices.items() if price <= no_slower)
 
 
 def link_of(comm: Comm) -> LinkCost:

@@ -48,11 +48,11 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     members = staying(comm.size)
     levels = len(members).bit_length() - 1
     first = int(len(members) < comm.size)
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if len(row):
-            fold(comm, row, way)
+            fold(comm, row, recv_op)
             if comm.rank in members:
-                _double(comm, row, members, levels, way, first)
+                _double(comm, row, members, levels, recv_op, first)
             unfold(comm, row, first + levels)
 
 

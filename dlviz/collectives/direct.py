@@ -41,17 +41,17 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
     Cost: one step, each rank sends (n-1) * nbytes; it holds n-1 tensors besides its own.
     """
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if not len(row):
             return
         own = row.clone()
-        row.fill_(0 if way == "add" else _lowest(row.dtype))
+        row.fill_(0 if recv_op == "add" else _lowest(row.dtype))
         with comm.span("phase", "exchange", round=0):
-            receives = {rank: comm.irecv(row, rank, op=way) for rank in _others(comm)}
+            receives = {rank: comm.irecv(row, rank, op=recv_op) for rank in _others(comm)}
             sends = [comm.isend(own, rank) for rank in _others(comm)]
             for rank in range(comm.size):
                 if rank == comm.rank:
-                    REDUCE[way](row, own)
+                    REDUCE[recv_op](row, own)
                 else:
                     receives[rank].wait()
             comm.snapshot()  # the last one to add may be this rank

@@ -55,8 +55,8 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     Cost: 2 lg n steps, each rank sends 2(n-1)/n * nbytes. Off powers of two 2 lg n' + 2 steps,
     where n' is the largest power of two not above n.
     """
-    with reduced(comm, tensor, op) as (row, way):
-        steps = _reduce_scatter(comm, row, way)
+    with reduced(comm, tensor, op) as (row, recv_op):
+        steps = _reduce_scatter(comm, row, recv_op)
         _all_gather(comm, row, first_step=steps)
 
 
@@ -67,8 +67,8 @@ def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
     Cost: lg n steps, each rank sends (n-1)/n * nbytes; a step and nbytes more with a fold.
     """
-    with reduced(comm, tensor, op, "reduce_scatter") as (row, way):
-        _reduce_scatter(comm, row, way)
+    with reduced(comm, tensor, op, "reduce_scatter") as (row, recv_op):
+        _reduce_scatter(comm, row, recv_op)
 
 
 def all_gather(comm: Comm, tensor: torch.Tensor) -> None:

@@ -50,7 +50,7 @@ def all_reduce(
     folds = -(-max(len(node) - s for node in nodes) // s)
     mine = next(list(node) for node in nodes if comm.rank in node)
     local = mine.index(comm.rank)
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if not len(row):
             return
         last = folds + 2 * (s - 1) + 2 * (m - 1)
@@ -60,8 +60,8 @@ def all_reduce(
         folded = list(enumerate(mine[s + local :: s]))
         for turn, rank in folded:
             with comm.span("phase", "fold", round=turn):
-                comm.irecv(row, rank, op=way).wait()
-        _three_rings(comm, row, mine[:s], [node[local] for node in nodes], way, folds)
+                comm.irecv(row, rank, op=recv_op).wait()
+        _three_rings(comm, row, mine[:s], [node[local] for node in nodes], recv_op, folds)
         sends = []
         for turn, rank in folded:
             with comm.span("phase", "unfold", round=last + turn):

@@ -48,9 +48,9 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 
     if not 0 <= server < comm.size:
         raise ValueError(f"server={server!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
     others = [rank for rank in range(comm.size) if rank != server]
-    with reduced(comm, tensor, op, root=server) as (row, way):
+    with reduced(comm, tensor, op, root=server) as (row, recv_op):
         if len(row) and comm.rank == server:
-            _serve(comm, row, others, way)
+            _serve(comm, row, others, recv_op)
         elif len(row):
             _ask(comm, row, server, others)
 

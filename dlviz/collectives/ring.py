@@ -48,10 +48,10 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     Cost: 2(n-1) steps, each rank sends 2(n-1)/n * nbytes.
     """
     everybody = range(comm.size)
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         chunks = chunks_of(row, comm.size)
         with comm.span("phase", "reduce-scatter"):
-            once_round(comm, everybody, chunks, start=0, op=way, first_step=0)
+            once_round(comm, everybody, chunks, start=0, op=recv_op, first_step=0)
         with comm.span("phase", "all-gather"):
             once_round(comm, everybody, chunks, start=1, op="copy", first_step=comm.size - 1)
 
@@ -63,10 +63,10 @@ def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     Cost: n-1 steps, each rank sends (n-1)/n * nbytes.
     """
     with (
-        reduced(comm, tensor, op, "reduce_scatter") as (row, way),
+        reduced(comm, tensor, op, "reduce_scatter") as (row, recv_op),
         comm.span("phase", "reduce-scatter"),
     ):
-        once_round(comm, range(comm.size), chunks_of(row, comm.size), 0, way, first_step=0)
+        once_round(comm, range(comm.size), chunks_of(row, comm.size), 0, recv_op, first_step=0)
 
 
 def all_gather(comm: Comm, tensor: torch.Tensor) -> None:

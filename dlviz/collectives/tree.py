@@ -46,9 +46,9 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
     Cost: 2 ceil(lg n) steps, all ranks together send 2(n-1) * nbytes, rank 0 ceil(lg n) * nbytes.
     """
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if len(row):
-            _reduce(comm, row, 0, way)
+            _reduce(comm, row, 0, recv_op)
             _broadcast(comm, row, 0, first_step=_height(comm.size))
 
 
@@ -58,9 +58,9 @@ def reduce(comm: Comm, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> 
 
     Cost: ceil(lg n) steps, each rank but the root sends nbytes.
     """
-    with reduced(comm, tensor, op, "reduce", root) as (row, way):
+    with reduced(comm, tensor, op, "reduce", root) as (row, recv_op):
         if len(row):
-            _reduce(comm, row, root, way)
+            _reduce(comm, row, root, recv_op)
 
 
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int = 0) -> None:

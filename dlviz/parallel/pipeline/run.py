@@ -89,8 +89,8 @@ def train_step(
         optimizer = None
     elif optimizer is None or shared.count:
         raise ValueError(no_update(schedule, shared.count))
-    wanted = pieces_of(comm, targets, microbatches)
-    worker = StageWorker(comm, stages, mine, row, wanted, loss, optimizer)
+    target_pieces = pieces_of(comm, targets, microbatches)
+    worker = StageWorker(comm, stages, mine, row, target_pieces, loss, optimizer)
     p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
     request = None if comm.rank == last else comm.irecv(mean, last, tag)
