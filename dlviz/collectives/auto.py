@@ -42,5 +42,5 @@ def _cheapest(ranks: int, nbytes: int, link: LinkCost) -> str:
 def link_of(comm: Comm) -> LinkCost:
     """What `measure` found, once for each group. All ranks must call it."""
     if comm not in _measured:
-        _measured[comm] = measure(comm)
+        _measured[comm] = measure(comm)  # a collective itself: no rank may skip it
     return _measured[comm]

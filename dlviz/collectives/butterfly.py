@@ -34,7 +34,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
     while distance < comm.size:
         partner = comm.rank ^ distance  # the rank whose number differs in that one bit
         arrived = torch.empty_like(row)
-        comm.sendrecv(row, partner, arrived, partner)
+        comm.sendrecv(row, partner, arrived, partner)  # apart from row, which is being sent
         row += arrived
         distance *= 2
 
@@ -62,6 +62,7 @@ def _double(
     place = members.index(comm.rank)
     partners = [members[place ^ (1 << level)] for level in range(levels)]
     with comm.span("phase", "exchange"):
+        # All add to the same row, each when its turn comes: `wait` is what adds.
         receives = [comm.irecv(row, partner, op=op) for partner in partners]
         for step, (partner, arrival) in enumerate(zip(partners, receives, strict=True), first_step):
             comm.label(round=step)

@@ -35,7 +35,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
     for step in range(n - 1):  # reduce-scatter: pass on the sum so far, add the one that comes
         given, own = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
         arrived = torch.empty_like(own)
-        comm.sendrecv(given, right, arrived, left)
+        comm.sendrecv(given, right, arrived, left)  # both at once: a ring of sends alone would hang
         own += arrived
     for step in range(n - 1):  # all-gather: pass on the finished chunk that came last
         given, own = chunks[(comm.rank - step + 1) % n], chunks[(comm.rank - step) % n]
@@ -92,6 +92,7 @@ def once_round(
     chunk without elements is not sent."""
     n, place = len(members), members.index(comm.rank)
     left, right = members[place - 1], members[(place + 1) % n]
+    # Backwards: the chunk that comes from the left in one step goes to the right in the next.
     order = [chunks[(place + start - step) % n] for step in range(n)]
     # A message that finds its receive posted moves at once, so all are posted before the first.
     receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in order[1:]]
@@ -101,6 +102,6 @@ def once_round(
         if part.numel():
             sends.append(comm.isend(part, right))
         if arrival is not None:
-            arrival.wait()
-    for send in sends:
+            arrival.wait()  # the next step sends this chunk
+    for send in sends:  # only now: no step writes to a chunk that was sent before
         send.wait()

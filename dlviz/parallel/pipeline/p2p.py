@@ -60,12 +60,12 @@ class P2P:
         if self._stage_rank[source] == self._comm.rank:
             return self._handed_over.pop(self._tag(half)), None
         self._post()
-        if not self._posted:
+        if not self._posted:  # the first message to this stage: its shape is not known yet
             first = self._comm.probe(self._stage_rank[source], self._tag(half))
             self._shapes[half.stage].input = first.shape, first.dtype
             self._post()
-        request = self._posted.popleft()
-        self._post()
+        request = self._posted.popleft()  # in the order of the row, as they were posted
+        self._post()  # before the wait, so that AHEAD of them stay under way
         request.wait()
         return request.tensor, request.message
 
@@ -76,7 +76,7 @@ class P2P:
         stage = half.stage - RECEIVES_FROM[half.kind]
         tag = self._tag(half._replace(stage=stage))
         if self._stage_rank[stage] == self._comm.rank:
-            self._handed_over[tag] = left
+            self._handed_over[tag] = left  # one rank, one memory: no message
         else:
             self._sends.append(self._comm.isend(left, self._stage_rank[stage], tag))
 
@@ -96,7 +96,7 @@ class P2P:
             stage = self._shapes[half.stage]
             form = stage.input if half.kind == "F" else stage.output
             if form is None:
-                return
+                return  # those after it have to wait as well: they are taken in this order
             self._due.popleft()
             if not self._has_no_gradient(half):
                 shape, dtype = form

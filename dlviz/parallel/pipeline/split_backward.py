@@ -51,6 +51,7 @@ class SplitForward(Forward):
             inputs = [get_gradient_edge(self.leaf)]
         if not (sought := [*inputs, *weighted]):
             return None
+        # The graph is retained: W goes through the same operations once more.
         found = torch.autograd.grad(
             [root], sought, [gradient], retain_graph=True, allow_unused=True
         )
@@ -63,6 +64,7 @@ class SplitForward(Forward):
         """W, after I: add to the weights' gradients, and compute no other."""
         ends: Arrived = []
         for node, arrived in self._reached.items():
+            # Without a path the gradient has arrived at the root, and all of the backward is W.
             ends += self._off_path(node, arrived) if node in self._path else arrived
         if ends:
             torch.autograd.backward([edge for edge, _ in ends], [grad for _, grad in ends])
@@ -129,6 +131,7 @@ class SplitForward(Forward):
 
     def _begin_path(self, layer: nn.Module, args: tuple, output: Any) -> None:
         given = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        # What comes in has no gradient, so no path can begin before this layer.
         begins = given and not any(tensor.requires_grad for tensor in given)
         if begins and isinstance(output, torch.Tensor) and output.requires_grad:
             self._starts.add(get_gradient_edge(output).node)
@@ -141,7 +144,7 @@ class _Apart(dict):
         parameter = super().__getitem__(name)
         if parameter is None or is_lazy(parameter) or not parameter.requires_grad:
             return parameter
-        return parameter.view_as(parameter)
+        return parameter.view_as(parameter)  # a node of its own in the graph: this use alone
 
 
 def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[GradientEdge]]:
@@ -158,7 +161,7 @@ def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[Gradie
                 came_from[child].append(node)
                 places[child].add(place)
     path = starts & places.keys()
-    onward = list(path)
+    onward = list(path)  # back from the starts: all that leads to one is on the path
     for node in onward:
         new = [parent for parent in came_from[node] if parent not in path]
         path.update(new)
