@@ -36,8 +36,8 @@ class CellRange:
     rank: int
     low: int  # the first cell
     high: int  # the one after the last
-    counts: list[int]  # of each rank's contribution in one cell; -1 where it can't be told
-    origin: int  # the other cell whose numbers are in the first one; -1 where that can't be told
+    counts: list[int]  # of each rank's contribution in one cell; -1 where unknown
+    origin: int  # the other cell whose numbers are in the first one; -1 where unknown
     contents: np.ndarray  # as numbers to be read
 
     @property
@@ -112,7 +112,7 @@ class Scene:
 
     @cached_property
     def origins(self) -> dict[int, np.ndarray]:
-        """Which other cell's numbers each snapshot's cells hold; -1 where that can't be told."""
+        """Which other cell's numbers each snapshot's cells hold; -1 where unknown."""
         ranks = self.trace.meta["ranks"]
         return {
             place: np.where(self.counts[place][:, 0] == UNKNOWN, origins(array, ranks), UNKNOWN)

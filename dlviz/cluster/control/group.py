@@ -102,8 +102,8 @@ class Group:
 
     # -- meeting -------------------------------------------------------------------------------
     def meet(self, call: Any) -> None:
-        """Return when all members have come. `call` is what the parent reads of the wait; it is
-        told that they have."""
+        """Return when all members have come. `call` is what the parent reads of the wait; its
+        `met` is called once they have."""
         self._phase += 1
         mine = self.place * MEMBER // 8
         parity = TIME + self._phase % 2

@@ -177,7 +177,7 @@ class Waiting:
 
     def why(self, tick: int) -> bytes | None:
         """The form that this rank's message with that tick was refused for; None where this rank's
-        pipe was too full to be told."""
+        pipe was too full for that."""
         self.collect()
         return self._inbox.refused.get(tick)
 

@@ -66,10 +66,10 @@ def warn(trace: Trace) -> None:
     if _cell == Cell():
         shell.events.register("post_execute", _warn_after_cell)
     _cell.paced += trace.meta["clock"] == "paced"
-    if trace.meta.get("warning") and _heard(trace.meta["warning"]):
+    if trace.meta.get("warning") and _let_through(trace.meta["warning"]):
         _cell.late.append(trace.meta)
     if words := _unreceived(trace):
-        _cell.others += [words] * _heard(words)
+        _cell.others += [words] * _let_through(words)
 
 
 def summary(cell: Cell) -> list[str]:
@@ -114,11 +114,11 @@ def _ipython() -> Any:
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
-def _heard(words: str) -> bool:
+def _let_through(words: str) -> bool:
     """Whether the filters in force let such a warning through. Raises it where they say so."""
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.warn(words, RuntimeWarning, stacklevel=2)
-    return bool(heard)
+    return bool(caught)
 
 
 def _unreceived(trace: Trace) -> str:

@@ -93,8 +93,8 @@ class SplitForward(Forward):
         return [(edge, grad) for edge, grad in zip(off, found, strict=True) if grad is not None]
 
     def _restrict(self, node: Any, wanted: Callable[[Node], bool]) -> None:
-        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; torch's
-        own operations are told so by the engine."""
+        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; for
+        torch's own operations the engine sees to that."""
         if hasattr(node, "needs_input_grad"):
             needs = self._needs.setdefault(node, node.needs_input_grad)
             children = (child for child, _ in node.next_functions if child is not None)
