@@ -46,35 +46,35 @@ class P2P:
         self._posted: deque[Any] = deque()
         self._sends: list[Any] = []
         self._due = deque(
-            half for action in row for half in action.halves if self._neighbour(half) is not None
+            one for action in row for one in action.halves if self._neighbour(one) is not None
         )
 
-    def receive(self, half: Action) -> tuple[torch.Tensor | None, Message | None]:
+    def receive(self, action: Action) -> tuple[torch.Tensor | None, Message | None]:
         """The input of a forward or the gradient of a stage's output (None where the loss or a W
         is next); and which message brought it."""
-        if half.kind == "F" and half.stage == 0:
-            return self._inputs[half.microbatch].clone(), None  # a stage may work in place
-        source = half.stage + RECEIVES_FROM[half.kind]
-        if half.kind == "W" or source == len(self._stage_rank) or self._has_no_gradient(half):
+        if action.kind == "F" and action.stage == 0:
+            return self._inputs[action.microbatch].clone(), None  # a stage may work in place
+        source = action.stage + RECEIVES_FROM[action.kind]
+        if action.kind == "W" or source == len(self._stage_rank) or self._has_no_gradient(action):
             return None, None
         if self._stage_rank[source] == self._comm.rank:
-            return self._handed_over.pop(self._tag(half)), None
+            return self._handed_over.pop(self._tag(action)), None
         self._post()
         if not self._posted:  # the first message to this stage: its shape is not known yet
-            first = self._comm.probe(self._stage_rank[source], self._tag(half))
-            self._shapes[half.stage].input = first.shape, first.dtype
+            first = self._comm.probe(self._stage_rank[source], self._tag(action))
+            self._shapes[action.stage].input = first.shape, first.dtype
             self._post()
         request = self._posted.popleft()  # in the order of the row, as they were posted
         self._post()  # before the wait, so that AHEAD of them stay under way
         request.wait()
         return request.tensor, request.message
 
-    def pass_on(self, half: Action, left: torch.Tensor | None) -> None:
-        """Give the next stage what `half` left, if it left anything."""
+    def pass_on(self, action: Action, left: torch.Tensor | None) -> None:
+        """Give the next stage what `action` left, if it left anything."""
         if left is None:
             return
-        stage = half.stage - RECEIVES_FROM[half.kind]
-        tag = self._tag(half._replace(stage=stage))
+        stage = action.stage - RECEIVES_FROM[action.kind]
+        tag = self._tag(action._replace(stage=stage))
         if self._stage_rank[stage] == self._comm.rank:
             self._handed_over[tag] = left  # one rank, one memory: no message
         else:
@@ -92,31 +92,31 @@ class P2P:
     def _post(self) -> None:
         """Post the next receives, as far as it is known what will come."""
         while self._due and len(self._posted) < AHEAD:
-            half = self._due[0]
-            stage = self._shapes[half.stage]
-            form = stage.input if half.kind == "F" else stage.output
+            action = self._due[0]
+            stage = self._shapes[action.stage]
+            form = stage.input if action.kind == "F" else stage.output
             if form is None:
                 return  # those after it have to wait as well: they are taken in this order
             self._due.popleft()
-            if not self._has_no_gradient(half):
+            if not self._has_no_gradient(action):
                 shape, dtype = form
                 buffer = torch.empty(shape, dtype=dtype, device=self._comm.device)
-                source = self._neighbour(half)
+                source = self._neighbour(action)
                 assert source is not None  # or it would not be due
-                self._posted.append(self._comm.irecv(buffer, source, self._tag(half)))
+                self._posted.append(self._comm.irecv(buffer, source, self._tag(action)))
 
-    def _neighbour(self, half: Action) -> int | None:
-        """The other rank that sends what `half` receives."""
-        source = half.stage + RECEIVES_FROM[half.kind]
+    def _neighbour(self, action: Action) -> int | None:
+        """The other rank that sends what `action` receives."""
+        source = action.stage + RECEIVES_FROM[action.kind]
         if not 0 <= source < len(self._stage_rank):
             return None
         rank = self._stage_rank[source]
         return None if rank == self._comm.rank else rank
 
-    def _has_no_gradient(self, half: Action) -> bool:
-        output = self._shapes[half.stage].output
-        return half.kind != "F" and output is not None and not differentiable(output[1])
+    def _has_no_gradient(self, action: Action) -> bool:
+        output = self._shapes[action.stage].output
+        return action.kind != "F" and output is not None and not differentiable(output[1])
 
-    def _tag(self, half: Action) -> int:
-        """The number of what `half` receives."""
-        return 2 * (half.microbatch * len(self._stage_rank) + half.stage) + (half.kind != "F")
+    def _tag(self, action: Action) -> int:
+        """The number of what `action` receives."""
+        return 2 * (action.microbatch * len(self._stage_rank) + action.stage) + (action.kind != "F")
