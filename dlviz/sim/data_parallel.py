@@ -79,7 +79,7 @@ def data_parallel(
     spans = [
         _computing(layers, takes, ends),
         _communicating(takes, ends, begun, done, sizes),
-        _carrying(messages, bucket),
+        _carrying(messages, bucket, begun),
     ]
     names = ("src", "dst", "nbytes", "offset", "op", "sent", "arrived", "received")
     columns = {name: getattr(messages, name) for name in names}
@@ -204,24 +204,20 @@ def _communicating(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _carrying(messages: Messages, bucket: np.ndarray) -> dict[str, Any]:
-    """The spans of the ports, and of adding what came, which lies inside of its bucket's."""
-    adds = np.flatnonzero(messages.adding)
-    flow = np.arange(len(messages.src))
-    src, dst, sent, arrived = messages.src, messages.dst, messages.sent, messages.arrived
-    after = messages.received[adds]
-    ports = (
-        ("send", src, dst, flow, sent, sent + messages.seconds),
-        ("recv", dst, src, flow, arrived - messages.seconds, arrived),
-        ("comm", dst[adds], src[adds], adds, after, after + messages.adding[adds]),
-    )
+def _carrying(messages: Messages, bucket: np.ndarray, begun: np.ndarray) -> dict[str, Any]:
+    """The spans inside of a bucket's, as a rank goes through its part of the pattern: a message
+    that it gives its port, one that it waits for, one that it adds."""
+    src, dst, received = messages.src, messages.dst, messages.received
+    after, adds = received + messages.adding, np.flatnonzero(messages.adding)
+    flow = np.arange(len(src))
+    sending, taking = np.split(_since(messages, after, begun, bucket), 2)
     parts = [
         _columns(
             len(carried),
             rank=rank,
-            lane=lane,
-            kind="collective" if lane == "comm" else lane,
-            depth=int(lane == "comm"),
+            lane="comm",
+            kind=kind,
+            depth=1,
             peer=peer,
             flow=carried,
             bucket=bucket[carried],
@@ -229,9 +225,33 @@ def _carrying(messages: Messages, bucket: np.ndarray) -> dict[str, Any]:
             start=start,
             end=end,
         )
-        for lane, rank, peer, carried, start, end in ports
+        for kind, rank, peer, carried, start, end in (
+            ("send", src, dst, flow, sending, sending),
+            ("recv", dst, src, flow, taking, received),
+            ("collective", dst[adds], src[adds], adds, received[adds], after[adds]),
+        )
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _since(
+    messages: Messages, after: np.ndarray, begun: np.ndarray, bucket: np.ndarray
+) -> np.ndarray:
+    """From when on each sender sends, then from when on each receiver waits: when it has begun with
+    the bucket and has added what it took before. In a round ranks send, then receive."""
+    n = len(messages.src)
+    rank = np.concatenate([messages.src, messages.dst])
+    takes = np.repeat([False, True], n)
+    order = np.lexsort((takes, np.tile(messages.step, 2), rank))
+    place = np.arange(2 * n)
+    last = np.maximum.accumulate(np.where(takes[order], place, -1))
+    last = np.append(-1, last[:-1])[: 2 * n]  # the receive before, of whichever rank
+    since = begun[rank, np.tile(bucket, 2)][order]
+    own = (last >= 0) & (rank[order][last] == rank[order])
+    since[own] = np.maximum(since[own], np.tile(after, 2)[order][last[own]])
+    found = np.empty(2 * n)
+    found[order] = since
+    return found
 
 
 def _columns(rows: int, **given: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def data_parallel_seconds(
     ValueError for values that cannot be.
     """
     own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, scaling)
-    require("data_parallel_seconds", "overlap", overlap, zero=True, infinite=False)
+    require("data parallelism", "overlap", overlap, zero=True, infinite=False)
     return own + t + max(0.0, (buckets - 1) * t - overlap)
 
 
@@ -169,7 +169,7 @@ def _parts(
         )
     if not compute > 0:
         raise ValueError(f"compute={compute!r} s is no time of a step: use more than 0.")
-    count("data_parallel_seconds", "buckets", buckets)
+    count("data parallelism", "buckets", buckets)
     grown = ranks if scaling == "model_weak" else 1
     t = collective_seconds(algorithm, ranks, grown * nbytes / buckets, alpha, beta)
     return (compute / ranks if scaling == "strong" else compute), t
