@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import kernel
 import pytest
 from explorer_page import ExplorerPage, saved_pages
 
@@ -14,14 +15,18 @@ from dlviz.widgets.scaling import MOST, SIZES
 
 LIVE = """(traits) => {
     const calls = [];
+    const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
     const model = {
-        get: (name) => traits[name],
+        get: (name) => traits[name], save_changes() {},
         set(name, value) {
             traits[name] = value;
-            for (const [event, call] of [...calls]) if (event === `change:${name}`) call();
+            fire(`change:${name}`);
         },
         on: (event, call) => calls.push([event, call]), off() {},
-        save_changes: () => ask(traits).then((state) => model.set("state", state)),
+        send: (request) => ask(request).then(([state, answer]) => {
+            if (state !== traits.state) model.set("state", state);
+            fire("msg:custom", answer);
+        }),
     };
     window.model = model;
     document.body.replaceChildren();
@@ -80,15 +85,14 @@ def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
     page = browser.new_page(viewport={"width": 833, "height": 680})
     page.set_content(f"<style>{read('dlviz.css')}</style>")
 
-    def ask(traits):
-        explorer.set_state({name: traits[name] for name in explorer.controls})
-        return explorer.state
+    def answer(request):
+        number = request.pop("id")
+        found = kernel.ask(explorer, **request)
+        return explorer.state, {"id": number, **found}
 
-    page.expose_function("ask", ask)
+    page.expose_function("ask", answer)
     code = joined("scaling/index", "frontEnd")
-    page.evaluate(
-        f"(traits) => {{ {code}\n({LIVE})(traits); }}", {**explorer.get_state(), "live": True}
-    )
+    page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
     shown = ExplorerPage(page)
     answer = page.locator(".dlv-cheapest")
     picture = (
