@@ -445,9 +445,11 @@ def test_once_the_kernel_is_gone_what_it_has_not_answered_is_taken_back_and_undo
     reply(0);
     own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
     own.turnOff(); const left = cells();
+    answer(); // it comes too late
     own.send({ do: "undo" });
-    return [left, cells(), JSON.parse(traits.board).redo];"""
-    assert in_session([F0], code) == [[["0F0", 0, 0]], [], 1]
+    return [left, cells(), JSON.parse(traits.board).redo, heard];"""
+    heard = ["place", None, "place", None, "undo"]
+    assert in_session([F0], code) == [[["0F0", 0, 0]], [], 1, heard]
 
 
 def test_every_gesture_is_a_request_and_what_another_view_draws_is_not_lost():

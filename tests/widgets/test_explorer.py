@@ -371,9 +371,11 @@ def test_racks_of_an_odd_number_of_ranks_are_two():
 def test_a_kernel_answers_while_it_looks_ahead_and_begins_again_for_another_link():
     async def kernel():
         explorer = CollectiveExplorer(topology="racks", beta=2e-9)
-        assert not explorer._ahead.done() and explorer.maps == "{}"
+        first = explorer._ahead
+        assert not first.done() and explorer.maps == "{}"
         explorer.beta = 3e-9
         ask(explorer, "settle")
+        assert first.cancelled() and not explorer._ahead.done()
         waits = []
         while len(json.loads(explorer.maps).get("of", [])) < 2:
             began = perf_counter()
