@@ -30,8 +30,14 @@ LIVE = """(traits) => {
     };
     window.model = model;
     document.body.replaceChildren();
-    frontEnd.render({ model, el: document.body });
+    for (const view of ["one", "other"]) {
+        const el = document.body.appendChild(document.createElement("div"));
+        el.className = view;
+        frontEnd.render({ model, el });
+    }
 }"""
+SETTLED = """() => [...document.querySelectorAll('.dlv')]
+    .every((view) => view.dataset.asking === 'false')"""
 
 
 def drawn(page):
@@ -80,7 +86,7 @@ def test_a_name_that_is_no_control_is_refused():
 
 
 @pytest.mark.slow
-def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
+def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(browser):
     explorer = ScalingExplorer()
     page = browser.new_page(viewport={"width": 833, "height": 680})
     page.set_content(f"<style>{read('dlviz.css')}</style>")
@@ -94,11 +100,11 @@ def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
     code = joined("scaling/index", "frontEnd")
     page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
     shown = ExplorerPage(page)
-    answer = page.locator(".dlv-cheapest")
+    one, other = page.locator(".dlv-cheapest").all()
     picture = (
-        "() => [...document.querySelectorAll('.dlv-costs')].map((one) => one.innerHTML).join()"
+        "() => [...document.querySelectorAll('.one .dlv-costs')].map((one) => one.innerHTML).join()"
     )
-    assert page.locator(".dlv").bounding_box()["height"] <= 640
+    assert shown.root.bounding_box()["height"] <= 640
     changes = {
         "ranks": lambda: shown.slide("ranks", 32),
         "nbytes": lambda: shown.slide("gradients", 24),
@@ -112,11 +118,17 @@ def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
         before = page.evaluate(picture)
         change()
         page.wait_for_function("([before]) => (" + picture + ")() !== before", arg=[before])
+        page.wait_for_function(SETTLED)
         told_ = json.loads(explorer.state)
-        assert answer.inner_text() == told_["words"][told_["controls"]["ranks"] - 1], name
+        assert one.inner_text() == told_["words"][told_["controls"]["ranks"] - 1], name
+        assert other.inner_text() == one.inner_text(), name
+    ExplorerPage(page, 1).slide("ranks", 5)
+    page.wait_for_function(SETTLED)
+    assert one.inner_text() == other.inner_text() == json.loads(explorer.state)["words"][4]
     shown.enter("compute, ms", "no time")
-    page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
-    assert "compute='no time' is no number" in page.locator(".dlv-trouble").inner_text()
+    page.wait_for_function("() => document.querySelector('.other .dlv-trouble').textContent")
+    for trouble in page.locator(".dlv-trouble").all():
+        assert "compute='no time' is no number" in trouble.inner_text()
     page.close()
 
 
