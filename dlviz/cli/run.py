@@ -44,7 +44,8 @@ def add_run(commands: Any) -> None:
             [
                 *(f"{name:{width}} {line}" for name, line in STRATEGIES.lines.items()),
                 "",
-                "`dlviz run STRATEGY --options` lists the options that a strategy has of its own.",
+                "A strategy has options of its own, such as --lr 0.1 --all-reduce tree "
+                "--bucket-bytes 4000 of ddp.",
             ]
         ),
     )
@@ -78,16 +79,18 @@ def add_run(commands: Any) -> None:
 
 
 def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
-    """The options of the strategy's own that the rest of the line gives."""
-    parser = Parser(prog=f"dlviz run {strategy}", add_help=False, allow_abbrev=False)
+    """What the rest of the line gives of the strategy's own options."""
     if not rest:
         return {}
-    for name, kind in _own(strategy).items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=argparse.SUPPRESS)
-    if list(rest) == ["--options"]:
-        options = [f"--{name.replace('_', '-')}" for name in _own(strategy)]
-        parser.exit(0, f"{strategy} has {', '.join(options)}\n")
-    return vars(parser.parse_args(rest))
+    parser = Parser(prog=f"dlviz run {strategy}", add_help=False, allow_abbrev=False)
+    flags = {f"--{name.replace('_', '-')}": kind for name, kind in _own(strategy).items()}
+    for flag, kind in flags.items():
+        parser.add_argument(flag, type=kind, default=argparse.SUPPRESS)
+    found, unknown = parser.parse_known_args(rest)
+    if unknown:
+        also = f"its own options are {', '.join(flags)}"
+        parser.error(f"unrecognized arguments: {' '.join(unknown)} ({also})")
+    return vars(found)
 
 
 def _own(strategy: str) -> dict[str, type]:
