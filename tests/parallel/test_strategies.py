@@ -27,7 +27,7 @@ OPTIMIZERS = {
 
 
 class Speller(nn.Module):
-    """Tokens (B, n) to logits, by a recurrent layer; one parameter, of another dtype, is never used."""
+    """Tokens (B, n) to logits, by a recurrent layer; one parameter, of another dtype, is unused."""
 
     def __init__(self):
         super().__init__()
