@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.scaling import scaling
+    from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
     from dlviz.viz.charts.timelines import timelines
     from dlviz.viz.charts.traffic import traffic
@@ -51,6 +52,7 @@ __all__ = [
     "message_frames",
     "messages",
     "scaling",
+    "storage",
     "timeline",
     "timeline_table",
     "timelines",
