@@ -47,7 +47,8 @@ def test_a_name_is_that_of_a_file_in_data(tmp_path, monkeypatch):
         (IMAGES[:-1], "{} has 39 bytes and not the 40 that its header states"),
         (IMAGES + b"!", "{} has 41 bytes and not the 40 that its header states"),
         (gzip.compress(IMAGES)[:-9], "{} is truncated or damaged, gzip says"),
-        (gzip.compress(IMAGES)[:12] + b"damage", "{} is truncated or damaged, gzip says"),
+        (gzip.compress(IMAGES)[:10] + b"\xff" * 20, "{} is truncated or damaged, gzip says"),
+        (gzip.compress(IMAGES)[:-8] + bytes(8), "{} is truncated or damaged, gzip says"),
         (IMAGES[:4] + b"\0\0\0\5" + IMAGES[8:] + PIXELS[:6], "{} has 5 images and "),
     ],
 )
