@@ -1,5 +1,4 @@
-"""What the synchronous strategies share: a step on this rank's shard of each batch, and what a
-shard weighs.
+"""What the strategies share: a step on this rank's shard of each batch, and what a shard weighs.
 
 A loss is a mean over the examples of a shard, or over its target tokens. The mean over the whole
 batch is the mean of these means, weighted by how many each is the mean of:
@@ -75,18 +74,38 @@ def each_step(
     sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of weighted losses, of weights
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
-            inputs, labels = (
-                whole.tensor_split(comm.size)[comm.rank].to(comm.device) for whole in batch
-            )
-            share = weigh(comm, weight, inputs)
-            weigh_norms(net, share)
-            net.zero_grad()
-            mean = loss(net(inputs), labels)
-            mean.backward()
+            share, mean = learn(comm, net, shard(batch, comm.rank, comm.size), loss, weight)
             finish(share)
             if share:
-                sums[:, step] = torch.tensor([share * mean.item(), share], dtype=torch.float64)
+                sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
+    return means(comm, sums)
+
+
+def learn(
+    comm: Comm, net: nn.Module, batch: Sequence[torch.Tensor], loss: Loss, weight: Weight
+) -> tuple[float, float]:
+    """Forward and backward on (inputs, labels), which leaves the gradients in `net`; returns what
+    the batch weighs, and its loss."""
+    inputs, labels = (part.to(comm.device) for part in batch)
+    share = weigh(comm, weight, inputs)
+    weigh_norms(net, share)
+    net.zero_grad()
+    mean = loss(net(inputs), labels)
+    mean.backward()
+    return share, mean.item()
+
+
+def shard(batch: Sequence[torch.Tensor], place: int, places: int) -> list[torch.Tensor]:
+    """Part `place` of the rows of a batch, which `places` share as evenly as they go."""
+    return [whole.tensor_split(places)[place] for whole in batch]
+
+
+def means(comm: Comm, sums: torch.Tensor) -> list[float]:
+    """The loss of each step from what each rank has: `sums` (2, steps) of losses times their
+    weights, and of weights."""
     comm.all_reduce(sums)
+    if not sums[1].all():
+        no_mean()
     return (sums[0] / sums[1]).tolist()
 
 
@@ -117,11 +136,13 @@ def update(
     rule: Rule,
     parameters: list[nn.Parameter],
     gradients: list[torch.Tensor | None] | None = None,
+    **fields: Any,
 ) -> None:
-    """Move the parameters by `rule` against their `gradients`, by default those they hold."""
+    """Move the parameters by `rule` against their `gradients`, by default those they hold; the
+    `fields` are those of the span."""
     if gradients is None:
         gradients = [p.grad for p in parameters]
-    with comm.compute("update", seconds=update_seconds(comm, parameters)):
+    with comm.compute("update", seconds=update_seconds(comm, parameters), **fields):
         rule.step(parameters, gradients)
 
 

@@ -48,5 +48,17 @@ STRATEGIES = Strategies(
             "late_all_reduce.train",
             "data parallel: gradients are averaged during the next step and applied after it",
         ),
+        "sync_server": (
+            "parameter_server.sync_server",
+            "rank 0 serves: it averages the gradients of a step, all but --backups of them",
+        ),
+        "async_server": (
+            "stale_synchronous.async_server",
+            "rank 0 serves: each gradient is applied as it comes, to weights that have moved on",
+        ),
+        "stale_synchronous": (
+            "stale_synchronous.stale_synchronous",
+            "rank 0 serves: as async_server, no worker more than --bound iterations ahead",
+        ),
     }
 )

@@ -835,6 +835,20 @@ def test_gradients_of_pipedream_are_as_stale_as_its_pipeline_is_deep():
     assert behind.tolist() == [[min(m, 2 - r) for m in range(6)] for r in range(3)]
 
 
+def test_the_staleness_of_a_server_counts_the_updates_since_it_sent_the_weights():
+    updates = [(1, 1.0), (2, 2.0), (2, 4.0), (1, 5.0), (3, 6.0)]  # whose, when it is over
+    spans = [span(0, "update", end - 0.5, end, peer=peer) for peer, end in updates]
+    spans.insert(2, span(0, "update", 2.5, 3.0))  # nobody's gradient alone
+    sent = [(1, 1.0), (2, 2.0), (2, 4.0), (1, 5.0), (3, 6.0)]  # each answered at once
+    messages = [
+        {"src": 0, "dst": dst, "sent": when, "arrived": when, "received": when, "nbytes": 8}
+        for dst, when in sent
+    ]
+    table = metrics.staleness(Trace(spans[::-1], messages, meta={"ranks": 4}))
+    assert table["rank"].tolist() == [1, 2, 2, 1, 3]
+    assert table["staleness"].tolist() == [0, 1, 0, 2, 4]
+
+
 def test_no_gradient_of_a_schedule_that_flushes_is_stale():
     for name in ("gpipe", "zb_h1"):
         assert (metrics.staleness(simulate(make(name, 3, 4))) == 0).all()

@@ -14,6 +14,8 @@ from dlviz.machine import Device, Machine, Topology
 from dlviz.parallel import STRATEGIES, data, update_rules
 
 RANKS = [1, 2, 3, 4, 7]
+ALL_COMPUTE = ("ddp", "naive", "central", "late_all_reduce")
+SERVED = {"sync_server": {}, "stale_synchronous": {"bound": 0}}  # by rank 0, which does not compute
 PADDING = 0
 OPTIMIZERS = {
     "sgd": lambda p, lr: torch.optim.SGD(p, lr),
@@ -94,10 +96,11 @@ def one_process(rule, late=False):
 def worker(comm):
     """What each strategy comes to with each of its rules."""
     found = {}
-    for name, train in STRATEGIES.items():
-        for rule in update_rules.NAMES if name == "ddp" else ("momentum", "adam"):
-            options = {"loss": loss, "weight": weight, "lr": 0.05}
-            found[name, rule] = train(comm, Speller(), batches(), rule, **options)
+    for name in [*ALL_COMPUTE, *(SERVED if comm.size > 1 else ())]:
+        every = name == "ddp" or name == "sync_server" and comm.size < 5
+        for rule in update_rules.NAMES if every else ("momentum", "adam"):
+            options = {"loss": loss, "weight": weight, "lr": 0.05, **SERVED.get(name, {})}
+            found[name, rule] = STRATEGIES[name](comm, Speller(), batches(), rule, **options)
     own = update_rules.make("adam", lr=0.05)
     options = {"loss": loss, "weight": weight, "bucket_bytes": 200}
     found["ddp", "adam"] = data.train(comm, Speller(), batches(), own, **options)
@@ -164,7 +167,7 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
     images, labels = dlviz.datasets.digits("train")
     model = dlviz.models.MLP((64, 32, 10))
     args = (model, [(images[:2], labels[:2])], "sgd")
-    for name in STRATEGIES:
+    for name in ALL_COMPUTE:
         run = dlviz.launch(STRATEGIES[name], 3, machine=machine, args=args)
         updates = run.trace.only(kind="update").spans
         seconds = 3 * sum(p.nbytes for p in model.parameters()) / device.memory_bandwidth
@@ -174,8 +177,10 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
 
 
 def test_the_registry_names_what_it_loads():
-    assert set(STRATEGIES) == {*STRATEGIES.lines} == {"ddp", "naive", "central", "late_all_reduce"}
-    assert all(train.__name__ == "train" and train.__doc__ for train in STRATEGIES.values())
+    named = {*ALL_COMPUTE, *SERVED, "async_server"}
+    assert set(STRATEGIES) == {*STRATEGIES.lines} == named
+    assert all(train.__name__ in ("train", name) for name, train in STRATEGIES.items())
+    assert all(train.__doc__ for train in STRATEGIES.values())
     with pytest.raises(KeyError):
         STRATEGIES["gpipe"]
 

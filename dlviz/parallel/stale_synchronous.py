@@ -1,0 +1,148 @@
+"""The asynchronous server, and the stale-synchronous one that bounds how far a worker runs ahead.
+
+    server      |recv 2|update|w to 2|recv 1|update|w to 1|   |recv 2|update|w to 2|
+    worker 1    forward backward | push | ........ | pull | forward backward | push
+    worker 2    forward backward | push | pull | forward backward | push | pull | forward
+
+Each push is applied as it comes, one at a time in the order of arrival:
+
+    w ← rule(w, g_i(w'))        w' the weights that worker i pulled last, which others moved since
+
+Worker i of p takes batches i, i + p, ...; its clock c is how many gradients it has pushed. Its pull
+is answered, and its next iteration begins, when the slowest worker's clock is c - s or more:
+
+    s = ∞   asynchronous: at once
+    s = 0   synchronous: everyone waits for the slowest of each clock, whose weights all pull. The
+            clock is a step of `sync_server`, on whose batch the workers share the rows
+
+A worker that has pushed its last gradient holds up nobody.
+
+Source: the lecture's "asynchronous SGD", whose master locks the weights (here it serves one worker
+at a time); Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012; Ho et al., "More
+Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.parameter_server import sync_server
+from dlviz.parallel.push_pull import Parcel, check_workers, end_alike
+from dlviz.parallel.replicas import start_alike
+from dlviz.parallel.shards import (
+    Batches,
+    Loss,
+    Result,
+    Weight,
+    check_batches,
+    learn,
+    means,
+    no_mean,
+    result,
+    rows,
+    trained,
+    update,
+)
+from dlviz.parallel.update_rules import Rule, as_rule
+
+
+def dealt(worker: int, workers: int, batches: int) -> range:
+    """The batches of `worker`, counted from 0, of so many workers."""
+    return range(worker, batches, workers)
+
+
+def serve(
+    comm: Comm,
+    parcel: Parcel,
+    rule: Rule,
+    parameters: list[nn.Parameter],
+    batches: int,
+    bound: float,
+) -> None:
+    """The server's part."""
+    workers = range(1, comm.size)
+    left = {each: len(dealt(each - 1, len(workers), batches)) for each in workers}
+    clock = dict.fromkeys(workers, 0)
+    held: list[int] = []  # workers whose push was applied and whose pull is not answered
+    for number in range(batches):
+        with comm.span("phase", f"update {number}", step=number):
+            worker = parcel.receive()
+            gradients = parcel.means(parameters)
+            update(comm, rule, parameters, gradients, peer=comm.members[worker])
+            clock[worker] += 1
+            left[worker] -= 1
+            held.append(worker)
+            slowest = min((clock[each] for each in workers if left[each]), default=math.inf)
+            free = [each for each in held if clock[each] - bound <= slowest or not left[each]]
+            for each in free:
+                held.remove(each)
+                parcel.reply(each, clock[each])
+
+
+def async_server(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+) -> Result:
+    """Train by a server, rank 0, that applies each worker's gradient as it comes: as `data.train`,
+    but for `losses`, which are each batch's at the weights that its worker had.
+
+    Cost per batch: |w| bytes to the server and as many back.
+    """
+    options = {"loss": loss, "weight": weight, "lr": lr, "bound": math.inf}
+    return stale_synchronous(comm, model, batches, rule, **options)
+
+
+def stale_synchronous(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    bound: float = 1,
+) -> Result:
+    """Train with no worker more than `bound` iterations ahead of the slowest: as `async_server`.
+
+    Raises ValueError for a bound that is not 0, 1, 2, ... or infinite, and without a worker.
+    """
+    if not (isinstance(bound, int | float) and bound >= 0 and bound in (bound // 1, math.inf)):
+        raise ValueError(
+            f"bound={bound!r} is no number of iterations by which a worker may be ahead: use 0, 1, "
+            "2, ... or math.inf."
+        )
+    check_workers(comm, "a parameter server")
+    if bound == 0:
+        return sync_server(comm, model, batches, rule, loss=loss, weight=weight, lr=lr)
+    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
+    start_alike(comm, model)
+    check_batches(batches)
+    parcel = Parcel(comm, model)
+    sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of losses, of batches that have one
+    if comm.rank == 0:
+        serve(comm, parcel, moves, parameters, len(batches), bound)
+    else:
+        LayerSpans(comm, model)
+        for number in dealt(comm.rank - 1, comm.size - 1, len(batches)):
+            with comm.span("phase", f"step {number}", step=number):
+                share, mean = learn(comm, model, batches[number], loss, weight)
+                if not share:
+                    no_mean()
+                sums[:, number] = torch.tensor([mean, 1.0], dtype=torch.float64)
+                parcel.push(1.0)
+                parcel.pull()
+    losses = means(comm, sums)
+    end_alike(comm, model)
+    return result(losses, model)

@@ -1,0 +1,207 @@
+"""Servers against one process of plain torch, which is told the order of arrivals and no more."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dlviz
+from dlviz import metrics
+from dlviz.machine import classroom
+from dlviz.parallel import STRATEGIES
+
+LR, MOMENTUM = 0.1, 0.9
+pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
+
+
+class Mixed(nn.Module):
+    """Parameters of two dtypes, so that a push is two messages."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.outer = nn.Linear(5, 8), nn.Linear(8, 3).double()
+
+    def forward(self, x):
+        return self.outer(self.inner(x).tanh().double())
+
+
+def batches(count):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(count, 7, 5, generator=generator)
+    labels = torch.randint(0, 3, (count, 7), generator=generator)
+    return list(zip(inputs, labels, strict=True))
+
+
+def trained(name, count=14, **options):
+    machine = classroom(4, step=0.002, factors=[1, 1, 1, 4])  # without a straggler any bound holds
+    kwargs = {"lr": LR, **options}
+    args = Mixed(), batches(count), "momentum"
+    run = dlviz.launch(STRATEGIES[name], 4, machine=machine, args=args, kwargs=kwargs)
+    run.trace.validate()
+    return run
+
+
+def arrivals(trace):
+    """Whose pushes came, in order."""
+    order = trace.only(rank=0, kind="recv").spans.peer.tolist()
+    assert order[::2] == order[1::2]  # one message for each dtype
+    return order[::2]
+
+
+def of_one_process(run, state):
+    return all(torch.equal(run.results[0]["state"][name], value) for name, value in state.items())
+
+
+class Server:
+    """Weights, momentum, and what each worker pulled last, in one process."""
+
+    def __init__(self, workers):
+        torch.set_num_threads(1)
+        self.model = Mixed()
+        self.velocity = [torch.zeros_like(p) for p in self.model.parameters()]
+        self.pulled = {worker: copy.deepcopy(self.model) for worker in workers}
+
+    def gradient(self, worker, inputs, labels):
+        model = self.pulled[worker]
+        return torch.autograd.grad(
+            nn.functional.cross_entropy(model(inputs), labels), list(model.parameters())
+        )
+
+    def apply(self, gradients):
+        with torch.no_grad():
+            for p, v, g in zip(self.model.parameters(), self.velocity, gradients, strict=True):
+                v *= MOMENTUM
+                v += g
+                p -= LR * v
+
+    def pull(self, worker):
+        self.pulled[worker] = copy.deepcopy(self.model)
+
+
+def replayed(order, data, bound):
+    """The weights after these arrivals; a pull waits while its worker is too far ahead."""
+    workers = sorted(set(order))
+    server, pushed, waiting = Server(workers), dict.fromkeys(workers, 0), set()
+    mine = {worker: data[worker - 1 :: len(workers)] for worker in workers}
+    for worker in order:
+        server.apply(server.gradient(worker, *mine[worker][pushed[worker]]))
+        pushed[worker] += 1
+        waiting.add(worker)
+        at_it = [pushed[w] for w in workers if pushed[w] < len(mine[w])]
+        for each in sorted(waiting):
+            if pushed[each] == len(mine[each]) or pushed[each] - min(at_it) <= bound:
+                server.pull(each)
+                waiting.remove(each)
+    return server.model.state_dict()
+
+
+def replayed_with_backups(order, data, backups):
+    """The weights after these arrivals, and how many of them came too late for their step."""
+    workers = sorted(set(order))
+    server, at, step, late, on_time = Server(workers), dict.fromkeys(workers, 0), 0, 0, []
+    for worker in order:
+        if at[worker] < step:
+            late += 1
+            at[worker] = step
+            server.pull(worker)
+            continue
+        on_time.append(worker)
+        if len(on_time) < len(workers) - backups:
+            continue
+        total, examples = None, 0
+        for each in on_time:
+            x, y = (part.tensor_split(len(workers))[each - 1] for part in data[step])
+            weighted = [len(x) * g for g in server.gradient(each, x, y)]
+            total = (
+                weighted if total is None else [a + b for a, b in zip(total, weighted, strict=True)]
+            )
+            examples += len(x)
+        server.apply([g / examples for g in total])
+        step += 1
+        for each in on_time:
+            at[each] = step
+            server.pull(each)
+        on_time = []
+    return server.model.state_dict(), late
+
+
+def in_flight(trace):
+    """Updates that the weights lack which each worker pulled last, by hand."""
+    updates = trace.only(rank=0, kind="update").spans
+    pulls = trace.messages[trace.messages.src == 0]
+    last = [pulls.sent[pulls.dst == worker].max() for worker in (1, 2, 3)]
+    return [int((updates.start >= sent).sum()) for sent in last]
+
+
+def most_ahead(trace):
+    """How far ahead of the slowest, in pushes, any worker was at the start of an iteration."""
+    steps = trace.only(kind="phase").spans
+    steps = steps[steps.rank > 0]
+    pushes = trace.messages[trace.messages.dst == 0]
+    pushed = {w: np.sort(pushes.received[pushes.src == w])[1::2] for w in (1, 2, 3)}
+    ahead = 0
+    for worker, start in zip(steps.rank.tolist(), steps.start.tolist(), strict=True):
+        clock = {w: int((times <= start + 1e-9).sum()) for w, times in pushed.items()}
+        others = [clock[w] for w in pushed if clock[w] < len(pushed[w])]
+        ahead = max(ahead, clock[worker] - min(others))
+    return ahead
+
+
+@pytest.mark.parametrize("bound", [1, 2, math.inf])
+def test_a_server_is_replayed_to_the_last_bit_from_the_order_of_arrivals(bound):
+    data = batches(14)
+    options = {"bound": bound} if bound < math.inf else {}
+    run = trained("stale_synchronous" if options else "async_server", **options)
+    order = arrivals(run.trace)
+    assert sorted(order) == sorted([1, 2, 3] * 4 + [1, 2])  # whole batches, dealt in turn
+    assert of_one_process(run, replayed(order, data, bound))
+    assert not of_one_process(run, replayed(sorted(order), data, math.inf))
+    assert all(
+        torch.equal(other["state"][name], value)
+        for other in run.results
+        for name, value in run.results[0]["state"].items()
+    )
+    assert most_ahead(run.trace) == bound if bound < math.inf else most_ahead(run.trace) > 2
+    behind = metrics.staleness(run.trace)
+    assert sorted(behind["rank"].tolist()) == sorted(order)
+    if bound == math.inf:
+        assert behind["rank"].tolist() == order
+        assert behind["staleness"].sum() + sum(in_flight(run.trace)) == 2 * 14
+
+
+def test_late_pushes_are_dropped_and_counted_and_the_rest_replayed_to_the_last_bit():
+    run = trained("sync_server", backups=1)
+    order = arrivals(run.trace)
+    state, late = replayed_with_backups(order, batches(14), backups=1)
+    assert late == run.results[3]["dropped"] > 0
+    assert len(order) == 14 * 2 + late  # pushes sent = applied + dropped
+    assert of_one_process(run, state)
+    assert not of_one_process(run, replayed_with_backups(order[::-1], batches(14), 1)[0])
+
+
+def test_what_a_server_cannot_do_is_refused_before_training():
+    def worker(comm):
+        said = {}
+        cases = [
+            ("sync_server", {"backups": 2}),
+            ("sync_server", {"backups": -1}),
+            *(("stale_synchronous", {"bound": bound}) for bound in (-1, 1.5, math.nan, "2", None)),
+        ]
+        for name, options in cases:
+            with pytest.raises(ValueError) as error:
+                STRATEGIES[name](comm, Mixed(), batches(2), "sgd", **options)
+            said[str(options)] = str(error.value)
+        alone = comm.split(comm.rank)
+        for name in ("sync_server", "async_server", "stale_synchronous"):
+            with pytest.raises(ValueError, match="has a server and no worker"):
+                STRATEGIES[name](alone, Mixed(), batches(2), "sgd")
+        return said
+
+    for said in dlviz.launch(worker, 3).results:
+        for case, message in said.items():
+            assert message.startswith(case[2:].split("'")[0] + "="), (case, message)
+            assert "use 0" in message
