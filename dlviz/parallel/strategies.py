@@ -60,5 +60,18 @@ STRATEGIES = Strategies(
             "stale_synchronous.stale_synchronous",
             "rank 0 serves: as async_server, no worker more than --bound iterations ahead",
         ),
+        "easgd": (
+            "easgd.train",
+            "rank 0 holds a centre: workers train models of their own, tied to it by --alpha",
+        ),
+        "local_sgd": (
+            "local_sgd.train",
+            "each rank trains on its own, and all average their models --every so many steps",
+        ),
+        "gossip": (
+            "gossip.train",
+            "each rank averages its model with its neighbours' on a ring, or a matched partner's",
+        ),
+        "ensemble": ("ensemble.train", "each rank trains a model of its own, and nothing is sent"),
     }
 )

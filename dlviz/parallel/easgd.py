@@ -1,0 +1,266 @@
+"""Elastic averaging SGD: workers train models of their own, each tied to the master's centre W̄.
+
+    W^i ← W^i - η (ΔW^i + ρ (W^i - W̄))        (1)  local updates by workers
+    W̄   ← W̄ + η Σ_i ρ (W^i - W̄)               (2)  global updates by the master
+
+α = ηρ is the share of its distance from the centre that a worker gives up, and by which the centre
+comes to meet it. Both equations take W^i from before the update.
+
+    round_robin    the lecture's Algorithm 1: one worker at a time, so four are no faster than one
+    synchronous    all workers compute on shards of a batch, and (2) adds up over all of them
+    asynchronous   each worker meets the centre when it has a gradient, whoever else is computing
+
+On a loss of curvature 1 one round is a matrix, and it is stable while its spectral radius is below
+1: for a worker, and round robin with an odd number, α < (4-2η)/(4-η), with an even number a little
+more; synchronous with p workers α < (4-2η)/(2+2p-pη).
+
+Lines 1 and 2 of Algorithm 1, normalised inputs and Xavier's weights, are `normalised` and `xavier`:
+call them on what you give to `train`, which starts from your model and your data as they are.
+
+Source: the lecture's Algorithm 1 and equations 1 and 2; Zhang, Choromanska and LeCun, "Deep
+Learning with Elastic Averaging SGD", NIPS 2015, section 3 and, on stability, section 4.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.layers import LayerSpans, update_seconds
+from dlviz.parallel.push_pull import check_workers, end_alike
+from dlviz.parallel.replicas import flat_by_dtype, spread, start_alike
+from dlviz.parallel.shards import (
+    Batches,
+    Loss,
+    Result,
+    Weight,
+    check_batches,
+    learn,
+    means,
+    no_mean,
+    result,
+    rows,
+    shard,
+    trained,
+    update,
+)
+from dlviz.parallel.update_rules import Rule, as_rule
+
+FORMS = ("round_robin", "synchronous", "asynchronous")
+
+
+def normalised(batches: Batches) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Line 1: the inputs of all batches with mean 0 and standard deviation 1."""
+    inputs = torch.cat([each.flatten() for each, _ in batches])
+    mean, deviation = inputs.mean(), inputs.std(correction=0)
+    return [((each - mean) / deviation, labels) for each, labels in batches]
+
+
+def xavier(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Line 2: `model`, its matrices filled at random by Xavier's rule and its biases with 0."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        if p.dim() > 1:
+            nn.init.xavier_uniform_(p, generator=generator)
+        elif name.endswith("bias"):
+            nn.init.zeros_(p)
+    return model
+
+
+class Elastic:
+    """What master and workers share: the weights of this rank's model (the master's are W̄), the
+    losses, and how both are sent and moved."""
+
+    def __init__(
+        self, comm: Comm, model: nn.Module, batches: Batches, rule: Rule, alpha: float, **how: Any
+    ):
+        self.comm, self.model, self.batches, self.rule = comm, model, batches, rule
+        self.alpha, self.how = alpha, how
+        self.weights = trained(model)
+        self.sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of losses, of weights
+
+    def send(self, rank: int) -> None:
+        for _, flat in flat_by_dtype([p.detach() for p in self.weights]):
+            self.comm.send(flat, rank)
+
+    def receive(self, rank: int | None) -> tuple[list[torch.Tensor], int]:
+        """The weights that `rank` sends, or whoever is first, and who that is."""
+        theirs = [torch.empty_like(p.detach()) for p in self.weights]
+        for alike, flat in flat_by_dtype(theirs):
+            rank = self.comm.recv(flat, rank)
+            spread(flat, alike)
+        assert rank is not None
+        return theirs, rank
+
+    def learn(self, step: int, batch: Any) -> float:
+        """Forward and backward: ΔW."""
+        share, mean = learn(self.comm, self.model, batch, **self.how)
+        if share:
+            self.sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
+        return share
+
+    def local_update(self, share: float, centre: list[torch.Tensor]) -> None:
+        """Equation 1, by any rule: it moves W against ΔW + ρ (W - W̄)."""
+        rho = self.alpha / self.rule.lr
+        gradients: list[torch.Tensor | None] = []
+        for w, c in zip(self.weights, centre, strict=True):
+            pull = rho * (w.detach() - c)
+            gradients.append(pull if w.grad is None or not share else w.grad + pull)
+        update(self.comm, self.rule, self.weights, gradients)
+
+    def global_update(self, local: list[list[torch.Tensor]], **fields: Any) -> None:
+        """Equation 2, over the models in `local`."""
+        seconds = update_seconds(self.comm, self.weights)
+        with self.comm.compute("update", seconds=seconds, **fields), torch.no_grad():
+            for place, c in enumerate(self.weights):
+                c += self.alpha * sum(weights[place] - c for weights in local)
+
+
+def round_robin(comm: Comm, one: Elastic) -> None:
+    """Lines 6 to 14 of Algorithm 1, as printed; worker G is the one whose t mod G is 0."""
+    for t in range(1, len(one.batches) + 1):  # line 6
+        j = t % (comm.size - 1) or comm.size - 1  # line 7
+        with comm.span("phase", f"step {t - 1}", step=t - 1):
+            if comm.rank == 0:
+                with comm.span("data", "samples"):  # lines 8 and 9: batch t was picked at random
+                    sending = [comm.isend(part, j) for part in one.batches[t - 1]]
+                one.send(j)  # line 10
+                local, _ = one.receive(j)  # line 12
+                one.global_update([local], peer=comm.members[j])  # line 14
+                comm.wait_sent(sending)
+            elif comm.rank == j:
+                batch = []
+                with comm.span("data", "samples"):
+                    for _ in range(2):
+                        batch.append(comm.probe(0))
+                        comm.recv(batch[-1], 0)
+                centre, _ = one.receive(0)
+                share = one.learn(t - 1, batch)  # line 11
+                if not share:
+                    no_mean()
+                one.send(0)  # line 12, before
+                one.local_update(share, centre)  # line 13, equation 1
+
+
+def synchronous(comm: Comm, one: Elastic) -> None:
+    """Every worker in every step, on its shard of the batch."""
+    workers = range(1, comm.size)
+    for step, batch in enumerate(one.batches):
+        with comm.span("phase", f"step {step}", step=step):
+            if comm.rank == 0:
+                for worker in workers:
+                    one.send(worker)
+                one.global_update([one.receive(worker)[0] for worker in workers])
+            else:
+                centre, _ = one.receive(0)
+                share = one.learn(step, shard(batch, comm.rank - 1, len(workers)))
+                one.send(0)
+                one.local_update(share, centre)
+
+
+def asynchronous(comm: Comm, one: Elastic) -> None:
+    """Each worker on batches of its own; the master meets one at a time, in the order in which they
+    come."""
+    if comm.rank == 0:
+        for number in range(len(one.batches)):
+            with comm.span("phase", f"update {number}", step=number):
+                local, worker = one.receive(None)
+                one.send(worker)
+                one.global_update([local], peer=comm.members[worker])
+        return
+    for number in range(comm.rank - 1, len(one.batches), comm.size - 1):
+        with comm.span("phase", f"step {number}", step=number):
+            share = one.learn(number, one.batches[number])
+            if not share:
+                no_mean()
+            one.send(0)
+            centre, _ = one.receive(0)
+            one.local_update(share, centre)
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    alpha: float = 0.1,
+    form: str = "round_robin",
+) -> Result:
+    """Train by elastic averaging; rank 0 is the master: as `data.train`, but `state` is the centre,
+    with the buffers of rank 1, and `losses` are the workers'.
+
+    Raises ValueError for an unknown form, an alpha below 0, and without a worker; warns where alpha
+    is outside the stable range on curvature 1.
+    Cost: |w| bytes to a worker and as many back for each gradient, and in round robin its samples.
+    """
+    check_form(form)
+    check_workers(comm, "easgd")
+    moves = as_rule(rule, lr)
+    if not (isinstance(alpha, int | float) and 0 <= alpha < math.inf and moves.lr > 0):
+        raise ValueError(
+            f"alpha={alpha!r} at lr={moves.lr!r} is no pull: use 0 or more, lr above 0."
+        )
+    bound = stable_alpha(comm.size - 1, moves.lr, form)
+    if alpha > bound and comm.rank == 0:
+        warnings.warn(
+            f"alpha={alpha:g} is outside the stable range of easgd, {form}, with "
+            f"{comm.size - 1} workers at lr={moves.lr:g} on curvature 1, where workers and centre "
+            f"swing apart: use less than {bound:.4g}.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    start_alike(comm, model.to(comm.device))  # lines 3 to 5
+    check_batches(batches)
+    if comm.rank:
+        LayerSpans(comm, model)
+    one = Elastic(comm, model, batches, moves, alpha, loss=loss, weight=weight)
+    {"round_robin": round_robin, "synchronous": synchronous, "asynchronous": asynchronous}[form](
+        comm, one
+    )
+    losses = means(comm, one.sums)
+    end_alike(comm, model)
+    return result(losses, model)
+
+
+def check_form(form: str) -> None:
+    if form not in FORMS:
+        raise ValueError(f"form={form!r} is not known: use {', '.join(map(repr, FORMS))}.")
+
+
+def spectral_radius(workers: int, eta: float, alpha: float, form: str) -> float:
+    """Of one round on a loss of curvature 1, ΔW = W: by how much the farthest of workers and centre
+    grows from round to round, in the end. The asynchronous form is taken at equal speeds, where the
+    workers come in turn."""
+    check_form(form)
+    steps = [[each] for each in range(workers)]  # whose W moves, one after the other
+    if form == "synchronous":
+        steps = [[*range(workers)]]
+    whole = np.eye(workers + 1)  # the workers', then the centre
+    for moved in steps:
+        step = np.eye(workers + 1)
+        for i in moved:
+            step[i, i] -= eta + alpha
+            step[i, -1] = step[-1, i] = alpha
+        step[-1, -1] -= alpha * len(moved)
+        whole = step @ whole
+    return float(abs(np.linalg.eigvals(whole)).max())
+
+
+def stable_alpha(workers: int, eta: float, form: str) -> float:
+    """The alpha below which `spectral_radius` is below 1, found by halving; 0 where none is."""
+    low, high = 0.0, 2.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        stable = spectral_radius(workers, eta, middle, form) < 1
+        low, high = (middle, high) if stable else (low, middle)
+    return low

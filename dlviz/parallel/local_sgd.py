@@ -1,0 +1,99 @@
+"""Local SGD: each rank takes `every` steps on its own; then all ranks average their models.
+
+    rank 0   |step|step|step| average |step|step|step| average |
+    rank 1   |step|step|step| average |step|step|step| average |
+
+    w_r ← rule(w_r, g_r)            every step, on rank r's shard of the batch
+    w_r ← Σ n_i w_i / Σ n_i         every H steps; n_i examples went into model i in them
+
+One all-reduce serves H steps. In between the models drift apart. With H = 1 the average is the step
+of one process on the whole batch for SGD, and for momentum where the shards' shares stay the same,
+as both are linear in the gradients; Adam and the others divide by what each rank saw alone. What a
+rule remembers is averaged by nobody.
+
+Source: McDonald, Hall and Mann, "Distributed Training Strategies for the Structured Perceptron",
+NAACL 2010 ("iterative parameter mixing"); Stich, "Local SGD Converges Fast and Communicates
+Little", ICLR 2019. In PyTorch: torch.distributed.algorithms.model_averaging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.replicas import flat_by_dtype, spread, start_alike
+from dlviz.parallel.shards import (
+    Batches,
+    Loss,
+    Result,
+    Weight,
+    all_reduce_called,
+    each_step,
+    no_mean,
+    result,
+    rows,
+    trained,
+    update,
+)
+from dlviz.parallel.update_rules import Rule, as_rule
+
+
+def average(
+    comm: Comm,
+    parameters: list[nn.Parameter],
+    examples: float,
+    reduce: Callable[[Comm, torch.Tensor], None],
+) -> None:
+    """Replace the parameters by their mean over the ranks, each weighted by its `examples`."""
+    for alike, flat in flat_by_dtype([p.detach() for p in parameters]):
+        whole = flat.to(torch.promote_types(flat.dtype, torch.float32))
+        whole = torch.cat([whole * examples, whole.new_tensor([examples])])
+        with comm.span("collective", "models", nbytes=whole.nbytes):
+            reduce(comm, whole)
+        if not whole[-1]:
+            no_mean()
+        spread((whole[:-1] / whole[-1]).to(flat.dtype), alike)
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    every: int = 8,
+    all_reduce: str = "ring",
+) -> Result:
+    """Train with models that are averaged every so many steps, and after the last: as `data.train`.
+
+    Raises ValueError where `every` is not 1, 2, 3, ...
+    Cost: the bytes of one all-reduce of all parameters for `every` steps.
+    """
+    if not (isinstance(every, int) and every >= 1):
+        raise ValueError(f"every={every!r} is no number of steps between two averages: use 1 up.")
+    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
+    reduce = all_reduce_called(all_reduce)
+    start_alike(comm, model)
+    LayerSpans(comm, model)
+    steps, examples = 0, 0.0  # since the last average: of this rank
+
+    def finish(share: float) -> None:
+        nonlocal steps, examples
+        if share:
+            update(comm, moves, parameters)
+        steps, examples = steps + 1, examples + share
+        if steps == every:
+            average(comm, parameters, examples, reduce)
+            steps, examples = 0, 0.0
+
+    losses = each_step(comm, model, batches, loss, weight, finish)
+    if steps:
+        average(comm, parameters, examples, reduce)
+    return result(losses, model)
