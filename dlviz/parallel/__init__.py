@@ -1,7 +1,7 @@
 """Strategies for training one network on many ranks.
 
 strategies.py    their names, for `dlviz run`
-data.py          data parallelism: the naive way, DDP, and what lies beside them
+data.py          data parallelism: the naive way, DDP, and what lies beside them; servers, averaging
 update_rules.py  how a gradient moves the weights
 layers.py        each layer's forward and backward as spans, and what they cost
 replicas.py      the same network on every rank

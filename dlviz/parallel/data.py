@@ -20,6 +20,15 @@ the whole batch.
     batch_norm.py       the statistics of the whole batch
     central.py          the first form: gradients to rank 0, the net back
     late_all_reduce.py  each mean is applied one step late
+
+The ranks may also learn from each other through a server, or now and then:
+
+    parameter_server.py   rank 0 averages gradients, and need not wait for the slowest (push_pull.py)
+    stale_synchronous.py  rank 0 applies each gradient as it comes; who may run how far ahead
+    easgd.py              models of their own, tied to a centre
+    local_sgd.py          models of their own, averaged every few steps
+    gossip.py             models of their own, averaged with neighbours
+    ensemble.py           models of their own
 """
 
 from __future__ import annotations

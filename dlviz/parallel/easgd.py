@@ -124,7 +124,7 @@ class Elastic:
 
 def round_robin(comm: Comm, one: Elastic) -> None:
     """Lines 6 to 14 of Algorithm 1, as printed; worker G is the one whose t mod G is 0."""
-    for t in range(1, len(one.batches) + 1):  # line 6
+    for t in comm.progress(range(1, len(one.batches) + 1), "training"):  # line 6
         j = t % (comm.size - 1) or comm.size - 1  # line 7
         with comm.span("phase", f"step {t - 1}", step=t - 1):
             if comm.rank == 0:
@@ -151,7 +151,7 @@ def round_robin(comm: Comm, one: Elastic) -> None:
 def synchronous(comm: Comm, one: Elastic) -> None:
     """Every worker in every step, on its shard of the batch."""
     workers = range(1, comm.size)
-    for step, batch in enumerate(one.batches):
+    for step, batch in enumerate(comm.progress(one.batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             if comm.rank == 0:
                 for worker in workers:
@@ -168,7 +168,7 @@ def asynchronous(comm: Comm, one: Elastic) -> None:
     """Each worker on batches of its own; the master meets one at a time, in the order in which they
     come."""
     if comm.rank == 0:
-        for number in range(len(one.batches)):
+        for number in comm.progress(range(len(one.batches)), "training"):
             with comm.span("phase", f"update {number}", step=number):
                 local, worker = one.receive(None)
                 one.send(worker)

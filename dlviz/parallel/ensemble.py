@@ -72,7 +72,7 @@ def train(
     check_batches(batches)
     LayerSpans(comm, model)
     sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of losses, of batches that have one
-    for number in range(comm.rank, len(batches), comm.size):
+    for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
             share, mean = learn(comm, model, batches[number], loss, weight)
             if not share:

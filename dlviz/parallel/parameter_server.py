@@ -55,7 +55,7 @@ def serve(
         parcel.reply(worker, step)
         return 1
 
-    for step in range(steps):
+    for step in comm.progress(range(steps), "training"):
         with comm.span("phase", f"step {step}", step=step):
             on_time: list[int] = []
             while len(on_time) < len(at) - backups:

@@ -69,7 +69,7 @@ def serve(
     left = {each: len(dealt(each - 1, len(workers), batches)) for each in workers}
     clock = dict.fromkeys(workers, 0)
     held: list[int] = []  # workers whose push was applied and whose pull is not answered
-    for number in range(batches):
+    for number in comm.progress(range(batches), "training"):
         with comm.span("phase", f"update {number}", step=number):
             worker = parcel.receive()
             gradients = parcel.means(parameters)

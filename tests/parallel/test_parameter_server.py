@@ -36,8 +36,10 @@ def batches(count):
     return list(zip(inputs, labels, strict=True))
 
 
-def trained(name, count=14, **options):
-    machine = classroom(4, step=0.002, factors=[1, 1, 1, 4])  # without a straggler any bound holds
+def trained(name, count=14, slow=4, **options):
+    machine = classroom(
+        4, step=0.002, factors=[1, 1, 1, slow]
+    )  # without a straggler any bound holds
     kwargs = {"lr": LR, **options}
     args = Mixed(), batches(count), "momentum"
     run = dlviz.launch(STRATEGIES[name], 4, machine=machine, args=args, kwargs=kwargs)
@@ -173,8 +175,9 @@ def test_a_server_is_replayed_to_the_last_bit_from_the_order_of_arrivals(bound):
         assert behind["staleness"].sum() + sum(in_flight(run.trace)) == 2 * 14
 
 
-def test_late_pushes_are_dropped_and_counted_and_the_rest_replayed_to_the_last_bit():
-    run = trained("sync_server", backups=1)
+@pytest.mark.parametrize("slow", [1.5, 4])  # late by a step, by several
+def test_late_pushes_are_dropped_and_counted_and_the_rest_replayed_to_the_last_bit(slow):
+    run = trained("sync_server", slow=slow, backups=1)
     order = arrivals(run.trace)
     state, late = replayed_with_backups(order, batches(14), backups=1)
     assert late == run.results[3]["dropped"] > 0
