@@ -199,7 +199,7 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
             (
                 (1.35, 1.5),
-                "√2 is how a turn by 45 degrees changes the weights: what matters is that no "
+                "1.41 = √2 is how a turn by 45 degrees changes the weights: what matters is that no "
                 "weight is steeper than the other any more.",
             ),
             (
