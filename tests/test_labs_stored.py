@@ -142,10 +142,8 @@ def test_the_committed_curvatures_forbid_the_rate_of_1024_images_at_once_and_512
 
 
 def test_the_committed_noise_equals_the_gradient_at_64_images_and_later_at_512():
-    cells = nbformat.read(LABS / "01_training_step.ipynb", as_version=4).cells
-    (cell,) = [c for c in cells if "viz.spread(noises" in c.source]
-    (figure,) = [f for o in cell.outputs for k, f in o["data"].items() if "plotly" in k]
-    for line, batch in zip(figure["data"], (64, 512), strict=True):
-        noise = dict(zip(line["x"], line["y"], strict=True))
-        assert noise[batch] == pytest.approx(1, rel=0.1), line["name"]
+    rows = table("01_training_step", "for name, each in noises.items()")
+    for column, batch in enumerate((64, 512)):
+        noise = {int(size): noises[column] for size, noises in rows.items()}
+        assert noise[batch] == pytest.approx(1, rel=0.1)
         assert noise[8] / noise[1024] == pytest.approx(128**0.5, rel=0.05)
