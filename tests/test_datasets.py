@@ -99,7 +99,8 @@ def test_an_installed_wheel_brings_the_data(tmp_path):
             assert f"dlviz/data/{folder}/README.md" in held, "the licence goes with the data"
         archive.extractall(tmp_path / "site")
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from dlviz.datasets import digits, sentences, store; "
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from dlviz.datasets import digits, sentences, store; "
         "print(len(digits('all')[1]), len(sentences('all')[1]), store.ROOT)"
     )
     run = [sys.executable, "-c", code, tmp_path / "site"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.paths import paths
+    from dlviz.viz.charts.scaling import scaling
     from dlviz.viz.charts.spread import spread
     from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
@@ -53,6 +54,7 @@ __all__ = [
     "message_frames",
     "messages",
     "paths",
+    "scaling",
     "spread",
     "storage",
     "timeline",
