@@ -191,7 +191,7 @@ def test_the_race_is_what_the_page_says():
     assert {name for name in RATES if steep[name] == along[name]} == {*names}
     for name, title in names.items():
         assert f"{title} ({along[name]})" in told
-    assert across["adagrad"] is None or across["adagrad"] > 500
+    assert f"AdaGrad takes {across['adagrad']}," in told
     assert f"RMSProp takes about 330 and Adam {across['adam']}." in told
     assert abs(across["rmsprop"] - 330) <= 5, "it swings, so the last bits of rounding count"
     assert f"SGD takes {steep['sgd']} and momentum {steep['momentum']}" in told
