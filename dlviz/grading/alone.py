@@ -11,6 +11,7 @@ import math
 import os
 import re
 import resource
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from tempfile import TemporaryDirectory
@@ -25,6 +26,7 @@ from dlviz.grading.feedback import in_traceback, shown_line
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
 SHARED = 4  # programs that may want each core before a run gets more time
+TURN = 0.2  # s between the failures of two ranks, so that of several the first rank's is told
 PATIENCE = 60.0  # s more until a run is ended that has not even begun
 MEMORY = 512 * 2**20  # bytes that a process may take beyond those that it starts with
 NEVER_ENDS = (
@@ -32,6 +34,7 @@ NEVER_ENDS = (
     "what takes so long there?"
 )
 HINTS = {  # by what stands in the message
+    "NameError": "which cell defines that name? Run it before this one (Run, Run All Above).",
     "NotImplementedError": "this function is still to be written, in place of its raise.",
     "has no tensor": "the first argument is one torch tensor (no list, no array, no number), the "
     "second is the rank.",
@@ -87,6 +90,9 @@ def _bounded(
         try:
             _bound_memory()
             return worker(comm, *args)
+        except Exception:
+            time.sleep(TURN * comm.rank)
+            raise
         finally:
             faulthandler.cancel_dump_traceback_later()
 
