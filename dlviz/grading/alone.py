@@ -23,6 +23,7 @@ from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
 from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import RECEIVES, SENDS
 from dlviz.grading.feedback import in_traceback, shown_line
+from dlviz.machine import Machine
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
 SHARED = 4  # programs that may want each core before a run gets more time
@@ -61,16 +62,20 @@ class TimeUp(RunError):
         self.places = places
 
 
-def run_alone(worker: Callable[..., Any], ranks: int, *args: Any) -> Run:
-    """Run `worker(comm, *args)` on ranks. Raises RunError where it does not come to its end."""
+def run_alone(
+    worker: Callable[..., Any], ranks: int, *args: Any, machine: Machine | None = None
+) -> Run:
+    """Run `worker(comm, *args)` on ranks, paced where a machine is given. Raises RunError where it
+    does not come to its end."""
     seconds = limit()
     with TemporaryDirectory(prefix="dlviz-grading-") as folder, warnings.catch_warnings():
-        # of a message never received: a check tells of that
+        # of a message never received, and of a busy machine: a check tells of the one, and minds
+        # the other
         warnings.simplefilter("ignore", RuntimeWarning)
         stacks = [os.path.join(folder, str(rank)) for rank in range(ranks)]
         try:
             given = (stacks, seconds, worker, *args)
-            return launch(_bounded, ranks, device="cpu", timeout=PATIENCE + seconds, args=given)
+            return launch(_bounded, ranks, machine, "cpu", PATIENCE + seconds, args=given)
         except RunError as error:
             if any(map(_stack, stacks)):
                 raise TimeUp(seconds, [*map(_place, stacks)], error) from None

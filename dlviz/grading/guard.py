@@ -15,12 +15,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from traceback import walk_stack
 from typing import Any
 
 import numpy as np
 import torch
 
 from dlviz.cluster import Comm
+from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.grading.feedback import PACKAGE, CheckFailed, shown_line
 from dlviz.trace.recorder import user_line
 
@@ -66,12 +68,14 @@ class Watch:
 
     def _whose(self, frame: Any) -> None:
         """Note a call from code of dlviz's that is neither the transport nor given nor this."""
-        at = frame
-        while at is not None and at.f_code.co_filename.startswith(self._given):
-            at = at.f_back
-        if at is not None and at.f_code.co_filename.startswith(PACKAGE):
-            part = at.f_code.co_filename.removeprefix(PACKAGE).removesuffix(".py")
-            self.borrowed[f"dlviz{part.replace('/', '.')}, {shown_line(line_of(at))}"] = None
+        for at, _ in walk_stack(frame):
+            file = at.f_code.co_filename
+            if file.startswith(PACKAGE) and not file.startswith(self._given):
+                part = file.removeprefix(PACKAGE).removesuffix(".py").replace("/", ".")
+                self.borrowed[f"dlviz{part}, {shown_line(line_of(at))}"] = None
+                return
+            if not file.startswith(LIBRARIES):  # the program's own
+                return
 
     def _profile(self, frame: Any, event: str, argument: Any) -> None:
         code = frame.f_code
@@ -177,6 +181,23 @@ def line_of(frame: Any) -> str:
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@contextmanager
+def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
+    """Note the first call into dlviz from what runs inside."""
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(PACKAGE) and not file.startswith(OWN):
+            borrowed.append(f"dlviz's {frame.f_code.co_name}, {shown_line(line_of(frame))}")
+            sys.setprofile(None)
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def check_open(where: str, raised: Sequence[Sequence[str]]) -> None:
