@@ -22,7 +22,7 @@ import numpy as np
 from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
 from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import RECEIVES, SENDS
-from dlviz.grading.feedback import in_traceback, shown_line
+from dlviz.grading.feedback import PACKAGE, in_traceback, shown_line
 from dlviz.machine import Machine
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
@@ -131,8 +131,10 @@ def _place(file: str) -> str:
 
 def ended_by(error: RunError) -> str:
     """What ended a run, in a few lines."""
-    # without stacks, and without the folders of files
-    first = re.sub(r"\S+/(?=[^/\s]+:\d+: )", "", str(error).partition("\n\n")[0])
+    # without stacks, without lines that are dlviz's own, and without the folders of files
+    first = str(error).partition("\n\n")[0]
+    first = re.sub(rf", at {re.escape(PACKAGE)}/\S+:\d+: .*", "", first)
+    first = re.sub(r"\S+/(?=[^/\s]+:\d+: )", "", first)
     if isinstance(error, DeadlockError | TimeUp):
         return first
     return f"{first.splitlines()[0].rstrip('.')}{in_traceback(error.traceback or '')}"

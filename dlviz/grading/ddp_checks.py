@@ -48,6 +48,7 @@ __all__ = [
     "check_no_hang",
     "check_overlap",
     "rehearse",
+    "rehearse_buckets",
 ]
 FORWARD = 0.005  # s that a layer takes forward in a rehearsal; backward takes twice that
 MESSAGE = 0.003  # s that a message takes there
@@ -63,14 +64,16 @@ class Cut:
     parameters: int
     most: int
 
-    trivial = False
+    @property
+    def trivial(self) -> bool:
+        return self.parameters == 1
 
     def __str__(self) -> str:
         return f"for {number(self.parameters, 'parameter')} and {self.most} bytes"
 
     @staticmethod
     def listed(sizes: Sequence[Cut]) -> str:
-        return "for " + listed([str(size).removeprefix("for ") for size in sizes])
+        return "at parameters x bytes = " + listed([f"{s.parameters}x{s.most}" for s in sizes])
 
     @staticmethod
     def in_common(passed: Sequence[Cut], failed: Sequence[Cut]) -> str:
@@ -278,6 +281,8 @@ def check_bytes(tried: Attempt) -> None:
 
 
 def _why_bytes(tried: Attempt, sent: float) -> str:
+    if not any(tried.left[0].reduced):
+        return why_launched(tried, 0, 0)
     if not sent:
         return (
             "no message is in the Trace. Buckets go by all_reduce(comm, tensor), as it is imported "
@@ -354,6 +359,32 @@ def check_no_hang(tried: Attempt) -> None:
             )
 
 
+@dataclass(repr=False)
+class Buckets(Rehearsal):
+    """What a student's cut came to: the numbers of the parameters in each bucket."""
+
+    buckets: Sequence[Sequence[int]] = ()
+
+
+def rehearse_buckets(program: Callable[..., Any], parameters: int = 5, most: int = 72) -> Buckets:
+    """Cut the parameters of a small network, as the first size of the check has them."""
+    size, nothing = Cut(parameters, most), Trace(meta={"ranks": 1})
+    left = _cut([program], [size])[size]
+    try:
+        if isinstance(left, CheckFailed):
+            raise left
+        check_buckets.judge(left)
+    except CheckFailed as failed:
+        return Buckets(nothing, _in_short(failed))
+    sizes, buckets = [p.nbytes for p in size.made], left[1]
+    told = [
+        f"bucket {i}: parameter{'s' * (len(own) > 1)} {listed([*map(str, own)])}, "
+        f"{sum(sizes[each] for each in own)} bytes"
+        for i, own in enumerate(buckets)
+    ]
+    return Buckets(nothing, "\n".join(told), right=True, buckets=buckets)
+
+
 def rehearse(
     cutter: Callable[..., Any], program: Program, ranks: int = 4, examples: int = 8
 ) -> Rehearsal:
@@ -368,7 +399,7 @@ def rehearse(
         error = failed.__cause__
         begun = error.trace if isinstance(error, RunError) else None
         trace = Trace(meta={"ranks": ranks}) if begun is None else begun
-        return Rehearsal(trace, f"{failed.seen[0].upper()}{failed.seen[1:]}\nHint: {failed.hint}")
+        return Rehearsal(trace, _in_short(failed))
     right = _passes(check_gradients, tried) and _passes(check_launches, tried)
     seconds = step_seconds(tried.trace, "wall")[0]
     told = (
@@ -385,6 +416,10 @@ def _passes(asked: Check, tried: Attempt) -> bool:
     except CheckFailed:
         return False
     return True
+
+
+def _in_short(failed: CheckFailed) -> str:
+    return f"{failed.seen[0].upper()}{failed.seen[1:]}\nHint: {failed.hint}"
 
 
 def _check_launched(tried: Attempt) -> None:

@@ -143,8 +143,9 @@ def cut(parameters: Sequence[nn.Parameter], most: int) -> list[Parameters]:
 
 
 def bucket_bytes(net: nn.Module) -> int:
-    """A third of the network's bytes, which makes some buckets of it, the last not full."""
-    return sum(p.nbytes for p in net.parameters()) // 3
+    """Two fifths of the network's bytes: its buckets are of different sizes, and the spare layer's
+    is not the last."""
+    return sum(p.nbytes for p in net.parameters()) * 2 // 5
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ class LaneWatch(Watch):
 
         def heard(op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
             if not self._making:
-                self.reduced.append(0 if tensor is None else tensor.numel())
+                self.reduced.append(tensor.numel() if isinstance(tensor, torch.Tensor) else 0)
             return agree(op, tensor, root)
 
         comm.agree = self.noting(heard)

@@ -24,7 +24,6 @@ import torch
 from dlviz.cluster import Comm
 from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.grading.feedback import PACKAGE, CheckFailed, shown_line
-from dlviz.trace.recorder import user_line
 
 TORCH = os.path.dirname(torch.__file__)
 DISTRIBUTED = os.path.join(TORCH, "distributed", "")
@@ -59,9 +58,10 @@ class Watch:
             try:
                 return call(*args, **kwargs)
             except Exception as error:
-                line = shown_line(line_of(sys._getframe(1)))
-                said = f"{type(error).__name__}: {error}".rstrip(".")
-                self.raised.append(f"{said}, at {line}")
+                if own_frame(sys._getframe(1)):  # in a lane's own thread whoever waits is told
+                    line = shown_line(line_of(sys._getframe(1)))
+                    said = f"{type(error).__name__}: {error}".rstrip(".")
+                    self.raised.append(f"{said}, at {line}")
                 raise
 
         return noted
@@ -173,10 +173,16 @@ class Receiving(_Request):
         return "" if self.waited else f"never waited for the receive at {shown_line(self.line)}"
 
 
+def own_frame(frame: Any) -> Any:
+    """The first frame of the program's own code from `frame` on, None where there is none."""
+    frames = (at for at, _ in walk_stack(frame))
+    return next((at for at in frames if not at.f_code.co_filename.startswith(LIBRARIES)), None)
+
+
 def line_of(frame: Any) -> str:
-    """`file:line` of the program's own code, from a frame on."""
-    file, line = user_line(frame)
-    return f"{file}:{line}"
+    """Its `file:line`; that of `frame` where there is none."""
+    at = own_frame(frame) or frame
+    return f"{at.f_code.co_filename}:{at.f_lineno}"
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
