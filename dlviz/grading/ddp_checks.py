@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm, RunError
-from dlviz.grading.alone import ended_by, run_alone, why_ended
+from dlviz.grading.alone import HINTS, ended_by, run_alone, why_ended
 from dlviz.grading.check import Check, at_each, check
 from dlviz.grading.ddp_hints import Gradients, says, why_alone, why_launched
 from dlviz.grading.ddp_run import (
@@ -34,7 +34,7 @@ from dlviz.grading.ddp_run import (
     attempt,
     cut,
 )
-from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number
+from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number, raised
 from dlviz.grading.guard import calls_of_dlviz
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bytes_sent, step_seconds
@@ -55,6 +55,7 @@ MESSAGE = 0.003  # s that a message takes there
 UNDER_WAY = 0.1  # s that an all-reduce takes where overlap is looked for: five layers' backward
 MARGIN = 0.005  # s by which a backward has to begin before such an all-reduce ends
 TRIES = 3  # on a busy machine
+LISTS = "a list of lists of parameters"
 
 
 @dataclass(frozen=True)
@@ -88,28 +89,37 @@ class Cut:
 
 def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[Cut, Any]:
     """The size, and the buckets as the numbers of their parameters."""
+    try:
+        found = run_alone(_cut_each, 1, programs[0], sizes).results[0]
+    except RunError as error:
+        told = f"{listed([*map(str, sizes)])}: {ended_by(error)}"
+        return dict.fromkeys(sizes, CheckFailed(told, LISTS, why_ended(error)))
+    return dict(zip(sizes, found, strict=True))
 
-    def tried(size: Cut) -> tuple[Cut, Any]:
+
+def _cut_each(comm: Comm, program: Callable[..., Any], sizes: Sequence[Cut]) -> list[Any]:
+    found = []
+    for size in sizes:
         try:
-            return size, run_alone(_numbers, 1, programs[0], size).results[0]
-        except RunError as error:
-            raise CheckFailed(
-                f"{size}, {ended_by(error)}", "a list of lists of parameters", why_ended(error)
-            ) from error
-
-    return at_each(sizes, tried)
+            found.append((size, _numbers(program, size)))
+        except Exception as error:
+            hint = HINTS.get(type(error).__name__, "start from the line at which it stopped.")
+            found.append(CheckFailed(f"{size}, the function raised {raised(error)}", LISTS, hint))
+    return found
 
 
-def _numbers(comm: Comm, program: Callable[..., Any], size: Cut) -> Any:
+def _numbers(program: Callable[..., Any], size: Cut) -> list[list[int]] | str | None:
+    """The buckets, who made them if that was dlviz, or None where they are no buckets."""
     made = size.made
     place = {id(p): i for i, p in enumerate(made)}
     borrowed: list[str] = []
     with calls_of_dlviz(borrowed):
-        given = program(list(made), size.most)
+        buckets = program(list(made), size.most)
     if borrowed:
         return borrowed[0]
-    buckets = given if isinstance(given, list | tuple) else None
-    if buckets is None or not all(isinstance(each, list | tuple) for each in buckets):
+    if not isinstance(buckets, list | tuple):
+        return None
+    if not all(isinstance(each, list | tuple) for each in buckets):
         return None
     return [[place.get(id(p), -1) for p in each] for each in buckets]
 
@@ -400,14 +410,14 @@ def rehearse(
         begun = error.trace if isinstance(error, RunError) else None
         trace = Trace(meta={"ranks": ranks}) if begun is None else begun
         return Rehearsal(trace, _in_short(failed))
-    right = _passes(check_gradients, tried) and _passes(check_launches, tried)
+    means, hides = _passes(check_gradients, tried), _passes(check_overlap, tried)
     seconds = step_seconds(tried.trace, "wall")[0]
     told = (
-        f"{number(ranks, 'rank')}; {number(len(tried.left[0].reduced[0]), 'all-reduce')}; "
-        f"a step of {1000 * seconds:.0f} ms; the gradients are "
-        f"{'those' if _passes(check_gradients, tried) else 'not those'} of one process"
+        f"{number(ranks, 'rank')}; {number(len(tried.left[0].reduced[0]), 'all-reduce')}, "
+        f"{'under' if hides else 'not under'} backward; a step of {1000 * seconds:.0f} ms; "
+        f"the gradients are {'those' if means else 'not those'} of one process"
     )
-    return Rehearsal(tried.trace, told, right)
+    return Rehearsal(tried.trace, told, means and hides and _passes(check_launches, tried))
 
 
 def _passes(asked: Check, tried: Attempt) -> bool:

@@ -85,7 +85,7 @@ def why_launched(tried: Attempt, rank: int, step: int) -> str:
         )
     if seen == wanted[: len(seen)]:
         left = listed([str(i) for i in range(len(seen), len(wanted))])
-        return f"what becomes of a bucket that backward has not filled? Here it is bucket {left}."
+        return f"what becomes of a bucket that backward has not filled? Never launched: {left}."
     if len(seen) > len(wanted):
         return "some buckets leave more than once: what is to be noted when a bucket has left?"
     return "a bucket's all-reduce carries all gradients of the bucket, and nothing else."

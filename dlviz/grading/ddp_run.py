@@ -40,8 +40,8 @@ LATE = 0.1  # s by which one rank comes late to each backward where a program mu
 METHODS = {"begin": "(examples, total)", "finish": "()"}
 DIFFERENT = (
     "in one and the same all-reduce two ranks have different buckets. On a rank that makes no use "
-    "of some parameter its hook is not called: which bucket may leave next, if that one has still "
-    "to come?"
+    "of some parameter its hook is not called, and so a bucket is not full: does it still leave, "
+    "and does no later one leave before it?"
 )
 KNOWN = {  # hints by what stands in the message of a run that did not come to its end
     "collective mismatch": DIFFERENT,
@@ -86,7 +86,7 @@ class Size:
     @staticmethod
     def in_common(passed: Sequence[Size], failed: Sequence[Size]) -> str:
         right, wrong = ({s.ranks for s in sizes} - {1} for sizes in (passed, failed))
-        if right == {2} and len(wrong) > 1:
+        if right == {2} and len(wrong - {2}) == len(wrong) > 1:
             return "it works on 2 ranks alone. Where does yours rely on that number?"
         return ""
 
@@ -108,8 +108,8 @@ class Unseen(nn.Module):
         self.first = nn.Linear(5, width)
         self.norm = nn.LayerNorm(width)
         self.twice = nn.Linear(width, width)
-        self.spare = nn.Linear(width, width)
-        self.last = nn.Linear(width, 3)
+        self.spare = nn.Linear(width, width, bias=False)
+        self.last = nn.Linear(width, 4)
         seed_layers(self, seed).double()
 
     def forward(self, inputs: torch.Tensor, spare: bool) -> torch.Tensor:
