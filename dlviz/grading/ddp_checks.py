@@ -25,11 +25,11 @@ from dlviz.grading.check import Check, at_each, check
 from dlviz.grading.ddp_hints import Gradients, says, why_alone, why_launched
 from dlviz.grading.ddp_run import (
     RATE,
-    Attempt,
     Even,
     Program,
-    Size,
-    Step,
+    RankStep,
+    Shards,
+    Training,
     Unseen,
     attempt,
     cut,
@@ -188,13 +188,13 @@ def _why_cut(
 
 def on_ranks(
     net: type[Unseen] | type[Even] = Unseen, late: bool = False
-) -> Callable[[Sequence[Program], Sequence[Size]], Mapping[Size, Any]]:
+) -> Callable[[Sequence[Program], Sequence[Shards]], Mapping[Shards, Any]]:
     return lambda programs, sizes: at_each(
         sizes, lambda size: attempt(programs[0], size, net, late=late)
     )
 
 
-ddp = partial(check, size=Size)
+ddp = partial(check, size=Shards)
 
 
 @ddp(
@@ -203,7 +203,7 @@ ddp = partial(check, size=Size)
     sizes=((2, 8), (3, 7), (2, 5, 1), (4, 6, 2), (1, 4)),
     run=on_ranks(),
 )
-def check_gradients(tried: Attempt) -> None:
+def check_gradients(tried: Training) -> None:
     """In each of two steps every gradient is that of one process of plain torch on the whole batch,
     also with uneven shards and where some ranks, or all, make no use of a layer."""
     names = [name for name, _ in tried.model.named_parameters()]
@@ -227,7 +227,7 @@ def _what(what: str, seen: torch.Tensor | None) -> str:
     return "None" if seen is None else what
 
 
-def _why_wrong(tried: Attempt, step: int, rank: int, wrong: list[int], hint: str) -> str:
+def _why_wrong(tried: Training, step: int, rank: int, wrong: list[int], hint: str) -> str:
     own = tried.left[rank]
     if step:
         return "step 0 is right. What has begin to set back, before a backward can fill them anew?"
@@ -255,7 +255,7 @@ def _why_wrong(tried: Attempt, step: int, rank: int, wrong: list[int], hint: str
     sizes=((2, 6), (3, 6, 1), (4, 8, 1), (2, 4, 2)),
     run=on_ranks(),
 )
-def check_launches(tried: Attempt) -> None:
+def check_launches(tried: Training) -> None:
     """The all-reduces of each step are the buckets, in the order of the list on every rank."""
     for step in range(len(tried.left[0].reduced)):
         for rank, own in enumerate(tried.left):
@@ -275,7 +275,7 @@ def check_launches(tried: Attempt) -> None:
     sizes=((2, 4), (3, 6), (4, 4)),
     run=on_ranks(Even),
 )
-def check_bytes(tried: Attempt) -> None:
+def check_bytes(tried: Training) -> None:
     """In a step each rank sends 2(n-1)/n times |g|, what the all-reduces of all buckets cost."""
     n, steps = tried.size.ranks, len(tried.left[0].steps)
     nbytes = 8 * sum(tried.elements)
@@ -290,7 +290,7 @@ def check_bytes(tried: Attempt) -> None:
         )
 
 
-def _why_bytes(tried: Attempt, sent: float) -> str:
+def _why_bytes(tried: Training, sent: float) -> str:
     if not any(tried.left[0].reduced):
         return why_launched(tried, 0, 0)
     if not sent:
@@ -309,7 +309,7 @@ def _why_bytes(tried: Attempt, sent: float) -> str:
     sizes=((2, 4), (3, 6), (4, 8)),
     run=lambda programs, sizes: at_each(sizes, lambda size: _overlapping(programs[0], size)),
 )
-def check_overlap(tried: Attempt) -> None:
+def check_overlap(tried: Training) -> None:
     """On each rank of a paced run a layer's backward begins, by the wall clock, before the
     all-reduce of an earlier bucket is over."""
     early = _early(tried.trace)
@@ -322,7 +322,7 @@ def check_overlap(tried: Attempt) -> None:
         )
 
 
-def _overlapping(program: Program, size: Size) -> Attempt:
+def _overlapping(program: Program, size: Shards) -> Training:
     """A run with overlap, or the last of some tries: one that waits for each bucket never has it,
     and one that does not wait may lack it where the machine keeps backward from going on."""
     n = size.ranks
@@ -355,7 +355,7 @@ def _early(trace: Trace) -> list[float | None]:
     sizes=((2, 4), (3, 6, 1), (4, 4), (1, 2)),
     run=on_ranks(late=True),
 )
-def check_no_hang(tried: Attempt) -> None:
+def check_no_hang(tried: Training) -> None:
     """Every rank returns though one comes late to each backward, or makes no use of a layer; and
     finish returns when all buckets are through."""
     _check_launched(tried)
@@ -370,13 +370,15 @@ def check_no_hang(tried: Attempt) -> None:
 
 
 @dataclass(repr=False)
-class Buckets(Rehearsal):
+class CutRehearsal(Rehearsal):
     """What a student's cut came to: the numbers of the parameters in each bucket."""
 
     buckets: Sequence[Sequence[int]] = ()
 
 
-def rehearse_buckets(program: Callable[..., Any], parameters: int = 5, most: int = 72) -> Buckets:
+def rehearse_buckets(
+    program: Callable[..., Any], parameters: int = 5, most: int = 72
+) -> CutRehearsal:
     """Cut the parameters of a small network, as the first size of the check has them."""
     size, nothing = Cut(parameters, most), Trace(meta={"ranks": 1})
     left = _cut([program], [size])[size]
@@ -385,14 +387,14 @@ def rehearse_buckets(program: Callable[..., Any], parameters: int = 5, most: int
             raise left
         check_buckets.judge(left)
     except CheckFailed as failed:
-        return Buckets(nothing, _in_short(failed))
+        return CutRehearsal(nothing, _in_short(failed))
     sizes, buckets = [p.nbytes for p in size.made], left[1]
     told = [
         f"bucket {i}: parameter{'s' * (len(own) > 1)} {listed([*map(str, own)])}, "
         f"{sum(sizes[each] for each in own)} bytes"
         for i, own in enumerate(buckets)
     ]
-    return Buckets(nothing, "\n".join(told), right=True, buckets=buckets)
+    return CutRehearsal(nothing, "\n".join(told), right=True, buckets=buckets)
 
 
 def rehearse(
@@ -400,7 +402,7 @@ def rehearse(
 ) -> Rehearsal:
     """Run one paced step of a network of six equal layers, with the student's buckets, and watch
     it."""
-    size = Size(ranks, examples)
+    size = Shards(ranks, examples)
     topology = Topology.switch(ranks, Link(MESSAGE, float("inf")))
     machine = Machine(classroom(ranks).device, topology, FORWARD)
     try:
@@ -421,7 +423,7 @@ def rehearse(
     return Rehearsal(tried.trace.only(step=0), told, right)
 
 
-def _passes(asked: Check, tried: Attempt) -> bool:
+def _passes(asked: Check, tried: Training) -> bool:
     try:
         asked.judge(tried)
     except CheckFailed:
@@ -433,7 +435,7 @@ def _in_short(failed: CheckFailed) -> str:
     return f"{failed.seen[0].upper()}{failed.seen[1:]}\nHint: {failed.hint}"
 
 
-def _check_launched(tried: Attempt) -> None:
+def _check_launched(tried: Training) -> None:
     """That there are all-reduces at all."""
     if tried.size.ranks > 1 and not any(tried.left[0].reduced):
         raise CheckFailed(
@@ -443,7 +445,7 @@ def _check_launched(tried: Attempt) -> None:
         )
 
 
-def _one_process(tried: Attempt) -> list[tuple[Gradients, list[Gradients]]]:
+def _one_process(tried: Training) -> list[tuple[Gradients, list[Gradients]]]:
     """For each step the gradients of one process of plain torch on all examples, and each rank's
     own."""
     model, size = tried.model, tried.size
@@ -462,10 +464,10 @@ def _one_process(tried: Attempt) -> list[tuple[Gradients, list[Gradients]]]:
 
 def _gradients(
     model: nn.Module,
-    steps: Sequence[Step],
+    steps: Sequence[RankStep],
     ranks: Sequence[int],
     weights: Sequence[float],
-    size: Size,
+    size: Shards,
 ) -> Gradients:
     model.zero_grad()
     losses = [
@@ -476,7 +478,7 @@ def _gradients(
     return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
-def _moved(tried: Attempt) -> bool:
+def _moved(tried: Training) -> bool:
     """Whether the program has changed the parameters: they are not those at the start, less what
     the steps took from them."""
     at_start = [p.detach() for p in tried.model.parameters()]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dlviz.grading.ddp_run import Attempt
+from dlviz.grading.ddp_run import Training
 from dlviz.grading.feedback import listed
 
 Gradients = Sequence[torch.Tensor | None]  # of all parameters; None where a rank has none
@@ -28,7 +28,7 @@ SUMS = {  # what a gradient may be instead of the mean, and what may be behind i
 }
 
 
-def says(tried: Attempt, rank: int, wrong: Sequence[int], seen: Gradients, own: list[Gradients]):
+def says(tried: Training, rank: int, wrong: Sequence[int], seen: Gradients, own: list[Gradients]):
     """What the gradients of `rank` with the numbers `wrong` are, by what each rank's `own` were;
     and a hint."""
     shares, n = tried.size.shares, tried.size.ranks
@@ -67,7 +67,7 @@ def says(tried: Attempt, rank: int, wrong: Sequence[int], seen: Gradients, own: 
     )
 
 
-def why_launched(tried: Attempt, rank: int, step: int) -> str:
+def why_launched(tried: Training, rank: int, step: int) -> str:
     """Why the all-reduces of a rank are not one for each bucket, in the order of the list."""
     seen, wanted = tried.left[rank].reduced[step], tried.elements
     sizes = [p.numel() for p in tried.model.parameters()]
@@ -91,7 +91,7 @@ def why_launched(tried: Attempt, rank: int, step: int) -> str:
     return "a bucket's all-reduce carries all gradients of the bucket, and nothing else."
 
 
-def why_alone(tried: Attempt, rank: int) -> str:
+def why_alone(tried: Training, rank: int) -> str:
     """Why no backward goes on while a bucket is under way."""
     spans = tried.trace.spans
     own = (spans.rank == rank) & (spans.kind == "collective") & (spans.lane != "compute")

@@ -57,7 +57,7 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
 
 
 @dataclass(frozen=True)
-class Size:
+class Shards:
     """A number of ranks, of examples in the batch, and who uses the spare layer: 0 all ranks, 1
     those with an odd number, 2 none."""
 
@@ -75,7 +75,7 @@ class Size:
         return f"on {number(self.ranks, 'rank')} with {what}{unused[self.spare]}"
 
     @staticmethod
-    def listed(sizes: Sequence[Size]) -> str:
+    def listed(sizes: Sequence[Shards]) -> str:
         return f"at ranks x examples = {listed([size.short for size in sizes])}"
 
     @property
@@ -84,7 +84,7 @@ class Size:
         return f"{self.ranks}x{self.examples}{unused[self.spare]}"
 
     @staticmethod
-    def in_common(passed: Sequence[Size], failed: Sequence[Size]) -> str:
+    def in_common(passed: Sequence[Shards], failed: Sequence[Shards]) -> str:
         right, wrong = ({s.ranks for s in sizes} - {1} for sizes in (passed, failed))
         if right == {2} and len(wrong - {2}) == len(wrong) > 1:
             return "it works on 2 ranks alone. Where does yours rely on that number?"
@@ -149,7 +149,7 @@ def bucket_bytes(net: nn.Module) -> int:
 
 
 @dataclass(frozen=True)
-class Step:
+class RankStep:
     """What a rank had in one step: its examples, and when it had finished its gradients."""
 
     inputs: torch.Tensor
@@ -158,11 +158,11 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Left:
+class Trained:
     """What one rank left: its steps, its parameters at the end, the number of elements of each
     all-reduce, and what it did that it may not do."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RankStep] = field(default_factory=list)
     parameters: list[torch.Tensor] = field(default_factory=list)
     reduced: list[list[int]] = field(default_factory=list)  # of each step
     unwaited: list[str] = field(default_factory=list)
@@ -171,13 +171,13 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Training:
     """A run of the student's program."""
 
-    size: Size
+    size: Shards
     net: type[Unseen] | type[Even]
     seed: int
-    left: list[Left]
+    left: list[Trained]
     trace: Trace
 
     @property
@@ -200,12 +200,12 @@ class Attempt:
 
 def attempt(
     program: Program,
-    size: Size,
+    size: Shards,
     net: type[Unseen] | type[Even] = Unseen,
     late: bool = False,
     machine: Machine | None = None,
     cutter: Callable[[list[nn.Parameter], int], Any] = cut,
-) -> Attempt:
+) -> Training:
     """Train with the student's program, with buckets that `cutter` makes; on a `machine` one paced
     step, with lanes that begin at once.
 
@@ -227,7 +227,7 @@ def attempt(
             "what the ready-made code does is what you are to write: when does a bucket leave?",
         )
     check_open(str(size), [own.raised for own in run.results])
-    return Attempt(size, net, seed, run.results, run.trace)
+    return Training(size, net, seed, run.results, run.trace)
 
 
 def _why(error: RunError) -> str:
@@ -246,7 +246,7 @@ class LaneWatch(Watch):
     def __init__(self, comm: Comm, unlucky: bool):
         super().__init__("collectives")
         self.reduced: list[int] = []
-        self.jobs: list[Job] = []
+        self.jobs: list[LaneJob] = []
         self._unlucky = unlucky
         self._comm, self._make, self._making = comm, comm.lane, False
         comm.lane = self.noting(self._lane)
@@ -272,7 +272,7 @@ class LaneWatch(Watch):
         comm.agree = self.noting(heard)
 
     def _submit(self, submit: Any, function: Callable[..., Any], args: tuple) -> Handle:
-        job = Job(function, len(self.jobs), line_of(inspect.currentframe()))
+        job = LaneJob(function, len(self.jobs), line_of(inspect.currentframe()))
         if not self._unlucky:
             job.begun.set()
         self.jobs.append(job)
@@ -296,7 +296,7 @@ class LaneWatch(Watch):
         finally:
             self.release()
 
-    def release(self) -> list[Job]:
+    def release(self) -> list[LaneJob]:
         """Let begin what nobody has waited for."""
         left = [job for job in self.jobs if not job.waited]
         for job in left:
@@ -312,7 +312,7 @@ class LaneWatch(Watch):
         return [f"at {shown_line(job.line)}" for job in left]
 
 
-class Job:
+class LaneJob:
     """Something submitted to a lane, as a span of it."""
 
     def __init__(self, function: Callable[..., Any], number: int, line: str):
@@ -336,13 +336,13 @@ class Job:
 def _worked(
     comm: Comm,
     program: Program,
-    size: Size,
+    size: Shards,
     net: type[Unseen] | type[Even],
     seed: int,
     late: bool,
     cutter: Callable[[list[nn.Parameter], int], Any],
-) -> Left:
-    model, left, draw = net(seed), Left(), torch.Generator()
+) -> Trained:
+    model, left, draw = net(seed), Trained(), torch.Generator()
     draw.manual_seed(int(np.random.default_rng().integers(2**60)))  # each rank its own
     parameters = list(model.parameters())
     LayerSpans(comm, model)
@@ -363,7 +363,7 @@ def _worked(
                 loss.backward()
                 averager.finish()
             gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
-            left.steps.append(Step(inputs, targets, gradients))
+            left.steps.append(RankStep(inputs, targets, gradients))
             left.unwaited.extend(watch.close())
             left.reduced.append(watch.reduced[:])
             watch.reduced.clear()

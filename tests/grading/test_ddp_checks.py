@@ -16,7 +16,7 @@ import torch
 from dlviz.collectives import all_reduce
 from dlviz.grading import alone, ddp_checks, feedback
 from dlviz.grading.ddp_checks import MARGIN, UNDER_WAY
-from dlviz.grading.ddp_run import Size, Unseen, attempt, bucket_bytes, cut
+from dlviz.grading.ddp_run import Shards, Unseen, attempt, bucket_bytes, cut
 from dlviz.metrics import overlap
 from dlviz.parallel.buckets import fill_buckets
 
@@ -345,7 +345,7 @@ def test_a_rehearsal_of_the_cut_names_parameters_and_bytes():
 
 @pytest.mark.slow
 def test_what_nobody_waits_for_has_not_begun_when_finish_returns():
-    tried = attempt(program.NeverWaits, Size(2, 4))
+    tried = attempt(program.NeverWaits, Shards(2, 4))
     first = [own.steps[0].gradients[0] for own in tried.left]
     assert not torch.equal(first[0], first[1])
     assert [len(own.unwaited) for own in tried.left] == [8, 8], "4 buckets, 2 steps"
@@ -357,7 +357,7 @@ def test_one_that_waits_has_no_backward_under_a_bucket_and_one_that_does_not_has
     """By the wall clock, so with a margin for a busy machine on both sides."""
     from dlviz.grading.ddp_checks import _early, _overlapping
 
-    waits = _overlapping(program.WaitsAfterEach, Size(2, 4)).trace
+    waits = _overlapping(program.WaitsAfterEach, Shards(2, 4)).trace
     assert _early(waits) == [None, None]
-    goes_on = _early(_overlapping(program.Buckets, Size(2, 4)).trace)
+    goes_on = _early(_overlapping(program.Buckets, Shards(2, 4)).trace)
     assert min(goes_on) > MARGIN and max(goes_on) <= UNDER_WAY + MARGIN
