@@ -4,6 +4,7 @@ buckets, and classes that average gradients. Every rank loads this file."""
 from __future__ import annotations
 
 import sys
+import time
 
 import torch
 
@@ -317,6 +318,12 @@ class NeverWaits(Buckets):
     def unpack(self):
         for bucket, flat in zip(self.buckets, self.flats, strict=True):
             self.give(bucket, flat)
+
+
+class SleepsInsteadOfWaiting(NeverWaits):
+    def unpack(self):
+        time.sleep(0.3)
+        super().unpack()
 
 
 class WaitsAfterEach(Buckets):

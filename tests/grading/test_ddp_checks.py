@@ -345,7 +345,7 @@ def test_a_rehearsal_of_the_cut_names_parameters_and_bytes():
 
 @pytest.mark.slow
 def test_what_nobody_waits_for_has_not_begun_when_finish_returns():
-    tried = attempt(program.NeverWaits, Shards(2, 4))
+    tried = attempt(program.SleepsInsteadOfWaiting, Shards(2, 4))
     first = [own.steps[0].gradients[0] for own in tried.left]
     assert not torch.equal(first[0], first[1])
     assert [len(own.unwaited) for own in tried.left] == [8, 8], "4 buckets, 2 steps"
