@@ -99,8 +99,8 @@ def test_in_a_script_each_late_run_warns_at_once():
             "warn(ran(0.02, overruns=9)); warn(ran(0.01)); warn(Trace(meta={'clock': 'wall'}))",
             "2 of 2 runs were late (up to 20 ms): other programs slowed them and their math took "
             "longer than the machine says; their times are not reliable. Close other programs and "
-            "run the cell again, or give the machine more time: a larger step, or fewer flops where "
-            "it has none.",
+            "run the cell again, or give the machine more time: a larger step, or fewer flops "
+            "where it has none.",
         ),
         (
             "warn(ran(0.02)); 1 / 0",

@@ -14,6 +14,7 @@ import dlviz
 from dlviz.grading.misconceptions import MISCONCEPTIONS, behind, lab_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
+from dlviz.parallel.buckets import fill_buckets
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
 
@@ -70,6 +71,13 @@ def walked(name: str, curvatures: list[float], **options: float) -> int:
         rule.step([w], [bends * w])
         steps += 1
     return steps
+
+
+def gradients_of(*nbytes: int) -> torch.nn.Module:
+    parameters = (torch.nn.Parameter(torch.zeros(n // 8, dtype=torch.float64)) for n in nbytes)
+    model = torch.nn.Module()
+    model.all = torch.nn.ParameterList(parameters)
+    return model
 
 
 def answers() -> dict[str, list[float]]:
@@ -134,6 +142,15 @@ def answers() -> dict[str, list[float]]:
             next(
                 m.offset for m in dlviz.patterns.ring.all_reduce(4, 4) if m.src == 0 and m.step == 3
             )
+        ],
+        "mean gradient: 3 examples with the gradient 2, 1 example with 6": [
+            np.average([2, 6], weights=[3, 1])
+        ],
+        "buckets of at most 72 bytes, gradients of 32, 56, 24, 48, 16 bytes": [
+            len(fill_buckets(gradients_of(32, 56, 24, 48, 16), 72))
+        ],
+        "a DDP step with three buckets, 4 ranks": [
+            30 + 60 + 1e3 * dlviz.sim.collective_seconds("ring", 4, 9216, 3e-3, 0.0)
         ],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]
