@@ -199,8 +199,8 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
             (
                 (1.35, 1.5),
-                "1.41 = √2 is how a turn by 45 degrees changes the weights: what matters is that no "
-                "weight is steeper than the other any more.",
+                "1.41 = √2 is how a turn by 45 degrees changes the weights: what matters is that "
+                "no weight is steeper than the other any more.",
             ),
             (
                 5,
