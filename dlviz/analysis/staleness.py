@@ -21,26 +21,52 @@ def staleness(trace: Trace) -> Table | np.ndarray:
     PipeDream, SOSP 2019, section 3.3.
     """
     spans = trace.spans
-    applied = spans[(spans.kind == "update") & (spans.peer >= 0)]
-    return _of_servers(trace, applied) if len(applied) else _of_stages(spans)
+    applied = (spans.kind == "update") & (spans.peer >= 0)
+    return _of_servers(trace, np.flatnonzero(applied)) if applied.any() else _of_stages(spans)
 
 
-def _of_servers(trace: Trace, applied: Table) -> Table:
-    """Each gradient's staleness, in the order of the updates of each server."""
-    applied = applied[np.lexsort((applied.start, applied.rank))]
-    behind = np.zeros(len(applied), np.int64)
-    messages = trace.messages
-    for server in np.unique(applied.rank):
-        rows = np.flatnonzero(applied.rank == server)
-        own = applied[rows]
-        for worker in np.unique(own.peer):
-            of_worker = np.flatnonzero(own.peer == worker)
-            sent = messages.sent[(messages.src == server) & (messages.dst == worker)]
-            sent = np.append(-np.inf, np.sort(sent))  # at first all begin alike
-            last = np.searchsorted(sent, own.start[of_worker]) - 1
-            seen = np.searchsorted(own.end, sent[last] + TIE, side="right")
-            behind[rows[of_worker]] = of_worker - seen
-    return Table({"rank": applied.peer, "staleness": behind})
+def _of_servers(trace: Trace, applied: np.ndarray) -> Table:
+    """Each gradient's staleness, in the order of the updates; `applied` are their spans.
+
+    What a server did is gone through in order. Moments of the device clock may coincide, where a
+    message or an update takes no time: then the wall clock tells, then the order of recording.
+    """
+    spans, messages = trace.spans, trace.messages
+    servers = np.unique(spans.rank[applied]).tolist()
+    rank, peer, start, wall = (
+        spans[name].tolist() for name in ("rank", "peer", "start", "wall_start")
+    )
+    src, dst, sent, wall_sent = (
+        messages[name].tolist() for name in ("src", "dst", "sent", "wall_sent")
+    )
+    sends = np.flatnonzero((spans.kind == "send") & (spans.flow >= 0))
+    span_of = dict(zip(spans.flow[sends].tolist(), sends.tolist(), strict=True))
+    events = []  # device time, wall time, row; of which server; whose; whether it is an update
+    for row in applied.tolist():
+        events.append((start[row], _or_never(wall[row]), row, rank[row], peer[row], True))
+    for number in np.flatnonzero(np.isin(messages.src, servers)).tolist():
+        row = span_of.get(number, -1)
+        when = sent[number], wall_sent[number]
+        if row >= 0:
+            when = start[row], wall[row]
+        events.append((when[0], _or_never(when[1]), row, src[number], dst[number], False))
+
+    made = dict.fromkeys(servers, 0)  # updates so far
+    seen: dict[tuple[int, int], int] = {}  # server, worker: those in the weights sent last
+    found: dict[str, list[int]] = {"rank": [], "staleness": []}
+    for *_, server, worker, is_update in sorted(events):
+        if is_update:
+            found["rank"].append(worker)
+            found["staleness"].append(made[server] - seen.get((server, worker), 0))
+            made[server] += 1
+        else:
+            seen[server, worker] = made[server]
+    return Table(found)
+
+
+def _or_never(wall: float) -> float:
+    """A wall time that can be compared: a simulated trace has none."""
+    return -np.inf if np.isnan(wall) else wall
 
 
 def _of_stages(spans: Table) -> np.ndarray:

@@ -10,7 +10,7 @@ from torch import nn
 
 import dlviz
 from dlviz import metrics
-from dlviz.machine import classroom
+from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.parallel import STRATEGIES
 
 LR, MOMENTUM = 0.1, 0.9
@@ -184,6 +184,22 @@ def test_late_pushes_are_dropped_and_counted_and_the_rest_replayed_to_the_last_b
     assert len(order) == 14 * 2 + late  # pushes sent = applied + dropped
     assert of_one_process(run, state)
     assert not of_one_process(run, replayed_with_backups(order[::-1], batches(14), 1)[0])
+
+
+def test_the_mean_staleness_is_one_less_than_the_workers_whether_or_not_one_is_slow():
+    device = Device("ideal", flops=2 * 64**2 * 10 / 2e-3, memory=1e9, memory_bandwidth=1e15)
+    topology = Topology.switch(5, Link(0.0, float("inf")))  # so that moments coincide
+    machine = Machine(device, topology, None, (1, 1, 1, 1, 3))
+    data = [(torch.ones(64, 64), torch.zeros(64, dtype=torch.int64))] * 100
+    args, kwargs = (nn.Linear(64, 10), data, "sgd"), {"lr": 0.01}
+    run = dlviz.launch(STRATEGIES["async_server"], 5, machine=machine, args=args, kwargs=kwargs)
+    behind = metrics.staleness(run.trace)[20:80]  # all are at it; 3 + 3 + 3 + 1 gradients in turn
+    of = {rank: behind["staleness"][behind["rank"] == rank].mean() for rank in (1, 2, 3, 4)}
+    # Who comes first of those who come at one moment, the ranks race for.
+    assert of == pytest.approx({1: 7 / 3, 2: 7 / 3, 3: 7 / 3, 4: 9}, rel=0.2)
+    assert behind["staleness"].mean() == pytest.approx(3, abs=0.1)
+    ends = run.trace.only(rank=0, kind="update").spans.end
+    assert 60 / (ends[80] - ends[20]) == pytest.approx(10 / 18e-3)  # gradients/s: 3.33 workers'
 
 
 def test_what_a_server_cannot_do_is_refused_before_training():
