@@ -199,7 +199,8 @@ def test_the_mean_staleness_is_one_less_than_the_workers_whether_or_not_one_is_s
     assert of == pytest.approx({1: 7 / 3, 2: 7 / 3, 3: 7 / 3, 4: 9}, rel=0.2)
     assert behind["staleness"].mean() == pytest.approx(3, abs=0.1)
     ends = run.trace.only(rank=0, kind="update").spans.end
-    assert 60 / (ends[80] - ends[20]) == pytest.approx(10 / 18e-3)  # gradients/s: 3.33 workers'
+    rate = 10 / 12e-3  # gradients/s: three workers take 4 ms for each, one 12 ms
+    assert 60 / (ends[80] - ends[20]) == pytest.approx(rate, rel=0.1)
 
 
 def test_what_a_server_cannot_do_is_refused_before_training():
