@@ -12,6 +12,7 @@ from typing import Any
 
 from dlviz.cluster.control.pipes import Envelope
 from dlviz.cluster.pacing.ledger import Departure
+from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import moment
 from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
@@ -102,11 +103,12 @@ class Pace:
         return Compute(recorder, kind, name, takes, fields)
 
     def computed(self, seconds: float, math_ns: int) -> None:
-        """The lane computed for `seconds` of device time; its math took `math_ns` of the wall
-        clock."""
+        """The lane computed what takes a device `seconds`, and a slow rank's longer; its math took
+        `math_ns` of the wall clock. (What it took within OWN_TIME did not hold up the pace.)"""
+        seconds *= slowdown(self.device.machine.factors, self.device.rank, self.operations)
         self.free += seconds
         self.operations += 1
-        self.overruns += math_ns > seconds * 1e9
+        self.overruns += math_ns > max(seconds * 1e9, OWN_TIME)
 
     def restart(self) -> None:
         """What comes next starts now, however long setting it up has taken."""

@@ -24,6 +24,7 @@ _MESSAGE = (
 )  # fmt: skip
 NAMES = {"send": "to rank {}", "recv": "from rank {}", "wait": "for rank {}"}
 NAN = float("nan")
+FORWARD = 0.005  # s: what a forward takes where its machine does not say
 SLACK = 0.02  # of a paced run's length: it may be so late, if that is more than a forward takes
 LONGEST = 300  # characters of the sentence on a failure
 
@@ -67,7 +68,7 @@ def clock_of(machine: Machine | None) -> dict[str, Any]:
         "clock": "paced",
         "machine": str(machine),
         "topology": machine.topology.outline,
-        "tolerance": machine.step,
+        "tolerance": machine.step or FORWARD,
     }
 
 

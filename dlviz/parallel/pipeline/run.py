@@ -65,9 +65,9 @@ def train_step(
     and by them alone.
 
     On a paced run an action takes what `costs` say (a message takes what the machine says), by
-    default the machine's step for each forward. `shapes`, the same object for all steps of the same
-    stages, lets the later ones post every receive ahead. Raises ValueError where schedule, stages
-    and batch do not go together.
+    default the machine's step for each forward (one without a step needs `costs`). `shapes`, the
+    same object for all steps of the same stages, lets the later ones post every receive ahead.
+    Raises ValueError where schedule, stages and batch do not go together.
 
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
     2(p-1)m messages for p stages on p ranks and m microbatches, then p-1 of the loss.
@@ -108,8 +108,11 @@ def train_step(
 
 @rehearsed
 def _rehearsal(comm: Comm) -> None:
+    from dlviz.sim import Costs
+
     stages, x = [nn.Linear(2, 2) for _ in range(comm.size)], torch.ones(2, 2)
-    train_step(comm, stages, make("1f1b", comm.size, 2), x, x, nn.functional.mse_loss)
+    schedule = make("1f1b", comm.size, 2)
+    train_step(comm, stages, schedule, x, x, nn.functional.mse_loss, costs=Costs())
 
 
 def infer(
