@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.curve import curve
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
+    from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
     from dlviz.viz.charts.timelines import timelines
     from dlviz.viz.charts.traffic import traffic
@@ -49,6 +50,7 @@ __all__ = [
     "memory_table",
     "message_frames",
     "messages",
+    "storage",
     "timeline",
     "timeline_table",
     "timelines",
