@@ -18,7 +18,7 @@ from dlviz.analysis.bubble import (
 from dlviz.analysis.columns import COMMUNICATION, COMPUTE, OTHER, UPDATE
 from dlviz.analysis.memory import peak_in_flight, peak_memory
 from dlviz.analysis.messages import algorithm_bandwidth, bus_bandwidth, bytes_sent, crossings
-from dlviz.analysis.overlap import breakdown, exposed_communication, overlap
+from dlviz.analysis.overlap import breakdown, communication_ratio, exposed_communication, overlap
 from dlviz.analysis.path import critical_path
 from dlviz.analysis.staleness import staleness
 from dlviz.analysis.steps import makespan, step_seconds
@@ -26,6 +26,7 @@ from dlviz.analysis.steps import makespan, step_seconds
 __all__ = [
     "CHUNKED", "COMMUNICATION", "COMPUTE", "OTHER", "UPDATE", "algorithm_bandwidth", "breakdown",
     "bubble_formula", "bubble_fraction", "bubble_ratio", "bubble_ratio_formula", "bus_bandwidth",
-    "busy", "bytes_sent", "critical_path", "crossings", "exposed_communication", "idle_inside",
-    "makespan", "overlap", "peak_in_flight", "peak_memory", "staleness", "step_seconds",
+    "busy", "bytes_sent", "communication_ratio", "critical_path", "crossings",
+    "exposed_communication", "idle_inside", "makespan", "overlap", "peak_in_flight", "peak_memory",
+    "staleness", "step_seconds",
 ]  # fmt: skip

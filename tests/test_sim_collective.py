@@ -14,7 +14,7 @@ from dlviz.collectives import ALGORITHMS, all_reduce
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.metrics import bytes_sent, makespan
 from dlviz.patterns import Transfer
-from dlviz.sim.collective import PATTERNS, _Messages
+from dlviz.sim.collective import PATTERNS, Messages
 
 ALPHA, BETA, GAMMA = 10e-6, 1e-9, 0.1e-9
 LINK = Link(ALPHA, 1 / BETA)
@@ -250,14 +250,14 @@ def test_whole_steps_and_single_events_play_alike(name, ranks, units, gamma, top
     nbytes, on = units * ranks, machine(TOPOLOGIES[topology](ranks), gamma)
     rows = [tuple(row) for row in sim.collective(name, ranks, nbytes, on).messages.rows()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Messages, "play_steps", lambda self: False)
+        patch.setattr(Messages, "play_steps", lambda self: False)
         single = sim.collective(name, ranks, nbytes, on)
     assert [tuple(row) for row in single.messages.rows()] == rows
 
 
 def test_the_ring_on_any_topology_and_a_short_tensor_are_played_in_whole_steps(monkeypatch):
     """Or 1,024 ranks would take long."""
-    monkeypatch.setattr(_Messages, "play_events", lambda self: pytest.fail("single events"))
+    monkeypatch.setattr(Messages, "play_events", lambda self: pytest.fail("single events"))
     for topology in TOPOLOGIES.values():
         for nbytes in (5, 12, 100_001):
             sim.collective("ring", 12, nbytes, machine(topology(12)))

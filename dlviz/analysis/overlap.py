@@ -33,6 +33,17 @@ def overlap(trace: Trace, clock: str = "device") -> float:
     return float(1 - exposed_communication(trace, clock).sum() / total) if total else float("nan")
 
 
+def communication_ratio(trace: Trace, clock: str = "device") -> float:
+    """Seconds in which ranks communicate / seconds in which they compute, hidden ones included.
+
+    Of the steps alone, where spans bear one. NaN where no rank computes.
+    """
+    steps = np.unique(trace.spans.step)
+    part = trace.only(step=steps[steps >= 0].tolist()) if (steps >= 0).any() else trace
+    work = seconds_open(part, COMPUTE, clock).sum()
+    return float(seconds_open(part, COMMUNICATION, clock).sum() / work) if work else float("nan")
+
+
 def breakdown(trace: Trace, clock: str = "device") -> dict[str, np.ndarray]:
     """Where each rank's makespan went: seconds per rank, by what it did; they add up to it.
 

@@ -2,6 +2,17 @@
 
 from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
+from dlviz.sim.data_parallel import Layer, data_parallel
 from dlviz.sim.engine import Costs, simulate
+from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 
-__all__ = ["Costs", "collective", "collective_seconds", "simulate"]
+__all__ = [
+    "Costs",
+    "Layer",
+    "collective",
+    "collective_seconds",
+    "data_parallel",
+    "data_parallel_seconds",
+    "scaling_curves",
+    "simulate",
+]

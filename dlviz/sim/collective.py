@@ -84,25 +84,25 @@ def collective(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> Tra
         raise ValueError(
             f"ranks={ranks!r} do not fit on a machine of {machine.ranks}: use 1 to {machine.ranks}."
         )
-    messages = _Messages(_table(algorithm, ranks, nbytes, machine), ranks, machine)
-    if not messages.play_steps():
-        messages.play_events()
+    table = transfers(algorithm, ranks, nbytes, machine)
+    messages = Messages(table, ranks, machine)
+    messages.play()
     return _trace(messages, f"{algorithm} of {nbytes} bytes", ranks, machine)
 
 
-def _table(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.ndarray:
-    """The pattern as one array."""
+def transfers(algorithm: str, ranks: int, nbytes: int, machine: Machine) -> np.ndarray:
+    """The pattern as one array. ValueError for an algorithm without one."""
     collecting = gc.isenabled()
     gc.disable()  # it would search millions of transfers for garbage, over and over
     try:
         if algorithm == "hierarchical":
-            transfers = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine))
+            found = hierarchical.all_reduce(ranks, nbytes, _nodes(ranks, machine))
         elif algorithm in PATTERNS:
-            transfers = PATTERNS[algorithm](ranks, nbytes)
+            found = PATTERNS[algorithm](ranks, nbytes)
         else:
             known = ", ".join([*PATTERNS, "hierarchical"])
             raise ValueError(f"algorithm={algorithm!r} has no pattern: use one of {known}.")
-        return np.fromiter(transfers, _ROW, len(transfers))
+        return np.fromiter(found, _ROW, len(found))
     finally:
         if collecting:
             gc.enable()
@@ -115,15 +115,25 @@ def _nodes(ranks: int, machine: Machine) -> list[list[int]]:
     return list(nodes.values())
 
 
-class _Messages:
+class Messages:
     """Columns of all messages, in the pattern's order, and when each was sent, had arrived and was
-    received. `seconds` is what a message takes, `adding` what adding its bytes takes.
+    received. `seconds` is what a message takes, `adding` what adding its bytes takes. A sender has
+    nothing to send before its message's `leaves`, a receiver takes nothing before `takes` (s).
 
     Of the shared links that messages cross, `link` are the numbers, `crossing` the messages and
     `busy` the seconds, message by message.
     """
 
-    def __init__(self, table: np.ndarray, ranks: int, machine: Machine):
+    def __init__(
+        self,
+        table: np.ndarray,
+        ranks: int,
+        machine: Machine,
+        leaves: np.ndarray | None = None,
+        takes: np.ndarray | None = None,
+    ):
+        self.leaves = np.zeros(len(table)) if leaves is None else leaves
+        self.takes = np.zeros(len(table)) if takes is None else takes
         topology = machine.topology
         self.ranks, self.links = ranks, len(topology.links)
         self.step, self.src, self.dst, self.offset, self.nbytes = (
@@ -152,6 +162,11 @@ class _Messages:
         width = np.array([link.bandwidth for _, link in shared])[at]
         self.busy = self.nbytes[self.crossing] / width
 
+    def play(self) -> None:
+        """Find when each message was sent, had arrived and was received."""
+        if not self.play_steps():
+            self.play_events()
+
     def play_steps(self) -> bool:
         """Play each step as a whole; False, and nothing of use, where that cannot be done."""
         if any(
@@ -169,7 +184,8 @@ class _Messages:
         first = crossed = 0
         for end, beyond in zip(ends, np.searchsorted(self.crossing, ends), strict=True):
             src, dst = self.src[first:end], self.dst[first:end]
-            start, seconds = np.maximum(free[src], out[src]), self.seconds[first:end]
+            start = np.maximum(np.maximum(free[src], out[src]), self.leaves[first:end])
+            seconds = self.seconds[first:end]
             if beyond > crossed:
                 on, of = self.link[crossed:beyond], self.crossing[crossed:beyond] - first
                 ready = start[of]
@@ -182,7 +198,7 @@ class _Messages:
                 return False
             arrived = np.maximum(stamp, into[dst] + seconds)
             out[src], newest[dst], into[dst] = stamp, stamp, arrived
-            received = np.maximum(free[dst], arrived)
+            received = np.maximum(np.maximum(free[dst], arrived), self.takes[first:end])
             free[dst] = received + self.adding[first:end]
             self.sent[first:end], self.arrived[first:end] = start, arrived
             self.received[first:end] = received
@@ -200,9 +216,9 @@ class _Messages:
             self.crossing.tolist(), self.link.tolist(), self.busy.tolist(), strict=True
         ):
             crossings[message].append((number, busy))
-        src, dst, seconds, adding = (
-            column.tolist() for column in (self.src, self.dst, self.seconds, self.adding)
-        )
+        src, dst = self.src.tolist(), self.dst.tolist()
+        seconds, adding = self.seconds.tolist(), self.adding.tolist()
+        leaves, takes = self.leaves.tolist(), self.takes.tolist()
         sent, arrived, received = ([math.nan] * count for _ in range(3))
         events: list[tuple[int, int]] = []  # moment, message; message + count where it departs
         queues: list[deque[tuple[float, int]]] = [deque() for _ in range(self.ranks)]  # at ports
@@ -218,11 +234,11 @@ class _Messages:
             for at in range(place[rank], len(program)):
                 message = program[at]
                 if message >= 0:
-                    queues[rank].append((now, message))
+                    queues[rank].append((max(now, leaves[message]), message))
                     if len(queues[rank]) == 1:
                         go_out(rank)
                 elif arrived[~message] == arrived[~message]:
-                    received[~message] = max(now, arrived[~message])
+                    received[~message] = max(now, arrived[~message], takes[~message])
                     now = received[~message] + adding[~message]
                 else:
                     place[rank], free[rank] = at, now
@@ -270,7 +286,7 @@ def _repeats(step: np.ndarray, values: np.ndarray) -> bool:
     return bool((keys[1:] == keys[:-1]).any())
 
 
-def _trace(messages: _Messages, what: str, ranks: int, machine: Machine) -> Trace:
+def _trace(messages: Messages, what: str, ranks: int, machine: Machine) -> Trace:
     src, dst, seconds = messages.src, messages.dst, messages.seconds
     adds = np.flatnonzero(messages.adding)
     flow = np.concatenate([np.arange(len(src)), np.arange(len(src)), adds])

@@ -1,8 +1,8 @@
 """The event engine: when each action of a schedule would run, and the Trace of it.
 
 An action starts once its rank is free and what it receives from another stage is there; it lasts
-what its cost says; what it leaves is there for the next stage `latency` seconds later, or at once
-where that stage is on the same rank.
+what its cost says, on a slow rank so many times as long; what it leaves is there for the next stage
+`latency` seconds later, or at once where that stage is on the same rank.
 
 The loop that finds the starts is dlviz/schedules/progress.py; everything around it is on columns.
 """
@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dlviz.machine import Machine
+from dlviz.machine.machine import Factors, check_factors, check_length, slow_ranks, slowdown
 from dlviz.schedules import RECEIVES_FROM, Action, Schedule
 from dlviz.schedules.action import KIND_NAMES, KINDS
 from dlviz.schedules.progress import Work, run
@@ -27,6 +28,7 @@ from dlviz.trace import Trace
 
 Seconds = float | Sequence[float]
 
+_PRICES = ("forward", "backward", "backward_input", "backward_weight", "latency", "overlapped")
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _F, _B, _I, _W = _CODE.values()
 _STEP = np.array([RECEIVES_FROM[kind] for kind in KINDS])
@@ -41,7 +43,8 @@ class Costs:
 
     `backward=None` is input + weight. An overlap takes `overlapped` (of the stage that runs its
     forward), by default the sum of its halves: nothing is gained. `latency` passes from the end of
-    an action until another rank has what it left. Raises ValueError for what is no time.
+    an action until another rank has what it left. `factors` are those of a Machine: the actions of
+    rank r take factors[r] times as long. Raises ValueError for what is no time, and no factor.
     """
 
     forward: Seconds = 1.0
@@ -50,17 +53,22 @@ class Costs:
     backward_weight: Seconds = 1.0
     latency: float = 0.0
     overlapped: Seconds | None = None
+    factors: Factors | None = None
 
     @classmethod
     def of(cls, machine: Machine) -> Costs:
         """What each action takes on a rank of `machine`, and the latency of its messages from one
-        rank to the next, the largest of them."""
+        rank to the next, the largest of them. Raises ValueError for a machine without a step."""
         path, last = machine.topology.path, machine.ranks - 1
         latency = max((path(rank, rank + 1).latency for rank in range(last)), default=0.0)
-        return cls(**{kind: machine.seconds(kind) for kind in KIND_NAMES.values()}, latency=latency)
+        takes = {kind: machine.seconds(kind) for kind in KIND_NAMES.values()}
+        return cls(**takes, latency=latency, factors=machine.factors)
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        if self.factors is not None:
+            object.__setattr__(self, "factors", check_factors("Costs", self.factors))
+        for name in _PRICES:
+            value = getattr(self, name)
             if value is None and name in ("backward", "overlapped"):
                 continue
             if isinstance(value, (list, tuple, np.ndarray)) and name != "latency":
@@ -82,7 +90,8 @@ class Costs:
 
     def check_stages(self, stages: int) -> None:
         """Raises ValueError where costs are given by stage and there are not `stages` of them."""
-        for name, value in vars(self).items():
+        for name in _PRICES:
+            value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != stages:
                 raise ValueError(
                     f"{name} has {len(value)} costs and the schedule {stages} stages: give a "
@@ -99,11 +108,12 @@ class Costs:
             "F&B": self.overlapped,
             "latency": self.latency or None,
         }
-        return ", ".join(
+        prices = [
             f"{name} by stage" if isinstance(value, tuple) else f"{name} {value:g} s"
             for name, value in named.items()
             if value is not None
-        )
+        ]
+        return ", ".join([*prices, *slow_ranks(self.factors)])
 
     def _at(self, name: str, stage: int) -> float:
         value = getattr(self, name)
@@ -181,6 +191,7 @@ class _Rows:
 
 def _columns(schedule: Schedule, costs: Costs) -> _Rows:
     costs.check_stages(len(schedule.stage_rank))
+    check_length("Costs", costs.factors, schedule.ranks)
     actions = [*chain.from_iterable(schedule.actions)]
     if not actions:
         _explain(schedule)
@@ -208,7 +219,16 @@ def _columns(schedule: Schedule, costs: Costs) -> _Rows:
     seconds = np.array(visits)[kind, stage]
     first = np.searchsorted(number, overlaps)
     seconds[first] = seconds[first + 1] = [costs.seconds(actions[i]) for i in overlaps]
+    if costs.factors is not None:
+        seconds *= _slowdowns(schedule, costs.factors)[number]
     return _Rows(schedule, number, rank, stage, kind, microbatch, seconds)
+
+
+def _slowdowns(schedule: Schedule, factors: Factors) -> np.ndarray:
+    """How many times as long each action takes; they are numbered rank by rank, as a paced run
+    numbers its operations."""
+    rows = enumerate(schedule.actions)
+    return np.array([slowdown(factors, rank, i) for rank, row in rows for i in range(len(row))])
 
 
 def _explain(schedule: Schedule) -> NoReturn:

@@ -1,25 +1,61 @@
 """What data parallelism comes to on more ranks: the closed form of one step.
 
-    compute           F F F B B B B B B
-    communication                 -----     the all-reduce may hide under `overlap` of the compute,
-    a step            |<------------->|     what is left of it comes on top
+    compute         |forward|-----backward-----|           c
+    communication                 |t|t|t|t|  t  |           one all-reduce of t a bucket
+    overlap                       |<---------->|
+    a step          |<------------------------->|           c + t + max(0, (k-1) t - overlap)
+
+All of k buckets but the last may hide behind the rest of the backward, which is done before the
+last one can leave. What grows with the n ranks is told by the kind of scaling:
+
+    strong       nothing: the ranks share one batch, c/n seconds each
+    weak         the batch: each rank has one of its own, c seconds (mini-batch weak scaling)
+    model_weak   the model: n times as many FLOPs and parameters on one batch, c seconds each and an
+                 all-reduce of n times as many bytes
 
 Source: Li et al., "PyTorch Distributed", VLDB 2020, for the overlap; Amdahl 1967 and Gustafson 1988
-for the two ways to count.
+for the ways to count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from dlviz.machine.topology import count, require
 from dlviz.sim.costs import collective_seconds
 
-WAYS = ("strong", "weak")
+SCALINGS = ("strong", "weak", "model_weak")
+RANKS = tuple(2**power for power in range(11))  # to 1,024
+
+
+def data_parallel_seconds(
+    ranks: int,
+    compute: float,
+    nbytes: float,
+    alpha: float,
+    beta: float,
+    algorithm: str = "ring",
+    buckets: int = 1,
+    overlap: float = 0.0,
+    scaling: str = "strong",
+) -> float:
+    """Seconds of a step of data parallelism: c + t + max(0, (buckets - 1) t - overlap).
+
+    c is the compute of a rank: of the `compute` seconds that one rank takes for the batch alone its
+    share ("strong"), or all ("weak", and "model_weak", where `nbytes` grow with the ranks). t is
+    one all-reduce of nbytes / buckets, `alpha` s and `beta` s/byte a message; `overlap` the seconds
+    of a rank's backward that all buckets but the last may hide behind. The buckets are alike.
+    ValueError for values that cannot be.
+    """
+    own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, scaling)
+    require("data parallelism", "overlap", overlap, zero=True, infinite=False)
+    return own + t + max(0.0, (buckets - 1) * t - overlap)
 
 
 class Scaled(NamedTuple):
     """A step on some ranks: its seconds of compute, of communication, and in all; by how much more
-    examples go through in a second than on one rank; communication / computation."""
+    work goes through in a second than on one rank; communication / computation."""
 
     compute: float
     communication: float
@@ -37,22 +73,103 @@ def scaled(
     overlap: float = 0.0,
     way: str = "strong",
     algorithm: str = "ring",
+    buckets: int = 1,
 ) -> Scaled:
-    """A step of data parallelism on `ranks` ranks, whose gradients are `nbytes` large.
-
-    `compute` is the seconds that one rank takes for a step alone: of a batch that the ranks share
-    ("strong") or that each of them has ("weak"). `overlap`, 0 to 1, is the part of a rank's compute
-    under which communication can hide; `alpha` in s, `beta` in s/byte. ValueError for values that
-    cannot be.
+    """`data_parallel_seconds` and what it comes to. `way` is the scaling; `overlap`, 0 to 1, is the
+    part of a rank's compute behind which all buckets but the last may hide. ValueError for values
+    that cannot be.
     """
-    if way not in WAYS:
-        raise ValueError(f"way={way!r} is none: use 'strong' or 'weak'.")
+    own, t = _parts(ranks, compute, nbytes, alpha, beta, algorithm, buckets, way)
     if not 0 <= overlap <= 1:
         raise ValueError(f"overlap={overlap!r} is no part of the compute: use 0 to 1.")
+    step = data_parallel_seconds(
+        ranks, compute, nbytes, alpha, beta, algorithm, buckets, overlap * own, way
+    )
+    speedup = compute / step * (1 if way == "strong" else ranks)
+    return Scaled(own, buckets * t, step, speedup, buckets * t / own)
+
+
+class Curve(NamedTuple):
+    """A line of `viz.scaling`: how a step scales over `ranks`, with one bucket or several."""
+
+    scaling: str
+    buckets: int
+    ranks: Sequence[int]
+    speedup: Sequence[float]
+    ratio: Sequence[float]
+    memory: Sequence[float]  # bytes of a rank, of weights and activations
+
+
+def scaling_curves(
+    compute: float,
+    nbytes: float,
+    alpha: float,
+    beta: float,
+    *,
+    algorithm: str = "ring",
+    buckets: int = 1,
+    overlap: float = 0.0,
+    activations: float = 0.0,
+    ranks: Sequence[int] = RANKS,
+) -> dict[str, Curve]:
+    """How a step scales, in the three ways, without overlap (one bucket) and, for more `buckets`,
+    with it: what `viz.scaling` draws.
+
+    `compute` and `overlap` (the part of it, 0 to 1, behind which all buckets but the last may hide)
+    are of one rank that has the whole batch, `nbytes` of its gradients, `activations` the bytes
+    that it keeps from forward to backward. A rank's memory is parameters and gradients, which
+    ranks do not share, and activations, which shrink with its shard. ValueError for values that
+    cannot be.
+    """
+    require("scaling_curves", "activations", activations, zero=True, infinite=False)
+    curves = {}
+    for scaling in SCALINGS:
+        for many in dict.fromkeys((1, buckets)):
+            hidden = overlap if many > 1 else 0.0
+            found = [
+                scaled(n, nbytes, compute, alpha, beta, hidden, scaling, algorithm, many)
+                for n in ranks
+            ]
+            curves[TITLES[scaling] + f", {many} buckets overlapped" * (many > 1)] = Curve(
+                scaling,
+                many,
+                ranks,
+                [one.speedup for one in found],
+                [one.ratio for one in found],
+                [_memory(n, nbytes, activations, scaling) for n in ranks],
+            )
+    return curves
+
+
+TITLES = {"strong": "strong", "weak": "batch-weak", "model_weak": "model-weak"}
+
+
+def _memory(ranks: int, nbytes: float, activations: float, scaling: str) -> float:
+    """Bytes of parameters, gradients and activations on one rank."""
+    if scaling == "strong":
+        return 2 * nbytes + activations / ranks
+    return 2 * nbytes * (ranks if scaling == "model_weak" else 1) + activations
+
+
+def _parts(
+    ranks: int,
+    compute: float,
+    nbytes: float,
+    alpha: float,
+    beta: float,
+    algorithm: str,
+    buckets: int,
+    scaling: str,
+) -> tuple[float, float]:
+    """A rank's seconds of compute, and those of the all-reduce of one bucket."""
+    if scaling not in SCALINGS:
+        raise ValueError(
+            f"scaling={scaling!r} is none: use {', '.join(map(repr, SCALINGS[:-1]))} or "
+            f"{SCALINGS[-1]!r}."
+        )
     if not compute > 0:
         raise ValueError(f"compute={compute!r} s is no time of a step: use more than 0.")
-    communication = collective_seconds(algorithm, ranks, nbytes, alpha, beta)
-    own = compute / ranks if way == "strong" else compute
-    step = own + max(communication - overlap * own, 0.0)
-    speedup = compute / step * (1 if way == "strong" else ranks)
-    return Scaled(own, communication, step, speedup, communication / own)
+    count("data parallelism", "buckets", buckets)
+    grown = ranks if scaling == "model_weak" else 1
+    t = collective_seconds(algorithm, ranks, grown * nbytes / buckets, alpha, beta)
+    return (compute / ranks if scaling == "strong" else compute), t

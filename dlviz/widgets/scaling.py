@@ -1,6 +1,6 @@
 """ScalingExplorer: how many times as fast data parallelism makes a step, and what eats the rest.
 
-    ranks, bytes of gradients, overlap, the link, seconds of compute
+    ranks, bytes of gradients, buckets, overlap, the link, seconds of compute
         speed-up over ranks, beside as many times as there are ranks
         communication / computation over ranks
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from dlviz.sim.scaling import WAYS, scaled
+from dlviz.sim.scaling import SCALINGS, scaled
 from dlviz.trace import Trace
 from dlviz.viz import palette, text
 from dlviz.widgets.explorer import Explorer
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 MOST = 64  # ranks
 SIZES = [round(10 ** (step / 4)) for step in range(12, 41)]  # bytes, 1 KB to 10 GB
-SAYS = dict(zip(WAYS, ("is shared by the ranks", "is each rank's own"), strict=True))
+WAYS = (
+    "is shared by the ranks",
+    "is each rank's own",
+    "is shared, and the model grows with the ranks",
+)
+SAYS = dict(zip(SCALINGS, WAYS, strict=True))
 
 
 class ScalingExplorer(Explorer):
@@ -31,19 +36,21 @@ class ScalingExplorer(Explorer):
     see how far data parallelism scales.
 
     `nbytes` of gradients are summed by a ring all-reduce; `alpha` in s, `beta` in s/byte; `compute`
-    is the seconds of a step on one rank; `overlap`, 0 to 1, the part of a rank's compute under
-    which communication can hide; `way` is "strong" where the ranks share one batch, "weak" where
-    each has its own. All may be set later on. Raises ValueError where a first value cannot be.
+    is the seconds of a step on one rank; `overlap`, 0 to 1, the part of a rank's compute behind
+    which all `buckets` but the last can hide; `way` is "strong" where the ranks share one batch,
+    "weak" where each has its own, "model_weak" where they share it and the model grows with them.
+    All may be set later on. Raises ValueError where a first value cannot be.
     """
 
     module = "scaling/index"
-    controls = ("ranks", "nbytes", "alpha", "beta", "compute", "overlap", "way")
+    controls = ("ranks", "nbytes", "alpha", "beta", "compute", "buckets", "overlap", "way")
 
     ranks = traitlets.Any(8).tag(sync=True)
     nbytes = traitlets.Any(10**8).tag(sync=True)
     alpha = traitlets.Any(10e-6).tag(sync=True)
     beta = traitlets.Any(1e-10).tag(sync=True)
     compute = traitlets.Any(1.0).tag(sync=True)
+    buckets = traitlets.Any(4).tag(sync=True)
     overlap = traitlets.Any(0.5).tag(sync=True)
     way = traitlets.Any("strong").tag(sync=True)
 

@@ -54,6 +54,8 @@ def test_the_lines_are_the_closed_form_of_each_number_of_ranks():
         ("ranks", 2.5, "ranks=2.5 cannot be shown"),
         ("alpha", "fast", "alpha='fast' is no number"),
         ("overlap", 2, "overlap=2 is no part"),
+        ("buckets", 1.5, "buckets=1.5 has to be a whole number"),
+        ("way", "up", "scaling='up' is none"),
         ("nbytes", -1, "nbytes"),
     ],
 )
@@ -98,11 +100,12 @@ def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
     changes = {
         "ranks": lambda: shown.slide("ranks", 32),
         "nbytes": lambda: shown.slide("gradients", 24),
-        "overlap": lambda: shown.slide("overlap", 0),
+        "overlap": lambda: shown.slide("overlap", 100),
         "way": lambda: shown.control("way").select_option("weak"),
         "alpha": lambda: shown.enter("alpha, µs a message", "900"),
         "beta": lambda: shown.enter("beta, ns a byte", "3"),
         "compute": lambda: shown.enter("compute, ms", "50"),
+        "buckets": lambda: shown.enter("buckets, buckets", "1"),
     }
     for name, change in changes.items():
         before = page.evaluate(picture)

@@ -18,7 +18,10 @@ import { roundStep, scaleLinear, scaleLog } from "../shared/scale.js";
 const SAVED = "This page has no kernel: ranks can be chosen; to change all else, run the notebook's cell.";
 const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [216, 46, 12, 10, 36]; // pixels
 /** @type {Record<string, [string, string, number]>} */
-const LINK = { alpha: ["α", "µs a message", 1e6], beta: ["β", "ns a byte", 1e9], compute: ["compute", "ms", 1e3] };
+const LINK = {
+  alpha: ["α", "µs a message", 1e6], beta: ["β", "ns a byte", 1e9], compute: ["compute", "ms", 1e3],
+  buckets: ["gradients in", "buckets", 1],
+};
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
