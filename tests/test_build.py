@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.util
 import io
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +20,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "labs" / "build.py"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+SPAN = {"rank": 0, "lane": "compute", "kind": "forward", "start": 0.0, "end": 1.0}
 LABS = sorted((ROOT / "labs").glob("*.ipynb"))
 
 
@@ -40,34 +41,25 @@ def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(tmp_path):
         "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 3, 2]))",
         "import ipywidgets\nipywidgets.IntSlider()",
         "import sys\nfor part in ('\\r50 %', '\\r    ', '\\r'):\n  sys.stderr.write(part)",
+        f"dlviz.widgets.Timeline(dlviz.Trace([{SPAN}]))",
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("lab.ipynb: ")
-    where, file, figure, _, progress = nbformat.read(path, as_version=4).cells
+    where, file, figure, _, progress, widget = nbformat.read(path, as_version=4).cells
     assert progress.outputs == [], "what a progress bar left is not stored"
     assert where.outputs[0].text == "True\n", "a lab runs in its own folder"
     assert file.outputs[0].text == "dlviz/__init__.py\n"
     data = figure.outputs[0].data
     assert data["application/vnd.plotly.v1+json"]["data"][0]["type"] == "scatter"
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
-    text = path.read_text()
-    assert len(text.splitlines()) < 250, "a figure takes one line"
-    assert as_committed(path) == []
-
-
-@pytest.mark.slow
-def test_a_widget_is_stored_as_the_picture_it_brings(tmp_path):
-    path = tmp_path / "lab.ipynb"
-    span = {"rank": 0, "lane": "compute", "kind": "forward", "start": 0.0, "end": 1.0}
-    cell = f"import dlviz\ndlviz.widgets.Timeline(dlviz.Trace([{span}]))"
-    done = build(path, cell)
-    assert done.returncode == 0, done.stderr
-    (output,) = nbformat.read(path, as_version=4).cells[0].outputs
+    (output,) = widget.outputs  # the picture that it brings
     assert set(output.data) == {"text/plain", "image/png"}
     assert output.data["text/plain"] == "Timeline"
     picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
     colors = {tuple(color) for _, color in picture.convert("RGB").getcolors(10_000)}
     assert (0x56, 0xB4, 0xE9) in colors  # the colour of forward
+    text = path.read_text()
+    assert len(text.splitlines()) < 300, "a figure takes one line"
     assert as_committed(path) == []
 
 
@@ -88,20 +80,35 @@ def test_a_picture_keeps_the_colour_of_even_the_smallest_patch(monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_lab_that_fails_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "lab.ipynb"
+    done = build(path, "1 / 0")
+    assert done.returncode != 0 and "ZeroDivisionError" in done.stderr
+    assert nbformat.read(path, as_version=4).cells[0].outputs == []
+
+
 @pytest.mark.parametrize(
-    ("cell", "message"),
+    ("name", "text", "message"),
     [
-        ("1 / 0", "ZeroDivisionError"),
-        ("print('a' * 1_100_000)", "over the limit of 1,000,000"),
-        ("import warnings; warnings.warn('late')", "cell 1 wrote to stderr: .*UserWarning: late"),
+        ("stdout", "a" * 1_100_000, "over the limit of 1,000,000"),
+        ("stderr", "UserWarning: late", "cell 1 wrote to stderr: 'UserWarning: late'"),
     ],
 )
-def test_a_lab_that_fails_or_warns_or_grows_too_large_is_refused_and_left_alone(
-    tmp_path, cell, message
+def test_a_lab_that_warns_or_grows_too_large_is_refused_and_left_alone(
+    tmp_path, monkeypatch, name, text, message
 ):
     path = tmp_path / "lab.ipynb"
-    done = build(path, cell)
-    assert done.returncode != 0 and re.search(message, done.stderr)
+    nbformat.write(v4.new_notebook(cells=[v4.new_code_cell("0")]), path)
+
+    def run(client, notebook):
+        notebook.cells[0].outputs = [v4.new_output("stream", name=name, text=text)]
+        notebook.cells[0].execution_count = 1
+
+    module = import_build()
+    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module.NotebookClient, "setup_kernel", contextlib.nullcontext)
+    with pytest.raises(ValueError, match=message):
+        module.build(path)
     assert nbformat.read(path, as_version=4).cells[0].outputs == []
 
 

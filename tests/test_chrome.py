@@ -350,7 +350,7 @@ def traces(draw) -> Trace:
     return Trace(spans, messages, memory, buffers, meta)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(traces())
 def test_any_valid_trace_comes_back_equal(tmp_path_factory, trace):
     folder = tmp_path_factory.getbasetemp()

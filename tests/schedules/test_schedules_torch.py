@@ -33,7 +33,9 @@ def torchs(make_one: Any, ranks: int, microbatches: int, chunks: int) -> Any:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize(
+    "ranks", [1, 3, 4, *(pytest.param(n, marks=pytest.mark.sweep) for n in (2, 5, 8))]
+)
 def test_the_actions_are_torchs(name, ranks):
     compared = 0
     for microbatches in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 21):
