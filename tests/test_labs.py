@@ -12,6 +12,7 @@ LABS = sorted((Path(__file__).parents[1] / "labs").glob("*.ipynb"))
 MINUTES = {
     "00_start_here": 45,
     "02_collectives": 60,
+    "03_data_parallel": 60,
     "09_pipelines": 60,
     "09b_zero_bubble": 60,
 }
