@@ -223,6 +223,35 @@ def test_a_function_that_does_not_fit_a_screen_is_seen():
     assert too_long(f"class A:\n    async def f(self):\n{body}\n        pass") == [("f", 81)]
 
 
+TWICE = {
+    "Attempt",  # one run of a program: a student's in grading, a reader's in a widget
+    "Size",  # the protocol of grading's checks, and the sizes of a pipeline, which keep to it
+}
+
+
+def defined_twice(sources: dict[str, str]) -> dict[str, list[str]]:
+    """The classes at the top of more than one module, and those modules."""
+    found: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module)
+    return {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
+def test_no_two_classes_have_one_name():
+    sources = {str(file.relative_to(ROOT)): file.read_text() for file in FILES}
+    found = defined_twice(sources)
+    assert {name: modules for name, modules in found.items() if name not in TWICE} == {}
+    assert found.keys() >= TWICE  # one that is no longer there twice is no longer allowed to be
+
+
+def test_two_classes_of_one_name_are_seen():
+    one, other = "class Wait:\n    class Inner:\n        pass", "class Wait(int):\n    pass"
+    assert defined_twice({"a": one, "b": other}) == {"Wait": ["a", "b"]}
+    assert defined_twice({"a": one, "b": "class Waits:\n    pass"}) == {}
+
+
 def loaded(code: str) -> set[str]:
     """The top-level packages that a fresh Python holds after `code`."""
     report = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"

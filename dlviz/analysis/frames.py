@@ -48,15 +48,15 @@ def message_frames(
     `buffer` names the watched buffer; by default the first that was watched. Raises ValueError for
     one that was not.
     """
-    kept = watched(trace, buffer)
-    sent, received, taken = event_times(trace, kept)
-    times = {rank: [taken[place] for place in places] for rank, places in kept.items()}
+    snapshots = watched(trace, buffer)
+    sent, received, taken = event_times(trace, snapshots)
+    times = {rank: [taken[place] for place in places] for rank, places in snapshots.items()}
     events = _events(trace, sent, received)
 
-    frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in kept.items()})]
+    frames = [Frame("start", (), {r: _first(trace, own, step) for r, own in snapshots.items()})]
     for name, group in _order(trace, messages_in(trace, step), sent, received):
         state = dict(frames[-1].snapshots)
-        for rank, places in kept.items():
+        for rank, places in snapshots.items():
             landed = [received[row] for row in group if trace.messages.dst[row] == rank]
             left = [sent[row] for row in group if trace.messages.src[row] == rank]
             own = [when for when in landed + left if np.isfinite(when)]
@@ -83,20 +83,20 @@ def watched(trace: Trace, buffer: str | None = None) -> dict[int, list[int]]:
             "Call comm.watch(tensor, name) before the first message."
         )
     name = names[0] if buffer is None and names else buffer
-    kept: dict[int, list[int]] = {}
+    snapshots: dict[int, list[int]] = {}
     for place, snapshot in enumerate(trace.buffers):
         if snapshot["name"] == name:
-            kept.setdefault(snapshot["rank"], []).append(place)
-    for places in kept.values():
+            snapshots.setdefault(snapshot["rank"], []).append(place)
+    for places in snapshots.values():
         places.sort(key=lambda place: trace.buffers[place]["index"])
-    return dict(sorted(kept.items()))
+    return dict(sorted(snapshots.items()))
 
 
 def event_times(
-    trace: Trace, kept: dict[int, list[int]]
+    trace: Trace, snapshots: dict[int, list[int]]
 ) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
-    """When each message was sent and received and each snapshot of `kept` taken, on one clock."""
-    table, places = trace.messages, [place for own in kept.values() for place in own]
+    """When each message was sent and received and each of the `snapshots` taken, on one clock."""
+    table, places = trace.messages, [place for own in snapshots.values() for place in own]
     wall = {place: trace.buffers[place]["wall"] for place in places}
     if np.isfinite(table.wall_sent).all() and np.isfinite(list(wall.values())).all():
         return table.wall_sent, table.wall_received, wall

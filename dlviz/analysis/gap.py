@@ -1,7 +1,7 @@
 """What a run did against what was predicted: the same actions of two Traces, and how far apart.
 
 Actions are matched by rank, kind, stage, microbatch and step. Both sides begin with their first
-action. The gap between the makespans is told along the measured critical path: what its actions
+action. The gap between the makespans is split along the measured critical path: what its actions
 took longer than predicted, and what is left, which is waiting.
 """
 
@@ -98,8 +98,8 @@ def step_of(trace: Trace, step: int | None, clock: str, name: str) -> int | None
     known = np.unique(trace.only(kind=COMPUTE).spans.step)
     if step is not None:
         if step not in known.tolist():
-            told = ", ".join(map(str, known[known >= 0].tolist())) or "none"
-            raise ValueError(f"step={step!r} has no action in {name}: it has {told}.")
+            steps = ", ".join(map(str, known[known >= 0].tolist())) or "none"
+            raise ValueError(f"step={step!r} has no action in {name}: it has {steps}.")
         return step
     if len(known) < 2:
         return None

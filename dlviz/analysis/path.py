@@ -122,7 +122,7 @@ def _stretches(
     around: list[int] = []  # the spans that hold this moment, outermost first
     since = -np.inf
 
-    def told(span: int, until: float) -> None:
+    def hold(span: int, until: float) -> None:
         if works[span] and (until > since or ends[span] == begins[span]):
             held.append((of[span], span, since, until))
 
@@ -131,9 +131,9 @@ def _stretches(
             inner = around[-1]
             inside = span >= 0 and of[span] == of[inner]
             if inside and ends[inner] > begins[span] + TIE:
-                told(inner, begins[span])
+                hold(inner, begins[span])
                 break
-            told(inner, ends[inner])
+            hold(inner, ends[inner])
             since = ends[around.pop()]
         if span >= 0:
             around.append(span)

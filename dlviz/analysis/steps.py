@@ -34,8 +34,8 @@ def spans_in(trace: Trace, step: int | None) -> np.ndarray:
     rows = np.flatnonzero(trace.spans.step == step)
     if not len(rows):
         known = trace.spans.step[trace.spans.step >= 0]
-        told = f"{known.min()} to {known.max()}" if len(known) else "none"
-        raise ValueError(f"step={step!r} has no span in this Trace: its steps are {told}.")
+        steps = f"{known.min()} to {known.max()}" if len(known) else "none"
+        raise ValueError(f"step={step!r} has no span in this Trace: its steps are {steps}.")
     return rows
 
 

@@ -31,7 +31,7 @@ from dlviz.trace.trace import TOLERANCE
 FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
 LITTLE = 0.01  # of a wait: what took less does not count
 UNRECORDED, BEFORE, SENT = -1, -2, -3  # for a span: there is none, none yet, the message is moving
-NOTHING, LEAST, SOME, MUCH, MOST = range(5)  # what a span says of its rank: see _says
+NOTHING, LEAST, SOME, MUCH, MOST = range(5)  # how much a span tells of its rank: see _weight
 
 
 class Activity(NamedTuple):
@@ -65,7 +65,7 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class Wait:
+class RecordedWait:
     """A wait for a rank, or where `lane` is given for that lane of the same rank."""
 
     seconds: float
@@ -74,7 +74,7 @@ class Wait:
     filled: Filled
 
 
-def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
+def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
     """Each wait for a rank, or for another lane of the same rank, by its row in `trace.spans`."""
     clock = clock_of(trace, clock)
     spans = trace.spans
@@ -94,7 +94,7 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
         until = np.fmin(end[rows], sent[spans.flow[rows]])
         meanwhile = activities.during(rank, start[rows], until, end[rows], lane)
         for row, filled in zip(rows, meanwhile, strict=True):
-            found[row] = Wait(float(end[row] - start[row]), rank, lane, filled)
+            found[row] = RecordedWait(float(end[row] - start[row]), rank, lane, filled)
     return dict(sorted(found.items()))
 
 
@@ -154,8 +154,8 @@ class Activities:
         self._exact, what = _numbered(found)
         self._broad, kind = _numbered([one.broadly for one in found])
         self._what, self._kind = what[which], kind[which]
-        says = [*(_says(*row) for row in seen), NOTHING, NOTHING, NOTHING]
-        self._says = np.array(says)[which]
+        weights = [*(_weight(*row) for row in seen), NOTHING, NOTHING, NOTHING]
+        self._weights = np.array(weights)[which]
 
     def during(
         self,
@@ -234,7 +234,7 @@ class Activities:
                 row = level[np.maximum(np.searchsorted(start[level], at, side="right") - 1, 0)]
                 inside = (start[row] <= at) & (at < end[row]) & (inner < 0)
                 inner[inside] = row[inside]
-            better = self._says[inner] > self._says[answer]
+            better = self._weights[inner] > self._weights[answer]
             answer[better] = inner[better]
         return answer
 
@@ -249,9 +249,9 @@ def _activity(kind: str, name: str, peer: int, microbatch: int) -> Activity:
     return Activity(kind, microbatch=microbatch)
 
 
-def _says(kind: str, name: str, *_: int) -> int:
-    """What a span says of its rank. One that works says more than one that waits for a rank, that
-    more than a collective, and least one that waits for a lane or holds what is done in it."""
+def _weight(kind: str, name: str, *_: int) -> int:
+    """How much a span tells of its rank: most if it works, less if it waits for a rank, still less
+    if it is a collective, and least if it waits for a lane or holds what is done in it."""
     if kind in HOLDERS or name.startswith(FOR_LANE):
         return LEAST
     return SOME if kind == "collective" else MUCH if kind in WAITING else MOST

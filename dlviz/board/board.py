@@ -33,7 +33,7 @@ class DrawingBoard:
     """A drawing with its history, as a widget holds it.
 
     `apply` does what the front end asks for, `state` is all that it draws. What cannot be done is
-    told in the state and changes nothing. On the board of a `level` its pipeline is fixed, and
+    said in the state and changes nothing. On the board of a `level` its pipeline is fixed, and
     known schedules have no part in it until the level is solved.
     """
 
@@ -187,7 +187,7 @@ class DrawingBoard:
         if level is None:
             return None
         goals = [{"words": words, "met": met} for words, met in level.goals(self.drawing)]
-        told: dict[str, Any] = {"question": level.question, "goals": goals, "answer": None}
+        shown: dict[str, Any] = {"question": level.question, "goals": goals, "answer": None}
         if self.solved:
             name = TITLES[level.answer]
             same = level.answer in recognised(self.drawing)
@@ -198,10 +198,10 @@ class DrawingBoard:
             )
             other = "" if same else " Your order is another one and just as short."
             words = f"{known}: {level.source}.{other} {level.lesson}"
-            told["answer"] = {
+            shown["answer"] = {
                 "name": level.answer, "title": name, "paper": _paper(level.answer), "words": words,
             }  # fmt: skip
-        return told
+        return shown
 
     def _step(self, history: History) -> None:
         self._history, self._moves = history, None

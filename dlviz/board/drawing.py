@@ -4,7 +4,7 @@
     rank 0  |0F0|0F1|...|...|0B0----|     0B0 may start at slot 4, where 1B0 has ended;
     rank 1      |1F0|1B0----|               until then rank 0 waits, or chose not to run 0F2
 
-An action starts where it was put. One that breaks a rule is kept and its fault told; it settles
+An action starts where it was put. One that breaks a rule is kept and its fault named; it settles
 once that is mended. Which actions another one needs says `dlviz.schedules.needs`; when the actions
 of a given order start, the simulator.
 """

@@ -47,24 +47,24 @@ def _idle_of(drawing: Placement, rank: int, left: list[Action], first: int) -> I
     at = first
     for start, end in [*grid.busy[rank], (drawing.end, drawing.end)]:
         if start > at:
-            ahead = [one for one, slot in starts.items() if slot >= start]
-            ahead.sort(key=starts.__getitem__)
-            yield from _gaps_in(drawing, rank, at, start, [*ahead, *left], ready)
+            upcoming = [one for one, slot in starts.items() if slot >= start]
+            upcoming.sort(key=starts.__getitem__)
+            yield from _gaps_in(drawing, rank, at, start, [*upcoming, *left], ready)
         at = max(at, end)
 
 
 def _gaps_in(
     drawing: Placement, rank: int, at: int, end: int,
-    ahead: list[Action], ready: dict[Action, float],
+    upcoming: list[Action], ready: dict[Action, float],
 ) -> Iterator[IdleSlots]:  # fmt: skip
-    """A stretch of idle time with what is ahead of the rank, cut where one of that may run."""
+    """A stretch of idle time with what the rank has yet to run, cut where one of that may run."""
     limit = drawing.pipeline.limit
     full = limit is not None and drawing.grid.held(rank, at) >= limit
-    free = [one for one in ahead if not (full and one.kind == "F")]
+    free = [one for one in upcoming if not (full and one.kind == "F")]
     cuts = sorted({at, end, *(int(ready[one]) for one in free if at < ready[one] < end)})
     for start, stop in zip(cuts, cuts[1:], strict=False):
         able = tuple(one for one in free if ready[one] <= start)
-        if not ahead:
+        if not upcoming:
             yield IdleSlots(rank, start, stop, "done", (), "this rank has nothing left to run")
         elif able:
             words = f"your choice: {_list(able)} could have run here"
@@ -74,12 +74,12 @@ def _gaps_in(
 
 
 def _waited_for(
-    drawing: Placement, rank: int, now: int, ahead: list[Action]
+    drawing: Placement, rank: int, now: int, upcoming: list[Action]
 ) -> tuple[tuple[Action, ...], str]:
-    """What a rank waits for that can run none of what is ahead: the message for the first of
+    """What a rank waits for that can run none of its upcoming actions: the message for the first of
     that, or for what that needs of its own rank."""
     limit, rank_of = drawing.pipeline.limit, drawing.pipeline.rank_of
-    need, slot = next(iter(ahead), None), NEVER
+    need, slot = next(iter(upcoming), None), NEVER
     while need and (unmet := [one for one in drawing.grid.arrivals(need) if one[1] > now]):
         choice, slot = max(unmet, key=lambda one: rank_of(one[0][0]) != rank)
         need = drawing.meant(choice)

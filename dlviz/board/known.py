@@ -56,8 +56,8 @@ def zoo(pipeline: Pipeline) -> tuple[Known, ...]:
 
 def best(pipeline: Pipeline) -> Known | None:
     """The fastest of the zoo that flushes and fits; None where there is none."""
-    fitting = (one for one in zoo(pipeline) if one.fits(pipeline) and one.schedule.flushes)
-    return next(fitting, None)
+    candidates = (one for one in zoo(pipeline) if one.fits(pipeline) and one.schedule.flushes)
+    return next(candidates, None)
 
 
 def beats(drawing: Drawing) -> bool:

@@ -56,8 +56,8 @@ def _judged(drawing: Drawing, placed: Placed) -> Move:
 def _going_on(drawing: Drawing) -> list[Known]:
     """The schedules of the zoo that fit and begin as `drawing` does."""
     rows, pipeline = drawing.rows(), drawing.pipeline
-    fitting = (known for known in zoo(pipeline) if known.fits(pipeline))
-    return [known for known in fitting if known.begins(rows)]
+    candidates = (known for known in zoo(pipeline) if known.fits(pipeline))
+    return [known for known in candidates if known.begins(rows)]
 
 
 def _next_of(drawing: Drawing, rows: list[list[Action]]) -> Placed:

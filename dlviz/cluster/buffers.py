@@ -17,28 +17,28 @@ from dlviz.cluster.control.pipes import TAKEN
 SOME = 64  # ticks that a rank begins to use at a time
 
 
-class Spare:
-    """Buffers for messages that cannot go straight into their tensor, kept for the next one."""
+class BufferPool:
+    """Buffers for messages that cannot go straight into their tensor, reused by the next one."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, list[torch.Tensor]] = {}  # by form, or dtype and bytes
+        self._free: dict[Hashable, list[torch.Tensor]] = {}  # by form, or dtype and bytes
 
     def borrow(self, form: bytes) -> torch.Tensor:
-        kept = self._kept.get(form)
-        return kept.pop() if kept else empty(form, torch.device("cpu"))
+        free = self._free.get(form)
+        return free.pop() if free else empty(form, torch.device("cpu"))
 
     def piece(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
-        kept = self._kept.get((dtype, nbytes))
-        return kept.pop() if kept else torch.empty(nbytes // dtype.itemsize, dtype=dtype)
+        free = self._free.get((dtype, nbytes))
+        return free.pop() if free else torch.empty(nbytes // dtype.itemsize, dtype=dtype)
 
     def give_back(self, buffer: torch.Tensor, what: Hashable) -> None:
         """`what` is the form it was borrowed for, or its dtype and bytes."""
-        if len(self._kept) > 32:
-            self._kept.clear()
-        self._kept.setdefault(what, []).append(buffer)
+        if len(self._free) > 32:
+            self._free.clear()
+        self._free.setdefault(what, []).append(buffer)
 
 
-class Sending:
+class OutstandingSends:
     """The messages of one rank that their receivers have not taken, by tick: their bytes stay where
     they are until then."""
 

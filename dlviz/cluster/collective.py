@@ -255,8 +255,8 @@ class Collectives:
         try:
             work.wait()
         except RuntimeError as error:
-            told = f"rank {self.process.rank} lost a rank of {self.name}: {error}"
-            raise PeerLost(told) from None
+            message = f"rank {self.process.rank} lost a rank of {self.name}: {error}"
+            raise PeerLost(message) from None
 
 
 class Call:

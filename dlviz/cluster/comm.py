@@ -95,7 +95,7 @@ class Comm(Collectives):
         times = lane.pace.start()
         if src is None:
             src = self._first(tensor, tag, times)
-        request = self._receive(tensor, src, tag, op, ahead=NAN)
+        request = self._receive(tensor, src, tag, op, posted_at=NAN)
         request.finish("recv", lane, times)
         lane.pace.end(times)
         if self.recorder.on:
@@ -139,7 +139,7 @@ class Comm(Collectives):
             log.snapshot()
         request = SendRequest(process, channel, tensor, form)
         channel.count += 1
-        if process.pacing.full() or not process.sending.begin(request):
+        if process.pacing.full() or not process.outstanding.begin(request):
             self._wait_for_room(request, lane, times)
         request.departure = lane.pace.depart(channel.peer, tensor.nbytes)
         wall = perf_counter_ns()
@@ -181,12 +181,12 @@ class Comm(Collectives):
         process = self.process
 
         def room() -> bool:
-            return not process.pacing.full() and process.sending.begin(request)
+            return not process.pacing.full() and process.outstanding.begin(request)
 
         process.waiting.wait(Room(request, room), "send", lane, times)
 
     def _receive(
-        self, tensor: torch.Tensor, src: int, tag: int, op: str, ahead: float
+        self, tensor: torch.Tensor, src: int, tag: int, op: str, posted_at: float
     ) -> ReceiveRequest:
         if op not in REDUCE:
             raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
@@ -195,7 +195,7 @@ class Comm(Collectives):
         if process.log.watched:
             process.log.snapshot()
         form = form_of(tensor.shape, tensor.dtype)
-        request = ReceiveRequest(process, channel, tensor, form, op, ahead)
+        request = ReceiveRequest(process, channel, tensor, form, op, posted_at)
         process.matching.post(channel, request)
         misfit = request.misfit()
         if misfit is not None:

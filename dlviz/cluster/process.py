@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from dlviz.cluster.buffers import Sending, Spare
+from dlviz.cluster.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.control.board import Board
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.control.waiting import PostedWait, Waiting
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.pace import NoDevice
-from dlviz.cluster.recording.log import Log, Rows
+from dlviz.cluster.recording.log import Log, RankRecord
 from dlviz.cluster.requests import Request
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
@@ -60,15 +60,15 @@ class Process:
         self.matching = Matching(rank, self.pipes.to, self.pacing.expect)
         self.waiting = Waiting(rank, board, self.pipes, self.matching)
         self.pacing.serve_with(self.waiting)
-        self.sending = Sending(self)
-        self.spare = Spare()
+        self.outstanding = OutstandingSends(self)
+        self.buffers = BufferPool()
         self.snapshot = self.log.snapshot
         self.lanes: list[Any] = []
         self.left: deque[torch.Tensor] = deque(maxlen=LEFT)  # of groups: others may still read it
         self.calls: dict[int, int] = {}  # collective calls made, by group
         self.own_threads: set[int] = set()
         self.next_group = 2
-        self.announce: Any = None  # told the name of each progress bar that begins
+        self.announce: Any = None  # called with the name of each progress bar that begins
         self.gloo: Any = None  # the group of all ranks
         self._store = store
 
@@ -93,7 +93,7 @@ class Process:
         """Take what was sent to a rank that does not wait itself."""
         self.waiting.serve()
 
-    def rows(self) -> Rows:
+    def rows(self) -> RankRecord:
         """All that was recorded so far. What a thread waits in now has not ended."""
         posts, frames = list(self.waiting.posts.items()), sys._current_frames()
         lanes = []
@@ -109,7 +109,7 @@ class Process:
         sent = [(row, *booked(row.departure)) for row in list(self.log.sent)]
         received, shots = list(self.log.received), list(self.log.snapshots)
         memory, report = list(self.log.memory), self.pacing.report()
-        return Rows(self.rank, lanes, sent, received, shots, memory, report)
+        return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
     def _unfinished(self, post: PostedWait, frame: FrameType | None) -> Row:
         fields = post.what.about() if isinstance(post.what, Request) else {}

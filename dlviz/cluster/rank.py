@@ -62,7 +62,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerCall:
     """What every rank does. `cells` are the sources of notebook cells, for tracebacks."""
 
     worker: Any
@@ -92,24 +92,24 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         parcel = control.recv_bytes()
     except (EOFError, OSError):
         os._exit(1)
-    report = Report(control)
-    listener = threading.Thread(target=report.listen, name="dlviz", daemon=True)
+    channel = ControlChannel(control)
+    listener = threading.Thread(target=channel.listen, name="dlviz", daemon=True)
     listener.start()
     try:
-        job: Job = pickle.loads(parcel)
-        for name, lines in job.cells.items():
+        call: WorkerCall = pickle.loads(parcel)
+        for name, lines in call.cells.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         process, comm = join(place)
-        process.announce = lambda name: report.say("progress", name)
+        process.announce = lambda name: channel.send("progress", name)
         process.own_threads.add(listener.ident or 0)
-        report.process = process
-        result = run(job, process, comm)  # kept: what is large is fetched out of this process
+        channel.process = process
+        result = run(call, process, comm)  # kept: what is large is fetched out of this process
         parcel = packed(process, result, leave=process.transport.reaches)
     except BaseException as error:
-        report.failed(error)
+        channel.failed(error)
     else:
         flush()
-        report.say("done", parcel, process.rows(), process.state(finished=True))
+        channel.send("done", parcel, process.rows(), process.state(finished=True))
     listener.join()
 
 
@@ -201,9 +201,9 @@ def _device(place: Place) -> torch.device:
     return device
 
 
-def run(job: Job, process: Process, comm: Comm) -> Any:
+def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     """Run the worker until it and the threads it started are done; returns its result."""
-    result = job.worker(comm, *job.args, **job.kwargs)
+    result = call.worker(comm, *call.args, **call.kwargs)
     if process.machine is not None and start.inside_rank:
         time.sleep(LAST)  # others come to their last operation, which what is left must not delay
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
@@ -227,8 +227,8 @@ def packed(process: Process, result: Any, leave: bool) -> bytes:
         ) from None
 
 
-class Report:
-    """What a rank tells its parent, from whichever thread."""
+class ControlChannel:
+    """From a rank to its parent and back, for whichever thread."""
 
     def __init__(self, control: Any):
         self.process: Process | None = None  # once it has joined the others
@@ -236,7 +236,7 @@ class Report:
         self._control = control
         self._lock = threading.Lock()
 
-    def say(self, *message: Any) -> None:
+    def send(self, *message: Any) -> None:
         packed = pickle.dumps(message)
         with self._lock:
             self._control.send_bytes(packed)
@@ -249,7 +249,7 @@ class Report:
         rows = state = None
         if self.process is not None:
             rows, state = self.process.rows(), self.process.state(finished=True)
-        self.say("failed", failure, rows, state)
+        self.send("failed", failure, rows, state)
 
     def listen(self) -> None:
         """Answer the parent's questions; end with it when it has gone."""
@@ -262,23 +262,23 @@ class Report:
                 flush()
             answer = None if self.process is None else getattr(self.process, question)()
             if question != "serve":
-                self.say(question, answer)
+                self.send(question, answer)
 
 
 def describe(error: BaseException) -> Failure:
-    told = traceback.TracebackException.from_exception(error)
-    summary = "".join(told.format_exception_only()).strip()
-    frames = list(told.stack)
+    exception = traceback.TracebackException.from_exception(error)
+    summary = "".join(exception.format_exception_only()).strip()
+    frames = list(exception.stack)
     while frames and frames[0].filename == __file__:
         del frames[0]
     if isinstance(error, ValueError | PeerLost):  # meant for the caller: end at the caller's line
         while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
             del frames[-1]
-    told.stack = traceback.StackSummary.from_list(frames)
+    exception.stack = traceback.StackSummary.from_list(frames)
     exitcode = None
     if isinstance(error, SystemExit):
         exitcode = error.code if isinstance(error.code, int) else int(error.code is not None)
-    lines = name_cells("".join(told.format()).rstrip())
+    lines = name_cells("".join(exception.format()).rstrip())
     return Failure(summary, lines, _lost_peer(error), perf_counter_ns(), exitcode)
 
 

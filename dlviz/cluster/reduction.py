@@ -17,7 +17,7 @@ LONG = 1 << 19  # bytes from which on to meet once more costs less than a copy o
 
 
 class Reduction(NamedTuple):
-    """`rows(matrix)` reduces the rows of a matrix, `two(kept, came)` another tensor into one."""
+    """`rows(matrix)` reduces the rows of a matrix, `two(total, incoming)` a tensor into another."""
 
     rows: Callable[[torch.Tensor], torch.Tensor]
     two: Callable[[torch.Tensor, torch.Tensor], Any]
@@ -72,7 +72,7 @@ def _reduce_others(
     piece, reduce = torch.empty(min(length, len(total)), dtype=total.dtype), REDUCTIONS[op].two
     for begin in range(0, len(total), length):
         part = total[begin : begin + length]
-        came = piece[: len(part)]
+        incoming = piece[: len(part)]
         for place in others:
-            read(place, start + begin, came)
-            reduce(part, came)
+            read(place, start + begin, incoming)
+            reduce(part, incoming)

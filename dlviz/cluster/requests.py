@@ -21,14 +21,14 @@ from dlviz.cluster.control.pipes import REFUSED, SYNC, TAKEN, Envelope, refusal
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.transport import wire_of
-from dlviz.trace.recorder import Lane
+from dlviz.trace.recorder import LaneSpans
 
 PIECE = 1 << 18  # bytes of a message that are taken and reduced at a time
 # What becomes of a message where it lands.
 REDUCE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "copy": torch.Tensor.copy_,
     "add": torch.Tensor.add_,
-    "max": lambda kept, came: torch.maximum(kept, came, out=kept),
+    "max": lambda total, incoming: torch.maximum(total, incoming, out=total),
 }
 
 
@@ -106,18 +106,18 @@ class SendRequest(Request):
         """Return when the receiver has the message's bytes and the tensor may be written to."""
         self._wait("isend", self.finish, "send", {"peer": self.peer})
 
-    def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
+    def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
         for one that ends when the receiver has taken the message."""
         board, taken = self._process.board, NAN
-        self._process.sending.keep(self)
+        self._process.outstanding.keep(self)
         if self.tick:  # else it was seen that it is taken
             if not board.cells[self.tick]:
                 self._process.waiting.wait_for_tick(self, op, lane, times)
             if board.cells[self.tick] == REFUSED:
                 raise misfit(self.message, self.form, self._process.waiting.why(self.tick))
             taken = board.times[self.tick + WHEN]
-            self._process.sending.end(self)
+            self._process.outstanding.end(self)
         self.over = True
         if op == "send":
             lane.pace.taken(self.departure, taken)
@@ -126,10 +126,10 @@ class SendRequest(Request):
 
 
 class ReceiveRequest(Request):
-    """`ahead` is the device time at which it was posted, where its rank does not wait in it at
+    """`posted_at` is the device time at which it was posted, where its rank does not wait in it at
     once, else NaN."""
 
-    __slots__ = ("_error", "_landed", "ahead", "done", "envelope", "op")
+    __slots__ = ("_error", "_landed", "posted_at", "done", "envelope", "op")
 
     def __init__(
         self,
@@ -138,12 +138,12 @@ class ReceiveRequest(Request):
         tensor: torch.Tensor,
         form: bytes,
         op: str,
-        ahead: float,
+        posted_at: float,
     ):
         super().__init__(process, channel, tensor, form)
         self.message = channel.peer, process.rank, channel.key, channel.count
         self.op = op
-        self.ahead = ahead
+        self.posted_at = posted_at
         self.done = False
         self.envelope: Envelope | None = None
         self._error: Exception | None = None
@@ -153,7 +153,7 @@ class ReceiveRequest(Request):
         """Return when the message is in the tensor (or reduced with what that held)."""
         self._wait("irecv", self.finish, None, self.about())
 
-    def finish(self, op: str, lane: Lane, times: list[Any]) -> None:
+    def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's."""
         process, pace = self._process, lane.pace
         self.awaited = self.over = True
@@ -166,7 +166,7 @@ class ReceiveRequest(Request):
         if self._error is not None:
             raise self._error
         arrived, received = pace.arrived(self.envelope)
-        if received is not None and self._told_late():
+        if received is not None and self._ticks_late():
             self._tick(received)
         wall = perf_counter_ns()
         if self._landed is not None:
@@ -205,15 +205,15 @@ class ReceiveRequest(Request):
             except OSError as error:
                 self._error = PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
             else:
-                if not self._told_late():
-                    self._tick(self.ahead)
+                if not self._ticks_late():
+                    self._tick(self.posted_at)
         self.done = True
 
-    def _told_late(self) -> bool:
-        """Whether the sender is told that its message was taken when it has arrived by the device's
-        clock, rather than when its bytes have."""
+    def _ticks_late(self) -> bool:
+        """Whether the message is ticked off when it has arrived by the device's clock, rather than
+        when its bytes have."""
         assert self.envelope is not None
-        waits = bool(self.envelope.flags & SYNC) and self.ahead != self.ahead
+        waits = bool(self.envelope.flags & SYNC) and self.posted_at != self.posted_at
         return waits and self._process.pacing.defers
 
     def _fetch(self) -> None:
@@ -227,7 +227,7 @@ class ReceiveRequest(Request):
         elif whole and not aside and tensor.nbytes > PIECE and process.transport.pieces:
             self._reduce_in_pieces()
         else:
-            landed = process.spare.borrow(self.form)
+            landed = process.buffers.borrow(self.form)
             self._pull(landed)
             if aside:
                 self._landed = landed
@@ -246,19 +246,19 @@ class ReceiveRequest(Request):
     def _reduce_in_pieces(self) -> None:
         """Take a piece, which stays in the cache, and reduce it."""
         row = self.tensor.detach().view(-1)
-        piece = self._process.spare.piece(row.dtype, PIECE)
+        piece = self._process.buffers.piece(row.dtype, PIECE)
         offset = 0
         for part in row.split(len(piece)):
-            came = piece[: len(part)]
-            self._pull(came, offset)
-            REDUCE[self.op](part, came)
+            incoming = piece[: len(part)]
+            self._pull(incoming, offset)
+            REDUCE[self.op](part, incoming)
             offset += part.nbytes
-        self._process.spare.give_back(piece, (row.dtype, PIECE))
+        self._process.buffers.give_back(piece, (row.dtype, PIECE))
 
     def _put(self, landed: torch.Tensor) -> None:
         target = self.tensor.detach()
         REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
-        self._process.spare.give_back(landed, self.form)
+        self._process.buffers.give_back(landed, self.form)
         self._landed = None
 
     def _tick(self, when: float) -> None:
@@ -272,7 +272,7 @@ class ReceiveRequest(Request):
         """Tell the sender that its message does not fit."""
         envelope, process = self.envelope, self._process
         assert envelope is not None
-        process.pipes.say(envelope.src, refusal(envelope.tick, self.form))
+        process.pipes.send(envelope.src, refusal(envelope.tick, self.form))
         process.waiting.tick(envelope.src, envelope.tick, REFUSED)
 
 

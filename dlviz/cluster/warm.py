@@ -65,8 +65,8 @@ def _exchange(comm: Comm) -> None:
     for shift in range(1, n):
         right, left = (comm.rank + shift) % n, (comm.rank - shift) % n
         for op in ("copy", "add"):
-            came = comm.irecv(tensor.clone(), left, op=op)
-            going = comm.isend(tensor, right)
-            came.wait()
-            going.wait()
+            receive = comm.irecv(tensor.clone(), left, op=op)
+            send = comm.isend(tensor, right)
+            receive.wait()
+            send.wait()
     comm.all_reduce(tensor)

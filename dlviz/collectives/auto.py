@@ -35,12 +35,12 @@ def choose(comm: Comm, nbytes: int) -> str:
 def _cheapest(ranks: int, nbytes: int, link: LinkCost) -> str:
     costs = link.alpha, link.beta, link.gamma
     prices = {name: collective_seconds(name, ranks, nbytes, *costs) for name in CANDIDATES}
-    told_apart = min(prices.values()) * (1 + link.error)
-    return next(name for name, price in prices.items() if price <= told_apart)
+    no_slower = min(prices.values()) * (1 + link.error)
+    return next(name for name, price in prices.items() if price <= no_slower)
 
 
 def link_of(comm: Comm) -> LinkCost:
     """What `measure` found, once for each group. All ranks must call it."""
     if comm not in _measured:
-        _measured[comm] = measure(comm)
+        _measured[comm] = measure(comm)  # a collective itself: no rank may skip it
     return _measured[comm]

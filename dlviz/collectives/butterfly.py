@@ -34,7 +34,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
     while distance < comm.size:
         partner = comm.rank ^ distance  # the rank whose number differs in that one bit
         arrived = torch.empty_like(row)
-        comm.sendrecv(row, partner, arrived, partner)
+        comm.sendrecv(row, partner, arrived, partner)  # apart from row, which is being sent
         row += arrived
         distance *= 2
 
@@ -48,11 +48,11 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     members = staying(comm.size)
     levels = len(members).bit_length() - 1
     first = int(len(members) < comm.size)
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if len(row):
-            fold(comm, row, way)
+            fold(comm, row, recv_op)
             if comm.rank in members:
-                _double(comm, row, members, levels, way, first)
+                _double(comm, row, members, levels, recv_op, first)
             unfold(comm, row, first + levels)
 
 
@@ -62,6 +62,7 @@ def _double(
     place = members.index(comm.rank)
     partners = [members[place ^ (1 << level)] for level in range(levels)]
     with comm.span("phase", "exchange"):
+        # All add to the same row, each when its turn comes: `wait` is what adds.
         receives = [comm.irecv(row, partner, op=op) for partner in partners]
         for step, (partner, arrival) in enumerate(zip(partners, receives, strict=True), first_step):
             comm.label(round=step)

@@ -27,7 +27,7 @@ from dlviz.collectives.flat import chunks_of, flattened, reduced
 def by_hand(comm: Comm, row: torch.Tensor) -> None:
     """The sum over all ranks, step by step: read this one first. `row`, (elements,), is changed in
     place. `all_reduce` adds in rank order, so that all ranks end with the same bits."""
-    sends = [comm.isend(row.clone(), rank) for rank in _others(comm)]
+    sends = [comm.isend(row.clone(), rank) for rank in _others(comm)]  # a copy: row changes below
     for rank in _others(comm):
         arrived = torch.empty_like(row)
         comm.recv(arrived, rank)
@@ -41,17 +41,18 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
     Cost: one step, each rank sends (n-1) * nbytes; it holds n-1 tensors besides its own.
     """
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if not len(row):
             return
+        # The row starts at the neutral element: this rank's own tensor has to wait for its turn.
         own = row.clone()
-        row.fill_(0 if way == "add" else _lowest(row.dtype))
+        row.fill_(0 if recv_op == "add" else _lowest(row.dtype))
         with comm.span("phase", "exchange", round=0):
-            receives = {rank: comm.irecv(row, rank, op=way) for rank in _others(comm)}
+            receives = {rank: comm.irecv(row, rank, op=recv_op) for rank in _others(comm)}
             sends = [comm.isend(own, rank) for rank in _others(comm)]
-            for rank in range(comm.size):
+            for rank in range(comm.size):  # x+y+z may be another float than z+y+x
                 if rank == comm.rank:
-                    REDUCE[way](row, own)
+                    REDUCE[recv_op](row, own)
                 else:
                     receives[rank].wait()
             comm.snapshot()  # the last one to add may be this rank
@@ -74,7 +75,9 @@ def all_to_all(comm: Comm, tensor: torch.Tensor) -> None:
         if not len(row):
             return
         with comm.span("phase", "exchange", round=0):
+            # Chunks come in beside the row: what it holds is still to be sent.
             mine, theirs = chunks_of(row, comm.size), chunks_of(row.clone(), comm.size)
+            # Reversed: the rank before this one sends here first.
             receives = [comm.irecv(theirs[rank], rank) for rank in reversed(_others(comm))]
             sends = [comm.isend(mine[rank], rank) for rank in _others(comm)]
             for request in receives + sends:

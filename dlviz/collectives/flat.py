@@ -34,7 +34,7 @@ def reduced(
     with flattened(comm, tensor, call, root) as row:
         yield row, REDUCTIONS[op]
         if op == "average":
-            row.div_(comm.size)
+            row.div_(comm.size)  # once, at the end, so that it rounds once
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def flattened(
     """
     if root >= comm.size or root < -1:
         raise ValueError(f"root={root!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
-    comm.agree(call, tensor, root)
+    comm.agree(call, tensor, root)  # before anything is sent: ranks could hang
     row = tensor.detach().contiguous().view(-1)  # (elements,)
     yield row
     if not tensor.is_contiguous():

@@ -26,7 +26,7 @@ def fold(comm: Comm, row: torch.Tensor, op: str) -> None:
     """Step 0, where there is one: even ranks give their tensor."""
     if comm.rank < _paired(comm.size):
         with comm.span("phase", "fold", round=0):
-            if comm.rank % 2:
+            if comm.rank % 2:  # goes on for both
                 comm.irecv(row, comm.rank - 1, op=op).wait()
             else:
                 comm.isend(row, comm.rank + 1).wait()
@@ -43,4 +43,4 @@ def unfold(comm: Comm, row: torch.Tensor, step: int) -> None:
 
 
 def _paired(n: int) -> int:
-    return 2 * (n - (1 << (n.bit_length() - 1)))
+    return 2 * (n - (1 << (n.bit_length() - 1)))  # two for each rank too many

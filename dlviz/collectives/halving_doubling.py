@@ -35,11 +35,12 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
     distance = 1
     while distance < comm.size:  # halving: give one half away, add what comes to the other
         lower, upper = chunks_of(held[-1], 2)
+        # The partner, whose bit is the other one, chooses the other way round.
         given, own = (lower, upper) if comm.rank & distance else (upper, lower)
         arrived = torch.empty_like(own)
         comm.sendrecv(given, comm.rank ^ distance, arrived, comm.rank ^ distance)
         own += arrived
-        held.append(own)
+        held.append(own)  # the way back needs every part
         distance *= 2
     while distance > 1:  # doubling: the same partners, last first, swap what they have finished
         distance //= 2
@@ -55,8 +56,8 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     Cost: 2 lg n steps, each rank sends 2(n-1)/n * nbytes. Off powers of two 2 lg n' + 2 steps,
     where n' is the largest power of two not above n.
     """
-    with reduced(comm, tensor, op) as (row, way):
-        steps = _reduce_scatter(comm, row, way)
+    with reduced(comm, tensor, op) as (row, recv_op):
+        steps = _reduce_scatter(comm, row, recv_op)
         _all_gather(comm, row, first_step=steps)
 
 
@@ -67,8 +68,8 @@ def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
     Cost: lg n steps, each rank sends (n-1)/n * nbytes; a step and nbytes more with a fold.
     """
-    with reduced(comm, tensor, op, "reduce_scatter") as (row, way):
-        _reduce_scatter(comm, row, way)
+    with reduced(comm, tensor, op, "reduce_scatter") as (row, recv_op):
+        _reduce_scatter(comm, row, recv_op)
 
 
 def all_gather(comm: Comm, tensor: torch.Tensor) -> None:
@@ -95,6 +96,7 @@ def _reduce_scatter(comm: Comm, row: torch.Tensor, op: str) -> int:
 def _all_gather(comm: Comm, row: torch.Tensor, first_step: int) -> None:
     members = staying(comm.size)
     with comm.span("phase", "all-gather"):
+        # Given and kept change roles: what a rank kept it sends, what it gave comes back.
         _exchange(comm, _splits(comm, row, members)[::-1], "copy", first_step)
     if len(row):
         unfold(comm, row, first_step + len(members).bit_length() - 1)
@@ -124,6 +126,7 @@ def _splits(
     if comm.rank not in members:
         return []
     n, place = len(members), members.index(comm.rank)
+    # Cut where chunks_of cuts: what is left after the last halving is one chunk of n.
     bounds = [chunk * len(row) // n for chunk in range(n + 1)]
     first, end, found = 0, n, []
     for level in range(n.bit_length() - 1):

@@ -50,18 +50,20 @@ def all_reduce(
     folds = -(-max(len(node) - s for node in nodes) // s)
     mine = next(list(node) for node in nodes if comm.rank in node)
     local = mine.index(comm.rank)
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if not len(row):
             return
         last = folds + 2 * (s - 1) + 2 * (m - 1)
         if local >= s:
+            # Modulo s: the ranks that go on share those that sit out evenly.
             _sit_out(comm, row, mine[local % s], local // s - 1, last)
             return
+        # s ranks of each node go on: every shard needs a holder on every node.
         folded = list(enumerate(mine[s + local :: s]))
         for turn, rank in folded:
             with comm.span("phase", "fold", round=turn):
-                comm.irecv(row, rank, op=way).wait()
-        _three_rings(comm, row, mine[:s], [node[local] for node in nodes], way, folds)
+                comm.irecv(row, rank, op=recv_op).wait()
+        _three_rings(comm, row, mine[:s], [node[local] for node in nodes], recv_op, folds)
         sends = []
         for turn, rank in folded:
             with comm.span("phase", "unfold", round=last + turn):
@@ -75,12 +77,14 @@ def _three_rings(
 ) -> None:
     s, m = len(inside), len(across)
     shards = chunks_of(row, s)
+    # The ring's reduce-scatter leaves rank i with shard i+1: that one goes across.
     chunks = chunks_of(shards[(inside.index(comm.rank) + 1) % s], m)
     with comm.span("phase", "reduce-scatter inside"):
         once_round(comm, inside, shards, start=0, op=op, first_step=first_step)
     with comm.span("phase", "all-reduce across"):
         step = first_step + s - 1
         once_round(comm, across, chunks, start=0, op=op, first_step=step)
+        # start=1: after the first round rank i holds the finished chunk i+1.
         once_round(comm, across, chunks, start=1, op="copy", first_step=step + m - 1)
     with comm.span("phase", "all-gather inside"):
         step = first_step + s - 1 + 2 * (m - 1)
@@ -96,7 +100,7 @@ def _sit_out(comm: Comm, row: torch.Tensor, holder: int, turn: int, last: int) -
 
 def _nodes(comm: Comm) -> list[list[int]]:
     machine = comm.machine
-    if machine is None:
+    if machine is None:  # nothing says where ranks are
         return [list(range(comm.size))]
     nodes: dict[int, list[int]] = {}
     for rank, member in enumerate(comm.members):

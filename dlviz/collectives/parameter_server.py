@@ -31,7 +31,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
         comm.send(row, 0)
         comm.recv(row, 0)
         return
-    for rank in range(1, comm.size):
+    for rank in range(1, comm.size):  # one after the other, through one port: the bottleneck
         arrived = torch.empty_like(row)
         comm.recv(arrived, rank)
         row += arrived
@@ -48,16 +48,16 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum", server: int = 
     if not 0 <= server < comm.size:
         raise ValueError(f"server={server!r} is no rank of {comm}: use 0 to {comm.size - 1}.")
     others = [rank for rank in range(comm.size) if rank != server]
-    with reduced(comm, tensor, op, root=server) as (row, way):
+    with reduced(comm, tensor, op, root=server) as (row, recv_op):
         if len(row) and comm.rank == server:
-            _serve(comm, row, others, way)
+            _serve(comm, row, others, recv_op)
         elif len(row):
             _ask(comm, row, server, others)
 
 
 def _serve(comm: Comm, row: torch.Tensor, others: list[int], op: str) -> None:
     receives = [comm.irecv(row, rank, op=op) for rank in others]
-    for step, receive in enumerate(receives):
+    for step, receive in enumerate(receives):  # in rank order, whichever came first
         with comm.span("phase", "gather", round=step):
             receive.wait()
     sends = []
@@ -69,7 +69,7 @@ def _serve(comm: Comm, row: torch.Tensor, others: list[int], op: str) -> None:
 
 
 def _ask(comm: Comm, row: torch.Tensor, server: int, others: list[int]) -> None:
-    turn = others.index(comm.rank)
+    turn = others.index(comm.rank)  # when the server takes its tensor, in rank order
     with comm.span("phase", "gather", round=turn):
         comm.isend(row, server).wait()
     with comm.span("phase", "send back", round=len(others) + turn):

@@ -35,7 +35,7 @@ def by_hand(comm: Comm, row: torch.Tensor) -> None:
     for step in range(n - 1):  # reduce-scatter: pass on the sum so far, add the one that comes
         given, own = chunks[(comm.rank - step) % n], chunks[(comm.rank - step - 1) % n]
         arrived = torch.empty_like(own)
-        comm.sendrecv(given, right, arrived, left)
+        comm.sendrecv(given, right, arrived, left)  # both at once: a ring of sends alone would hang
         own += arrived
     for step in range(n - 1):  # all-gather: pass on the finished chunk that came last
         given, own = chunks[(comm.rank - step + 1) % n], chunks[(comm.rank - step) % n]
@@ -48,10 +48,10 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     Cost: 2(n-1) steps, each rank sends 2(n-1)/n * nbytes.
     """
     everybody = range(comm.size)
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         chunks = chunks_of(row, comm.size)
         with comm.span("phase", "reduce-scatter"):
-            once_round(comm, everybody, chunks, start=0, op=way, first_step=0)
+            once_round(comm, everybody, chunks, start=0, op=recv_op, first_step=0)
         with comm.span("phase", "all-gather"):
             once_round(comm, everybody, chunks, start=1, op="copy", first_step=comm.size - 1)
 
@@ -63,10 +63,10 @@ def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
     Cost: n-1 steps, each rank sends (n-1)/n * nbytes.
     """
     with (
-        reduced(comm, tensor, op, "reduce_scatter") as (row, way),
+        reduced(comm, tensor, op, "reduce_scatter") as (row, recv_op),
         comm.span("phase", "reduce-scatter"),
     ):
-        once_round(comm, range(comm.size), chunks_of(row, comm.size), 0, way, first_step=0)
+        once_round(comm, range(comm.size), chunks_of(row, comm.size), 0, recv_op, first_step=0)
 
 
 def all_gather(comm: Comm, tensor: torch.Tensor) -> None:
@@ -92,6 +92,7 @@ def once_round(
     chunk without elements is not sent."""
     n, place = len(members), members.index(comm.rank)
     left, right = members[place - 1], members[(place + 1) % n]
+    # Backwards: the chunk that comes from the left in one step goes to the right in the next.
     order = [chunks[(place + start - step) % n] for step in range(n)]
     # A message that finds its receive posted moves at once, so all are posted before the first.
     receives = [comm.irecv(part, left, op=op) if part.numel() else None for part in order[1:]]
@@ -101,6 +102,6 @@ def once_round(
         if part.numel():
             sends.append(comm.isend(part, right))
         if arrival is not None:
-            arrival.wait()
-    for send in sends:
+            arrival.wait()  # the next step sends this chunk
+    for send in sends:  # only now: no step writes to a chunk that was sent before
         send.wait()

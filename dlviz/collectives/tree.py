@@ -46,9 +46,9 @@ def all_reduce(comm: Comm, tensor: torch.Tensor, op: str = "sum") -> None:
 
     Cost: 2 ceil(lg n) steps, all ranks together send 2(n-1) * nbytes, rank 0 ceil(lg n) * nbytes.
     """
-    with reduced(comm, tensor, op) as (row, way):
+    with reduced(comm, tensor, op) as (row, recv_op):
         if len(row):
-            _reduce(comm, row, 0, way)
+            _reduce(comm, row, 0, recv_op)
             _broadcast(comm, row, 0, first_step=_height(comm.size))
 
 
@@ -58,9 +58,9 @@ def reduce(comm: Comm, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> 
 
     Cost: ceil(lg n) steps, each rank but the root sends nbytes.
     """
-    with reduced(comm, tensor, op, "reduce", root) as (row, way):
+    with reduced(comm, tensor, op, "reduce", root) as (row, recv_op):
         if len(row):
-            _reduce(comm, row, root, way)
+            _reduce(comm, row, root, recv_op)
 
 
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int = 0) -> None:
@@ -84,7 +84,7 @@ def gather(comm: Comm, tensor: torch.Tensor) -> None:
             bit = 1 << step
             if comm.rank & bit:
                 _send(comm, _subtree(row, comm.rank, bit, comm.size), comm.rank - bit)
-                return
+                return  # its parent has the whole subtree now
             if comm.rank + bit < comm.size:
                 child = comm.rank + bit
                 _receive(comm, _subtree(row, child, bit, comm.size), child)
@@ -106,7 +106,7 @@ def scatter(comm: Comm, tensor: torch.Tensor) -> None:
 
 
 def _reduce(comm: Comm, row: torch.Tensor, root: int, op: str) -> None:
-    n, place = comm.size, (comm.rank - root) % comm.size
+    n, place = comm.size, (comm.rank - root) % comm.size  # the root's place is 0, whoever it is
     with comm.span("phase", "reduce"):
         for step in range(_height(n)):
             comm.label(round=step)
@@ -127,13 +127,14 @@ def _broadcast(comm: Comm, row: torch.Tensor, root: int, first_step: int) -> Non
             if place % (2 * bit) == bit:
                 comm.irecv(row, (comm.rank - bit) % n).wait()
             elif place % bit == 0 and place + bit < n:
+                # The highest bit came first: the largest subtree needs the most further steps.
                 sends.append(comm.isend(row, (comm.rank + bit) % n))
         for send in sends:
             send.wait()
 
 
 def _send(comm: Comm, part: torch.Tensor, dst: int) -> None:
-    if len(part):
+    if len(part):  # of fewer elements than ranks some chunks have none
         comm.isend(part, dst).wait()
 
 

@@ -41,7 +41,7 @@ class HandedIn:
 
 
 @dataclass(frozen=True)
-class Figure:
+class BarChart:
     """Where the bars of a question stand, in pixels; y counts upward from the axis."""
 
     bars: list[tuple[float, int, float, float]]  # left edge, guesses, least and largest of them
@@ -133,7 +133,7 @@ def _number(value: Any) -> float:
 
 
 # -- the figure of a question ----------------------------------------------------------------------
-def figure(guesses: list[float], measured: list[float]) -> Figure:
+def figure(guesses: list[float], measured: list[float]) -> BarChart:
     """A bar for the guesses that lie within a bar's width, the middle of one on what was measured
     in the middle of the class. Far apart, numbers above 0 lie on a logarithmic axis, and the others
     at its left end."""
@@ -156,7 +156,7 @@ def figure(guesses: list[float], measured: list[float]) -> Figure:
     bins: dict[int, list[float]] = {}
     for guess in sorted(guesses):
         bins.setdefault(math.floor((place(guess) - middle) / BAR + 0.5), []).append(guess)
-    return Figure(
+    return BarChart(
         [(middle + (n - 0.5) * BAR, len(own), own[0], own[-1]) for n, own in bins.items()],
         [(place(tick), shown(tick, "")) for tick in (_decades if log else _even)(low, high)],
         (place(min(measured)), middle, place(max(measured))),
@@ -179,7 +179,7 @@ def _even(low: float, high: float) -> list[float]:
     return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def drawn(one: Figure, unit: str, described: str) -> str:
+def drawn(one: BarChart, unit: str, described: str) -> str:
     """The figure as SVG."""
     wide, axis = WIDTH + 2 * MARGIN, HIGH + 34
     least, middle, largest = one.measured

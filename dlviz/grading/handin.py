@@ -38,7 +38,7 @@ class CheckResult:
 
 
 @dataclass
-class Report:
+class StudentReport:
     """What is handed in; `file` is None as long as nobody's name is on it."""
 
     name: str
@@ -101,13 +101,13 @@ def note_check(what: str, points: float, most: float) -> None:
     _checks[what] = CheckResult(what, points, most, _now())
 
 
-def report(name: str | EllipsisType | None = None) -> Report:
+def report(name: str | EllipsisType | None = None) -> StudentReport:
     """Write the file to hand in, into the notebook's folder, and show what is in it.
 
     Without a name it shows the same and writes nothing. Raises ValueError for a name without a
     letter, OSError where the file cannot be written.
     """
-    made = Report("", None, _now(), everything(), list(_checks.values()))
+    made = StudentReport("", None, _now(), everything(), list(_checks.values()))
     if name is None or name is ...:
         return made
     short = re.sub(r"\W+", "-", str(name)).strip("-").lower()[:60]

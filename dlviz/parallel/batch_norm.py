@@ -1,8 +1,8 @@
 """Batch norm under data parallelism: each shard's own statistics, or those of the whole batch.
 
 Batch norm is the layer whose output for one example depends on the others. A plain `nn.BatchNorm`
-on a rank sees its shard alone, so four ranks with 16 examples each train another network than one
-process with 64: with the network of the tests the first gradient is off by a third.
+on a rank sees its shard alone, so four ranks with 16 digits each train another network than one
+process with 64: the first gradient of the small network of the tests is off by 32 % of its length.
 `SyncBatchNorm` gathers count, mean and squares of every shard, so that all ranks normalise by the
 statistics of the whole batch, and sends gradients back through them:
 

@@ -321,8 +321,8 @@ def _spans(events: list[dict[str, Any]], wall: str) -> dict[str, Any]:
         "kind": [event["cat"] for event in slices],
     }
     for name, drawn_at in (("start", start), ("end", start + length)):
-        told = zip(args, _seconds(drawn_at).tolist(), strict=True)
-        columns[name] = [arg.get(name, default) for arg, default in told]
+        pairs = zip(args, _seconds(drawn_at).tolist(), strict=True)
+        columns[name] = [arg.get(name, default) for arg, default in pairs]
     for name in _IN_ARGS:
         missing = 0 if name == "depth" else MISSING[SPANS[name]]
         columns[name] = [arg.get(name, missing) for arg in args]

@@ -41,7 +41,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Track:
     """The spans (rows) of a lane in order, and how many others hold each."""
 
     rows: list[int]
@@ -57,7 +57,7 @@ def drawn(spans: Table, messages: Table) -> Drawn:
     until = np.full(len(spans), begin.min(initial=0))  # before then nothing begins in a span
     start, end, others = (np.zeros(len(spans), np.int64) for _ in range(3))
 
-    def lay_out(lane: Lane) -> None:
+    def lay_out(lane: Track) -> None:
         at = lane.rows
         columns = [column[at].tolist() for column in (begin, finish, until, carries)]
         start[at], end[at], others[at] = _laid_out(columns, lane.heights)
@@ -101,7 +101,7 @@ def _carriers(spans: Table, messages: Table) -> tuple[np.ndarray, np.ndarray, np
     return arrows, sender[arrows], receiver[arrows]
 
 
-def _moments(spans: Table) -> tuple[np.ndarray, np.ndarray, list[Lane]]:
+def _moments(spans: Table) -> tuple[np.ndarray, np.ndarray, list[Track]]:
     """Start and end of each span in nanoseconds, times of one moment alike; and the lanes."""
     begin, finish = np.zeros(len(spans), np.int64), np.zeros(len(spans), np.int64)
     lanes: dict[tuple[int, str], list[int]] = {}
@@ -119,7 +119,7 @@ def _moments(spans: Table) -> tuple[np.ndarray, np.ndarray, list[Lane]]:
     return begin, finish, [_nested(rows, *columns) for rows in lanes.values()]
 
 
-def _nested(rows: list[int], begin: list[int], finish: list[int], depth: list[int]) -> Lane:
+def _nested(rows: list[int], begin: list[int], finish: list[int], depth: list[int]) -> Track:
     """The spans of a lane in order, what holds others before them.
 
     One without length lies in what is open at that moment; in what ends then if it is deeper and
@@ -163,7 +163,7 @@ def _nested(rows: list[int], begin: list[int], finish: list[int], depth: list[in
             add(row)
         for row in rest:
             add(row)
-    return Lane(ordered, heights)
+    return Track(ordered, heights)
 
 
 def _laid_out(

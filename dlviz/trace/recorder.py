@@ -3,7 +3,7 @@ afterwards.
 
 Recording must not disturb what it records, so the hot path is two clock reads and one append: no
 lock and no string building; rows are made when the run is over. Every thread of a rank writes to a
-`Lane` of its own (spans of one lane nest, spans of two lanes may overlap):
+`LaneSpans` of its own (spans of one lane nest, spans of two lanes may overlap):
 
     lane compute   |--forward--||--backward----------||--update--|
     lane comm                       |-bucket 0-||-bucket 1-|
@@ -108,7 +108,7 @@ def line_of(code: CodeType, instruction: int) -> int:
     return code.co_firstlineno
 
 
-class Lane:
+class LaneSpans:
     """What one thread of a rank does. `spans` are those that have ended, `open` those that have
     begun and not ended; `context` are the fields that hold now, `pace` says what time it is."""
 
@@ -179,7 +179,7 @@ class Span:
 
     __slots__ = ("before", "depth", "end", "fields", "lane", "start", "what")
 
-    def __init__(self, lane: Lane, what: tuple, fields: dict[str, Any]):
+    def __init__(self, lane: LaneSpans, what: tuple, fields: dict[str, Any]):
         self.lane = lane
         # kind, name, the user's place as `line_at` takes it, whether that covers all that is inside
         self.what = what
@@ -290,25 +290,25 @@ class Recorder:
     ):
         self.rank = rank
         self.on = on
-        self.lanes: list[Lane] = []
+        self.lanes: list[LaneSpans] = []
         self._pace = pace
-        self._second: dict[Lane, Lane] = {}
+        self._second: dict[LaneSpans, LaneSpans] = {}
         self._mine = _Mine(self)
         self.open_lane("compute")
 
-    def open_lane(self, name: str) -> Lane:
+    def open_lane(self, name: str) -> LaneSpans:
         """Make a lane called `name` and let the calling thread write to it."""
         taken = {lane.name for lane in self.lanes}
         unique, number = name, 2
         while unique in taken:
             unique, number = f"{name}{number}", number + 1
-        lane = Lane(unique, self._pace(unique))
+        lane = LaneSpans(unique, self._pace(unique))
         self.lanes.append(lane)
         self._mine.lane = lane
         return lane
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> LaneSpans:
         """The calling thread's lane."""
         return self._mine.lane
 
@@ -359,7 +359,7 @@ class _Mine(threading.local):
     def __init__(self, recorder: Recorder):
         self._recorder = recorder
 
-    def __getattr__(self, name: str) -> Lane:
+    def __getattr__(self, name: str) -> LaneSpans:
         if name != "lane":
             raise AttributeError(name)
         return self._recorder.open_lane(threading.current_thread().name)

@@ -86,7 +86,7 @@ class Trace:
         """
         ranks, kinds, lanes, steps = _chosen(rank), _chosen(kind), _chosen(lane), _chosen(step)
         spans, messages, memory = self.spans, self.messages, self.memory
-        kept = (
+        chosen = (
             _among(spans.rank, ranks)
             & _among(spans.kind, kinds)
             & _among(spans.lane, lanes)
@@ -99,9 +99,9 @@ class Trace:
 
         more: dict[str, Any] = {} if ranks is None else {"only": sorted(ranks & {*self.ranks})}
         if "failure" in self.meta:
-            more["failure"] = _still_failing(self.meta["failure"], spans[kept])
+            more["failure"] = _still_failing(self.meta["failure"], spans[chosen])
 
-        spans, row = spans[kept], np.append(np.where(carried, np.cumsum(carried) - 1, -1), -1)
+        spans, row = spans[chosen], np.append(np.where(carried, np.cumsum(carried) - 1, -1), -1)
         spans.flow[:] = row[spans.flow]  # -1, no message, is the last entry and stays -1
         return Trace(
             spans,

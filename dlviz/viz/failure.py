@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Held:
+class StuckWait:
     """A rank that waits for another one for ever: places of both in the plan's rows, in words."""
 
     tail: int
     head: int
-    told: str
+    sentence: str
 
 
-def held(trace: Trace, plan: Plan) -> list[Held]:
+def stuck_waits(trace: Trace, plan: Plan) -> list[StuckWait]:
     """The cycle of waits in which a run got stuck, by the Trace's `meta["failure"]`."""
     failure = trace.meta.get("failure") or {}
     cycle = failure.get("cycle") or []
@@ -35,6 +35,6 @@ def held(trace: Trace, plan: Plan) -> list[Held]:
             continue
         tail = place.get((rank, wait["lane"]), first[rank])
         since = text.moment(wait["since"], plan.unit, plan.size)
-        told = f"rank {rank} waits for rank {peer} in {wait['op']}, since {since}; it never ended"
-        found.append(Held(tail, first[peer], told))
+        words = f"rank {rank} waits for rank {peer} in {wait['op']}, since {since}; it never ended"
+        found.append(StuckWait(tail, first[peer], words))
     return found

@@ -1,9 +1,9 @@
-"""What a timeline draws, in plotly and in print: bars by their look, arrows, who recorded nothing.
+"""The bars of a timeline by their look, in plotly and in print, and who recorded nothing.
 
     |/////////|recv|    a span that begins by waiting is two bars, the first of which looks like any
                         wait; the longer one bears the label
 
-Where bars lie, `layout` says.
+`layout` says where bars lie.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlviz.analysis.clocks import message_times
 from dlviz.analysis.columns import never_ended
 from dlviz.analysis.stages import chunks_of
 from dlviz.analysis.waits import waited_until
 from dlviz.viz import palette, text
-from dlviz.viz.layout import Plan, arrow_heights, ends, past_rows
 from dlviz.viz.pipeline import shades
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
-
-ARROWS = 150  # messages: more of them would hide the bars
+    from dlviz.viz.layout import Plan
 
 
 @dataclass(frozen=True)
@@ -78,49 +75,6 @@ def bars_of(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[Bars]:
             seen = listed and bool((until > since).any())
             found.append(Bars(name, title, style, own, since, until, labelled, lost, seen))
     return found
-
-
-@dataclass(frozen=True)
-class Arrows:
-    """Messages as arrows from `tails` to `heads`, (messages, 2), in seconds and pixels down, from
-    row to row (places `leave` and `reach`); `got` are those that were received."""
-
-    rows: np.ndarray
-    tails: np.ndarray
-    heads: np.ndarray
-    got: np.ndarray
-    leave: np.ndarray
-    reach: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def only(self, chosen: np.ndarray) -> Arrows:
-        """Some of them."""
-        columns = self.rows, self.tails, self.heads, self.got, self.leave, self.reach
-        return Arrows(*(column[chosen] for column in columns))
-
-    def beside(self, labels: np.ndarray) -> tuple[Arrows, list[str]]:
-        """Those that leave the labels free, (labels, 3) left, right and y, and what is to be said
-        of the others."""
-        past = past_rows(self.leave, self.reach, self.tails, self.heads, labels)
-        if not past.any():
-            return self, []
-        many = f"{past.sum():,} of {len(past):,}" if not past.all() else f"{len(past):,}"
-        told = f"{many} messages are left out: arrows past other rows would cover labels."
-        return self.only(~past), [told]
-
-
-def arrows_of(trace: Trace, plan: Plan, rows: np.ndarray) -> Arrows:
-    """The messages `rows` as Arrows, without those of which the other end is not drawn."""
-    sent, received = (column[rows] for column in message_times(trace, plan.clock))
-    leave, reach = (column[rows] for column in ends(trace, plan))
-    tail, head = arrow_heights(plan, leave, reach)
-    got = np.isfinite(received)
-    tails = np.stack([sent, tail], axis=1)
-    heads = np.stack([np.where(got, received, sent), head], axis=1)
-    both = np.flatnonzero(np.isfinite(tails + heads).all(axis=1))
-    return Arrows(rows, tails, heads, got, leave, reach).only(both)
 
 
 def silent(trace: Trace, plan: Plan) -> list[tuple[str, float]]:

@@ -26,13 +26,13 @@ def sentence(found: Gap, sides: tuple[Side, Side]) -> list[str]:
     takes = (
         f"{longer(found.seconds)}{share} than" if abs(found.seconds) >= TOLERANCE else "as long as"
     )
-    told = (
+    words = (
         f"The measured step takes {takes} the predicted one: on its critical path the actions take "
         f"{longer(found.lasted)} and the waits take {longer(found.waited)}"
     )
     if abs(found.most) >= TOLERANCE:
-        told += f"; {action(sides[1].spans, found.worst)} differs most ({longer(found.most)})"
-    return textwrap.wrap(told + ".", BESIDE, break_on_hyphens=False)
+        words += f"; {action(sides[1].spans, found.worst)} differs most ({longer(found.most)})"
+    return textwrap.wrap(words + ".", BESIDE, break_on_hyphens=False)
 
 
 def action(spans: Table, row: int) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Idle:
+class ExplainedIdle:
     """Stretches in which a rank's own lane has no span but steps and phases, a column each.
 
     `start` and `end` in seconds; `why` in words; `span` is the row of what the rank whose message
@@ -40,8 +40,8 @@ def idle(
     *,
     clock: str | None = None,
     least: float = TOLERANCE,
-) -> Idle:
-    """The Idle of `analysis.idle`, with the reason for each stretch."""
+) -> ExplainedIdle:
+    """The idle stretches of `analysis.idle`, with the reason for each stretch."""
     found = analysis.idle(trace, drawn, low, high, clock=clock, least=least)
     why, span = [], np.full(len(found.start), -1)
     ends = zip(found.after.tolist(), found.source.tolist(), found.filled, strict=True)
@@ -49,11 +49,11 @@ def idle(
         if filled is None:
             why.append("between two operations" if after >= 0 else "nothing left to do")
         else:
-            told = clause(f"rank {source}", filled)
+            meanwhile = clause(f"rank {source}", filled)
             who = _who(trace.spans, after)
-            why.append(f"{who}until a message came from rank {source}; {told}")
+            why.append(f"{who}until a message came from rank {source}; {meanwhile}")
             span[place] = filled.span
-    return Idle(found.rank, found.lane, found.start, found.end, why, span)
+    return ExplainedIdle(found.rank, found.lane, found.start, found.end, why, span)
 
 
 def _who(spans: Table, row: int) -> str:

@@ -70,15 +70,15 @@ def hovers_of(
             lines.append(text.wrap(waits[i], 76))
         if nbytes >= 0:
             lines.append(text.nbytes(nbytes))
-        if told := told_fields(fields):
-            lines.append(text.wrap(told))
+        if words := field_words(fields):
+            lines.append(text.wrap(words))
         if where:
             lines.append(text.cut(where.replace("\\", "/").rpartition("/")[2], 64))
         hovers[i] = "<br>".join(lines)
     return hovers
 
 
-def told_fields(fields: dict[str, Any] | None) -> str:
+def field_words(fields: dict[str, Any] | None) -> str:
     """A span's own fields in words. Rounds are counted from 1, as in the player."""
     own = {n: value for n, value in (fields or {}).items() if n != UNFINISHED}
     if isinstance(own.get("round"), int):
@@ -86,11 +86,11 @@ def told_fields(fields: dict[str, Any] | None) -> str:
     return ", ".join(f"{n} {value}" for n, value in own.items())
 
 
-def hover(told: list[str]) -> dict[str, Any]:
+def hover(texts: list[str]) -> dict[str, Any]:
     """What a series says on hover. Of many spans what their lines begin with is sent once."""
-    lines = [one.split("<br>") for one in told]
-    if len(told) <= MANY or len({*map(len, lines)}) > 1:
-        return {"customdata": told, "hovertemplate": "%{customdata}<extra></extra>"}
+    lines = [one.split("<br>") for one in texts]
+    if len(texts) <= MANY or len({*map(len, lines)}) > 1:
+        return {"customdata": texts, "hovertemplate": "%{customdata}<extra></extra>"}
     template, columns = [], []
     for column in zip(*lines, strict=True):
         same = commonprefix(column)
@@ -143,10 +143,10 @@ def _forms(
 def _belongs(kind: str, name: str, peer: int, *numbers: int) -> list[str]:
     """Kind and whole name of a span, then a line of what it belongs to."""
     what = text.kind(kind)
-    told = f"{what}: {name}" if name and name != kind else what
+    title = f"{what}: {name}" if name and name != kind else what
     to_peer = f"{TOWARDS.get(kind)} rank {peer}"
-    if peer >= 0 and kind in TOWARDS and not told.endswith(to_peer):
-        told += f" {to_peer}"
+    if peer >= 0 and kind in TOWARDS and not title.endswith(to_peer):
+        title += f" {to_peer}"
     whats = zip(("step", "stage", "microbatch", "bucket"), numbers, strict=True)
     line = ", ".join(f"{what} {number}" for what, number in whats if number >= 0)
-    return [f"<b>{text.wrap(told)}</b>", *([line] if line else [])]
+    return [f"<b>{text.wrap(title)}</b>", *([line] if line else [])]

@@ -1,4 +1,4 @@
-"""Where the spans and messages of a timeline lie: rows, strips, and both ends of each arrow.
+"""Where the spans of a timeline lie: rows, and strips of those that hold others.
 
     all ranks     |step 0             |     a step or phase that is the same on all ranks: once
     rank 0        |0 |1 |2 | ////|0 |1|     a row for each rank and lane, as high as it needs
@@ -19,7 +19,6 @@ import numpy as np
 
 from dlviz.analysis.clocks import message_times, span_times
 from dlviz.analysis.columns import HOLDERS, lanes
-from dlviz.analysis.steps import spans_in
 from dlviz.viz import text
 
 if TYPE_CHECKING:
@@ -85,28 +84,11 @@ class Plan:
         that is shown once stands for all ranks' spans."""
         heads = self.heads()
         hidden = np.concatenate([level.ravel() for level in self.shared] or [drawn[:0]])
-        kept = drawn[~np.isin(drawn, hidden)]
-        rows = np.append(kept, np.array([row for row, _, _ in heads], np.int64))
-        begin = np.append(self.start[kept], [begin for _, begin, _ in heads])
-        finish = np.append(self.end[kept], [finish for _, _, finish in heads])
+        own = drawn[~np.isin(drawn, hidden)]
+        rows = np.append(own, np.array([row for row, _, _ in heads], np.int64))
+        begin = np.append(self.start[own], [begin for _, begin, _ in heads])
+        finish = np.append(self.end[own], [finish for _, _, finish in heads])
         return rows, begin, finish
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a timeline shows: where it lies, the spans that are drawn and those that are left out as
-    too many, the messages (all by their rows in the Trace), and what is to be said of that."""
-
-    plan: Plan
-    drawn: np.ndarray
-    left_out: np.ndarray
-    arrows: np.ndarray
-    lines: list[str]
-
-    @property
-    def spans(self) -> np.ndarray:
-        """Those that are drawn and those that are left out."""
-        return np.concatenate([self.drawn, self.left_out])
 
 
 def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) -> Plan:
@@ -205,73 +187,3 @@ def _stacked(
         places[rank, lane] = at, at + height
         at, before = at + height, rank
     return places
-
-
-def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool = True) -> Shown:
-    """What a timeline shows of `step` (of all where it is None): at most `most` spans, and the
-    messages that spans of the step carry. Without what has no times by `clock`."""
-    start, end = span_times(trace, clock)
-    drawn = spans_in(trace, step)
-    arrows = np.arange(len(trace.messages) if messages else 0)
-    if step is not None:
-        arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
-    drawn = drawn[np.isfinite(end - start)[drawn]]
-    arrows = arrows[np.isfinite(message_times(trace, clock)[0][arrows])]
-    plan = laid_out(trace, clock, drawn, arrows)
-    if len(drawn) <= most:
-        return Shown(plan, drawn, drawn[:0], arrows, [])
-    lasted = end - start
-    for level in plan.shared:
-        lasted[level] = np.inf  # all ranks' or none
-    order = drawn[np.argsort(-lasted[drawn], kind="stable")]
-    told = f"The longest {most:,} of {len(drawn):,} spans are drawn."
-    return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [told])
-
-
-def ends(trace: Trace, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that each message leaves and reaches, as places in `plan.rows`; -1 for a rank that
-    is not drawn.
-
-    They are those of the spans that carry it as their flow, else the rank's first.
-    """
-    spans, table = trace.spans, trace.messages
-    first = {rank: number for number, (rank, _) in reversed([*enumerate(plan.rows)])}
-    tail, head = (
-        np.array([first.get(rank, -1) for rank in column.tolist()], np.int64)
-        for column in (table.src, table.dst)
-    )
-    carriers = np.flatnonzero(spans.flow >= 0)
-    flow = spans.flow[carriers]
-    for end, ranks in ((tail, table.src), (head, table.dst)):
-        own = ranks[flow] == spans.rank[carriers]
-        end[flow[own]] = plan.row[carriers[own]]
-    return tail, head
-
-
-def arrow_heights(plan: Plan, tail: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where arrows between rows begin and end: at the edges that face each other; NaN where a row
-    is missing."""
-    edges = np.array([*plan.rows.values(), (np.nan, np.nan)]).reshape(-1, 2)
-    (tops, bottoms), middles = edges.T, edges.mean(axis=1)
-    down = np.sign(head - tail)
-    leave = np.select([down > 0, down < 0], [bottoms[tail], tops[tail]], middles[tail])
-    reach = np.select([down > 0, down < 0], [tops[head], bottoms[head]], middles[head])
-    missing = (tail < 0) | (head < 0)
-    return np.where(missing, np.nan, leave), np.where(missing, np.nan, reach)
-
-
-def past_rows(
-    tail: np.ndarray, head: np.ndarray, tails: np.ndarray, heads: np.ndarray, labels: np.ndarray
-) -> np.ndarray:
-    """Which arrows are better left out: those past other rows, if one of them covers a label.
-
-    They lead from row `tail` to row `head` (places) and from `tails` to `heads`, (arrows, 2), x and
-    y; a label, (labels, 3), has left, right and y. Between neighbours an arrow covers nothing.
-    """
-    past = np.abs(head - tail) > 1
-    left, right, y = labels.T
-    (x1, y1), (x2, y2) = tails[past].T[:, :, None], heads[past].T[:, :, None]
-    share = (y - y1) / (y2 - y1)
-    x = x1 + (x2 - x1) * share
-    covers = (share > 0) & (share < 1) & (left < x) & (x < right)
-    return past if covers.any() else np.zeros(len(past), bool)

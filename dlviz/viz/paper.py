@@ -65,8 +65,8 @@ def sheet(
         )
     inner = width - 2 * MARGIN
     fits = int(inner / length("n", BODY))
-    told = [part for line in lines for part in textwrap.wrap(written(line), fits)]
-    top = 0.24 + len(told) * BODY * LINE / 72
+    wrapped = [part for line in lines for part in textwrap.wrap(written(line), fits)]
+    top = 0.24 + len(wrapped) * BODY * LINE / 72
     names = [written(name, 30) for name, _ in entries]
     entry = 0.5 + max((length(name, BODY) for name in names), default=0.0)
     columns = max(int(inner / entry), 1)
@@ -76,7 +76,7 @@ def sheet(
     figure.set_layout_engine("none")
     below = height - MARGIN - TITLE / 72
     write(figure, MARGIN, below, cut(title, inner / 1.15, TITLE), TITLE, colors["ink"], "bold")
-    for i, line in enumerate(told):
+    for i, line in enumerate(wrapped):
         lower = below - 0.1 - (i + 0.5) * LINE * BODY / 72
         write(figure, MARGIN, lower, line, BODY, colors["faint"])
     if entries:

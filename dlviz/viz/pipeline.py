@@ -19,7 +19,7 @@ from dlviz.analysis.columns import COMPUTE
 from dlviz.analysis.path import path_of_step
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.idle import Idle, idle
+from dlviz.viz.idle import ExplainedIdle, idle
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LISTED = 3  # chunks: of more a legend lists the first and the last
 FINEST = 0.5  # pixels: shorter bubbles are left out
-LITTLE = 0.005  # of a run: as much that is not on the critical path is not told
+LITTLE = 0.005  # of a run: a smaller part that is not on the critical path is not mentioned
 
 
 def shades(
@@ -36,10 +36,10 @@ def shades(
     """The spans `rows` of one kind by chunk: name, style, rows, and whether a legend lists them (of
     many chunks the first and the last)."""
     for number in np.unique(chunk[rows]).tolist():
-        told = text.kind(name)
-        told = f"{told}, chunk {number}" if number else told
+        title = text.kind(name)
+        title = f"{title}, chunk {number}" if number else title
         listed = chunks <= LISTED or number in (0, chunks - 1)
-        yield told, palette.shade(style, number, chunks), rows[chunk[rows] == number], listed
+        yield title, palette.shade(style, number, chunks), rows[chunk[rows] == number], listed
 
 
 def lighter_chunk(chunks: int) -> tuple[str, palette.Style]:
@@ -48,7 +48,7 @@ def lighter_chunk(chunks: int) -> tuple[str, palette.Style]:
     return f"lighter: {what}", palette.shade(palette.style("forward"), chunks - 1, chunks)
 
 
-def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle | None:
+def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> ExplainedIdle | None:
     """The idle time that the spans `drawn` leave in a picture so many pixels wide; None where they
     are no pipeline's."""
     spans = trace.spans
@@ -61,11 +61,11 @@ def bubbles(trace: Trace, plan: Plan, drawn: np.ndarray, pixels: float) -> Idle 
     rank, lane, start, end = (
         column[seen] for column in (found.rank, found.lane, found.start, found.end)
     )
-    return Idle(rank, lane, start, end, why, found.span[seen])
+    return ExplainedIdle(rank, lane, start, end, why, found.span[seen])
 
 
 @dataclass(frozen=True)
-class Path:
+class CriticalPath:
     """The critical path: stretches of spans (rows) in the order of time, in seconds, and what is to
     be said of it, a line each."""
 
@@ -75,20 +75,20 @@ class Path:
     lines: list[str]
 
     @property
-    def told(self) -> str:
+    def sentences(self) -> str:
         return " ".join(self.lines)
 
-    def among(self, drawn: np.ndarray) -> Path:
+    def among(self, drawn: np.ndarray) -> CriticalPath:
         """What of it lies in the spans `drawn`."""
         seen = np.isin(self.rows, drawn)
         return replace(self, rows=self.rows[seen], start=self.start[seen], end=self.end[seen])
 
 
-def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
+def critical_of(trace: Trace, step: int | None, clock: str) -> CriticalPath:
     """The critical path of `step` (of all where it is None), by what has times by `clock`."""
     rows, start, end, whole = path_of_step(trace, step, clock)
     if not len(rows):
-        return Path(rows, start, end, ["There is no critical path."])
+        return CriticalPath(rows, start, end, ["There is no critical path."])
     worked, count = float((end - start).sum()), len(np.unique(rows))
     lines = [
         f"Critical path (bold): {'1 span' if count == 1 else f'{count:,} spans'}, together "
@@ -98,10 +98,10 @@ def critical_of(trace: Trace, step: int | None, clock: str) -> Path:
     rest, what = whole - worked, "run" if step is None else "step"
     others = f"The rest, {text.seconds(rest)}, is messages and gaps. " * (rest > LITTLE * whole)
     lines.append(f"{others}Were one of these spans longer, the {what} would be longer.")
-    return Path(rows, start, end, lines)
+    return CriticalPath(rows, start, end, lines)
 
 
-def outlines(path: Path, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+def outlines(path: CriticalPath, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """The corners of a box around each part of the path in which one stretch follows another on a
     row without a gap, (boxes, 5, 2), and the line from each box to the next, (boxes - 1, 2, 2):
     seconds across, rows down."""

@@ -30,14 +30,14 @@ UNNAMED = "buffer"  # what comm.watch calls a buffer whose name is not given
 
 
 @dataclass(frozen=True)
-class Run:
+class CellRange:
     """Neighbouring cells of a rank that hold the same ranks' contributions."""
 
     rank: int
     low: int  # the first cell
     high: int  # the one after the last
-    counts: list[int]  # of each rank's contribution in one cell; -1 where it can't be told
-    origin: int  # the other cell whose numbers are in the first one; -1 where that can't be told
+    counts: list[int]  # of each rank's contribution in one cell; -1 where unknown
+    origin: int  # the other cell whose numbers are in the first one; -1 where unknown
     contents: np.ndarray  # as numbers to be read
 
     @property
@@ -49,7 +49,7 @@ class Run:
         return text.cells(self.low, self.high - self.low)
 
     @property
-    def says(self) -> str:
+    def words(self) -> str:
         """Whose contributions the cells hold, in words."""
         return held_by(self.counts, self.origin, self.high - self.low)
 
@@ -112,7 +112,7 @@ class Scene:
 
     @cached_property
     def origins(self) -> dict[int, np.ndarray]:
-        """Which other cell's numbers each snapshot's cells hold; -1 where that can't be told."""
+        """Which other cell's numbers each snapshot's cells hold; -1 where unknown."""
         ranks = self.trace.meta["ranks"]
         return {
             place: np.where(self.counts[place][:, 0] == UNKNOWN, origins(array, ranks), UNKNOWN)
@@ -194,7 +194,7 @@ class Scene:
         return places
 
     @property
-    def notes(self) -> list[str]:
+    def caveats(self) -> list[str]:
         """What keeps a picture from being read at its face value, a sentence each."""
         ranks, names = self.trace.meta["ranks"], {own["name"] for own in self.trace.buffers}
         lines = []
@@ -225,18 +225,18 @@ class Scene:
         own = np.array(encode(rank, self.trace.meta["ranks"], len(array))).astype(array.dtype)
         return bool(((array == own) | (array == 0)).all())
 
-    def runs(self, frame: Frame) -> list[Run]:
-        """What the ranks hold in a frame, in stretches of cells that hold the same and travel
+    def ranges(self, frame: Frame) -> list[CellRange]:
+        """What the ranks hold in a frame, in ranges of cells that hold the same and travel
         together."""
-        runs = []
+        ranges = []
         for rank, place in frame.snapshots.items():
             counts, array, origin = self.counts[place], self.arrays[place], self.origins[place]
             bounds = self.bounds[self.bounds < len(array)].tolist()
             edges = sorted({*self.changes(place), *bounds})
             for low, high in zip(edges, [*edges[1:], len(array)], strict=False):
-                told = counts[low].tolist(), int(origin[low])
-                runs.append(Run(rank, low, high, *told, self.shown(array[low:high])))
-        return runs
+                whose = counts[low].tolist(), int(origin[low])
+                ranges.append(CellRange(rank, low, high, *whose, self.shown(array[low:high])))
+        return ranges
 
     def changes(self, place: int) -> list[int]:
         """The cells of a snapshot that hold something else than the cell before them: other
@@ -309,11 +309,11 @@ class Scene:
     @cached_property
     def _recorded(self) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[list[int], np.ndarray]]]:
         """When each message was sent and received, and each rank's snapshots with their times."""
-        kept = watched(self.trace, self.buffer)
-        sent, received, taken = event_times(self.trace, kept)
+        snapshots = watched(self.trace, self.buffer)
+        sent, received, taken = event_times(self.trace, snapshots)
         shots = {
             rank: (places, np.array([taken[place] for place in places]))
-            for rank, places in kept.items()
+            for rank, places in snapshots.items()
         }
         return sent, received, shots
 
@@ -372,11 +372,13 @@ class Scene:
         for low, high in zip(edges, [*edges[1:], len(old)], strict=True):
             if not lost[low]:
                 continue
-            now = Run(rank, low, high, new[low].tolist(), int(self.origins[after][low]), new[:0])
+            now = CellRange(
+                rank, low, high, new[low].tolist(), int(self.origins[after][low]), new[:0]
+            )
             ranks = np.flatnonzero(gone[low]).tolist()
             own = f"the numbers of rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
             what = "the complete sum" if whole[low] else own
-            lines.append(f"rank {rank} lost {what} in {now.cells}: it now {now.says}")
+            lines.append(f"rank {rank} lost {what} in {now.cells}: it now {now.words}")
         return lines
 
     @cached_property
@@ -384,14 +386,14 @@ class Scene:
         """Whether any cell ever holds the contributions of two ranks."""
         return any(((counts > 0).sum(axis=1) > 1).any() for counts in self.counts.values())
 
-    def noted(self, number: int) -> list[str]:
-        """What in the contents a reader would not expect, a line for each stretch of cells."""
+    def oddities(self, number: int) -> list[str]:
+        """What in the contents a reader would not expect, a line for each range of cells."""
         frame = self.frames[number]
         found = []
         odd = self.encoded and any(map(self._odd, frame.snapshots.values()))
-        for run in self.runs(frame) if odd else ():
-            if run.unknown or max(run.counts) > 1:
-                found.append(f"rank {run.rank} {run.says} in {run.cells}")
+        for one in self.ranges(frame) if odd else ():
+            if one.unknown or max(one.counts) > 1:
+                found.append(f"rank {one.rank} {one.words} in {one.cells}")
         for rank, place in frame.snapshots.items() if number else ():
             if any(row in self._elsewhere for row in self._last_received(number, rank)):
                 continue  # what became of such a message is the program's affair

@@ -26,7 +26,7 @@ ABSENT = {
 
 
 @dataclass(frozen=True)
-class Wait:
+class ExplainedWait:
     """A wait: for how many seconds, for whom, what that one was doing, and in which span (its row
     in `trace.spans`, -1 where none says it)."""
 
@@ -44,7 +44,7 @@ def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
     return {row: str(wait) for row, wait in waits(trace, clock=clock).items()}
 
 
-def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
+def waits(trace: Trace, *, clock: str | None = None) -> dict[int, ExplainedWait]:
     """Each wait for a rank, or for another lane of the same rank, by its row in `trace.spans`."""
     found = {}
     for row, wait in analysis.waits(trace, clock=clock).items():
@@ -53,7 +53,9 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, Wait]:
         else:
             whom = f"its own lane {wait.lane}"
             subject = f"lane {wait.lane} of rank {wait.rank}"
-        found[row] = Wait(wait.seconds, whom, clause(subject, wait.filled), wait.filled.span)
+        found[row] = ExplainedWait(
+            wait.seconds, whom, clause(subject, wait.filled), wait.filled.span
+        )
     return found
 
 

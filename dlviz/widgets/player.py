@@ -91,7 +91,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
             "messages": list(frame.messages),
             "snapshots": [snapshots.place(rank, frame.snapshots) for rank in scene.rows[:DRAWN]],
             "losses": _few(scene.losses(number)),
-            "notes": _few(scene.noted(number)),
+            "notes": _few(scene.oddities(number)),
         }
         for number, frame in enumerate(scene.frames)
     ]
@@ -103,7 +103,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     hatched = {"line": palette.HATCH}
     return {
         "title": text.short(title, 200),
-        "lines": [*text.provenance(trace, "device"), *scene.notes, *notes],
+        "lines": [*text.provenance(trace, "device"), *scene.caveats, *notes],
         "details": text.details(trace, "device"),
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],

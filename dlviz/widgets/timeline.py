@@ -25,12 +25,14 @@ from dlviz.analysis.waits import waited_until
 from dlviz.metrics import COMPUTE
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
-from dlviz.viz.failure import held as held_up
+from dlviz.viz.arrows import ends
+from dlviz.viz.failure import stuck_waits
 from dlviz.viz.idle import idle
-from dlviz.viz.labels import forms_of, never_ended, told_fields
-from dlviz.viz.layout import Plan, Shown, ends, laid_out, shown
+from dlviz.viz.labels import field_words, forms_of, never_ended
+from dlviz.viz.layout import Plan, laid_out
 from dlviz.viz.pipeline import critical_of
 from dlviz.viz.scene import ops
+from dlviz.viz.shown import Shown, shown
 from dlviz.viz.waits import waits
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
@@ -146,7 +148,7 @@ def _state(
             "label": indexed(np.array(forms, object)[order].tolist()),
             "name": indexed(spans.name[order].tolist()),
             "where": indexed(spans.where[order].tolist()),
-            "fields": indexed([told_fields(own) for own in fields]),
+            "fields": indexed([field_words(own) for own in fields]),
             "chunk": column(chunk[order]),
             "flow": column(_shown_flow(spans.flow[order], arrows, len(table))),
             **{name: column(spans[name][order]) for name in NUMBERS},
@@ -166,7 +168,8 @@ def _state(
             },
         },
         "cycle": [
-            {"tail": own.tail, "head": own.head, "told": own.told} for own in held_up(trace, plan)
+            {"tail": own.tail, "head": own.head, "told": own.sentence}
+            for own in stuck_waits(trace, plan)
         ],
         "clocks": [_clock(trace, one, step, order, seen, arrows, place) for one in plans],
         "memory": _memory(trace) if step is None else [],
@@ -251,7 +254,7 @@ def _clock(
             "start": column(whole(path.start - plan.low)),
             "end": column(whole(path.end - plan.low)),
         },
-        "told": path.told,
+        "told": path.sentences,
         "waits": {
             "span": list(waiting),
             "whom": indexed([wait.whom for wait in waiting.values()]),

@@ -18,7 +18,7 @@ import torch
 from dlviz import DeadlockError, RankError, launch
 from dlviz.cluster.parent import output
 from dlviz.cluster.parent.launch import watched
-from dlviz.cluster.parent.output import SHOWN, Output, Told
+from dlviz.cluster.parent.output import SHOWN, Output, ProgressCallback
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
@@ -216,7 +216,7 @@ def test_progress_told_to_a_function_counts_the_starts_then_the_rank_that_is_las
             comm.barrier() if step == 0 else time.sleep(0.2 * comm.rank)
 
     told = []
-    watched(Told(lambda *now: told.append(now)), worker, 2)
+    watched(ProgressCallback(lambda *now: told.append(now)), worker, 2)
     told = [now for now, _ in groupby(told)]
     starts = [now for now in told if now[0] is None]  # one that is soon over may not be told
     assert starts == told[: len(starts)] == sorted(starts, key=lambda now: now[1])
@@ -241,4 +241,4 @@ def test_what_the_told_function_raises_ends_the_run(when):
         time.sleep(60)
 
     with pytest.raises(Enough):
-        watched(Told(tell), worker, 2)  # the check for leftovers sees the rest
+        watched(ProgressCallback(tell), worker, 2)  # the check for leftovers sees the rest

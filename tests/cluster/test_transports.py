@@ -16,7 +16,7 @@ import torch
 
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, launch
-from dlviz.cluster.buffers import Sending
+from dlviz.cluster.buffers import OutstandingSends
 from dlviz.cluster.control.form import DTYPES, form_of
 from dlviz.cluster.control.group import CALLS, SHORT
 from dlviz.cluster.control.pipes import (
@@ -609,7 +609,8 @@ def test_threads_of_a_rank_that_send_at_the_same_time_never_share_a_tick():
     board = SimpleNamespace(
         cells=[0] * cells, times=[0.0] * cells, ticks=lambda rank: range(3, cells, 3)
     )
-    sending = Sending(SimpleNamespace(board=board, rank=0, transport=SimpleNamespace(release=id)))
+    transport = SimpleNamespace(release=id)
+    sending = OutstandingSends(SimpleNamespace(board=board, rank=0, transport=transport))
 
     def send(count):
         for number in range(count):

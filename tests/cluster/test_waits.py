@@ -9,7 +9,7 @@ import pytest
 from dlviz.cluster.control.board import ACTIVITY, WAITING, Board
 from dlviz.cluster.stuck import watch
 from dlviz.cluster.stuck.waits import RankState, Wait, answered, deadlocked, find_cycle, show_line
-from dlviz.cluster.stuck.watch import PATIENCE, PAUSE, TICK, Watch
+from dlviz.cluster.stuck.watch import PATIENCE, PAUSE, TICK, Watchdog
 
 WORLD = 1
 
@@ -167,9 +167,9 @@ def test_a_line_of_a_cell_is_shown_as_such_and_one_of_a_file_with_its_name(tmp_p
     assert show_line("nowhere.py:3") == "nowhere.py:3"
 
 
-# -- Watch -----------------------------------------------------------------------------------------
+# -- Watchdog --------------------------------------------------------------------------------------
 class Rank:
-    """A rank as `Watch` sees it: it answers at once, where it answers at all."""
+    """A rank as `Watchdog` sees it: it answers at once, where it answers at all."""
 
     def __init__(self, number: int, answer: RankState | None, answers: bool = True):
         self.number = number
@@ -201,7 +201,7 @@ class Run:
             self.board.put(rank.number, WAITING, int(not rank.finished))
         self.now = 100.0
         monkeypatch.setattr(watch, "perf_counter", lambda: self.now)
-        self.watch = Watch(self.board, self.ranks)
+        self.watch = Watchdog(self.board, self.ranks)
 
     def look(self):
         self.now += TICK

@@ -124,8 +124,7 @@ def test_over_each_shard_alone_it_differs_from_one_process():
     own = dlviz.launch(on_digits, 4, args=(False,)).results[0]
     whole = dlviz.launch(on_digits, 4, args=(True,)).results[0]
     gaps = [((each - exact).norm() / exact.norm()).item() for each, _ in (own, whole)]
-    print(gaps, ((own[1] - variance).norm() / variance.norm()))
-    assert gaps[0] == pytest.approx(0.33, abs=0.02) and gaps[1] < 1e-5
+    assert gaps[0] == pytest.approx(0.32, abs=0.005) and gaps[1] < 1e-5
 
 
 def test_converting_keeps_parameters_buffers_and_mode():

@@ -148,7 +148,7 @@ def test_contents_that_are_no_sum_are_drawn_as_not_known():
     words = words_of(figure.frames[3])
     assert "rank 3 holds no sum of contributions in cell 9" in words
     assert words.endswith(" (and 1 more)")
-    assert Scene(trace).noted(3)[1:] == [
+    assert Scene(trace).oddities(3)[1:] == [
         "rank 3 changed cell 9, which no message of this round reached"
     ]
     assert words_of(figure.frames[2]) == "<b>round 2 of 6</b>: 4 messages, added"

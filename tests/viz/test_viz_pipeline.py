@@ -195,7 +195,7 @@ def test_what_is_said_of_the_path_of_a_real_run_adds_up_to_the_run(real_run, nam
     for clock in ("device", "wall"):
         for step in (None, 0, 1, 2):
             path = critical_of(trace, step, clock)
-            count, together, whole, share, rest, what = NUMBERS.fullmatch(path.told).groups()
+            count, together, whole, share, rest, what = NUMBERS.fullmatch(path.sentences).groups()
             assert int(count.replace(",", "")) == len({*path.rows.tolist()})
             together, whole, rest = seconds(together), seconds(whole), seconds(rest)
             assert together == pytest.approx((path.end - path.start).sum(), rel=6e-3)

@@ -182,7 +182,7 @@ def test_what_is_played_ends_with_every_contribution_once_on_every_rank(name, ra
     for place in last.values():
         assert (viz.decode(trace.buffers[place]["array"], ranks) == 1).all()
     for number in range(len(scene.frames)):
-        assert not scene.noted(number) and not scene.losses(number)
+        assert not scene.oddities(number) and not scene.losses(number)
     many = len({*trace.messages.step.tolist()})
     rounds = [f"round {i} of {many}" for i in range(1, many + 1)]
     assert [frame.name for frame in scene.frames] == ["start", *rounds]

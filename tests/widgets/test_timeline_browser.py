@@ -665,9 +665,9 @@ def test_p_and_its_button_outline_the_critical_path_of_the_clock_that_shows(read
     reader.press("p")
     outlined = reader.picture
     assert outlined != plain and button.get_attribute("aria-pressed") == "true"
-    assert note.inner_text() == critical_of(trace, None, "device").told
+    assert note.inner_text() == critical_of(trace, None, "device").sentences
     reader.press("c")  # the wall clock has a critical path of its own
-    assert note.inner_text() == critical_of(trace, None, "wall").told
+    assert note.inner_text() == critical_of(trace, None, "wall").sentences
     reader.press("c", "P")
     assert reader.picture == plain and note.inner_text() == ""
     button.click()

@@ -4,7 +4,7 @@ other.
 It carries no tensor. It holds, as plain 64-bit cells that one side writes and others read,
 
     state     per rank: how often it changed what it does, threads in a posted wait, its process,
-              threads that want to be told of ticks, progress
+              threads to be woken by ticks, progress
     ticks     per rank: for each of its messages under way whether it was taken, on a paced run at
               which device time, and whether its sender sleeps on it
     ledger    of the links that several pairs of ranks share, on a paced run (see pacing/ledger.py)

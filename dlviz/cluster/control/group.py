@@ -102,8 +102,8 @@ class Group:
 
     # -- meeting -------------------------------------------------------------------------------
     def meet(self, call: Any) -> None:
-        """Return when all members have come. `call` is what the parent reads of the wait; it is
-        told that they have."""
+        """Return when all members have come. `call` is what the parent reads of the wait; its
+        `met` is called once they have."""
         self._phase += 1
         mine = self.place * MEMBER // 8
         parity = TIME + self._phase % 2
@@ -112,7 +112,7 @@ class Group:
             self._times[mine + parity] = time
         self._cells[mine + PHASE] = self._phase
         if self.met:
-            self._waiting.tell(*self.members)
+            self._waiting.notify(*self.members)
         else:
             self._waiting.wait_for_others(call, call.op, call.lane)
         call.met(None if time is None else max(self._times[at + parity] for at in self._places))

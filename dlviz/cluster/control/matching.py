@@ -44,7 +44,7 @@ class Channel:
 
 
 class Matching:
-    """The channels of one rank. `expect` is told of each envelope as it comes."""
+    """The channels of one rank. `expect` gets each envelope as it comes."""
 
     def __init__(self, rank: int, pipe_to: Callable[[int], int], expect: Callable[..., None]):
         self.rank = rank

@@ -128,10 +128,10 @@ class Pipes:
         with suppress(BlockingIOError):
             os.write(self.to(rank), bell)
 
-    def say(self, rank: int, words: bytes) -> None:
-        """Tell `rank`; waits until its pipe has room, a second at most."""
+    def send(self, rank: int, record: bytes) -> None:
+        """Write to `rank`; waits until its pipe has room, a second at most."""
         select.select([], [self.to(rank)], [], 1.0)
-        self.ring(rank, words)
+        self.ring(rank, record)
 
     def read(self) -> bytes:
         """What has come, b"" for nothing."""

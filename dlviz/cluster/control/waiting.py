@@ -127,7 +127,7 @@ class Waiting:
         with self._fence:
             self._cells[wants] -= 1
 
-    def tell(self, *peers: int) -> None:
+    def notify(self, *peers: int) -> None:
         """Ring those of `peers` that wait for what this rank has written."""
         with self._fence:  # first write, then look
             pass
@@ -177,7 +177,7 @@ class Waiting:
 
     def why(self, tick: int) -> bytes | None:
         """The form that this rank's message with that tick was refused for; None where this rank's
-        pipe was too full to be told."""
+        pipe was too full for that."""
         self.collect()
         return self._inbox.refused.get(tick)
 

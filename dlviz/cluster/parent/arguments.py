@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import torch
 
-from dlviz.cluster.rank import Job
+from dlviz.cluster.rank import WorkerCall
 from dlviz.machine import Machine
 
 BYTES_PER_RANK = 100 * 2**20  # memory that a rank takes beyond what it shares with the fork server
@@ -110,7 +110,7 @@ def pack(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> byt
         if len(entry) == 4 and entry[1] is None
     }
     try:
-        return cloudpickle.dumps(Job(worker, tuple(args), kwargs, cells))
+        return cloudpickle.dumps(WorkerCall(worker, tuple(args), kwargs, cells))
     except Exception as error:
         why = error
     for name, value in [*((f"args[{i}]", value) for i, value in enumerate(args)), *kwargs.items()]:

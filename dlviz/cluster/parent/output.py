@@ -85,17 +85,17 @@ class Progress:
             self._bar.close()
 
 
-class Told(Progress):
-    """The same told to a function, many times a second: the name of the bar, how far the rank is
-    that is behind all others, and of how much; while ranks start, None, how many have been started,
-    and of how many. What the function raises ends the run."""
+class ProgressCallback(Progress):
+    """Calls a function instead, many times a second, with the name of the bar, how far the rank is
+    that is behind all others, and of how much; while ranks start, with None, how many have been
+    started, and of how many. What the function raises ends the run."""
 
-    def __init__(self, tell: Callable[[str | None, int, int], None]):
+    def __init__(self, callback: Callable[[str | None, int, int], None]):
         super().__init__()
-        self._tell = tell
+        self._callback = callback
 
     def starting(self, started: int, ranks: int) -> None:
-        self._tell(None, started, ranks)
+        self._callback(None, started, ranks)
 
     def show(self, board: Board, ranks: Sequence[Remote]) -> None:
         name = _name(ranks)
@@ -105,7 +105,7 @@ class Told(Progress):
             done, total = (
                 [board.get(rank.number, what) for rank in ranks] for what in (DONE, TOTAL)
             )
-            self._tell(name, min(done), max(total))
+            self._callback(name, min(done), max(total))
 
 
 def _name(ranks: Sequence[Remote]) -> str | None:

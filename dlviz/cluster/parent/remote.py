@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from dlviz.cluster.rank import Failure
-from dlviz.cluster.recording.log import Rows
+from dlviz.cluster.recording.log import RankRecord
 from dlviz.cluster.stuck.waits import RankState
 
 PATIENCE = 1.0  # s to wait for stacks
@@ -29,7 +29,7 @@ class Remote:
         self.result: bytes | None = None
         self.failure: Failure | None = None
         self.state: RankState | None = None
-        self.rows: Rows | None = None
+        self.rows: RankRecord | None = None
         self.progress: str | None = None  # name of the progress bar that it began last
         self.ended = False  # its process
         self.pending: set[str] = set()  # questions that it has not answered yet

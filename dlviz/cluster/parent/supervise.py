@@ -26,7 +26,7 @@ from dlviz.cluster.rank import Failure, Place, main
 from dlviz.cluster.recording import collect
 from dlviz.cluster.stuck import verdict
 from dlviz.cluster.stuck.waits import RankState, Wait
-from dlviz.cluster.stuck.watch import TICK, Watch
+from dlviz.cluster.stuck.watch import TICK, Watchdog
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -74,7 +74,7 @@ class Supervisor:
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
-        self._watch = Watch(self.board, self.ranks)
+        self._watch = Watchdog(self.board, self.ranks)
         return self
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
@@ -232,14 +232,14 @@ class Supervisor:
         try:
             return pickle.loads(rank.result or b"")
         except Exception as error:
-            told = (
+            reason = (
                 f"rank {rank.number} returned something that cannot be read back here "
                 f"({type(error).__name__}: {error})"
             )
             raise RankError(
-                f"{told}: return tensors, numbers, lists or dicts.",
+                f"{reason}: return tensors, numbers, lists or dicts.",
                 rank=rank.number,
-                **self._gather(told),
+                **self._gather(reason),
             ) from None
 
     def _trace(self, outcome: str, failed: collect.Failed | None = None) -> Trace:

@@ -27,7 +27,7 @@ from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent.arguments import choose_device
 from dlviz.cluster.parent.start import shared_memory
 from dlviz.cluster.process import Process
-from dlviz.cluster.rank import Job, Place, join, packed, run
+from dlviz.cluster.rank import Place, WorkerCall, join, packed, run
 from dlviz.cluster.recording import collect
 from dlviz.cluster.stuck.watch import TICK
 from dlviz.machine import Machine
@@ -62,7 +62,7 @@ def join_run(
         _meet(folder, rank, ranks, machine)
         chosen = choose_device(device, ranks)
         place = Place(folder, rank, ranks, bytes_of(machine, ranks), chosen, machine)
-        result, process = _work(place, Job(worker, args, kwargs, {}))
+        result, process = _work(place, WorkerCall(worker, args, kwargs, {}))
         if rank:
             return [pickle.loads(result)], None
         return _gather(folder, ranks, machine, chosen, process.board.get(0, EPOCH))
@@ -94,15 +94,15 @@ def _check(ranks: int) -> None:
         )
 
 
-def _work(place: Place, job: Job) -> tuple[bytes, Process]:
-    """Do the job as one of the ranks and leave what came of it in the folder: this rank's result,
-    once all have done so."""
+def _work(place: Place, call: WorkerCall) -> tuple[bytes, Process]:
+    """Make the call as one of the ranks and leave what came of it in the folder: this rank's
+    result, once all have done so."""
     process, comm = join(place)
     process.announce = lambda name: None
     over = threading.Event()
     server = _serve(process, over)
     process.own_threads.add(server.ident or 0)
-    result = packed(process, run(job, process, comm), leave=False)
+    result = packed(process, run(call, process, comm), leave=False)
     with open(os.path.join(place.folder, f"rank-{place.rank}"), "wb") as file:
         pickle.dump((result, process.rows()), file)
     process.gloo.barrier().wait()

@@ -1,7 +1,7 @@
 """What a run warns of: at once in a script, and once for a cell in a notebook.
 
 A cell may start many runs, and on a busy machine most of the paced ones are late. Each warning by
-itself would bury the cell's output, so IPython is told after the cell, in a sentence:
+itself would bury the cell's output, so it is one sentence after the cell:
 
     5 of 6 runs were late (up to 230 ms): other programs slowed them; their times are not reliable.
     Close other programs and run the cell again.
@@ -64,16 +64,16 @@ def warn(trace: Trace) -> None:
             warnings.warn(words, RuntimeWarning, stacklevel=3)
         return
     if _cell == Cell():
-        shell.events.register("post_execute", _tell)
+        shell.events.register("post_execute", _warn_after_cell)
     _cell.paced += trace.meta["clock"] == "paced"
-    if trace.meta.get("warning") and _heard(trace.meta["warning"]):
+    if trace.meta.get("warning") and _let_through(trace.meta["warning"]):
         _cell.late.append(trace.meta)
     if words := _unreceived(trace):
-        _cell.others += [words] * _heard(words)
+        _cell.others += [words] * _let_through(words)
 
 
 def summary(cell: Cell) -> list[str]:
-    """What is told of a cell: a line on the late runs, a line on each other thing."""
+    """The warnings of a cell: a line on the late runs, a line on each other thing."""
     if not cell.late:
         return [*dict.fromkeys(cell.others)]
     one = len(cell.late) == 1
@@ -95,12 +95,12 @@ def summary(cell: Cell) -> list[str]:
     return [line, *dict.fromkeys(cell.others)]
 
 
-def _tell() -> None:
-    """After a cell: tell of its runs, and forget them."""
+def _warn_after_cell() -> None:
+    """After a cell: warn of its runs, and forget them."""
     global _cell
-    told, _cell = _cell, Cell()
-    _ipython().events.unregister("post_execute", _tell)
-    for line in summary(told):
+    cell, _cell = _cell, Cell()
+    _ipython().events.unregister("post_execute", _warn_after_cell)
+    for line in summary(cell):
         print(line, file=sys.stderr)
 
 
@@ -114,11 +114,11 @@ def _ipython() -> Any:
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
-def _heard(words: str) -> bool:
+def _let_through(words: str) -> bool:
     """Whether the filters in force let such a warning through. Raises it where they say so."""
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.warn(words, RuntimeWarning, stacklevel=2)
-    return bool(heard)
+    return bool(caught)
 
 
 def _unreceived(trace: Trace) -> str:

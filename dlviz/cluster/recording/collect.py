@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlviz.cluster.parent.warn import late
-from dlviz.cluster.recording.log import Received, Rows, Sent
+from dlviz.cluster.recording.log import RankRecord, Received, Sent
 from dlviz.cluster.stuck.waits import TAGS, Wait
 from dlviz.machine import Machine
 from dlviz.trace import Trace
@@ -73,7 +73,7 @@ def clock_of(machine: Machine | None) -> dict[str, Any]:
 
 
 def build(
-    reports: list[Rows],
+    reports: list[RankRecord],
     ranks: int,
     epoch: int,
     meta: dict[str, Any],
@@ -97,7 +97,7 @@ def build(
     return Trace(columns, messages, _memory(reports, epoch), _buffers(reports, epoch), meta)
 
 
-def _memory(reports: list[Rows], epoch: int) -> list[dict[str, Any]]:
+def _memory(reports: list[RankRecord], epoch: int) -> list[dict[str, Any]]:
     return [
         {
             "rank": report.rank,
@@ -110,7 +110,7 @@ def _memory(reports: list[Rows], epoch: int) -> list[dict[str, Any]]:
     ]
 
 
-def _buffers(reports: list[Rows], epoch: int) -> list[dict[str, Any]]:
+def _buffers(reports: list[RankRecord], epoch: int) -> list[dict[str, Any]]:
     return [
         {
             "rank": report.rank,
@@ -127,7 +127,9 @@ def _buffers(reports: list[Rows], epoch: int) -> list[dict[str, Any]]:
     ]
 
 
-def _messages(reports: list[Rows], epoch: int) -> tuple[dict[str, list[Any]], dict[tuple, int]]:
+def _messages(
+    reports: list[RankRecord], epoch: int
+) -> tuple[dict[str, list[Any]], dict[tuple, int]]:
     """The columns of the messages table, and the row of each message by (src, dst, key, index)."""
     received = {row[:4]: row for report in reports for row in report.received}
     columns: dict[str, list[Any]] = {name: [] for name in _MESSAGE}
@@ -200,7 +202,7 @@ def _time(device: float | None, wall: int, epoch: int) -> float:
 
 
 def _pace(
-    reports: list[Rows], columns: dict[str, list[Any]], meta: dict[str, Any]
+    reports: list[RankRecord], columns: dict[str, list[Any]], meta: dict[str, Any]
 ) -> dict[str, Any]:
     """How well a paced run kept its pace: lateness in seconds, and a warning where it could not
     keep up."""
@@ -211,10 +213,10 @@ def _pace(
     each = [report.pace["lateness"] for report in reports]
     worst = max((one["worst"] for one in each), default=0.0)
     median = sorted(one["median"] for one in each)[len(each) // 2] if each else 0.0
-    told = {
+    pacing = {
         "tolerance": max(meta["tolerance"], SLACK * lasted),
         "lateness": {"worst": worst, "median": median},
         "operations": sum(report.pace["operations"] for report in reports),
         "overruns": sum(report.pace["overruns"] for report in reports),
     }
-    return {**told, "warning": late({**meta, **told})}
+    return {**pacing, "warning": late({**meta, **pacing})}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster.pacing.ledger import Departure
-from dlviz.trace.recorder import Lane, Recorder, Row, caller
+from dlviz.trace.recorder import LaneSpans, Recorder, Row, caller
 
 
 class Sent(NamedTuple):
@@ -56,7 +56,7 @@ class Snapshot(NamedTuple):
     data: np.ndarray
 
 
-class Held(NamedTuple):
+class MemoryEvent(NamedTuple):
     """So many bytes of `what` are held from now on."""
 
     what: str
@@ -65,7 +65,7 @@ class Held(NamedTuple):
     time: float | None
 
 
-class Rows(NamedTuple):
+class RankRecord(NamedTuple):
     """All that a rank recorded, for the parent."""
 
     rank: int
@@ -73,7 +73,7 @@ class Rows(NamedTuple):
     sent: list[tuple[Sent, float, float]]  # with the device times at which it left and arrived
     received: list[Received]
     snapshots: list[Snapshot]
-    memory: list[Held]
+    memory: list[MemoryEvent]
     pace: dict[str, Any]
 
 
@@ -102,7 +102,7 @@ class Log:
         self.sent: list[Sent] = []
         self.received: list[Received] = []
         self.snapshots: list[Snapshot] = []
-        self.memory: list[Held] = []
+        self.memory: list[MemoryEvent] = []
         self.watched: list[Watched] = []
         self._recorder = recorder
 
@@ -135,10 +135,10 @@ class Log:
 
     def hold(self, what: str, nbytes: int) -> None:
         time = self._recorder.lane.pace.time
-        self.memory.append(Held(what, nbytes, perf_counter_ns(), time))
+        self.memory.append(MemoryEvent(what, nbytes, perf_counter_ns(), time))
 
 
-def step_of(lane: Lane) -> int:
+def step_of(lane: LaneSpans) -> int:
     """The step of a message: the round of the collective it belongs to, else the program's step."""
     context = lane.context
     return context.get("round", context.get("step", -1))

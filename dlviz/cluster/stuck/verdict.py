@@ -115,8 +115,8 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
             f"rank {rank.number} is {place}"
         ]
         stacks.append(f"rank {rank.number}\n{text}")
-    told = "\n\n".join(stacks)
-    return f"{out_of_time(seconds)}\n  " + "\n  ".join(lines) + f"\n\n{told}", told
+    all_stacks = "\n\n".join(stacks)
+    return f"{out_of_time(seconds)}\n  " + "\n  ".join(lines) + f"\n\n{all_stacks}", all_stacks
 
 
 def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
@@ -129,17 +129,17 @@ def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
 
 def stack(rank: Remote) -> tuple[str, str]:
     """Where a rank is, in a phrase, and its stacks, innermost frame first."""
-    places, kept = [], []
+    places, lines = [], []
     for thread in _read(rank).split("\n\n"):
         for line in _worker_frames(thread):
-            kept.append(name_cells(line))
+            lines.append(name_cells(line))
             where = _where(line)
             if where:
-                kept.append(f"    {show_line(where).partition(': ')[2]}")
+                lines.append(f"    {show_line(where).partition(': ')[2]}")
                 places.append(where)
     places.sort(key=lambda where: where.startswith(LIBRARIES))
     place = f"at {show_line(places[0])}" if places else "at a place that it could not tell"
-    return place, "\n".join(kept)
+    return place, "\n".join(lines)
 
 
 def _worker_frames(thread: str) -> list[str]:

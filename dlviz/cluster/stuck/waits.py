@@ -57,8 +57,8 @@ class Wait:
         if self.shape is not None:
             details.append(f"shape {tuple(self.shape)} {self.dtype}")
         lane = "" if self.lane == "compute" else f" (lane {self.lane})"
-        told = f" ({', '.join(details)})" if details else ""
-        return f"rank {self.rank}{lane} waits in {what}{told}"
+        detail = f" ({', '.join(details)})" if details else ""
+        return f"rank {self.rank}{lane} waits in {what}{detail}"
 
     @property
     def key(self) -> int:

@@ -1,4 +1,4 @@
-"""Watch: notices, while a run goes on, that some ranks can never go on."""
+"""The watchdog: notices, while a run goes on, that some ranks can never go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE = 0.5  # s to wait for the answer
 PAUSE = 0.2  # s until the next look after one that found everybody able to go on
 
 
-class Watch:
+class Watchdog:
     """Looks at the ranks that wait. A rank's cells on the board say whether it waits and whether it
     has done anything since; only one that sits still is disturbed and asked. A deadlock takes two
     looks that find the same ranks stuck, with nothing done in between."""

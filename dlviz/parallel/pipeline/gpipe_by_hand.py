@@ -35,7 +35,7 @@ def step(
     before, after = comm.rank - 1, comm.rank + 1
     is_first, is_last = comm.rank == 0, after == comm.size
     pairs = zip(inputs.chunk(microbatches), targets.chunk(microbatches), strict=True)
-    kept, sends, mean = [], [], torch.zeros(1, dtype=torch.float64)
+    saved, sends, mean = [], [], torch.zeros(1, dtype=torch.float64)
 
     for number, (x, target) in enumerate(pairs):
         if not is_first:
@@ -50,9 +50,9 @@ def step(
                 mean += output.detach()
         if not is_last:
             sends.append(comm.isend(output.detach(), after))  # goes on while the next is computed
-        kept.append((number, x, output))  # all m of them, for the backward: GPipe's price
+        saved.append((number, x, output))  # all m of them, for the backward: GPipe's price
 
-    for number, x, output in reversed(kept):
+    for number, x, output in reversed(saved):
         gradient = None  # the loss is where the gradient starts
         if not is_last:
             gradient = torch.empty_like(output)

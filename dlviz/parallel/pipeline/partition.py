@@ -65,6 +65,7 @@ def cut(costs: Sequence[float], stages: int) -> list[int]:
     until = [0.0, *accumulate(costs)]  # what the first k layers cost
     best = [(cost, [0]) for cost in until]  # of one stage
     for stage in range(1, stages):
+        # The last run starts at `stage` or later: each of those before it has a layer at least.
         best = [
             min(
                 ((max(best[i][0], until[k] - until[i]), [*best[i][1], i]) for i in range(stage, k)),
@@ -81,9 +82,10 @@ def measure(layers: Sequence[nn.Module], inputs: torch.Tensor) -> list[float]:
     for layer in layers:
         times = []
         for _ in range(REPEATS):
+            # A leaf with a gradient: in a pipeline the stage before would wait for it.
             x = inputs.detach().clone().requires_grad_(inputs.is_floating_point())
             start = perf_counter()
-            output = layer(x.clone())
+            output = layer(x.clone())  # a layer may work in place, which a leaf does not allow
             if output.requires_grad:
                 parameters = [p for p in layer.parameters() if p.requires_grad]
                 wanted = [*parameters, *([x] if x.requires_grad else [])]

@@ -85,24 +85,25 @@ def train_step(
     pieces = pieces_of(comm, inputs, microbatches)
     mine = (shapes or Shapes()).of(schedule, comm.rank, pieces, kinds)
     shared = SharedParameters(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
-    if schedule.flushes:
+    if schedule.flushes:  # the caller updates, once all gradients of the batch are there
         optimizer = None
     elif optimizer is None or shared.count:
         raise ValueError(no_update(schedule, shared.count))
-    wanted = pieces_of(comm, targets, microbatches)
-    worker = StageWorker(comm, stages, mine, row, wanted, loss, optimizer)
+    target_pieces = pieces_of(comm, targets, microbatches)
+    worker = StageWorker(comm, stages, mine, row, target_pieces, loss, optimizer)
     p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
-    told = None if comm.rank == last else comm.irecv(mean, last, tag)
+    # Posted before the first action: the loss may come while this rank still works.
+    request = None if comm.rank == last else comm.irecv(mean, last, tag)
     with comm.span("phase", schedule.name or "pipeline"):
         _work_through(comm, row, p2p, worker.run, worker.conclude, costs)
-        if told is None:
+        if request is None:
             mean += sum(map(float, worker.losses)) / microbatches
-            p2p.tell_all(mean, tag)
+            p2p.send_to_all(mean, tag)
         shared.add_up()
-        p2p.finish()
-        if told is not None:
-            told.wait()
+        p2p.finish()  # no send was waited for so far: nobody can be stuck in one
+        if request is not None:
+            request.wait()
     return mean.item()
 
 
@@ -144,7 +145,7 @@ def infer(
         _work_through(comm, row, p2p, forward)
         if comm.rank == last:
             whole = torch.cat([outputs[microbatch] for microbatch in range(microbatches)])
-            p2p.tell_all(whole, tag)
+            p2p.send_to_all(whole, tag)
         else:
             whole = comm.probe(last, tag)
             comm.recv(whole, last, tag)
@@ -164,7 +165,7 @@ def _work_through(
     if row and row[0].halves[0].stage == 0:  # this rank waits for nobody
         comm.begin()
     for action in row:
-        received = [p2p.receive(half) for half in action.halves]
+        received = [p2p.receive(half) for half in action.halves]  # an overlap needs both to begin
         spans = [
             {
                 "kind": KIND_NAMES[half.kind],
@@ -174,6 +175,7 @@ def _work_through(
             }
             for half, (_, message) in zip(action.halves, received, strict=True)
         ]
+        # Spans of one lane nest: the second half of an overlap is recorded on a lane beside it.
         beside = comm.beside(**spans[1]) if action.parts else nullcontext()
         with beside, comm.compute(**spans[0], seconds=_seconds(comm, action, costs)):
             left = [

@@ -17,7 +17,7 @@ class SavedActivations(saved_tensors_hooks):
         super().__init__(self.see, lambda tensor: tensor)
 
     def see(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage().data_ptr()
+        storage = tensor.untyped_storage().data_ptr()  # views of one storage cost its bytes once
         if storage not in self._weights:
             self._held[storage] = max(tensor.nbytes, self._held.get(storage, 0))
         return tensor

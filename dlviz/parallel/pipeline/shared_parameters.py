@@ -55,9 +55,9 @@ class SharedParameters:
         comm, sends = self._comm, []
         for parameter, (first, *others), tag, before in self._mine:
             own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            total, other = own.clone(), torch.empty_like(own)
+            total, other = own.clone(), torch.empty_like(own)  # own is being sent meanwhile
             if comm.rank == first:
-                for rank in others:
+                for rank in others:  # one order, so that the sum repeats to the last bit
                     comm.recv(other, rank, tag)
                     total += other
                 sends += [comm.isend(total, rank, tag) for rank in others]

@@ -51,6 +51,7 @@ class SplitForward(Forward):
             inputs = [get_gradient_edge(self.leaf)]
         if not (sought := [*inputs, *weighted]):
             return None
+        # The graph is retained: W goes through the same operations once more.
         found = torch.autograd.grad(
             [root], sought, [gradient], retain_graph=True, allow_unused=True
         )
@@ -63,6 +64,7 @@ class SplitForward(Forward):
         """W, after I: add to the weights' gradients, and compute no other."""
         ends: Arrived = []
         for node, arrived in self._reached.items():
+            # Without a path the gradient has arrived at the root, and all of the backward is W.
             ends += self._off_path(node, arrived) if node in self._path else arrived
         if ends:
             torch.autograd.backward([edge for edge, _ in ends], [grad for _, grad in ends])
@@ -91,8 +93,8 @@ class SplitForward(Forward):
         return [(edge, grad) for edge, grad in zip(off, found, strict=True) if grad is not None]
 
     def _restrict(self, node: Any, wanted: Callable[[Node], bool]) -> None:
-        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; torch's
-        own operations are told so by the engine."""
+        """Have a custom autograd.Function compute the gradients of the wanted inputs alone; for
+        torch's own operations the engine sees to that."""
         if hasattr(node, "needs_input_grad"):
             needs = self._needs.setdefault(node, node.needs_input_grad)
             children = (child for child, _ in node.next_functions if child is not None)
@@ -110,7 +112,7 @@ class SplitForward(Forward):
         self._reached: dict[Node, Arrived] = {}
         self._needs: dict[Any, tuple[bool, ...]] = {}
         modules = [module for module in stage.modules() if module._parameters]
-        kept = [module._parameters for module in modules]
+        saved = [module._parameters for module in modules]
         hooks = []
         if self.leaf is not None:
             self._starts.add(get_gradient_edge(self.leaf).node)
@@ -122,13 +124,14 @@ class SplitForward(Forward):
                 module.__dict__["_parameters"] = _Apart(module._parameters)
             yield
         finally:
-            for module, parameters in zip(modules, kept, strict=True):
+            for module, parameters in zip(modules, saved, strict=True):
                 module.__dict__["_parameters"] = parameters
             for hook in hooks:
                 hook.remove()
 
     def _begin_path(self, layer: nn.Module, args: tuple, output: Any) -> None:
         given = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        # What comes in has no gradient, so no path can begin before this layer.
         begins = given and not any(tensor.requires_grad for tensor in given)
         if begins and isinstance(output, torch.Tensor) and output.requires_grad:
             self._starts.add(get_gradient_edge(output).node)
@@ -141,7 +144,7 @@ class _Apart(dict):
         parameter = super().__getitem__(name)
         if parameter is None or is_lazy(parameter) or not parameter.requires_grad:
             return parameter
-        return parameter.view_as(parameter)
+        return parameter.view_as(parameter)  # a node of its own in the graph: this use alone
 
 
 def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[GradientEdge]]:
@@ -158,7 +161,7 @@ def _path(root: GradientEdge, starts: set[Node]) -> tuple[set[Node], list[Gradie
                 came_from[child].append(node)
                 places[child].add(place)
     path = starts & places.keys()
-    onward = list(path)
+    onward = list(path)  # back from the starts: all that leads to one is on the path
     for node in onward:
         new = [parent for parent in came_from[node] if parent not in path]
         path.update(new)

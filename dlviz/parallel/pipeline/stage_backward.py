@@ -41,6 +41,7 @@ class Forward:
             if weights is None:
                 self.output = stage(x)
             else:
+                # The module's own parameters may be of a newer version by the backward.
                 self.output = torch.func.functional_call(stage, dict(weights), (x,))
         self.root: torch.Tensor = self.output
 
@@ -55,7 +56,7 @@ class Forward:
     def backward(self, gradient: torch.Tensor) -> torch.Tensor | None:
         """B: add to the weights' gradients; returns that of the input, where it is wanted.
         `gradient` is that of the root."""
-        if self.root.requires_grad:
+        if self.root.requires_grad:  # not where nothing in the stage is trained
             torch.autograd.backward(self.root, gradient)
         return self.of_input(None if self.leaf is None else self.leaf.grad)
 

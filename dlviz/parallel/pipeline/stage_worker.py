@@ -73,6 +73,7 @@ class StageWorker:
         stage, microbatch = at
         module, shape = self.stages[stage], self.shapes[stage]
         weights = self.stashes[stage].now if self.stashes else None
+        # Counted once: every microbatch of a stage saves as many bytes.
         saved = SavedActivations(module) if shape.output is None else nullcontext()
         kind = SplitForward if at in self.split else Forward
         with saved:
@@ -93,6 +94,7 @@ class StageWorker:
             shape.nbytes = saved.nbytes
         self.forwards[at] = forward
         self.hold(shape.nbytes)
+        # Detached: the graph ends with the stage, the next one's begins with its own leaf.
         return None if stage == len(self.stages) - 1 else forward.output.detach()
 
     def backward(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor | None:
@@ -116,7 +118,7 @@ class StageWorker:
         """Let go of what a microbatch needed of a stage once its gradients are there, and update
         the stage where the schedule does not flush."""
         if action.kind not in "BW":
-            return
+            return  # after an F or an I the backward still needs the graph
         forward = self.forwards.pop((action.stage, action.microbatch))
         self.hold(-self.shapes[action.stage].nbytes)
         if self.optimizer is not None:
@@ -130,8 +132,8 @@ class StageWorker:
         self.comm.memory("activations", self.held)
 
     def weight_bytes(self) -> int:
-        """The bytes of all versions of weights that are kept."""
-        kept = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
+        """The bytes of all versions of weights that are stored."""
+        stored = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
         for (stage, _), forward in self.forwards.items():
-            kept[stage].add(id(forward.weights))
-        return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in kept.items())
+            stored[stage].add(id(forward.weights))
+        return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in stored.items())

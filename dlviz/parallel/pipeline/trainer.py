@@ -42,7 +42,7 @@ def train(
             losses.append(
                 train_step(comm, stages, schedule, inputs, targets, loss, optimizer, shapes=shapes)
             )
-            if step == 0:
+            if step == 0:  # before any update: comparable with one process's
                 gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
             if schedule.flushes:
                 optimizer.step()

@@ -41,6 +41,6 @@ class Stash:
         for name, parameter in self.parameters.items():
             seen = forward.weights[name]
             parameter.grad, seen.grad = seen.grad, None
-            parameter.data = parameter.data.clone()
+            parameter.data = parameter.data.clone()  # the step works in place
         optimizer.step()
         self.now = self._version()

@@ -44,7 +44,7 @@ FORMULA = "The closed form holds where all stages cost the same and messages tak
 
 
 @dataclass(frozen=True)
-class Point:
+class BubblePoint:
     """The bubble of one Trace. `origin` is one of MARKS, `costs` the mean seconds of F, I and W."""
 
     name: str
@@ -66,11 +66,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Group:
+class BubbleCurve:
     """Points that differ in the size on the axis alone (and in their clock), and their line."""
 
     label: str
-    points: list[Point]
+    points: list[BubblePoint]
     x: np.ndarray
     ratio: np.ndarray  # by the closed form, NaN where there is none
 
@@ -115,7 +115,9 @@ def bubble(
     return figure
 
 
-def _series(group: Group, place: int, against: str, measure: str, ink: str) -> list[go.Scatter]:
+def _series(
+    group: BubbleCurve, place: int, against: str, measure: str, ink: str
+) -> list[go.Scatter]:
     """The line of one group and its marks, those of each origin a series; the first of them is in
     the legend."""
     color, dash = palette.line(place)
@@ -145,7 +147,7 @@ def _series(group: Group, place: int, against: str, measure: str, ink: str) -> l
                 y=[getattr(point, measure) for point in points],
                 mode="markers",
                 marker={"symbol": symbol, "size": size, "color": color, "line": edge},
-                **hover([told(point) for point in points]),
+                **hover([hover_text(point) for point in points]),
                 showlegend=not series,
                 **shared,
             )
@@ -153,8 +155,8 @@ def _series(group: Group, place: int, against: str, measure: str, ink: str) -> l
     return series
 
 
-def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace, str]]:
-    """Each of `traces` as a Point, with the columns it was read from. Raises ValueError."""
+def points(traces: Any, clock: str | None = None) -> Iterator[tuple[BubblePoint, Trace, str]]:
+    """Each of `traces` as a BubblePoint, with the columns it was read from. Raises ValueError."""
     for name, trace in _each(traces):
         read = clock
         if read is None:
@@ -173,7 +175,7 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace
             origin = "paced, device time"
         elif origin == "measured" and trace.meta["warning"]:
             origin = "measured, late"
-        found = Point(
+        found = BubblePoint(
             label,
             schedule,
             origin,
@@ -187,8 +189,8 @@ def points(traces: Any, clock: str | None = None) -> Iterator[tuple[Point, Trace
 
 def grouped(
     traces: Any, against: str, measure: str, clock: str | None
-) -> tuple[list[Group], list[str], list[str]]:
-    """The Groups of a chart, in the order given, the lines of its subtitle and the details behind
+) -> tuple[list[BubbleCurve], list[str], list[str]]:
+    """The curves of a chart, in the order given, the lines of its subtitle and the details behind
     its (i). Raises ValueError."""
     for what, value, known in (("against", against, SIZES), ("measure", measure, MEASURES)):
         if value not in known:
@@ -198,7 +200,7 @@ def grouped(
     if not found:
         raise ValueError("traces has no Trace in it: give one or more.")
     others = [name for name in SIZES if name != against]
-    groups: dict[tuple, list[Point]] = {}
+    groups: dict[tuple, list[BubblePoint]] = {}
     for point, _, _ in found:
         key = (point.name, *(getattr(point, name) for name in others))
         groups.setdefault(key, []).append(point)
@@ -213,7 +215,7 @@ def grouped(
         said = [_count(key[i], others[i - 1]) for i in vary]
         exact = next((point for point in members if point.origin == "simulated"), members[0])
         line = np.array([exact.formula(**{against: size}) for size in x.tolist()])
-        laid.append(Group(", ".join([key[0], *said]), members, x, line))
+        laid.append(BubbleCurve(", ".join([key[0], *said]), members, x, line))
     read = text.merged((trace, read) for _, trace, read in found)
     lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
     details = [line for trace, clock in read for line in text.details(trace, clock)]
@@ -231,7 +233,7 @@ def in_measure(ratio: np.ndarray, measure: str) -> np.ndarray:
     return ratio if measure == "ratio" else fraction_of(ratio)
 
 
-def origins(groups: list[Group]) -> list[str]:
+def origins(groups: list[BubbleCurve]) -> list[str]:
     """The MARKS that the groups need, in their order."""
     used = {point.origin for group in groups for point in group.points}
     return [origin for origin in MARKS if origin in used]
@@ -242,7 +244,7 @@ def size_of(place: int) -> int:
     return 8 + 3 * (place % 4)
 
 
-def told(point: Point) -> str:
+def hover_text(point: BubblePoint) -> str:
     """What a mark says on hover."""
     sizes = ", ".join(_count(getattr(point, name), name) for name in SIZES)
     lines = [
@@ -271,7 +273,7 @@ def _each(traces: Any) -> Iterator[tuple[str, Trace]]:
             yield str(name), trace
 
 
-def _whole(groups: list[Group]) -> dict[str, Any]:
+def _whole(groups: list[BubbleCurve]) -> dict[str, Any]:
     """Marks of an axis at whole numbers alone."""
     high = max(int(group.x[-1]) for group in groups)
     return {"dtick": 1} if high <= 12 else {}

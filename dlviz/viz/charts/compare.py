@@ -5,7 +5,7 @@
     rank 1 predicted     |F0|B0|...
 
 Actions are matched by rank, kind, stage, microbatch and step. Both begin with their first compute.
-What is measured is read by the wall clock. The gap of the makespans is told along the measured
+What is measured is read by the wall clock. The gap of the makespans is split along the measured
 critical path: what its actions took longer than predicted, and what is left, which is waiting.
 """
 
@@ -142,7 +142,7 @@ def _bars(sides: Sides, place: int, row: dict[int, float], unit: str, size: floa
     """A bar series for each kind of one side's actions."""
     side, spans = sides[place], sides[place].spans
     middle, tall = heights(side, row, place)
-    told = [*_told(sides, place, unit, size)]
+    texts = [*_hover_texts(sides, place, unit, size)]
     labels = [str(one) if one >= 0 else "" for one in spans.microbatch.tolist()]
     if len(labels) * 2 > LABELLED:
         labels = [""] * len(labels)
@@ -160,14 +160,14 @@ def _bars(sides: Sides, place: int, row: dict[int, float], unit: str, size: floa
                 (side.start[rows] / size, (side.end - side.start)[rows] / size),
                 (middle[rows], tall[rows]),
                 [labels[i] for i in rows.tolist()],
-                [told[i] for i in rows.tolist()],
+                [texts[i] for i in rows.tolist()],
             )
         )
         series[-1].showlegend = place == 1 or not (sides[1].spans.kind == kind).any()
     return series
 
 
-def _told(sides: Sides, place: int, unit: str, size: float) -> Iterator[str]:
+def _hover_texts(sides: Sides, place: int, unit: str, size: float) -> Iterator[str]:
     """Each action of a side in words: both times, and the gap."""
     side, other = sides[place], sides[1 - place]
     name, others = NAMES[place], NAMES[1 - place]

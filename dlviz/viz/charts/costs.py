@@ -29,7 +29,7 @@ from dlviz.viz.labels import hover
 TENS = (10.0, 100.0, 1e3, 1e6)  # steps between the marks of an axis
 MARKS = 9  # at most, on an axis
 SHOWN = {"seconds": "time", "algorithm": "algorithm bandwidth", "bus": "bus bandwidth"}
-SAYS = {
+DEFINITIONS = {
     "seconds": "",
     "algorithm": "Algorithm bandwidth: size / time.",
     "bus": "Bus bandwidth: size / time × 2(n-1)/n, which is what each of n ranks must move at "
@@ -80,9 +80,9 @@ def costs(
     crossed = crossovers(sizes, lines)
     series = _series(sizes, lines, marks, crossed, height, said, theme)
     drawn = np.concatenate([np.zeros(0), *(np.asarray(line.y) for line in series)])
-    told = [*filter(None, [SAYS[show]]), *winners(crossed, lines)]
-    told = "<br>".join(text.wrap(line, text.LINE) for line in told)
-    heading = text.heading(title or "Cost over size", told)
+    sentences = [*filter(None, [DEFINITIONS[show]]), *winners(crossed, lines)]
+    subtitle = "<br>".join(text.wrap(line, text.LINE) for line in sentences)
+    heading = text.heading(title or "Cost over size", subtitle)
     figure = Figure(series)
     if link is not None:
         figure.add_hline(
@@ -162,8 +162,8 @@ def even(top: float) -> dict[str, Any]:
     size = 10.0 ** np.floor(np.log10(top))
     step = next(size * part for part in (0.2, 0.5, 1.0, 2.0) if top <= 6 * size * part)
     places = (np.arange(np.ceil(top / step) + 1) * step).tolist()
-    told = ["0", *map(_rate, places[1:])]
-    return {"tickvals": places, "ticktext": told, "range": [0, 1.04 * places[-1]]}
+    labels = ["0", *map(_rate, places[1:])]
+    return {"tickvals": places, "ticktext": labels, "range": [0, 1.04 * places[-1]]}
 
 
 def _check(name: str, sizes: np.ndarray, values: np.ndarray) -> None:
@@ -195,7 +195,7 @@ def _line(
         name=text.cut(name),
         mode="lines",
         line={"color": color, "dash": dash, "width": 2.2},
-        **hover(_told(name, x, y, said)),
+        **hover(_hover_texts(name, x, y, said)),
     )
 
 
@@ -215,7 +215,7 @@ def _points(
         name=f"{text.cut(name)}, measured",
         mode="markers",
         marker={"color": color, "symbol": place % 24, "size": 10, "line": edge},
-        **hover(_told(f"{name}, measured", points[:, 0], y, said)),
+        **hover(_hover_texts(f"{name}, measured", points[:, 0], y, said)),
     )
 
 
@@ -235,7 +235,9 @@ def _diamonds(
     )  # fmt: skip
 
 
-def _told(name: str, x: np.ndarray, y: np.ndarray, said: Callable[[float], str]) -> list[str]:
+def _hover_texts(
+    name: str, x: np.ndarray, y: np.ndarray, said: Callable[[float], str]
+) -> list[str]:
     pairs = zip(x.tolist(), y.tolist(), strict=True)
     return [
         f"<b>{text.cut(name, 40)}</b><br>{size_of(size)}: {said(value)}" for size, value in pairs

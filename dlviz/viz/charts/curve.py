@@ -30,7 +30,7 @@ def curve(
     says how many there are. Units belong in `xlabel` and `ylabel`. Raises ValueError where `x` and
     `values` differ in length.
     """
-    found, told = lines_of(values, x, log)
+    found, subtitle = lines_of(values, x, log)
     figure = Figure()
     for i, (name, at, y) in enumerate(found):
         color, dash = palette.line(i)
@@ -47,7 +47,7 @@ def curve(
                 hovertemplate="%{meta[0]}<br>%{meta[1]} %{x}: %{y:.5g}<extra></extra>",
             )
         )
-    heading = text.heading(title, "".join(told))
+    heading = text.heading(title, "".join(subtitle))
     axes: dict[str, Any] = {"xaxis": {"title": text.cut(xlabel, 80)}}
     axes["yaxis"] = {"title": text.cut(ylabel, 60), "type": "log" if log else "linear"}
     axes["yaxis"] |= {"tickformat": ".3~g"} if log else {}

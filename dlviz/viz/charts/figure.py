@@ -78,7 +78,7 @@ def bar_series(
     across: tuple[np.ndarray, np.ndarray],
     down: tuple[np.ndarray, np.ndarray],
     labels: list[str] | None,
-    told: list[str],
+    texts: list[str],
 ) -> go.Bar:
     """Horizontal bars of one look, which a legend's click hides with their `group`: begins and
     lengths `across`, middles and heights `down`, what each bears and what it says on hover."""
@@ -98,7 +98,7 @@ def bar_series(
         insidetextanchor="middle",
         textangle=0,
         textfont={"color": style.ink, "size": 11},
-        **hover(told),
+        **hover(texts),
     )
 
 

@@ -100,13 +100,13 @@ def memory(
 
 
 def _strip(
-    one: Strip, plan: Plan, what: str | None, theme: str, unit: str, size: float
+    one: Strip, plan: MemoryPlan, what: str | None, theme: str, unit: str, size: float
 ) -> list[go.Scatter]:
     """The floor of a rank's strip, and what it held above it, in steps."""
     time, level = steps(one.held, plan.high)
     rank, style = f"rank {one.held.rank}", palette.style("forward")
     name = f"{text.clean(one.name)}, {rank}" if one.name else rank
-    told = [
+    texts = [
         f"<b>{name}</b><br>{amount(plan.counts, int(n))} from {text.moment(at, unit, size)}"
         for at, n in zip(time.tolist(), level.tolist(), strict=True)
     ]
@@ -127,12 +127,12 @@ def _strip(
         line={"color": style.color, "width": 1.6},
         fill="tonexty",
         fillcolor=style.color + "99",
-        **hover(told),
+        **hover(texts),
     )
     return [floor, line]
 
 
-def _peak(figure: Figure, one: Strip, plan: Plan, theme: str, size: float) -> None:
+def _peak(figure: Figure, one: Strip, plan: MemoryPlan, theme: str, size: float) -> None:
     """A dotted line at a rank's peak, and how much that is."""
     if one.held.peak:
         top = float(height(np.array([one.held.peak]), one.y, plan.most)[0])
@@ -146,7 +146,7 @@ def _peak(figure: Figure, one: Strip, plan: Plan, theme: str, size: float) -> No
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What a picture of memory shows and where: strips from the top, heads over those of a Trace
     that has a name, `rows` in all, times in seconds, and the words about it."""
 
@@ -162,7 +162,7 @@ class Plan:
     details: list[str]
 
 
-def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> Plan:
+def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> MemoryPlan:
     """Where the strips of all ranks lie. Raises ValueError as `memory` does."""
     named = text.by_name(traces)
     clock, counted = shared(named, clock_of, "clock"), shared(named, counts_microbatches, "unit")
@@ -180,7 +180,7 @@ def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> Plan:
     read = text.merged((trace, clock) for trace in named.values())
     lines = [line for trace, clock in read for line in text.provenance(trace, clock)]
     details = [line for trace, clock in read for line in text.details(trace, clock)]
-    return Plan(
+    return MemoryPlan(
         strips,
         heads,
         max(y, 1.0),

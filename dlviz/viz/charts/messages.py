@@ -22,7 +22,7 @@ from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import ROWS, Figure, lay_out, message_key
 from dlviz.viz.labels import hover
-from dlviz.viz.scene import RULED, Run, Scene, number
+from dlviz.viz.scene import RULED, CellRange, Scene, number
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -97,12 +97,12 @@ class _Line:
     def __init__(self) -> None:
         self.x: list[float | None] = []
         self.y: list[float | None] = []
-        self.told: list[list[Any] | None] = []
+        self.customdata: list[list[Any] | None] = []
 
-    def add(self, x: list[float], y: list[float], row: int = -1, told: str = "") -> None:
+    def add(self, x: list[float], y: list[float], row: int = -1, words: str = "") -> None:
         self.x += [*x, None]
         self.y += [*y, None]
-        self.told += [[row, told]] * len(x) + [None]
+        self.customdata += [[row, words]] * len(x) + [None]
 
     def box(self, low: int, high: int, middle: float) -> None:
         """The outline of cells `low` to `high` of a row."""
@@ -118,7 +118,7 @@ class _Picture(Scene):
 
     def subtitle(self, shown: int) -> str:
         """Which clock, then what keeps the picture from being read at its face value."""
-        lines, frames = self.notes, len(self.frames)
+        lines, frames = self.caveats, len(self.frames)
         if shown < frames:
             lines.append(f"The first {shown} of {frames} pictures are shown.")
         wrapped = (text.wrap(line, text.LINE) for line in lines)
@@ -136,9 +136,9 @@ class _Picture(Scene):
 
     def headline(self, at: int) -> dict[str, Any]:
         """Above a picture its name, its messages in short and what is odd about the buffers."""
-        frame, odd = self.frames[at], [*self.losses(at), *self.noted(at)]
-        told = text.clean(self.summary(frame))
-        lines = [f"<b>{frame.name}</b>" + (f": {told}" if told else "")]
+        frame, odd = self.frames[at], [*self.losses(at), *self.oddities(at)]
+        summary = text.clean(self.summary(frame))
+        lines = [f"<b>{frame.name}</b>" + (f": {summary}" if summary else "")]
         if odd:
             more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
             lines.append(text.cut(odd[0], text.LINE) + more)
@@ -172,24 +172,24 @@ class _Picture(Scene):
     def series(self, frame: Frame) -> list[Any]:
         """The moving parts, in an order that is the same in every picture."""
         ranks = self.trace.meta["ranks"] if self.arrays else 0
-        runs, slot = self.runs(frame), CELLS / max(ranks, 1)
+        ranges, slot = self.ranges(frame), CELLS / max(ranks, 1)
         bars = []
         for source in range(ranks if ranks <= MAX_RANKS else 0):
-            held = [run for run in runs if run.counts[source] > 0]
-            texts = [f"×{run.counts[source]}" if run.counts[source] > 1 else "" for run in held]
+            held = [one for one in ranges if one.counts[source] > 0]
+            texts = [f"×{one.counts[source]}" if one.counts[source] > 1 else "" for one in held]
             middle = -CELLS / 2 + (source + 0.5) * slot
             style = palette.rank_style(source)
             bars.append(self._bar(f"from rank {source}", held, middle, slot, style, texts))
-        unknown = [run for run in runs if run.unknown]
+        unknown = [one for one in ranges if one.unknown]
         marks = ["?"] * len(unknown)
         name = "not a sum of contributions"
         bars.append(self._bar(name, unknown, 0, CELLS, palette.UNDECODED, marks))
-        return [*bars, self._hover(runs), *self._carried(frame)]
+        return [*bars, self._hover(ranges), *self._carried(frame)]
 
     def _bar(
         self,
         name: str,
-        runs: list[Run],
+        ranges: list[CellRange],
         middle: float,
         width: float,
         style: palette.Style,
@@ -199,10 +199,10 @@ class _Picture(Scene):
         return go.Bar(
             name=name,
             orientation="h",
-            base=[run.low for run in runs],
-            x=[run.high - run.low for run in runs],
-            y=[self.place[run.rank] + middle for run in runs],
-            width=[width] * len(runs),
+            base=[one.low for one in ranges],
+            x=[one.high - one.low for one in ranges],
+            y=[self.place[one.rank] + middle for one in ranges],
+            width=[width] * len(ranges),
             marker=style.marker(),
             text=texts,
             textposition="inside",
@@ -213,16 +213,16 @@ class _Picture(Scene):
             hoverinfo="skip",
         )
 
-    def _hover(self, runs: list[Run]) -> go.Bar:
-        """What is told under the pointer: one clear bar over all the slots of a cell."""
+    def _hover(self, ranges: list[CellRange]) -> go.Bar:
+        """What shows under the pointer: one clear bar over all the slots of a cell."""
         return go.Bar(
             orientation="h",
-            base=[run.low for run in runs],
-            x=[run.high - run.low for run in runs],
-            y=[self.place[run.rank] for run in runs],
-            width=[CELLS] * len(runs),
+            base=[one.low for one in ranges],
+            x=[one.high - one.low for one in ranges],
+            y=[self.place[one.rank] for one in ranges],
+            width=[CELLS] * len(ranges),
             marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
-            **hover([_told(run) for run in runs]),
+            **hover([_words(one) for one in ranges]),
             hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
             showlegend=False,
         )
@@ -245,7 +245,7 @@ class _Picture(Scene):
                     landed.box(low, high, dst)
             lean = np.sign(dst - src) * CELLS / 2
             for line in (all_arrows, arrows if got else crosses):
-                line.add([x] * 3, [src + lean, (src + dst) / 2, dst - lean], row, self._told(row))
+                line.add([x] * 3, [src + lean, (src + dst) / 2, dst - lean], row, self._words(row))
         hidden = {"mode": "lines", "hoverinfo": "skip"}
         ink = {"color": colors["ink"], "width": 2}
         halo = {"color": colors["paper"], "width": 6}
@@ -275,13 +275,13 @@ class _Picture(Scene):
                         "angleref": "previous",
                         "line": {"color": colors["paper"], "width": 1},
                     },
-                    customdata=line.told,
+                    customdata=line.customdata,
                     hovertemplate="%{customdata[1]}<extra></extra>",
                 )
             )
         return series
 
-    def _told(self, row: int) -> str:
+    def _words(self, row: int) -> str:
         """A message in words, for hover."""
         table = self.trace.messages
         sent, received = float(table.sent[row]), float(table.received[row])
@@ -295,11 +295,11 @@ class _Picture(Scene):
         return "<br>".join(lines)
 
 
-def _told(run: Run) -> str:
+def _words(one: CellRange) -> str:
     """What the cells hold, for hover."""
-    values = ", ".join(map(number, run.contents[:8].tolist()))
-    values += ", …" if len(run.contents) > 8 else ""
-    return f"<b>rank {run.rank}, {run.cells}</b><br>{run.says}<br>contents {values}"
+    values = ", ".join(map(number, one.contents[:8].tolist()))
+    values += ", …" if len(one.contents) > 8 else ""
+    return f"<b>rank {one.rank}, {one.cells}</b><br>{one.words}<br>contents {values}"
 
 
 def _changes(series: Any) -> dict[str, Any]:

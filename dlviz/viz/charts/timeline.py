@@ -20,13 +20,15 @@ import plotly.graph_objects as go
 
 from dlviz.analysis.clocks import clock_of, message_times
 from dlviz.viz import palette, text
+from dlviz.viz.arrows import ARROWS, Arrows, arrows_of
 from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out, message_key
-from dlviz.viz.failure import Held, held
-from dlviz.viz.gantt import ARROWS, Arrows, Bars, arrows_of, bars_of, rows_of, silent
+from dlviz.viz.failure import StuckWait, stuck_waits
+from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of, hover, hovers_of
-from dlviz.viz.layout import TALLEST, Plan, shown
-from dlviz.viz.pipeline import Path, bubbles, critical_of, outlines
+from dlviz.viz.layout import TALLEST, Plan
+from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
 from dlviz.viz.scene import ops
+from dlviz.viz.shown import shown
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -72,26 +74,26 @@ def timeline(
         lines.append(f"{len(arrows):,} messages are too many for arrows: draw a step.")
         arrows = arrows.only(np.zeros(len(arrows), bool))
     elif messages is None:
-        arrows, told = arrows.beside(_words(bars, plan))
-        lines += told
+        arrows, omitted = arrows.beside(_words(bars, plan))
+        lines += omitted
     series: list[Any] = [*_bubbles(trace, plan, seen.spans), *bars]
     if path is not None:
         series += _outlines(path.among(drawn), plan, theme)
     series += _arrows(trace, plan, arrows, theme)
-    figure = Figure(series + _cycle(held(trace, plan), plan))
+    figure = Figure(series + _cycle(stuck_waits(trace, plan), plan))
     heading = text.heading(title or "Timeline", "<br>".join(lines))
     layout = _layout(plan, heading["margin"]["t"])
     lay_out(figure, heading, text.details(trace, clock), theme, below=BELOW, **layout)
 
     note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
-    for told, y in silent(trace, plan):
-        figure.add_annotation(text=told, x=0.01, xref="paper", xanchor="left", y=y, **note)
+    for label, y in silent(trace, plan):
+        figure.add_annotation(text=label, x=0.01, xref="paper", xanchor="left", y=y, **note)
     if not plan.rows:
         figure.add_annotation(text="nothing was recorded", **note)
     return figure
 
 
-def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: Path | None) -> list[go.Bar]:
+def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None) -> list[go.Bar]:
     """One horizontal bar series for each look of the spans `drawn`."""
     hovers = hovers_of(trace, drawn, plan.clock, plan.unit, plan.size)
     on = {*path.rows.tolist()} if path else ()
@@ -126,11 +128,11 @@ def _labels(forms: list[tuple[str, ...]], own: Bars, plan: Plan, many: bool) -> 
     there is room. Of many spans only what fits."""
     pixels = (own.finish - own.begin) / (plan.high - plan.low) * WIDE
     labels = []
-    for row, wide, told in zip(
+    for row, wide, labelled in zip(
         own.rows.tolist(), pixels.tolist(), own.labelled.tolist(), strict=True
     ):
         fits = (form for form in forms[row] if len(form) * CHARACTER + ROUND <= wide)
-        labels.append(text.clean(next(fits, "" if many else forms[row][-1])) if told else "")
+        labels.append(text.clean(next(fits, "" if many else forms[row][-1])) if labelled else "")
     return labels
 
 
@@ -141,7 +143,7 @@ def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:
         return []
     at = [*zip(found.rank.tolist(), found.lane.tolist(), strict=True)]
     edges = np.array([plan.rows[row] for row in at])
-    told = [
+    texts = [
         f"<b>idle</b><br>{text.clean(text.row(rank, lane))}: {text.seconds(length)}, from "
         f"{text.moment(start, plan.unit, plan.size)}<br>{text.wrap(why, 76)}"
         for (rank, lane), length, start, why in zip(
@@ -151,10 +153,10 @@ def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:
     name = "idle time" if (trace.spans.kind[spans] == "idle").any() else "idle"
     times = found.start / plan.size, (found.end - found.start) / plan.size
     down = edges.mean(axis=1), edges[:, 1] - edges[:, 0]
-    return [bar_series(palette.style("idle"), name, name, times, down, None, told)]
+    return [bar_series(palette.style("idle"), name, name, times, down, None, texts)]
 
 
-def _outlines(path: Path, plan: Plan, theme: str) -> list[go.Scatter]:
+def _outlines(path: CriticalPath, plan: Plan, theme: str) -> list[go.Scatter]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
     if not len(path.rows):
         return []
@@ -177,7 +179,7 @@ def _arrows(trace: Trace, plan: Plan, arrows: Arrows, theme: str) -> list[go.Sca
     A message has four points: its start, its middle (to hover on), its head and a gap. Under each
     series lies a halo, so that lines show on bars of their own colour.
     """
-    colors, told = palette.colors(theme), [*_told(trace, plan)] if len(arrows) else []
+    colors, texts = palette.colors(theme), [*_hover_texts(trace, plan)] if len(arrows) else []
     series = []
     for name, chosen, symbol in (
         ("message", arrows.got, "arrow"),
@@ -203,7 +205,7 @@ def _arrows(trace: Trace, plan: Plan, arrows: Arrows, theme: str) -> list[go.Sca
                 mode="lines+markers",
                 line={"color": colors["ink"], "width": 1.1},
                 marker={**marker, "symbol": symbol, "angleref": "previous"},
-                **hover([words for row in some.rows for words in (*[told[row]] * 3, "")]),
+                **hover([words for row in some.rows for words in (*[texts[row]] * 3, "")]),
             )
         )
         listed = f"{name} ({len(some):,}: click)" if many else name
@@ -211,7 +213,7 @@ def _arrows(trace: Trace, plan: Plan, arrows: Arrows, theme: str) -> list[go.Sca
     return series
 
 
-def _told(trace: Trace, plan: Plan) -> Iterator[str]:
+def _hover_texts(trace: Trace, plan: Plan) -> Iterator[str]:
     """Each message in words, for hover."""
     sent, received = message_times(trace, plan.clock)
     axis = plan.unit, plan.size
@@ -230,7 +232,7 @@ def _told(trace: Trace, plan: Plan) -> Iterator[str]:
         yield "<br>".join(lines)
 
 
-def _cycle(waits: list[Held], plan: Plan) -> list[go.Scatter]:
+def _cycle(waits: list[StuckWait], plan: Plan) -> list[go.Scatter]:
     """Who waits for whom for ever: an arrow from row to row at the right edge."""
     if not waits:
         return []
@@ -247,7 +249,7 @@ def _cycle(waits: list[Held], plan: Plan) -> list[go.Scatter]:
             mode="lines+markers",
             line={"color": palette.VERMILION, "width": 2.5},
             marker={"color": palette.VERMILION, "opacity": 1, **head},
-            **hover([told for own in waits for told in (own.told, own.told, "")]),
+            **hover([words for own in waits for words in (own.sentence, own.sentence, "")]),
         )
     ]
 

@@ -61,7 +61,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TimelinesPlan:
     """The lines from the top, how many chunks a rank has at most, the lowest row, the longest
     makespan (s), and the words of the subtitle and behind the (i)."""
 
@@ -69,7 +69,7 @@ class Plan:
     chunks: int
     lowest: float
     high: float
-    told: list[str]
+    subtitle: list[str]
     details: list[str]
 
 
@@ -100,7 +100,7 @@ def timelines(
     ranks = [(y, rank) for line in plan.lines for rank, y in line.rows.items()]
     lay_out(
         figure,
-        text.heading(title or "Timelines", "<br>".join(map(text.clean, plan.told))),
+        text.heading(title or "Timelines", "<br>".join(map(text.clean, plan.subtitle))),
         plan.details,
         theme,
         inner=(plan.lowest + 1) * row,
@@ -127,7 +127,7 @@ def timelines(
     return figure
 
 
-def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -> Plan:
+def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -> TimelinesPlan:
     """Where the actions of all pipelines lie. Raises ValueError as `timelines` does."""
     traces = text.by_name(traces)
     read = shared(traces, lambda trace: clock_of(trace, clock), "clock")
@@ -147,17 +147,17 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
         words = f"{name}{named(chosen, step)}"
         lines.append(Line(words, actions.spans, start - first, end - first, chunk, rows, ratio))
     merged = text.merged((trace, read) for trace in traces.values())
-    return Plan(
+    return TimelinesPlan(
         lines,
         most,
         y - 1,
         max(line.makespan for line in lines),
-        [told for trace, clock in merged for told in text.provenance(trace, clock)],
-        [told for trace, clock in merged for told in text.details(trace, clock)],
+        [line for trace, clock in merged for line in text.provenance(trace, clock)],
+        [line for trace, clock in merged for line in text.details(trace, clock)],
     )
 
 
-def _idle(plan: Plan, size: float) -> list[go.Bar]:
+def _idle(plan: TimelinesPlan, size: float) -> list[go.Bar]:
     """Behind the actions: the whole time of each pipeline on each rank, hatched."""
     y = [y for line in plan.lines for y in line.rows.values()]
     spans = [line.makespan / size for line in plan.lines for _ in line.rows]
@@ -165,12 +165,12 @@ def _idle(plan: Plan, size: float) -> list[go.Bar]:
     return [go.Bar(**bar, marker=palette.style("idle").marker(), hoverinfo="skip")]
 
 
-def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
+def _bars(plan: TimelinesPlan, unit: str, size: float) -> list[go.Bar]:
     """The actions: for each pipeline a series for each kind and chunk. The legend has a kind once,
     and says what a lighter shade is."""
     series, listed = [], set()
     for line in plan.lines:
-        told = _told(line, unit, size)
+        texts = _hover_texts(line, unit, size)
         labels = [str(number) if number >= 0 else "" for number in line.spans.microbatch.tolist()]
         for kind in palette.KINDS:
             rows = np.flatnonzero(line.spans.kind == kind)
@@ -183,7 +183,7 @@ def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
                     (line.start[here] / size, (line.end - line.start)[here] / size),
                     (line.y[here], np.full(len(here), BAR)),
                     [labels[row] for row in here.tolist()],
-                    [told[row] for row in here.tolist()],
+                    [texts[row] for row in here.tolist()],
                 )
                 bar.showlegend = kind not in listed
                 series.append(bar)
@@ -195,7 +195,7 @@ def _bars(plan: Plan, unit: str, size: float) -> list[go.Bar]:
     return series
 
 
-def _told(line: Line, unit: str, size: float) -> list[str]:
+def _hover_texts(line: Line, unit: str, size: float) -> list[str]:
     """Each action in words, for hover."""
     times = zip(line.start.tolist(), (line.end - line.start).tolist(), strict=True)
     return [

@@ -54,9 +54,9 @@ def traffic(
     received = numbered and ranks * columns <= CROWDED
     above = (66 if numbered and narrow else 48) + 20 * bool(len(named) > 1)  # names of the columns
 
-    told = sentences(named, found)
-    told = "<br>".join(text.wrap(line, text.LINE) for line in told)
-    heading = text.heading(title or "Who sent how much to whom", told)
+    words = sentences(named, found)
+    subtitle = "<br>".join(text.wrap(line, text.LINE) for line in words)
+    heading = text.heading(title or "Who sent how much to whom", subtitle)
     top, bottom = heading["margin"]["t"] + 16 + above, 16
     room = (HIGHEST - top - bottom - (lines - 1) * (above + 8)) / lines
     side = min(max(ranks * CELL, LEAST), room)
@@ -137,7 +137,10 @@ def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bo
         ygap=2,
         hoverongaps=False,
         customdata=[
-            [_told(a, b, int(sent[i, j]), int(count[i, j])) for j, b in enumerate(trace.ranks)]
+            [
+                _hover_text(a, b, int(sent[i, j]), int(count[i, j]))
+                for j, b in enumerate(trace.ranks)
+            ]
             for i, a in enumerate(trace.ranks)
         ],
         hovertemplate="%{customdata}<extra></extra>",
@@ -178,7 +181,7 @@ def _each(ranks: list[int], totals: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(ranks, totals.tolist(), strict=True))
 
 
-def _told(src: int, dst: int, nbytes: int, count: int) -> str:
+def _hover_text(src: int, dst: int, nbytes: int, count: int) -> str:
     many = "1 message" if count == 1 else f"{count} messages"
     return f"<b>rank {src} → rank {dst}</b><br>{text.nbytes(nbytes)} in {many}"
 
@@ -206,7 +209,7 @@ def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
     if not count.any():
         return "No message was sent."
     pairs = len(count) * (len(count) - 1)
-    told = (
+    words = (
         f"{text.nbytes(int(sent.sum()))} in {int(count.sum())} messages; "
         f"{int((count > 0).sum())} of {pairs} pairs talk"
     )
@@ -214,5 +217,5 @@ def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
     if group.any():
         across = int(sent[group[:, None] != group].sum())
         what = "racks" if text.topology(trace)["kind"] == "racks" else "switches"
-        told += f"; {text.nbytes(across)} between {what} (lines), over links that pairs share"
-    return told + "."
+        words += f"; {text.nbytes(across)} between {what} (lines), over links that pairs share"
+    return words + "."

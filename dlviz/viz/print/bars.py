@@ -135,7 +135,7 @@ def timelines(
     names = [name for _, name in ranks]
     heading = title or "Timelines"
     figure, axes = paper.chart(
-        heading, plan.told, entries, body, _sides([*names, "rank"]), width, theme
+        heading, plan.subtitle, entries, body, _sides([*names, "rank"]), width, theme
     )
     axes.set_xlim(-0.005 * plan.high / size, 1.005 * plan.high / size)
     axes.set_ylim(plan.lowest + 0.5, -0.5)
@@ -205,7 +205,7 @@ def _labels(
         return
     low, far = axes.viewLim.intervalx
     inches = (right - left) * axes.bbox.width / paper.DPI / (far - low)
-    for x, at, told, room in zip(((left + right) / 2).tolist(), y.tolist(), words,
+    for x, at, label, room in zip(((left + right) / 2).tolist(), y.tolist(), words,
                                  inches.tolist(), strict=True):  # fmt: skip
-        if told and paper.length(told, size) < room:
-            paper.label(axes, x, at, told, ink, size)
+        if label and paper.length(label, size) < room:
+            paper.label(axes, x, at, label, ink, size)

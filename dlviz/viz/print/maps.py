@@ -53,8 +53,8 @@ def traffic(
         _map(axes, trace, *found[place], most, side, theme)
         if name:
             ink = palette.colors(theme)["ink"]
-            told = paper.cut(name, side, paper.BODY)
-            paper.write(figure, x, y + side + 0.34, told, paper.BODY, ink, "bold")
+            head = paper.cut(name, side, paper.BODY)
+            paper.write(figure, x, y + side + 0.34, head, paper.BODY, ink, "bold")
     return figure
 
 
@@ -111,7 +111,7 @@ def curve(
 ) -> Figure:
     """`values`, or each of several by name, against `x`, `width` inches wide. Arguments and errors
     are those of `viz.curve`."""
-    found, told = lines_of(values, x, log)
+    found, subtitle = lines_of(values, x, log)
     drawn = []
     for place, (name, at, y) in enumerate(found):
         color, dash = palette.line(place)
@@ -122,7 +122,7 @@ def curve(
     points = [(at[np.isfinite(y)], y[np.isfinite(y)]) for _, at, y in found]
     across, down = (np.concatenate([np.zeros(0), *(point[i] for point in points)]) for i in (0, 1))
     low, high = (float(down.min()), float(down.max())) if len(down) else (0.0, 1.0)
-    figure, axes = paper.chart(title, told, entries, HEIGHT, (0.62, 0.3), width, theme)
+    figure, axes = paper.chart(title, subtitle, entries, HEIGHT, (0.62, 0.3), width, theme)
     if len(across):
         room = 0.02 * float(np.ptp(across)) or 0.5
         axes.set_xlim(across.min() - room, across.max() + room)

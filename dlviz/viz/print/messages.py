@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from dlviz.analysis.contributions import UNKNOWN
 from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, paper, text
-from dlviz.viz.scene import RULED, Run, Scene
+from dlviz.viz.scene import RULED, CellRange, Scene
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,7 @@ def messages(
     room = PANELS - paper.AXIS
     most = _columns(len(shown), ranks, width)
     columns = min(columns or most, len(shown))
-    lines = [*text.provenance(trace, "device"), *scene.notes]
+    lines = [*text.provenance(trace, "device"), *scene.caveats]
     if len(shown) < len(scene.frames):
         lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
 
@@ -87,13 +87,13 @@ def messages(
         axes.set_yticks(range(len(names)), names if column == 0 else [], **paper.WORDS)
         _panel(axes, scene, frame, theme)
         paper.write(figure, x, y + high + 0.16, frame.name, paper.BODY, ink, "bold")
-        told = paper.cut(scene.summary(frame), wide, paper.LABEL)
-        paper.write(figure, x, y + high + 0.03, told, paper.LABEL, faint)
+        summary = paper.cut(scene.summary(frame), wide, paper.LABEL)
+        paper.write(figure, x, y + high + 0.03, summary, paper.LABEL, faint)
         if i + columns < len(shown) or not scene.arrays:
             axes.set_xticks([])
     if scene.arrays:
-        told = paper.written(scene.title) + scene.beyond
-        paper.write(figure, left, foot + 0.1, told, paper.BODY, ink)
+        label = paper.written(scene.title) + scene.beyond
+        paper.write(figure, left, foot + 0.1, label, paper.BODY, ink)
     return figure
 
 
@@ -116,18 +116,18 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
     axes.add_collection(_empty(scene, theme), autolim=False)
     axes.grid(visible=not scene.arrays, axis="y")  # else the cells show where a rank's row is
     slot = CELLS / max(scene.trace.meta["ranks"], 1)
-    for source, runs in _held(scene, frame).items():
+    for source, ranges in _held(scene, frame).items():
         name, style = _source(source)
-        row = np.array([scene.place[run.rank] for run in runs], float)
+        row = np.array([scene.place[one.rank] for one in ranges], float)
         top = row - CELLS / 2 + (0 if source == UNKNOWN else source * slot)
         bottom = top + (CELLS if source == UNKNOWN else slot)
-        edges = np.array([run.low for run in runs]), np.array([run.high for run in runs])
+        edges = np.array([one.low for one in ranges]), np.array([one.high for one in ranges])
         boxes = paper.boxes(name, *edges, top, bottom, paper.look(style))
         axes.add_collection(boxes, autolim=False)
-        for run, middle in zip(runs, ((top + bottom) / 2).tolist(), strict=True):
-            if run.unknown or run.counts[source] > 1:
-                mark = "?" if run.unknown else f"×{run.counts[source]}"
-                paper.label(axes, (run.low + run.high) / 2, middle, mark, style.ink, paper.MARK)
+        for one, middle in zip(ranges, ((top + bottom) / 2).tolist(), strict=True):
+            if one.unknown or one.counts[source] > 1:
+                mark = "?" if one.unknown else f"×{one.counts[source]}"
+                paper.label(axes, (one.low + one.high) / 2, middle, mark, style.ink, paper.MARK)
 
     table, rows = scene.trace.messages, np.array(frame.messages, int)
     got, placed = np.isfinite(table.received[rows]), table.offset[rows] >= 0
@@ -148,14 +148,14 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
     paper.arrows(axes, tails, heads, got, theme)
 
 
-def _held(scene: Scene, frame: Frame) -> dict[int, list[Run]]:
-    """The stretches of cells that hold something of each rank, and those of which one can't say, as
+def _held(scene: Scene, frame: Frame) -> dict[int, list[CellRange]]:
+    """The ranges of cells that hold something of each rank, and those of which one can't say, as
     UNKNOWN's."""
-    held: dict[int, list[Run]] = {}
-    for run in scene.runs(frame):
-        sources = [rank for rank, count in enumerate(run.counts) if count > 0]
-        for source in [UNKNOWN] if run.unknown else sources:
-            held.setdefault(source, []).append(run)
+    held: dict[int, list[CellRange]] = {}
+    for one in scene.ranges(frame):
+        sources = [rank for rank, count in enumerate(one.counts) if count > 0]
+        for source in [UNKNOWN] if one.unknown else sources:
+            held.setdefault(source, []).append(one)
     return held
 
 

@@ -117,8 +117,8 @@ def memory(
             axes.axhline(top, color=colors["faint"], linewidth=0.6, linestyle=":")
         paper.label(axes, 1.01, one.y, peak, colors["ink"], **across)
     for name, y in plan.heads:
-        told = paper.cut(name, width - left - right, paper.BODY)
-        paper.label(axes, 0, y, told, colors["ink"], paper.BODY, weight="bold", **across)
+        head = paper.cut(name, width - left - right, paper.BODY)
+        paper.label(axes, 0, y, head, colors["ink"], paper.BODY, weight="bold", **across)
     if not plan.most:
         paper.label(axes, 0.5, 0.5, "no memory was recorded", colors["faint"],
                     transform=axes.transAxes)  # fmt: skip
@@ -139,7 +139,7 @@ def _mark(origin: str, color: str, ink: str) -> dict[str, Any]:
 def _beside(figure: Figure, axes: Axes, words: str, ink: str) -> None:
     """The title of the axis on the left, upright along it."""
     box, (wide, high) = axes.get_position(), figure.get_size_inches()
-    told = paper.cut(words, high * box.height, paper.BODY)
+    title = paper.cut(words, high * box.height, paper.BODY)
     x = (paper.MARGIN + 0.05 - wide * box.x0) / (wide * box.width)
     place = {"rotation": 90, "transform": axes.transAxes, "va": "center", "ha": "center"}
-    paper.label(axes, x, 0.5, told, ink, paper.BODY, **place)
+    paper.label(axes, x, 0.5, title, ink, paper.BODY, **place)

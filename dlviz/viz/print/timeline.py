@@ -12,11 +12,13 @@ from matplotlib.patches import FancyArrowPatch, Patch
 
 from dlviz.analysis.clocks import clock_of
 from dlviz.viz import palette, paper, text
-from dlviz.viz.failure import held
-from dlviz.viz.gantt import ARROWS, Bars, arrows_of, bars_of, rows_of, silent
+from dlviz.viz.arrows import ARROWS, arrows_of
+from dlviz.viz.failure import stuck_waits
+from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of
-from dlviz.viz.layout import Plan, shown
-from dlviz.viz.pipeline import Path, bubbles, critical_of, outlines
+from dlviz.viz.layout import Plan
+from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
+from dlviz.viz.shown import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,8 +76,8 @@ def timeline(
         arrows = arrows.only(np.zeros(len(arrows), bool))
     elif messages is None:
         words = [(one.x - one.half, one.x + one.half, one.y) for one in labels]
-        arrows, told = arrows.beside(np.array(words).reshape(-1, 3))
-        lines += told
+        arrows, omitted = arrows.beside(np.array(words).reshape(-1, 3))
+        lines += omitted
     idle, entries = _bubbles(trace, plan, seen.spans, 72 * width)
     boxes, entry = _bars(plan, bars, width)
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
@@ -101,8 +103,8 @@ def timeline(
     for one in labels:
         paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
     faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
-    for told, y in silent(trace, plan):
-        paper.label(axes, 0.02, y, told, faint, ha="left", transform=beside)
+    for label, y in silent(trace, plan):
+        paper.label(axes, 0.02, y, label, faint, ha="left", transform=beside)
     if not plan.rows:
         paper.label(axes, 0.5, plan.height / 2, "nothing was recorded", faint, transform=beside)
     return figure
@@ -151,7 +153,7 @@ def _bubbles(
 def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], Entries]:
     """Who waits for whom for ever, as arrows from row to row at the right edge, and the legend's
     entry."""
-    waits = held(trace, plan)
+    waits = stuck_waits(trace, plan)
     if not waits:
         return [], []
     middles = [*plan.y.values()]
@@ -165,7 +167,7 @@ def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], Entries]:
     return arrows, [("waits for ever", Line2D([], [], marker=">", markersize=4, **look))]
 
 
-def _critical(path: Path, plan: Plan, theme: str) -> tuple[list[LineCollection], Entries]:
+def _critical(path: CriticalPath, plan: Plan, theme: str) -> tuple[list[LineCollection], Entries]:
     """The critical path: a bold outline around its spans, and a line from each to the next."""
     if not len(path.rows):
         return [], []
