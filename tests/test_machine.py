@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from dlviz.machine import Device, Link, Machine, Path, Topology, classroom
+from dlviz.machine import Chance, Device, Link, Machine, Path, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
 
 FAST = Link(1e-6, 1e11)
@@ -254,3 +254,64 @@ def test_a_machine_says_in_a_line_what_it_is():
         (Topology.tree(8, 2, inside, between, between), "8 ranks on a tree"),
     ):
         assert shape in str(Machine(device, topology, step=0.01))
+
+
+# ---------------------------------------------------------------- slow ranks, prices per example
+
+
+@pytest.mark.parametrize(
+    ("factors", "says"),
+    [
+        ([1, 2], r"Machine: 2 factors do not fit 3 ranks: give one for each rank, 1 for"),
+        ([1, 1, 1, 1], r"Machine: 4 factors do not fit 3 ranks"),
+        ([1, 0, 1], r"Machine: factors\[1\]=0 has to be a number, above 0 and finite"),
+        ([1, 1, -2], r"Machine: factors\[2\]=-2 has to be a number, above 0"),
+        ([1, math.nan, 1], r"Machine: factors\[1\]=nan has to be"),
+        ([1, "3", 1], r"Machine: factors\[1\]='3' has to be"),
+        (3, r"Machine: factors=3 has to be a list with a number above 0, or a Chance"),
+    ],
+)
+def test_factors_that_do_not_fit_are_refused(factors, says):
+    with pytest.raises(ValueError, match=f"^{says}"):
+        classroom(3, factors=factors)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ((1.1, 3), r"probability=1.1 has to be 0 to 1"),
+        ((-0.1, 3), "probability=-0.1 has to be a number, 0 or more"),
+        ((0.5, 0), "factor=0 has to be a number, above 0"),
+    ],
+)
+def test_a_chance_that_cannot_be_is_refused(values, says):
+    with pytest.raises(ValueError, match=f"^Chance: {says}"):
+        Chance(*values)
+
+
+def test_a_chance_falls_on_its_share_of_operations_the_same_in_every_run():
+    chance = Chance(0.1, 3, seed=5)
+    drawn = [chance.draw(rank, number) for rank in range(4) for number in range(2500)]
+    assert set(drawn) == {1.0, 3.0}
+    assert 900 < drawn.count(3.0) < 1100  # 3.3 deviations of the binomial
+    assert drawn == [chance.draw(rank, number) for rank in range(4) for number in range(2500)]
+    assert drawn[:2500] != drawn[2500:5000]  # another rank
+    assert drawn != [Chance(0.1, 3).draw(r, number) for r in range(4) for number in range(2500)]
+    assert Chance(0, 3).draw(0, 0) == 1.0 and Chance(1, 3).draw(0, 0) == 3.0
+
+
+def test_a_figure_says_which_ranks_are_slow_and_what_an_operation_takes():
+    assert str(classroom(4)) == "classroom, 4 ranks on a switch, 5 ms a forward"
+    assert str(classroom(4, factors=[1] * 4)) == str(classroom(4))
+    slow = classroom(4, step=None, factors=[1, Chance(0.1, 3), 2, 2])
+    assert str(slow) == (
+        "classroom, 4 ranks on a switch, 1 GFLOP/s, rank 1 takes 3x as long with probability 0.1, "
+        "ranks 2, 3 take 2x as long"
+    )
+
+
+def test_a_machine_without_a_step_has_no_time_for_a_kind():
+    with pytest.raises(ValueError, match="step=None has no time for kind='forward': it prices la"):
+        classroom(2, step=None).seconds("forward")
+    with pytest.raises(ValueError, match="Machine: step=0 has to be a number"):
+        classroom(2, step=0)

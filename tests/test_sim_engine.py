@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dlviz
 from dlviz import Costs, metrics, simulate
-from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.machine import Chance, Link, Machine, Topology, classroom
 from dlviz.schedules import NAMES, Action, Schedule, ScheduleError, make, needs, overlap, parse
 from dlviz.schedules.rules import check_progress
 from dlviz.sim.engine import start_times
@@ -343,3 +343,41 @@ def test_what_has_begun_later_stays_and_puts_off_what_needs_it_alone():
     schedule = Schedule([[parse("0F0"), parse("0F1")], [parse("1F0"), parse("1F1")]], (0, 1))
     assert start_times(schedule, Costs(), [[3.0]]) == [[3.0, 4.0], [4.0, 5.0]]
     assert start_times(schedule, Costs(), [[], [0.0, 9.0]]) == [[0.0, 1.0], [1.0, 9.0]]
+
+
+def test_the_actions_of_a_slow_rank_take_as_many_times_as_long():
+    """1F1B on 2 ranks, the second one 3 times as slow: its m forwards and backwards follow each
+    other without a gap."""
+    m = 4
+    trace = simulate(make("1f1b", 2, m), Costs(1.0, 2.0, factors=[1, 3]))
+    slow = trace.spans.rank == 1
+    took = trace.spans.end - trace.spans.start
+    assert set(took[slow & (trace.spans.kind == "forward")]) == {3.0}
+    assert set(took[~slow & (trace.spans.kind == "backward")]) == {2.0}
+    assert metrics.makespan(trace) == 1 + m * 9 + 2
+    assert trace.meta["machine"] == "F 1 s, B 2 s, I 1 s, W 1 s, rank 1 takes 3x as long"
+
+
+def test_operations_are_slow_by_the_number_that_they_have_on_their_rank():
+    chance = Chance(0.5, 4, seed=1)
+    schedule = make("gpipe", 3, 5)
+    trace = simulate(schedule, Costs(factors=[chance, 1, chance]))
+    for rank in range(3):
+        mine = trace.only(rank=rank).spans
+        took = (mine.end - mine.start)[np.argsort(mine.start)]
+        price = np.where(mine.kind[np.argsort(mine.start)] == "forward", 1.0, 2.0)
+        drawn = [chance.draw(rank, i) if rank != 1 else 1.0 for i in range(10)]
+        np.testing.assert_allclose(took / price, drawn)
+
+
+def test_factors_that_do_not_fit_a_schedule_are_refused():
+    with pytest.raises(ValueError, match="^Costs: 3 factors do not fit 2 ranks"):
+        simulate(make("gpipe", 2, 2), Costs(factors=[1, 1, 1]))
+    with pytest.raises(ValueError, match=r"^Costs: factors\[0\]=0 has to be a number, above 0"):
+        Costs(factors=[0])
+
+
+def test_a_machine_hands_its_factors_on_and_one_without_a_step_cannot_price_a_schedule():
+    assert Costs.of(classroom(2, factors=[1, 2])).factors == (1, 2)
+    with pytest.raises(ValueError, match="step=None has no time"):
+        Costs.of(classroom(2, step=None))

@@ -1,0 +1,286 @@
+"""What a layer takes on a machine without a step: its FLOPs on the examples at hand.
+
+The device columns of a paced run equal the price to rounding, on any machine; what is called
+measured is the wall columns.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import dlviz
+from dlviz import metrics
+from dlviz.machine import Chance, Device, Link, classroom
+from dlviz.parallel.data import DDP, average_gradients
+from dlviz.parallel.layers import LayerSpans, Products, price, recurrent_flops, update_seconds
+from dlviz.sim import Costs, Layer, data_parallel, data_parallel_seconds, simulate
+
+pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
+
+DEVICE = Device("test", flops=1e9, memory=1e9, memory_bandwidth=1e6)
+LAB = Link(5e-3, 1e8)  # 5 ms, 100 MB/s
+BATCH = 2730  # examples: 378.8 ms on one rank
+SHAPES = ((64, 128), (128, 128), (128, 10))
+WEIGHTS = sum(a * b for a, b in SHAPES)
+
+
+class Attention(nn.Module):
+    """Products of activations alone, a vector among them, around one parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, q, *, k):
+        return ((q * self.scale) @ k.mT) @ k @ self.scale
+
+
+def seconds(layer, *inputs, **keywords):
+    with Products() as products:
+        output = layer(*inputs, **keywords)
+    return price(DEVICE, layer, [*inputs, *keywords.values()], output, products), output
+
+
+def counted(layer, *inputs):
+    """FLOPs of forward and backward by torch's counter, on tensors without data, on which torch
+    runs recurrent layers product by product."""
+    layer = layer.to("meta")
+    inputs = [x.detach().to("meta").requires_grad_(x.requires_grad) for x in inputs]
+    with FlopCounterMode(display=False) as forward:
+        output = layer(*inputs)
+    output = output if isinstance(output, torch.Tensor) else output[0]
+    graded = [t for t in (*inputs, *layer.parameters()) if t.requires_grad]
+    with FlopCounterMode(display=False) as backward:
+        torch.autograd.grad(output, graded, torch.ones_like(output), allow_unused=True)
+    return forward.get_total_flops(), backward.get_total_flops()
+
+
+def frozen(layer):
+    return layer.requires_grad_(False)
+
+
+LAYERS = {
+    "linear": (nn.Linear(6, 10), (7, 6)),
+    "linear over tokens": (nn.Linear(6, 10, bias=False), (7, 3, 6)),
+    "convolution": (nn.Conv2d(2, 4, 3, stride=2), (7, 2, 9, 9)),
+    "transposed": (nn.ConvTranspose1d(2, 4, 3), (7, 2, 9)),
+    "frozen": (frozen(nn.Linear(6, 10)), (7, 6)),
+}
+RECURRENT = {
+    "lstm": (nn.LSTM(3, 5, batch_first=True), (4, 6, 3)),
+    "gru": (nn.GRU(3, 5, num_layers=2, bidirectional=True), (6, 4, 3)),
+    "rnn of one sequence": (nn.RNN(3, 5), (6, 3)),
+    "projected": (nn.LSTM(3, 5, proj_size=2), (6, 4, 3)),
+}
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_takes_the_flops_of_its_products_and_of_theirs_in_backward(name, graded):
+    layer, shape = LAYERS[name]
+    x = torch.randn(shape, requires_grad=graded)
+    if name == "frozen" and not graded:
+        assert seconds(layer, x)[0][1] == 0
+        return
+    (forward, backward), _ = seconds(layer, x)
+    assert (forward * 1e9, backward * 1e9) == pytest.approx(counted(layer.to("cpu"), x))
+    LAYERS[name][0].to_empty(device="cpu")
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_recurrent_layer_takes_a_product_a_token_and_matrix(name, graded):
+    layer, shape = RECURRENT[name]
+    x = torch.randn(shape, requires_grad=graded)
+    found = recurrent_flops(layer, x)
+    assert found == counted(layer, x)
+    layer.to_empty(device="cpu")
+
+
+def test_of_packed_text_each_token_counts_and_padding_does_not():
+    layer, lengths = nn.LSTM(3, 5), torch.tensor([6, 2, 1])
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(6, 3, 3), lengths)
+    each = [recurrent_flops(layer, torch.randn(n, 1, 3)) for n in lengths.tolist()]
+    assert recurrent_flops(layer, packed) == tuple(map(sum, zip(*each, strict=True)))
+
+
+def test_products_of_activations_and_vectors_count_by_the_factors_that_get_a_gradient():
+    q, k = torch.randn(2, 4, 6), torch.randn(2, 4, 6)
+    forward = [2 * 2 * 4 * 6 * 4, 2 * 2 * 4 * 4 * 6, 2 * 2 * 4 * 6]
+    (first, back), _ = seconds(Attention(), q, k=k)
+    assert first * 1e9 == pytest.approx(sum(forward))
+    assert back * 1e9 == pytest.approx(forward[0] + forward[1] + 2 * forward[2])
+    (_, back), _ = seconds(Attention(), q, k=k.requires_grad_())
+    assert back * 1e9 == pytest.approx(2 * sum(forward))
+
+
+def test_a_layer_without_products_takes_what_it_reads_and_writes():
+    norm, x = nn.LayerNorm(8), torch.randn(5, 8, requires_grad=True)  # 160 bytes
+    (forward, backward), _ = seconds(norm, x)
+    assert forward == pytest.approx((160 + 160) / 1e6)
+    assert backward == pytest.approx((160 + 160 + 160 + 2 * 32) / 1e6)
+    table, words = nn.Embedding(50, 4), torch.zeros(3, 2).long()  # 800 bytes, 48 bytes
+    (forward, backward), _ = seconds(table, words)
+    assert forward == pytest.approx((48 + 96) / 1e6)
+    assert backward == pytest.approx((48 + 96 + 800) / 1e6)
+
+
+def test_no_examples_cost_nothing_where_there_is_a_product():
+    assert seconds(nn.Linear(6, 10), torch.randn(0, 6))[0] == (0, 0)
+    assert recurrent_flops(nn.LSTM(3, 5), torch.randn(0, 1, 3)) == (0, 0)
+    empty = torch.randn(4, 0, 3)
+    assert recurrent_flops(nn.LSTM(3, 5), empty) == (0, 0)
+
+
+# ---------------------------------------------------------------- on ranks
+
+
+def mlp(bias):
+    torch.manual_seed(0)
+    first, second, third = (nn.Linear(a, b, bias) for a, b in SHAPES)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third)
+
+
+def work(comm, batch, way="ddp", bucket_bytes=10**9, pause=0.0, bias=True, steps=2):
+    """Steps of data parallelism; the math of each first forward takes `pause` s longer."""
+    model, shard = mlp(bias), torch.ones(batch, 64).tensor_split(comm.size)[comm.rank]
+    if way == "naive":
+        LayerSpans(comm, model)
+        net = model
+    else:
+        net = DDP(model, comm, bucket_bytes=bucket_bytes)
+    model[0].register_forward_pre_hook(lambda layer, inputs: time.sleep(pause))
+    for step in range(steps):
+        with comm.span("phase", step=step):
+            model.zero_grad()
+            loss = net(shard).square().sum()
+            loss.backward()
+            if way == "naive":
+                average_gradients(comm, model)
+            with comm.compute("update", seconds=update_seconds(comm, model.parameters())):
+                pass
+    return sum(p.nbytes for p in model.parameters())
+
+
+def timed(trace, step, rank, clock="device"):
+    """Seconds of a rank's operations in a step, in order: (kind, seconds)."""
+    spans = trace.only(rank=rank, step=step, lane="compute").spans
+    kept = spans[np.isin(spans.kind, ("forward", "backward", "update"))]
+    start, end = (kept.start, kept.end) if clock == "device" else (kept.wall_start, kept.wall_end)
+    return [(kept.kind[i], end[i] - start[i]) for i in np.argsort(start, kind="stable")]
+
+
+def test_shards_cost_by_their_examples_and_an_update_by_its_bytes():
+    batch, factors = 301, [1, 1, 2]
+    machine = classroom(3, step=None, link=Link(1e-3, 1e9), factors=factors)
+    run = dlviz.launch(work, ranks=3, machine=machine, args=(batch,))
+    assert "1 GFLOP/s, rank 2 takes 2x as long" in run.trace.meta["machine"]
+    assert run.results == [104_488] * 3
+    for rank, rows in enumerate((101, 100, 100)):
+        products = [2 * rows * n for n in (64 * 128, 128 * 128, 128 * 10)]
+        expected = [*products, *(2 * n for n in products[:0:-1]), products[0]]
+        expected = [flops / 1e9 for flops in expected] + [3 * 104_488 / 1e9]
+        for step in range(2):
+            kinds, took = zip(*timed(run.trace, step, rank), strict=True)
+            assert kinds == ("forward",) * 3 + ("backward",) * 3 + ("update",)
+            np.testing.assert_allclose(took, np.array(expected) * factors[rank], rtol=1e-9)
+
+
+def simulated(machine, batch):
+    """The same step played by the simulator, a bucket for each layer, which bears two floats more:
+    whether its weight was used, and by how many examples."""
+    flops = [2 * a * b * batch / 1e9 for a, b in SHAPES]
+    layers = [
+        Layer(str(i), flops[i], flops[i] * (2 if i else 1), 4 * (a * b + 2))
+        for i, (a, b) in enumerate(SHAPES)
+    ]
+    return data_parallel(layers, machine, bucket_bytes=1, update=3 * 4 * WEIGHTS / 1e9)
+
+
+@pytest.mark.parametrize("factors", [None, [1, 3], [Chance(0.4, 4, seed=3)] * 2])
+def test_a_paced_step_of_ddp_takes_what_the_simulator_says(factors):
+    """To the last operation, in device time; slow ranks too. (Each bucket halves evenly.)"""
+    batch, ranks = 300, 2
+    machine = classroom(ranks, step=None, link=Link(2e-3, 1e8), factors=factors)
+    run = dlviz.launch(work, ranks=ranks, machine=machine, args=(batch, "ddp", 1, 0.0, False))
+    found = simulated(machine, batch)
+    for rank in range(ranks):
+        begun = run.trace.only(rank=rank, step=0, kind="forward").spans.start.min()
+        for lane, kind in (("compute", "forward"), ("compute", "backward"), ("compute", "update"),
+                           ("comm", "collective")):  # fmt: skip
+            real = run.trace.only(rank=rank, step=0, lane=lane, kind=kind).spans
+            played = found.only(rank=rank, lane=lane, kind=kind).spans
+            for column in ("start", "end"):
+                times = np.sort(getattr(real, column)) - begun
+                np.testing.assert_allclose(times, np.sort(getattr(played, column)), atol=1e-9)
+
+
+def pipelined(comm, microbatches):
+    from dlviz.parallel.pipeline import train_step
+    from dlviz.schedules import make
+
+    stages = [nn.Linear(4, 4) for _ in range(comm.size)]
+    x = torch.ones(2 * microbatches, 4)
+    schedule = make("1f1b", comm.size, microbatches)
+    train_step(comm, stages, schedule, x, x, nn.functional.mse_loss)
+
+
+def test_a_paced_schedule_with_slow_ranks_takes_what_the_simulator_says():
+    from dlviz.schedules import make
+
+    factors = [1, Chance(0.5, 3, seed=2), 2]
+    machine = classroom(3, link=Link(1e-3, math.inf), factors=factors)
+    run = dlviz.launch(pipelined, ranks=3, machine=machine, args=(4,))
+    found = simulate(make("1f1b", 3, 4), Costs.of(machine))
+    work = ("forward", "backward")
+    zero = run.trace.only(kind=work).spans.start.min()
+    for rank in range(3):
+        real, played = (trace.only(rank=rank, kind=work).spans for trace in (run.trace, found))
+        np.testing.assert_allclose(np.sort(real.end) - zero, np.sort(played.end), atol=1e-9)
+
+
+def test_a_pipeline_on_a_machine_without_a_step_asks_for_costs():
+    with pytest.raises(dlviz.RankError, match=r"step=None has no time .* \(costs= to a pipeline\)"):
+        dlviz.launch(pipelined, ranks=2, machine=classroom(2, step=None), args=(2,))
+
+
+def wall_step(trace):
+    return float(np.median(metrics.step_seconds(trace, "wall")))
+
+
+def test_a_run_whose_math_takes_longer_than_its_price_is_slower_by_the_wall_and_warns():
+    """By device columns it takes its price: no speed-up may be read from them."""
+    machine = classroom(1, step=None)
+    run = dlviz.launch(work, ranks=1, machine=machine, args=(300, "ddp", 10**9, 0.3))
+    priced = (6 * WEIGHTS - 2 * 64 * 128) * 300 / 1e9 + 3 * 104_488 / 1e9
+    assert metrics.step_seconds(run.trace)[1] == pytest.approx(priced, rel=1e-6)
+    assert wall_step(run.trace) > 0.3 > 5 * priced
+    assert run.trace.meta["lateness"]["worst"] > 0.2 and run.trace.meta["warning"]
+
+
+@pytest.mark.slow
+def test_four_ranks_are_about_three_times_as_fast_by_the_wall_clock():
+    """How near the wall comes to the formula (2 %) is a benchmark: other programs delay a run."""
+    compute = (6 * WEIGHTS - 2 * 64 * 128) * BATCH / 1e9
+    assert compute == pytest.approx(0.3788, abs=5e-5)
+    took = {}
+    for ranks in (1, 4):
+        machine = classroom(ranks, step=None, link=LAB)
+        args = (BATCH, "ddp", 10**9, 0.0, True, 3)
+        run = dlviz.launch(work, ranks=ranks, machine=machine, args=args)
+        took[ranks] = wall_step(run.trace)
+        rows = math.ceil(BATCH / ranks)  # of the largest shard
+        own = compute * ranks * rows / BATCH
+        expected = data_parallel_seconds(ranks, own, 104_488, 5e-3, 1e-8)
+        device = float(np.median(metrics.step_seconds(run.trace)))
+        flags = 2 * 3 * 4 * 7 / 4 * 1e-8  # of the bucket: six parameters' and the examples
+        update = 3 * 104_488 / 1e9
+        assert device == pytest.approx(expected + update + flags * (ranks > 1), abs=1e-6)
+    assert took[1] / took[4] == pytest.approx(3.0, rel=0.1)
