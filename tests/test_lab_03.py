@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dlviz
+from dlviz.analysis.path import path_of_step
 from dlviz.datasets import batches, digits, sentences
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.models import MLP, target_tokens
@@ -49,6 +50,22 @@ def steps(ranks: int, strategy="ddp", link=LINK, factors=None, **options) -> dlv
 def test_a_step_takes_what_the_lab_calculates(milliseconds, run):
     took = 1e3 * np.median(dlviz.metrics.step_seconds(steps(**run)))
     assert took == pytest.approx(milliseconds, abs=0.15)
+
+
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("computes", "takes", "factors"), [(83.5, 175.1, None), (167.1, 258.7, (1, 1, 2, 1))]
+)
+def test_the_critical_path_of_three_buckets_computes_until_the_first_leaves(
+    computes, takes, factors
+):
+    trace = steps(4, factors=factors, **BUCKETS)
+    span, start, end, whole = path_of_step(trace, 1, "device")
+    works = (trace.spans.kind[span] != "update") & (end > start + 1e-6)
+    assert {*trace.spans.kind[span[works]]} == {"forward", "backward"}
+    assert 1e3 * (end - start)[works].sum() == pytest.approx(computes, abs=0.15)
+    assert 1e3 * whole == pytest.approx(takes, abs=0.15)
+    assert factors is None or {*trace.spans.rank[span[works]]} == {2}
 
 
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
