@@ -592,6 +592,60 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             (4, "Chunks are numbered from 0, so the last of four is chunk 3."),
         ],
     },
+    "ddp": {
+        "mean gradient: 3 examples with the gradient 2, 1 example with 6": [
+            (
+                4,
+                "4 is the mean of the two means: rank 1's one example counts as much as three.",
+            ),
+            (8, "8 is the sum of the two means: with more ranks it would grow."),
+            (12, "12 is the sum over all 4 examples: the mean is a quarter of it."),
+            (1.5, "1.5 is the mean, divided by the 2 ranks once more."),
+            (6, "6 is rank 1's gradient, or the sum over the examples divided by the 2 ranks."),
+            (2, "2 is the gradient of most examples: rank 1's example counts too."),
+        ],
+        "buckets of at most 72 bytes, gradients of 32, 56, 24, 48, 16 bytes": [
+            (
+                3,
+                "176 bytes would need three buckets if gradients could be cut: one that does not "
+                "fit goes into the next bucket whole.",
+            ),
+            (
+                2,
+                "2 lets a bucket go over its bytes by the gradient that fills it: the gradient "
+                "that does not fit begins the next one.",
+            ),
+            (5, "5 is a bucket for each parameter: 16 and 48 bytes fit into one of 72."),
+            (1, "1 is a single bucket: it would be full only when backward is over."),
+        ],
+        "a DDP step with three buckets, 4 ranks": [
+            (
+                (88, 92),
+                "90 ms hides all communication: the last bucket is full when backward is over, so "
+                "no backward is left to hide it behind.",
+            ),
+            (
+                (140, 150),
+                "144 ms lets all three all-reduces come after backward: the first two are under "
+                "way while it goes on.",
+            ),
+            (
+                126,
+                "126 ms hides one bucket: the second takes 18 ms too, and the two layers that are "
+                "left then take 20 ms.",
+            ),
+            (
+                (75, 80),
+                "That leaves out the forward, which takes 30 ms: backward and the last bucket take "
+                "78 ms.",
+            ),
+            (
+                (50, 87),
+                "The ranks compute for 90 ms. Communication can hide behind that; it cannot "
+                "shorten it.",
+            ),
+        ],
+    },
     "one_f_one_b": {
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             (8, "8 is GPipe, whose backwards come after the last forward."),

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import dlviz
 from dlviz.grading.misconceptions import MISCONCEPTIONS, behind, lab_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
+from dlviz.parallel.buckets import fill_buckets
 from dlviz.schedules import make
 
 LABS = Path(__file__).parents[2] / "labs"
@@ -66,6 +68,13 @@ def scaled(ranks: int, times: float = 1, **options: Any) -> float:
     flops, nbytes = 64 * (6 * (64 * 128 + 128 * 128 + 1280) - 2 * 64 * 128), 4 * 26_122
     step = flops / 23.443e6 * times
     return 1e3 * dlviz.sim.data_parallel_seconds(ranks, step, nbytes, 5e-3, 1e-8, **options)
+
+
+def gradients_of(*nbytes: int) -> torch.nn.Module:
+    parameters = (torch.nn.Parameter(torch.zeros(n // 8, dtype=torch.float64)) for n in nbytes)
+    model = torch.nn.Module()
+    model.all = torch.nn.ParameterList(parameters)
+    return model
 
 
 def answers() -> dict[str, list[float]]:
@@ -135,6 +144,15 @@ def answers() -> dict[str, list[float]]:
             next(
                 m.offset for m in dlviz.patterns.ring.all_reduce(4, 4) if m.src == 0 and m.step == 3
             )
+        ],
+        "mean gradient: 3 examples with the gradient 2, 1 example with 6": [
+            np.average([2, 6], weights=[3, 1])
+        ],
+        "buckets of at most 72 bytes, gradients of 32, 56, 24, 48, 16 bytes": [
+            len(fill_buckets(gradients_of(32, 56, 24, 48, 16), 72))
+        ],
+        "a DDP step with three buckets, 4 ranks": [
+            30 + 60 + 1e3 * dlviz.sim.collective_seconds("ring", 4, 9216, 3e-3, 0.0)
         ],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]
