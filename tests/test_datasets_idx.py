@@ -13,6 +13,7 @@ from dlviz.datasets import idx, store
 
 PIXELS = bytes(range(0, 240, 10))  # four images of 2 x 3
 IMAGES = struct.pack(">IIII", 0x803, 4, 2, 3) + PIXELS
+PACKED = gzip.compress(IMAGES, mtime=0)
 LABELS = struct.pack(">II", 0x801, 4) + bytes([7, 0, 255, 3])
 
 
@@ -46,8 +47,9 @@ def test_a_name_is_that_of_a_file_in_data(tmp_path, monkeypatch):
         (IMAGES[:10], "{} has 10 bytes and not the "),
         (IMAGES[:-1], "{} has 39 bytes and not the 40 that its header states"),
         (IMAGES + b"!", "{} has 41 bytes and not the 40 that its header states"),
-        (gzip.compress(IMAGES)[:-9], "{} is truncated or damaged, gzip says"),
-        (gzip.compress(IMAGES)[:12] + b"damage", "{} is truncated or damaged, gzip says"),
+        (PACKED[:-9], "{} is truncated or damaged, gzip says"),
+        (PACKED[:10] + b"\xff" * 20, "{} is truncated or damaged, gzip says"),
+        (PACKED[:-8] + bytes(8), "{} is truncated or damaged, gzip says"),
         (IMAGES[:4] + b"\0\0\0\5" + IMAGES[8:] + PIXELS[:6], "{} has 5 images and "),
     ],
 )

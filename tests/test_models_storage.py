@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from dlviz.models import MLP, layer_storage
+from dlviz.models import MLP, ConvNet, layer_storage
 
 FORMULA = ["weights", "outputs", "weight_gradients", "output_gradients"]
 
@@ -32,6 +32,14 @@ def test_double_precision_and_twice_the_batch_store_as_much_more():
     single = layer_storage(MLP(), torch.rand(64, 64))
     assert (double[FORMULA] == 2 * single[FORMULA]).all(axis=None)
     assert wide.weights.equals(single.weights) and wide.outputs.equals(2 * single.outputs)
+
+
+def test_a_view_between_layers_stores_nothing():
+    table = layer_storage(ConvNet(), torch.rand(2, 1, 8, 8))
+    assert table.kind.to_list() == [
+        *["Conv2d", "ReLU", "MaxPool2d"] * 2,
+        "Linear",
+    ], "no Flatten"
 
 
 class Odd(nn.Module):

@@ -21,7 +21,7 @@ import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -302,3 +302,16 @@ def make(
 def as_rule(rule: str | Any, lr: float) -> Any:
     """`rule` itself where it is an object with a `step`, the rule of that name at `lr` else."""
     return make(rule, lr) if isinstance(rule, str) else rule
+
+
+def descend(
+    rule: Rule, surface: Callable[..., Tensor], start: Sequence[float], steps: int
+) -> Tensor:
+    """Where `rule` leads from `start`: the points (steps + 1, dims) of float64 at which it took the
+    gradient of `surface(x, y, ...)`, the start first."""
+    point = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+    found = [point.detach().clone()]
+    for _ in range(steps):
+        rule.step([point], torch.autograd.grad(surface(*point), [point]))
+        found.append(point.detach().clone())
+    return torch.stack(found)

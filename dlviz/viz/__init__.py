@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.curve import curve
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
+    from dlviz.viz.charts.paths import paths
     from dlviz.viz.charts.scaling import scaling
     from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
@@ -51,6 +52,7 @@ __all__ = [
     "memory_table",
     "message_frames",
     "messages",
+    "paths",
     "scaling",
     "storage",
     "timeline",

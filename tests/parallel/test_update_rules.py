@@ -270,3 +270,25 @@ def test_tensors_that_do_not_fit_are_refused_before_any_is_moved():
     with pytest.raises(ValueError, match="^parameter 1 has shape"):
         rule.step(w, [torch.ones(2), torch.ones(1)])
     assert torch.equal(w[0], torch.ones(2))
+
+
+def test_descend_records_where_the_rule_was_in_each_step():
+    points = update_rules.descend(
+        make("momentum", lr=0.1, momentum=0.5), lambda x, y: x**2 + 3 * y**2 / 2, (1.0, -2.0), 2
+    )
+    # gradients (2, -6), then (1.6, -4.2): v = (2.6, -7.2)
+    expected = [[1.0, -2.0], [0.8, -1.4], [0.54, -0.68]]
+    torch.testing.assert_close(points, torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "momentum", "expected"),
+    [("sgd", 2 / 101, 0.0, 691), ("momentum", 4 / 121, (9 / 11) ** 2, 93)],
+)
+def test_momentum_needs_93_steps_where_sgd_needs_691(name, lr, momentum, expected):
+    """Curvatures 1 and 100, best rates, to 1e-6 of the distance; log(1e-6) / log(9/11) = 69 leaves
+    out that both eigenvalues of momentum's step are equal there."""
+    rule = make(name, lr, **({"momentum": momentum} if momentum else {}))
+    points = update_rules.descend(rule, lambda x, y: x**2 / 2 + 50 * y**2, (1.0, 1.0), 800)
+    far = points.norm(dim=1) > 1e-6 * points[0].norm()
+    assert int(far.nonzero().max()) + 1 == expected
