@@ -28,7 +28,9 @@ SUMS = {  # what a gradient may be instead of the mean, and what may be behind i
 }
 
 
-def says(tried: Training, rank: int, wrong: Sequence[int], seen: Gradients, own: list[Gradients]):
+def says(
+    tried: Training, rank: int, wrong: Sequence[int], seen: Gradients, own: list[Gradients]
+) -> tuple[str, str]:
     """What the gradients of `rank` with the numbers `wrong` are, by what each rank's `own` were;
     and a hint."""
     shares, n = tried.size.shares, tried.size.ranks
@@ -53,7 +55,7 @@ def says(tried: Training, rank: int, wrong: Sequence[int], seen: Gradients, own:
             "it taken out of the same place?"
         )
     if off > 1e-9:
-        return "the mean with fewer digits", (
+        return "a sum of the ranks' gradients with fewer digits", (
             "gradients are float64, and some digits are lost on the way: which type has the tensor "
             "that the bucket is put into?"
         )

@@ -195,7 +195,9 @@ def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
 
     def note(frame: Any, event: str, argument: Any) -> None:
         file = frame.f_code.co_filename
-        if event == "call" and file.startswith(PACKAGE) and not file.startswith(OWN):
+        if event != "call" or not file.startswith(PACKAGE) or file.startswith(OWN):
+            return
+        if not line_of(frame).startswith("<frozen importlib"):  # an import alone is no call
             borrowed.append(f"dlviz's {frame.f_code.co_name}, {shown_line(line_of(frame))}")
             sys.setprofile(None)
 
