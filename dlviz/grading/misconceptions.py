@@ -120,6 +120,177 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "01": {
+        "layer storage of a step, MLP 64-128-128-10, 64 images": [
+            (104.488, "104 KB are the weights alone: outputs and gradients take the rest."),
+            (208.976, "209 KB are the weights and their gradients: each layer has an output too."),
+            (
+                213.152,
+                "213 KB are a step on one image: outputs and their gradients are there for each "
+                "of the 64.",
+            ),
+            (238.12, "238 KB are weights and outputs: each of these numbers has a gradient."),
+            (267.264, "267 KB are outputs and their gradients: the weights come on top."),
+            (
+                345.168,
+                "345 KB count the linear layers alone: a ReLU stores its output and the gradient "
+                "of that as well.",
+            ),
+            (119.06, "119 thousand is how many numbers there are: each takes 4 bytes."),
+            (952.48, "952 KB would be numbers of 8 bytes: float32 takes 4."),
+            ((5000, ANY), "The unit is KB, 1000 bytes: 476,240 bytes are 476 KB."),
+        ],
+        "kept by autograd, MLP 64-128-128-10, 64 images": [
+            (
+                (129, 136),
+                "That keeps every output. Nobody reads the output of a linear layer again once "
+                "its ReLU has been applied.",
+            ),
+            (
+                65.536,
+                "66 KB are the outputs of both ReLUs: the first linear layer needs its input, the "
+                "images, too.",
+            ),
+            (
+                147.456,
+                "147 KB count the outputs of the ReLUs twice: a ReLU's output and the next "
+                "layer's input are one tensor.",
+            ),
+            (150.016, "150 KB are the images and every output: two of the outputs are not read."),
+            (
+                186.408,
+                "186 KB count the weights too: they are there anyway, and nothing is copied.",
+            ),
+            (
+                (230, 245),
+                "Half of what the formula counts would be all weights and outputs: the backward "
+                "reads only some of the outputs.",
+            ),
+            (
+                0,
+                "Without anything of the forward the backward would have to run it again: that "
+                "is recomputation, which autograd does only when asked.",
+            ),
+        ],
+        "speed-up by momentum, curvatures 1 and 100": [
+            (
+                10,
+                "10 is √100, the ratio of the formulas. At its best rate momentum's error falls "
+                "like t·(9/11)ᵗ, and the factor t costs 24 steps on top of 69.",
+            ),
+            (
+                (2.9, 3.1),
+                "3 is 1 / (1-μ), how much longer momentum's steps grow where all gradients agree: "
+                "here each rule already has its best rate.",
+            ),
+            (100, "100 is the ratio of the curvatures: momentum takes its root, at best."),
+            (
+                (0, 1.2),
+                "Momentum does help without noise, too: on the flat direction its velocity adds "
+                "up, on the steep one it cancels.",
+            ),
+            ((10.3, 99), "No more than √100 = 10 can be had by momentum with these curvatures."),
+        ],
+        "AdaGrad: turned ravine over ravine along the axes": [
+            (
+                (0.96, 1.04),
+                "1 holds for SGD, momentum and Nesterov. AdaGrad scales weight by weight, so "
+                "turning the axes changes its path.",
+            ),
+            (
+                (1.35, 1.5),
+                "1.41 = √2 is how a turn by 45 degrees changes the weights: what matters is that "
+                "no weight is steeper than the other any more.",
+            ),
+            (
+                5,
+                "5 is √25, what a ravine costs a rule with momentum: AdaGrad has none, and its "
+                "rates fall all the way.",
+            ),
+            (
+                25,
+                "25 is the ratio of the curvatures: a rate for each weight is lost by turning, but "
+                "the sum of squares still sets a rate that fits the steep direction.",
+            ),
+            (2, "2 for two weights: what counts is how steep the ravine is, not how many weights."),
+        ],
+        "Nesterov as printed: largest rate at which it comes to rest, curvature 1": [
+            ((1.3, 1.4), "That is torch's form: the printed one looks back instead of ahead."),
+            (2, "2 is gradient descent without momentum, 2 / curvature."),
+            (3.8, "3.8 is momentum without a look ahead, (2+2μ) / curvature."),
+            (
+                0.1,
+                "0.1 is 1-μ. At that rate the printed form already grows: the bound is "
+                "(1-μ)/(1+μ).",
+            ),
+            (
+                (0.15, 1.25),
+                "The printed form answers a gradient one step late and pushes the wrong way "
+                "meanwhile, so its rate must be far smaller: (1-μ)/(1+μ).",
+            ),
+            (0, "With a rate small enough it does come to rest: below (1-μ)/(1+μ)."),
+        ],
+        "noise of the gradient: batch 16 over batch 256": [
+            (16, "16 is the ratio of the batches, and of the variances: noise is their root."),
+            (
+                256,
+                "256 compares 16² with 1: the mean of 16 times as many has √16 times less noise.",
+            ),
+            (
+                (0, 0.9),
+                "The larger batch is the less noisy one, and the question asks how many times: "
+                "the number is above 1.",
+            ),
+            ((1, 1.1), "A mean of more images scatters less: by the root of how many more."),
+            (2, "2 is the root of 4: the batch is 16 times as large, and √16 = 4."),
+            (8, "8 halves 16: the noise of a mean falls by the root, √16 = 4."),
+        ],
+        "steps to 5 % error, batch 1,024, rate 0.1": [
+            (
+                (10, 11.5),
+                "340 / 32 would make the steps 32 times as long. The rate is the same, so they "
+                "are as long as before.",
+            ),
+            (
+                (57, 63),
+                "340 / √32 takes less noise for faster: the length of the steps held training "
+                "up, not their noise.",
+            ),
+            (
+                (320, 360),
+                "That is the number for 32 images, and the right idea: at the same rate less "
+                "noise saves nothing. It even costs some steps here.",
+            ),
+            (
+                (1, 319),
+                "A larger batch at the same rate does not make the steps longer, and their length "
+                "is what held training up.",
+            ),
+            (
+                (489, ANY),
+                "Half a million images are 488 steps of 1,024, and all runs arrive before that.",
+            ),
+        ],
+        "batch with the fewest steps, rate scaled": [
+            (
+                1024,
+                "With 1,024 images the scaled rate, 3.2, is above 2 / curvature from the first "
+                "step on: no run arrives.",
+            ),
+            (
+                512,
+                "With 512 images the scaled rate, 1.6, is too large for most of the way: the "
+                "seeds scatter, and their median is above that of 256.",
+            ),
+            (128, "128 takes half the steps of 64, and the next doubling saves as much again."),
+            (64, "64 takes half the steps of 32: there is more to be had."),
+            (
+                (1, 33),
+                "A small batch needs a small rate, and so the most steps: here the rate grows "
+                "with the batch.",
+            ),
+        ],
+    },
     "02": {
         "messages of a butterfly, 4 ranks": [
             (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.paths import paths
     from dlviz.viz.charts.scaling import scaling
+    from dlviz.viz.charts.spread import spread
     from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
     from dlviz.viz.charts.timelines import timelines
@@ -54,6 +55,7 @@ __all__ = [
     "messages",
     "paths",
     "scaling",
+    "spread",
     "storage",
     "timeline",
     "timeline_table",

@@ -16,11 +16,13 @@ from dlviz.grading.misconceptions import MISCONCEPTIONS, behind, lab_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
 from dlviz.parallel.buckets import fill_buckets
+from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
 
 LABS = Path(__file__).parents[2] / "labs"
 NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
 QUESTIONS = [question for asked in MISCONCEPTIONS.values() for question in asked]
+WEIGHTS = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10  # of the MLP of labs 00 and 01
 SLOW = 2e-3, 1e-7  # alpha and beta of lab 02's slow network
 LAST = 16 * 2 * 64 * 128 / 23.443e6  # s, the backward of lab 03's first layer on a rank of four
 
@@ -70,6 +72,16 @@ def scaled(ranks: int, times: float = 1, **options: Any) -> float:
     return 1e3 * dlviz.sim.data_parallel_seconds(ranks, step, nbytes, 5e-3, 1e-8, **options)
 
 
+def walked(name: str, curvatures: list[float], **options: float) -> int:
+    """Steps of an update rule from (1, 1) to a millionth of that distance."""
+    rule, w = make_rule(name, **options), torch.ones(2, dtype=torch.float64)
+    bends, steps = torch.tensor(curvatures), 0
+    while w.norm() > 1e-6 * 2**0.5:
+        rule.step([w], [bends * w])
+        steps += 1
+    return steps
+
+
 def gradients_of(*nbytes: int) -> torch.nn.Module:
     parameters = (torch.nn.Parameter(torch.zeros(n // 8, dtype=torch.float64)) for n in nbytes)
     model = torch.nn.Module()
@@ -91,6 +103,22 @@ def answers() -> dict[str, list[float]]:
         "speed-up of 4 ranks over 1, naive": [400 / (100 + 7 * 6 * 1 + 0.157), 2.7],
         "a DDP step on the classroom machine": [100 + 6 * 1 + 1.5 * 0.03328, 108],
         "seconds until a deadlock is named": [0.3, 0.6, 3],
+        "layer storage of a step, MLP 64-128-128-10, 64 images": [
+            2 * 4 * (WEIGHTS + 64 * (4 * 128 + 10)) / 1000
+        ],
+        "kept by autograd, MLP 64-128-128-10, 64 images": [4 * 64 * (64 + 128 + 128) / 1000],
+        "speed-up by momentum, curvatures 1 and 100": [
+            walked("sgd", [1, 100], lr=2 / 101)
+            / walked("momentum", [1, 100], lr=4 / 121, momentum=(9 / 11) ** 2)
+        ],
+        "AdaGrad: turned ravine over ravine along the axes": [205 / 31],
+        "Nesterov as printed: largest rate at which it comes to rest, curvature 1": [
+            make_rule("nesterov", 0.01, printed=True).stable_rate(1),
+            0.0526,
+        ],
+        "noise of the gradient: batch 16 over batch 256": [3.9, (256 / 16) ** 0.5, 4.1],
+        "steps to 5 % error, batch 1,024, rate 0.1": [405, 422, 440],
+        "batch with the fewest steps, rate scaled": [256],
         "messages of a butterfly, 4 ranks": [messages("butterfly", 4)],
         "latency of a message between two processes": [20, 44.6, 200],
         "ring all-reduce of 100 KB, 4 ranks, slow network": [
