@@ -13,6 +13,7 @@ MINUTES = {
     "00_start_here": 45,
     "01_training_step": 55,
     "02_collectives": 60,
+    "03_data_parallel": 60,
     "09_pipelines": 60,
     "09b_zero_bubble": 60,
 }

@@ -32,6 +32,19 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "halving-doubling: wired to neighbours over switch, 1 MB": (358 / 187, 0.06),
         "ring: two racks over switch, 100 KB": (203 / 45.5, 0.06),
     },
+    "03_data_parallel": {
+        "loss in step 20, 4 ranks, sum of gradients": (2.3, 0.05),
+        "weights that differ between ranks 0 and 3 after 100 steps": (0, 0),
+        "lowest mean loss that any model can have on new sentences": (1.752, 0),
+        "loss of shards of 15 and 5 targets, an average of averages": (1.766, 0.02),
+        "times |θ| that rank 0 sends in a step, first form, 4 ranks": (3, 0),
+        "a step with one bucket, 4 ranks": (126.27, 0.02),
+        "a step with three buckets, 4 ranks": (175.09, 0.02),
+        "the step with three buckets, rank 2 twice as slow": (258.6, 0.02),
+        "speed-up of 16 ranks over 1, ring": (2.157, 0.002),
+        "speed-up of 8 ranks over 1, halving-doubling": (4.784, 0.03),
+        "efficiency of weak scaling, 8 ranks, ring": (84.06, 0.02),
+    },
     "09_pipelines": {
         "speed-up of 8 devices, one microbatch at a time": (1, 0.06),
         "speed-up of 8 devices, GPipe with 8 microbatches": (8 * 8 / (8 + 7), 0.06),
@@ -147,3 +160,23 @@ def test_the_committed_noise_equals_the_gradient_at_64_images_and_later_at_512()
         noise = {int(size): noises[column] for size, noises in rows.items()}
         assert noise[batch] == pytest.approx(1, rel=0.1)
         assert noise[8] / noise[1024] == pytest.approx(128**0.5, rel=0.05)
+
+
+def test_the_committed_ways_to_take_a_step_lie_within_2_percent_of_what_was_calculated():
+    rows = table("03_data_parallel", 'table["gap (%)"]')
+    assert [*rows] == ["naive", "first form", "one bucket", "three buckets"]
+    assert all(abs(gap) < 2 for _, _, gap, *_ in rows.values())
+
+
+def test_the_committed_strong_scaling_gives_1_89_and_3_00_and_3_18_times():
+    rows = table("03_data_parallel", "runs |=")
+    times = {ranks: row[-1] for ranks, row in rows.items()}
+    formula = {"1": 1, "2": 1.890, "4": 3.000, "8": 3.178}
+    assert times == pytest.approx(formula, rel=0.02)
+
+
+def test_of_the_committed_shards_the_weighted_ones_have_the_loss_and_gradient_of_one_process():
+    rows = table("03_data_parallel", "def gap(result)")
+    (whole, _), (sentences, far), (tokens, near) = rows.values()
+    assert tokens == whole and sentences < 0.95 * whole
+    assert near < 1e-6 and far > 1e-2

@@ -422,6 +422,204 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "03": {
+        "loss in step 20, 4 ranks, sum of gradients": [
+            (
+                (1.58, 1.66),
+                "That is the loss with the mean: without the division each step is four times as "
+                "long, and the training is another one.",
+            ),
+            (
+                (0, 1.58),
+                "Longer steps go down faster only while they are not too long: these jump across "
+                "the valley, and what is left is a guess among ten classes, ln 10 = 2.3.",
+            ),
+            (
+                (2.6, ANY),
+                "Steps that are too long can raise the loss for a while. Here it comes back to "
+                "that of a guess among ten classes, ln 10 = 2.3.",
+            ),
+        ],
+        "weights that differ between ranks 0 and 3 after 100 steps": [
+            (
+                (1, 99),
+                "Rounding would differ if each rank added in an order of its own. In a ring one "
+                "rank adds up a chunk, and the others get a copy of the result.",
+            ),
+            (
+                (100, 8999),
+                "A difference would grow from step to step, if there were one: all ranks start "
+                "alike and move by the same bits.",
+            ),
+            (
+                (9000, ANY),
+                "The ranks see other images, but they do not move by their own gradients: all "
+                "move by the mean, which is the same on every rank.",
+            ),
+        ],
+        "lowest mean loss that any model can have on new sentences": [
+            (
+                0,
+                "0 needs a text in which the next word is certain. The grammar draws its rules at "
+                "random, and no model knows what it will draw.",
+            ),
+            (
+                (0, 1.2),
+                "That leaves a choice among e^1.2 = 3.3 equally likely words or fewer, in the "
+                "mean: the rules of the grammar leave more open.",
+            ),
+            ((2.5, 2.56), "That is the answer in bits: a nat is 1.44 bits."),
+            (
+                (2.2, 3.7),
+                "That leaves a choice among nine or more equally likely words at each place: the "
+                "rules leave about six in the mean.",
+            ),
+            (
+                (3.7, 3.9),
+                "A model that knows nothing has ln 45 = 3.8: the rules allow far fewer "
+                "than 45 words at each place.",
+            ),
+            ((3.9, ANY), "That is worse than knowing nothing, which has ln 45 = 3.8."),
+        ],
+        "loss of shards of 15 and 5 targets, an average of averages": [
+            (
+                (1.88, 2),
+                "That weighs every target alike, as one process does: an average of averages "
+                "weighs the 5 targets of rank 1 as much as the 15 of rank 0.",
+            ),
+            ((3.4, 3.7), "That is the sum of the two means: divide it by the number of ranks."),
+            ((2.05, 2.25), "That is rank 0 alone: rank 1 has a weight of one half as well."),
+            ((1.36, 1.48), "That is rank 1 alone: rank 0 has a weight of one half as well."),
+            (
+                (1.55, 1.65),
+                "That gives rank 0 the weight of 5 targets and rank 1 that of 15, the wrong way "
+                "round; an average of averages gives one half to each.",
+            ),
+        ],
+        "times |θ| that rank 0 sends in a step, first form, 4 ranks": [
+            (1, "1 is what every other rank sends: rank 0 sends the network to three ranks."),
+            (1.5, "1.5 is what a rank sends in a ring: here all copies leave from rank 0."),
+            (2, "2 is what every other rank sends and takes in together."),
+            (4, "4 counts a copy to itself: rank 0 has made the update and needs none."),
+            (6, "6 counts what rank 0 takes in as well: it takes in 3 and sends 3."),
+        ],
+        "a step with one bucket, 4 ranks": [
+            (
+                (94, 96),
+                "94.7 ms leaves communication out: a single bucket is full when backward is over, "
+                "so nothing is left to hide it behind.",
+            ),
+            (
+                (97, 102),
+                "That pays for one message: a ring of 4 ranks takes 2(n-1) = 6 rounds, and each "
+                "of them takes 5 ms and more.",
+            ),
+            ((109, 112), "That is the reduce-scatter alone: the all-gather takes as long again."),
+            (
+                (210, 222),
+                "That counts the 24 messages one after another: in a round all four ranks send at "
+                "the same time.",
+            ),
+            ((300, 312), "That is the naive step, seven all-reduces: one bucket takes one."),
+            (
+                (370, 420),
+                "That is one rank with the whole batch: each of the four computes for a quarter "
+                "of the time.",
+            ),
+        ],
+        "a step with three buckets, 4 ranks": [
+            (
+                (94, 96),
+                "94.7 ms hides all three all-reduces: the last bucket leaves when backward is "
+                "over, and before that only 11.2 ms can hide the others.",
+            ),
+            (
+                (96, 123),
+                "Each bucket pays six latencies of its own, 30 ms: even the last one alone, for "
+                "which nothing is left to hide behind, makes it 125 ms.",
+            ),
+            (
+                (123, 129),
+                "That pays for one all-reduce alone, as if the other two were hidden: they take "
+                "61 ms, and 11.2 ms of backward are left to hide them behind.",
+            ),
+            ((140, 150), "That is two buckets: a third one pays six latencies more."),
+            (
+                (185.5, 190),
+                "That hides nothing: the first two buckets travel while the first layer's "
+                "backward takes its 11.2 ms.",
+            ),
+            ((300, 312), "That is the naive step, with seven all-reduces after backward."),
+        ],
+        "the step with three buckets, rank 2 twice as slow": [
+            (
+                (170, 180),
+                "That is the step without a slow rank: a bucket is not whole before rank 2 has "
+                "put its gradients in.",
+            ),
+            (
+                (187, 191),
+                "That is the time for which rank 2 computes: the last buckets come on top.",
+            ),
+            (
+                (194, 204),
+                "That spreads the delay over four ranks. Nobody can take work from rank 2, so all "
+                "wait for the whole of it.",
+            ),
+            (
+                (218, 225),
+                "That is the step with one bucket: three take six latencies each.",
+            ),
+            (
+                (340, 360),
+                "That doubles the messages as well: only what rank 2 computes takes twice as long.",
+            ),
+        ],
+        "speed-up of 16 ranks over 1, ring": [
+            ((15.5, 16.5), "16 leaves communication out, which takes 152 ms of each step here."),
+            (
+                (11.5, 12.5),
+                "12 keeps the three quarters of four ranks: the ratio of communication to "
+                "computation is 1/3 there, and 6.4 on sixteen.",
+            ),
+            (
+                (4.5, 8),
+                "That lets the speed-up grow with the ranks: from 8 to 16 ranks computing takes "
+                "24 ms less and communication 80 ms more.",
+            ),
+            (
+                (2.9, 4.4),
+                "That lets the speed-up level off. It falls: from 8 to 16 ranks computing takes "
+                "24 ms less, and communication 80 ms more.",
+            ),
+            (
+                (0, 1),
+                "Below 1 sixteen ranks would be slower than one: a step takes 23.7 + 152 ms, and "
+                "378.8 ms on one rank.",
+            ),
+        ],
+        "speed-up of 8 ranks over 1, halving-doubling": [
+            ((3.1, 3.25), "That is the ring, which takes 14 rounds: halving-doubling takes 6."),
+            ((7.5, 8.5), "8 leaves communication out: six rounds take 30 ms and more."),
+            (
+                (5.75, 6.1),
+                "That counts lg n = 3 rounds: halving takes 3, and doubling takes 3 more.",
+            ),
+            ((0, 3.1), "Fewer rounds with no more bytes cannot be slower than the ring."),
+        ],
+        "efficiency of weak scaling, 8 ranks, ring": [
+            ((0, 1.01), "The unit is percent: 80 % is written as 80, not as 0.8."),
+            ((99, 100.5), "100 % leaves communication out: the all-reduce takes 71.8 ms."),
+            (
+                (38, 41),
+                "That is strong scaling, 3.18 of 8: now each rank computes for 378.8 ms, and not "
+                "for an eighth of that.",
+            ),
+            ((74, 76.5), "That is strong scaling on 4 ranks: now each rank has a whole batch."),
+            ((91, 94), "That is the all-reduce of 4 ranks: 8 take 14 rounds instead of 6."),
+            ((100.6, ANY), "No rank trains more examples in a second than one rank alone."),
+        ],
+    },
     "09": {
         "speed-up of 8 devices, one microbatch at a time": [
             (

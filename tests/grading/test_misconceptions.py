@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source
 QUESTIONS = [question for asked in MISCONCEPTIONS.values() for question in asked]
 WEIGHTS = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10  # of the MLP of labs 00 and 01
 SLOW = 2e-3, 1e-7  # alpha and beta of lab 02's slow network
+LAST = 16 * 2 * 64 * 128 / 23.443e6  # s, the backward of lab 03's first layer on a rank of four
 
 
 def asked(notebook: Path) -> list[str]:
@@ -61,6 +63,13 @@ def over_a_switch(algorithm: str, nbytes: int, topology: Topology) -> float:
     machine = Machine(classroom(8).device, topology)
     switch = dlviz.sim.collective_seconds(algorithm, 8, nbytes, *SLOW)
     return makespan(dlviz.sim.collective(algorithm, 8, nbytes, machine)) / switch
+
+
+def scaled(ranks: int, times: float = 1, **options: Any) -> float:
+    """Milliseconds of a step of lab 03, whose network has 8.9 MFLOP a batch."""
+    flops, nbytes = 64 * (6 * (64 * 128 + 128 * 128 + 1280) - 2 * 64 * 128), 4 * 26_122
+    step = flops / 23.443e6 * times
+    return 1e3 * dlviz.sim.data_parallel_seconds(ranks, step, nbytes, 5e-3, 1e-8, **options)
 
 
 def walked(name: str, curvatures: list[float], **options: float) -> int:
@@ -121,6 +130,27 @@ def answers() -> dict[str, list[float]]:
             over_a_switch("halving_doubling", 1_000_000, Topology.ring(8, slow))
         ],
         "ring: two racks over switch, 100 KB": [over_a_switch("ring", 100_000, racks)],
+        "loss in step 20, 4 ranks, sum of gradients": [2.27, 2.33],
+        "weights that differ between ranks 0 and 3 after 100 steps": [0],
+        "lowest mean loss that any model can have on new sentences": [
+            dlviz.datasets.entropy_per_token()
+        ],
+        "loss of shards of 15 and 5 targets, an average of averages": [(2.12 + 1.42) / 2, 1.766],
+        "times |θ| that rank 0 sends in a step, first form, 4 ranks": [4 - 1],
+        "a step with one bucket, 4 ranks": [scaled(4), 127.5],
+        "a step with three buckets, 4 ranks": [scaled(4, buckets=3, overlap=LAST), 177],
+        "the step with three buckets, rank 2 twice as slow": [
+            scaled(4, times=2, buckets=3, overlap=2 * LAST)
+        ],
+        "speed-up of 16 ranks over 1, ring": [scaled(1) / scaled(16)],
+        "speed-up of 8 ranks over 1, halving-doubling": [
+            scaled(1) / scaled(8, algorithm="halving_doubling"),
+            4.7,
+        ],
+        "efficiency of weak scaling, 8 ranks, ring": [
+            100 * scaled(1) / scaled(8, scaling="weak"),
+            83.5,
+        ],
         "speed-up of 8 devices, one microbatch at a time": [speed_up("naive"), 0.99],
         "speed-up of 8 devices, GPipe with 8 microbatches": [speed_up("gpipe")],
         "microbatches for a bubble ratio of 0.1, 8 devices": [enough()],
