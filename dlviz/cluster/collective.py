@@ -17,12 +17,14 @@ import torch.distributed as dist
 
 from dlviz.cluster.control.form import NO_TENSOR, describe, form_of, name_of
 from dlviz.cluster.control.group import Group
+from dlviz.cluster.control.waiting import mourn
 from dlviz.cluster.pacing.clock import START_LINE
 from dlviz.cluster.process import Process
 from dlviz.cluster.reduction import REDUCTIONS, reduce_all, reduce_slice
 from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.transport import wire_of
 
+GLANCE = 1e-3  # s between two looks at gloo's work
 CALLS = (
     "barrier",
     "broadcast",
@@ -203,7 +205,11 @@ class Collectives:
             call = Call(self, op, lane, sequence, tensor)
             if self._by_gloo or tensor is None:
                 self.group.meet(call)
-            move(call)
+            try:
+                move(call)
+            except OSError:  # a rank that has come has gone, and its memory with it
+                process.waiting.wait_for_news(self.members, call, op, lane)
+                raise
             lane.pace.collective(call.start, op, self.members, nbytes)
         process.snapshot()
 
@@ -252,7 +258,10 @@ class Collectives:
         return not self.process.transport.reaches
 
     def _wait(self, work: Any) -> None:
+        waiting = self.process.waiting
         try:
+            if waiting.may_lose:  # gloo would not notice that a rank is lost which it waits for
+                waiting.wait(Work(self, work), "collective", self.recorder.lane)
             work.wait()
         except RuntimeError as error:
             message = f"rank {self.process.rank} lost a rank of {self.name}: {error}"
@@ -280,6 +289,9 @@ class Call:
     def done(self) -> bool:
         return self._comm.group.met
 
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn(self._comm.members, lost)
+
     def met(self, latest: float | None) -> None:
         """All have come: the first time it is seen whether they make the same call."""
         if not self._compared:
@@ -296,6 +308,28 @@ class Call:
         if self._tensor is not None:
             found |= {"shape": tuple(self._tensor.shape), "dtype": name_of(self._tensor.dtype)}
         return found
+
+
+class Work:
+    """What gloo does for a collective in which all ranks are, as something to wait for."""
+
+    left = GLANCE
+
+    def __init__(self, comm: Collectives, work: Any):
+        self._comm = comm
+        self._work = work
+
+    @property
+    def done(self) -> bool:
+        return self._work.is_completed()
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn(self._comm.members, lost)
+
+    def details(self) -> dict[str, Any]:
+        comm = self._comm
+        place = {"group": comm.name, "group_id": comm.number, "members": comm.members}
+        return {**place, "sequence": comm.process.calls[comm.number] - 1}
 
 
 def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> None:

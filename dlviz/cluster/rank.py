@@ -27,6 +27,7 @@ import torch.distributed as dist
 
 from dlviz.cluster.comm import Comm
 from dlviz.cluster.control.board import EPOCH, Board
+from dlviz.cluster.errors import RankLost
 from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.results import pack
@@ -54,6 +55,7 @@ class Place:
     ledger: int  # bytes
     device: str
     machine: Machine | None
+    may_lose: frozenset[int] = frozenset()
 
     @property
     def stacks(self) -> str:
@@ -152,6 +154,7 @@ def join(place: Place) -> tuple[Process, Comm]:
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
     device = _device(place)
     process = Process(place.folder, place.rank, board, store, device, place.machine)
+    process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
 
@@ -271,7 +274,7 @@ def describe(error: BaseException) -> Failure:
     frames = list(exception.stack)
     while frames and frames[0].filename == __file__:
         del frames[0]
-    if isinstance(error, ValueError | PeerLost):  # meant for the caller: end at the caller's line
+    if isinstance(error, ValueError | PeerLost | RankLost):  # meant for the caller: end at the caller's line
         while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
             del frames[-1]
     exception.stack = traceback.StackSummary.from_list(frames)

@@ -76,6 +76,7 @@ class DeviceClock:
         """Sleep as `waiting` does: a rank that sleeps serves the others meanwhile."""
         self.rest = waiting.rest
         self.collect = waiting.collect
+        self.lost = waiting.lost
 
     def lane(self, name: str) -> Pace:
         pace = Pace(self, name)
@@ -110,7 +111,7 @@ class DeviceClock:
 
     def full(self) -> bool:
         """Whether too many of this rank's messages are on their way for one more."""
-        if self._ledger is None or not self._ledger.full(self.rank):
+        if self._ledger is None or not self._ledger.full(self.rank, self.lost):
             return False
         for message in self._left:  # so that their receivers can read them
             self.booked(message)
