@@ -208,7 +208,7 @@ class Collectives:
             try:
                 move(call)
             except OSError:  # a rank that has come has gone, and its memory with it
-                process.waiting.wait_for_news(self.members, call, op, lane)
+                self._ask_why(sequence)
                 raise
             lane.pace.collective(call.start, op, self.members, nbytes)
         process.snapshot()
@@ -229,12 +229,27 @@ class Collectives:
         """Raise if another member made another call under this sequence number."""
         place = self.group.other_call(sequence)
         if place >= 0:
+            self._ask_why(sequence)  # one that caught RankLost has gone on to another call
             mine, other = (self.group.read_call(each, sequence) for each in (self.rank, place))
             raise ValueError(
                 f"collective mismatch: as call number {sequence} in group {self.name}, rank "
                 f"{self.process.rank} makes {_call(mine)} and rank {self.members[place]} makes "
                 f"{_call(other)}; all ranks of a group must make the same calls in the same order."
             )
+
+    def _ask_why(self, sequence: int) -> None:
+        """A collective has failed: raise RankLost where that is so since a member is lost."""
+        waiting, lane = self.process.waiting, self.recorder.lane
+        waiting.ask_why(self.members, lambda: self.place_of(sequence), "collective", lane)
+
+    def place_of(self, sequence: int) -> dict[str, Any]:
+        """What a `Wait` says of a collective beside its operation and tensor."""
+        return {
+            "group": self.name,
+            "group_id": self.number,
+            "members": self.members,
+            "sequence": sequence,
+        }
 
     @property
     def group(self) -> Group:
@@ -299,12 +314,7 @@ class Call:
             self._comm.compare_calls(self._sequence)
 
     def details(self) -> dict[str, Any]:
-        found = {
-            "group": self._comm.name,
-            "group_id": self._comm.number,
-            "members": self._comm.members,
-            "sequence": self._sequence,
-        }
+        found = self._comm.place_of(self._sequence)
         if self._tensor is not None:
             found |= {"shape": tuple(self._tensor.shape), "dtype": name_of(self._tensor.dtype)}
         return found
@@ -327,9 +337,7 @@ class Work:
         mourn(self._comm.members, lost)
 
     def details(self) -> dict[str, Any]:
-        comm = self._comm
-        place = {"group": comm.name, "group_id": comm.number, "members": comm.members}
-        return {**place, "sequence": comm.process.calls[comm.number] - 1}
+        return self._comm.place_of(self._comm.process.calls[self._comm.number] - 1)
 
 
 def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> None:

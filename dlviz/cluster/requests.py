@@ -170,7 +170,7 @@ class ReceiveRequest(Request):
         process.waiting.wait(self, op, lane, times)
         if self._error is not None:
             if isinstance(self._error, PeerLost):
-                process.waiting.wait_for_news((self.peer,), self, op, lane)
+                process.waiting.ask_why((self.peer,), self.details, op, lane)
             raise self._error
         arrived, received = pace.arrived(self.envelope)
         if received is not None and self._ticks_late():

@@ -10,7 +10,7 @@ sleeps in a wait has posted it, for the parent to see.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import perf_counter_ns
@@ -59,12 +59,11 @@ class Time:
 
 
 class News(Time):
-    """That one of `peers`, on which `what` has failed, is lost: the launching process says so soon,
-    or there is another reason."""
+    """That one of `peers` is lost: the launching process says so soon, or never."""
 
-    def __init__(self, peers: Iterable[int], what: Awaited):
+    def __init__(self, peers: Iterable[int], details: Callable[[], dict[str, Any]]):
         super().__init__(perf_counter_ns() + SOON)
-        self.details = what.details
+        self.details = details
         self._peers = peers
 
     def give_up(self, lost: dict[int, str]) -> None:
@@ -152,11 +151,13 @@ class Waiting:
             lane.pace.end(times)
             lane.add("wait", None, times, {"peer": error.rank})
 
-    def wait_for_news(self, peers: Iterable[int], what: Awaited, op: str, lane: Any) -> None:
-        """`what` has failed on one of `peers`: raise RankLost where the run has lost it, and
-        return where it has not."""
+    def ask_why(
+        self, peers: Iterable[int], details: Callable[[], dict[str, Any]], op: str, lane: Any
+    ) -> None:
+        """What has failed with `peers` may be so since one of them is lost: raise RankLost then,
+        and return if not."""
         if self.may_lose.intersection(peers):
-            self.wait(News(peers, what), op, lane)
+            self.wait(News(peers, details), op, lane)
 
     def wait_for_tick(self, what: Any, op: str, lane: Any, times: Any) -> None:
         """`wait_for_others` until they have ticked off the message `what`."""
