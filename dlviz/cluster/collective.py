@@ -35,6 +35,7 @@ CALLS = (
     "all_to_all",
     "gather",
     "scatter",
+    "shared",
 )
 
 
@@ -54,7 +55,7 @@ class Collectives:
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
-        self._collective("barrier", None, lambda call: None)
+        self.collective("barrier", None, lambda call: None)
         self.recorder.lane.pace.settle()
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
@@ -72,7 +73,7 @@ class Collectives:
                 if self.rank != root:
                     read(root, 0, wire)
 
-        self._collective("broadcast", tensor, copy, root)
+        self.collective("broadcast", tensor, copy, root)
         _put(tensor, wire)
 
     def reduce(self, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
@@ -98,7 +99,7 @@ class Collectives:
                 for place, part in enumerate(whole.chunk(self.size) if len(whole) else ()):
                     read(place, 0, part)
 
-        self._collective("all_gather", tensor, gather, scale=self.size)
+        self.collective("all_gather", tensor, gather, scale=self.size)
         _put(out, whole)
 
     def reduce_scatter(
@@ -119,7 +120,7 @@ class Collectives:
             with self.group.shown(whole, call) as read:
                 reduce_slice(read, self.size, start, wire.view(-1), op)
 
-        self._collective("reduce_scatter", out, scatter, scale=self.size)
+        self.collective("reduce_scatter", out, scatter, scale=self.size)
         _put(out, wire)
 
     def all_to_all(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
@@ -142,7 +143,7 @@ class Collectives:
                 for place in range(self.size):
                     read(place, self.rank * part, whole[place * part : (place + 1) * part])
 
-        self._collective("all_to_all", tensor, exchange)
+        self.collective("all_to_all", tensor, exchange)
         _put(out, whole)
 
     def _reduce(self, name: str, tensor: torch.Tensor, op: str, root: int = -1) -> None:
@@ -162,7 +163,7 @@ class Collectives:
                 options.rootRank, options.reduceOp = root, _gloo_reduction(op)
                 self._wait(self.gloo.reduce([wire], options))
 
-        self._collective(name, tensor, total, root)
+        self.collective(name, tensor, total, root)
         _put(tensor, wire)
 
     def _whole(
@@ -186,7 +187,7 @@ class Collectives:
             raise ValueError(f"root={root!r} is no rank of {self}: use 0 to {self.size - 1}.")
 
     # -- a call --------------------------------------------------------------------------------
-    def _collective(
+    def collective(
         self,
         op: str,
         tensor: torch.Tensor | None,

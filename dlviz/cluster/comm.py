@@ -33,6 +33,7 @@ from dlviz.cluster.lanes import Lane
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.log import Sent, step_of
 from dlviz.cluster.requests import REDUCE, ReceiveRequest, SendRequest
+from dlviz.cluster.shared import Shared, share
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 
 T = TypeVar("T")
@@ -274,6 +275,12 @@ class Comm(Collectives):
         self.all_reduce(number, "max")
         self.process.next_group = int(number) + 1
         return Lane(Comm(self.process, self.members, int(number), f"{self.name}.{name}"), name)
+
+    def shared(self, tensor: torch.Tensor) -> Shared:
+        """Put rank 0's `tensor` into memory that all ranks share: an object with `tensor`, the
+        same on every rank, and `lock()`. Every rank of this Comm must call it, with a tensor of
+        that shape and dtype. It goes with the run. The ranks are on one host."""
+        return share(self, tensor)
 
     # -- time, buffers, progress -----------------------------------------------------------------
     def compute(

@@ -190,6 +190,10 @@ class Waiting:
             if self._cells[peer * STATE + WANTS] and peer != self._rank:
                 self._pipes.ring(peer, BELL)
 
+    def ring(self, peer: int) -> None:
+        """Have `peer`, or another thread of this rank, look again."""
+        self._pipes.ring(peer, BELL)
+
     def rest(self, until: int) -> bool:
         """Sleep until perf_counter_ns is `until`, and serve the others meanwhile; whether there was
         anything to sleep off."""

@@ -94,6 +94,7 @@ class DeviceClock:
         links = [self.path(a, b) for a in members for b in members if a != b]
         alpha = max(path.latency for path in links)
         beta = 1 / min(path.bandwidth for path in links)
+        op = "barrier" if op == "shared" else op  # memory that ranks share is not sent
         return sim.collective_seconds(op, len(members), nbytes, alpha, beta, self.gamma)
 
     def send(self, dst: int, nbytes: int, ready: float) -> Departure:
