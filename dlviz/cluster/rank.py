@@ -274,7 +274,7 @@ def describe(error: BaseException) -> Failure:
     frames = list(exception.stack)
     while frames and frames[0].filename == __file__:
         del frames[0]
-    if isinstance(error, ValueError | PeerLost | RankLost):  # meant for the caller: end at the caller's line
+    if isinstance(error, ValueError | PeerLost | RankLost):  # end at the caller's line
         while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
             del frames[-1]
     exception.stack = traceback.StackSummary.from_list(frames)

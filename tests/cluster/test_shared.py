@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 
 import cloudpickle
@@ -91,34 +89,17 @@ def test_a_tensor_that_cannot_be_shared_is_refused():
     refused("ValueError", torch.zeros(4), "collective mismatch: .* shared of shape")
 
 
-def test_nothing_of_it_is_left_while_the_run_lasts_nor_when_its_program_was_killed(tmp_path):
-    script = """
-        import os, signal, dlviz, torch
+def test_while_a_run_lasts_no_file_bears_its_memory_so_that_nothing_is_left_after_a_kill():
+    def worker(comm):
+        shared = comm.shared(torch.zeros(1 << 16))
+        comm.barrier()
+        with open("/proc/self/maps") as maps:
+            mine = [line for line in maps if f"{shared.tensor.data_ptr() & ~4095:x}-" in line]
+        folder = comm.process.folder
+        return [name for name in os.listdir(folder) if "shared" in name], mine
 
-        def worker(comm):
-            shared = comm.shared(torch.zeros(1 << 18))
-            comm.barrier()
-            folder = comm.process.folder
-            print(any("shared" in name for name in os.listdir(folder)), flush=True)
-            comm.barrier()
-            if comm.rank == 0:
-                os.kill(PARENT, signal.SIGKILL)
-            comm.barrier()
-
-        PARENT = os.getpid()
-        print(PARENT, flush=True)
-        dlviz.launch(worker, 2)
-    """
-    (tmp_path / "script.py").write_text(textwrap.dedent(script))
-    command = [sys.executable, "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, timeout=60, capture_output=True, text=True)
-    pid, *named = done.stdout.splitlines()
-    assert done.returncode == -signal.SIGKILL and "True" not in done.stdout and named
-    for name in left(pid):  # what a later launch sweeps away holds nothing of it
-        files = os.listdir(os.path.join(shared_memory(), name))
-        assert not [file for file in files if "shared" in file]
-    launch(lambda comm: None, 1)
-    assert not left(pid)
+    for names, mapped in launch(worker, 2).results:
+        assert not names and len(mapped) == 1 and mapped[0].endswith("(deleted)\n")
 
 
 # -- the lock ------------------------------------------------------------------------------------
@@ -187,7 +168,7 @@ def test_on_a_paced_run_the_lock_is_held_for_what_the_device_takes():
             pass
         with shared.lock(), comm.compute("update", seconds=0.04):
             shared.tensor += 1
-        return shared.tensor.item()
+            return shared.tensor.item()
 
     run = launch(worker, 3, machine=classroom(3))
     assert sorted(run.results) == [1, 2, 3]

@@ -40,9 +40,7 @@ class Run:
         spans, messages = len(self.trace.spans), len(self.trace.messages)
         ranks = len(self.results)
         lost = f", {len(self.lost)} lost" if self.lost else ""
-        return (
-            f"Run({ranks} ranks{lost}, {self.seconds:.2f} s, {spans} spans, {messages} messages)"
-        )
+        return f"Run({ranks} ranks{lost}, {self.seconds:.2f} s, {spans} spans, {messages} messages)"
 
 
 def launch(

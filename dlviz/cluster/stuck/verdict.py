@@ -99,10 +99,13 @@ def _deadlock_sentence(
         return f"deadlock: rank {cycle[0]} waits for {onward}"
     alone = len(stuck) == 1
     wait = f"deadlock: {_ranks(stuck)} {'waits' if alone else 'wait'} for"
-    ends = [f"{_ranks(done)} {'has' if len(done) == 1 else 'have'} finished"] * bool(done)
-    ends += [f"{_ranks(lost)} {'is' if len(lost) == 1 else 'are'} lost"] * bool(lost)
-    if ends:
-        return f"{wait} ever, because {' and '.join(ends)}"
+    why = []
+    if done:
+        why.append(f"{_ranks(done)} {'has' if len(done) == 1 else 'have'} finished")
+    if lost:
+        why.append(f"{_ranks(lost)} {'is' if len(lost) == 1 else 'are'} lost")
+    if why:
+        return f"{wait} ever, because {' and '.join(why)}"
     return f"{wait} {'what nobody can send' if alone else 'each other'}"
 
 
