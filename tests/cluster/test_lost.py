@@ -31,6 +31,12 @@ ENDS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """The fork server has loaded torch, so that times are those of a run."""
+    launch(lambda comm: None, 1)
+
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -44,7 +50,7 @@ def met(action):
     return None
 
 
-def survived(worker, ranks=3, lost=(1,), timeout=10.0, **options):
+def survived(worker, ranks=3, lost=(1,), timeout=20.0, **options):
     """The run, whose losses its trace states too, and after which there is nothing left."""
     run = launch(worker, ranks, timeout=timeout, may_lose=lost, **options)
     run.trace.validate()
@@ -83,9 +89,9 @@ def test_without_may_lose_and_for_other_ranks_a_death_is_a_rank_error():
         comm.barrier()
 
     with pytest.raises(RankError, match="rank 1 was killed by SIGKILL"):
-        launch(worker, 3, timeout=10)
+        launch(worker, 3, timeout=20)
     with pytest.raises(RankError, match="rank 1 was killed by SIGKILL") as caught:
-        launch(worker, 3, timeout=10, may_lose=(2,))
+        launch(worker, 3, timeout=20, may_lose=(2,))
     assert "lost" not in caught.value.trace.meta
 
 
@@ -162,7 +168,7 @@ def test_an_error_that_nobody_catches_is_the_failure_of_its_rank():
     assert run.results == [2, None, None]
     assert run.lost[2].how == f"raised dlviz.cluster.errors.RankLost: rank 1 is lost: it {KILLED}."
     with pytest.raises(RankError, match="rank 2 raised .*RankLost: rank 1 is lost") as caught:
-        launch(worker, 3, may_lose=(1,), timeout=10)
+        launch(worker, 3, may_lose=(1,), timeout=20)
     assert caught.value.trace.meta["lost"]["1"]["how"] == KILLED
     assert "cluster/comm.py" not in caught.value.traceback
 

@@ -20,6 +20,12 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not im
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """The fork server has loaded torch, so that times are those of a run."""
+    launch(lambda comm: None, 1)
+
+
 def left(pid):
     """What a launching process has left in shared memory."""
     return [name for name in os.listdir(shared_memory()) if name.startswith(f"dlviz-{pid}-")]
@@ -291,7 +297,7 @@ def test_the_lock_of_a_rank_that_is_lost_is_free(end, machine):
 
     on = None if machine is None else classroom(4)
     may_lose = (1, 2, 3)
-    run = launch(worker, 4, timeout=10, may_lose=may_lose, machine=on)
+    run = launch(worker, 4, timeout=20, may_lose=may_lose, machine=on)
     gone = 2 if end == "waiting" else 1
     assert set(run.lost) == {gone} and run.results[0] == (3 if end == "waiting" else 4, gone)
 
@@ -304,4 +310,4 @@ def test_a_death_under_the_lock_ends_a_run_that_may_lose_nobody():
                 os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(RankError, match="rank 1 was killed by SIGKILL"):
-        launch(worker, 3, timeout=10)
+        launch(worker, 3, timeout=20)
