@@ -394,7 +394,8 @@ class AnySource:
     def give_up(self, lost: dict[int, str]) -> None:
         """Raise RankLost where all others are lost and have left no message."""
         if all(each.peer in lost and not each.envelopes for each in self._channels):
-            mourn((each.peer for each in self._channels), lost)
+            peers = {each.peer for each in self._channels}
+            mourn((rank for rank in reversed(lost) if rank in peers), lost)
 
     def details(self) -> dict[str, Any]:
         return {

@@ -247,6 +247,8 @@ class ControlChannel:
     def failed(self, error: BaseException) -> None:
         """Report the exception that ended the worker, even where it is out of memory."""
         self._reserve.close()
+        if self.process is not None and self.process.rank in self.process.waiting.may_lose:
+            self.process.recorder.lane.pace.pay()  # it is lost at that time of its device
         failure = describe(error)
         flush()
         rows = state = None

@@ -234,10 +234,10 @@ def _failure(trace: Tables, picture: Drawn) -> list[dict[str, Any]]:
 
 
 def _losses(trace: Tables) -> list[dict[str, Any]]:
-    """A mark on each rank that the run has lost, at that moment."""
+    """A mark across the whole picture when the run lost a rank, which says how."""
+    event = {"ph": "i", "s": "g", "pid": 0, "tid": 0, "cat": "lost"}
     return [
-        {"ph": "i", "s": "p", "pid": int(rank), "tid": 0, "cat": "lost", "ts": one["when"] * 1e6}
-        | {"name": f"rank {rank} {one['how']}"}
+        {**event, "ts": one["when"] * 1e6, "name": f"rank {rank} {one['how']}"}
         for rank, one in trace.meta.get("lost", {}).items()
     ]
 
