@@ -277,7 +277,7 @@ class Collectives:
         waiting = self.process.waiting
         try:
             if waiting.may_lose:  # gloo would not notice that a rank is lost which it waits for
-                waiting.wait(Work(self, work), "collective", self.recorder.lane)
+                waiting.wait(GlooWork(self, work), "collective", self.recorder.lane)
             work.wait()
         except RuntimeError as error:
             message = f"rank {self.process.rank} lost a rank of {self.name}: {error}"
@@ -321,7 +321,7 @@ class Call:
         return found
 
 
-class Work:
+class GlooWork:
     """What gloo does for a collective in which all ranks are, as something to wait for."""
 
     left = GLANCE
