@@ -292,6 +292,8 @@ def _lost_peer(error: BaseException) -> bool:
     seen: set[int] = set()
     onward: BaseException | None = error
     while onward is not None and id(onward) not in seen:
+        if isinstance(onward, RankLost):  # the run knows, and goes on
+            return False
         broke = isinstance(onward, RuntimeError) and any(it in str(onward) for it in GLOO_SAYS)
         if broke or isinstance(onward, PeerLost):
             return True

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from dlviz import DeadlockError, RankError, RankLost, RunError, RunTimeout, launch
-from dlviz.cluster.control.pipes import HEAD, Inbox, loss
+from dlviz.cluster.control.matching import Channel
+from dlviz.cluster.control.pipes import HEAD, LONGEST, Envelope, Inbox, loss
 from dlviz.cluster.pacing.ledger import ENTRIES, Ledger, size
+from dlviz.cluster.requests import ReceiveRequest
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace, TraceError
@@ -218,6 +220,46 @@ def test_a_receive_from_any_source_goes_on_with_the_rest_until_nobody_is_left():
     assert survived(worker, 3, (1, 2)).results[0] == (2, 2.0, 2)
 
 
+def test_a_wait_of_any_kind_that_has_begun_ends_with_the_loss():
+    def worker(comm):
+        x, pair = torch.zeros(LONG), comm.split(int(comm.rank in (1, 5)))
+        lane = comm.lane("comm")
+        waits = {
+            0: lambda: comm.recv(x, 1),
+            2: lambda: comm.send(x, 1),
+            3: lambda: comm.wait_sent([comm.isend(x, 1)]),
+            4: lambda: comm.probe(1),
+            5: lambda: pair.recv(x),  # from any rank of two
+            6: lambda: lane.submit(lambda own: own.recv(x, 1)).wait(),
+            7: lambda: [comm.isend(x[:900], 1) for _ in range(10_000)],  # until its pipe is full
+        }
+        comm.barrier()
+        if comm.rank == 1:
+            time.sleep(0.4)
+            die()
+        began = time.perf_counter()
+        return met(waits[comm.rank]), time.perf_counter() - began > 0.2
+
+    run = survived(worker, 8)
+    assert run.results == [(1, True), None, *[(1, True)] * 6]
+
+
+def test_a_rank_may_be_lost_when_its_worker_has_returned_and_its_result_with_it():
+    def worker(comm):
+        pid = torch.tensor([os.getpid()])
+        if comm.rank == 1:
+            comm.send(pid, 0)
+            return torch.ones(LONG)  # left in its memory
+        comm.recv(pid, 1)
+        time.sleep(0.4)
+        os.kill(pid.item(), signal.SIGKILL)
+        return met(lambda: comm.recv(pid, 1))
+
+    run = survived(worker, 2)
+    assert run.results == [1, None] and run.lost[1].how == KILLED
+    assert (run.trace.spans.rank == 1).any(), "it had told what it recorded"
+
+
 # -- in the middle of things ---------------------------------------------------------------------
 @pytest.mark.parametrize("transport", ["memory", "files", "gloo"])
 def test_nobody_hangs_in_a_collective_in_which_a_rank_is_lost(transport, monkeypatch):
@@ -352,15 +394,15 @@ def test_a_run_out_of_time_says_who_was_lost():
 def test_a_rank_whose_pipe_is_full_is_told_when_it_has_room():
     def worker(comm):
         if comm.rank == 1:
-            for _ in range(1000):  # 3 MB: a pipe holds 256 KB
-                comm.isend(torch.zeros(750), 0, tag=1)
+            for _ in range(400):  # 1.6 MB: a pipe holds 256 KB, and each fills a page of it
+                comm.isend(torch.zeros(LONGEST, dtype=torch.uint8), 0, tag=1)
             return None
         if comm.rank == 2:
             time.sleep(0.2)
             die()
         time.sleep(0.6)
-        for _ in range(1000):
-            comm.recv(torch.zeros(750), 1, tag=1)
+        for _ in range(400):
+            comm.recv(torch.zeros(LONGEST, dtype=torch.uint8), 1, tag=1)
         return met(lambda: comm.recv(torch.zeros(1), 2))
 
     assert survived(worker, 3, (2,)).results[0] == 2
@@ -371,6 +413,16 @@ def test_a_loss_in_a_pipe_is_read_in_its_order_and_in_pieces():
     assert not [*inbox.envelopes(record[: HEAD.size + 3])] and not inbox.lost
     assert not [*inbox.envelopes(record[HEAD.size + 3 :] + loss(1, "é" * 9000))]
     assert inbox.lost[3] == "was killed by signal 9" and inbox.lost[1].startswith("ééé")
+
+
+def test_a_receive_that_another_thread_is_taking_is_not_given_up():
+    request = ReceiveRequest.__new__(ReceiveRequest)
+    request.channel, request.envelope = Channel(1, 0, 1), None
+    with pytest.raises(RankLost, match="rank 1 is lost: it exited"):
+        request.give_up({1: "exited"})
+    request.give_up({2: "exited"})
+    request.envelope = Envelope(0, 0, 0, 0, 0, -1, 0.0, b"")
+    request.give_up({1: "exited"})
 
 
 def test_a_trace_that_states_losses_wrongly_is_refused():

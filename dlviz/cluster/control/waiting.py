@@ -74,7 +74,7 @@ def mourn(peers: Iterable[int], lost: dict[int, str]) -> None:
     """Raise RankLost if one of `peers` is lost."""
     for peer in peers:
         if peer in lost:
-            raise RankLost(peer, lost[peer])
+            raise RankLost(peer, lost[peer]) from None
 
 
 class PostedWait(NamedTuple):

@@ -62,10 +62,10 @@ def launch(
     for each other for ever, RunTimeout when the time is up, RunInterrupted (a KeyboardInterrupt)
     when it is interrupted; each bears the Trace up to then.
 
-    The run survives the exit, exception or kill of the ranks in `may_lose`. Whoever sends to such a
-    rank when it is lost, receives from it or meets it in a collective gets RankLost, which it may
-    catch; a receive from any source goes on with the rest. Messages that it had sent are received,
-    but for those longer than about 4 KB that nobody had taken.
+    The run survives the exit, exception or kill of the ranks in `may_lose`, whose processes end.
+    Whoever sends to a lost rank (and waits for that), receives from it or meets it in a collective
+    gets RankLost, which it may catch; a receive from any source goes on with the rest. What such a
+    rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
 
     Under torchrun the ranks are there already: `ranks` must be their number, each process is one of
     them, and rank 0's Run holds all results and the Trace, any other's its own result alone.
