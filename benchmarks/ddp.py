@@ -13,22 +13,27 @@ from benchmarks.table import Row, compare, take_turns
 from dlviz import launch
 from dlviz.parallel.data import DDP
 
-WIDTHS, BATCH = (784, 1024, 1024, 10), 64
-WARM_UP, STEPS = 3, 12
-TARGETS = {2: {"backend": 1.1, "ring": 1.05}, 4: {"backend": 1.05, "ring": 1.0}}
+# parameters: widths of an MLP, steps that are timed together
+SIZES = {
+    9_610: ((64, 128, 10), 60),
+    269_322: ((784, 256, 256, 10), 40),
+    1_863_690: ((784, 1024, 1024, 10), 12),
+}
+BATCH, WARM_UP = 64, 5
+TARGET = 1.0
 
 
-def network() -> nn.Sequential:
+def network(widths: tuple[int, ...]) -> nn.Sequential:
     torch.manual_seed(0)
     layers: list[nn.Module] = []
-    for before, after in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for before, after in zip(widths, widths[1:], strict=False):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
-def seconds_a_step(comm: Any, net: nn.Module, steps: int) -> float:
+def seconds_a_step(comm: Any, net: nn.Module, inputs: int, steps: int) -> float:
     """The slowest rank's mean seconds for forward, backward with its all-reduce, and update."""
-    x, y = torch.randn(BATCH, WIDTHS[0]), torch.randint(10, (BATCH,))
+    x, y = torch.randn(BATCH, inputs), torch.randint(10, (BATCH,))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     comm.barrier()
     start = perf_counter()
@@ -41,24 +46,29 @@ def seconds_a_step(comm: Any, net: nn.Module, steps: int) -> float:
     return slowest.item()
 
 
-def worker(comm: Any) -> dict[str, list[float]]:
-    nets = {
-        "torch": nn.parallel.DistributedDataParallel(network()),
-        "backend": DDP(network(), comm, "backend"),
-        "ring": DDP(network(), comm, "ring"),
-    }
-    for net in nets.values():
-        seconds_a_step(comm, net, WARM_UP)
-    return take_turns(
-        {name: partial(seconds_a_step, comm, net, STEPS) for name, net in nets.items()}
-    )
+def worker(comm: Any) -> dict[int, dict[str, list[float]]]:
+    found = {}
+    for size, (widths, steps) in SIZES.items():
+        nets = {
+            "torch": nn.parallel.DistributedDataParallel(network(widths)),
+            "backend": DDP(network(widths), comm, "backend"),
+            "ring": DDP(network(widths), comm, "ring"),
+        }
+        assert sum(p.numel() for p in nets["torch"].parameters()) == size
+        for net in nets.values():
+            seconds_a_step(comm, net, widths[0], WARM_UP)
+        contestants = {
+            name: partial(seconds_a_step, comm, net, widths[0], steps) for name, net in nets.items()
+        }
+        found[size] = take_turns(contestants)
+    return found
 
 
 def rows() -> list[Row]:
     found = []
     for ranks in (2, 4):
-        times = launch(worker, ranks=ranks, timeout=300).results[0]
-        for all_reduce, target in TARGETS[ranks].items():
-            what = f"DDP step, {ranks} ranks, all-reduce by {all_reduce}"
-            found.append(compare(what, times[all_reduce], times["torch"], target))
+        for size, times in launch(worker, ranks=ranks, timeout=300).results[0].items():
+            for all_reduce in ("backend", "ring"):
+                what = f"DDP, {ranks} ranks, {size:,} par., {all_reduce}"
+                found.append(compare(what, times[all_reduce], times["torch"], TARGET))
     return found

@@ -104,7 +104,7 @@ REDRAWN = """async ([index, from]) => {
         slider.value = String(from + turn);
         slider.dispatchEvent(new Event('input'));
         const shown = () => root.querySelector('.dlv-sidename').textContent;
-        while (root.dataset.draws === draws || !shown().includes(`, ${from + turn} micro`)) {
+        while (root.dataset.draws === draws || !shown().includes(`m = ${from + turn})`)) {
             if (performance.now() - begun > 5000) throw new Error('nothing changed');
             await new Promise(done => setTimeout(done));
         }

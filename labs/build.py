@@ -113,10 +113,22 @@ def as_shown(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def picture(figure: dict[str, Any]) -> bytes:
-    """A figure as PNG."""
+    """A figure as PNG; one with frames as its last shows it."""
+    if figure.get("frames"):
+        figure = at_the_end(figure)
     size = {"width": WIDTH, "height": 500}
     size |= {side: figure["layout"][side] for side in size if side in figure["layout"]}
     return small(kaleido.calc_fig_sync(figure, opts={"format": "png", **size}))
+
+
+def at_the_end(figure: dict[str, Any]) -> dict[str, Any]:
+    """The figure that is seen when its frames have been played, its slider at the end."""
+    data, last = [*figure["data"]], figure["frames"][-1]
+    for place, moved in zip(last["traces"], last["data"], strict=True):
+        data[place] = {**data[place], **moved}
+    active = {"active": len(figure["frames"]) - 1}
+    sliders = [{**slider, **active} for slider in figure["layout"].get("sliders", [])]
+    return {"data": data, "layout": {**figure["layout"], "sliders": sliders}}
 
 
 def small(drawn: bytes) -> bytes:

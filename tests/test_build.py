@@ -17,6 +17,8 @@ import pytest
 from nbformat import v4
 from PIL import Image
 
+from dlviz.viz import paths
+
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "labs" / "build.py"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -77,6 +79,20 @@ def test_a_picture_keeps_the_colour_of_even_the_smallest_patch(monkeypatch):
     assert (shown[:100] == 255).all() and (shown[190:195, 190:195] == [213, 94, 0]).all()
     assert np.abs(shown - drawn).max() < 32
     assert len(np.unique(shown.reshape(-1, 3), axis=0)) <= module.COLORS
+
+
+def test_the_picture_of_a_figure_with_frames_is_that_of_its_last(monkeypatch):
+    module, drawn, file = import_build(), [], io.BytesIO()
+    Image.new("RGB", (2, 2)).save(file, "PNG")
+    draw = lambda figure, **_: drawn.append(figure) or file.getvalue()  # noqa: E731
+    monkeypatch.setattr(module.kaleido, "calc_fig_sync", draw)
+    points = {"sgd": np.array([[0.0, 2.0], [1.0, 1.0], [3.0, 0.5]])}
+    figure = paths(points, lambda x, y: x**2 + y**2, x=(-4, 4), y=(-4, 4))
+    stored = json.loads(figure.to_json())
+    module.picture(stored)
+    assert list(drawn[0]["data"][1]["x"]) == [0, 1, 3] and drawn[0]["data"][1]["name"] == "sgd"
+    assert drawn[0]["layout"]["sliders"][0]["active"] == 2
+    assert len(stored["data"][1]["x"]) == 1 and stored["layout"]["sliders"][0]["active"] == 0
 
 
 @pytest.mark.slow

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from dlviz import Trace, cli, metrics
-from dlviz.cli import main
+from dlviz import Trace, datasets, metrics
+from dlviz.cli import main, run
+from dlviz.cli.tasks import TASKS
 from dlviz.datasets import digits
 from dlviz.models import MLP, accuracy, train
-from dlviz.parallel import data
+from dlviz.parallel import STRATEGIES, ddp, update_rules
 
 RUN = ["run", "ddp", "--ranks", "2", "--steps", "3"]
 
@@ -68,9 +69,10 @@ def test_a_run_prints_what_it_came_to_and_keeps_its_trace(tmp_path, capsys):
 
     model = MLP()
     losses = train(model, digits("train"), steps=3)
-    assert f"{losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last" in lines[6]
-    assert f"{accuracy(model, *digits('test')):.1%} of the test images" in lines[7]
-    assert lines[8].startswith(f"{out}  {len(trace.spans):,} spans, {len(trace.messages):,} mess")
+    assert lines[6].split() == ["rule", "sgd", "at", "a", "rate", "of", "0.5"]
+    assert f"{losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last" in lines[7]
+    assert f"{accuracy(model, *digits('test')):.1%} of the test images" in lines[8]
+    assert lines[9].startswith(f"{out}  {len(trace.spans):,} spans, {len(trace.messages):,} mess")
 
 
 def test_ddp_has_several_buckets_in_flight_and_naive_has_none(tmp_path, capsys):
@@ -88,6 +90,48 @@ def test_ddp_has_several_buckets_in_flight_and_naive_has_none(tmp_path, capsys):
     np.testing.assert_allclose(*sent, rtol=0.01)  # the same gradients, flags and counts apart
 
 
+def test_a_slow_rank_and_a_rule_leave_a_trace_that_show_draws(tmp_path, capsys):
+    out = tmp_path / "t.json.gz"
+    line = ["run", "ddp", "--ranks", "3", "--steps", "3", "--rule", "adam", "--slow", "2:3"]
+    assert main([*line, "--lr", "0.01", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "rank 2 takes 3x as long" in printed and "adam at a rate of 0.01" in printed
+    trace = Trace.load(out)
+    assert trace.meta["clock"] == "paced"
+    first, _, last = metrics.busy(trace.only(step=range(3)))
+    assert last == pytest.approx(3 * first, rel=1e-6)
+    assert main(["show", str(out), "--no-open"]) == 0
+    assert tmp_path.joinpath("t.html").exists()
+
+
+def test_a_language_model_is_told_its_floor(capsys):
+    line = ["run", "late_all_reduce", "--ranks", "2", "--steps", "3", "--model", "lstm"]
+    assert main([*line, "--rule", "adagrad"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("late_all_reduce on 2 ranks, sentences, 3 steps of 64 sentences: ")
+    floor = f"which no model gets below, is {datasets.entropy_per_token():.3f}"
+    assert "nats per target token" in printed and floor in printed
+
+
+def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
+    def another(comm, model, batches, rule, *, loss, every: int, share: float | None = None):
+        """Counts."""
+        return {"losses": [1.0], "state": MLP().state_dict(), "dropped_shards": every * share}
+
+    places = STRATEGIES._places | {"another": "ddp.another"}
+    monkeypatch.setattr(ddp, "another", another, raising=False)
+    monkeypatch.setattr(STRATEGIES, "_places", places)
+    line = ["run", "another", "--ranks", "1", "--every", "4", "--share", "0.5"]
+    assert main(line) == 0
+    assert re.search(r"^dropped shards +2\.0$", capsys.readouterr().out, re.M)
+
+
+def test_the_lists_that_help_shows_are_those_of_the_package():
+    assert run.RULES == update_rules.NAMES
+    assert run.DATA.keys() == TASKS.keys()
+    assert all(task.rates.keys() == set(update_rules.NAMES) for task in TASKS.values())
+
+
 def test_one_rank_and_no_file_are_fine(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "naive", "--ranks", "1", "--steps", "1"]) == 0
@@ -101,7 +145,7 @@ def test_a_run_that_fails_says_why_and_keeps_the_trace_until_then(tmp_path, caps
             pass
         raise ArithmeticError("lost count")
 
-    monkeypatch.setattr(data, "train", breaks)
+    monkeypatch.setattr(ddp, "train", breaks)
     out = tmp_path / "trace.json"
     assert main([*RUN, "--out", str(out)]) == 1
     printed, said = capsys.readouterr()
@@ -118,7 +162,7 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
             torch.randn(900, 900) @ torch.randn(900, 900)
         return {"losses": [1.0], "state": MLP().state_dict()}
 
-    monkeypatch.setattr(data, "train", slow)
+    monkeypatch.setattr(ddp, "train", slow)
     assert main([*RUN, "--paced"]) == 0
     _, said = capsys.readouterr()
     assert said.startswith("dlviz: ") and "Warning" not in said and len(said.splitlines()) == 1
@@ -135,6 +179,14 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run ddp --ranks 2.5", "argument --ranks: '2.5' is no whole number from 1 up"),
         ("run ddp --ranks 99999", "ranks=99999 are more than this machine can hold"),
         ("run ddp --steps none", "argument --steps: 'none' is no whole number from 1 up"),
+        ("run ddp --rule faster", "argument --rule: invalid choice: 'faster' (choose from"),
+        ("run ddp --model lstm --data digits", "--model lstm is trained on sentences."),
+        ("run ddp --slow 2", "argument --slow: '2' is no RANK:FACTOR: 2:3 makes rank 2 three"),
+        ("run ddp --slow 1:0", "argument --slow: '1:0' is no RANK:FACTOR"),
+        ("run ddp --slow 4:2", "--slow 4:2: ranks are 0 to 3 here."),
+        ("run central --bucket-bytes 9", "unrecognized arguments: --bucket-bytes 9 (its own opt"),
+        ("run ddp --bucket-bytes many", "argument --bucket-bytes: invalid int value: 'many'"),
+        ("run ddp --ranks 1 --all-reduce star", "all_reduce='star' is not known: use 'backend',"),
         ("run ddp --data imagenet", "argument --data: invalid choice: 'imagenet'"),
         ("run ddp --timeout 0", "timeout=0.0 is no time to wait"),
         ("run ddp --device abacus", "device='abacus' is not known: use 'auto', 'cpu' or 'cuda'."),
@@ -289,6 +341,7 @@ def test_help_and_show_load_no_torch(trace):
     report = "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     for line, absent in (
         (["--help"], {"torch", "numpy", "plotly", "IPython"}),
+        (["run", "--help"], {"torch", "numpy", "plotly", "IPython"}),
         (["show", str(trace), "--no-open"], {"torch", "matplotlib", "pandas"}),
     ):
         code = f"import sys; from dlviz.cli import main; main({line!r}); {report}"
@@ -303,9 +356,9 @@ def test_help_names_every_command_and_option(capsys):
     assert all(re.search(rf"^ +{name} +\w", said, re.M) for name in ("run", "show", "doctor"))
     assert main(["run", "--help"]) == 0
     said = capsys.readouterr().out
-    for option in ("ranks", "data", "steps", "out", "paced", "device", "timeout"):
+    for option in ("ranks", "model", "data", "rule", "steps", "out", "paced", "slow", "device"):
         assert f"--{option}" in said
-    assert all(f"{name} " in said and what in said for name, what in cli.STRATEGIES.items())
+    assert all(f"{name} " in said and line in said for name, line in STRATEGIES.lines.items())
 
 
 @pytest.mark.parametrize(

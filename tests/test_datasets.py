@@ -94,15 +94,18 @@ def test_an_installed_wheel_brings_the_data(tmp_path):
     subprocess.run([*build, "-w", tmp_path, source], check=True)
     (wheel,) = tmp_path.glob("dlviz-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert "dlviz/data/digits/README.md" in archive.namelist(), "the licence goes with the data"
+        held = archive.namelist()
+        for folder in ("digits", "sentences"):
+            assert f"dlviz/data/{folder}/README.md" in held, "the licence goes with the data"
         archive.extractall(tmp_path / "site")
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from dlviz.datasets import digits, store; "
-        "print(len(digits('all')[1]), store.ROOT)"
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from dlviz.datasets import digits, sentences, store; "
+        "print(len(digits('all')[1]), len(sentences('all')[1]), store.ROOT)"
     )
     run = [sys.executable, "-c", code, tmp_path / "site"]
     out = subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
-    assert out.split() == ["1797", str(tmp_path / "site" / "dlviz" / "data")]
+    assert out.split() == ["1797", "10000", str(tmp_path / "site" / "dlviz" / "data")]
 
 
 @given(length=st.integers(0, 50), size=st.integers(1, 13))

@@ -11,7 +11,9 @@ import pytest
 LABS = sorted((Path(__file__).parents[1] / "labs").glob("*.ipynb"))
 MINUTES = {
     "00_start_here": 45,
+    "01_training_step": 55,
     "02_collectives": 60,
+    "03_data_parallel": 60,
     "09_pipelines": 60,
     "09b_zero_bubble": 60,
 }

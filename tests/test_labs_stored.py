@@ -15,12 +15,35 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "speed-up of 4 ranks over 1, naive": (400 / 142.16, 0.03),
         "a DDP step on the classroom machine": (106.05, 0.03),
     },
+    "01_training_step": {
+        "layer storage of a step, MLP 64-128-128-10, 64 images": (476.24, 1e-3),
+        "kept by autograd, MLP 64-128-128-10, 64 images": (81.92, 0),
+        "speed-up by momentum, curvatures 1 and 100": (691 / 93, 1e-3),
+        "AdaGrad: turned ravine over ravine along the axes": (205 / 31, 1e-3),
+        "Nesterov as printed: largest rate at which it comes to rest, curvature 1": (1 / 19, 1e-3),
+        "noise of the gradient: batch 16 over batch 256": (4, 0.04),
+        "steps to 5 % error, batch 1,024, rate 0.1": (422, 0.04),
+        "batch with the fewest steps, rate scaled": (256, 0),
+    },
     "02_collectives": {
         "messages of a butterfly, 4 ranks": (8, 0),
         "ring all-reduce of 100 KB, 4 ranks, slow network": (27, 0.06),
         "the ring overtakes the butterfly, 8 ranks, slow network": (176, 0),
         "halving-doubling: wired to neighbours over switch, 1 MB": (358 / 187, 0.06),
         "ring: two racks over switch, 100 KB": (203 / 45.5, 0.06),
+    },
+    "03_data_parallel": {
+        "loss in step 20, 4 ranks, sum of gradients": (2.3, 0.05),
+        "weights that differ between ranks 0 and 3 after 100 steps": (0, 0),
+        "lowest mean loss that any model can have on new sentences": (1.752, 0),
+        "loss of shards of 15 and 5 targets, an average of averages": (1.766, 0.02),
+        "times |θ| that rank 0 sends in a step, first form, 4 ranks": (3, 0),
+        "a step with one bucket, 4 ranks": (126.27, 0.02),
+        "a step with three buckets, 4 ranks": (175.09, 0.02),
+        "the step with three buckets, rank 2 twice as slow": (258.6, 0.02),
+        "speed-up of 16 ranks over 1, ring": (2.157, 0.002),
+        "speed-up of 8 ranks over 1, halving-doubling": (4.784, 0.03),
+        "efficiency of weak scaling, 8 ranks, ring": (84.06, 0.02),
     },
     "09_pipelines": {
         "speed-up of 8 devices, one microbatch at a time": (1, 0.06),
@@ -59,7 +82,7 @@ def test_the_committed_runs_measured_what_the_formulas_say(lab):
     cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
     outputs = [o.get("data", {}) for c in cells for o in c.get("outputs", [])]
     told = [data.get("text/plain", "") for data in outputs]
-    lines = [re.match(r"(.*): measured ([\d.]+)", words) for words in told]
+    lines = [re.match(r"(.*): measured ([\d.]+)", " ".join(words.split())) for words in told]
     measured = {line[1]: float(line[2]) for line in lines if line}
     for question, (answer, off) in ANSWERS[lab].items():
         assert measured[question] == pytest.approx(answer, rel=off or 1e-3), question
@@ -95,3 +118,65 @@ def test_larger_steps_take_pipedream_further_from_one_process():
     apart = [line.split() for line in shown("09b_zero_bubble", "def one_process").splitlines()]
     (slow, *_, near), (fast, *_, far) = [words for words in apart if len(words) == 3][-2:]
     assert (slow, fast) == ("0.1", "0.5") and float(far) > 5 * float(near)
+
+
+def steps_by_batch(words: str) -> dict[int, list[float]]:
+    """The steps of five seeds, sorted, by batch: infinite where a run never got there."""
+    rows = [
+        line.replace("<NA>", "inf").split()
+        for line in shown("01_training_step", words).splitlines()
+    ]
+    return {int(batch): sorted(map(float, steps)) for batch, *steps in rows if len(steps) == 5}
+
+
+def test_the_committed_batches_save_steps_with_the_rate_scaled_and_then_meet_a_wall():
+    fixed = steps_by_batch('pd.DataFrame(runs["rate fixed"], [')
+    scaled = steps_by_batch('pd.DataFrame(runs["rate scaled"], [')
+    assert [*fixed] == [*scaled] == [8 * 2**i for i in range(8)]
+    median = {batch: steps[2] for batch, steps in fixed.items()}
+    assert median[32] == pytest.approx(340, rel=0.03), "told before the first prediction"
+    assert max(median.values()) < 1.3 * min(median.values()) and median[1024] == max(
+        median.values()
+    )
+    median = {batch: steps[2] for batch, steps in scaled.items()}
+    for batch in (8, 16, 32, 64, 128):
+        assert 1.75 < median[batch] / median[2 * batch] < 2.2, "perfect scaling"
+    assert median[256] == pytest.approx(51, rel=0.05) and min(median.values()) == median[256]
+    assert 6 < median[32] / median[256] < 7, "almost seven times"
+    assert median[512] > median[256] and scaled[512][-1] > 2 * scaled[512][0], "the seeds scatter"
+    assert scaled[1024] == 5 * [float("inf")]
+
+
+def test_the_committed_curvatures_forbid_the_rate_of_1024_images_at_once_and_512_later():
+    rows = table("01_training_step", "largest_curvature(model, train)")
+    first, later = (rate for _, rate in rows.values())
+    assert first < 0.1 * 1024 / 32 and later < 0.1 * 512 / 32 < first
+    assert 0.1 * 512 / 32 / later == pytest.approx(3, rel=0.1), "three times"
+
+
+def test_the_committed_noise_equals_the_gradient_at_64_images_and_later_at_512():
+    rows = table("01_training_step", "for name, each in noises.items()")
+    for column, batch in enumerate((64, 512)):
+        noise = {int(size): noises[column] for size, noises in rows.items()}
+        assert noise[batch] == pytest.approx(1, rel=0.1)
+        assert noise[8] / noise[1024] == pytest.approx(128**0.5, rel=0.05)
+
+
+def test_the_committed_ways_to_take_a_step_lie_within_2_percent_of_what_was_calculated():
+    rows = table("03_data_parallel", 'table["gap (%)"]')
+    assert [*rows] == ["naive", "first form", "one bucket", "three buckets"]
+    assert all(abs(gap) < 2 for _, _, gap, *_ in rows.values())
+
+
+def test_the_committed_strong_scaling_gives_1_89_and_3_00_and_3_18_times():
+    rows = table("03_data_parallel", "runs |=")
+    times = {ranks: row[-1] for ranks, row in rows.items()}
+    formula = {"1": 1, "2": 1.890, "4": 3.000, "8": 3.178}
+    assert times == pytest.approx(formula, rel=0.02)
+
+
+def test_of_the_committed_shards_the_weighted_ones_have_the_loss_and_gradient_of_one_process():
+    rows = table("03_data_parallel", "def gap(result)")
+    (whole, _), (sentences, far), (tokens, near) = rows.values()
+    assert tokens == whole and sentences < 0.95 * whole
+    assert near < 1e-6 and far > 1e-2

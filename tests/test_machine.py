@@ -308,6 +308,10 @@ def test_a_figure_says_which_ranks_are_slow_and_what_an_operation_takes():
         "classroom, 4 ranks on a switch, 1 GFLOP/s, rank 1 takes 3x as long with probability 0.1, "
         "ranks 2, 3 take 2x as long"
     )
+    device = Device("old", flops=23.4e6, memory=1e9, memory_bandwidth=1e9)
+    assert str(Machine(device, Topology.switch(2, Link(1e-3, 1e9)), step=None)) == (
+        "old, 2 ranks on a switch, 23.4 MFLOP/s"
+    )
 
 
 def test_a_machine_without_a_step_has_no_time_for_a_kind():

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from dlviz.datasets import batches, digits
-from dlviz.models import MLP, ConvNet, accuracy, seed_layers, train
+from dlviz.models import MLP, ConvNet, accuracy, largest_curvature, seed_layers, train
 
 
 def equal(a: nn.Module, b: nn.Module) -> bool:
@@ -137,3 +137,22 @@ def test_training_takes_any_loss_and_target():
 def test_accuracy_is_the_fraction_that_is_right():
     logits = torch.tensor([[2.0, 1.0], [0.0, 1.0], [5.0, 1.0], [0.0, 3.0]])
     assert accuracy(nn.Identity(), logits, torch.tensor([0, 1, 1, 1])) == 0.75
+
+
+def test_the_largest_curvature_is_the_largest_eigenvalue_of_the_hessian():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    seed_layers(model, 1)
+    x, y = torch.rand(20, 3, dtype=torch.float64), torch.arange(20) % 2
+    flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    def loss(vector: torch.Tensor) -> torch.Tensor:
+        w, b, v, c = vector.split([p.numel() for p in model.parameters()])
+        hidden = torch.tanh(x @ w.view(4, 3).T + b)
+        return functional.cross_entropy(hidden @ v.view(2, 4).T + c, y)
+
+    values = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, flat))
+    largest = max(values.tolist(), key=abs)
+    before = torch.random.get_rng_state()
+    assert largest_curvature(model, (x, y), rounds=500) == pytest.approx(largest, rel=1e-6)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(parameter.grad is None for parameter in model.parameters())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,83 @@ def test_what_rank_2_holds_after_round_3():
     assert held[2] == [{0, 1, 2}, {1, 2}, {2}, {0, 1, 2, 3}]
     assert "chunk 3 complete**, chunk 0 as the sum of ranks 0, 1 and 2, chunk 1 as the sum" in told
     assert [[len(c) for c in own].index(4) for own in held] == [1, 2, 3, 0]  # (r+1) mod 4
+
+
+# -- lab 01 ----------------------------------------------------------------------------------------
+def walked(name: str, hessian: list[list[float]], start: list[float], near: float, **options: Any):
+    """Steps of an update rule until it is first `near` the minimum of a quadratic."""
+    torch = pytest.importorskip("torch")
+    rule = dlviz.parallel.update_rules.make(name, **options)
+    bend, w = (torch.tensor(given, dtype=torch.float64) for given in (hessian, start))
+    for step in range(1, 1501):
+        rule.step([w], [bend @ w])
+        if w.norm() <= near:
+            return step
+    return None
+
+
+RAVINE = [[1.0, 0.0], [0.0, 100.0]]
+BEST = {"sgd": {"lr": 2 / 101}, "momentum": {"lr": 4 / 121, "momentum": (9 / 11) ** 2}}
+RATES = {  # of lab 01's race, by how steep the ravine is
+    "sgd": lambda steep: 1.5 / steep,
+    "momentum": lambda steep: 0.5 / steep,
+    "nesterov": lambda steep: 0.5 / steep,
+    "adagrad": lambda steep: 0.5,
+    "rmsprop": lambda steep: 0.05,
+    "adam": lambda steep: 0.3,
+}
+
+
+def raced(steep: float, turned: bool) -> dict[str, int]:
+    """Steps of each rule down the ravine, along the axes or turned by 45 degrees."""
+    hessian, start = [[1.0, 0.0], [0.0, steep]], [-2.0, 1.0]
+    if turned:
+        same, other = (1 + steep) / 2, (1 - steep) / 2
+        hessian, start = [[same, other], [other, same]], [-3 / 2**0.5, -1 / 2**0.5]
+    return {n: walked(n, hessian, start, 0.01, lr=rate(steep)) for n, rate in RATES.items()}
+
+
+def test_momentum_takes_93_steps_where_the_formula_says_69():
+    took = {
+        near: [walked(n, RAVINE, [1.0, 1.0], near * 2**0.5, **o) for n, o in BEST.items()]
+        for near in (1e-6, 1e-12)
+    }
+    formulas = [round(math.log(1e-6) / math.log(shrinks)) for shrinks in (99 / 101, 9 / 11)]
+    plain, momentum = took[1e-6]
+    told = answer("01_training_step", "How many times fewer steps does momentum take")
+    assert f"**{plain / momentum:.2f}.** {plain} steps against {momentum}." in told
+    assert "The formulas say {} and {}".format(*formulas) in told
+    assert f"costs {momentum - formulas[1]} steps" in told
+    plain, momentum = took[1e-12]
+    told = answer("01_training_step", "millionth of a millionth")
+    assert f"{plain / momentum:.2f}.** {plain:,} steps against {momentum}." in told
+    assert f"costs {momentum - round(2 * math.log(1e-6) / math.log(9 / 11))} steps" in told
+
+
+def test_the_race_is_what_the_page_says():
+    along, turned = raced(25, False), raced(25, True)
+    told = answer("01_training_step", "does AdaGrad take in the turned")
+    ratio = turned["adagrad"] / along["adagrad"]
+    assert f"**{ratio:.2f}.** {turned['adagrad']} steps against {along['adagrad']}." in told
+    steep, across = raced(100, False), raced(100, True)
+    told = answer("01_training_step", "which numbers do not change?")
+    names = {"adagrad": "AdaGrad", "rmsprop": "RMSProp", "adam": "Adam"}
+    assert {name for name in RATES if steep[name] == along[name]} == {*names}
+    for name, title in names.items():
+        assert f"{title} ({along[name]})" in told
+    assert f"AdaGrad takes {across['adagrad']}," in told
+    assert f"RMSProp takes about 330 and Adam {across['adam']}." in told
+    assert abs(across["rmsprop"] - 330) <= 5, "it swings, so the last bits of rounding count"
+    assert f"SGD takes {steep['sgd']} and momentum {steep['momentum']}" in told
+    assert f"Nesterov takes {steep['nesterov']}." in told
+    assert all(across[name] == steep[name] for name in ("sgd", "momentum", "nesterov"))
+
+
+def test_nesterov_as_printed_is_as_far_off_as_the_page_says():
+    told = answer("01_training_step", "printed Nesterov form")
+    draw = FIGURES["01_nesterov_as_printed"]()
+    real, printed = (line.y for line in draw.data)
+    assert f"is {printed[100]:.0f} away" in told and f"torch's form {real[100]:.5f}" in told
 
 
 # -- lab 02 ----------------------------------------------------------------------------------------
@@ -294,7 +372,7 @@ def test_each_level_is_told_as_it_is():
 # -- figures ---------------------------------------------------------------------------------------
 FIGURES = teaching("figures").FIGURES
 RUNS = {name for name in FIGURES if name[:2] in ("00", "02")} | {
-    "09_bubble", "09_simulated_and_measured",
+    "01_batches", "09_bubble", "09_simulated_and_measured",
 }  # fmt: skip
 
 

@@ -60,6 +60,8 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
                 continue
             low, high = first[other], first[other + 1]
             found = bisect_right(finish, asks + TIE, low, high) - 1
+            while found in seen:  # two lanes that end together would ask each other for ever
+                found -= 1
             if found >= low and finish[found] > until:
                 until, to = finish[found], found
             twin = bisect_right(begin, begin[at] + TIE, low, high) - 1

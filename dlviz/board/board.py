@@ -1,14 +1,12 @@
 """The drawing board without its widget: gestures in, all that a front end draws out.
 
-The front end numbers its gestures and sends all that are unanswered, so none is lost however fast
-they come and none is done twice:
+A gesture says what to do, and where:
 
-    [{"n": 7, "do": "place", "action": "0F0", "rank": 0, "slot": 0}, {"n": 8, "do": "undo"}]
+    {"do": "place", "action": "0F0", "rank": 0, "slot": 0}      {"do": "undo"}
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -40,7 +38,6 @@ class DrawingBoard:
     def __init__(self, drawing: Drawing, level: Level | None = None):
         self._history = History(drawing)
         self._level = level
-        self._answered = 0
         self._said = ""
         self._moves: list[Move] | None = None
         self._do: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -80,17 +77,13 @@ class DrawingBoard:
             )
         return drawing
 
-    def apply(self, text: str) -> None:
-        """Do the gestures of a JSON text that have not been done."""
-        for asked in json.loads(text):
-            if asked["n"] <= self._answered:
-                continue
-            self._answered = asked["n"]
-            self._said = ""
-            try:
-                self._do[asked["do"]](asked)
-            except ValueError as error:
-                self._said = str(error)
+    def apply(self, gesture: dict[str, Any]) -> None:
+        """Do what the reader did."""
+        self._said = ""
+        try:
+            self._do[gesture["do"]](gesture)
+        except ValueError as error:
+            self._said = str(error)
 
     def state(self) -> dict[str, Any]:
         """All that the front end draws and says, ready for JSON."""
@@ -104,7 +97,6 @@ class DrawingBoard:
         names, score = self._names(), drawing.score
         known = best(pipeline) if self._level is None else None
         return {
-            "answer": self._answered,
             "ranks": pipeline.ranks,
             "microbatches": pipeline.microbatches,
             "stages": pipeline.stage_rank,

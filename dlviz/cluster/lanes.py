@@ -44,6 +44,7 @@ class Handle:
         """Wait for the lane to have done it; recorded as a `wait` with `fields` (bucket=3, say)."""
         process, lane = self._comm.process, self._comm.recorder.lane
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
+            lane.pace.pay()  # what comes before the wait ends at its own time
             if not self._over.is_set():
                 process.waiting.post("lane", lane, None)
                 self._over.wait()

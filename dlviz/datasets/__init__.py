@@ -8,7 +8,18 @@ together see exactly what one process sees:
         labels = shard(labels, comm.rank, comm.size)
 """
 
-from dlviz.datasets.cut import batches, shard
+from dlviz.datasets.cut import batches, shard, trim
 from dlviz.datasets.digits import digits
+from dlviz.datasets.idx import idx
+from dlviz.datasets.sentences import entropy_per_token, sentences, vocabulary
 
-__all__ = ["batches", "digits", "shard"]
+__all__ = [
+    "batches",
+    "digits",
+    "entropy_per_token",
+    "idx",
+    "sentences",
+    "shard",
+    "trim",
+    "vocabulary",
+]

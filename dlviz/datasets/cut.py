@@ -26,6 +26,12 @@ def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     return tensor[rank * length // size : (rank + 1) * length // size]
 
 
+def trim(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of padded text without the columns in which all targets (B, n) are padding, views."""
+    longest = int((targets != 0).any(0).sum())
+    return inputs[:, :longest], targets[:, :longest]
+
+
 def batches(
     images: torch.Tensor,
     labels: torch.Tensor,

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import resource
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from tempfile import TemporaryDirectory
@@ -21,10 +22,12 @@ import numpy as np
 from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
 from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import RECEIVES, SENDS
-from dlviz.grading.feedback import in_traceback, shown_line
+from dlviz.grading.feedback import PACKAGE, in_traceback, shown_line
+from dlviz.machine import Machine
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
 SHARED = 4  # programs that may want each core before a run gets more time
+TURN = 0.2  # s between the failures of two ranks, so that of several the first rank's is told
 PATIENCE = 60.0  # s more until a run is ended that has not even begun
 MEMORY = 512 * 2**20  # bytes that a process may take beyond those that it starts with
 NEVER_ENDS = (
@@ -32,6 +35,7 @@ NEVER_ENDS = (
     "what takes so long there?"
 )
 HINTS = {  # by what stands in the message
+    "NameError": "which cell defines that name? Run it before this one (Run, Run All Above).",
     "NotImplementedError": "this function is still to be written, in place of its raise.",
     "has no tensor": "the first argument is one torch tensor (no list, no array, no number), the "
     "second is the rank.",
@@ -58,16 +62,20 @@ class TimeUp(RunError):
         self.places = places
 
 
-def run_alone(worker: Callable[..., Any], ranks: int, *args: Any) -> Run:
-    """Run `worker(comm, *args)` on ranks. Raises RunError where it does not come to its end."""
+def run_alone(
+    worker: Callable[..., Any], ranks: int, *args: Any, machine: Machine | None = None
+) -> Run:
+    """Run `worker(comm, *args)` on ranks, paced where a machine is given. Raises RunError where it
+    does not come to its end."""
     seconds = limit()
     with TemporaryDirectory(prefix="dlviz-grading-") as folder, warnings.catch_warnings():
-        # of a message never received: a check tells of that
+        # of a message never received, and of a busy machine: a check tells of the one, and minds
+        # the other
         warnings.simplefilter("ignore", RuntimeWarning)
         stacks = [os.path.join(folder, str(rank)) for rank in range(ranks)]
         try:
             given = (stacks, seconds, worker, *args)
-            return launch(_bounded, ranks, device="cpu", timeout=PATIENCE + seconds, args=given)
+            return launch(_bounded, ranks, machine, "cpu", PATIENCE + seconds, args=given)
         except RunError as error:
             if any(map(_stack, stacks)):
                 raise TimeUp(seconds, [*map(_place, stacks)], error) from None
@@ -87,6 +95,9 @@ def _bounded(
         try:
             _bound_memory()
             return worker(comm, *args)
+        except Exception:
+            time.sleep(TURN * comm.rank)
+            raise
         finally:
             faulthandler.cancel_dump_traceback_later()
 
@@ -120,8 +131,10 @@ def _place(file: str) -> str:
 
 def ended_by(error: RunError) -> str:
     """What ended a run, in a few lines."""
-    # without stacks, and without the folders of files
-    first = re.sub(r"\S+/(?=[^/\s]+:\d+: )", "", str(error).partition("\n\n")[0])
+    # without stacks, without lines that are dlviz's own, and without the folders of files
+    first = str(error).partition("\n\n")[0]
+    first = re.sub(rf", at {re.escape(PACKAGE)}/\S+:\d+: .*", "", first)
+    first = re.sub(r"\S+/(?=[^/\s]+:\d+: )", "", first)
     if isinstance(error, DeadlockError | TimeUp):
         return first
     return f"{first.splitlines()[0].rstrip('.')}{in_traceback(error.traceback or '')}"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlviz.cluster import Comm, launch
+from dlviz.grading.alone import TimeUp
 from dlviz.grading.feedback import CheckFailed, wrapped
 from dlviz.grading.handin import note_check
 
@@ -141,6 +142,20 @@ def check(
     """Make a check of a function that judges what a program left at one size: it raises CheckFailed
     or returns what is to be told of a program that is right."""
     return lambda judge: Check(judge, what, points, size, sizes, run)
+
+
+def at_each(sizes: Sequence[Any], attempt: Callable[[Any], Any]) -> dict[Any, Any]:
+    """What `attempt` leaves at each size, or the CheckFailed that it raises. After one whose time
+    was up it tries no more: it would take as long on all the others."""
+    left: dict[Any, Any] = {}
+    for size in sizes:
+        try:
+            left[size] = attempt(size)
+        except CheckFailed as failed:
+            left[size] = failed
+            if isinstance(failed.__cause__, TimeUp):
+                break
+    return left
 
 
 def _judged(comm: Comm, asked: Check, left: Mapping[Any, Any]) -> dict[Any, str | CheckFailed]:

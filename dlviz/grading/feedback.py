@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 
+from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import show_line
 from dlviz.trace import Trace
 from dlviz.trace.recorder import is_inside
@@ -43,10 +44,10 @@ class Rehearsal:
 
 
 def in_traceback(traceback: str) -> str:
-    """Where the student's code was, by the traceback's innermost line that is not dlviz's."""
+    """Where the student's code was, by the traceback's innermost line that is no library's."""
     frames = re.findall(r'^ +(?:File "([^"]+)"|cell), line (\d+), in .*\n +(.+)', traceback, re.M)
     for file, line, code in reversed(frames):
-        if not file.startswith(PACKAGE):
+        if not file.startswith(LIBRARIES):
             return f", at {f'{Path(file).name}:' if file else 'cell line '}{line}: {code}"
     return ""
 

@@ -3,8 +3,8 @@
 Between `isend` and `wait()` a message may leave at any time, and between `irecv` and `wait()` it
 may land at any time. Guarded, it leaves at `isend` and lands at `wait()`, so that a program that
 touches a tensor in between gives the same on every run; and what it did is noted: which requests it
-left waiting, what each of its messages held, which errors it met and hid, and whether code of
-dlviz's or of torch.distributed's sent anything.
+left waiting and what each of its messages held. A Watch, which a Guard is, notes of any calls which
+errors a program met and hid, and which of them ready-made code made in its place.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from traceback import walk_stack
 from typing import Any
 
 import numpy as np
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.grading.feedback import PACKAGE, shown_line
-from dlviz.trace.recorder import user_line
+from dlviz.cluster.stuck.verdict import LIBRARIES
+from dlviz.grading.feedback import PACKAGE, CheckFailed, shown_line
 
 TORCH = os.path.dirname(torch.__file__)
 DISTRIBUTED = os.path.join(TORCH, "distributed", "")
@@ -30,18 +31,14 @@ COMMUNICATES = re.compile("send|recv|broadcast|reduce|gather|scatter|all_to_all|
 OWN = (f"{PACKAGE}/cluster/", f"{PACKAGE}/grading/")  # between the student's call and the transport
 
 
-class Guard:
-    """Stands between a program and its Comm's `send`, `recv`, `isend` and `irecv` (and so
-    `sendrecv`)."""
+class Watch:
+    """Notes what becomes of a program's calls. `given`: the parts of dlviz through which the
+    program may call, as they were handed to it."""
 
-    def __init__(self, comm: Comm):
-        self.requests: list[Sending | Receiving] = []
-        self.sent: list[np.ndarray] = []  # what each message held, in order
+    def __init__(self, *given: str):
         self.borrowed: dict[str, None] = {}  # calls of ready-made code that communicates
         self.raised: list[str] = []  # errors of the calls, with their lines
-        self._isend, self._irecv, self._send = comm.isend, comm.irecv, comm.send
-        comm.isend, comm.irecv = self._noting(self.isend), self._noting(self.irecv)
-        comm.send, comm.recv = self._noting(self.send), self._noting(comm.recv)
+        self._given = (*OWN, *(f"{PACKAGE}/{part}/" for part in given))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -51,6 +48,59 @@ class Guard:
             yield
         finally:
             sys.setprofile(None)
+
+    def noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, which notes its errors and who makes it."""
+
+        @wraps(call)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self._whose(sys._getframe(1))
+            try:
+                return call(*args, **kwargs)
+            except Exception as error:
+                if own_frame(sys._getframe(1)):  # in a lane's own thread whoever waits is told
+                    line = shown_line(line_of(sys._getframe(1)))
+                    said = f"{type(error).__name__}: {error}".rstrip(".")
+                    self.raised.append(f"{said}, at {line}")
+                raise
+
+        return noted
+
+    def _whose(self, frame: Any) -> None:
+        """Note a call from code of dlviz's that is neither the transport nor given nor this."""
+        for at, _ in walk_stack(frame):
+            file = at.f_code.co_filename
+            if file.startswith(PACKAGE) and not file.startswith(self._given):
+                part = file.removeprefix(PACKAGE).removesuffix(".py").replace("/", ".")
+                self.borrowed[f"dlviz{part}, {shown_line(line_of(at))}"] = None
+                return
+            if not file.startswith(LIBRARIES):  # the program's own
+                return
+
+    def _profile(self, frame: Any, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(DISTRIBUTED):
+            return
+        at = frame
+        while at is not None and at.f_code.co_filename.startswith(TORCH):
+            at = at.f_back
+        own = at is not None and not at.f_code.co_filename.startswith(PACKAGE)
+        if own and COMMUNICATES.search(code.co_name):
+            called = f"torch.distributed.{code.co_name}, {shown_line(line_of(at))}"
+            self.borrowed[called] = None
+
+
+class Guard(Watch):
+    """Stands between a program and its Comm's `send`, `recv`, `isend` and `irecv` (and so
+    `sendrecv`)."""
+
+    def __init__(self, comm: Comm):
+        super().__init__()
+        self.requests: list[Sending | Receiving] = []
+        self.sent: list[np.ndarray] = []  # what each message held, in order
+        self._isend, self._irecv, self._send = comm.isend, comm.irecv, comm.send
+        comm.isend, comm.irecv = self.noting(self.isend), self.noting(self.irecv)
+        comm.send, comm.recv = self.noting(self.send), self.noting(comm.recv)
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Sending:
         left = self._note(tensor)
@@ -83,47 +133,12 @@ class Guard:
         self.sent.append(left.numpy())
         return left
 
-    def _whose(self, frame: Any) -> None:
-        """Note a call from code of dlviz's that is neither the transport nor this."""
-        at = frame
-        while at is not None and at.f_code.co_filename.startswith(OWN):
-            at = at.f_back
-        if at is not None and at.f_code.co_filename.startswith(PACKAGE):
-            part = at.f_code.co_filename.removeprefix(PACKAGE).removesuffix(".py")
-            self.borrowed[f"dlviz{part.replace('/', '.')}, {shown_line(_line(at))}"] = None
-
-    def _profile(self, frame: Any, event: str, argument: Any) -> None:
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(DISTRIBUTED):
-            return
-        at = frame
-        while at is not None and at.f_code.co_filename.startswith(TORCH):
-            at = at.f_back
-        own = at is not None and not at.f_code.co_filename.startswith(PACKAGE)
-        if own and COMMUNICATES.search(code.co_name):
-            called = f"torch.distributed.{code.co_name}, {shown_line(_line(at))}"
-            self.borrowed[called] = None
-
-    def _noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(call)
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            self._whose(sys._getframe(1))
-            try:
-                return call(*args, **kwargs)
-            except Exception as error:
-                line = shown_line(_line(sys._getframe(1)))
-                said = f"{type(error).__name__}: {error}".rstrip(".")
-                self.raised.append(f"{said}, at {line}")
-                raise
-
-        return noted
-
 
 class _Request:
     waited = False
 
     def __init__(self, tensor: Any, copy: Any, request: Any):
-        self.line = _line(sys._getframe(2))
+        self.line = line_of(sys._getframe(2))
         self.tensor = tensor
         self.copy = copy
         self.request = request
@@ -158,10 +173,48 @@ class Receiving(_Request):
         return "" if self.waited else f"never waited for the receive at {shown_line(self.line)}"
 
 
-def _line(frame: Any) -> str:
-    file, line = user_line(frame)
-    return f"{file}:{line}"
+def own_frame(frame: Any) -> Any:
+    """The first frame of the program's own code from `frame` on, None where there is none."""
+    frames = (at for at, _ in walk_stack(frame))
+    return next((at for at in frames if not at.f_code.co_filename.startswith(LIBRARIES)), None)
+
+
+def line_of(frame: Any) -> str:
+    """Its `file:line`; that of `frame` where there is none."""
+    at = own_frame(frame) or frame
+    return f"{at.f_code.co_filename}:{at.f_lineno}"
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@contextmanager
+def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
+    """Note the first call into dlviz from what runs inside."""
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        file = frame.f_code.co_filename
+        if event != "call" or not file.startswith(PACKAGE) or file.startswith(OWN):
+            return
+        if not line_of(frame).startswith("<frozen importlib"):  # an import alone is no call
+            borrowed.append(f"dlviz's {frame.f_code.co_name}, {shown_line(line_of(frame))}")
+            sys.setprofile(None)
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def check_open(where: str, raised: Sequence[Sequence[str]]) -> None:
+    """That no rank met an error and went on; `raised` has what each rank's Watch noted."""
+    met = [f"rank {rank} met {errors[0]}" for rank, errors in enumerate(raised) if errors]
+    if met:
+        raise CheckFailed(
+            f"{where}, {met[0]}, and went on",
+            "no call goes wrong",
+            "an `except` of yours hides this error. Take the `except` away, and mend what the "
+            "error tells of.",
+        )

@@ -120,6 +120,177 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "01": {
+        "layer storage of a step, MLP 64-128-128-10, 64 images": [
+            (104.488, "104 KB are the weights alone: outputs and gradients take the rest."),
+            (208.976, "209 KB are the weights and their gradients: each layer has an output too."),
+            (
+                213.152,
+                "213 KB are a step on one image: outputs and their gradients are there for each "
+                "of the 64.",
+            ),
+            (238.12, "238 KB are weights and outputs: each of these numbers has a gradient."),
+            (267.264, "267 KB are outputs and their gradients: the weights come on top."),
+            (
+                345.168,
+                "345 KB count the linear layers alone: a ReLU stores its output and the gradient "
+                "of that as well.",
+            ),
+            (119.06, "119 thousand is how many numbers there are: each takes 4 bytes."),
+            (952.48, "952 KB would be numbers of 8 bytes: float32 takes 4."),
+            ((5000, ANY), "The unit is KB, 1000 bytes: 476,240 bytes are 476 KB."),
+        ],
+        "kept by autograd, MLP 64-128-128-10, 64 images": [
+            (
+                (129, 136),
+                "That keeps every output. Nobody reads the output of a linear layer again once "
+                "its ReLU has been applied.",
+            ),
+            (
+                65.536,
+                "66 KB are the outputs of both ReLUs: the first linear layer needs its input, the "
+                "images, too.",
+            ),
+            (
+                147.456,
+                "147 KB count the outputs of the ReLUs twice: a ReLU's output and the next "
+                "layer's input are one tensor.",
+            ),
+            (150.016, "150 KB are the images and every output: two of the outputs are not read."),
+            (
+                186.408,
+                "186 KB count the weights too: they are there anyway, and nothing is copied.",
+            ),
+            (
+                (230, 245),
+                "Half of what the formula counts would be all weights and outputs: the backward "
+                "reads only some of the outputs.",
+            ),
+            (
+                0,
+                "Without anything of the forward the backward would have to run it again: that "
+                "is recomputation, which autograd does only when asked.",
+            ),
+        ],
+        "speed-up by momentum, curvatures 1 and 100": [
+            (
+                10,
+                "10 is √100, the ratio of the formulas. At its best rate momentum's error falls "
+                "like t·(9/11)ᵗ, and the factor t costs 24 steps on top of 69.",
+            ),
+            (
+                (2.9, 3.1),
+                "3 is 1 / (1-μ), how much longer momentum's steps grow where all gradients agree: "
+                "here each rule already has its best rate.",
+            ),
+            (100, "100 is the ratio of the curvatures: momentum takes its root, at best."),
+            (
+                (0, 1.2),
+                "Momentum does help without noise, too: on the flat direction its velocity adds "
+                "up, on the steep one it cancels.",
+            ),
+            ((10.3, 99), "No more than √100 = 10 can be had by momentum with these curvatures."),
+        ],
+        "AdaGrad: turned ravine over ravine along the axes": [
+            (
+                (0.96, 1.04),
+                "1 holds for SGD, momentum and Nesterov. AdaGrad scales weight by weight, so "
+                "turning the axes changes its path.",
+            ),
+            (
+                (1.35, 1.5),
+                "1.41 = √2 is how a turn by 45 degrees changes the weights: what matters is that "
+                "no weight is steeper than the other any more.",
+            ),
+            (
+                5,
+                "5 is √25, what a ravine costs a rule with momentum: AdaGrad has none, and its "
+                "rates fall all the way.",
+            ),
+            (
+                25,
+                "25 is the ratio of the curvatures: a rate for each weight is lost by turning, but "
+                "the sum of squares still sets a rate that fits the steep direction.",
+            ),
+            (2, "2 for two weights: what counts is how steep the ravine is, not how many weights."),
+        ],
+        "Nesterov as printed: largest rate at which it comes to rest, curvature 1": [
+            ((1.3, 1.4), "That is torch's form: the printed one looks back instead of ahead."),
+            (2, "2 is gradient descent without momentum, 2 / curvature."),
+            (3.8, "3.8 is momentum without a look ahead, (2+2μ) / curvature."),
+            (
+                0.1,
+                "0.1 is 1-μ. At that rate the printed form already grows: the bound is "
+                "(1-μ)/(1+μ).",
+            ),
+            (
+                (0.15, 1.25),
+                "The printed form answers a gradient one step late and pushes the wrong way "
+                "meanwhile, so its rate must be far smaller: (1-μ)/(1+μ).",
+            ),
+            (0, "With a rate small enough it does come to rest: below (1-μ)/(1+μ)."),
+        ],
+        "noise of the gradient: batch 16 over batch 256": [
+            (16, "16 is the ratio of the batches, and of the variances: noise is their root."),
+            (
+                256,
+                "256 compares 16² with 1: the mean of 16 times as many has √16 times less noise.",
+            ),
+            (
+                (0, 0.9),
+                "The larger batch is the less noisy one, and the question asks how many times: "
+                "the number is above 1.",
+            ),
+            ((1, 1.1), "A mean of more images scatters less: by the root of how many more."),
+            (2, "2 is the root of 4: the batch is 16 times as large, and √16 = 4."),
+            (8, "8 halves 16: the noise of a mean falls by the root, √16 = 4."),
+        ],
+        "steps to 5 % error, batch 1,024, rate 0.1": [
+            (
+                (10, 11.5),
+                "340 / 32 would make the steps 32 times as long. The rate is the same, so they "
+                "are as long as before.",
+            ),
+            (
+                (57, 63),
+                "340 / √32 takes less noise for faster: the length of the steps held training "
+                "up, not their noise.",
+            ),
+            (
+                (320, 360),
+                "That is the number for 32 images, and the right idea: at the same rate less "
+                "noise saves nothing. It even costs some steps here.",
+            ),
+            (
+                (1, 319),
+                "A larger batch at the same rate does not make the steps longer, and their length "
+                "is what held training up.",
+            ),
+            (
+                (489, ANY),
+                "Half a million images are 488 steps of 1,024, and all runs arrive before that.",
+            ),
+        ],
+        "batch with the fewest steps, rate scaled": [
+            (
+                1024,
+                "With 1,024 images the scaled rate, 3.2, is above 2 / curvature from the first "
+                "step on: no run arrives.",
+            ),
+            (
+                512,
+                "With 512 images the scaled rate, 1.6, is too large for most of the way: the "
+                "seeds scatter, and their median is above that of 256.",
+            ),
+            (128, "128 takes half the steps of 64, and the next doubling saves as much again."),
+            (64, "64 takes half the steps of 32: there is more to be had."),
+            (
+                (1, 33),
+                "A small batch needs a small rate, and so the most steps: here the rate grows "
+                "with the batch.",
+            ),
+        ],
+    },
     "02": {
         "messages of a butterfly, 4 ranks": [
             (
@@ -249,6 +420,204 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "That lets several messages queue for the slow link: of a ring only one link "
                 "leads from rack to rack each way, so nothing queues.",
             ),
+        ],
+    },
+    "03": {
+        "loss in step 20, 4 ranks, sum of gradients": [
+            (
+                (1.58, 1.66),
+                "That is the loss with the mean: without the division each step is four times as "
+                "long, and the training is another one.",
+            ),
+            (
+                (0, 1.58),
+                "Longer steps go down faster only while they are not too long: these jump across "
+                "the valley, and what is left is a guess among ten classes, ln 10 = 2.3.",
+            ),
+            (
+                (2.6, ANY),
+                "Steps that are too long can raise the loss for a while. Here it comes back to "
+                "that of a guess among ten classes, ln 10 = 2.3.",
+            ),
+        ],
+        "weights that differ between ranks 0 and 3 after 100 steps": [
+            (
+                (1, 99),
+                "Rounding would differ if each rank added in an order of its own. In a ring one "
+                "rank adds up a chunk, and the others get a copy of the result.",
+            ),
+            (
+                (100, 8999),
+                "A difference would grow from step to step, if there were one: all ranks start "
+                "alike and move by the same bits.",
+            ),
+            (
+                (9000, ANY),
+                "The ranks see other images, but they do not move by their own gradients: all "
+                "move by the mean, which is the same on every rank.",
+            ),
+        ],
+        "lowest mean loss that any model can have on new sentences": [
+            (
+                0,
+                "0 needs a text in which the next word is certain. The grammar draws its rules at "
+                "random, and no model knows what it will draw.",
+            ),
+            (
+                (0, 1.2),
+                "That leaves a choice among e^1.2 = 3.3 equally likely words or fewer, in the "
+                "mean: the rules of the grammar leave more open.",
+            ),
+            ((2.5, 2.56), "That is the answer in bits: a nat is 1.44 bits."),
+            (
+                (2.2, 3.7),
+                "That leaves a choice among nine or more equally likely words at each place: the "
+                "rules leave about six in the mean.",
+            ),
+            (
+                (3.7, 3.9),
+                "A model that knows nothing has ln 45 = 3.8: the rules allow far fewer "
+                "than 45 words at each place.",
+            ),
+            ((3.9, ANY), "That is worse than knowing nothing, which has ln 45 = 3.8."),
+        ],
+        "loss of shards of 15 and 5 targets, an average of averages": [
+            (
+                (1.88, 2),
+                "That weighs every target alike, as one process does: an average of averages "
+                "weighs the 5 targets of rank 1 as much as the 15 of rank 0.",
+            ),
+            ((3.4, 3.7), "That is the sum of the two means: divide it by the number of ranks."),
+            ((2.05, 2.25), "That is rank 0 alone: rank 1 has a weight of one half as well."),
+            ((1.36, 1.48), "That is rank 1 alone: rank 0 has a weight of one half as well."),
+            (
+                (1.55, 1.65),
+                "That gives rank 0 the weight of 5 targets and rank 1 that of 15, the wrong way "
+                "round; an average of averages gives one half to each.",
+            ),
+        ],
+        "times |θ| that rank 0 sends in a step, first form, 4 ranks": [
+            (1, "1 is what every other rank sends: rank 0 sends the network to three ranks."),
+            (1.5, "1.5 is what a rank sends in a ring: here all copies leave from rank 0."),
+            (2, "2 is what every other rank sends and takes in together."),
+            (4, "4 counts a copy to itself: rank 0 has made the update and needs none."),
+            (6, "6 counts what rank 0 takes in as well: it takes in 3 and sends 3."),
+        ],
+        "a step with one bucket, 4 ranks": [
+            (
+                (94, 96),
+                "94.7 ms leaves communication out: a single bucket is full when backward is over, "
+                "so nothing is left to hide it behind.",
+            ),
+            (
+                (97, 102),
+                "That pays for one message: a ring of 4 ranks takes 2(n-1) = 6 rounds, and each "
+                "of them takes 5 ms and more.",
+            ),
+            ((109, 112), "That is the reduce-scatter alone: the all-gather takes as long again."),
+            (
+                (210, 222),
+                "That counts the 24 messages one after another: in a round all four ranks send at "
+                "the same time.",
+            ),
+            ((300, 312), "That is the naive step, seven all-reduces: one bucket takes one."),
+            (
+                (370, 420),
+                "That is one rank with the whole batch: each of the four computes for a quarter "
+                "of the time.",
+            ),
+        ],
+        "a step with three buckets, 4 ranks": [
+            (
+                (94, 96),
+                "94.7 ms hides all three all-reduces: the last bucket leaves when backward is "
+                "over, and before that only 11.2 ms can hide the others.",
+            ),
+            (
+                (96, 123),
+                "Each bucket pays six latencies of its own, 30 ms: even the last one alone, for "
+                "which nothing is left to hide behind, makes it 125 ms.",
+            ),
+            (
+                (123, 129),
+                "That pays for one all-reduce alone, as if the other two were hidden: they take "
+                "61 ms, and 11.2 ms of backward are left to hide them behind.",
+            ),
+            ((140, 150), "That is two buckets: a third one pays six latencies more."),
+            (
+                (185.5, 190),
+                "That hides nothing: the first two buckets travel while the first layer's "
+                "backward takes its 11.2 ms.",
+            ),
+            ((300, 312), "That is the naive step, with seven all-reduces after backward."),
+        ],
+        "the step with three buckets, rank 2 twice as slow": [
+            (
+                (170, 180),
+                "That is the step without a slow rank: a bucket is not whole before rank 2 has "
+                "put its gradients in.",
+            ),
+            (
+                (187, 191),
+                "That is the time for which rank 2 computes: the last buckets come on top.",
+            ),
+            (
+                (194, 204),
+                "That spreads the delay over four ranks. Nobody can take work from rank 2, so all "
+                "wait for the whole of it.",
+            ),
+            (
+                (218, 225),
+                "That is the step with one bucket: three take six latencies each.",
+            ),
+            (
+                (340, 360),
+                "That doubles the messages as well: only what rank 2 computes takes twice as long.",
+            ),
+        ],
+        "speed-up of 16 ranks over 1, ring": [
+            ((15.5, 16.5), "16 leaves communication out, which takes 152 ms of each step here."),
+            (
+                (11.5, 12.5),
+                "12 keeps the three quarters of four ranks: the ratio of communication to "
+                "computation is 1/3 there, and 6.4 on sixteen.",
+            ),
+            (
+                (4.5, 8),
+                "That lets the speed-up grow with the ranks: from 8 to 16 ranks computing takes "
+                "24 ms less and communication 80 ms more.",
+            ),
+            (
+                (2.9, 4.4),
+                "That lets the speed-up level off. It falls: from 8 to 16 ranks computing takes "
+                "24 ms less, and communication 80 ms more.",
+            ),
+            (
+                (0, 1),
+                "Below 1 sixteen ranks would be slower than one: a step takes 23.7 + 152 ms, and "
+                "378.8 ms on one rank.",
+            ),
+        ],
+        "speed-up of 8 ranks over 1, halving-doubling": [
+            ((3.1, 3.25), "That is the ring, which takes 14 rounds: halving-doubling takes 6."),
+            ((7.5, 8.5), "8 leaves communication out: six rounds take 30 ms and more."),
+            (
+                (5.75, 6.1),
+                "That counts lg n = 3 rounds: halving takes 3, and doubling takes 3 more.",
+            ),
+            ((0, 3.1), "Fewer rounds with no more bytes cannot be slower than the ring."),
+        ],
+        "efficiency of weak scaling, 8 ranks, ring": [
+            ((0, 1.01), "The unit is percent: 80 % is written as 80, not as 0.8."),
+            ((99, 100.5), "100 % leaves communication out: the all-reduce takes 71.8 ms."),
+            (
+                (38, 41),
+                "That is strong scaling, 3.18 of 8: now each rank computes for 378.8 ms, and not "
+                "for an eighth of that.",
+            ),
+            ((74, 76.5), "That is strong scaling on 4 ranks: now each rank has a whole batch."),
+            ((91, 94), "That is the all-reduce of 4 ranks: 8 take 14 rounds instead of 6."),
+            ((100.6, ANY), "No rank trains more examples in a second than one rank alone."),
         ],
     },
     "09": {
@@ -392,6 +761,60 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
             (2, "Chunk 2 comes to rank 0 in the second round and goes on: it ends on rank 1."),
             (4, "Chunks are numbered from 0, so the last of four is chunk 3."),
+        ],
+    },
+    "ddp": {
+        "mean gradient: 3 examples with the gradient 2, 1 example with 6": [
+            (
+                4,
+                "4 is the mean of the two means: rank 1's one example counts as much as three.",
+            ),
+            (8, "8 is the sum of the two means: with more ranks it would grow."),
+            (12, "12 is the sum over all 4 examples: the mean is a quarter of it."),
+            (1.5, "1.5 is the mean, divided by the 2 ranks once more."),
+            (6, "6 is rank 1's gradient, or the sum over the examples divided by the 2 ranks."),
+            (2, "2 is the gradient of most examples: rank 1's example counts too."),
+        ],
+        "buckets of at most 72 bytes, gradients of 32, 56, 24, 48, 16 bytes": [
+            (
+                3,
+                "176 bytes would need three buckets if gradients could be cut: one that does not "
+                "fit goes into the next bucket whole.",
+            ),
+            (
+                2,
+                "2 lets a bucket go over its bytes by the gradient that fills it: the gradient "
+                "that does not fit begins the next one.",
+            ),
+            (5, "5 is a bucket for each parameter: 16 and 48 bytes fit into one of 72."),
+            (1, "1 is a single bucket: it would be full only when backward is over."),
+        ],
+        "a DDP step with three buckets, 4 ranks": [
+            (
+                (88, 92),
+                "90 ms hides all communication: the last bucket is full when backward is over, so "
+                "no backward is left to hide it behind.",
+            ),
+            (
+                (140, 150),
+                "144 ms lets all three all-reduces come after backward: the first two are under "
+                "way while it goes on.",
+            ),
+            (
+                126,
+                "126 ms hides one bucket: the second takes 18 ms too, and the two layers that are "
+                "left then take 20 ms.",
+            ),
+            (
+                (75, 80),
+                "That leaves out the forward, which takes 30 ms: backward and the last bucket take "
+                "78 ms.",
+            ),
+            (
+                (50, 87),
+                "The ranks compute for 90 ms. Communication can hide behind that; it cannot "
+                "shorten it.",
+            ),
         ],
     },
     "one_f_one_b": {

@@ -12,9 +12,8 @@ from __future__ import annotations
 import inspect
 import io
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,10 +21,10 @@ from typing import Any
 from dlviz.cluster import Comm, RunError
 from dlviz.grading.alone import HINTS, NEVER_ENDS, TimeUp, ended_by, run_alone, why_ended
 from dlviz.grading.check import Program
-from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, raised, shown_line
+from dlviz.grading.feedback import CheckFailed, listed, number, raised
+from dlviz.grading.guard import calls_of_dlviz
 from dlviz.schedules import Action, Schedule, make
 from dlviz.schedules.orders import loop
-from dlviz.trace.recorder import user_line
 
 ONE = re.compile(r"(\d{0,6})([FB])(-?\d{1,6})")
 FRACTION = re.compile(r"\d*[FB]-?\d+\.\d+")
@@ -182,7 +181,7 @@ def _row(program: Program, size: Size, rank: int, kept: list[Any]) -> list[Actio
     where, expected = f"{size}, rank {rank}", f"the {most} actions of the rank, one after the other"
     borrowed: list[str] = []
     try:
-        with _noting(borrowed):
+        with calls_of_dlviz(borrowed):
             given = program(*numbers[: 3 if size.chunks is None else 4])
             items = [*islice(given, 10 * most)] if isinstance(given, Iterable) else None
     except BaseException as error:
@@ -219,24 +218,6 @@ def _row(program: Program, size: Size, rank: int, kept: list[Any]) -> list[Actio
             "`yield` goes on.)",
         )
     return [_action(item, size, rank, expected) for item in items]
-
-
-@contextmanager
-def _noting(borrowed: list[str]) -> Iterator[None]:
-    """Note the calls into dlviz from what runs inside."""
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        file = frame.f_code.co_filename
-        if event == "call" and file.startswith(PACKAGE) and file != __file__:
-            line = shown_line("{}:{}".format(*user_line(frame)))
-            borrowed.append(f"dlviz's {frame.f_code.co_name}, {line}")
-            sys.setprofile(None)
-
-    sys.setprofile(note)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
 
 
 def _action(item: Any, size: Size, rank: int, expected: str) -> Action:

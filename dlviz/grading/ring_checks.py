@@ -23,7 +23,7 @@ import torch
 from dlviz.cluster import Comm, RunError
 from dlviz.grading.alone import TimeUp, ended_by, run_alone
 from dlviz.grading.attempt import MOST_RANKS, Attempt, Function, attempt, why
-from dlviz.grading.check import check
+from dlviz.grading.check import at_each, check
 from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number
 from dlviz.grading.ring_hints import (
     sends_of,
@@ -91,18 +91,11 @@ def on_ranks(
     """How a check tries the first so many functions: with tensors of so many cells for n ranks."""
 
     def run(programs: Sequence[Function], sizes: Sequence[Ranks]) -> dict[Ranks, Any]:
-        left: dict[Ranks, Any] = {}
-        for size in sizes:
+        def tried(size: Ranks) -> list[Attempt]:
             n = size.ranks
-            try:
-                left[size] = [
-                    attempt(n, count(n), programs[:functions], late=late) for count in cells
-                ]
-            except CheckFailed as failed:
-                left[size] = failed
-                if isinstance(failed.__cause__, TimeUp):
-                    break  # it would take as long on all the others
-        return left
+            return [attempt(n, count(n), programs[:functions], late=late) for count in cells]
+
+        return at_each(sizes, tried)
 
     return run
 

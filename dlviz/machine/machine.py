@@ -149,7 +149,8 @@ class Machine:
     def __str__(self) -> str:
         """One line for a figure: `classroom, 4 ranks on a switch, 5 ms a forward`, or `1 GFLOP/s`
         where operations are priced per example, and which ranks are slow."""
-        pace = f"{self.device.flops / 1e9:g} GFLOP/s"
+        size, unit = (1e9, "GFLOP/s") if self.device.flops >= 1e9 else (1e6, "MFLOP/s")
+        pace = f"{self.device.flops / size:g} {unit}"
         if self.step is not None:
             pace = f"{self.step * 1e3:g} ms a forward"
         where = f"{self.ranks} ranks {self.topology}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -40,3 +41,33 @@ def train(
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
     """The fraction of `images` (N, ...) whose largest logit is at its label, 0 to 1."""
     return (model(images).argmax(1) == labels).double().mean().item()
+
+
+def largest_curvature(
+    model: nn.Module,
+    data: tuple[torch.Tensor, torch.Tensor],
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.cross_entropy,
+    rounds: int = 50,
+) -> float:
+    """The second derivative of the loss on `data` along the direction in which it is largest, by
+    power iteration: the eigenvalue of the Hessian that is largest in size.
+
+    A direction is multiplied by the Hessian (the gradient of gradient · direction) and brought back
+    to length 1, `rounds` times. Weights, gradients and torch's random generator stay as they were.
+    """
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    value = loss(model(data[0]), data[1])
+    gradients = torch.autograd.grad(value, weights, create_graph=True)
+    generator = torch.Generator().manual_seed(0)
+    direction = [
+        torch.randn(w.shape, generator=generator, dtype=torch.float64).to(w) for w in weights
+    ]
+    curvature = 0.0
+    for _ in range(rounds):
+        length = math.sqrt(sum(part.square().sum().item() for part in direction))
+        direction = [part / length for part in direction]
+        along = torch.stack([(g * d).sum() for g, d in zip(gradients, direction, strict=True)])
+        turned = torch.autograd.grad(along.sum(), weights, retain_graph=True)
+        curvature = sum((d * t).sum().item() for d, t in zip(direction, turned, strict=True))
+        direction = [part.detach() for part in turned]
+    return curvature

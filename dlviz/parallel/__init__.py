@@ -1,11 +1,29 @@
 """Strategies for training one network on many ranks.
 
-data.py       gradients averaged after backward, and DDP: when a bucket leaves
-buckets.py    what is in a bucket
-layers.py     each layer's forward and backward as spans
-pipeline/     stages on ranks, by any schedule
+strategies.py    their names, for `dlviz run`
+data.py          data parallelism: the naive way, DDP, and what lies beside them
+update_rules.py  how a gradient moves the weights
+layers.py        each layer's forward and backward as spans, and what they cost
+replicas.py      the same network on every rank
+pipeline/        stages on ranks, by any schedule
+
+The names of the strategies are here at once; torch loads with the first module that needs it.
 """
 
-from dlviz.parallel import data, pipeline
+from __future__ import annotations
 
-__all__ = ["data", "pipeline"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dlviz.parallel.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from dlviz.parallel import data, pipeline, update_rules
+
+__all__ = ["STRATEGIES", "data", "pipeline", "update_rules"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f"dlviz.parallel.{name}")
+    raise AttributeError(f"module 'dlviz.parallel' has no attribute {name!r}")

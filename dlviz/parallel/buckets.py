@@ -14,36 +14,34 @@ from torch import nn
 
 
 class Bucket:
-    """The gradients of some parameters in one flat tensor, then one flag for each (did any
-    example use it?) and the number of examples, so that a single all-reduce tells all."""
+    """The gradients of some parameters in one flat tensor, each times the weight of what it is the
+    mean of, then one flag for each (did any example use it?) and the weight itself, so that a
+    single all-reduce tells all."""
 
     def __init__(self, parameters: list[nn.Parameter]):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters]
-        dtype = torch.promote_types(parameters[0].dtype, torch.float32)  # counts need 24 bits
+        dtype = torch.promote_types(parameters[0].dtype, torch.float32)  # weights need 24 bits
         self.flat = torch.zeros(
             sum(sizes) + len(sizes) + 1, dtype=dtype, device=parameters[0].device
         )
         *views, used, self.total = self.flat.split([*sizes, len(sizes), 1])
         self.slots = dict(zip(parameters, zip(views, used, strict=True), strict=True))
         self.missing: set[nn.Parameter] = set()
-        self.examples = 0
         self.handle: Any = None
 
-    def open(self, examples: int) -> None:
-        """A backward pass begins; each gradient is the mean over `examples`."""
-        self.total.fill_(examples)
-        self.examples = examples
+    def open(self, weight: float) -> None:
+        """What this rank puts in weighs `weight` altogether."""
+        self.total.fill_(weight)
         self.missing = set(self.parameters)
 
-    def put(self, p: nn.Parameter) -> None:
-        """Put a gradient in, times the number of examples that it is the mean over."""
+    def put(self, p: nn.Parameter, times: float) -> None:
+        """Put the gradient of `p` in, `times` it."""
         assert p.grad is not None
-        if self.examples:
-            self.missing.discard(p)
-            sums, used = self.slots[p]
-            torch.mul(p.grad.flatten(), self.examples, out=sums)
-            used.fill_(1)
+        self.missing.discard(p)
+        sums, used = self.slots[p]
+        torch.mul(p.grad.flatten(), times, out=sums)
+        used.fill_(1)
 
     def close(self) -> None:
         """The pass is over: a parameter that got no gradient adds nothing."""
@@ -51,9 +49,27 @@ class Bucket:
             for slot in self.slots[p]:
                 slot.zero_()
 
+    def pack(self, weight: float) -> None:
+        """Put in the gradients that there are, each the mean of `weight` examples or tokens."""
+        self.open(weight)
+        for p in self.parameters:
+            if p.grad is not None and weight:
+                self.put(p, weight)
+        self.close()
+
+    @property
+    def weight(self) -> float:
+        """How much all ranks together put in, once it has been all-reduced."""
+        return self.total.item()
+
+    def mean(self, p: nn.Parameter) -> torch.Tensor | None:
+        """The mean gradient of `p`; None if no rank used it."""
+        sums, used = self.slots[p]
+        return (sums / self.total).view_as(p).to(p.dtype) if used else None
+
     def unpack(self) -> None:
         """Give each parameter that some rank used the mean gradient."""
-        total = self.total.item()
+        total = self.weight
         for p, (sums, used) in self.slots.items():
             if used:
                 if p.grad is None:
@@ -61,7 +77,7 @@ class Bucket:
                 torch.div(sums.view_as(p), total, out=p.grad)
 
 
-def fill_buckets(model: nn.Module, bucket_bytes: int) -> list[Bucket]:
+def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:
     """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
     full or the dtype or device changes."""
     groups: list[list[nn.Parameter]] = []

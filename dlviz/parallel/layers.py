@@ -147,13 +147,14 @@ def _load(comm: Comm) -> None:
 
 
 def price(
-    device: Device, layer: nn.Module, inputs: Any, output: Any, products: Products
+    device: Device, layer: nn.Module, inputs: Any, output: Any, products: Products | None
 ) -> tuple[float, float]:
-    """Seconds of a layer's forward, in which `products` were counted, and of its backward."""
+    """Seconds of a layer's forward, in which `products` were counted (None: a recurrent layer), and
+    of its backward."""
     if isinstance(layer, nn.RNNBase):
         forward, backward = recurrent_flops(layer, next(iter(inputs)))
         return forward / device.flops, backward / device.flops
-    if products.seen:
+    if products is not None and products.seen:
         return products.forward / device.flops, products.backward / device.flops
     # The forward reads the inputs and writes the outputs; the backward reads the inputs and the
     # outputs' gradients, and writes those of inputs and parameters.
@@ -170,7 +171,7 @@ class LayerSpans:
     def __init__(self, comm: Comm, model: nn.Module):
         self._comm = comm
         self._device = _pricing(comm)
-        self._forward: list[tuple[Any, Products]] = []
+        self._forward: list[tuple[Any, Products | None]] = []  # the open spans
         self._backward: Any = None  # the open span
         self._layer: str | None = None  # whose it is
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
@@ -188,8 +189,9 @@ class LayerSpans:
             # A price is known when the forward is over.
             span = self._comm.compute("forward", name, None if self._device is None else 0.0)
             span.__enter__()
-            products = Products()
+            products = None
             if self._device is not None and not isinstance(layer, nn.RNNBase):
+                products = Products()
                 products.__enter__()
             self._forward.append((span, products))
 
@@ -200,7 +202,7 @@ class LayerSpans:
             span, products = self._forward.pop()
             back = None
             if self._device is not None:
-                if not isinstance(layer, nn.RNNBase):
+                if products is not None:
                     products.__exit__(None, None, None)
                 given = [*inputs, *keywords.values()]
                 span.seconds, back = price(self._device, layer, given, output, products)

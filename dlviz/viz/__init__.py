@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.curve import curve
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
+    from dlviz.viz.charts.paths import paths
     from dlviz.viz.charts.scaling import scaling
+    from dlviz.viz.charts.spread import spread
+    from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
     from dlviz.viz.charts.timelines import timelines
     from dlviz.viz.charts.traffic import traffic
@@ -50,7 +53,10 @@ __all__ = [
     "memory_table",
     "message_frames",
     "messages",
+    "paths",
     "scaling",
+    "spread",
+    "storage",
     "timeline",
     "timeline_table",
     "timelines",

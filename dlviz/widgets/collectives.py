@@ -12,6 +12,7 @@ each is played message by message. The arithmetic is in all_reduce.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ from dlviz.widgets.all_reduce import (
 from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.meanwhile import finish, meanwhile
 from dlviz.widgets.player import player_state
+from dlviz.widgets.requests import Answer
 from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact, dressed
 
@@ -73,9 +75,7 @@ class CollectiveExplorer(Explorer):
     gamma = traitlets.Any(1e-10).tag(sync=True)
     topology = traitlets.Any("switch").tag(sync=True)
     player = traitlets.Unicode("{}").tag(sync=True)
-    ahead = traitlets.Unicode("{}").tag(sync=True)
     maps = traitlets.Unicode("{}").tag(sync=True)
-    wanted = traitlets.Int(0).tag(sync=True)
 
     def __init__(
         self,
@@ -93,26 +93,29 @@ class CollectiveExplorer(Explorer):
         now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
         check(**now)
         self._model: dict[str, Any] = {}
-        self._settled = True
-        self._ahead: dict[str, Any] = {}  # the link of what is told ahead
+        self._link: dict[str, Any] = {}  # of what is told ahead
+        self._ahead: Future[dict[str, Any]] = Future()
         self._maps: dict[str, list[list[int]]] = {}  # of each network on that link
         self._looking = self._look(now["topology"])
         super().__init__(played(**now), now, theme)
         self.player = self._played(self._trace)
         self._look_ahead()
-        self.observe(lambda _: self.play(), "wanted")
 
     @property
     def measured(self) -> float | None:
         return self._run["measured"] if self._run and "measured" in self._run else None
 
-    def play(self) -> None:
-        """Show the messages of what is chosen now, and the lines as fine as they can be; the front
-        end asks once the reader pauses."""
+    def settle(self) -> None:
+        """Show the messages of what is chosen now, and the lines as fine as they can be."""
+        if self._settled:
+            return
         self._settled = True
+        self._look_ahead()
         self.show()
         self.player = self._played(played(**self._now))
-        self._look_ahead()
+
+    def requests(self) -> dict[str, Callable[..., Answer]]:
+        return {**super().requests(), "ahead": lambda: self._ahead}
 
     def work(self) -> Callable[[Tell], Found]:
         return partial(run, **self._now)
@@ -127,7 +130,7 @@ class CollectiveExplorer(Explorer):
     def kept(self) -> dict[str, Any]:
         """All that a page without a kernel can show: the messages of every algorithm too, and the
         maps of all networks."""
-        self.play()
+        self.settle()
         with self._lock:
             finish(self._looking)
         traces = {name: played(**{**self._now, "algorithm": name}) for name in ALGORITHMS}
@@ -140,33 +143,34 @@ class CollectiveExplorer(Explorer):
         from dlviz.viz.print import costs
 
         theme = "dark" if self.theme == "dark" else "light"
-        self.play()
+        self.settle()
         lines, title = self._model["curves"], self._title()
         return costs(SIZES, lines, at=self._now["nbytes"], theme=theme, title=title)
 
     def _look_ahead(self) -> None:
-        """Have what the front end may ask for next told ahead, unless it was."""
+        """Find out what the front end may ask for next, unless that is known."""
         on = {name: self._now[name] for name in (*FIELDS, "topology")}
-        if on == self._ahead:
+        if on == self._link:
             return
         with self._lock:
             self._looking.close()
-            if {**on, "topology": ""} != {**self._ahead, "topology": ""}:
+            self._ahead.cancel()
+            if {**on, "topology": ""} != {**self._link, "topology": ""}:
                 self._maps = {}
-            self._ahead, self._looking = on, self._look(on["topology"])
+            self._link, self._looking, self._ahead = on, self._look(on["topology"]), Future()
             meanwhile(self._looking, lambda: self._attempt is None, self._lock)
 
     def _look(self, chosen: str) -> Generator[None, None, None]:
-        """Tell the lines of all numbers of ranks on the chosen network, and the map of every one,
-        the chosen one's first."""
-        link = {name: self._ahead[name] for name in FIELDS}
+        """Find the lines of all numbers of ranks on the chosen network, and tell the map of every
+        one, the chosen one's first."""
+        link = {name: self._link[name] for name in FIELDS}
         for topology in [chosen, *(name for name in TOPOLOGIES if name != chosen)]:
             if topology != chosen and topology in self._maps:
                 continue
             found = yield from all_ranks(**link, topology=topology)
             if topology == chosen:
                 ranks = {ranks: told_ahead(lines) for ranks, lines in found.items()}
-                self.ahead = compact({"link": self._ahead, "ranks": ranks})
+                self._ahead.set_result({"ahead": {"link": self._link, "ranks": ranks}})
             self._maps = {**self._maps, topology: winners(found)}
             self.maps = compact({"link": link, "of": self._maps})
 
@@ -202,7 +206,6 @@ class CollectiveExplorer(Explorer):
             "sizes": SIZES,
             **{name: self._model[name] for name in ("curves", "at", "cheapest")},
             "near": NEAR,
-            "settled": self._settled,
             "now": {name: rates(now["ranks"], now["nbytes"], took) for name, took in here.items()},
             "run": self._run,
             "ran": self._ran,

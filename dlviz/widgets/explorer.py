@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from dlviz.trace import Trace
-from dlviz.widgets.running import Runner, sentence
+from dlviz.widgets.requests import Answer, sentence
+from dlviz.widgets.running import Runner
 from dlviz.widgets.view import compact, dressed
 
 
@@ -15,17 +17,19 @@ class Explorer(Runner):
 
     A subclass says which values cannot be (`check`), what others come to (`moved`, which keeps them
     in `_now`) and what its front end draws (`told`, with a "title"), and has a still picture
-    (`picture`); what `told` needs is there before it calls `__init__`. A value that cannot be is
-    told in the widget and changes nothing else.
+    (`picture`); what `told` needs is there before it calls `__init__`. Where something takes longer
+    `moved` leaves it to `settle` and sets `_settled` to False. A value that cannot be is told in
+    the widget and changes nothing else.
     """
 
     controls: ClassVar[tuple[str, ...]] = ()
+
+    _settled = True
 
     def __init__(self, trace: Trace, values: dict[str, Any], theme: str):
         self._trace = trace  # all that the widget shows bears its name
         self._now = values
         self._error = ""
-        self._answers = 0
         super().__init__(trace, self._state(), theme)
         with self.hold_trait_notifications():
             for name, value in values.items():
@@ -44,12 +48,24 @@ class Explorer(Runner):
         """Go on with other values, which can be."""
         self._now = values
 
+    def settle(self) -> None:
+        """Show what takes longer, unless it is shown. A front end asks once the reader pauses."""
+
     def show(self) -> None:
-        self._answers += 1
-        self._show()
+        self.state = compact(dressed(self._trace, self._state()))
+
+    def requests(self) -> dict[str, Callable[..., Answer]]:
+        return {**super().requests(), "change": self._change, "settle": self.settle}
 
     def kept(self) -> dict[str, Any]:
         return {**super().kept(), **{name: self._now[name] for name in self.controls}}
+
+    def _change(self, values: dict[str, Any]) -> Answer:
+        """Set controls as a front end asks, and say what is wrong with them."""
+        with self.hold_sync(), self.hold_trait_notifications():
+            for name, value in values.items():
+                self.set_trait(name, value)
+        return {"error": self._error} if self._error else None
 
     def _changed(self, change: Any) -> None:
         values = {name: getattr(self, name) for name in self.controls}
@@ -64,10 +80,6 @@ class Explorer(Runner):
             self._error = sentence(error)
         self.show()
 
-    def _show(self) -> None:
-        """Have the front end draw what there is now, which may be no answer to a question."""
-        self.state = compact(dressed(self._trace, self._state()))
-
     def _state(self) -> dict[str, Any]:
-        answered = {"controls": self._now, "error": self._error, "answer": self._answers}
-        return {**self.told(), **answered}
+        shown = {"controls": self._now, "error": self._error, "settled": self._settled}
+        return {**self.told(), **shown}

@@ -30,7 +30,7 @@ FIXED = {  # controls that a level gives
     "backward_weight": 1.0, "latency": 0.0, "slow_stage": None,
 }  # fmt: skip
 GIVEN = (  # of an empty grid, from which the rest follows
-    "answer", "ranks", "microbatches", "stages", "lasts", "slot", "latency", "backward", "limit",
+    "ranks", "microbatches", "stages", "lasts", "slot", "latency", "backward", "limit",
     "overlaps", "cells", "said", "shades",
 )  # fmt: skip
 
@@ -143,8 +143,8 @@ class ScheduleLevels(ScheduleExplorer):
             if board.solved or not self._solved(self._level):
                 self._kept = {**self._kept, self._level: board.drawing.to_csv()}
 
-    def _show(self) -> None:
-        super()._show()
+    def show(self) -> None:
+        super().show()
         self.drawings = self._kept
 
     def _solved(self, number: int) -> bool:

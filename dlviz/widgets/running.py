@@ -1,8 +1,8 @@
 """A run on real ranks that a widget starts: it tells how far it is, and it can be stopped.
 
-    "Run it", `runs`                 the run goes on in a thread: widget and cells answer meanwhile
-    "Stop", `stops`; an interrupt    the ranks are gone within a second, and the widget says so
-    of the kernel; other controls
+    "Run it"                         the run goes on in a thread: widget and cells answer meanwhile
+    "Stop"; an interrupt of the      the ranks are gone within a second, and the widget says so
+    kernel; other controls
 
 Runs of one process take turns, since two at a time would disturb each other's times.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import traitlets
 
 from dlviz.trace import Trace
-from dlviz.viz import text
+from dlviz.widgets.requests import Answer, answer_requests, sentence
 from dlviz.widgets.view import View, compact
 
 Tell = Callable[[str | None, int, int], None]  # what a run does, how far it is, of how much
@@ -58,15 +58,11 @@ class Attempt:
 class Runner(View):
     """A widget that runs on real ranks what its controls say.
 
-    `run()` does what its button does, and returns when the run has ended; `stop()` ends a run. A
-    front end asks for them by a larger `runs` and `stops`; `doing` tells it how far the run is, as
-    JSON, or "" where none is under way.
+    `run()` does what its button does, and returns when the run has ended; `stop()` ends a run.
+    `doing` tells front ends how far the run is, as JSON, or "" where none is under way.
     """
 
-    runs = traitlets.Int(0).tag(sync=True)
-    stops = traitlets.Int(0).tag(sync=True)
     doing = traitlets.Unicode("").tag(sync=True)
-    live = traitlets.Bool(True).tag(sync=True)
 
     _attempt: Attempt | None = None  # under way
     _run: dict[str, Any] | None = None  # what the last one found, or why it found nothing
@@ -76,8 +72,11 @@ class Runner(View):
     def __init__(self, trace: Trace, state: dict[str, Any], theme: str):
         self._lock = threading.RLock()  # over what front end and run change
         super().__init__(trace, state, theme)
-        self.observe(lambda _: self._start(), "runs")
-        self.observe(lambda _: self.stop(), "stops")
+        answer_requests(self, self.requests(), self._lock)
+
+    def requests(self) -> dict[str, Callable[..., Answer]]:
+        """What front ends may ask for, and what answers it."""
+        return {"run": self._start, "stop": self.stop}
 
     def work(self) -> Callable[[Tell], Found]:
         """What is to be run by the controls as they are now. ValueError where nothing can be."""
@@ -124,7 +123,7 @@ class Runner(View):
                 self.doing = ""
 
     def kept(self) -> dict[str, Any]:
-        return {**super().kept(), "runs": 0, "stops": 0, "doing": "", "live": False}
+        return {**super().kept(), "doing": ""}
 
     def _start(self) -> None:
         attempt = self._begin()
@@ -190,11 +189,6 @@ def doing_words(what: str | None, done: int, total: int, cold: bool) -> str:
     loading = "Loading PyTorch for this kernel's first run, then starting the ranks"
     told = loading if cold else "Starting the ranks"
     return f"{told}: {done} of {total} have started …" if done else f"{told} …"
-
-
-def sentence(error: BaseException) -> str:
-    """What went wrong on one line."""
-    return text.short(str(error) or type(error).__name__, 300)
 
 
 def _hear_interrupts() -> None:

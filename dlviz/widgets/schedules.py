@@ -39,7 +39,8 @@ from dlviz.widgets.pipelines import (
     played,
     predicted,
 )
-from dlviz.widgets.running import Found, Tell, sentence
+from dlviz.widgets.requests import Answer, sentence
+from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact
 
 if TYPE_CHECKING:
@@ -85,10 +86,6 @@ class ScheduleExplorer(Explorer):
     csv = traitlets.Any("").tag(sync=True)
     board = traitlets.Unicode("{}").tag(sync=True)
     rules = traitlets.Unicode("{}").tag(sync=True)  # what the front end goes by without a kernel
-    gesture = traitlets.Unicode("[]").tag(sync=True)
-    calm = traitlets.Unicode("{}").tag(sync=True)
-    ahead = traitlets.Unicode("{}").tag(sync=True)
-    wanted = traitlets.Int(0).tag(sync=True)
 
     def __init__(
         self,
@@ -111,7 +108,6 @@ class ScheduleExplorer(Explorer):
         values = (schedule, ranks, microbatches, chunks, forward, backward, backward_input,
                   backward_weight, latency, slow_stage, slow, beside, csv)  # fmt: skip
         now: dict[str, Any] = dict(zip(CONTROLS, values, strict=True))
-        self._shows = 0
         self._unready = ""
         self._of_csv = self._telling = False
         self._charted: dict[str, Any] = {}
@@ -119,10 +115,8 @@ class ScheduleExplorer(Explorer):
         check(now)
         self._made, self._trace = predicted(NAMES[0] if schedule == DRAWN else schedule, now)
         self._take(now, now)
+        self._settle()
         super().__init__(self._trace, now, theme)
-        self.settle()
-        self.observe(lambda _: self._drawn_on(), "gesture")
-        self.observe(lambda _: self.settle(), "wanted")
 
     @property
     def trace(self) -> Trace:
@@ -133,17 +127,23 @@ class ScheduleExplorer(Explorer):
         return self._measured
 
     def settle(self) -> None:
-        """Show what takes longer: the bubble over m, and the CSV. The front end asks for it once
-        the reader pauses."""
+        """Show what takes longer: the bubble over m, and the CSV."""
+        if not self._settled:
+            self._settle()
+            self.show()
+
+    def _settle(self) -> None:
         names = [name for name in dict.fromkeys([self._now["schedule"], self._now["beside"]])
                  if name not in ("", DRAWN)]  # fmt: skip
         fixed = {**self._now, "names": names, "microbatches": None, "csv": None}
         known = self._charted.get("of") == fixed
         if not known or self._now["microbatches"] not in self._charted["over"]:
             self._charted = {"of": fixed, **chart(names, self._now)}
-        over = {name: self._charted[name] for name in ("over", "lines", "formulas")}
-        csv = "" if self._unready else self._made.to_csv()
-        self.calm = compact({"shown": self._shows, "csv": csv, **over})
+        self._settled = True
+
+    def requests(self) -> dict[str, Callable[..., Answer]]:
+        own = {"gesture": self._drawn_on, "ahead": self._neighbours}
+        return {**super().requests(), **own}
 
     def work(self) -> Callable[[Tell], Found]:
         if self._unready:
@@ -159,8 +159,7 @@ class ScheduleExplorer(Explorer):
 
     def kept(self) -> dict[str, Any]:
         self.settle()
-        told = {"calm": self.calm, "gesture": "[]", **self._on_board()}
-        return {**super().kept(), **told}
+        return {**super().kept(), **self._on_board()}
 
     def _on_board(self) -> dict[str, Any]:
         """The traits of what the reader may draw on without a kernel: the board, or an empty grid
@@ -186,15 +185,13 @@ class ScheduleExplorer(Explorer):
         self._of_csv = bool(self.csv)
         super()._changed(change)
         self._tell(**({"csv": ""} if self._error else self._now))
-        if change.name in SIZES and not self._error:
-            self._look_ahead(change.name)
 
-    def _look_ahead(self, name: str) -> None:
-        """Tell the front end how it looks a little further along a slider that moves, so that it
-        can be drawn before the kernel has answered."""
+    def _neighbours(self, name: str) -> Answer:
+        """How it looks a little further along a slider that moves, so that it can be drawn before
+        the kernel has answered."""
         now = self._now
         if DRAWN in (now["schedule"], now["beside"]) or len(self._trace.spans) > FAST:
-            return
+            return None
         pictures = {}
         for by in (-2, -1, 1, 2):
             values = {**now, name: self._made.chunks + by if now[name] is None else now[name] + by}
@@ -205,7 +202,7 @@ class ScheduleExplorer(Explorer):
                 continue
             if now["beside"]:
                 pictures[values[name]].append(self._beside(values))
-        self.ahead = compact({"of": {**now, name: None}, "name": name, "pictures": pictures})
+        return {"ahead": {"of": {**now, name: None}, "name": name, "pictures": pictures}}
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
         """Go on with other values of the controls. ValueError where they cannot be."""
@@ -250,24 +247,24 @@ class ScheduleExplorer(Explorer):
         self.rules = compact(self._board.rules())
         self.board = compact(self._board.state())
 
-    def _drawn_on(self) -> None:
+    def _drawn_on(self, gesture: dict[str, Any]) -> None:
         """Do what the reader did on the board."""
         if self._board is None:
             return
         before = self._board.drawing
-        self._board.apply(self.gesture)
+        self._board.apply(gesture)
         self._show_board()
         if self._board.drawing != before:
             self._now = {**self._now, **_size(self._board.drawing)}
             if self._now["schedule"] == DRAWN:
                 self.forget()
             self._look()
-            self._show()
+            self.show()
             self._tell(**self._now)
 
     def _look(self) -> None:
         """Play what is on the board, where that is the schedule shown; else say why it is not."""
-        self._unready = ""
+        self._unready, self._settled = "", False
         if self._now["schedule"] != DRAWN:
             return
         try:
@@ -293,10 +290,6 @@ class ScheduleExplorer(Explorer):
         finally:
             self._telling = False
 
-    def _show(self) -> None:
-        self._shows += 1
-        super()._show()
-
     def _title(self) -> str:
         made = self._made
         return f"{NAMED[made.name]} on {made.ranks} ranks, {made.microbatches} microbatches"
@@ -316,10 +309,17 @@ class ScheduleExplorer(Explorer):
             "limits": {**SIZES, "run": RUNNABLE},
             "styles": palette.LINES[:2],
             "sides": sides,
+            "chart": self._chart() if self._settled else None,
+            "csv": self._csv() if self._settled else None,
             "run": self._run,
             "ran": self._ran,
-            "shown": self._shows,
         }
+
+    def _chart(self) -> dict[str, Any]:
+        return {name: self._charted[name] for name in ("over", "lines", "formulas")}
+
+    def _csv(self) -> str:
+        return "" if self._unready else self._made.to_csv()
 
     def _beside(self, values: dict[str, Any]) -> dict[str, Any]:
         name = values["beside"]

@@ -6,6 +6,7 @@ A name begins with the number of its lab. Each figure's docstring is the sentenc
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +20,7 @@ import dlviz
 from dlviz.collectives import trials
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import step_seconds
+from dlviz.parallel import update_rules
 from dlviz.patterns import TITLES as ALGORITHMS
 from dlviz.schedules import TITLES as SCHEDULES
 from dlviz.schedules import make
@@ -117,6 +119,75 @@ def _receive_first(comm: dlviz.Comm) -> None:
     token = torch.zeros(1)
     comm.recv(token, (comm.rank - 1) % comm.size)
     comm.send(token, (comm.rank + 1) % comm.size)
+
+
+# -- lab 01 ----------------------------------------------------------------------------------------
+def distances(name: str, surface: Any, weights: int, steps: int, **options: Any) -> list[float]:
+    """How far from the minimum, 0, an update rule is after each step from (1, ...)."""
+    rule = update_rules.make(name, **options)
+    return update_rules.descend(rule, surface, weights * [1.0], steps).norm(dim=1).tolist()
+
+
+@figure
+def lab_01_storage() -> Any:
+    """All that a step makes, layer by layer, and the part that autograd keeps of it."""
+    model = dlviz.models.MLP((64, 128, 128, 10))
+    return dlviz.viz.storage(dlviz.models.layer_storage(model, torch.rand(64, 64)))
+
+
+@figure
+def lab_01_ravine() -> Any:
+    """Momentum turns the ratio of the curvatures into its root."""
+    options = {"sgd": {"lr": 2 / 101}, "momentum": {"lr": 4 / 121, "momentum": (9 / 11) ** 2}}
+    far = {
+        name: distances(name, lambda x, y: (x**2 + 100 * y**2) / 2, 2, 700, **given)
+        for name, given in options.items()
+    }
+    return dlviz.viz.curve(far, log=True, title="Down a ravine", ylabel="distance")
+
+
+@figure
+def lab_01_nesterov_as_printed() -> Any:
+    """The printed form looks back instead of ahead: at a usual rate it blows up."""
+    forms = {"torch": False, "as printed": True}
+    far = {
+        n: distances("nesterov", lambda w: w**2 / 2, 1, 100, lr=0.1, printed=form)
+        for n, form in forms.items()
+    }
+    return dlviz.viz.curve(far, log=True, title="Nesterov, η = 0.1", ylabel="distance")
+
+
+@figure
+def lab_01_batches() -> Any:
+    """With the rate scaled, steps halve with each doubling of the batch; then there is a wall."""
+    sizes = [8, 16, 32, 64, 128, 256, 512, 1024]
+    rates: dict[str, Callable[[int], float]] = {
+        "rate fixed": lambda batch: 0.1,
+        "rate scaled": lambda batch: 0.1 * batch / 32,
+    }
+    return dlviz.viz.spread(
+        {
+            name: {b: [steps_to_5_percent(b, rate(b), seed) for seed in range(5)] for b in sizes}
+            for name, rate in rates.items()
+        },
+        title="Steps to 5 % error",
+        missing="never got there",
+    )
+
+
+def steps_to_5_percent(batch: int, lr: float, seed: int, images: int = 500_000) -> float:
+    """Steps until at most 5 % of the test digits are wrong; NaN where `images` are not enough."""
+    model, rule = dlviz.models.MLP((64, 64, 10), seed=seed), update_rules.make("sgd", lr)
+    weights, test = [*model.parameters()], dlviz.datasets.digits("test")
+    drawn = dlviz.datasets.batches(
+        *dlviz.datasets.digits("train"), batch=batch, seed=seed, steps=images // batch
+    )
+    for step, (inputs, labels) in enumerate(drawn, 1):
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        rule.step(weights, torch.autograd.grad(loss, weights))
+        if dlviz.models.accuracy(model, *test) >= 0.95:
+            return step
+    return math.nan
 
 
 # -- lab 02 ----------------------------------------------------------------------------------------

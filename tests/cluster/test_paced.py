@@ -280,6 +280,28 @@ def test_another_lanes_work_is_waited_for_in_device_time():
     assert rows["compute", "update"].start == pytest.approx(submitted + 0.03, abs=1e-9)
 
 
+def test_what_comes_before_a_wait_for_a_lane_ends_at_its_own_time_by_the_wall():
+    """Not when the wait is over: the picture would show a rank that waits as one that works."""
+
+    def worker(comm):
+        lane = comm.lane("side")
+
+        def job(lane_comm):
+            with lane_comm.compute("update", seconds=0.1):
+                pass
+
+        handle = lane.submit(job)
+        with comm.compute("forward", seconds=0.02):
+            pass
+        handle.wait()
+
+    run = dlviz.launch(worker, 1, machine=machine(Topology.switch(1, Link(0, math.inf))))
+    rows = {s.kind: s for s in run.trace.only(lane="compute").spans.rows()}
+    assert rows["forward"].wall_end == rows["wait"].wall_start
+    assert rows["forward"].wall_end - rows["forward"].wall_start < 0.08
+    assert rows["wait"].wall_end - rows["wait"].wall_start > 0.02
+
+
 def test_hold_sleeps_the_debt_off_at_once():
     def worker(comm):
         with comm.compute("forward", seconds=0.2):

@@ -50,14 +50,14 @@ def run_cell(tmp_path, capsys):
         (
             ran(0.101),
             "the run was up to 101 ms late: other programs slowed it, so its times are not "
-            "reliable; close them and run it again, or give the machine more time per forward: "
-            "Machine(step=...).",
+            "reliable; close them and run it again, or give the machine more time: a larger step, "
+            "or fewer flops where it has none.",
         ),
         (
             ran(0.101, overruns=5),
             "the run could not keep its pace: the math of 5 of 80 operations took longer than the "
-            "machine says, so its times are not reliable; give the machine more time per forward: "
-            "Machine(step=...), or use fewer ranks.",
+            "machine says, so its times are not reliable; give the machine more time: a larger "
+            "step, or fewer flops where it has none, or use fewer ranks.",
         ),
         (ran(0.0, overruns=4), ""),
     ],
@@ -99,7 +99,8 @@ def test_in_a_script_each_late_run_warns_at_once():
             "warn(ran(0.02, overruns=9)); warn(ran(0.01)); warn(Trace(meta={'clock': 'wall'}))",
             "2 of 2 runs were late (up to 20 ms): other programs slowed them and their math took "
             "longer than the machine says; their times are not reliable. Close other programs and "
-            "run the cell again, or give the machine more time per forward: Machine(step=...).",
+            "run the cell again, or give the machine more time: a larger step, or fewer flops "
+            "where it has none.",
         ),
         (
             "warn(ran(0.02)); 1 / 0",

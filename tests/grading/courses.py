@@ -66,7 +66,8 @@ class Assignment:
 
     def release(self, course: Path) -> Path:
         """Make the course, and the students' copy in it."""
-        shutil.copytree(ASSIGNMENTS, course, dirs_exist_ok=True)
+        made = shutil.ignore_patterns("release", "gradebook.db*")  # by `make assignments`
+        shutil.copytree(ASSIGNMENTS, course, dirs_exist_ok=True, ignore=made)
         assert "WARNING" not in nbgrader(course, "generate_assignment", self.name)
         return course
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import dlviz
 from dlviz.grading.misconceptions import MISCONCEPTIONS, behind, lab_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
+from dlviz.parallel.buckets import fill_buckets
+from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
 
 LABS = Path(__file__).parents[2] / "labs"
 NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
 QUESTIONS = [question for asked in MISCONCEPTIONS.values() for question in asked]
+WEIGHTS = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10  # of the MLP of labs 00 and 01
 SLOW = 2e-3, 1e-7  # alpha and beta of lab 02's slow network
+LAST = 16 * 2 * 64 * 128 / 23.443e6  # s, the backward of lab 03's first layer on a rank of four
 
 
 def asked(notebook: Path) -> list[str]:
@@ -59,6 +65,30 @@ def over_a_switch(algorithm: str, nbytes: int, topology: Topology) -> float:
     return makespan(dlviz.sim.collective(algorithm, 8, nbytes, machine)) / switch
 
 
+def walked(name: str, curvatures: list[float], **options: float) -> int:
+    """Steps of an update rule from (1, 1) to a millionth of that distance."""
+    rule, w = make_rule(name, **options), torch.ones(2, dtype=torch.float64)
+    bends, steps = torch.tensor(curvatures), 0
+    while w.norm() > 1e-6 * 2**0.5:
+        rule.step([w], [bends * w])
+        steps += 1
+    return steps
+
+
+def scaled(ranks: int, times: float = 1, **options: Any) -> float:
+    """Milliseconds of a step of lab 03, whose network has 8.9 MFLOP a batch."""
+    flops, nbytes = 64 * (6 * (64 * 128 + 128 * 128 + 1280) - 2 * 64 * 128), 4 * 26_122
+    step = flops / 23.443e6 * times
+    return 1e3 * dlviz.sim.data_parallel_seconds(ranks, step, nbytes, 5e-3, 1e-8, **options)
+
+
+def gradients_of(*nbytes: int) -> torch.nn.Module:
+    parameters = (torch.nn.Parameter(torch.zeros(n // 8, dtype=torch.float64)) for n in nbytes)
+    model = torch.nn.Module()
+    model.all = torch.nn.ParameterList(parameters)
+    return model
+
+
 def answers() -> dict[str, list[float]]:
     """What is measured: computed here apart from the labs, or the range that machines show."""
     slow = Link(SLOW[0], 1 / SLOW[1])
@@ -73,6 +103,22 @@ def answers() -> dict[str, list[float]]:
         "speed-up of 4 ranks over 1, naive": [400 / (100 + 7 * 6 * 1 + 0.157), 2.7],
         "a DDP step on the classroom machine": [100 + 6 * 1 + 1.5 * 0.03328, 108],
         "seconds until a deadlock is named": [0.3, 0.6, 3],
+        "layer storage of a step, MLP 64-128-128-10, 64 images": [
+            2 * 4 * (WEIGHTS + 64 * (4 * 128 + 10)) / 1000
+        ],
+        "kept by autograd, MLP 64-128-128-10, 64 images": [4 * 64 * (64 + 128 + 128) / 1000],
+        "speed-up by momentum, curvatures 1 and 100": [
+            walked("sgd", [1, 100], lr=2 / 101)
+            / walked("momentum", [1, 100], lr=4 / 121, momentum=(9 / 11) ** 2)
+        ],
+        "AdaGrad: turned ravine over ravine along the axes": [205 / 31],
+        "Nesterov as printed: largest rate at which it comes to rest, curvature 1": [
+            make_rule("nesterov", 0.01, printed=True).stable_rate(1),
+            0.0526,
+        ],
+        "noise of the gradient: batch 16 over batch 256": [3.9, (256 / 16) ** 0.5, 4.1],
+        "steps to 5 % error, batch 1,024, rate 0.1": [405, 422, 440],
+        "batch with the fewest steps, rate scaled": [256],
         "messages of a butterfly, 4 ranks": [messages("butterfly", 4)],
         "latency of a message between two processes": [20, 44.6, 200],
         "ring all-reduce of 100 KB, 4 ranks, slow network": [
@@ -84,6 +130,27 @@ def answers() -> dict[str, list[float]]:
             over_a_switch("halving_doubling", 1_000_000, Topology.ring(8, slow))
         ],
         "ring: two racks over switch, 100 KB": [over_a_switch("ring", 100_000, racks)],
+        "loss in step 20, 4 ranks, sum of gradients": [2.27, 2.33],
+        "weights that differ between ranks 0 and 3 after 100 steps": [0],
+        "lowest mean loss that any model can have on new sentences": [
+            dlviz.datasets.entropy_per_token()
+        ],
+        "loss of shards of 15 and 5 targets, an average of averages": [(2.12 + 1.42) / 2, 1.766],
+        "times |θ| that rank 0 sends in a step, first form, 4 ranks": [4 - 1],
+        "a step with one bucket, 4 ranks": [scaled(4), 127.5],
+        "a step with three buckets, 4 ranks": [scaled(4, buckets=3, overlap=LAST), 177],
+        "the step with three buckets, rank 2 twice as slow": [
+            scaled(4, times=2, buckets=3, overlap=2 * LAST)
+        ],
+        "speed-up of 16 ranks over 1, ring": [scaled(1) / scaled(16)],
+        "speed-up of 8 ranks over 1, halving-doubling": [
+            scaled(1) / scaled(8, algorithm="halving_doubling"),
+            4.7,
+        ],
+        "efficiency of weak scaling, 8 ranks, ring": [
+            100 * scaled(1) / scaled(8, scaling="weak"),
+            83.5,
+        ],
         "speed-up of 8 devices, one microbatch at a time": [speed_up("naive"), 0.99],
         "speed-up of 8 devices, GPipe with 8 microbatches": [speed_up("gpipe")],
         "microbatches for a bubble ratio of 0.1, 8 devices": [enough()],
@@ -105,6 +172,15 @@ def answers() -> dict[str, list[float]]:
             next(
                 m.offset for m in dlviz.patterns.ring.all_reduce(4, 4) if m.src == 0 and m.step == 3
             )
+        ],
+        "mean gradient: 3 examples with the gradient 2, 1 example with 6": [
+            np.average([2, 6], weights=[3, 1])
+        ],
+        "buckets of at most 72 bytes, gradients of 32, 56, 24, 48, 16 bytes": [
+            len(fill_buckets(gradients_of(32, 56, 24, 48, 16), 72))
+        ],
+        "a DDP step with three buckets, 4 ranks": [
+            30 + 60 + 1e3 * dlviz.sim.collective_seconds("ring", 4, 9216, 3e-3, 0.0)
         ],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]

@@ -30,6 +30,7 @@ def one_of_each(**theme):
         "messages": viz.messages(ring, **theme),
         "costs": viz.costs([1, 9], {"ring": [1, 2]}, measured={"ring": [(3, 4)]}, **theme),
         "curve": viz.curve([1.0, 2.0], **theme),
+        "spread": viz.spread({"a": {8: [1.0, 2.0], 16: [1.0]}}, **theme),
     }
 
 

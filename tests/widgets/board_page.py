@@ -30,18 +30,20 @@ const frontEnd = { render({ model, el }) {
 OPEN = """
 const traits = JSON.parse(document.getElementById("state").textContent);
 const listeners = new Map();
+const fire = (event, told) => { for (const call of listeners.get(event) ?? []) call(told); };
 let answers = Promise.resolve(); // in order, as those of a kernel
 const model = {
   get: (name) => traits[name],
-  set: (name, value) => { traits[name] = value; for (const call of listeners.get(`change:${name}`) ?? []) call(); },
+  set: (name, value) => { traits[name] = value; fire(`change:${name}`); },
   on: (name, call) => listeners.set(name, (listeners.get(name) ?? new Set()).add(call)),
   off: (name, call) => listeners.get(name)?.delete(call),
-  save_changes() {
-    if (!globalThis.ask) return;
+  page: !traits.live,
+  save_changes() {},
+  send({ id, gesture }) {
     globalThis.asked = (globalThis.asked ?? 0) + 1;
-    const { gesture } = traits;
     answers = answers.then(() => ask(gesture)).then((board) => {
       model.set("board", board);
+      fire("msg:custom", { id });
       globalThis.asked -= 1;
     });
   },
@@ -131,7 +133,6 @@ def page_of(board: Board, *, theme: str = "light", live: bool = True) -> str:
         "state": compact(dressed(Trace(), {"title": "Draw your own"})),
         "board": compact(board.state()),
         "rules": compact(board.rules()),
-        "gesture": "[]",
         "theme": theme,
         "live": live,
         "selection": {},

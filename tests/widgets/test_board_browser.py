@@ -34,7 +34,7 @@ class SavedPage(BoardPage):
 @pytest.fixture
 def saved(browser, tmp_path):
     def wait(page):
-        page.wait_for_selector(".dlv[data-shown]", state="attached")
+        page.wait_for_selector(".dlv[data-asking]", state="attached")
 
     with saved_pages(browser, tmp_path, SavedPage, wait) as show:
         yield show

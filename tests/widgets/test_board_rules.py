@@ -37,9 +37,9 @@ class Game:
         self.gestures, self.states = [], [self.start]
 
     def __call__(self, do, **more):
-        asked = {"n": len(self.gestures) + 1, "do": do, **more}
+        asked = {"do": do, **more}
         self.gestures.append(asked)
-        self.board.apply(json.dumps([asked]))
+        self.board.apply(asked)
         self.states.append(self.board.state())
 
 

@@ -6,6 +6,7 @@ import json
 
 import node
 import pytest
+from kernel import MODEL
 
 from dlviz.board.drawing import Drawing, drawn
 from dlviz.board.levels import LEVELS
@@ -22,14 +23,13 @@ ROOM = 168  # pixels of the rows
 
 
 class Hand:
-    """Gestures on a board, numbered as the front end numbers them."""
+    """Gestures on a board."""
 
     def __init__(self, drawing):
-        self.board, self.number = Board(drawing), 0
+        self.board = Board(drawing)
 
     def __call__(self, do, **more):
-        self.number += 1
-        self.board.apply(json.dumps([{"n": self.number, "do": do, **more}]))
+        self.board.apply({"do": do, **more})
         state = self.board.state()
         json.dumps(state, allow_nan=False)
         return state
@@ -72,19 +72,6 @@ def test_each_gesture_has_its_effect_and_undo_takes_each_back():
     for _ in range(11):
         state = hand("redo")
     assert state["redo"] == 0 and there(state) == [("0F0", 0, 0), ("1F0", 1, 1)]
-
-
-def test_a_gesture_that_comes_twice_is_done_once_and_none_is_lost():
-    board = Board(blank())
-    gestures = [{"n": n, "do": "place", **at(f"0F{n}", 0, n)} for n in (1, 2)]
-    gestures += [{"n": 3, "do": "undo"}, {"n": 4, "do": "place", **at("0F0", 0, 0)}]
-    board.apply(json.dumps(gestures[:1]))
-    board.apply(json.dumps(gestures[:3]))  # the second text has the first gesture still
-    assert there(board.state()) == [("0F1", 0, 1)]
-    board.apply(json.dumps(gestures))
-    board.apply(json.dumps(gestures))
-    assert there(board.state()) == [("0F0", 0, 0), ("0F1", 0, 1)]
-    assert board.state()["answer"] == 4 and board.state()["said"] == ""
 
 
 @pytest.mark.parametrize(
@@ -347,7 +334,7 @@ def test_on_the_board_of_a_level_no_schedule_is_named_until_it_is_solved():
     assert board.state()["zoo"] == [] and board.state()["best"] is None
     part = drawn(make("1f1b", 3, 5), Costs()).placed[:-1]
     board.start(Drawing(board.drawing.pipeline, part))
-    board.apply('[{"n": 1, "do": "advise"}]')
+    board.apply({"do": "advise"})
     state = board.state()
     assert state["level"]["answer"] is None and state["names"] == []
     assert "1F1B" not in state["verdict"] + state["advice"]["words"]
@@ -363,7 +350,7 @@ def test_a_good_move_on_a_level_does_not_say_which_schedule_goes_on_like_this():
     board = level_board(5)
     told = []
     for one in (board, Board(Drawing(board.drawing.pipeline))):
-        one.apply('[{"n": 1, "do": "advise"}]')
+        one.apply({"do": "advise"})
         told.append(one.state()["advice"]["words"])
     move = "A good move is 0F0 on rank 0 at slot 0. The schedule can then end at slot 17"
     assert told[0].startswith(f"{move}. ") and told[1].startswith(f"{move}, continued like ZB-H1. ")
@@ -390,7 +377,7 @@ def test_another_order_that_solves_a_level_is_told_the_known_one():
 def test_the_pipeline_of_a_level_is_fixed(gesture, words):
     board = level_board(3)
     before = board.drawing.pipeline
-    board.apply(json.dumps([{"n": 1, **gesture}]))
+    board.apply(gesture)
     said = board.state()["said"]
     assert words in said and bool(words) == bool(said)
     assert board.drawing.pipeline == before
@@ -406,16 +393,17 @@ def test_labels_name_stages_where_all_fit_and_else_tell_chunks_by_small_letters(
 
 
 SESSION = """const { board, answers, rules } = v[0];
-    const traits = { board: JSON.stringify(board), rules: JSON.stringify(rules), live: true };
-    const calls = [];
-    const model = { get: (name) => traits[name], set: (name, value) => { traits[name] = value; },
-        on: (_, call) => calls.push(call), off() {}, save_changes() {} };
+    Object.assign(traits, { board: JSON.stringify(board), rules: JSON.stringify(rules) });
     const heard = [];
     const own = m.session(model, (done) => heard.push(done?.do ?? null));
     const cells = () => own.shown().cells.map(({ action, rank, slot }) => [action, rank, slot]);
-    const answer = (n) => {
-        traits.board = JSON.stringify(answers[n]);
-        calls.forEach((call) => call());
+    const tell = (board) => {
+        traits.board = JSON.stringify(board);
+        fire("change:board");
+    };
+    const reply = (n) => {
+        tell(answers[n]);
+        answer();
     };
 """
 
@@ -426,7 +414,7 @@ def in_session(gestures, code):
     first, rules = hand.board.state(), hand.board.rules()
     answers = [hand(**gesture) for gesture in gestures]
     given = {"board": first, "rules": rules, "answers": answers}
-    return node.run("board/session.js", SESSION + code, given)
+    return node.run("board/session.js", MODEL + SESSION + code, given)
 
 
 F0, F1 = ({"do": "place", **at(f"0F{m}", 0, m)} for m in (0, 1))
@@ -436,8 +424,8 @@ def test_gestures_are_drawn_at_once_and_again_only_where_the_kernel_says_otherwi
     code = """own.send({ do: "place", action: "0F0", rank: 0, slot: 0 });
     own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
     const before = cells();
-    answer(0); const between = cells();
-    answer(1); return [before, between, cells(), heard, own.shown().undo];"""
+    reply(0); const between = cells();
+    reply(1); return [before, between, cells(), heard, own.shown().undo];"""
     before, between, after, heard, undo = in_session([F0, F1], code)
     assert before == between == [["0F0", 0, 0], ["0F1", 0, 4]]
     assert after == [["0F0", 0, 0], ["0F1", 0, 1]] and undo == 2
@@ -447,19 +435,34 @@ def test_gestures_are_drawn_at_once_and_again_only_where_the_kernel_says_otherwi
 def test_what_only_the_kernel_can_do_is_drawn_once_it_has_answered():
     code = """own.send({ do: "csv", text: "0F0 / 1F0 / 2F0" });
     const before = [cells().length, own.shown().said];
-    answer(0); return [before, own.shown().ranks, cells().length, heard];"""
+    reply(0); return [before, own.shown().ranks, cells().length, heard];"""
     found = in_session([{"do": "csv", "text": "0F0 / 1F0 / 2F0"}], code)
     assert found == [[0, ""], 3, 3, ["csv"]]
 
 
 def test_once_the_kernel_is_gone_what_it_has_not_answered_is_taken_back_and_undo_goes_on():
     code = """own.send({ do: "place", action: "0F0", rank: 0, slot: 0 });
-    answer(0);
+    reply(0);
     own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
     own.turnOff(); const left = cells();
+    answer(); // it comes too late
     own.send({ do: "undo" });
-    return [left, cells(), JSON.parse(traits.board).redo];"""
-    assert in_session([F0], code) == [[["0F0", 0, 0]], [], 1]
+    return [left, cells(), JSON.parse(traits.board).redo, heard];"""
+    heard = ["place", None, "place", None, "undo"]
+    assert in_session([F0], code) == [[["0F0", 0, 0]], [], 1, heard]
+
+
+def test_every_gesture_is_a_request_and_what_another_view_draws_is_not_lost():
+    """Two views of one widget: the kernel has drawn both, in the order in which it heard them."""
+    code = """own.send({ do: "place", action: "0F1", rank: 0, slot: 4 });
+    tell(answers[0]); const between = cells(); // the other view's
+    reply(1);
+    return [asked(), between, cells(), heard];"""
+    requests, between, after, heard = in_session([F0, F1], code)
+    gesture = {"do": "place", **at("0F1", 0, 4)}
+    assert requests == [{"kind": "gesture", "gesture": gesture}]
+    assert between == [["0F1", 0, 4]] and after == [["0F0", 0, 0], ["0F1", 0, 1]]
+    assert heard == ["place", "place"]
 
 
 def test_the_keys_pick_what_may_come_next_and_turn_through_what_is_left():

@@ -31,8 +31,8 @@ def opened(browser, tmp_path):
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
         board = drawing if isinstance(drawing, Board) else Board(drawing)
 
-        def answer(text):
-            board.apply(text)
+        def answer(gesture):
+            board.apply(gesture)
             return json.dumps(board.state())
 
         if live:
@@ -410,7 +410,7 @@ def test_the_grid_is_saved_as_an_svg_that_stands_alone(opened, tmp_path):
 
 
 HOLD = """() => { const ask = globalThis.ask; const go = new Promise(go => globalThis.go = go);
-    globalThis.ask = text => go.then(() => ask(text)); }"""
+    globalThis.ask = gesture => go.then(() => ask(gesture)); }"""
 
 
 def test_the_mouse_is_faster_than_the_kernel_and_all_of_it_is_drawn_at_once_and_done_later(opened):

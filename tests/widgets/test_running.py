@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from kernel import ask
 
 from dlviz.widgets import CollectiveExplorer, ScheduleExplorer, collectives
 from dlviz.widgets.running import doing_words
@@ -60,13 +61,11 @@ def work(monkeypatch):
 
 def test_the_button_starts_a_run_and_the_widget_goes_on_answering(work):
     explorer = CollectiveExplorer()
-    before = json.loads(explorer.state)["answer"]
-    explorer.runs += 1
-    assert json.loads(explorer.state)["answer"] > before
+    assert ask(explorer, "run") == {} and explorer.doing
     until(lambda: json.loads(explorer.doing).get("share") == 1 / 3)
     assert json.loads(explorer.doing)["says"] == "Running on real ranks, paced: turn 2 of 3 …"
     explorer.theme = "dark"
-    explorer.runs += 1  # one is under way
+    ask(explorer, "run")  # one is under way
     work.may_end.set()
     until(lambda: explorer.doing == "")
     assert ran(explorer) == FOUND and explorer.measured == 1e-3 and work.ended == 1
@@ -75,16 +74,16 @@ def test_the_button_starts_a_run_and_the_widget_goes_on_answering(work):
 def test_stop_is_answered_at_once_even_while_the_run_cannot_hear(work):
     explorer = CollectiveExplorer()
     work.deaf.set()
-    explorer.runs += 1
+    ask(explorer, "run")
     until(lambda: work.running)
-    explorer.stops += 1
+    ask(explorer, "stop")
     assert explorer.doing == "" and ran(explorer) == {"stopped": "The run was interrupted."}
-    explorer.stops += 1  # none is under way
-    answer = json.loads(explorer.state)["answer"]
+    ask(explorer, "stop")  # none is under way
+    told = json.loads(explorer.state)
     work.deaf.clear()
     until(lambda: not work.running)
     time.sleep(0.05)
-    assert json.loads(explorer.state)["answer"] == answer, "what came of it is not told again"
+    assert json.loads(explorer.state) == told and told["ran"] == 1, "it is not told again"
     work.may_end.set()
     explorer.run()
     assert ran(explorer) == FOUND
@@ -92,7 +91,7 @@ def test_stop_is_answered_at_once_even_while_the_run_cannot_hear(work):
 
 def test_a_control_that_changes_ends_the_run_of_what_was_chosen(work):
     explorer = CollectiveExplorer()
-    explorer.runs += 1
+    ask(explorer, "run")
     until(lambda: work.running)
     explorer.ranks = 5
     assert ran(explorer) == {"stopped": "The run was stopped: a control was changed."}
@@ -107,10 +106,10 @@ def test_a_control_that_changes_ends_the_run_of_what_was_chosen(work):
 
 def test_runs_of_two_widgets_take_turns_and_one_that_waits_can_be_stopped(work):
     first, second, third = CollectiveExplorer(), CollectiveExplorer(), CollectiveExplorer()
-    first.runs += 1
+    ask(first, "run")
     until(lambda: work.running)
-    second.runs += 1
-    third.runs += 1
+    ask(second, "run")
+    ask(third, "run")
     until(lambda: "another widget's run" in second.doing and "another" in third.doing)
     third.stop()
     assert ran(third) == {"stopped": "The run was interrupted."}
@@ -137,7 +136,7 @@ def test_an_interrupt_in_a_cell_is_told_and_goes_on(monkeypatch, interrupt):
 
 def test_what_cannot_run_is_told_and_starts_nothing():
     explorer = ScheduleExplorer("drawn")
-    explorer.runs += 1
+    ask(explorer, "run")
     assert ran(explorer) == {"error": "Nothing is drawn yet: place an action on the grid."}
     assert explorer.doing == ""
 
@@ -163,7 +162,7 @@ def test_a_run_tells_in_words_what_it_does(told, words):
 @pytest.mark.parametrize("Explorer", [CollectiveExplorer, ScheduleExplorer])
 def test_no_rank_is_left_a_moment_after_a_stop_and_the_next_run_measures(Explorer):
     explorer = Explorer(ranks=2)
-    explorer.runs += 1
+    ask(explorer, "run")
     until(lambda: "1 of" in explorer.doing or "share" in explorer.doing)
     explorer.stop()
     explorer.run()  # takes its turn once the first is gone; the check for leftovers sees the rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import kernel
 import pytest
 from explorer_page import ExplorerPage, saved_pages
 
@@ -14,19 +15,29 @@ from dlviz.widgets.scaling import MOST, SIZES
 
 LIVE = """(traits) => {
     const calls = [];
+    const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
     const model = {
-        get: (name) => traits[name],
+        get: (name) => traits[name], save_changes() {},
         set(name, value) {
             traits[name] = value;
-            for (const [event, call] of [...calls]) if (event === `change:${name}`) call();
+            fire(`change:${name}`);
         },
         on: (event, call) => calls.push([event, call]), off() {},
-        save_changes: () => ask(traits).then((state) => model.set("state", state)),
+        send: (request) => ask(request).then(([state, answer]) => {
+            if (state !== traits.state) model.set("state", state);
+            fire("msg:custom", answer);
+        }),
     };
     window.model = model;
     document.body.replaceChildren();
-    frontEnd.render({ model, el: document.body });
+    for (const view of ["one", "other"]) {
+        const el = document.body.appendChild(document.createElement("div"));
+        el.className = view;
+        frontEnd.render({ model, el });
+    }
 }"""
+SETTLED = """() => [...document.querySelectorAll('.dlv')]
+    .every((view) => view.dataset.asking === 'false')"""
 
 
 def drawn(page):
@@ -77,26 +88,25 @@ def test_a_name_that_is_no_control_is_refused():
 
 
 @pytest.mark.slow
-def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
+def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(browser):
     explorer = ScalingExplorer()
     page = browser.new_page(viewport={"width": 833, "height": 680})
     page.set_content(f"<style>{read('dlviz.css')}</style>")
 
-    def ask(traits):
-        explorer.set_state({name: traits[name] for name in explorer.controls})
-        return explorer.state
+    def answer(request):
+        number = request.pop("id")
+        found = kernel.ask(explorer, **request)
+        return explorer.state, {"id": number, **found}
 
-    page.expose_function("ask", ask)
+    page.expose_function("ask", answer)
     code = joined("scaling/index", "frontEnd")
-    page.evaluate(
-        f"(traits) => {{ {code}\n({LIVE})(traits); }}", {**explorer.get_state(), "live": True}
-    )
+    page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
     shown = ExplorerPage(page)
-    answer = page.locator(".dlv-cheapest")
+    one, other = page.locator(".dlv-cheapest").all()
     picture = (
-        "() => [...document.querySelectorAll('.dlv-costs')].map((one) => one.innerHTML).join()"
+        "() => [...document.querySelectorAll('.one .dlv-costs')].map((one) => one.innerHTML).join()"
     )
-    assert page.locator(".dlv").bounding_box()["height"] <= 640
+    assert shown.root.bounding_box()["height"] <= 640
     changes = {
         "ranks": lambda: shown.slide("ranks", 32),
         "nbytes": lambda: shown.slide("gradients", 24),
@@ -111,11 +121,17 @@ def test_every_control_changes_the_picture_by_the_kernels_numbers(browser):
         before = page.evaluate(picture)
         change()
         page.wait_for_function("([before]) => (" + picture + ")() !== before", arg=[before])
+        page.wait_for_function(SETTLED)
         told_ = json.loads(explorer.state)
-        assert answer.inner_text() == told_["words"][told_["controls"]["ranks"] - 1], name
+        assert one.inner_text() == told_["words"][told_["controls"]["ranks"] - 1], name
+        assert other.inner_text() == one.inner_text(), name
+    ExplorerPage(page, 1).slide("ranks", 5)
+    page.wait_for_function(SETTLED)
+    assert one.inner_text() == other.inner_text() == json.loads(explorer.state)["words"][4]
     shown.enter("compute, ms", "no time")
-    page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
-    assert "compute='no time' is no number" in page.locator(".dlv-trouble").inner_text()
+    page.wait_for_function("() => document.querySelector('.other .dlv-trouble').textContent")
+    for trouble in page.locator(".dlv-trouble").all():
+        assert "compute='no time' is no number" in trouble.inner_text()
     page.close()
 
 

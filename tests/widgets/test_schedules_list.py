@@ -237,7 +237,7 @@ def test_what_is_never_freed_is_filled_down_to_its_base_and_its_line_goes_on():
 def test_the_chart_calls_its_line_a_formula_only_where_there_is_one(names, options, words):
     explorer = ScheduleExplorer(names[0], 4, 8, beside=names[1], **options)
     code = "return m.chartWords(v[0]);"
-    assert run("schedules/panels.js", code, json.loads(explorer.calm)) == words
+    assert run("schedules/panels.js", code, json.loads(explorer.state)["chart"]) == words
 
 
 def test_a_side_in_words_names_its_schedule_as_papers_do_and_its_bubble_once():
@@ -257,7 +257,7 @@ def test_the_chart_places_what_was_simulated_on_its_formula():
     explorer = ScheduleExplorer("1f1b", 4, 6)
     code = "return m.chartOf(v[0], [{ m: 6, value: v[1] }], 400, 250);"
     share = json.loads(explorer.state)["sides"][0]["fraction"]
-    chart = run("schedules/geometry.js", code, json.loads(explorer.calm), share)
+    chart = run("schedules/geometry.js", code, json.loads(explorer.state)["chart"], share)
     (line,) = chart["lines"]
     assert len(line["simulated"]) == len(line["formula"]) == 9
     for one, other in zip(line["simulated"], line["formula"], strict=True):
@@ -266,83 +266,3 @@ def test_the_chart_places_what_was_simulated_on_its_formula():
     box = chart["box"]
     for x, y in line["simulated"]:
         assert box["left"] <= x <= box["right"] and box["top"] <= y <= box["bottom"]
-
-
-ASKED = """
-    const sent = [];
-    const traits = { a: 1, b: 1, runs: 0, stops: 0, doing: "" };
-    const kernel = { answer: 0, error: "" };
-    const model = { get: (name) => traits[name], set: (name, value) => { traits[name] = value; },
-        save_changes: () => sent.push({ ...traits }), on() {}, off() {} };
-    const failed = () => kernel.error !== "";
-    const queue = m.asking(model, { answer: () => kernel.answer, failed });
-    const answer = (error = "") => {
-        kernel.answer += 1;
-        kernel.error = error;
-        return queue.answered();
-    };
-"""
-
-
-def test_changes_are_asked_for_one_at_a_time_and_the_newest_next():
-    code = (
-        ASKED
-        + """
-    queue.change("a", 2); queue.change("a", 3); queue.change("b", 5); queue.change("a", 4);
-    const first = sent.length; answer(); const second = sent.length; answer();
-    return [first, second, sent, queue.settled()];"""
-    )
-    first, second, sent, settled = run("shared/rpc.js", code)
-    assert (first, second) == (1, 2) and settled
-    assert [(one["a"], one["b"]) for one in sent] == [(2, 1), (4, 5)]
-
-
-def test_what_was_asked_for_is_pending_until_its_own_answer():
-    """Else a control would fall back to what the answer before it says, and a change to that be
-    lost."""
-    code = (
-        ASKED
-        + """
-    queue.change("a", 2); queue.change("a", 3);
-    const told = [queue.pending()]; answer(); told.push(queue.pending());
-    queue.change("b", 7); told.push(queue.pending());
-    answer(); told.push(queue.pending()); answer();
-    return [...told, queue.pending()];"""
-    )
-    assert run("shared/rpc.js", code) == [{"a": 3}, {"a": 3}, {"a": 3, "b": 7}, {"b": 7}, {}]
-
-
-def test_a_run_waits_for_every_change_before_it():
-    code = (
-        ASKED
-        + """
-    queue.change("a", 2); queue.change("b", 3); queue.run(); queue.change("a", 4);
-    const told = [traits.runs]; answer(); told.push(traits.runs); answer(); told.push(traits.runs);
-    const before = queue.settled(); answer();
-    return [told, sent.at(-1), before, queue.settled()];"""
-    )
-    told, last, *rest = run("shared/rpc.js", code)
-    assert told == [0, 0, 1] and (last["a"], last["b"]) == (4, 3)
-    assert rest == [False, True]
-
-
-def test_a_run_behind_a_refused_change_is_dropped():
-    code = (
-        ASKED
-        + """
-    queue.change("a", -1); queue.run();
-    answer("no");
-    return [traits.runs, queue.running(), queue.settled()];"""
-    )
-    assert run("shared/rpc.js", code) == [0, False, True]
-
-
-def test_what_comes_in_between_is_no_answer():
-    """A gesture on the board changes the state and answers no control."""
-    code = (
-        ASKED
-        + """
-    queue.change("a", 2); queue.run(); queue.answered();
-    return [sent.length, traits.runs];"""
-    )
-    assert run("shared/rpc.js", code) == [1, 0]

@@ -1245,8 +1245,38 @@ def test_the_theme_button_has_three_states_and_the_colours_follow(read_page, tra
     assert light[0] == rgb(palette.THEMES["light"]["paper"])
 
 
+def test_the_small_picture_takes_a_theme_that_came_while_it_was_aside_for_a_frame(read_page, trace):
+    shown = read_page(trace)
+    shown.page.evaluate("""async () => {
+        document.body.style.setProperty('--jp-layout-color0', 'rgb(17, 17, 17)');
+        document.body.style.setProperty('--jp-ui-font-color0', 'rgb(238, 238, 238)');
+        await Promise.resolve();  // the theme is known, and painted in the next frame
+        const root = document.querySelector('.dlv');
+        root.style.display = 'none';
+        await new Promise(done => requestAnimationFrame(done));
+        root.style.display = '';
+    }""")
+    shown.page.wait_for_timeout(200)
+    light, dark = (rgb_of(palette.THEMES[name]["cell"]) for name in ("light", "dark"))
+    found = shown.page.evaluate(
+        """papers => {
+        const canvas = document.querySelector('.dlv-minimap canvas');
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        const pixels = data.length / 4;
+        const at = Array.from({ length: pixels }, (_, i) => data.subarray(4 * i, 4 * i + 3));
+        return papers.map(paper => at.filter(pixel => String(pixel) === String(paper)).length);
+    }""",
+        [light, dark],
+    )
+    assert found[0] == 0 < found[1]
+
+
+def rgb_of(color):
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+
+
 def rgb(color):
-    return f"rgb({', '.join(str(int(color[i : i + 2], 16)) for i in (1, 3, 5))})"
+    return f"rgb({', '.join(map(str, rgb_of(color)))})"
 
 
 HOSTS = {

@@ -17,7 +17,7 @@ from typing import Any
 
 from dlviz.trace import Trace
 
-MORE_TIME = "give the machine more time per forward: Machine(step=...)"
+MORE_TIME = "give the machine more time: a larger step, or fewer flops where it has none"
 SHARE = 0.05  # of a run's operations: so many may take longer than the machine says
 
 

@@ -140,7 +140,14 @@ def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatte
 
 
 class Figure(go.Figure):
-    """A figure that brings the style sheet along wherever a notebook shows it."""
+    """A figure that brings the style sheet along wherever a notebook shows it, and that stands
+    still on a page until it is asked to play."""
+
+    def to_html(self, *args: Any, auto_play: bool = False, **options: Any) -> str:
+        return super().to_html(*args, auto_play=auto_play, **options)
+
+    def write_html(self, *args: Any, auto_play: bool = False, **options: Any) -> None:
+        super().write_html(*args, auto_play=auto_play, **options)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

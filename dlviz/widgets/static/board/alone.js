@@ -4,7 +4,8 @@ import { pictureOf } from "./picture.js";
 import { apply, stateOf, tableOf } from "./rules.js";
 
 /** @import { Rules } from "./rules.js" */
-/** @import { BoardState, Model } from "./state.js" */
+/** @import { Model } from "../shared/theme.js" */
+/** @import { BoardState } from "./state.js" */
 
 /**
  * @typedef {object} Alone
@@ -25,20 +26,17 @@ const DRAWN = "drawn";
 export function alone(model) {
   /** @type {Record<string, Blank>} */
   const blanks = JSON.parse(model.get("blanks") ?? "{}");
-  const [first, calm] = [read(model, "state"), read(model, "calm")]; // to go back to from drawing
+  const first = read(model, "state"); // to go back to from drawing
   /** @type {Map<number, string>} */
   const boards = new Map(); // what was drawn on other levels
   let opening = false; // another level: its board is not drawn on
 
   /** @param {object} changes */
   function show(changes) {
-    const before = read(model, "state");
-    const { shown, answer } = before;
-    const state = { ...before, run: null, shown: shown + 1, answer: answer + 1, ...changes };
+    const state = { ...read(model, "state"), run: null, ...changes };
     const drawn = state.controls.schedule === DRAWN;
-    const csv = !drawn ? calm.csv : state.sides[0].error ? "" : read(model, "board").csv;
-    model.set("calm", JSON.stringify({ ...calm, csv }));
-    model.set("state", JSON.stringify(state));
+    const csv = !drawn ? first.csv : state.sides[0].error ? "" : read(model, "board").csv;
+    model.set("state", JSON.stringify({ ...state, chart: first.chart, csv, settled: true }));
   }
 
   /** @param {number} level */
@@ -47,7 +45,7 @@ export function alone(model) {
     const { board: blank, rules } = blanks[level];
     const empty = tableOf(blank, rules);
     const kept = model.get("drawings")[level];
-    const table = kept ? { ...apply(empty, { n: blank.answer + 1, do: "csv", text: kept }), past: [] } : empty;
+    const table = kept ? { ...apply(empty, { do: "csv", text: kept }), past: [] } : empty;
     model.set("rules", JSON.stringify(rules));
     model.set("level", level);
     opening = true;

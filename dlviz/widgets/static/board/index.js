@@ -18,7 +18,8 @@ import { nameOf, scoreWords, wordsOf } from "./words.js";
 /** @import { Board, Now, View } from "./hand.js" */
 /** @import { Colors, Look } from "./paint.js" */
 /** @import { Opened } from "./panels.js" */
-/** @import { Model, Part, Place, Style } from "./state.js" */
+/** @import { Model } from "../shared/theme.js" */
+/** @import { Part, Place, Style } from "./state.js" */
 
 /** @typedef {{ font: string, kinds: Record<string, Style>, marks: Colors }} OwnLook */
 

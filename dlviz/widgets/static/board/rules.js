@@ -12,7 +12,7 @@ import { idleOf, nextOf } from "./waiting.js";
 /** @import { Fault } from "./faults.js" */
 /** @import { Given, Move, Schedule } from "./known.js" */
 /** @import { Pipeline, Placed } from "./pipeline.js" */
-/** @import { BoardState, Gesture, Left, Numbered, Piece, Place, Style } from "./state.js" */
+/** @import { BoardState, Gesture, Left, Piece, Place, Style } from "./state.js" */
 /** @import { Level } from "./verdict.js" */
 /** @import { Next } from "./waiting.js" */
 
@@ -25,7 +25,6 @@ import { idleOf, nextOf } from "./waiting.js";
  * @property {Drawing[]} future
  * @property {Rules} rules
  * @property {Record<string, Style[]>} shades
- * @property {number} answered
  * @property {string} said why the last gesture was not done
  * @property {boolean} beyond whether only a kernel can do it
  * @property {Move[] | null} moves the next ones, where the last gesture asked for them
@@ -42,20 +41,19 @@ const FIXED = "A level is drawn by hand, on the pipeline that it gives.";
  */
 export function tableOf(state, rules) {
   const placed = state.cells.map(placedOf);
-  const { answer, shades, said } = state;
+  const { shades, said } = state;
   const present = drawing(pipelineOf(state), placed);
-  return { present, past: [], future: [], rules, shades, answered: answer, said, beyond: false, moves: null };
+  return { present, past: [], future: [], rules, shades, said, beyond: false, moves: null };
 }
 
 /**
  * A table after a gesture. What cannot be done is said and changes nothing.
  * @param {Table} table
- * @param {Numbered} asked
+ * @param {Gesture} asked
  * @returns {Table}
  */
 export function apply(table, asked) {
-  if (asked.n <= table.answered) return table;
-  const before = { ...table, answered: asked.n, said: "", beyond: false };
+  const before = { ...table, said: "", beyond: false };
   try {
     return DOES[asked.do](before, asked);
   } catch (error) {
@@ -182,7 +180,6 @@ export function stateOf(table) {
   const complete = !drawn.left.length;
   const titles = new Map(level ? [] : zoo.map(({ name, title }) => [name, title]));
   return {
-    answer: table.answered,
     ...sizeOf(pipeline),
     ...gridState(drawn, faults, nexts),
     verdict: verdict(seen, names, best),

@@ -1,8 +1,12 @@
 // The gestures on a drawing board: the rules answer at once; a kernel, where there is one, has the last word.
+import { requests } from "../shared/rpc.js";
 import { apply, stateOf, tableOf } from "./rules.js";
 
+/** @import { Model } from "../shared/theme.js" */
 /** @import { Rules, Table } from "./rules.js" */
-/** @import { BoardState, Gesture, Model, Numbered } from "./state.js" */
+/** @import { BoardState, Gesture } from "./state.js" */
+
+/** @typedef {{ gesture: Gesture, table: Table }} Asked a gesture, and what comes of it */
 
 /**
  * @typedef {object} Session
@@ -19,17 +23,17 @@ import { apply, stateOf, tableOf } from "./rules.js";
  * @returns {Session}
  */
 export function session(model, changed) {
-  let live = model.get("live") !== false;
+  let live = !model.page;
   let table = opened(model); // as the kernel last answered
-  /** @type {{ asked: Numbered, table: Table }[]} */
-  let pending = []; // what the kernel has not answered, and what comes of it
+  /** @type {Asked[]} */
+  let pending = []; // what the kernel has not answered
   /** @type {WeakMap<Table, BoardState>} */
   const states = new WeakMap();
   /** @type {Map<string, Table>} */
   const away = new Map(); // boards that were left for another level's, by their states
   let state = live ? JSON.parse(model.get("board")) : stateAt(table);
-  let last = table.answered;
-  let answering = false;
+  let doing = false; // the page itself changes the board
+  const kernel = requests(model);
 
   /** @param {Table} one */
   function stateAt(one) {
@@ -40,53 +44,58 @@ export function session(model, changed) {
 
   const ahead = () => pending.at(-1)?.table ?? table;
 
-  /** Goes on with what the kernel says, or with the board of another level. */
-  function hear() {
-    if (answering) return;
-    /** @type {BoardState} */
+  /**
+   * Goes on with what the kernel says, after `done` or for another reason, or with the board of another level.
+   * @param {Asked | null} done
+   */
+  function goOn(done) {
     const heard = JSON.parse(model.get("board"));
-    const done = pending.filter(({ asked }) => asked.n <= heard.answer).at(-1);
     const agrees = done != null && keyOf(stateAt(done.table)) === keyOf(heard);
-    const rest = pending.filter(({ asked }) => asked.n > heard.answer);
-    last = Math.max(last, heard.answer);
-    if (agrees) [table, pending] = [done.table, rest];
+    if (agrees) ({ table } = done);
     else {
       if (states.has(table)) away.set(keyOf(stateAt(table)), table); // it was drawn on
       table = away.get(keyOf(heard)) ?? opened(model);
+      const rest = pending;
       pending = [];
-      for (const { asked } of rest) pending.push({ asked, table: apply(ahead(), asked) });
+      for (const { gesture } of rest) pending.push({ gesture, table: apply(ahead(), gesture) });
     }
     state = live && !pending.length ? heard : stateAt(ahead());
-    changed(agrees || !done ? null : done.asked);
+    changed(agrees || !done ? null : done.gesture);
+  }
+
+  function hear() {
+    if (!doing && !pending.length) goOn(null); // to what is pending an answer follows
   }
 
   model.on("change:board", hear);
   return {
     shown: () => state,
     send(gesture) {
-      const asked = { n: (last += 1), ...gesture };
-      const next = apply(ahead(), asked);
+      const next = apply(ahead(), gesture);
       const foreseen = !(live && next.beyond);
       if (foreseen) state = stateAt(next);
-      answering = true;
+      doing = true;
       if (live) {
-        pending.push({ asked, table: next });
-        model.set("gesture", JSON.stringify(pending.map((one) => one.asked)));
-        model.save_changes();
+        pending.push({ gesture, table: next });
+        kernel.send("gesture", { gesture }, () => goOn(pending.shift() ?? null));
       } else {
         table = next;
         model.set("board", JSON.stringify(state));
       }
-      answering = false;
-      if (foreseen) changed(asked);
+      doing = false;
+      if (foreseen) changed(gesture);
     },
     turnOff() {
       live = false;
+      kernel.close();
       pending = [];
       state = stateAt(table);
       changed(null);
     },
-    stop: () => model.off("change:board", hear),
+    stop() {
+      kernel.close();
+      model.off("change:board", hear);
+    },
   };
 }
 
@@ -107,5 +116,5 @@ function opened(model) {
  * @returns {string}
  */
 function keyOf(state) {
-  return JSON.stringify({ ...state, answer: 0, undo: 0, redo: 0 });
+  return JSON.stringify({ ...state, undo: 0, redo: 0 });
 }

@@ -1,14 +1,5 @@
 // The drawing board's state as the rules give it, and what can be looked up in it.
 
-/**
- * @typedef {object} Model the traits of a widget
- * @property {(name: string) => any} get
- * @property {(name: string, value: any) => void} set
- * @property {(event: string, call: () => void) => void} on
- * @property {(event: string, call: () => void) => void} off
- * @property {() => void} save_changes
- */
-
 /** @typedef {{ rank: number, slot: number }} Spot a slot of a rank */
 /** @typedef {{ action: string, rank: number, slot: number }} Place an action that starts in a slot of a rank */
 /** @typedef {{ stage: number, kind: string, microbatch: number, chunk: number }} Part an action, half of an overlap */
@@ -27,7 +18,6 @@
 
 /**
  * @typedef {object} BoardState all that is drawn and said, as `DrawingBoard.state` in dlviz/board/board.py makes it
- * @property {number} answer the number of the last gesture that was answered
  * @property {number} ranks
  * @property {number} microbatches
  * @property {number[]} stages the rank of each stage
@@ -63,7 +53,6 @@
  */
 
 /** @typedef {{ do: string, [more: string]: any }} Gesture */
-/** @typedef {Gesture & { n: number }} Numbered a gesture that is sent */
 
 const ACTION = /^(\d+)([FBIW])(\d+)$/;
 

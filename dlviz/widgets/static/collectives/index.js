@@ -19,14 +19,14 @@ const SAVED = "This page has no kernel: algorithm and size can be chosen, all el
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
+  const maps = () => JSON.parse(model.get("maps"));
   const own = /** @type {Collectives} */ (explorer(model, el, {
     name: "explorer of collectives", saved: SAVED, free: ["algorithm", "nbytes"],
     keys: (begun) => keysOf(/** @type {Collectives} */ (begun)),
-    foresee: (told, chosen) => foresee(told, chosen, own.shown.now.ahead),
-    complete: ({ settled }) => settled,
+    foresee,
     runnable: ({ told, controls: { ranks } }) => ranks <= told.limits.run,
     ranWords,
-    more: { part: /** @type {Part} */ ("costs"), ahead: read(model, "ahead"), maps: read(model, "maps") },
+    more: { part: /** @type {Part} */ ("costs"), maps: maps() },
   }));
   own.tabs = tabs(own);
   own.bars = controls(own);
@@ -40,21 +40,30 @@ function render({ model, el }) {
     ...pricesTable(own),
   );
   const noMessages = messages(own, own.tabs.panels.messages);
-  const lookedAhead = () => own.shown.set({ ahead: read(model, "ahead") });
-  const mapped = () => own.shown.set({ maps: read(model, "maps") });
-  model.on("change:ahead", lookedAhead);
+  const mapped = () => own.shown.set({ maps: maps() });
+  lookAhead(own);
   model.on("change:maps", mapped);
   const stop = own.begin();
   return () => {
-    model.off("change:ahead", lookedAhead);
     model.off("change:maps", mapped);
     noMessages();
     stop();
   };
 }
 
-function read(model, name) {
-  return JSON.parse(model.get(name) ?? "{}");
+/**
+ * Asks for what the kernel can tell ahead of a link, once the reader stays with it.
+ * @param {Collectives} own
+ */
+function lookAhead({ shown, lookAhead: ask }) {
+  let asked = "";
+  shown.paints(["told", "live"], () => {
+    const { live, told: { settled, controls: { alpha, beta, gamma, topology } } } = shown.now;
+    const link = JSON.stringify([alpha, beta, gamma, topology]);
+    if (!live || !settled || link === asked) return;
+    asked = link;
+    ask({});
+  });
 }
 
 /** @type {(own: Collectives) => KeyRow[]} */

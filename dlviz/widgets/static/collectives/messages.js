@@ -32,6 +32,7 @@ function within(model, state) {
     get: (name) => (name === "state" ? state : model.get(name)),
     set: (name, value) => model.set(name, value),
     save_changes: () => model.save_changes(),
+    send: (content) => model.send(content),
     on: (name, call) => void (name === "change:state" ? listeners.add(call) : model.on(name, call)),
     off: (name, call) => void (name === "change:state" ? listeners.delete(call) : model.off(name, call)),
   };

@@ -45,7 +45,6 @@
  * @property {Record<string, [number[], number[], number[]]> | null} at prices at each of `sizes`
  * @property {[size: number, algorithm: string][]} cheapest from a size on
  * @property {number} near relative
- * @property {boolean} settled
  * @property {Record<string, Price>} now at the chosen size
  * @property {Run | null} run
  */
@@ -68,7 +67,7 @@
 
 /** @typedef {"costs" | "messages"} Part */
 
-/** @typedef {{ part: Part, ahead: Ahead, maps: Maps }} More */
+/** @typedef {{ part: Part, maps: Maps }} More */
 
 /** @typedef {Explorer<Told, More> & { tabs: Tabs, bars: Bar }} Collectives */
 

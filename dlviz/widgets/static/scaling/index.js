@@ -29,7 +29,7 @@ function render({ model, el }) {
     name: "explorer of scaling", saved: SAVED, free: ["ranks"],
     keys: () => [["← →", "fewer, more ranks", { ArrowLeft: () => move(-1), ArrowRight: () => move(1) }]],
     foresee: (told, controls) => ({ ...told, controls: { ...told.controls, ranks: controls.ranks } }),
-    complete: () => true, runnable: () => false, ranWords: () => "", more: {},
+    runnable: () => false, ranWords: () => "", more: {},
   }));
   const { now } = own.shown;
   const move = (by) => own.choose({ ranks: clamp(now.controls.ranks + by, 1, now.told.most) });

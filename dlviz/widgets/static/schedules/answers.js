@@ -103,16 +103,16 @@ function chartsOf({ shown }, boardShown) {
     class: "dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers",
   });
   const charts = h("div", { class: "dlv-sums" }, bubbleBox, memoryBox, table);
-  shown.paints(["sides", "told", "calm", "opened", "away", "colors", "width"], () => {
+  shown.paints(["sides", "told", "chart", "opened", "away", "colors", "width"], () => {
     const { now } = shown;
     const sides = drawable(now);
     if (charts.hidden || !sides.length) return;
     bubbleBox.hidden = sides.every(({ name }) => name === "drawn");
     table.hidden = boardShown(); // the board says so itself
-    write(title, chartWords(now.calm));
+    write(title, chartWords(now.chart));
     const [run, { styles }] = [ranOf(now), now.told];
     const high = run ? MEASURED : CHART;
-    bubbleChart(bubble, now.calm, sides, high, Math.max(220, bubbleBox.clientWidth || 400), styles, run);
+    bubbleChart(bubble, now.chart, sides, high, Math.max(220, bubbleBox.clientWidth || 400), styles, run);
     memoryStrips(memory, sides, table.hidden ? BESIDE : high, Math.max(220, memoryBox.clientWidth || 400), styles);
     comparison(table, sides, styles, run);
   });
@@ -127,7 +127,7 @@ function csvOf({ shown, choose, ask, frame }) {
   });
   const useButton = button("use it", "use this CSV", use);
   function use() {
-    if (given.value.trim()) ask("csv", given.value);
+    if (given.value.trim()) ask({ csv: given.value });
     else choose({ schedule: "drawn" });
   }
 
@@ -137,8 +137,8 @@ function csvOf({ shown, choose, ask, frame }) {
     navigator.clipboard?.writeText(shared.value);
     frame.say("copied");
   });
-  shown.paints(["calm", "opened"], () => {
-    const csv = shown.now.calm.csv ?? "";
+  shown.paints(["csv", "opened"], () => {
+    const { csv } = shown.now;
     if (shared.value !== csv) shared.value = csv;
   });
   shown.paints(["told"], () => write(refused, shown.now.told.refused));

@@ -6,7 +6,7 @@
 /** @import { State } from "../shared/state.js" */
 /** @import { Colors, Look, Model } from "../shared/theme.js" */
 /** @import { Viewport } from "../shared/viewport.js" */
-/** @import { Calm } from "./geometry.js" */
+/** @import { Bubbles } from "./geometry.js" */
 /** @import { Side } from "./state.js" */
 /** @import { Run } from "./words.js" */
 
@@ -28,10 +28,16 @@
  * @property {any[]} sides
  * @property {Run | null} run
  * @property {number} ran
- * @property {number} answer
- * @property {number} shown
+ * @property {boolean} settled
+ * @property {Bubbles | null} chart what takes longer to tell, null until then
+ * @property {string | null} csv the same
  * @property {number} [level]
  * @property {any[]} [levels]
+ */
+
+/**
+ * Pictures of the sides by the values of the control `name`, all others being those of `of`; {} where nothing was told.
+ * @typedef {{ of?: Record<string, any>, name?: string, pictures?: Record<string, any[]> }} Ahead
  */
 
 /**
@@ -39,7 +45,8 @@
  * @typedef {object} Now
  * @property {Told} told
  * @property {Side[]} sides
- * @property {Calm} calm what takes longer to tell
+ * @property {Bubbles} chart as it was last told
+ * @property {string} csv the same
  * @property {Record<string, any>} controls as the reader set them
  * @property {number} from seconds
  * @property {number} to
@@ -61,7 +68,7 @@
  * @property {Viewport} part
  * @property {(changes: Record<string, unknown>) => void} choose
  * @property {(name: string, value?: unknown) => boolean} can
- * @property {(name: string, value: unknown) => void} ask
+ * @property {(values: Record<string, unknown>) => void} ask
  * @property {Choosing} choosing
  * @property {HTMLElement} trouble
  * @property {() => () => void} begin

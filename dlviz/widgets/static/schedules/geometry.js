@@ -11,8 +11,8 @@ import { scaleLinear, scaleLog } from "../shared/scale.js";
 
 /**
  * The bubble fraction `over` numbers of microbatches: of each schedule as simulated, and by its closed form.
- * @typedef {{ over: number[], lines: Record<string, (number | null)[]>, formulas: Record<string, (number | null)[]>,
- *   csv?: string, shown?: number }} Calm
+ * @typedef {{ over: number[], lines: Record<string, (number | null)[]>,
+ *   formulas: Record<string, (number | null)[]> }} Bubbles
  */
 
 /** @typedef {{ place: number, m: number, value: number, measured?: boolean }} Point */
@@ -149,7 +149,7 @@ export function stripsOf(sides, width, row) {
 /**
  * The chart of the bubble fraction over m: of each schedule the closed form and what was simulated,
  * the present `points` {m, value}, and axes.
- * @param {Calm} calm
+ * @param {Bubbles} bubbles
  * @param {Point[]} points
  * @param {number} width
  * @param {number} height

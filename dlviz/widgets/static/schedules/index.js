@@ -9,7 +9,7 @@ import { viewport } from "../shared/viewport.js";
 import { answers } from "./answers.js";
 import { choosing } from "./choosing.js";
 import { controls } from "./controls.js";
-import { NOTHING, drawable, foresight, lastOf, reading } from "./kernel.js";
+import { NOTHING, drawable, foresee, lastOf, reading } from "./kernel.js";
 import { plots } from "./plots.js";
 import { readSide } from "./state.js";
 import { runWords } from "./words.js";
@@ -20,6 +20,8 @@ import { runWords } from "./words.js";
 
 const SAVED = "This saved page has no kernel: select, zoom and draw; "
   + "for other sizes or real ranks, run the notebook's cell.";
+const NO_CHART = { over: [], lines: {}, formulas: {} };
+const SLIDERS = ["ranks", "microbatches", "chunks"]; // along which the kernel looks ahead
 const SHARED = "Each of a rank's v chunks takes 1/v of F, B, I and W.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
@@ -64,11 +66,11 @@ function begun(model, el) {
   /** @type {any} */
   const own = explorer(model, el, {
     name: "explorer of schedules", saved: SAVED, free: [], alone: without, keys: (begun) => keysOf(begun),
-    clear: () => own.choosing.clear(), foresee: /** @type {any} */ (foresight(model)), runnable, ranWords,
-    complete: (told) => own.shown.now.calm.shown === /** @type {any} */ (told).shown,
+    clear: () => own.choosing.clear(), foresee, runnable, ranWords,
+    neighbours: (values) => nextTo(Object.keys(values).find((name) => SLIDERS.includes(name))),
     more: /** @type {any} */ ({
-      sides, calm: JSON.parse(model.get("calm")), from: 0, to, chosen: NOTHING, pointed: NOTHING, path: true,
-      opened: "", away: Boolean(told.run?.start) || Boolean(levels),
+      sides, chart: told.chart ?? NO_CHART, csv: told.csv ?? "", from: 0, to, chosen: NOTHING, pointed: NOTHING,
+      path: true, opened: "", away: Boolean(told.run?.start) || Boolean(levels),
     }),
   });
   own.stopDrawing = () => drew && model.off("change:board", drew);
@@ -84,19 +86,14 @@ function begun(model, el) {
   return /** @type {Explorer} */ (own);
 }
 
-/** Takes what is told beside the state, and what is selected already. */
+/** Goes on without a kernel once it is gone, and takes what is selected. */
 function begin(own) {
-  const { model, shown } = own;
-  const calmed = () => {
-    shown.set({ calm: JSON.parse(model.get("calm")) });
-    own.choosing.follows();
-  };
+  const { shown } = own;
   shown.paints(["live"], () => shown.now.live || own.board.turnOff());
-  model.on("change:calm", calmed);
+  shown.paints(["told"], () => shown.now.told.settled && own.choosing.follows());
   own.choosing.follows();
   const stop = own.begin();
   return () => {
-    model.off("change:calm", calmed);
     own.stopDrawing();
     own.choosing.stop();
     own.board.stop();
@@ -205,6 +202,10 @@ function drawButton(own) {
 function goOnDrawing({ choose, shown }) {
   choose({ beside: "" });
   shown.set({ away: false });
+}
+
+function nextTo(name) {
+  return name ? { name } : null;
 }
 
 function runnable({ told, sides }) {

@@ -3,8 +3,7 @@ import { spanOf } from "./geometry.js";
 import { readSide } from "./state.js";
 import { sideWords } from "./words.js";
 
-/** @import { Model } from "../shared/theme.js" */
-/** @import { Explorer, Now, Told } from "./context.js" */
+/** @import { Ahead, Explorer, Now, Told } from "./context.js" */
 /** @import { Side } from "./state.js" */
 /** @import { Run } from "./words.js" */
 
@@ -13,22 +12,18 @@ export const NOTHING = { side: -1, span: -1, hole: -1, name: "" };
 /**
  * What can be shown before the kernel has answered: the pictures that it told ahead, of sizes a little further along
  * the slider that moved.
- * @param {Model} model
- * @returns {(told: Told, controls: Record<string, any>) => Told}
+ * @param {Told} told
+ * @param {Record<string, any>} controls
+ * @param {Ahead} ahead
+ * @returns {Told}
  */
-export function foresight(model) {
-  let text = "";
-  /** @type {any} */
-  let ahead = {};
-  return (told, controls) => {
-    const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== told.controls[one]);
-    if (name == null || others.length || told.error) return told;
-    if (model.get("ahead") !== text) ahead = JSON.parse(text = model.get("ahead"));
-    const alike = ahead.name === name && Object.keys(ahead.of).every((one) =>
-      one === name || ahead.of[one] === told.controls[one]);
-    const sides = alike && ahead.pictures[controls[name]];
-    return sides ? { ...told, controls, sides, run: null } : told;
-  };
+export function foresee(told, controls, ahead) {
+  const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== told.controls[one]);
+  if (name == null || others.length || told.error || ahead.name !== name) return told;
+  const { of = {}, pictures = {} } = ahead;
+  const alike = Object.keys(of).every((one) => one === name || of[one] === told.controls[one]);
+  const sides = alike && pictures[controls[name]];
+  return sides ? { ...told, controls, sides, run: null } : told;
 }
 
 /**
@@ -38,11 +33,10 @@ export function foresight(model) {
 export function reading(own) {
   const { shown, frame } = own;
   const { now } = shown;
-  let [answer, ran, read] = [now.told.answer, now.told.ran, now.told.sides];
+  let [ran, read, said] = [now.told.ran, now.told.sides, saidOf(now.told)];
 
   shown.paints(["told"], () => {
     const { told } = now;
-    frame.root.dataset.shown = String(told.shown);
     if (told.ran !== ran) shown.set({ away: Boolean(told.run?.start) });
     if (told.sides !== read) {
       const whole = isWhole(now);
@@ -50,9 +44,17 @@ export function reading(own) {
       shown.set({ sides, chosen: found(sides, now.chosen), pointed: NOTHING });
       if (whole) shown.set({ from: 0, to: lastOf(now) });
     }
-    if (told.answer !== answer && told.ran === ran && !told.error) frame.say(now.sides.map(sideWords).join(" "));
-    [answer, ran, read] = [told.answer, told.ran, told.sides];
+    if (told.chart) shown.set({ chart: told.chart });
+    if (told.csv != null) shown.set({ csv: told.csv });
+    const words = saidOf(told);
+    if (words !== said && !told.error) frame.say(now.sides.map(sideWords).join(" "));
+    [ran, read, said] = [told.ran, told.sides, words];
   });
+}
+
+/** @type {(told: Told) => string} what has to be another for the sides to be read out */
+function saidOf({ controls, level, error }) {
+  return JSON.stringify([controls, level, error]);
 }
 
 /** The same action in new sides. */

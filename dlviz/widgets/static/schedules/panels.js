@@ -4,7 +4,7 @@ import { digits, seconds } from "../shared/numbers.js";
 import { chartOf, nameOf, stripsOf } from "./geometry.js";
 import { FRACTION, RATIO, causeOf } from "./words.js";
 
-/** @import { Calm, Point } from "./geometry.js" */
+/** @import { Bubbles, Point } from "./geometry.js" */
 /** @import { Side } from "./state.js" */
 /** @import { Run } from "./words.js" */
 
@@ -27,19 +27,19 @@ function line(styles, place) {
 /**
  * The bubble fraction over m of each side: a line by its closed form, else as simulated; dots where it was simulated.
  * @param {SVGElement} svg
- * @param {Calm} calm
+ * @param {Bubbles} bubbles
  * @param {Side[]} sides
  * @param {number} height pixels
  * @param {number} width
  * @param {string[]} styles the colours of the sides
  * @param {Run | null} run
  */
-export function bubbleChart(svg, calm, sides, height, width, styles, run) {
+export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
   open(svg, width, height);
   /** @type {Point[]} */
   const points = sides.map((side, place) => ({ place, m: side.microbatches, value: side.fraction }));
   if (run?.fraction != null) points.push({ place: 0, m: sides[0].microbatches, value: run.fraction, measured: true });
-  const chart = chartOf(calm, points, width, height);
+  const chart = chartOf(bubbles, points, width, height);
   const { box } = chart;
   const placeOf = (name) => Math.max(0, sides.findIndex((side) => side.name === name));
   svg.replaceChildren(
@@ -67,7 +67,7 @@ export function bubbleChart(svg, calm, sides, height, width, styles, run) {
 
 /**
  * The heading of the chart: its line is a formula only where there is one.
- * @param {Pick<Calm, "formulas">} calm
+ * @param {Pick<Bubbles, "formulas">} bubbles
  * @returns {string}
  */
 export function chartWords({ formulas }) {

@@ -5,7 +5,7 @@
 //   function render({ model, el }) {
 //     const own = explorer(model, el, {
 //       name: "explorer of sizes", saved: "This page has no kernel: …", free: [], keys: () => [["r", "run it", …]],
-//       foresee: (told) => told, complete: () => true, runnable: () => true,
+//       foresee: (told) => told, runnable: () => true,
 //       ranWords: ({ told }) => told.run?.words ?? "", more: {},
 //     });
 //     own.frame.controls(slider(own, "ranks", { … }).group, [own.bar.start]); // of controls.js; or own.choose(…)
@@ -21,14 +21,15 @@ import { runBar } from "./running.js";
 import { stage } from "./stage.js";
 import { state } from "./state.js";
 
+/** @import { Queue } from "./rpc.js" */
 /** @import { KeyRow, Stage } from "./stage.js" */
 /** @import { State } from "./state.js" */
 /** @import { Colors, Look, Model } from "./theme.js" */
 
 /**
- * What every kernel tells; `answer` counts its answers, `error` is a sentence or "".
+ * What every kernel tells; `error` is a sentence or "", `settled` whether what takes longer is told too.
  * @typedef {{ title: string, details?: string[], look: Look, controls: Record<string, any>, error: string,
- *   answer: number }} Answer
+ *   settled: boolean }} Answer
  */
 
 /**
@@ -37,6 +38,7 @@ import { state } from "./state.js";
  * @typedef {object} Now
  * @property {T} told
  * @property {T["controls"]} controls
+ * @property {any} ahead what it told ahead, {} at first
  * @property {boolean} live whether a kernel answers
  * @property {number} width pixels of the body; 0 while a notebook has put it aside
  * @property {Colors | null} colors
@@ -58,10 +60,10 @@ import { state } from "./state.js";
  * @property {(model: Model) => Alone} [alone] what answers where no kernel does
  * @property {(own: Explorer<T, More>) => KeyRow[]} keys
  * @property {() => boolean | void} [clear] what Escape does
- * @property {(told: T, controls: T["controls"]) => T} foresee what can be shown before the kernel has answered: made of
- *   what it told, and of what it told ahead
- * @property {(told: T) => boolean} complete whether the kernel told all; if not it is asked for the rest after a
- *   pause, by a trait `wanted` that the widget has to have
+ * @property {(told: T, controls: T["controls"], ahead: any) => T} foresee what can be shown before the kernel has
+ *   answered: made of what it told, and of what it told ahead
+ * @property {(values: Record<string, unknown>) => object | null} [neighbours] what to ask to be told ahead, after a
+ *   change to `values`
  * @property {(now: Now<T> & More) => boolean} runnable
  * @property {(now: Now<T> & More) => string} ranWords what became of the last run
  * @property {More} more what else is shown now, at first
@@ -78,7 +80,8 @@ import { state } from "./state.js";
  * @property {ReturnType<typeof runBar>} bar
  * @property {(name: string, value?: unknown) => boolean} can whether a control can be chosen now, or have a value
  * @property {(changes: Record<string, unknown>) => void} choose
- * @property {(name: string, value: unknown) => void} ask asks the kernel for something that is no control
+ * @property {(values: Record<string, unknown>) => void} ask asks the kernel for values that no control shows
+ * @property {(fields: object) => void} lookAhead asks the kernel for what may be wanted next
  * @property {() => () => void} begin paints all parts; gives what ends the explorer
  */
 
@@ -94,15 +97,21 @@ const PAUSE = 250; // ms without a change until the kernel is asked for what tak
  */
 export function explorer(model, el, plan) {
   const first = read(model);
-  const live = model.get("live");
+  const live = !model.page;
   /** @type {State<any>} */
-  const shown = state({ told: first, controls: first.controls, live, width: 0, colors: null, ...plan.more });
+  const shown = state({
+    told: first, controls: first.controls, ahead: {}, live, width: 0, colors: null, ...plan.more,
+  });
   /** @type {any} */
   const now = shown.now;
   /** @type {Alone | null | undefined} */
   let alone = live ? null : plan.alone?.(model);
   const queue = asking(model, {
-    answer: () => now.told.answer, failed: () => now.told.error !== "", gone,
+    sent(values) {
+      const wanted = plan.neighbours?.(values);
+      if (wanted) own.lookAhead(wanted);
+    },
+    answered: () => own.answered(), gone,
   });
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const bar = runBar(model, queue, {
@@ -118,12 +127,13 @@ export function explorer(model, el, plan) {
     shown.flush();
   }
 
-  /** @type {Explorer<T, More>} */
-  const own = /** @type {any} */ ({
+  /** @type {any} */
+  const own = ({
     model, shown, trouble, bar,
     can: (name, value) => now.live || (alone ? alone.can(name, value) : !live && plan.free.includes(name)),
     choose: (changes) => choose(own, queue, plan, changes, alone),
-    ask: (name, value) => ask(own, queue, name, value),
+    ask: (values) => ask(own, queue, values),
+    lookAhead: (fields) => queue.latest("ahead", fields, ({ ahead }) => ahead && shown.set({ ahead })),
     begin: () => begin(own, queue, plan),
   });
   own.frame = stage(el, {
@@ -146,53 +156,54 @@ function choose(own, queue, { foresee }, changes, alone) {
   if (!news.length) return;
   if (alone) return news.forEach(([name, value]) => alone.change(name, value));
   const controls = { ...now.controls, ...Object.fromEntries(news) };
-  set({ controls, told: foresee(now.told, controls) });
-  if (now.live) for (const [name, value] of news) ask(own, queue, name, value);
+  set({ controls, told: foresee(now.told, controls, now.ahead) });
+  if (now.live) ask(own, queue, Object.fromEntries(news));
   flush();
 }
 
-function ask({ frame }, queue, name, value) {
-  queue.change(name, value);
+function ask({ frame }, queue, values) {
+  queue.change(values);
   frame.root.dataset.asking = String(!queue.settled());
 }
 
 /** Has the parts painted, takes what the kernel answers, and asks for the rest once the reader has paused. */
-function begin(own, queue, { foresee, complete }) {
+function begin(own, queue, { foresee }) {
   const { model, shown, frame, bar } = own;
   const { now } = shown;
   let pause = 0;
 
-  function answered() {
+  function heard() {
     const told = read(model);
-    shown.set({ told });
-    queue.answered();
     const controls = { ...told.controls, ...(told.error ? typedIn(model, told) : {}), ...queue.pending() };
-    shown.set({ controls, told: foresee(told, controls) });
-    clearTimeout(pause);
-    if (wanting()) pause = setTimeout(want, PAUSE);
-    frame.root.dataset.asking = String(!queue.settled());
-    shown.flush();
+    shown.set({ controls, told: foresee(told, controls, now.ahead) });
+    own.answered();
     if (told.error) frame.say(told.error);
   }
 
+  own.answered = () => {
+    shown.flush();
+    bar.draw();
+    frame.root.dataset.asking = String(!queue.settled());
+    clearTimeout(pause);
+    if (wanting()) pause = setTimeout(want, PAUSE);
+  };
+
   function wanting() {
-    return queue.settled() && !now.told.error && !complete(now.told);
+    return now.live && queue.settled() && !now.told.error && !now.told.settled;
   }
 
   function want() {
-    if (!wanting()) return;
-    model.set("wanted", model.get("wanted") + 1);
-    model.save_changes();
+    if (wanting()) queue.latest("settle", {}, () => {});
   }
 
   const resized = new ResizeObserver(() => shown.set({ width: frame.body.clientWidth }));
   resized.observe(frame.body);
-  model.on("change:state", answered);
+  model.on("change:state", heard);
   frame.root.dataset.asking = "false";
   shown.set({ width: frame.body.clientWidth });
   shown.flush();
   return () => {
-    model.off("change:state", answered);
+    model.off("change:state", heard);
     clearTimeout(pause);
     resized.disconnect();
     shown.stop();

@@ -24,6 +24,7 @@ function open(frontEnd, el, text) {
     on: (name, call) => void listeners.set(name, (listeners.get(name) ?? new Set()).add(call)),
     off: (name, call) => void listeners.get(name)?.delete(call),
     save_changes() {},
+    send() {},
   };
   el.replaceChildren();
   return frontEnd.render({ model, el });

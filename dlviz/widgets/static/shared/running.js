@@ -2,12 +2,13 @@
 import { h, write } from "./dom.js";
 import { button } from "./stage.js";
 
+/** @import { Queue } from "./rpc.js" */
 /** @import { Model } from "./theme.js" */
 
 /**
  * The button and the line. `draw` is to be called whenever what `queue`, `ready` or `told` give may have changed.
  * @param {Model} model
- * @param {{ running: () => boolean, run: () => void, stop: () => void }} queue what asks the kernel (rpc.js)
+ * @param {Pick<Queue, "running" | "run" | "stop">} queue
  * @param {object} own
  * @param {() => boolean} own.ready whether what is chosen can be run
  * @param {() => string} own.told what there is to tell while nothing runs

@@ -9,6 +9,7 @@ import { h } from "./dom.js";
  * @property {(event: string, call: (...given: any[]) => void) => void} on
  * @property {(event: string, call: (...given: any[]) => void) => void} off
  * @property {() => void} save_changes
+ * @property {(content: object) => void} send a message to the kernel
  * @property {any} [widget_manager]
  * @property {boolean} [page] whether it is a saved page's
  */

@@ -30,10 +30,12 @@ export function minimap({ shown, clock, part }) {
     if (element.hasPointerCapture(event.pointerId)) move(event);
   });
 
+  let width = 0; // where a notebook has put the picture aside, that of before
   shown.paints(["clock", "scene", "look"], () => {
     const height = clamp(ROW * now.scene.shown.length, LEAST, MOST);
     element.style.height = `${height}px`;
-    if (element.clientWidth && now.look) paintWhole(canvas, now.scene, clock(), element.clientWidth, height, now.look);
+    width = element.clientWidth || width;
+    if (width && now.look) paintWhole(canvas, now.scene, clock(), width, height, now.look);
   });
   shown.paints(["clock", "from", "to"], () => {
     const { low, high } = clock();

@@ -1,0 +1,153 @@
+"""The command `dlviz`: run a strategy and keep its trace, show a trace, put a class's reports on a
+page, say what works here.
+
+    dlviz run ddp --ranks 4 --data digits --out trace.json.gz
+    dlviz show trace.json.gz
+    dlviz report handed-in/ --out class.html
+    dlviz doctor
+
+Exit code 0: done. 1: the run failed, or `doctor` found that something here cannot work. 2: an
+argument or a file that cannot be used, said in one sentence. Nothing heavy is imported before it is
+needed: `--help` loads the standard library alone, `show` never loads torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlviz import __version__
+from dlviz.cli.run import add_run, own_options
+from dlviz.cli.words import ENDINGS, Parser, Unusable, check_target, counts, size_of, write
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with `arguments` (by default those of the process); its exit code."""
+    try:
+        options = _parse(arguments)
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    try:
+        return options.command(options)
+    except Unusable as error:
+        print(f"dlviz: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        print(f"dlviz: {error.name} is not installed: see `dlviz doctor`.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("dlviz: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if "strategy" in options:
+        options.own = own_options(options.strategy, rest)
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="dlviz",
+        description="See distributed training happen: run it, keep its trace, look at it.",
+        epilog="A trace file is Chrome Trace Event JSON; https://ui.perfetto.dev opens it as well.",
+    )
+    parser.add_argument("--version", action="version", version=f"dlviz {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    add_run(commands)
+
+    show = commands.add_parser(
+        "show",
+        help="draw the timeline of a trace as a page",
+        description="Draw the timeline of a trace as one HTML page, which needs no network, and "
+        "open it in a browser.",
+    )
+    show.add_argument("trace", type=Path, metavar="TRACE", help="a file that `dlviz run` wrote")
+    show.add_argument("--out", type=Path, metavar="PAGE", help="the page (TRACE with .html)")
+    show.add_argument("--no-open", action="store_true", help="write the page and leave it at that")
+    show.set_defaults(command=show_command)
+
+    report = commands.add_parser(
+        "report",
+        help="put what a class handed in on one page",
+        description="Read the reports that students handed in, dlviz-report-NAME.json, from FOLDER "
+        "and its subfolders, and write one page: for each question the guesses beside what was "
+        "measured, and the misconceptions behind them. Open it in any browser.",
+    )
+    report.add_argument("folder", type=Path, metavar="FOLDER", help="where the reports lie")
+    report.add_argument("--out", type=Path, metavar="PAGE", help="the page (FOLDER/class.html)")
+    report.set_defaults(command=report_command)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what works on this machine, and why the rest does not",
+        description="Look at versions, cores, GPUs, browser and shared memory, start four ranks, "
+        "and say what works on this machine and why the rest does not. Exit code 1: something "
+        "that dlviz needs is missing.",
+    )
+    doctor.set_defaults(command=doctor_command)
+    return parser
+
+
+# -- dlviz show ----------------------------------------------------------------------------------
+def show_command(options: argparse.Namespace) -> int:
+    """Write the timeline as a page, and open it where there is a browser to open it in."""
+    from dlviz.doctor import can_open
+    from dlviz.trace import Trace
+    from dlviz.widgets import Timeline
+
+    try:
+        trace = Trace.load(options.trace)
+    except OSError as error:
+        raise Unusable(f"{options.trace} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    page = options.out or options.trace.with_name(f"{_stem(options.trace)}.html")
+    check_target(page, (".html",))
+    write(page, Timeline(trace, title=options.trace.name).save_html)
+    size = size_of(page.stat().st_size)
+    print(f"{page}  the timeline of {options.trace} ({counts(trace)}, {size})")
+    if options.no_open:
+        return 0
+    if not can_open() or not webbrowser.open(page.resolve().as_uri()):
+        print("There is no display here to open it on: open the page in a browser of your own.")
+    return 0
+
+
+def _stem(path: Path) -> str:
+    ending = next(filter(path.name.endswith, ENDINGS), path.suffix)
+    return path.name.removesuffix(ending)
+
+
+# -- dlviz report --------------------------------------------------------------------------------
+def report_command(options: argparse.Namespace) -> int:
+    """Write a class's reports as a page."""
+    if not options.folder.is_dir():
+        raise Unusable(f"{options.folder} is no folder.")
+    page = options.out or options.folder / "class.html"
+    check_target(page, (".html",))
+    from dlviz.grading import class_report
+
+    try:
+        text = class_report(options.folder)
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    write(page, lambda path: path.write_text(text, encoding="utf-8"))
+    print(f"{page}  the class's predictions ({size_of(page.stat().st_size)}); open it in a browser")
+    return 0
+
+
+# -- dlviz doctor --------------------------------------------------------------------------------
+def doctor_command(options: argparse.Namespace) -> int:
+    """Print what is here and what works."""
+    from dlviz.doctor import examine
+
+    return examine()

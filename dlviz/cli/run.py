@@ -1,0 +1,241 @@
+"""`dlviz run`: train on real ranks by any strategy, say what it came to, keep the trace.
+
+Nothing here knows a strategy. Their names and lines come from `dlviz.parallel.STRATEGIES`; what a
+strategy's `train` takes by keyword as an int, a float or a str is an option of its own
+(`--bucket-bytes 4000`); what it returns besides losses and state is told last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlviz.cli.words import ENDINGS, Parser, Unusable, check_target, counts, plural, size_of, write
+from dlviz.parallel import STRATEGIES
+
+if TYPE_CHECKING:
+    from dlviz.cli.tasks import Task
+    from dlviz.cluster import Run, RunError
+
+BATCH = 64  # examples a step, shared by the ranks
+OWN = {"bucket_bytes": 2**16}  # the models are small: three buckets, not one
+KINDS = {"int": int, "float": float, "str": str}
+DATA = {"mlp": "digits", "lstm": "sentences"}  # model -> what it is trained on
+RULES = ("sgd", "decay", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
+
+
+def add_run(commands: Any) -> None:
+    """Enter the command."""
+    width = max(map(len, STRATEGIES))
+    run = commands.add_parser(
+        "run",
+        help="train on real ranks and keep the trace",
+        description="Train a small network on real ranks, print where the time went and how well "
+        "it learnt, and keep the trace.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(
+            [
+                *(f"{name:{width}} {line}" for name, line in STRATEGIES.lines.items()),
+                "",
+                "A strategy has options of its own, such as --lr 0.1 --all-reduce tree "
+                "--bucket-bytes 4000 of ddp.",
+            ]
+        ),
+    )
+    run.add_argument("strategy", choices=STRATEGIES, metavar="STRATEGY", help="one of those below")
+    run.add_argument("--ranks", type=_whole, default=4, help="processes to train on (4)")
+    run.add_argument("--model", choices=DATA, default="mlp", help="mlp or lstm (mlp)")
+    run.add_argument(
+        "--data", choices=DATA.values(), help="digits for the mlp, sentences for the lstm"
+    )
+    run.add_argument(
+        "--rule", choices=RULES, default="sgd", metavar="RULE", help=f"{', '.join(RULES)} (sgd)"
+    )
+    run.add_argument("--steps", type=_whole, default=50, help=f"of {BATCH} examples each (50)")
+    run.add_argument("--out", type=Path, metavar="FILE", help="keep the trace: .json.gz or .json")
+    run.add_argument(
+        "--paced", action="store_true", help="on a classroom machine: each forward takes 5 ms"
+    )
+    run.add_argument(
+        "--slow",
+        type=_slow,
+        action="append",
+        default=[],
+        metavar="RANK:FACTOR",
+        help="paced, and this rank computes FACTOR times as long; may be given for several ranks",
+    )
+    run.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
+    run.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="seconds for the whole run (600)"
+    )
+    run.set_defaults(command=run_command)
+
+
+def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
+    """What the rest of the line gives of the strategy's own options."""
+    if not rest:
+        return {}
+    parser = Parser(prog=f"dlviz run {strategy}", add_help=False, allow_abbrev=False)
+    flags = {f"--{name.replace('_', '-')}": kind for name, kind in _own(strategy).items()}
+    for flag, kind in flags.items():
+        parser.add_argument(flag, type=kind, default=argparse.SUPPRESS)
+    found, unknown = parser.parse_known_args(rest)
+    if unknown:
+        also = f"its own options are {', '.join(flags)}"
+        parser.error(f"unrecognized arguments: {' '.join(unknown)} ({also})")
+    return vars(found)
+
+
+def _own(strategy: str) -> dict[str, type]:
+    """What the strategy's `train` takes by keyword that a command line can give."""
+    parameters = inspect.signature(STRATEGIES[strategy]).parameters.values()
+    kinds = {
+        each.name: KINDS.get(str(each.annotation).removesuffix(" | None"))
+        for each in parameters
+        if each.kind is each.KEYWORD_ONLY
+    }
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _whole(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+    return number
+
+
+def _slow(text: str) -> tuple[int, float]:
+    found = re.fullmatch(r"(\d+):(\d+\.?\d*)", text)
+    if found is None or not float(found[2]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no RANK:FACTOR: 2:3 makes rank 2 three times as slow"
+        )
+    return int(found[1]), float(found[2])
+
+
+def _factors(options: argparse.Namespace) -> list[float] | None:
+    """How slow each rank is; None if none is said to be."""
+    factors = [1.0] * options.ranks
+    for rank, factor in options.slow:
+        if rank >= options.ranks:
+            raise Unusable(f"--slow {rank}:{factor:g}: ranks are 0 to {options.ranks - 1} here.")
+        factors[rank] = factor
+    return factors if options.slow else None
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Train, print the summary, keep the trace."""
+    if options.out is not None:
+        check_target(options.out, ENDINGS)
+    if options.data not in (None, DATA[options.model]):
+        raise Unusable(f"--model {options.model} is trained on {DATA[options.model]}.")
+    factors = _factors(options)
+    from dlviz import RunError, launch
+    from dlviz.cli.tasks import TASKS
+    from dlviz.machine import classroom
+
+    task, paced = TASKS[options.model], options.paced or factors is not None
+    train = STRATEGIES[options.strategy]
+    known = inspect.signature(train).parameters
+    chosen = {"loss": task.loss, "weight": task.weight, "lr": task.rates[options.rule], **OWN}
+    chosen = {name: value for name, value in chosen.items() if name in known} | options.own
+    try:
+        with _warnings_in_words():
+            run = launch(
+                train,
+                options.ranks,
+                machine=classroom(options.ranks, factors=factors) if paced else None,
+                device=options.device,
+                timeout=options.timeout,
+                args=(task.model(), task.batches(BATCH, options.steps), options.rule),
+                kwargs=chosen,
+            )
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    except RunError as error:
+        _check_refused(error)
+        print(f"dlviz: {type(error).__name__}: {error}", file=sys.stderr)
+        if options.out is not None and error.trace is not None:
+            write(options.out, error.trace.save)
+            print(f"dlviz: the trace until then is in {options.out}", file=sys.stderr)
+        return 1
+    print(_summary(options, task, run, chosen.get("lr")))
+    if options.out is not None:
+        write(options.out, run.trace.save)
+        print(f"{options.out}  {counts(run.trace)}; `dlviz show {options.out}` draws it")
+    return 0
+
+
+def _check_refused(error: RunError) -> None:
+    """A ValueError before the first step is about an argument that a strategy cannot use."""
+    last = (error.traceback or "").strip().rpartition("\n")[2]
+    begun = error.trace is not None and (error.trace.spans.step >= 0).any()
+    if last.startswith("ValueError: ") and not begun:
+        raise Unusable(last.removeprefix("ValueError: ")) from error
+
+
+def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | None) -> str:
+    """What the run came to, as text: a line on it, a table by rank, how well it learnt."""
+    from dlviz import metrics
+
+    meta, result = run.trace.meta, run.results[0]
+    clock = "wall clock" if meta["clock"] == "wall" else f"device clock, {meta['machine']}"
+    numbered = set(run.trace.spans.step.tolist()) - {-1}
+    shares = metrics.breakdown(run.trace.only(step=numbered))  # without what went before step 0
+    columns: dict[str, list[str]] = {
+        "rank": [str(rank) for rank in run.trace.ranks],
+        "compute": _milliseconds(shares["compute"] + shares["update"]),
+        "exposed communication": _milliseconds(shares["communication"]),
+        "idle": _milliseconds(shares["idle"] + shares["other"]),
+        "sent": [size_of(sent) for sent in metrics.bytes_sent(run.trace)],
+    }
+    told = {
+        "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
+        **task.told(result["losses"], result["state"]),
+        **{name: value for name, value in result.items() if name not in ("losses", "state")},
+    }
+    width = max(map(len, told))
+    return "\n".join(
+        [
+            f"{options.strategy} on {plural(options.ranks, 'rank')}, {DATA[options.model]}, "
+            f"{plural(options.steps, 'step')} of {BATCH} {task.examples}: {run.seconds:.2f} s "
+            f"(below, the steps by the {clock})",
+            "",
+            *_table(columns),
+            "",
+            *(f"{name.replace('_', ' '):{width}}  {value}" for name, value in told.items()),
+        ]
+    )
+
+
+def _table(columns: dict[str, list[str]]) -> Iterator[str]:
+    width = {name: max(map(len, [name, *cells])) for name, cells in columns.items()}
+    for row in [tuple(columns), *zip(*columns.values(), strict=True)]:
+        yield "   ".join(f"{cell:>{width[name]}}" for name, cell in zip(columns, row, strict=True))
+
+
+def _milliseconds(seconds: Any) -> list[str]:
+    return [f"{1e3 * value:.1f} ms" for value in seconds]
+
+
+@contextmanager
+def _warnings_in_words() -> Iterator[None]:
+    """A warning of the run (a machine that could not be kept up with) as a line on stderr."""
+
+    def show(message: Any, category: Any, *place: Any) -> None:
+        print(f"dlviz: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,88 @@
+"""What `dlviz run` trains: a model, its data, its loss, and how well it has learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz import datasets, models
+from dlviz.parallel.shards import Batches, Loss, Weight, rows
+
+
+@dataclass(frozen=True)
+class Task:
+    """`rates` are those at which `model` learns by each update rule; `told(losses, state)` says by
+    name how well it did."""
+
+    examples: str  # what its data are called
+    model: Callable[[], nn.Module]
+    batches: Callable[[int, int], Batches]  # of so many examples, for so many steps
+    loss: Loss
+    weight: Weight
+    rates: dict[str, float]
+    told: Callable[[list[float], dict[str, Any]], dict[str, str]]
+
+
+def _digit_batches(batch: int, steps: int) -> Batches:
+    return list(datasets.batches(*datasets.digits("train"), batch=batch, steps=steps))
+
+
+def _digits_told(losses: list[float], state: dict[str, Any]) -> dict[str, str]:
+    model = models.MLP()
+    model.load_state_dict(state)
+    right = models.accuracy(model, *datasets.digits("test"))
+    return {
+        "loss": f"{losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last",
+        "accuracy": f"{right:.1%} of the test images",
+    }
+
+
+def _lstm() -> nn.Module:
+    return models.LSTM(len(datasets.vocabulary()))
+
+
+def _sentence_batches(batch: int, steps: int) -> Batches:
+    return list(datasets.batches(*datasets.sentences("train"), batch=batch, steps=steps))
+
+
+@torch.no_grad()
+def _sentences_told(losses: list[float], state: dict[str, Any]) -> dict[str, str]:
+    model = _lstm()
+    model.load_state_dict(state)
+    inputs, targets = datasets.sentences("test")
+    loss = models.token_loss(model(inputs), targets).item()
+    floor = datasets.entropy_per_token()
+    return {
+        "loss": f"{losses[0]:.3f} nats per target token in the first step, {losses[-1]:.3f} in the "
+        "last",
+        "test": f"{loss:.3f} nats per target token of the test sentences; their entropy, which no "
+        f"model gets below, is {floor:.3f}",
+    }
+
+
+TASKS = {
+    "mlp": Task(
+        "images",
+        models.MLP,
+        _digit_batches,
+        nn.functional.cross_entropy,
+        rows,
+        {"sgd": 0.5, "decay": 0.5, "momentum": 0.1, "nesterov": 0.1}
+        | {"adagrad": 0.02, "rmsprop": 0.002, "adam": 0.005},
+        _digits_told,
+    ),
+    "lstm": Task(
+        "sentences",
+        _lstm,
+        _sentence_batches,
+        models.token_loss,
+        models.target_tokens,
+        {"sgd": 3.0, "decay": 3.0, "momentum": 0.5, "nesterov": 0.5}
+        | {"adagrad": 0.1, "rmsprop": 0.005, "adam": 0.01},
+        _sentences_told,
+    ),
+}

@@ -1,0 +1,55 @@
+"""What the commands share: what they say, in words, and the files that they write."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from dlviz.trace import Trace
+
+ENDINGS = (".json.gz", ".json")
+
+
+class Unusable(Exception):
+    """An argument or a file that cannot be used: a sentence for the reader."""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def size_of(nbytes: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes:.0f} bytes"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def counts(trace: Trace) -> str:
+    return f"{plural(len(trace.spans), 'span')}, {plural(len(trace.messages), 'message')}"
+
+
+def check_target(path: Path, endings: tuple[str, ...]) -> None:
+    """Refuse a file that cannot be written before the work is done that it is to hold."""
+    if not path.name.endswith(endings):
+        raise Unusable(f"--out {path} has the wrong ending: use {' or '.join(endings)}.")
+    if not path.parent.is_dir():
+        raise Unusable(f"{path} cannot be written: there is no folder {path.parent}.")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise Unusable(f"{path} cannot be written: choose another file with --out.")
+
+
+def write(path: Path, save: Callable[[Path], Any]) -> None:
+    try:
+        save(path)
+    except OSError as error:
+        raise Unusable(f"{path} cannot be written: {error.strerror}.") from error

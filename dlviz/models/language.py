@@ -1,0 +1,81 @@
+"""A language model: an LSTM that predicts the next token, on text padded to one length.
+
+    inputs  X (B, n)     <start> the dog sleeps <end>     0 0       B = sentences of a batch
+    targets Y (B, n)     the dog sleeps <end>  0          0 0       0 is padding, not learnt from
+
+Its loss is the mean over target tokens. Sentences differ in length, so shards of as many sentences
+hold different numbers of tokens, and the mean of the shards' means is not that of the batch:
+`target_tokens` is what a shard weighs, for `DDP(..., weight=target_tokens)`.
+
+Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 9(8), 1997.
+PyTorch's names: torch.nn.LSTM, and `ignore_index` of torch.nn.functional.cross_entropy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dlviz.datasets.sentences import END, PADDING
+from dlviz.models.seeding import seed_layers
+
+
+def LSTM(
+    vocabulary: int,
+    width: int = 64,
+    window: int = 64,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> nn.Sequential:
+    """A network of one LSTM layer for tokens (B, n) of int64; gives logits (B, n, vocabulary).
+
+    vocabulary: how many tokens there are, the padding 0 counted. A text longer than `window` is
+    refused with a ValueError. The weights are those of float32, cast to `dtype`.
+    """
+    network = nn.Sequential(
+        _Tokens(vocabulary, width, window),  # (B, n, width)
+        _Recurrent(width, width, batch_first=True),  # (B, n, width)
+        nn.Linear(width, vocabulary),  # (B, n, vocabulary)
+    )
+    return seed_layers(network, seed).to(dtype)
+
+
+class _Tokens(nn.Embedding):
+    def __init__(self, vocabulary: int, width: int, window: int):
+        super().__init__(vocabulary, width, padding_idx=PADDING)
+        self.window = window
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if input.shape[1] > self.window:
+            raise ValueError(
+                f"the text is {input.shape[1]} tokens long and the model's window={self.window}: "
+                "cut the text, or make the model with a larger window."
+            )
+        return super().forward(input)
+
+
+class _Recurrent(nn.LSTM):
+    def forward(self, *inputs: Any) -> torch.Tensor:
+        return super().forward(*inputs)[0]  # the output of every token, without the last states
+
+
+def token_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean cross-entropy (nats) of the logits (B, n, vocabulary) at the targets (B, n) that are
+    not padding; 0 for no rows. Raises ValueError where rows are padding alone."""
+    tokens = int((targets != PADDING).sum())
+    if len(targets) and not tokens:
+        raise ValueError(
+            f"the targets {tuple(targets.shape)} are padding alone: there is no token to learn."
+        )
+    total = functional.cross_entropy(
+        outputs.flatten(0, 1), targets.flatten(), ignore_index=PADDING, reduction="sum"
+    )
+    return total / max(tokens, 1)
+
+
+def target_tokens(inputs: torch.Tensor) -> int:
+    """How many targets the inputs (B, n) have: every token has one but <end> and the padding."""
+    return int(((inputs != PADDING) & (inputs != END)).sum())

@@ -1,0 +1,210 @@
+"""DistributedDataParallel: buckets of gradients are all-reduced while backward goes on.
+
+A bucket leaves on a lane of its own as soon as backward has filled it, all ranks in the same order:
+
+    compute |forward|--------backward--------|wait|update|
+    comm               |bucket 0|bucket 1|bucket 2|
+
+Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
+2020. PyTorch's name for the real thing: torch.nn.parallel.DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.accumulation import Accumulation
+from dlviz.parallel.batch_norm import SyncBatchNorm
+from dlviz.parallel.buckets import Bucket, fill_buckets
+from dlviz.parallel.layers import LayerSpans, at_end_of_backward, tensors_in
+from dlviz.parallel.replicas import copy_from_rank_0, start_alike
+from dlviz.parallel.shards import (
+    Batches,
+    Loss,
+    Result,
+    Weight,
+    all_reduce_called,
+    each_step,
+    no_mean,
+    result,
+    rows,
+    trained,
+    update,
+    weigh,
+)
+from dlviz.parallel.update_rules import Rule, as_rule
+
+BUCKET_BYTES = 25 * 2**20  # as torch's
+
+
+class DDP(nn.Module):
+    """`model`, called as before; its gradients are averaged over all ranks when `backward()`
+    returns.
+
+    All ranks hold the same model (ValueError names two that do not); they start from rank 0's
+    parameters and buffers, and each training forward from rank 0's buffers. `weight`, called with
+    the inputs of a forward, says what this rank's loss is the mean of: examples by default (dim 0
+    of the first tensor), target tokens, say. `all_reduce` is one of `collectives.ALGORITHMS` (ours)
+    or "backend" (gloo's or NCCL's own). Every rank must call backward once for each training
+    forward; a parameter may get no gradient on some ranks or on all.
+
+    Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or
+    more, hidden behind the backward pass but for the last bucket.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        comm: Comm,
+        all_reduce: str = "ring",
+        bucket_bytes: int = BUCKET_BYTES,
+        weight: Weight = rows,
+    ):
+        super().__init__()
+        if not bucket_bytes > 0:
+            raise ValueError(
+                f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes."
+            )
+        self._reduce = all_reduce_called(all_reduce)
+        start_alike(comm, model)
+        self.module = model
+        self.comm = comm
+        self.weight = weight
+        self.buckets = fill_buckets(model, bucket_bytes)
+        self._lane = comm.lane("comm")
+        self._spans = LayerSpans(comm, model)
+        self._norms = [each for each in model.modules() if isinstance(each, SyncBatchNorm)]
+        self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
+        for parameter in self._bucket_of:
+            parameter.register_hook(lambda gradient: self._begin_backward())
+            parameter.register_post_accumulate_grad_hook(self._gradient_ready)
+        self._local = Accumulation(list(self._bucket_of))
+        self._syncs = self._averages = True  # from now on; in the pass under way
+        self._accumulates = False  # the pass under way adds to gradients that are there
+        self._share = 1.0
+        self._launched = 0
+        self._in_backward = False
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """A forward inside the `with` and its backward leave their gradients on this rank. The
+        first backward of a forward outside averages them with its own, by one all-reduce.
+
+        k backward passes add up to k times the mean over all examples of all passes and ranks, as
+        without `no_sync`: divide each loss by k, as with torch's, for the mean.
+        """
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        if not (self.training and torch.is_grad_enabled()):
+            return self.module(*inputs, **keywords)
+        self._averages = self._syncs
+        if self._averages:
+            copy_from_rank_0(self.comm, list(self.module.buffers()))
+        self._share = weigh(self.comm, self.weight, *inputs, **keywords)
+        for norm in self._norms:
+            norm.shard_weight = self._share
+        output = self.module(*inputs, **keywords)
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda gradient: self._begin_backward())
+        return output
+
+    def _begin_backward(self) -> None:
+        """Hook: before the first gradient of a pass."""
+        if self._in_backward:
+            return
+        self._in_backward = True
+        at_end_of_backward(self._finish_backward)
+        self._accumulates = (
+            not self._averages
+            or self._local.passes > 0
+            or any(p.grad is not None for p in self._bucket_of)
+        )
+        if self._accumulates:
+            self._local.begin(self._share)
+        if self._averages:
+            self._launched = 0
+            for bucket in self.buckets:
+                bucket.open(self._local.weight if self._accumulates else self._share)
+
+    def _gradient_ready(self, parameter: nn.Parameter) -> None:
+        """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
+        all ranks must all-reduce the same bucket at the same time."""
+        if self._accumulates:
+            self._local.add(parameter)
+        if self._averages:
+            self._put(parameter)
+            while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
+                self._spans.end_backward()  # what the bucket holds was computed before it leaves
+                self._launch()
+
+    def _put(self, parameter: nn.Parameter) -> None:
+        times = self._local.passes if self._accumulates else self._share
+        if parameter.grad is not None and times:
+            self._bucket_of[parameter].put(parameter, times)
+
+    def _launch(self) -> None:
+        bucket = self.buckets[self._launched]
+        bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, self._launched)
+        self._launched += 1
+
+    def _finish_backward(self) -> None:
+        """Launch the buckets that backward did not fill, wait for all of them and unpack them."""
+        self._in_backward = False
+        if self._accumulates:
+            self._local.end()
+        if not self._averages:
+            self._local.pause()
+            return
+        while self._launched < len(self.buckets):
+            bucket = self.buckets[self._launched]
+            if self._accumulates:  # what this pass did not use may come from one before
+                for parameter in list(bucket.missing):
+                    self._put(parameter)
+            bucket.close()
+            self._launch()
+        for number, bucket in enumerate(self.buckets):
+            bucket.handle.wait(bucket=number)
+            if not bucket.weight:
+                no_mean()
+            bucket.unpack()
+        if self._accumulates:
+            self._local.finish()
+
+
+def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
+    with comm.span("collective", f"bucket {number}", bucket=number, nbytes=bucket.flat.nbytes):
+        reduce(comm, bucket.flat)
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    weight: Weight = rows,
+    lr: float = 0.5,
+    all_reduce: str = "ring",
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Result:
+    """Train with `DDP`: as `data.train`."""
+    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
+    net = DDP(model, comm, all_reduce, bucket_bytes, weight)
+
+    def finish(share: float) -> None:
+        update(comm, moves, parameters)
+
+    return result(each_step(comm, net, batches, loss, weight, finish), model)

@@ -1,0 +1,94 @@
+"""Copies of one model: before training every rank holds the same network, with rank 0's values."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.cluster.control.form import name_of
+
+
+def start_alike(comm: Comm, model: nn.Module) -> None:
+    """Give `model` of every rank rank 0's parameters and buffers.
+
+    Raises ValueError, which names two ranks and where they differ, if the ranks hold different
+    models.
+    """
+    check_same_model(comm, model)
+    copy_from_rank_0(comm, [*model.parameters(), *model.buffers()])
+
+
+def check_same_model(comm: Comm, model: nn.Module) -> None:
+    """Raise ValueError on every rank unless all hold the same modules, parameters and buffers, by
+    name, kind, shape and dtype; their values may differ."""
+    mine = outline(model)
+    digest = hashlib.sha256("\n".join(mine).encode()).digest()
+    own = torch.frombuffer(bytearray(digest), dtype=torch.int64)  # (4,)
+    digests = own.new_empty(comm.size, len(own))
+    comm.all_gather(digests, own)
+    others = [rank for rank, each in enumerate(digests) if not torch.equal(each, digests[0])]
+    if not others:
+        return
+    zero, other = (_text_of(comm, "\n".join(mine), rank).split("\n") for rank in (0, others[0]))
+    place = next(
+        (i for i, pair in enumerate(zip(zero, other, strict=False)) if pair[0] != pair[1]),
+        min(len(zero), len(other)),
+    )
+    has = [lines[place] if place < len(lines) else "nothing more" for lines in (zero, other)]
+    raise ValueError(
+        f"rank 0 and rank {others[0]} hold different models: rank 0 has {has[0]} where rank "
+        f"{others[0]} has {has[1]}; build the same model on every rank."
+    )
+
+
+def outline(model: nn.Module) -> list[str]:
+    """A model's modules, then its parameters and buffers, a line each."""
+    modules = [f"{type(module).__name__} {name}".strip() for name, module in model.named_modules()]
+    tensors = [
+        f"{what} {name} of {name_of(each.dtype)}{tuple(each.shape)}"
+        for name, each, what in [
+            *((n, p, "parameter" if p.requires_grad else "frozen parameter")
+              for n, p in model.named_parameters()),
+            *((n, b, "buffer") for n, b in model.named_buffers()),
+        ]
+    ]  # fmt: skip
+    return modules + tensors
+
+
+def _text_of(comm: Comm, text: str, rank: int) -> str:
+    """The text of `rank`, on every rank."""
+    encoded = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    length = torch.tensor([len(encoded)])
+    comm.broadcast(length, rank)
+    if comm.rank != rank:
+        encoded = torch.empty(int(length), dtype=torch.uint8)
+    comm.broadcast(encoded, rank)
+    return bytes(encoded.tolist()).decode()
+
+
+def copy_from_rank_0(comm: Comm, tensors: list[torch.Tensor]) -> None:
+    """Give every rank rank 0's values, one message per dtype."""
+    for alike, flat in flat_by_dtype(tensors):
+        comm.broadcast(flat, 0)
+        spread(flat, alike)
+
+
+def flat_by_dtype(
+    tensors: list[torch.Tensor],
+) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
+    """The tensors of each dtype, and a flat copy of all their values."""
+    groups = []
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        groups.append((alike, torch.cat([tensor.detach().flatten() for tensor in alike])))
+    return groups
+
+
+def spread(flat: torch.Tensor, tensors: list[torch.Tensor]) -> None:
+    """Copy the values of `flat` back into the tensors that they came from."""
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    for tensor, values in zip(tensors, parts, strict=True):
+        tensor.detach().copy_(values.view_as(tensor))

@@ -1,0 +1,136 @@
+"""What the synchronous strategies share: a step on this rank's shard of each batch, and what a
+shard weighs.
+
+A loss is a mean over the examples of a shard, or over its target tokens. The mean over the whole
+batch is the mean of these means, weighted by how many each is the mean of:
+
+    L = sum_r w_r L_r / sum_r w_r        and of the gradients alike
+
+An average of the averages is another number wherever the weights differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from dlviz import collectives
+from dlviz.cluster import Comm
+from dlviz.parallel.batch_norm import weigh_norms
+from dlviz.parallel.layers import tensors_in, update_seconds
+from dlviz.parallel.update_rules import Rule
+
+Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Weight = Callable[..., float | torch.Tensor]
+Result = dict[str, Any]
+
+
+def rows(*inputs: Any, **keywords: Any) -> int:
+    """How many examples the inputs of a forward hold: dim 0 of the first tensor."""
+    first = next(tensors_in([*inputs, keywords]), None)
+    if first is None or not first.dim():
+        raise ValueError(
+            "the inputs of this forward have no rows to count: give weight=, a function of the "
+            "inputs that says how many examples the loss is the mean of."
+        )
+    return first.shape[0]
+
+
+def weigh(comm: Comm, weight: Weight, *inputs: Any, **keywords: Any) -> float:
+    """What this rank's loss is the mean of. Raises ValueError for less than nothing."""
+    share = float(weight(*inputs, **keywords))
+    if not (share >= 0 and math.isfinite(share)):
+        raise ValueError(
+            f"the shard of rank {comm.rank} weighs {share:g}: weight= has to give how many "
+            "examples, or target tokens, its loss is the mean of, 0 or more."
+        )
+    return share
+
+
+def no_mean() -> NoReturn:
+    """All shards of a batch weigh nothing."""
+    raise ValueError(
+        "the batch weighs 0 on all ranks together, so there is no mean to learn from: it has no "
+        "rows, or padding alone; leave it out."
+    )
+
+
+def each_step(
+    comm: Comm,
+    net: nn.Module,
+    batches: Batches,
+    loss: Loss,
+    weight: Weight,
+    finish: Callable[[float], Any],
+) -> list[float]:
+    """Forward and backward on this rank's shard of each batch, then `finish(share)`, the weight of
+    the shard; the ranks share the rows as evenly as they go. Returns the loss of each step, the
+    mean over the whole batch before its update."""
+    check_batches(batches)
+    sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of weighted losses, of weights
+    for step, batch in enumerate(comm.progress(batches, "training")):
+        with comm.span("phase", f"step {step}", step=step):
+            inputs, labels = (
+                whole.tensor_split(comm.size)[comm.rank].to(comm.device) for whole in batch
+            )
+            share = weigh(comm, weight, inputs)
+            weigh_norms(net, share)
+            net.zero_grad()
+            mean = loss(net(inputs), labels)
+            mean.backward()
+            finish(share)
+            if share:
+                sums[:, step] = torch.tensor([share * mean.item(), share], dtype=torch.float64)
+    comm.all_reduce(sums)
+    return (sums[0] / sums[1]).tolist()
+
+
+def check_batches(batches: Batches) -> None:
+    """Raise ValueError for a batch whose inputs and labels do not go together."""
+    for number, (inputs, labels) in enumerate(batches):
+        if len(inputs) != len(labels) or not len(inputs):
+            raise ValueError(
+                f"batch {number} has {len(inputs)} inputs and {len(labels)} labels: every batch "
+                "needs as many of both, and at least one."
+            )
+
+
+def all_reduce_called(name: str) -> Callable[..., None]:
+    """The all-reduce of that name. ValueError where there is none."""
+    if name == "backend":
+        return lambda comm, tensor: comm.all_reduce(tensor)
+    if name not in collectives.ALGORITHMS:
+        raise ValueError(
+            f"all_reduce={name!r} is not known: use 'backend', "
+            f"{' or '.join(map(repr, collectives.ALGORITHMS))}."
+        )
+    return collectives.ALGORITHMS[name]
+
+
+def update(
+    comm: Comm,
+    rule: Rule,
+    parameters: list[nn.Parameter],
+    gradients: list[torch.Tensor | None] | None = None,
+) -> None:
+    """Move the parameters by `rule` against their `gradients`, by default those they hold."""
+    if gradients is None:
+        gradients = [p.grad for p in parameters]
+    with comm.compute("update", seconds=update_seconds(comm, parameters)):
+        rule.step(parameters, gradients)
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that training moves."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def result(losses: list[float], model: nn.Module) -> Result:
+    """What a strategy's `train` returns: the trained parameters and buffers on the CPU."""
+    state = {name: value.cpu() for name, value in model.state_dict().items()}
+    return {"losses": losses, "state": state}

@@ -1,0 +1,52 @@
+"""The strategies by name: what `dlviz run` offers, and what swaps one for another in one word.
+
+A strategy is a function `train(comm, model, batches, rule, *, loss=..., ...)`, a worker for
+`launch`, that every rank calls with the same batches, and that returns `losses` and `state`; what
+else it returns is told at the end of `dlviz run`. Each of its arguments by keyword that is an int,
+a float or a str is an option there. Its module is loaded when it is looked up: the names, and what
+a line says of each, need no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+
+class Strategies(Mapping[str, Callable[..., dict[str, Any]]]):
+    """name -> its `train`. The table says where it is, "module.function" in `dlviz.parallel`, and
+    what it does; `lines` is name -> the latter."""
+
+    def __init__(self, table: dict[str, tuple[str, str]]):
+        self._places = {name: place for name, (place, _) in table.items()}
+        self.lines = {name: line for name, (_, line) in table.items()}
+
+    def __getitem__(self, name: str) -> Callable[..., dict[str, Any]]:
+        module, _, function = self._places[name].rpartition(".")
+        return getattr(import_module(f"dlviz.parallel.{module}"), function)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+STRATEGIES = Strategies(
+    {
+        "ddp": (
+            "ddp.train",
+            "data parallel: buckets of gradients are all-reduced while backward goes on",
+        ),
+        "naive": ("naive.train", "data parallel: each gradient is all-reduced after backward"),
+        "central": (
+            "central.train",
+            "data parallel: gradients go to rank 0, which updates and copies the net back",
+        ),
+        "late_all_reduce": (
+            "late_all_reduce.train",
+            "data parallel: gradients are averaged during the next step and applied after it",
+        ),
+    }
+)

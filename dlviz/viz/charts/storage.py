@@ -1,0 +1,96 @@
+"""Layer storage: a bar per layer of what the formula counts, and below it what autograd keeps.
+
+    layer 1   |weights|outputs|∇weights|∇outputs|
+              |kept|
+    layer 2   |outputs|∇outputs|
+
+It draws the table of `models.layer_storage`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out
+
+if TYPE_CHECKING:
+    import pandas
+
+ROW, LEAST, HIGHEST = 54, 20, 430  # pixels: a layer at most and at least, all layers
+PARTS = {  # column -> what it is called, and the look of the pass that makes it
+    "weights": ("weights", palette.style("update")),
+    "outputs": ("outputs", palette.style("forward")),
+    "weight_gradients": ("gradients of weights", palette.style("backward_weight")),
+    "output_gradients": ("gradients of outputs", palette.style("backward_input")),
+}
+KEPT = ("kept by autograd", palette.pale(palette.style("forward")))
+
+
+def storage(
+    table: pandas.DataFrame, *, theme: str = "auto", title: str = "What each layer stores in a step"
+) -> Figure:
+    """Draw the bytes of each row of `table`, a layer, as `dlviz.models.layer_storage` counts them.
+
+    Raises ValueError for a table without layers.
+    """
+    layers = len(table)
+    if not layers:
+        raise ValueError("the table has no layer: give what models.layer_storage returns.")
+    names = [f"{text.short(name, 20)} {text.short(kind, 16)}" for name, kind in table.kind.items()]
+    at, begin = np.arange(layers), np.zeros(layers)
+    unit, size = next(
+        ((name, size) for name, size in text.BYTES if _longest(table) >= 2 * size), ("bytes", 1.0)
+    )
+    figure = Figure()
+    for column, (label, style) in {**PARTS, "kept": KEPT}.items():
+        nbytes = table[column].to_numpy()
+        base, middle, height = (
+            (begin, at - 0.14, 0.46) if column in PARTS else (0 * begin, at + 0.25, 0.22)
+        )
+        told = [
+            f"<b>{text.clean(name)}</b><br>{label}: {text.nbytes(many)} ({many:,} bytes)"
+            for name, many in zip(names, nbytes.tolist(), strict=True)
+        ]
+        figure.add_trace(
+            bar_series(
+                style,
+                label,
+                column,
+                (base / size, nbytes / size),
+                (middle, np.full(layers, height)),
+                None,
+                told,
+            )
+        )
+        begin = begin + nbytes * (column in PARTS)
+    total, kept = int(begin.sum()), int(table.kept.sum())
+    heading = text.heading(
+        title,
+        f"|w| + |f(o)| + |∇w| + |∇o| = {text.nbytes(total)} in all; "
+        f"autograd keeps {text.nbytes(kept)} of the forward.",
+    )
+    lay_out(
+        figure,
+        heading,
+        [],
+        theme,
+        inner=max(min(HIGHEST, layers * ROW), layers * LEAST, 120),
+        below=96,
+        barmode="overlay",
+        legend={**palette.LEGEND_BELOW, "traceorder": "normal"},
+        xaxis={"title": f"size ({unit})", "rangemode": "tozero"},
+        yaxis={
+            "tickvals": at.tolist(),
+            "ticktext": list(map(text.clean, names)),
+            "range": [layers - 0.5, -0.5],
+            **ROWS,
+        },
+    )
+    return figure
+
+
+def _longest(table: pandas.DataFrame) -> int:
+    return int(table[list(PARTS)].sum(axis=1).max())
