@@ -121,7 +121,25 @@ def test_what_is_done_under_the_lock_is_never_lost():
         comm.barrier()
         return count.tensor[0].item()
 
-    assert launch(worker, 3, args=(200,)).results == [600] * 3
+    assert launch(worker, 3, args=(200,), timeout=20).results == [600] * 3
+
+
+def test_a_thread_that_waits_for_another_one_of_its_rank_is_woken():
+    def worker(comm):
+        shared, lane = comm.shared(torch.zeros(1)), comm.lane("comm")
+
+        def hold(own):
+            with shared.lock():
+                time.sleep(0.2)
+
+        handle = lane.submit(hold)
+        time.sleep(0.1)
+        with shared.lock():
+            handle.wait()
+
+    spans = launch(worker, 1, timeout=20).trace.only(kind="lock").spans
+    (wait,) = spans[spans.name == "wait"].rows()
+    assert (wait.lane, wait.peer) == ("compute", 0) and wait.end - wait.start > 0.05
 
 
 def test_without_the_lock_updates_are_lost():
@@ -165,19 +183,19 @@ def test_waits_and_holds_are_spans_of_kind_lock_that_say_who_held_it():
 
 @pytest.mark.filterwarnings("ignore:the run was up to")
 def test_on_a_paced_run_the_lock_is_held_for_what_the_device_takes():
-    """Three ranks want it at the same time, each for 40 ms: by the device's clock they have it one
-    after another, and by the wall's too."""
+    """Three ranks want it, 10 ms after one another, each for 40 ms: by the device's clock they have
+    it one after another, and by the wall's too."""
 
     def worker(comm):
         shared = comm.shared(torch.zeros(1, dtype=torch.int64))
-        with comm.compute("forward", seconds=0.03):
+        with comm.compute("forward", seconds=0.03 + 0.01 * comm.rank):
             pass
         with shared.lock(), comm.compute("update", seconds=0.04):
             shared.tensor += 1
             return shared.tensor.item()
 
     run = launch(worker, 3, machine=classroom(3))
-    assert sorted(run.results) == [1, 2, 3]
+    assert run.results == [1, 2, 3]
     spans = run.trace.only(kind="lock").spans
     for start, end in (("start", "end"), ("wall_start", "wall_end")):
         holds = spans[spans.name == "hold"]
@@ -185,8 +203,9 @@ def test_on_a_paced_run_the_lock_is_held_for_what_the_device_takes():
         assert all(b - a == pytest.approx(0.04, abs=0.02) for a, b in times)
         assert all(a[1] <= b[0] + 1e-9 for a, b in zip(times, times[1:], strict=False))
     waits = spans[spans.name == "wait"]
-    lengths = sorted((waits.end - waits.start).tolist())
-    assert lengths[-2:] == pytest.approx([0.04, 0.08], abs=0.01)
+    lengths = {row.rank: row.end - row.start for row in waits.rows()}
+    assert (lengths[1], lengths[2]) == pytest.approx((0.03, 0.06), abs=0.01)
+    assert all(row.peer == 0 for row in waits.rows() if row.rank), "it is still rank 0's"
 
 
 def test_who_waits_longest_is_next():
