@@ -65,6 +65,13 @@ def over_a_switch(algorithm: str, nbytes: int, topology: Topology) -> float:
     return makespan(dlviz.sim.collective(algorithm, 8, nbytes, machine)) / switch
 
 
+def scaled(ranks: int, times: float = 1, **options: Any) -> float:
+    """Milliseconds of a step of lab 03, whose network has 8.9 MFLOP a batch."""
+    flops, nbytes = 64 * (6 * (64 * 128 + 128 * 128 + 1280) - 2 * 64 * 128), 4 * 26_122
+    step = flops / 23.443e6 * times
+    return 1e3 * dlviz.sim.data_parallel_seconds(ranks, step, nbytes, 5e-3, 1e-8, **options)
+
+
 def walked(name: str, curvatures: list[float], **options: float) -> int:
     """Steps of an update rule from (1, 1) to a millionth of that distance."""
     rule, w = make_rule(name, **options), torch.ones(2, dtype=torch.float64)
@@ -73,13 +80,6 @@ def walked(name: str, curvatures: list[float], **options: float) -> int:
         rule.step([w], [bends * w])
         steps += 1
     return steps
-
-
-def scaled(ranks: int, times: float = 1, **options: Any) -> float:
-    """Milliseconds of a step of lab 03, whose network has 8.9 MFLOP a batch."""
-    flops, nbytes = 64 * (6 * (64 * 128 + 128 * 128 + 1280) - 2 * 64 * 128), 4 * 26_122
-    step = flops / 23.443e6 * times
-    return 1e3 * dlviz.sim.data_parallel_seconds(ranks, step, nbytes, 5e-3, 1e-8, **options)
 
 
 def gradients_of(*nbytes: int) -> torch.nn.Module:
