@@ -267,6 +267,8 @@ def test_nobody_hangs_in_a_collective_in_which_a_rank_is_lost(transport, monkeyp
     monkeypatch.setenv("DLVIZ_TRANSPORT", transport)
 
     def worker(comm, delay):
+        comm.all_reduce(torch.ones(SHORT))  # gloo connects the ranks
+        comm.barrier()
         if comm.rank == 1:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, delay)
