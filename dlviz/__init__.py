@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Comm,
         DeadlockError,
         RankError,
+        RankLost,
         Run,
         RunError,
         RunInterrupted,
@@ -44,7 +45,7 @@ __version__ = "0.1.0"
 _HOME = {  # public name -> the module it lives in
     **dict.fromkeys(
         ("launch", "Run", "RunError", "RankError", "DeadlockError", "RunTimeout")
-        + ("RunInterrupted", "Comm"),
+        + ("RunInterrupted", "RankLost", "Comm"),
         "dlviz.cluster",
     ),
     "Trace": "dlviz.trace",
@@ -57,8 +58,8 @@ _SUBMODULES = (
 )  # fmt: skip
 
 __all__ = [
-    "Comm", "Costs", "DeadlockError", "RankError", "Run", "RunError", "RunInterrupted",
-    "RunTimeout", "Trace", "launch", "simulate",
+    "Comm", "Costs", "DeadlockError", "RankError", "RankLost", "Run", "RunError",
+    "RunInterrupted", "RunTimeout", "Trace", "launch", "simulate",
     "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
     "schedules", "sim", "trace", "viz", "widgets",
 ]  # fmt: skip

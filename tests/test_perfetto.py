@@ -276,3 +276,14 @@ def test_a_run_that_failed_bears_its_sentence_across_the_picture_where_it_ended(
     assert Imported(path.read_bytes(), *IMPORTERS[0]).marks == [(250_000_000, sentence)]
     assert Trace.load(path).meta["failure"] == failure
     assert Imported(chrome.encode(Trace()), *IMPORTERS[0]).marks == []
+
+
+def test_a_rank_that_the_run_lost_bears_a_mark_at_that_moment(tmp_path):
+    lost = {"1": {"when": 0.125, "how": "was killed by signal 9"}}
+    trace = Trace(
+        [dict(rank=0, lane="a", kind="recv", start=0.0, end=0.25)], meta={"ranks": 2, "lost": lost}
+    )
+    path = trace.save(tmp_path / "t.json")
+    marks = Imported(path.read_bytes(), *IMPORTERS[0]).marks
+    assert marks == [(125_000_000, "rank 1 was killed by signal 9")]
+    assert Trace.load(path).meta["lost"] == lost

@@ -9,15 +9,17 @@ from dlviz.cluster.comm import Comm  # noqa: E402
 from dlviz.cluster.errors import (  # noqa: E402
     DeadlockError,
     RankError,
+    RankLost,
     RunError,
     RunInterrupted,
     RunTimeout,
 )
 from dlviz.cluster.link import LinkCost, measure_link  # noqa: E402
 from dlviz.cluster.parent.launch import Run, launch  # noqa: E402
+from dlviz.cluster.parent.remote import Lost  # noqa: E402
 from dlviz.cluster.stuck.waits import Wait  # noqa: E402
 
 __all__ = [
-    "Comm", "DeadlockError", "LinkCost", "RankError", "Run", "RunError", "RunInterrupted",
-    "RunTimeout", "Wait", "launch", "measure_link",
+    "Comm", "DeadlockError", "LinkCost", "Lost", "RankError", "RankLost", "Run", "RunError",
+    "RunInterrupted", "RunTimeout", "Wait", "launch", "measure_link",
 ]  # fmt: skip

@@ -17,12 +17,14 @@ import torch.distributed as dist
 
 from dlviz.cluster.control.form import NO_TENSOR, describe, form_of, name_of
 from dlviz.cluster.control.group import Group
+from dlviz.cluster.control.waiting import mourn
 from dlviz.cluster.pacing.clock import START_LINE
 from dlviz.cluster.process import Process
 from dlviz.cluster.reduction import REDUCTIONS, reduce_all, reduce_slice
 from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.transport import wire_of
 
+GLANCE = 1e-3  # s between two looks at gloo's work
 CALLS = (
     "barrier",
     "broadcast",
@@ -33,6 +35,7 @@ CALLS = (
     "all_to_all",
     "gather",
     "scatter",
+    "shared",
 )
 
 
@@ -52,7 +55,7 @@ class Collectives:
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
-        self._collective("barrier", None, lambda call: None)
+        self.collective("barrier", None, lambda call: None)
         self.recorder.lane.pace.settle()
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
@@ -70,7 +73,7 @@ class Collectives:
                 if self.rank != root:
                     read(root, 0, wire)
 
-        self._collective("broadcast", tensor, copy, root)
+        self.collective("broadcast", tensor, copy, root)
         _put(tensor, wire)
 
     def reduce(self, tensor: torch.Tensor, root: int = 0, op: str = "sum") -> None:
@@ -96,7 +99,7 @@ class Collectives:
                 for place, part in enumerate(whole.chunk(self.size) if len(whole) else ()):
                     read(place, 0, part)
 
-        self._collective("all_gather", tensor, gather, scale=self.size)
+        self.collective("all_gather", tensor, gather, scale=self.size)
         _put(out, whole)
 
     def reduce_scatter(
@@ -117,7 +120,7 @@ class Collectives:
             with self.group.shown(whole, call) as read:
                 reduce_slice(read, self.size, start, wire.view(-1), op)
 
-        self._collective("reduce_scatter", out, scatter, scale=self.size)
+        self.collective("reduce_scatter", out, scatter, scale=self.size)
         _put(out, wire)
 
     def all_to_all(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
@@ -140,7 +143,7 @@ class Collectives:
                 for place in range(self.size):
                     read(place, self.rank * part, whole[place * part : (place + 1) * part])
 
-        self._collective("all_to_all", tensor, exchange)
+        self.collective("all_to_all", tensor, exchange)
         _put(out, whole)
 
     def _reduce(self, name: str, tensor: torch.Tensor, op: str, root: int = -1) -> None:
@@ -160,7 +163,7 @@ class Collectives:
                 options.rootRank, options.reduceOp = root, _gloo_reduction(op)
                 self._wait(self.gloo.reduce([wire], options))
 
-        self._collective(name, tensor, total, root)
+        self.collective(name, tensor, total, root)
         _put(tensor, wire)
 
     def _whole(
@@ -184,7 +187,7 @@ class Collectives:
             raise ValueError(f"root={root!r} is no rank of {self}: use 0 to {self.size - 1}.")
 
     # -- a call --------------------------------------------------------------------------------
-    def _collective(
+    def collective(
         self,
         op: str,
         tensor: torch.Tensor | None,
@@ -203,7 +206,11 @@ class Collectives:
             call = Call(self, op, lane, sequence, tensor)
             if self._by_gloo or tensor is None:
                 self.group.meet(call)
-            move(call)
+            try:
+                move(call)
+            except OSError:  # a rank that has come has gone, and its memory with it
+                self._ask_why(sequence)
+                raise
             lane.pace.collective(call.start, op, self.members, nbytes)
         process.snapshot()
 
@@ -223,12 +230,27 @@ class Collectives:
         """Raise if another member made another call under this sequence number."""
         place = self.group.other_call(sequence)
         if place >= 0:
+            self._ask_why(sequence)  # one that caught RankLost has gone on to another call
             mine, other = (self.group.read_call(each, sequence) for each in (self.rank, place))
             raise ValueError(
                 f"collective mismatch: as call number {sequence} in group {self.name}, rank "
                 f"{self.process.rank} makes {_call(mine)} and rank {self.members[place]} makes "
                 f"{_call(other)}; all ranks of a group must make the same calls in the same order."
             )
+
+    def _ask_why(self, sequence: int) -> None:
+        """A collective has failed: raise RankLost where that is so since a member is lost."""
+        waiting, lane = self.process.waiting, self.recorder.lane
+        waiting.ask_why(self.members, lambda: self.place_of(sequence), "collective", lane)
+
+    def place_of(self, sequence: int) -> dict[str, Any]:
+        """What a `Wait` says of a collective beside its operation and tensor."""
+        return {
+            "group": self.name,
+            "group_id": self.number,
+            "members": self.members,
+            "sequence": sequence,
+        }
 
     @property
     def group(self) -> Group:
@@ -252,7 +274,10 @@ class Collectives:
         return not self.process.transport.reaches
 
     def _wait(self, work: Any) -> None:
+        waiting = self.process.waiting
         try:
+            if waiting.may_lose:  # gloo would not notice that a rank is lost which it waits for
+                waiting.wait(GlooWork(self, work), "collective", self.recorder.lane)
             work.wait()
         except RuntimeError as error:
             message = f"rank {self.process.rank} lost a rank of {self.name}: {error}"
@@ -280,6 +305,9 @@ class Call:
     def done(self) -> bool:
         return self._comm.group.met
 
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn(self._comm.members, lost)
+
     def met(self, latest: float | None) -> None:
         """All have come: the first time it is seen whether they make the same call."""
         if not self._compared:
@@ -287,15 +315,30 @@ class Call:
             self._comm.compare_calls(self._sequence)
 
     def details(self) -> dict[str, Any]:
-        found = {
-            "group": self._comm.name,
-            "group_id": self._comm.number,
-            "members": self._comm.members,
-            "sequence": self._sequence,
-        }
+        found = self._comm.place_of(self._sequence)
         if self._tensor is not None:
             found |= {"shape": tuple(self._tensor.shape), "dtype": name_of(self._tensor.dtype)}
         return found
+
+
+class GlooWork:
+    """What gloo does for a collective in which all ranks are, as something to wait for."""
+
+    left = GLANCE
+
+    def __init__(self, comm: Collectives, work: Any):
+        self._comm = comm
+        self._work = work
+
+    @property
+    def done(self) -> bool:
+        return self._work.is_completed()
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn(self._comm.members, lost)
+
+    def details(self) -> dict[str, Any]:
+        return self._comm.place_of(self._comm.process.calls[self._comm.number] - 1)
 
 
 def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> None:

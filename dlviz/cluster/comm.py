@@ -26,11 +26,14 @@ from dlviz.cluster.control.board import DONE, TOTAL
 from dlviz.cluster.control.form import empty, form_of, name_of
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import HEAD, INLINE, LONGEST, SYNC
+from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.errors import RankLost
 from dlviz.cluster.groups import Mesh, colors
 from dlviz.cluster.lanes import Lane
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.log import Sent, step_of
 from dlviz.cluster.requests import REDUCE, ReceiveRequest, SendRequest
+from dlviz.cluster.shared import Shared, share
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 
 T = TypeVar("T")
@@ -94,9 +97,10 @@ class Comm(Collectives):
         lane = self.recorder.lane
         times = lane.pace.start()
         if src is None:
-            src = self._first(tensor, tag, times)
-        request = self._receive(tensor, src, tag, op, posted_at=NAN)
-        request.finish("recv", lane, times)
+            request, src = self._earliest(tensor, tag, op, times)
+        else:
+            request = self._receive(tensor, src, tag, op, posted_at=NAN)
+            request.finish("recv", lane, times)
         lane.pace.end(times)
         if self.recorder.on:
             lane.add("recv", None, times, request.about())
@@ -202,6 +206,19 @@ class Comm(Collectives):
             raise misfit
         return request
 
+    def _earliest(
+        self, tensor: torch.Tensor, tag: int, op: str, times: list[Any]
+    ) -> tuple[ReceiveRequest, int]:
+        """Receive the earliest message from any source; returns that too."""
+        while True:
+            src = self._first(tensor, tag, times)
+            request = self._receive(tensor, src, tag, op, posted_at=NAN)
+            try:
+                request.finish("recv", self.recorder.lane, times)
+            except RankLost:  # and its message with it
+                continue
+            return request, src
+
     def _first(self, tensor: torch.Tensor, tag: int, times: list[Any]) -> int:
         """The source of the earliest message with `tag` that nobody has claimed."""
         lane = self.recorder.lane
@@ -258,6 +275,12 @@ class Comm(Collectives):
         self.all_reduce(number, "max")
         self.process.next_group = int(number) + 1
         return Lane(Comm(self.process, self.members, int(number), f"{self.name}.{name}"), name)
+
+    def shared(self, tensor: torch.Tensor) -> Shared:
+        """Put rank 0's `tensor` into memory that all ranks share: an object with `tensor`, the
+        same on every rank, and `lock()`. Every rank of this Comm must call it, with a tensor of
+        that shape and dtype. It goes with the run. The ranks are on one host."""
+        return share(self, tensor)
 
     # -- time, buffers, progress -----------------------------------------------------------------
     def compute(
@@ -317,6 +340,7 @@ class Room:
 
     def __init__(self, request: SendRequest, room: Callable[[], bool]):
         self.details = request.details
+        self.give_up = request.give_up
         self._room = room
         self._found = False
 
@@ -337,6 +361,9 @@ class Next:
     @property
     def done(self) -> bool:
         return bool(self._channel.envelopes)
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn((self._channel.peer,), lost)
 
     def details(self) -> dict[str, Any]:
         channel, key = self._channel, self._channel.key
@@ -363,6 +390,12 @@ class AnySource:
             come = [each.envelopes[0] for each in self._channels if each.envelopes]
             self.found, self.left = self._pace.earliest(come)
         return self.found is not None
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Raise RankLost where all others are lost and have left no message."""
+        if all(each.peer in lost and not each.envelopes for each in self._channels):
+            peers = {each.peer for each in self._channels}
+            mourn((rank for rank in reversed(lost) if rank in peers), lost)
 
     def details(self) -> dict[str, Any]:
         return {

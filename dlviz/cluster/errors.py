@@ -52,6 +52,18 @@ class RunTimeout(RunError):
     """The run took longer than its `timeout`."""
 
 
+class RankLost(RunError):
+    """Raised inside a worker where it sends to, receives from or meets a rank that the run has lost
+    (see `launch`, `may_lose`): `rank` is that one, `how` says what became of it."""
+
+    def __init__(self, rank: int, how: str):
+        super().__init__(f"rank {rank} is lost: it {how}.", rank=rank)
+        self.how = how
+
+    def __reduce__(self) -> tuple[type[RankLost], tuple[int, str]]:
+        return RankLost, (self.rank or 0, self.how)
+
+
 class RunInterrupted(KeyboardInterrupt):
     """A run that was interrupted: `output` is what each rank had printed, `trace` the Trace up to
     then."""

@@ -29,7 +29,9 @@ from dlviz.machine import Machine
 from dlviz.trace.recorder import Recorder, Row, user_line
 
 LEFT = 256  # tensors, of a quarter of a megabyte at most
-KINDS = {"send": "send", "recv": "recv", "isend": "wait", "irecv": "wait"}  # op -> of its span
+KINDS = {  # op -> of its span
+    "send": "send", "recv": "recv", "isend": "wait", "irecv": "wait", "lock": "lock",
+}  # fmt: skip
 
 
 class Process:

@@ -27,6 +27,7 @@ import torch.distributed as dist
 
 from dlviz.cluster.comm import Comm
 from dlviz.cluster.control.board import EPOCH, Board
+from dlviz.cluster.errors import RankLost
 from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.results import pack
@@ -54,6 +55,7 @@ class Place:
     ledger: int  # bytes
     device: str
     machine: Machine | None
+    may_lose: frozenset[int] = frozenset()
 
     @property
     def stacks(self) -> str:
@@ -152,6 +154,7 @@ def join(place: Place) -> tuple[Process, Comm]:
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
     device = _device(place)
     process = Process(place.folder, place.rank, board, store, device, place.machine)
+    process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
 
@@ -244,6 +247,8 @@ class ControlChannel:
     def failed(self, error: BaseException) -> None:
         """Report the exception that ended the worker, even where it is out of memory."""
         self._reserve.close()
+        if self.process is not None and self.process.rank in self.process.waiting.may_lose:
+            self.process.recorder.lane.pace.pay()  # it is lost at that time of its device
         failure = describe(error)
         flush()
         rows = state = None
@@ -271,7 +276,7 @@ def describe(error: BaseException) -> Failure:
     frames = list(exception.stack)
     while frames and frames[0].filename == __file__:
         del frames[0]
-    if isinstance(error, ValueError | PeerLost):  # meant for the caller: end at the caller's line
+    if isinstance(error, ValueError | PeerLost | RankLost):  # end at the caller's line
         while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
             del frames[-1]
     exception.stack = traceback.StackSummary.from_list(frames)
@@ -287,6 +292,8 @@ def _lost_peer(error: BaseException) -> bool:
     seen: set[int] = set()
     onward: BaseException | None = error
     while onward is not None and id(onward) not in seen:
+        if isinstance(onward, RankLost):  # the run knows, and goes on
+            return False
         broke = isinstance(onward, RuntimeError) and any(it in str(onward) for it in GLOO_SAYS)
         if broke or isinstance(onward, PeerLost):
             return True

@@ -18,6 +18,7 @@ from dlviz.cluster.control.board import WHEN
 from dlviz.cluster.control.form import describe, dtype_of, fits, name_of, shape_of, size_of
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import REFUSED, SYNC, TAKEN, Envelope, refusal
+from dlviz.cluster.control.waiting import mourn
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.transport import wire_of
@@ -82,6 +83,10 @@ class Request:
             "shape": shape_of(self.form),
             "dtype": name_of(dtype_of(self.form)),
         }
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Raise RankLost where the peer is lost."""
+        mourn((self.peer,), lost)
 
 
 class SendRequest(Request):
@@ -164,6 +169,8 @@ class ReceiveRequest(Request):
             process.matching.take(self)
         process.waiting.wait(self, op, lane, times)
         if self._error is not None:
+            if isinstance(self._error, PeerLost):
+                process.waiting.ask_why((self.peer,), self.details, op, lane)
             raise self._error
         arrived, received = pace.arrived(self.envelope)
         if received is not None and self._ticks_late():
@@ -182,6 +189,11 @@ class ReceiveRequest(Request):
         log.received.append(Received(*self.message, self.op, offset, arrived, received, wall))
         if log.watched:
             log.snapshot()
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Raise RankLost where the peer is lost and has not sent the message."""
+        if self.envelope is None:
+            super().give_up(lost)
 
     # -- taking the message: by whichever thread of the rank has a moment ------------------------
     def matched(self, envelope: Envelope) -> None:

@@ -52,6 +52,7 @@ def encode(trace: Tables) -> bytes:
             *_slices(spans, picture, with_wall=wall == "own"),
             *_arrows(spans, picture),
             *_counters(trace.memory),
+            *_losses(trace),
             *_failure(trace, picture),
         ],
         "displayTimeUnit": "ms",
@@ -230,6 +231,15 @@ def _failure(trace: Tables, picture: Drawn) -> list[dict[str, Any]]:
     event = {"ph": "i", "s": "g", "pid": 0, "tid": 0, "cat": "failure"}
     at = _whole(picture.end.max(initial=0, keepdims=True))[0]
     return [{**event, "ts": at, "name": trace.meta["failure"]["message"]}]
+
+
+def _losses(trace: Tables) -> list[dict[str, Any]]:
+    """A mark across the whole picture when the run lost a rank, which says how."""
+    event = {"ph": "i", "s": "g", "pid": 0, "tid": 0, "cat": "lost"}
+    return [
+        {**event, "ts": one["when"] * 1e6, "name": f"rank {rank} {one['how']}"}
+        for rank, one in trace.meta.get("lost", {}).items()
+    ]
 
 
 def _counters(memory: Table) -> list[dict[str, Any]]:

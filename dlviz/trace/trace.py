@@ -39,7 +39,8 @@ class Trace:
     machine, warning, and whatever else the maker knows; what it leaves out is filled in. Of a run
     that failed, `failure` states a message (one sentence), the cycle (ranks that wait for each
     other, or none) and the waits (rank, lane, op, peer, since: seconds); the spans that never ended
-    have unfinished=True among their fields, and end when the run was ended.
+    have unfinished=True among their fields, and end when the run was ended. Of a run that lost
+    ranks and went on, `lost` states by rank (as text) when (s) and how.
     Raises TraceError (a ValueError) for an unknown column or a value of another type.
     """
 
@@ -238,6 +239,23 @@ def _check_meta(meta: Mapping[str, Any]) -> None:
         raise TraceError(f"meta['only'] is {chosen!r}: list ranks of the run, 0 to {ranks - 1}.")
     if "failure" in meta:
         _check_failure(meta["failure"], ranks)
+    _check_lost(meta.get("lost", {}), ranks)
+
+
+def _check_lost(lost: Any, ranks: int) -> None:
+    def is_loss(one: Any) -> bool:
+        return (
+            isinstance(one, dict)
+            and isinstance(one.get("when"), int | float)
+            and isinstance(one.get("how"), str)
+        )
+
+    known = {str(rank) for rank in range(ranks)}
+    if not isinstance(lost, dict) or not known >= {*lost} or not all(map(is_loss, lost.values())):
+        raise TraceError(
+            f"meta['lost'] is {str(lost)[:80]}: state by rank, as text, when it was lost (s) and "
+            "how."
+        )
 
 
 def _check_failure(failure: Any, ranks: int) -> None:

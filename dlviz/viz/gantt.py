@@ -80,7 +80,16 @@ def bars_of(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[Bars]:
 def silent(trace: Trace, plan: Plan) -> list[tuple[str, float]]:
     """What is to be said in the rows of ranks that recorded nothing, and how far down."""
     ranks = sorted(set(trace.ranks) - set(trace.spans.rank.tolist()))
-    return [(f"rank {rank} recorded nothing", plan.y[rank, ""]) for rank in ranks]
+    lost = trace.meta.get("lost", {})
+    return [
+        (
+            f"rank {rank} is lost, with all that it had recorded"
+            if str(rank) in lost
+            else f"rank {rank} recorded nothing",
+            plan.y[rank, ""],
+        )
+        for rank in ranks
+    ]
 
 
 def rows_of(plan: Plan) -> dict[float, str]:

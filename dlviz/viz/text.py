@@ -28,6 +28,7 @@ UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 BYTES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))  # decimal, as links and tensors are priced
 LINE = 110  # characters of a subtitle's line
 MACHINE = 50  # characters that a machine's name may take of it
+HOW = 100  # characters of what became of a rank
 TIMES = {"wall": "wall-clock time", "device": "device time"}
 BORN = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
 MEANS = {
@@ -113,7 +114,7 @@ def cells(offset: int, count: int) -> str:
 
 def provenance(trace: Any, clock: str) -> list[str]:
     """What a figure says of its Trace in its subtitle: the clock and the machine in one short line,
-    and a line where the run failed. `details` has the rest."""
+    and a line each where the run failed and on every rank that it lost. `details` has the rest."""
     meta = trace.meta
     born = meta.get("clock", "")
     machine = textwrap.shorten(str(meta.get("machine", "")), MACHINE, placeholder=" …")
@@ -126,6 +127,9 @@ def provenance(trace: Any, clock: str) -> list[str]:
         )
     elif meta.get("outcome") == "unreceived":
         lines.append("Some messages were never received.")
+    for rank, lost in meta.get("lost", {}).items():
+        how = textwrap.shorten(lost["how"], HOW, placeholder=" …")
+        lines.append(f"Rank {rank} was lost after {seconds(lost['when'])}: it {how}.")
     return lines
 
 

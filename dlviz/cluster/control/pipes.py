@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from math import nan as NAN
 
-from dlviz.cluster.control.form import FORM, size_of
+import torch
+
+from dlviz.cluster.control.form import FORM, form_of, size_of
 from dlviz.cluster.pacing.ledger import Departure
 
 CHUNK = 1 << 16  # bytes read at a time
@@ -27,6 +29,7 @@ SYNC, INLINE = 1, 2  # flags: the sender waits until the message is taken; its b
 LONGEST = select.PIPE_BUF - HEAD.size  # bytes of a message that can
 SOURCE = 1 << 48  # a channel's number is its source times this, plus its key
 TAKEN, REFUSED = 1, 2  # what a receiver puts into a tick
+LOSS = -3  # in place of a channel: the run has lost the rank in place of a tick, how follows
 REFUSAL = -2  # in place of a channel: the message with that tick does not fit what was posted
 BELL = HEAD.pack(-1, 0, 0, 0, 0, 0, NAN, b"")  # says no more than: look again
 
@@ -69,16 +72,39 @@ def refusal(tick: int, posted: bytes) -> bytes:
     return HEAD.pack(REFUSAL, 0, 0, tick, 0, 0, NAN, posted)
 
 
+def loss(rank: int, how: str) -> bytes:
+    """What tells a rank that the run has lost another one. Written when that one's process has
+    ended, it comes after all that it has sent."""
+    text = how.encode()[:LONGEST]
+    form = form_of((len(text),), torch.uint8)
+    return HEAD.pack(LOSS, 0, 0, rank, 0, 0, NAN, form) + text
+
+
+def tell(folder: str, rank: int, record: bytes) -> bool:
+    """Write a record to `rank`, in the process that launched it; False where its pipe has no room
+    now."""
+    with suppress(OSError):  # it has gone itself
+        handle = os.open(os.path.join(folder, f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(handle, record)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(handle)
+    return True
+
+
 class Inbox:
     """What was read from a pipe. `refused` are the forms that messages of this rank were refused
-    for, by tick."""
+    for, by tick; `lost` says of ranks that the run has lost how."""
 
     def __init__(self) -> None:
+        self.lost: dict[int, str] = {}
         self.refused: dict[int, bytes] = {}
         self._rest = b""  # what was read of the last record, where the end was not
 
     def envelopes(self, data: bytes) -> Iterator[Envelope]:
-        """Those that `data`, read next, brings; bells and refusals are left out."""
+        """Those that `data`, read next, brings; what else is in it is kept or left out."""
         data = self._rest + data if self._rest else data
         at, end = 0, len(data)
         while end - at >= HEAD.size:
@@ -94,6 +120,11 @@ class Inbox:
                 yield envelope
             elif fields[0] == REFUSAL:
                 self.refused[fields[3]] = fields[7]
+            elif fields[0] == LOSS:
+                head, after = after, after + size_of(fields[7])
+                if after > end:
+                    break
+                self.lost[fields[3]] = data[head:after].decode(errors="replace")
             at = after
         self._rest = data[at:]
 

@@ -10,6 +10,7 @@ sleeps in a wait has posted it, for the parent to see.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import perf_counter_ns
@@ -18,6 +19,9 @@ from typing import Any, NamedTuple, Protocol
 from dlviz.cluster.control.board import ACTIVITY, ASLEEP, STATE, WAITING, WANTS, Board
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.pipes import BELL, Inbox, Pipes
+from dlviz.cluster.errors import RankLost
+
+SOON = 2_000_000_000  # ns to wait for the news that a rank is lost
 
 
 class Awaited(Protocol):
@@ -31,6 +35,9 @@ class Awaited(Protocol):
         """Seconds after which to look again, None for as long as it takes."""
 
     def details(self) -> dict[str, Any]: ...
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Raise RankLost where nobody but ranks that are `lost` could have brought it."""
 
 
 class Time:
@@ -47,6 +54,28 @@ class Time:
     def left(self) -> float:
         return max(self._until - perf_counter_ns(), 0) * 1e-9
 
+    def give_up(self, lost: dict[int, str]) -> None:
+        """It comes by itself."""
+
+
+class News(Time):
+    """That one of `peers` is lost: the launching process says so soon, or never."""
+
+    def __init__(self, peers: Iterable[int], details: Callable[[], dict[str, Any]]):
+        super().__init__(perf_counter_ns() + SOON)
+        self.details = details
+        self._peers = peers
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        mourn(self._peers, lost)
+
+
+def mourn(peers: Iterable[int], lost: dict[int, str]) -> None:
+    """Raise RankLost if one of `peers` is lost."""
+    for peer in peers:
+        if peer in lost:
+            raise RankLost(peer, lost[peer]) from None
+
 
 class PostedWait(NamedTuple):
     """One thread's wait as its rank knows it; `times` are those of the span it will be."""
@@ -59,7 +88,10 @@ class PostedWait(NamedTuple):
 
 
 class Waiting:
-    """Of one rank. `posts` are the waits that its threads are in, by thread."""
+    """Of one rank. `posts` are the waits that its threads are in, by thread; `lost` says of ranks
+    that the run has lost how, `may_lose` are those that it may lose."""
+
+    may_lose: frozenset[int] = frozenset()
 
     def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching):
         self.posts: dict[int, PostedWait] = {}
@@ -69,6 +101,7 @@ class Waiting:
         self._mine = rank * STATE
         self._pipes = pipes
         self._inbox = Inbox()
+        self.lost = self._inbox.lost
         self._matching = matching
         self._fence = threading.Lock()
         self._stirring = threading.Lock()
@@ -102,9 +135,29 @@ class Waiting:
         if what.done:
             return
         self.post(op, lane, what, times)
-        while not what.done:
-            self._sleep(what)
+        try:
+            while not what.done:
+                self._sleep(what)
+        except RankLost as error:
+            self._bereave(error, lane, times)
+            raise
         self.unpost()
+
+    def _bereave(self, error: RankLost, lane: Any, times: Any) -> None:
+        """A wait has ended with this error: on a paced run now."""
+        self.unpost()
+        lane.pace.restart()
+        if times is not None:  # else there is a span around
+            lane.pace.end(times)
+            lane.add("wait", None, times, {"peer": error.rank})
+
+    def ask_why(
+        self, peers: Iterable[int], details: Callable[[], dict[str, Any]], op: str, lane: Any
+    ) -> None:
+        """What has failed with `peers` may be so since one of them is lost: raise RankLost then,
+        and return if not."""
+        if self.may_lose.intersection(peers):
+            self.wait(News(peers, details), op, lane)
 
     def wait_for_tick(self, what: Any, op: str, lane: Any, times: Any) -> None:
         """`wait_for_others` until they have ticked off the message `what`."""
@@ -123,9 +176,11 @@ class Waiting:
         wants = self._mine + WANTS
         with self._fence:  # first ask, then look
             self._cells[wants] += 1
-        self.wait(what, op, lane, times)
-        with self._fence:
-            self._cells[wants] -= 1
+        try:
+            self.wait(what, op, lane, times)
+        finally:
+            with self._fence:
+                self._cells[wants] -= 1
 
     def notify(self, *peers: int) -> None:
         """Ring those of `peers` that wait for what this rank has written."""
@@ -134,6 +189,10 @@ class Waiting:
         for peer in peers:
             if self._cells[peer * STATE + WANTS] and peer != self._rank:
                 self._pipes.ring(peer, BELL)
+
+    def ring(self, peer: int) -> None:
+        """Have `peer`, or another thread of this rank, look again."""
+        self._pipes.ring(peer, BELL)
 
     def rest(self, until: int) -> bool:
         """Sleep until perf_counter_ns is `until`, and serve the others meanwhile; whether there was
@@ -147,6 +206,8 @@ class Waiting:
     def _sleep(self, what: Any) -> None:
         """Sleep until something has come for this rank, or for this thread from the one that reads
         the pipe; at most until the time that `what` names."""
+        if self.lost and not what.done:
+            what.give_up(self.lost)
         if self._reading.acquire(False):
             self._reader = threading.get_ident()
             try:
@@ -154,6 +215,8 @@ class Waiting:
                     self._matching.take_late()
                     if what.done:
                         break
+                    if self.lost and not what.done:
+                        what.give_up(self.lost)
                     self._pipes.sleep(what.left)
                     self.collect()
             finally:

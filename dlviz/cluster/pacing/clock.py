@@ -76,6 +76,7 @@ class DeviceClock:
         """Sleep as `waiting` does: a rank that sleeps serves the others meanwhile."""
         self.rest = waiting.rest
         self.collect = waiting.collect
+        self.lost = waiting.lost
 
     def lane(self, name: str) -> Pace:
         pace = Pace(self, name)
@@ -93,6 +94,7 @@ class DeviceClock:
         links = [self.path(a, b) for a in members for b in members if a != b]
         alpha = max(path.latency for path in links)
         beta = 1 / min(path.bandwidth for path in links)
+        op = "barrier" if op == "shared" else op  # memory that ranks share is not sent
         return sim.collective_seconds(op, len(members), nbytes, alpha, beta, self.gamma)
 
     def send(self, dst: int, nbytes: int, ready: float) -> Departure:
@@ -110,7 +112,7 @@ class DeviceClock:
 
     def full(self) -> bool:
         """Whether too many of this rank's messages are on their way for one more."""
-        if self._ledger is None or not self._ledger.full(self.rank):
+        if self._ledger is None or not self._ledger.full(self.rank, self.lost):
             return False
         for message in self._left:  # so that their receivers can read them
             self.booked(message)

@@ -26,7 +26,7 @@ import fcntl
 import math
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from mmap import mmap
 from typing import IO
@@ -115,11 +115,12 @@ class Ledger:
             if reader != src:
                 self._write(src, number, READ, *rest, message.sent, message.stamp)
 
-    def full(self, src: int) -> bool:
-        """Whether the place of the next message of `src` holds one that nobody has read."""
+    def full(self, src: int, lost: Collection[int]) -> bool:
+        """Whether the place of the next message of `src` holds one that nobody has read, and that
+        a rank which is not `lost` will."""
         with self._alone():
             number = self._port(src)[1] - ENTRIES
-            return number >= 0 and self._read(src, number)[0] != READ
+            return number >= 0 and self._read(src, number)[0] not in (READ, *lost)
 
     def _book(self, src: int) -> None:
         """Book the first message that waits in the port of `src`."""

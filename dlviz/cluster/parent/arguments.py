@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from numbers import Integral, Real
 from typing import Any
 
@@ -39,6 +39,24 @@ def check(
             f"timeout={timeout!r} is no time to wait: use a number of seconds above 0."
         )
     _check_place(int(ranks), machine, device)
+
+
+def check_may_lose(may_lose: Any, ranks: int) -> None:
+    """Raise TypeError or ValueError where these are not some of the ranks."""
+    if not isinstance(may_lose, Collection) or isinstance(may_lose, str | bytes):
+        raise TypeError(
+            f"may_lose={may_lose!r} is no tuple of ranks: write may_lose=({may_lose!r},), say."
+        )
+    for rank in may_lose:
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < ranks:
+            raise ValueError(
+                f"may_lose names {rank!r}, which is no rank of this run: use 0 to {ranks - 1}."
+            )
+    if len({*may_lose}) == ranks:
+        raise ValueError(
+            f"may_lose={may_lose!r} names all {ranks} ranks: leave out at least one, which the run "
+            "is to go on with."
+        )
 
 
 def _check_place(ranks: int, machine: Any, device: Any) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from dlviz.cluster.parent import start, torchrun
-from dlviz.cluster.parent.arguments import check, choose_device, pack
+from dlviz.cluster.parent.arguments import check, check_may_lose, choose_device, pack
 from dlviz.cluster.parent.output import Progress
+from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor
 from dlviz.cluster.parent.warn import warn
 from dlviz.machine import Machine
@@ -19,12 +20,14 @@ from dlviz.machine import Machine
 @dataclass
 class Run:
     """What a run left behind: `results` and `output` by rank, its `trace`, its wall time in
-    `seconds`."""
+    `seconds`, and the ranks it has `lost`, each with `when` (s from the run's start) and `how`;
+    their result is None."""
 
     results: list[Any]
     output: list[str]
     trace: Any  # a Trace; None under torchrun on ranks other than 0
     seconds: float
+    lost: dict[int, Lost] = field(default_factory=dict)
 
     @property
     def late(self) -> bool:
@@ -36,7 +39,8 @@ class Run:
             return f"Run(one rank of several, {self.seconds:.2f} s)"
         spans, messages = len(self.trace.spans), len(self.trace.messages)
         ranks = len(self.results)
-        return f"Run({ranks} ranks, {self.seconds:.2f} s, {spans} spans, {messages} messages)"
+        lost = f", {len(self.lost)} lost" if self.lost else ""
+        return f"Run({ranks} ranks{lost}, {self.seconds:.2f} s, {spans} spans, {messages} messages)"
 
 
 def launch(
@@ -47,6 +51,7 @@ def launch(
     timeout: float = 60.0,
     args: tuple = (),
     kwargs: dict[str, Any] | None = None,
+    may_lose: Collection[int] = (),
 ) -> Run:
     """Run `worker(comm, *args, **kwargs)` on `ranks` fresh processes and return when all are done.
 
@@ -56,6 +61,11 @@ def launch(
     argument that cannot be used, RankError if a rank raises or dies, DeadlockError if ranks wait
     for each other for ever, RunTimeout when the time is up, RunInterrupted (a KeyboardInterrupt)
     when it is interrupted; each bears the Trace up to then.
+
+    The run survives the exit, exception or kill of the ranks in `may_lose`, whose processes end.
+    Whoever sends to a lost rank (and waits for that), receives from it or meets it in a collective
+    gets RankLost, which it may catch; a receive from any source goes on with the rest. What such a
+    rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
 
     Under torchrun the ranks are there already: `ranks` must be their number, each process is one of
     them, and rank 0's Run holds all results and the Trace, any other's its own result alone.
@@ -72,11 +82,14 @@ def launch(
         )
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
+    check_may_lose(may_lose, int(ranks))
     if torchrun.started_this():
+        torchrun.check_may_lose(may_lose)
         began = perf_counter()
         results, trace = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
         return Run(results, [""] * len(results), trace, perf_counter() - began)
-    run = watched(Progress(), worker, int(ranks), machine, device, timeout, args, kwargs)
+    more = machine, device, timeout, args, kwargs, may_lose
+    run = watched(Progress(), worker, int(ranks), *more)
     warn(run.trace)
     return run
 
@@ -90,12 +103,13 @@ def watched(
     timeout: float = 60.0,
     args: tuple = (),
     kwargs: dict[str, Any] | None = None,
+    may_lose: Collection[int] = (),
 ) -> Run:
     """What `launch` does, for a program that shows the run's `progress` and what became of it
     itself: it checks nothing and warns of nothing, and may be called in any thread."""
     began = perf_counter()
     job = pack(worker, args, kwargs or {})
     device = choose_device(device, ranks)
-    with Supervisor(ranks, machine, device, timeout, progress) as supervisor:
+    with Supervisor(ranks, machine, device, timeout, progress, frozenset(may_lose)) as supervisor:
         results, output, trace = supervisor.run(job)
-        return Run(results, output, trace, perf_counter() - began)
+        return Run(results, output, trace, perf_counter() - began, supervisor.lost)

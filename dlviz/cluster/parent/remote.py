@@ -6,14 +6,23 @@ import os
 import pickle
 import signal
 from contextlib import suppress
-from time import perf_counter, sleep
-from typing import Any
+from time import perf_counter, perf_counter_ns, sleep
+from typing import Any, NamedTuple
 
 from dlviz.cluster.rank import Failure
 from dlviz.cluster.recording.log import RankRecord
 from dlviz.cluster.stuck.waits import RankState
 
+GRACE = 1.0  # s given to a process to end, and to ranks to tell what they know of a failure
 PATIENCE = 1.0  # s to wait for stacks
+
+
+class Lost(NamedTuple):
+    """A rank that the run has lost: when (s from the run's start), and how, as in "was killed by
+    signal 9"."""
+
+    when: float
+    how: str
 
 
 class Remote:
@@ -30,13 +39,14 @@ class Remote:
         self.failure: Failure | None = None
         self.state: RankState | None = None
         self.rows: RankRecord | None = None
+        self.lost: Lost | None = None
         self.progress: str | None = None  # name of the progress bar that it began last
         self.ended = False  # its process
         self.pending: set[str] = set()  # questions that it has not answered yet
 
     @property
     def finished(self) -> bool:
-        return self.result is not None or self.failure is not None
+        return any(end is not None for end in (self.result, self.failure, self.lost))
 
     @property
     def gone(self) -> bool:
@@ -90,6 +100,26 @@ class Remote:
         if not data:
             self.output.close()
         return data
+
+    def lose(self, epoch: int) -> Lost:
+        """End what is left of a rank that has failed or died, and say what became of it. `epoch` is
+        perf_counter_ns at the run's start."""
+        when, how = perf_counter_ns(), "closed its connection to the launching process"
+        if self.failure is not None:
+            when, code = self.failure.when, self.failure.exitcode
+            how = f"raised {self.failure.summary.splitlines()[0]}"
+        else:
+            self.process.join(GRACE)
+            code = self.exitcode
+        if code is not None:
+            how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        self.kill()
+        self.process.join(GRACE)
+        self.result, self.pending = None, set()
+        if self.failure is None:
+            self.state = RankState(finished=True)
+        self.lost = Lost(max(when - epoch, 0) * 1e-9, how)
+        return self.lost
 
     def kill(self) -> None:
         """End the process and those that it started, in sessions of their own too."""

@@ -15,13 +15,14 @@ from multiprocessing.connection import wait as wait_for
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any
 
-from dlviz.cluster.control.board import EPOCH, Board
+from dlviz.cluster.control.board import EPOCH, WAITING, WANTS, Board
+from dlviz.cluster.control.pipes import loss, tell
 from dlviz.cluster.errors import DeadlockError, RankError, RunInterrupted, RunTimeout
 from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent import start
 from dlviz.cluster.parent.interrupts import Interrupts
 from dlviz.cluster.parent.output import Output, Progress
-from dlviz.cluster.parent.remote import Remote, write_stacks
+from dlviz.cluster.parent.remote import GRACE, Lost, Remote, write_stacks
 from dlviz.cluster.rank import Failure, Place, main
 from dlviz.cluster.recording import collect
 from dlviz.cluster.stuck import verdict
@@ -30,7 +31,6 @@ from dlviz.cluster.stuck.watch import TICK, Watchdog
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
-GRACE = 1.0  # s given to the other ranks to tell what they know after one has failed
 SETTLED = 0.2  # s until a process that died is known to be dead
 NEWS = 2.0  # s to wait for the death of a rank after another has lost its connection to it
 
@@ -46,6 +46,7 @@ class Supervisor:
         device: str,
         timeout: float,
         progress: Progress,
+        may_lose: frozenset[int] = frozenset(),
     ):
         self.machine = machine
         self.device = device
@@ -55,27 +56,32 @@ class Supervisor:
         self.output = Output(ranks)
         self.progress = progress
         self._size = ranks
+        self._may_lose = may_lose
+        self._untold: list[tuple[int, bytes]] = []  # ranks, and what they are to hear of losses
         self._left = ExitStack()
 
     def __enter__(self) -> Supervisor:
         ledger = bytes_of(self.machine, self._size)
         try:
             self._interrupts = self._left.enter_context(Interrupts())
-            folder = self._left.enter_context(start.run_folder())
-            self.board = Board(os.path.join(folder, "board"), self._size, ledger, create=True)
+            self._folder = self._left.enter_context(start.run_folder())
+            self.board = Board(os.path.join(self._folder, "board"), self._size, ledger, create=True)
             self._left.callback(self.board.close)
             environ = dict(os.environ)
             with start.starting():
                 for number in range(self._size):
                     self._interrupts.check()
                     self.progress.starting(number, self._size)
-                    place = Place(folder, number, self._size, ledger, self.device, self.machine)
-                    self._start(place, environ)
+                    self._start(self._place(number, ledger), environ)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
         self._watch = Watchdog(self.board, self.ranks)
         return self
+
+    def _place(self, number: int, ledger: int) -> Place:
+        on = self.device, self.machine, self._may_lose
+        return Place(self._folder, number, self._size, ledger, *on)
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
         try:
@@ -117,12 +123,12 @@ class Supervisor:
         try:
             for rank in self.ranks:
                 rank.send(job)
-            while not all(rank.result is not None for rank in self.ranks):
+            while any(rank.result is None and rank.lost is None for rank in self.ranks):
                 self._turn(TICK)
                 self._interrupts.check()
                 self._judge()
             self._drain()
-            results = [self._unpack(rank) for rank in self.ranks]
+            results = [None if rank.lost else self._unpack(rank) for rank in self.ranks]
             return results, self.output.texts(), self._trace("completed")
         except KeyboardInterrupt:
             raise self._interrupted() from None
@@ -143,11 +149,13 @@ class Supervisor:
         self.progress.show(self.board, self.ranks)
 
     def _judge(self) -> None:
-        """Raise if the run cannot complete."""
-        dead = [rank for rank in self.ranks if rank.gone and rank.failure is None]
+        """Note which ranks are lost; raise if the run cannot complete."""
+        self._count_losses()
+        left = [rank for rank in self.ranks if rank.lost is None]
+        dead = [rank for rank in left if rank.gone and rank.failure is None]
         if dead:
             raise self._death(dead[0])
-        failures = {rank.number: rank.failure for rank in self.ranks if rank.failure is not None}
+        failures = {rank.number: rank.failure for rank in left if rank.failure is not None}
         if failures:
             first, failure = verdict.origin(failures)
             if failure.lost_peer and perf_counter_ns() - failure.when < NEWS * 1e9:
@@ -158,6 +166,25 @@ class Supervisor:
             raise self._deadlock(states)
         if perf_counter() - self.started > self.timeout:
             raise self._timeout()
+
+    # -- losses --------------------------------------------------------------------------------
+    def _count_losses(self) -> None:
+        """Give up the ranks that the run may lose and that have failed or died since all had
+        joined, and tell the others, each as soon as its pipe has room."""
+        epoch = self.board.get(0, EPOCH)
+        for number in self._may_lose if epoch else ():
+            rank = self.ranks[number]
+            if rank.lost is None and (rank.gone or rank.failure is not None):
+                record = loss(number, rank.lose(epoch).how)
+                for cell in (WAITING, WANTS):  # it needs no serving
+                    self.board.put(number, cell, 0)
+                self._untold += [(other, record) for other in range(self._size) if other != number]
+        self._untold = [each for each in self._untold if not tell(self._folder, *each)]
+
+    @property
+    def lost(self) -> dict[int, Lost]:
+        """The ranks that the run has lost."""
+        return {rank.number: rank.lost for rank in self.ranks if rank.lost is not None}
 
     # -- failures ------------------------------------------------------------------------------
     def _failure(self, rank: int, failure: Failure) -> RankError:
@@ -184,7 +211,7 @@ class Supervisor:
         )
 
     def _deadlock(self, states: dict[int, RankState]) -> DeadlockError:
-        found = verdict.deadlock(states, self._size)
+        found = verdict.deadlock(states, self._size, set(self.lost))
         details = self._gather(found.sentence, found.waits, found.cycle)
         return DeadlockError(found.message, cycle=found.cycle, **details)
 
@@ -245,4 +272,6 @@ class Supervisor:
     def _trace(self, outcome: str, failed: collect.Failed | None = None) -> Trace:
         reports = [rank.rows for rank in self.ranks if rank.rows is not None]
         meta = {**collect.clock_of(self.machine), "outcome": outcome, "device": self.device}
+        if self.lost:
+            meta["lost"] = {str(rank): each._asdict() for rank, each in self.lost.items()}
         return collect.build(reports, self._size, self.board.get(0, EPOCH), meta, failed)

@@ -17,7 +17,7 @@ import pickle
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch.distributed as dist
@@ -73,6 +73,15 @@ def join_run(
             dist.destroy_process_group()
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_may_lose(may_lose: Collection[int]) -> None:
+    """Raise where ranks are to be lost."""
+    if may_lose:
+        raise ValueError(
+            f"may_lose={may_lose!r} cannot be kept under torchrun, which ends all ranks when one "
+            "dies: run the script by python, so that launch starts the ranks."
+        )
 
 
 def _check(ranks: int) -> None:

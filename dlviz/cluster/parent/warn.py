@@ -122,10 +122,14 @@ def _let_through(words: str) -> bool:
 
 
 def _unreceived(trace: Trace) -> str:
-    if trace.meta["outcome"] != "unreceived":
-        return ""
+    lost = trace.meta.get("lost", {})
     rows = [
-        row for row in trace.messages.rows() if row.received is None or math.isnan(row.received)
+        row
+        for row in trace.messages.rows()
+        if (row.received is None or math.isnan(row.received))
+        and not {str(row.src), str(row.dst)} & lost.keys()
     ]
+    if not rows:
+        return ""
     more = f" (and {len(rows) - 1} more such)" if len(rows) > 1 else ""
     return f"rank {rows[0].src} sent rank {rows[0].dst} a message that it never received{more}"

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sysconfig
+from collections.abc import Collection
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -71,30 +72,40 @@ class Deadlock:
     cycle: list[int] | None
 
 
-def deadlock(states: dict[int, RankState], ranks: int) -> Deadlock:
+def deadlock(states: dict[int, RankState], ranks: int, lost: set[int]) -> Deadlock:
     stuck = deadlocked(states)
     cycle = find_cycle(stuck, states)
-    done = [number for number, state in states.items() if state.finished]
+    over = [number for number, state in states.items() if state.finished]
+    done = [number for number in over if number not in lost]
     waits = [wait for number in stuck for wait in states[number].waits]
     lines = [describe(wait, states) for wait in waits if wait.op != "lane"]
     if done:
         lines.append(f"{_ranks(done)} finished and will send no more")
+    if lost:
+        lines.append(f"{_ranks(lost)} {'was' if len(lost) == 1 else 'were'} lost")
     if cycle:
         ring = [*cycle, cycle[0]]
         lines.append("cycle: " + " waits for ".join(f"rank {number}" for number in ring))
-    who = "no rank" if len(stuck) + len(done) == ranks else f"none of {_ranks(stuck)}"
+    who = "no rank" if len(stuck) + len(over) == ranks else f"none of {_ranks(stuck)}"
     message = f"deadlock: {who} can go on\n  " + "\n  ".join(lines)
-    return Deadlock(message, _deadlock_sentence(stuck, done, cycle), waits, cycle)
+    return Deadlock(message, _deadlock_sentence(stuck, done, cycle, lost), waits, cycle)
 
 
-def _deadlock_sentence(stuck: list[int], done: list[int], cycle: list[int] | None) -> str:
+def _deadlock_sentence(
+    stuck: list[int], done: list[int], cycle: list[int] | None, lost: set[int]
+) -> str:
     if cycle:
         onward = ", which waits for ".join(f"rank {rank}" for rank in [*cycle[1:], cycle[0]])
         return f"deadlock: rank {cycle[0]} waits for {onward}"
     alone = len(stuck) == 1
     wait = f"deadlock: {_ranks(stuck)} {'waits' if alone else 'wait'} for"
+    why = []
     if done:
-        return f"{wait} ever, because {_ranks(done)} {'has' if len(done) == 1 else 'have'} finished"
+        why.append(f"{_ranks(done)} {'has' if len(done) == 1 else 'have'} finished")
+    if lost:
+        why.append(f"{_ranks(lost)} {'is' if len(lost) == 1 else 'are'} lost")
+    if why:
+        return f"{wait} ever, because {' and '.join(why)}"
     return f"{wait} {'what nobody can send' if alone else 'each other'}"
 
 
@@ -106,6 +117,9 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
     """The message and the stacks of all ranks."""
     lines, stacks = [], []
     for rank in ranks:
+        if rank.lost is not None:
+            lines.append(f"rank {rank.number} {rank.lost.how}, and the run lost it")
+            continue
         if rank.finished:
             lines.append(f"rank {rank.number} finished")
             continue
@@ -171,6 +185,6 @@ def _where(line: str) -> str:
     return f"{found[1]}:{found[2]}" if found else ""
 
 
-def _ranks(numbers: list[int]) -> str:
+def _ranks(numbers: Collection[int]) -> str:
     *others, last = map(str, sorted(numbers))
     return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"

@@ -48,6 +48,9 @@ class Wait:
             what = f"{self.op} to rank {self.peer}"
         elif self.op in RECEIVES:
             what = f"{self.op} from {'any rank' if self.peer is None else f'rank {self.peer}'}"
+        elif self.op == "lock":
+            what = f"lock of group {self.group}, which {_holder(self.peer)}"
+            return f"rank {self.rank}{self._lane} waits in {what}"
         else:
             what, details = self.op, [f"call {self.sequence} of group {self.group}"]
         if self.peer is not None:
@@ -56,14 +59,21 @@ class Wait:
             details.append(f"tag {self.tag}")
         if self.shape is not None:
             details.append(f"shape {tuple(self.shape)} {self.dtype}")
-        lane = "" if self.lane == "compute" else f" (lane {self.lane})"
         detail = f" ({', '.join(details)})" if details else ""
-        return f"rank {self.rank}{lane} waits in {what}{detail}"
+        return f"rank {self.rank}{self._lane} waits in {what}{detail}"
+
+    @property
+    def _lane(self) -> str:
+        return "" if self.lane == "compute" else f" (lane {self.lane})"
 
     @property
     def key(self) -> int:
         """Group and tag in one number: one pair's messages with the same key are in order."""
         return self.group_id << TAG_BITS | self.tag
+
+
+def _holder(rank: int | None) -> str:
+    return "is free now" if rank is None else f"rank {rank} holds"
 
 
 def show_line(where: str) -> str:
@@ -108,6 +118,8 @@ def answered(wait: Wait, states: dict[int, RankState]) -> bool:
     if wait.op in SENDS:
         peer = states.get(wait.peer) if wait.peer is not None else None
         return peer is not None and peer.claimed.get((wait.rank, wait.key), 0) > wait.index
+    if wait.op == "lock":
+        return wait.peer is None
     return not missing(wait, states)
 
 
@@ -122,6 +134,8 @@ def missing(wait: Wait, states: dict[int, RankState]) -> list[int]:
 
 def helpers(wait: Wait, states: dict[int, RankState]) -> set[int]:
     """The ranks that could answer `wait`."""
+    if wait.op == "lock":
+        return set() if wait.peer is None else {wait.peer}
     if wait.op in SENDS + RECEIVES:
         return {wait.peer} if wait.peer is not None else set(wait.members) - {wait.rank}
     unknown = {member for member in wait.members if member not in states}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ class Gloo:
 
     def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
         if wire.nbytes:
-            self._under_way[tick] = self._group.send([wire], dst, tick)
+            with suppress(RuntimeError):  # its receiver has gone: it will not be taken
+                self._under_way[tick] = self._group.send([wire], dst, tick)
         return tick
 
     def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:

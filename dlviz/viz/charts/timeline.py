@@ -26,6 +26,7 @@ from dlviz.viz.failure import StuckWait, stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of, hover, hovers_of
 from dlviz.viz.layout import TALLEST, Plan
+from dlviz.viz.lost import Loss, losses
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
 from dlviz.viz.scene import ops
 from dlviz.viz.shown import shown
@@ -80,6 +81,7 @@ def timeline(
     if path is not None:
         series += _outlines(path.among(drawn), plan, theme)
     series += _arrows(trace, plan, arrows, theme)
+    series += _lost(losses(trace, plan, step), plan)
     figure = Figure(series + _cycle(stuck_waits(trace, plan), plan))
     heading = text.heading(title or "Timeline", "<br>".join(lines))
     layout = _layout(plan, heading["margin"]["t"])
@@ -250,6 +252,25 @@ def _cycle(waits: list[StuckWait], plan: Plan) -> list[go.Scatter]:
             line={"color": palette.VERMILION, "width": 2.5},
             marker={"color": palette.VERMILION, "opacity": 1, **head},
             **hover([words for own in waits for words in (own.sentence, own.sentence, "")]),
+        )
+    ]
+
+
+def _lost(found: list[Loss], plan: Plan) -> list[go.Scatter]:
+    """When ranks were lost: a line across the rows of each, and a cross."""
+    if not found:
+        return []
+    y = np.array([(own.top, (own.top + own.bottom) / 2, own.bottom, np.nan) for own in found])
+    marker = {"symbol": "x", "size": np.tile([0, 10, 0, 0], len(found)), "opacity": 1}
+    return [
+        go.Scatter(
+            name="rank lost",
+            x=np.repeat([own.at for own in found], 4) / plan.size,
+            y=y.ravel(),
+            mode="lines+markers",
+            line={"color": palette.VERMILION, "width": 2.5},
+            marker={"color": palette.VERMILION, **marker},
+            **hover([words for own in found for words in (*[own.sentence] * 3, "")]),
         )
     ]
 

@@ -17,6 +17,7 @@ from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.labels import forms_of
 from dlviz.viz.layout import Plan
+from dlviz.viz.lost import Loss, losses
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
 from dlviz.viz.shown import shown
 
@@ -82,8 +83,9 @@ def timeline(
     boxes, entry = _bars(plan, bars, width)
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
     cycle, stuck = _cycle(trace, plan)
+    lines_lost, lost = _lost(losses(trace, plan, step), plan)
     received = bool(arrows.got.any()), bool((~arrows.got).any())
-    entries = [*entry, *entries, *marks, *paper.marks(theme, *received), *stuck]
+    entries = [*entry, *entries, *marks, *paper.marks(theme, *received), *stuck, *lost]
 
     figure, foot = paper.sheet(title or "Timeline", lines, entries, body + paper.AXIS, width, theme)
     axes = paper.axes(figure, (left, foot + paper.AXIS, wide, body), theme)
@@ -100,6 +102,8 @@ def timeline(
     paper.arrows(axes, arrows.tails / across, arrows.heads / across, arrows.got, theme)
     for arrow in cycle:
         axes.add_patch(arrow)
+    for line in lines_lost:
+        axes.add_line(line)
     for one in labels:
         paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
     faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
@@ -165,6 +169,22 @@ def _cycle(trace: Trace, plan: Plan) -> tuple[list[FancyArrowPatch], Entries]:
         size = {"mutation_scale": 8, "shrinkA": 0, "shrinkB": 0}
         arrows.append(FancyArrowPatch(*both, arrowstyle="-|>", zorder=3.5, **size, **look))
     return arrows, [("waits for ever", Line2D([], [], marker=">", markersize=4, **look))]
+
+
+def _lost(found: list[Loss], plan: Plan) -> tuple[list[Line2D], Entries]:
+    """When ranks were lost: a line across the rows of each, and the legend's entry."""
+    look = {"color": palette.VERMILION, "linewidth": 1.4, "marker": "x", "markersize": 5}
+    lines = [
+        Line2D(
+            [own.at / plan.size] * 3,
+            [own.top, (own.top + own.bottom) / 2, own.bottom],
+            markevery=[1],
+            zorder=3.5,
+            **look,
+        )
+        for own in found
+    ]
+    return lines, [("rank lost", Line2D([], [], **look))] * bool(found)
 
 
 def _critical(path: CriticalPath, plan: Plan, theme: str) -> tuple[list[LineCollection], Entries]:

@@ -1,0 +1,82 @@
+"""The moment at which a rank was lost, on timelines, by geometry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from dlviz import viz
+from dlviz.cluster.parent.warn import warn
+from dlviz.trace import Trace
+from dlviz.viz import palette
+
+KILLED = {"when": 1.5, "how": "was killed by signal 9"}
+RAISED = {"when": 9.0, "how": "raised ValueError: no such thing"}
+
+
+def scene() -> Trace:
+    """Ranks 0 to 2, of which 1 raises after the last span and 2 is killed, with its record."""
+    spans = [
+        {"rank": rank, "lane": lane, "kind": "forward", "start": step, "end": step + 1.0}
+        | {"step": step}
+        for rank, lane in ((0, "compute"), (1, "compute"), (1, "comm"))
+        for step in range(3)
+    ]
+    meta = {"clock": "wall", "ranks": 3, "lost": {"1": RAISED, "2": KILLED}}
+    trace = Trace(spans, meta=meta)
+    trace.validate()
+    return trace
+
+
+def marks(figure):
+    """Each loss of a figure: times, heights and words of its three points."""
+    found = [series for series in figure.data if series.name == "rank lost"]
+    if not found:
+        return []
+    (series,) = found
+    assert series.line.color == palette.VERMILION
+    x, y = (np.reshape(column, (-1, 4))[:, :3] for column in (series.x, series.y))
+    return [*zip(x.tolist(), y.tolist(), series.customdata[::4], strict=True)]
+
+
+def test_a_loss_is_a_cross_at_its_moment_over_all_rows_of_its_rank():
+    figure = viz.timeline(scene())
+    rows = dict(zip(figure.layout.yaxis.ticktext, figure.layout.yaxis.tickvals, strict=True))
+    (late, one, said), (when, other, also) = marks(figure)
+    assert late == [3.0] * 3, "after everything else: at the end"
+    assert when == [1.5] * 3
+    assert one[0] < rows["rank 1"] < rows["rank 1 · comm"] < one[2] < other[0]
+    assert other[0] < rows["rank 2"] == other[1] < other[2]
+    assert said == "rank 1 raised ValueError: no such thing at 9.000000 s; the run lost it"
+    assert also == "rank 2 was killed by signal 9 at 1.500000 s; the run lost it"
+    told = figure.layout.title.subtitle.text
+    assert "Rank 1 was lost after 9 s: it raised ValueError: no such thing." in told
+    assert "Rank 2 was lost after 1.5 s: it was killed by signal 9." in told
+    (note,) = [each.text for each in figure.layout.annotations if "rank 2" in each.text]
+    assert note == "rank 2 is lost, with all that it had recorded"
+
+
+def test_a_step_shows_the_losses_in_it_alone():
+    assert [times[0] for times, *_ in marks(viz.timeline(scene(), step=1))] == [1500]
+    assert not marks(viz.timeline(scene(), step=0))
+    assert not marks(viz.timeline(scene().only(rank=0)))
+
+
+def test_print_draws_the_same_losses():
+    figure = viz.print.timeline(scene())
+    (axes,) = figure.axes
+    lines = [line for line in axes.lines if line.get_marker() == "x"]
+    drawn = [(line.get_xdata()[0], [*line.get_ydata()]) for line in lines]
+    known = [(times[0], heights) for times, heights, _ in marks(viz.timeline(scene()))]
+    assert drawn == [(at, pytest.approx(heights)) for at, heights in known]
+    assert "rank lost" in [text.get_text() for text in figure.findobj(Text)]
+
+
+def test_a_message_that_a_lost_rank_never_received_is_no_cause_for_a_warning(recwarn):
+    columns = {"src": [0], "dst": [1], "sent": [0.5], "received": [float("nan")]}
+    meta = {"clock": "wall", "ranks": 3, "outcome": "unreceived", "warning": ""}
+    warn(Trace(messages=columns, meta={**meta, "lost": {"1": KILLED}}))
+    assert not recwarn.list
+    warn(Trace(messages=columns, meta={**meta, "lost": {"2": KILLED}}))
+    assert "rank 0 sent rank 1 a message that it never received" in str(recwarn.list[0].message)
