@@ -21,12 +21,12 @@ from dlviz.analysis.messages import algorithm_bandwidth, bus_bandwidth, bytes_se
 from dlviz.analysis.overlap import breakdown, communication_ratio, exposed_communication, overlap
 from dlviz.analysis.path import critical_path
 from dlviz.analysis.staleness import staleness
-from dlviz.analysis.steps import makespan, step_seconds
+from dlviz.analysis.steps import makespan, seconds_per_step, step_seconds
 
 __all__ = [
     "CHUNKED", "COMMUNICATION", "COMPUTE", "OTHER", "UPDATE", "algorithm_bandwidth", "breakdown",
     "bubble_formula", "bubble_fraction", "bubble_ratio", "bubble_ratio_formula", "bus_bandwidth",
     "busy", "bytes_sent", "communication_ratio", "critical_path", "crossings",
     "exposed_communication", "idle_inside", "makespan", "overlap", "peak_in_flight", "peak_memory",
-    "staleness", "step_seconds",
+    "seconds_per_step", "staleness", "step_seconds",
 ]  # fmt: skip

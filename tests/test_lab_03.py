@@ -39,7 +39,8 @@ def steps(ranks: int, strategy="ddp", link=LINK, factors=None, **options) -> dlv
         (378.8, {"ranks": 1}),
         (126.3, {"ranks": 4}),
         (306.3, {"ranks": 4, "strategy": "naive"}),
-        (131.0, {"ranks": 4, "strategy": "central"}),
+        (118.9, {"ranks": 4, "strategy": "central"}),
+        (94.7, {"ranks": 4, "strategy": "late_all_reduce"}),
         (175.1, {"ranks": 4, **BUCKETS}),
         (258.6, {"ranks": 4, "factors": (1, 1, 2, 1), **BUCKETS}),
         (126.6, {"ranks": 4, "link": Link(0.1e-3, 5e6)}),
@@ -48,7 +49,7 @@ def steps(ranks: int, strategy="ddp", link=LINK, factors=None, **options) -> dlv
     ],
 )
 def test_a_step_takes_what_the_lab_calculates(milliseconds, run):
-    took = 1e3 * np.median(dlviz.metrics.step_seconds(steps(**run)))
+    took = 1e3 * dlviz.metrics.seconds_per_step(steps(**run))
     assert took == pytest.approx(milliseconds, abs=0.15)
 
 
@@ -66,14 +67,6 @@ def test_the_critical_path_of_three_buckets_computes_until_the_first_leaves(
     assert 1e3 * (end - start)[works].sum() == pytest.approx(computes, abs=0.15)
     assert 1e3 * whole == pytest.approx(takes, abs=0.15)
     assert factors is None or {*trace.spans.rank[span[works]]} == {2}
-
-
-@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
-def test_an_all_reduce_that_is_a_step_late_leaves_nothing_but_computation():
-    spans = steps(4, "late_all_reduce").spans
-    named = np.char.startswith(spans.name.astype(str), "step ")
-    starts = np.sort(spans.start[named & (spans.rank == 0)])
-    assert 1e3 * np.diff(starts) == pytest.approx([94.7], abs=0.15)
 
 
 def test_a_digit_costs_139_kflop_and_the_batch_of_step_22_is_what_a_pass_leaves():

@@ -372,7 +372,8 @@ def test_each_level_is_told_as_it_is():
 # -- figures ---------------------------------------------------------------------------------------
 FIGURES = teaching("figures").FIGURES
 RUNS = {name for name in FIGURES if name[:2] in ("00", "02")} | {
-    "01_batches", "09_bubble", "09_simulated_and_measured",
+    "01_batches", "03_one_bucket", "03_three_buckets", "03_slow_rank", "09_bubble",
+    "09_simulated_and_measured",
 }  # fmt: skip
 
 

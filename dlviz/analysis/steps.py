@@ -27,6 +27,19 @@ def step_seconds(trace: Trace, clock: str = "device") -> np.ndarray:
     return (last - first)[steps >= 0]
 
 
+def seconds_per_step(trace: Trace, clock: str = "device") -> float:
+    """Seconds from the beginning of a step to that of the next, the median over the steps: what a
+    step adds to a run, whatever it leaves to be done in the next. Of a run of one step its length;
+    NaN where spans bear no step."""
+    _, start, _ = times_of(trace.spans, clock)
+    steps, of = np.unique(trace.spans.step, return_inverse=True)
+    first = np.full(len(steps), np.inf)
+    np.minimum.at(first, of, start)
+    if len(apart := np.diff(first[steps >= 0])):
+        return float(np.median(apart))
+    return float(step_seconds(trace, clock)[0]) if (steps >= 0).any() else float("nan")
+
+
 def spans_in(trace: Trace, step: int | None) -> np.ndarray:
     """The rows of the spans of `step`, of all spans where it is None. ValueError if it has none."""
     if step is None:

@@ -18,13 +18,13 @@ import torch
 
 import dlviz
 from dlviz.collectives import trials
-from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.metrics import step_seconds
 from dlviz.parallel import update_rules
 from dlviz.patterns import TITLES as ALGORITHMS
 from dlviz.schedules import TITLES as SCHEDULES
 from dlviz.schedules import make
-from dlviz.sim import collective_seconds
+from dlviz.sim import collective_seconds, scaling_curves
 from dlviz.viz import print as paper
 
 ALPHA, BETA = 2e-3, 1e-7  # lab 02's slow network: 2 ms a message, 0.1 ms a KB
@@ -268,6 +268,47 @@ def lab_02_racks_hierarchical() -> Any:
     """Added up inside the racks first, one tensor crosses, each way."""
     trace = measured("hierarchical", 100_000, "racks")
     return dlviz.viz.traffic(trace, title="Hierarchical on two racks")
+
+
+# -- lab 03 ----------------------------------------------------------------------------------------
+@cache
+def step_of_ddp(bucket_bytes: float, factors: tuple[float, ...] | None = None) -> dlviz.Trace:
+    """Lab 03's last step on four ranks, paced: one rank computes 378.8 ms for a batch."""
+    device = Device("slow", flops=23.443e6, memory=1e9, memory_bandwidth=1e10)
+    machine = Machine(device, Topology.switch(4, Link(5e-3, 1e8)), step=None, factors=factors)
+    model, batches = digits()
+    options = {"bucket_bytes": bucket_bytes}
+    arguments = model, batches[:3]
+    train = dlviz.parallel.STRATEGIES["ddp"]
+    return dlviz.launch(train, 4, machine=machine, args=arguments, kwargs=options).trace
+
+
+@figure
+def lab_03_one_bucket() -> Any:
+    """Four ranks, one all-reduce after the backward: a third of the time that they compute."""
+    return paper.timeline(step_of_ddp(10**6), step=2, title="One bucket, 4 ranks")
+
+
+@figure
+def lab_03_three_buckets() -> Any:
+    """Three buckets pay three times the latencies, and little backward is left to hide them."""
+    return paper.timeline(
+        step_of_ddp(40_000), step=2, critical=True, title="Three buckets, 4 ranks"
+    )
+
+
+@figure
+def lab_03_slow_rank() -> Any:
+    """No bucket is whole before the slow rank has put its gradients in."""
+    trace = step_of_ddp(40_000, (1, 1, 2, 1))
+    return paper.timeline(trace, step=2, critical=True, title="Three buckets, rank 2 twice as slow")
+
+
+@figure
+def lab_03_scaling() -> Any:
+    """Each rank computes less and all communicate longer: beyond six ranks one more is a loss."""
+    curves = scaling_curves(0.3788, 104_488, 5e-3, 1e-8)
+    return dlviz.viz.scaling({}, curves=curves, title="Where does the missing quarter go?")
 
 
 # -- labs 09 and 09b -------------------------------------------------------------------------------

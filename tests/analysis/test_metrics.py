@@ -822,7 +822,11 @@ def test_a_step_lasts_from_its_first_start_to_its_last_end_on_any_rank():
     ]
     trace = Trace(spans, meta={"clock": "simulated", "ranks": 2})
     assert metrics.step_seconds(trace).tolist() == [5.0, 5.5]
-    assert metrics.step_seconds(Trace(meta={"clock": "simulated", "ranks": 2})).tolist() == []
+    assert metrics.seconds_per_step(trace) == 2.0, "the next begins before the last rank ends"
+    assert metrics.seconds_per_step(trace.only(step=1)) == 5.5, "there is one step alone"
+    empty = Trace(meta={"clock": "simulated", "ranks": 2})
+    assert metrics.step_seconds(empty).tolist() == []
+    assert np.isnan(metrics.seconds_per_step(empty))
 
 
 def test_gradients_of_pipedream_are_as_stale_as_its_pipeline_is_deep():

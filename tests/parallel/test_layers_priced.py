@@ -252,7 +252,7 @@ def test_a_pipeline_on_a_machine_without_a_step_asks_for_costs():
 
 
 def wall_step(trace):
-    return float(np.median(metrics.step_seconds(trace, "wall")))
+    return metrics.seconds_per_step(trace, "wall")
 
 
 def test_a_run_whose_math_takes_longer_than_its_price_is_slower_by_the_wall_and_warns():

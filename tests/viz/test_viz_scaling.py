@@ -84,7 +84,7 @@ def test_simulated_points_lie_on_the_line_of_their_curve():
 
 
 def test_paced_points_are_the_median_step_by_the_wall_clock_and_say_how_late_they_were():
-    runs = {1: paced([0.3, 0.2, 0.2]), 2: paced([0.11, 0.9, 0.1], late=0.0123)}
+    runs = {1: paced([0.3, 0.2, 0.2, 0.1]), 2: paced([0.11, 0.9, 0.11, 0.1], late=0.0123)}
     figure = viz.scaling({"batch-weak": runs}, curves=CURVES)
     (mark,), (ratio,) = marks(figure, "y"), marks(figure, "y2")
     assert list(mark.y) == pytest.approx([1.0, 2 * 0.2 / 0.11])  # two batches in a step

@@ -133,9 +133,10 @@ def _clock(trace: Trace) -> str:
 
 
 def _step(trace: Trace) -> float:
-    """Seconds of a step, the median; of the whole where no span bears a step."""
-    steps = metrics.step_seconds(trace, _clock(trace))
-    return float(np.median(steps)) if len(steps) else metrics.makespan(trace, _clock(trace))
+    """Seconds a step; of the whole where no span bears a step."""
+    if (trace.spans.step >= 0).any():
+        return metrics.seconds_per_step(trace, _clock(trace))
+    return metrics.makespan(trace, _clock(trace))
 
 
 def _last(runs: Runs) -> Trace:
