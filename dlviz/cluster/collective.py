@@ -217,7 +217,10 @@ class Collectives:
     def agree(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
         """Say that this rank's next collective is `op` of `tensor`, and raise ValueError, which
         names both ranks, where another has come to another one; returns the number of the call. A
-        collective made of messages begins with it."""
+        collective made of messages begins with it. RankLost where a member is known to be lost:
+        what it wrote of a call that failed must not pass for this one."""
+        if self.process.waiting.lost:
+            mourn(self.members, self.process.waiting.lost)
         calls = self.process.calls
         sequence = calls.get(self.number, 0)
         calls[self.number] = sequence + 1

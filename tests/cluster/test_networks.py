@@ -276,15 +276,16 @@ def test_at_the_same_moment_the_lower_rank_is_served_first(racks):
 
 def test_the_ledger_has_room_again_when_receivers_have_read(racks):
     messages = [racks.enter(0, 2, 0, ready=0.0) for _ in range(ENTRIES)]
-    assert racks.full(0) and not racks.full(1)
+    assert racks.full(0, ()) and not racks.full(1, ())
+    assert not racks.full(0, {2}), "a lost rank reads no more"
     racks.look(messages[0], now=np.inf, reader=0)
-    assert racks.full(0)
+    assert racks.full(0, ())
     read = type(messages[0])(0, 0, np.nan, messages[0].stamp)  # as its receiver has it
     racks.look(read, now=-np.inf, reader=2)
     assert (read.sent, read.stamp) == (messages[0].sent, messages[0].stamp)
-    assert not racks.full(0)
+    assert not racks.full(0, ())
     assert racks.enter(0, 2, 0, ready=0.0).entry == ENTRIES
-    assert racks.full(0)
+    assert racks.full(0, ())
 
 
 def sent_ahead(comm, count):

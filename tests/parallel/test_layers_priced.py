@@ -270,17 +270,22 @@ def test_four_ranks_are_about_three_times_as_fast_by_the_wall_clock():
     """How near the wall comes to the formula (2 %) is a benchmark: other programs delay a run."""
     compute = (6 * WEIGHTS - 2 * 64 * 128) * BATCH / 1e9
     assert compute == pytest.approx(0.3788, abs=5e-5)
-    took = {}
-    for ranks in (1, 4):
-        machine = classroom(ranks, step=None, link=LAB)
-        args = (BATCH, "ddp", 10**9, 0.0, True, 3)
-        run = dlviz.launch(work, ranks=ranks, machine=machine, args=args)
-        took[ranks] = wall_step(run.trace)
-        rows = math.ceil(BATCH / ranks)  # of the largest shard
-        own = compute * ranks * rows / BATCH
-        expected = data_parallel_seconds(ranks, own, 104_488, 5e-3, 1e-8)
-        device = float(np.median(metrics.step_seconds(run.trace)))
-        flags = 2 * 3 * 4 * 7 / 4 * 1e-8  # of the bucket: six parameters' and the examples
-        update = 3 * 104_488 / 1e9
-        assert device == pytest.approx(expected + update + flags * (ranks > 1), abs=1e-6)
-    assert took[1] / took[4] == pytest.approx(3.0, rel=0.1)
+    for _ in range(5):  # by the wall a run is as late as other programs make it
+        one, four = (wall_step(priced_step(ranks, compute)) for ranks in (1, 4))
+        if one / four == pytest.approx(3.0, rel=0.05):
+            return
+    pytest.fail(f"{one / four:.2f} times as fast, not 3.0")
+
+
+def priced_step(ranks, compute):
+    """The Trace of a paced run, whose device columns take the formula's time."""
+    machine = classroom(ranks, step=None, link=LAB)
+    run = dlviz.launch(work, ranks=ranks, machine=machine, args=(BATCH, "ddp", 10**9, 0.0, True, 3))
+    rows = math.ceil(BATCH / ranks)  # of the largest shard
+    own = compute * ranks * rows / BATCH
+    expected = data_parallel_seconds(ranks, own, 104_488, 5e-3, 1e-8)
+    device = float(np.median(metrics.step_seconds(run.trace)))
+    flags = 2 * 3 * 4 * 7 / 4 * 1e-8  # of the bucket: six parameters' and the examples
+    update = 3 * 104_488 / 1e9
+    assert device == pytest.approx(expected + update + flags * (ranks > 1), abs=1e-6)
+    return run.trace
