@@ -287,7 +287,7 @@ def told(lab, words):
 def ranks():
     """The processes that fork servers have started."""
     listed = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ["ps", "-eww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
     own = {pid for pid, _ in conftest.descendants(frozenset())}
