@@ -1,0 +1,183 @@
+"""Workers that are lost in each phase of a run: the rest finishes, and what was lost is counted."""
+
+import copy
+import math
+import os
+import signal
+import sys
+import time
+
+import cloudpickle
+import pytest
+import server_oracle
+import torch
+from server_oracle import LR, Mixed, Server, batches, same_bits
+from torch import nn
+
+import dlviz
+from dlviz.cluster import Comm
+from dlviz.machine import classroom
+from dlviz.parallel import STRATEGIES
+from dlviz.parallel.shards import Losses
+
+for module in (sys.modules[__name__], server_oracle):
+    cloudpickle.register_pickle_by_value(module)  # ranks need not import them
+
+WORKERS, COUNT = 7, 21  # each worker is dealt 3 batches, or trains 3 times 7 steps on its shards
+# worker: where it is lost. A push and a pull are two messages each.
+POINTS = {
+    1: "at the start",
+    2: "after 1 message",
+    3: "after 2 messages",
+    4: "after 3 messages",
+    5: "in the middle of its second batch",
+    6: "at the end",
+}
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail():
+    raise KeyError("gone")
+
+
+def hang():
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    time.sleep(60)
+
+
+ENDS = {kill: "was killed by signal 9", fail: "raised KeyError", hang: "was killed by signal 14"}
+
+
+def worker(comm, name, data, options, points):
+    """Train, and be lost at a point."""
+    point, end = points.get(comm.rank, ""), [*ENDS][comm.rank % 3]
+    calls = {"message": 0, "loss": 0}
+
+    def counted(call):
+        def count(*args, **keywords):
+            if point.startswith(f"after {calls['message']} message"):
+                end()
+            calls["message"] += 1
+            return call(*args, **keywords)
+
+        return count
+
+    def loss(outputs, labels):
+        calls["loss"] += 1
+        if point == "in the middle of its second batch" and calls["loss"] == 2:
+            end()
+        return nn.functional.cross_entropy(outputs, labels)
+
+    Comm.send, Comm.recv = counted(Comm.send), counted(Comm.recv)
+    if point == "at the start":
+        end()
+    if point == "at the end":
+        Losses.means = lambda self, left: end()
+    return STRATEGIES[name](comm, Mixed(), data, loss=loss, lr=LR, **options)
+
+
+def lost_run(name, data, points=POINTS, workers=WORKERS, **options):
+    """A run that loses workers at `points`, all of which it names."""
+    may_lose, ranks = [*points], workers + 1
+    run = dlviz.launch(
+        worker, ranks, args=(name, data, options, points), may_lose=may_lose, timeout=60
+    )
+    run.trace.validate()
+    assert {*run.lost} == {*points} == {int(rank) for rank in run.trace.meta["lost"]}
+    for rank, record in run.lost.items():
+        assert record.how.startswith([*ENDS.values()][rank % 3]), (rank, record)
+    first, *others = [result for result in run.results if result]
+    for other in others:
+        assert same_bits(first["state"], other["state"])
+        assert other["missing"] == first["missing"]
+    return run, first
+
+
+def events(run):
+    """Whole pushes, and losses where the server has given up the worker, in order: (worker, came).
+    A push is two messages."""
+    spans = run.trace.only(rank=0).spans
+    found, parts = [], []
+    rows = [(k, p) for k, p in zip(spans.kind, spans.peer.tolist(), strict=True) if p >= 0]
+    last = {peer: row for row, (kind, peer) in enumerate(rows) if kind == "wait"}
+    for row, (kind, peer) in enumerate(rows):
+        if kind == "recv":
+            parts.append(peer)
+            if parts[-2:] == [peer, peer]:
+                found.append((peer, True))
+                parts = []
+        elif kind == "wait" and last[peer] == row:
+            found.append((peer, False))
+    return found
+
+
+def whole_batches_learnt(order, bound=math.inf):
+    """The weights after these events; and how many gradients never came."""
+    server, missing = Server(range(1, WORKERS + 1)), 0
+    mine = {each: batches(COUNT)[each - 1 :: WORKERS] for each in range(1, WORKERS + 1)}
+    pushed, waiting, left = dict.fromkeys(mine, 0), set(), {*mine}
+    for each, came in order:
+        if came:
+            server.apply(server.gradient(each, *mine[each][pushed[each]]))
+            pushed[each] += 1
+            waiting.add(each)
+        elif each in left and pushed[each] < len(mine[each]):
+            left.remove(each)
+            missing += len(mine[each]) - pushed[each]
+        at_it = [pushed[w] for w in left if pushed[w] < len(mine[w])]
+        for w in sorted(waiting):
+            if pushed[w] == len(mine[w]) or pushed[w] - min(at_it) <= bound:
+                server.pull(w)
+                waiting.remove(w)
+    return server.model.state_dict(), missing
+
+
+PUSHES = {1: 0, 2: 0, 3: 1, 4: 1, 5: 1, 6: 3, 7: 3}  # whole ones, of 3
+
+
+@pytest.mark.parametrize("bound", [math.inf, 1])
+def test_an_asynchronous_server_goes_on_without_the_lost_and_counts_their_batches(bound):
+    name, options = "async_server", {}
+    if bound < math.inf:
+        name, options = "stale_synchronous", {"bound": bound}
+    run, result = lost_run(name, batches(COUNT), rule="momentum", **options)
+    order = events(run)
+    came = [each for each, whole in order if whole]
+    assert {each: came.count(each) for each in PUSHES} == PUSHES
+    state, missing = whole_batches_learnt(order, bound)
+    assert result["missing"] == missing == COUNT - len(came)
+    assert same_bits(result["state"], state)
+    assert len(run.trace.only(rank=0, kind="update").spans) == len(came)
+    known = [not math.isnan(loss) for loss in result["losses"]]
+    assert known == [number % WORKERS == 6 for number in range(COUNT)]
+
+
+def test_a_synchronous_server_goes_on_with_the_shards_of_those_that_are_left():
+    data = batches(3)
+    run, result = lost_run("sync_server", data, rule="momentum")
+    order = events(run)
+    came = [each for each, whole in order if whole]
+    assert {each: came.count(each) for each in PUSHES} == PUSHES
+    server, left, on_time, step = Server([0]), {*range(1, WORKERS + 1)}, [], 0
+    for each, whole in order:
+        if whole:
+            on_time.append(each)
+        else:
+            left.discard(each)
+        while step < 3 and left and len(on_time) >= len(left):
+            parts = {w: [part.tensor_split(WORKERS)[w - 1] for part in data[step]] for w in on_time}
+            found = [[len(x) * g for g in server.gradient(0, x, y)] for x, y in parts.values()]
+            total = found[0]
+            for others in found[1:]:
+                total = [a + b for a, b in zip(total, others, strict=True)]
+            rows = sum(len(x) for x, _ in parts.values())
+            server.apply([g / rows for g in total])
+            server.pull(0)
+            step, on_time = step + 1, []
+    assert same_bits(result["state"], server.model.state_dict())
+    assert result["missing"] == 3 * WORKERS - len(came) and result["dropped"] == 0
+    assert len(run.trace.only(rank=0, kind="update").spans) == 3
