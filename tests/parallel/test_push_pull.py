@@ -181,3 +181,148 @@ def test_a_synchronous_server_goes_on_with_the_shards_of_those_that_are_left():
     assert same_bits(result["state"], server.model.state_dict())
     assert result["missing"] == 3 * WORKERS - len(came) and result["dropped"] == 0
     assert len(run.trace.only(rank=0, kind="update").spans) == 3
+
+
+# Of 3 models, by form: a worker gets the centre before it sends its own, or after.
+MODELS = {
+    "round_robin": {**PUSHES, 3: 0, 4: 0},
+    "synchronous": {**PUSHES, 3: 0, 4: 0},
+    "asynchronous": PUSHES,
+}
+
+
+@pytest.mark.parametrize("form", MODELS)
+def test_the_centre_is_met_by_those_that_are_left(form):
+    data = batches(3 if form == "synchronous" else COUNT)
+    if form == "round_robin":  # where each has the samples in memory of their own
+        data = [(inputs.clone(), labels) for inputs, labels in data]
+    run, result = lost_run("easgd", data, rule="sgd", alpha=0.1, form=form)
+    came = [each for each, whole in events(run) if whole]
+    assert {each: came.count(each) for each in PUSHES} == MODELS[form]
+    centre, workers = Server([]).model, {each: Server([0]) for each in PUSHES}
+
+    def meet(each, batch):
+        """Equation 1; returns the model as it was, for equation 2."""
+        model, old = workers[each].model, copy.deepcopy(workers[each].model)
+        workers[each].pull(0)
+        gradients = workers[each].gradient(0, *batch)
+        with torch.no_grad():
+            for p, g, c in zip(model.parameters(), gradients, centre.parameters(), strict=True):
+                p -= LR * (g + 0.1 / LR * (p - c))
+        return old
+
+    def move(olds):
+        with torch.no_grad():
+            for place, c in enumerate(centre.parameters()):
+                c += 0.1 * sum(list(old.parameters())[place] - c for old in olds)
+
+    if form == "synchronous":
+        for step, batch in enumerate(data):
+            here = [each for each in PUSHES if MODELS[form][each] > step]
+            move([meet(w, [part.tensor_split(WORKERS)[w - 1] for part in batch]) for w in here])
+    else:
+        mine = {each: iter(data[each - 1 :: WORKERS]) for each in PUSHES}
+        for each in came:
+            move([meet(each, next(mine[each]))])
+    assert same_bits(result["state"], centre.state_dict())
+    assert result["missing"] == 3 * WORKERS - len(came)
+
+
+class Wide(nn.Module):
+    """A push of more bytes than go with the envelope, so that they are lost with their worker."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.only = nn.Linear(5, 3000)
+
+    def forward(self, x):
+        return self.only(x)
+
+
+def test_a_push_whose_bytes_are_gone_is_missing():
+    def gone_in_flight(comm):
+        if comm.rank == 1:
+            send, calls = Comm.send, []
+
+            def send_and_die(self, tensor, dst):
+                calls.append(dst)
+                if len(calls) < 2:
+                    return send(self, tensor, dst)
+                self.isend(tensor, dst)
+                kill()
+
+            Comm.send = send_and_die
+        return STRATEGIES["async_server"](comm, Wide(), batches(6), "sgd", lr=LR)
+
+    run = dlviz.launch(gone_in_flight, 3, may_lose=(1,), timeout=60)
+    came = run.trace.only(rank=0, kind="recv").spans.peer.tolist()
+    assert sorted(came) == [1, 2, 2, 2]
+    assert run.results[0]["missing"] == run.results[2]["missing"] == 2
+
+
+def test_without_a_worker_left_a_server_returns_what_it_has_learnt():
+    for name in ("sync_server", "async_server", "easgd"):
+        points = {1: "at the end", 2: "after 2 messages"}
+        run, result = lost_run(name, batches(4), points, workers=2, rule="sgd")
+        assert [math.isnan(loss) for loss in result["losses"]] == [True] * 4
+        applied = len(run.trace.only(rank=0, kind="update").spans)
+        assert applied == (4 if name == "sync_server" else 4 - result["missing"])
+
+
+def test_a_lost_worker_takes_the_place_of_a_backup():
+    points = {1: "after 2 messages"}
+    run, result = lost_run("sync_server", batches(6), points, workers=3, rule="sgd", backups=1)
+    came = [each for each, whole in events(run) if whole]
+    assert result["missing"] >= 5 and came.count(1) == 1
+    # From the loss on a step has the pushes of both that are left: none is late.
+    assert result["dropped"] == len(came) - 2 * 6
+
+
+def test_when_the_server_dies_everyone_stops_and_its_name_comes_first():
+    def die_in_step_2(comm, name):
+        if comm.rank == 0:
+            recv, calls = Comm.recv, []
+
+            def counted(self, tensor, src=None):
+                calls.append(src)
+                if len(calls) == 5:
+                    kill()
+                return recv(self, tensor, src)
+
+            Comm.recv = counted
+        return STRATEGIES[name](comm, Mixed(), batches(8), "sgd", lr=LR)
+
+    for name in ("sync_server", "async_server"):
+        with pytest.raises(dlviz.RankError, match="rank 0 was killed by SIGKILL") as caught:
+            dlviz.launch(die_in_step_2, 3, args=(name,), may_lose=(1, 2), timeout=60)
+        assert caught.value.rank == 0
+    run = None
+    with pytest.raises(dlviz.RankError, match="RankLost: rank 0 is lost: it was killed") as caught:
+        run = dlviz.launch(die_in_step_2, 3, args=("sync_server",), may_lose=(0,), timeout=60)
+    assert run is None and caught.value.trace.meta["lost"].keys() == {"0"}
+
+
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
+def test_a_stale_synchronous_server_does_not_wait_for_the_clock_of_a_lost_worker():
+    """Rank 3 computes for ever at its first batch; the others are s ahead when it is lost."""
+
+    def slow(comm):
+        if comm.rank == 3:
+            forward = Mixed.forward
+
+            def late(self, x):
+                time.sleep(0.6)
+                kill()
+                return forward(self, x)
+
+            Mixed.forward = late
+        options = {"lr": LR, "bound": 2}
+        return STRATEGIES["stale_synchronous"](comm, Mixed(), batches(18), "sgd", **options)
+
+    run = dlviz.launch(slow, 4, machine=classroom(4, step=0.002), may_lose=(3,), timeout=60)
+    assert run.results[0]["missing"] == 6
+    replies = run.trace.messages[run.trace.messages.src == 0]
+    for rank in (1, 2):
+        sent = replies[(replies.dst == rank) & (replies.sent < run.lost[3].when)]
+        assert len(sent) == 2 * 2 and (replies.dst == rank).sum() == 6 * 2
