@@ -116,8 +116,8 @@ def sync_server(
     servers: int = 1,
 ) -> Result:
     """Train by servers, the first ranks, and workers that share the rows of each batch: as
-    `data.train`. Besides, returns how many pushes rank 0 `dropped`, and how many are `missing`:
-    each lost worker's, for the steps since; the losses are those of the workers that are left.
+    `data.train`. Besides, returns how many pushes were `dropped`, and how many are `missing`: each
+    lost worker's, for the steps since; the losses are those of the workers that are left.
 
     Raises ValueError without a worker, where not one is waited for, and for more servers than the
     model has parameters.

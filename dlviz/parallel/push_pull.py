@@ -109,8 +109,9 @@ def end_alike(
     **counts: int,
 ) -> Result:
     """What every rank that is left returns: the losses that the workers among them have seen, nan
-    for a step that none has; the parameters of each server (`served`, by default rank 0's), its
-    `counts`, and the buffers of the first worker: a server has none that an example went through.
+    for a step that none has; the parameters of each server (`served`, by default rank 0's), and the
+    buffers of the first worker: a server has none that an example went through; of the `counts` of
+    several servers the highest, as a push that one of them lacks has not come.
     """
     served = served or [[*model.parameters()]]
     own = [buffer.clone() for buffer in model.buffers()]
@@ -123,7 +124,7 @@ def end_alike(
         for buffer, mine in zip(model.buffers(), own, strict=True):
             buffer.copy_(mine)  # if another's was there, it was lost since
             left.broadcast(buffer, min(len(served), left.size - 1))
-        left.broadcast(told, 0)
+        left.all_reduce(told, "max")
         return found
 
     found = comm.together(end, needed=range(len(served)))
