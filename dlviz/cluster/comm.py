@@ -228,8 +228,6 @@ class Comm(Collectives):
             try:
                 request.finish("recv", self.recorder.lane, times)
             except RankLost:  # and its message with it
-                if listed is not None:
-                    raise
                 continue
             return request, src
 
