@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from dlviz.cluster.errors import RankLost
+from dlviz.cluster.pacing.clock import START_LINE
 
 NUMBER, THROUGH, GROUP = range(3)  # cells of a vote, and the first ones of the decision
 VOTE = 3
@@ -85,8 +86,7 @@ class Votes:
         self._number += 1
         process.calls[-comm.number] = self._number
         with comm.recorder.open("wait", "who is left", {}):
-            lane.pace.begin()
-            lane.pace.settle()
+            lane.pace.begin(START_LINE)
             mine = self._first + VOTE * comm.rank
             cells[mine + THROUGH], cells[mine + GROUP] = through, process.next_group
             cells[mine + NUMBER] = self._number

@@ -318,6 +318,37 @@ def test_those_left_do_all_of_it_together_wherever_one_is_lost(transport, monkey
         assert len(set(run.results)) == 2, "those left have the same"
 
 
+def test_who_was_through_begins_again_with_who_was_not():
+    def worker(comm):
+        sizes = []
+
+        def act(left):
+            sizes.append(left.size)
+            if comm.rank == 1:
+                die()
+            if comm.rank == 2 and left.size == 3:
+                left.recv(torch.zeros(1), 1)
+            return left.size
+
+        return comm.together(act), sizes
+
+    assert survived(worker).results == [(2, [3, 2]), None, (2, [3, 2])]
+
+
+def test_a_rank_that_dies_while_gloo_connects_the_ranks_is_lost_at_once(monkeypatch):
+    monkeypatch.setenv("DLVIZ_TRANSPORT", "gloo")
+
+    def worker(comm):
+        if comm.rank == 1:
+            comm.process.make_group = lambda name, members: die()
+        lost = met(lambda: comm.all_reduce(torch.ones(SHORT)))
+        total = torch.ones(SHORT)
+        comm.together(lambda left: left.all_reduce(total))
+        return lost, total[0].item()
+
+    assert survived(worker, 4).results == [(1, 3.0), None, (1, 3.0), (1, 3.0)]
+
+
 def test_nothing_is_asked_before_what_ranks_do_together_where_none_may_be_lost():
     def worker(comm):
         return comm.together(lambda left: left is comm)
