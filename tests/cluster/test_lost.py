@@ -379,8 +379,11 @@ def test_who_waits_for_a_rank_that_does_not_vote_is_in_a_deadlock():
         if comm.rank == 2:
             comm.together(lambda left: None)
 
-    with pytest.raises(DeadlockError, match="rank 2 waits in collective .* of those left"):
+    with pytest.raises(
+        DeadlockError, match="rank 2 waits in collective .* of those left"
+    ) as caught:
         launch(worker, 3, may_lose=(1,), timeout=30)
+    assert "(ranks 0 and 1 not in it)" in str(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore:the run was up to")
