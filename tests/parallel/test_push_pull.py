@@ -271,12 +271,12 @@ def test_without_a_worker_left_a_server_returns_what_it_has_learnt():
 
 
 def test_a_lost_worker_takes_the_place_of_a_backup():
-    points = {1: "after 2 messages"}
+    points = {1: "at the start"}
     run, result = lost_run("sync_server", batches(6), points, workers=3, rule="sgd", backups=1)
     came = [each for each, whole in events(run) if whole]
-    assert result["missing"] >= 5 and came.count(1) == 1
-    # From the loss on a step has the pushes of both that are left: none is late.
-    assert result["dropped"] == len(came) - 2 * 6
+    assert (result["missing"], result["dropped"]) == (6, 0)
+    for step in range(6):  # it has the pushes of both that are left
+        assert {*came[2 * step : 2 * step + 2]} == {2, 3}
 
 
 def test_when_the_server_dies_everyone_stops_and_its_name_comes_first():
