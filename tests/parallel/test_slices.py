@@ -8,6 +8,7 @@ from torch import nn
 
 import dlviz
 from dlviz.parallel import STRATEGIES
+from dlviz.parallel.shards import Losses
 from dlviz.parallel.slices import cut
 
 
@@ -78,13 +79,18 @@ def test_several_servers_go_on_without_a_lost_worker():
 
 
 def test_a_server_that_shares_the_weights_is_needed_to_the_end():
-    def die(comm):
-        if comm.rank == 1:
+    def die(comm, late):
+        def gone(*args):
             raise KeyError("gone")
+
+        if comm.rank == 1:
+            Losses.means = gone if late else Losses.means
+            late or gone()
         return STRATEGIES["sync_server"](comm, Mixed(), batches(2), "sgd", lr=LR, servers=2)
 
-    with pytest.raises(dlviz.RankError, match="RankLost: rank 1 is lost: it raised KeyError"):
-        dlviz.launch(die, 4, may_lose=(1,), timeout=60)
+    for late in (False, True):
+        with pytest.raises(dlviz.RankError, match="RankLost: rank 1 is lost: it raised KeyError"):
+            dlviz.launch(die, 4, args=(late,), may_lose=(1,), timeout=60)
 
 
 class Two(nn.Module):
