@@ -89,8 +89,6 @@ def serve(
                 update(comm, rule, parameters, parcel.means(parameters))
             elif not missing:
                 no_mean()
-            if workers.start > 1:  # servers that reply in two orders would wait for each other
-                on_time.sort()
             for worker in on_time:
                 at[worker] = step + 1
                 parcel.reply(worker, step + 1)
@@ -146,7 +144,7 @@ def sync_server(
                     part.take_gradients()
                 for parcel in parcels[first:] + parcels[:first]:
                     parcel.push(share)
-                step = max(parcel.pull() for parcel in parcels)
+                step = max(parcel.pull() for parcel in parcels)  # all at the same one
     dropped, missing = counts
     served = [[*part] for part in slices]
     return end_alike(comm, model, losses, served, dropped=dropped, missing=missing)
