@@ -268,6 +268,11 @@ def test_without_a_worker_left_a_server_returns_what_it_has_learnt():
         assert [math.isnan(loss) for loss in result["losses"]] == [True] * 4
         applied = len(run.trace.only(rank=0, kind="update").spans)
         assert applied == (4 if name == "sync_server" else 4 - result["missing"])
+    points = dict.fromkeys((1, 2), "after 2 messages")
+    run, result = lost_run("sync_server", batches(4), points, workers=2, rule="sgd")
+    assert result["missing"] == 2 * 3
+    spans = run.trace.only(rank=0).spans
+    assert [(spans.kind == kind).sum() for kind in ("update", "phase")] == [1, 2]  # and no more
 
 
 def test_a_lost_worker_takes_the_place_of_a_backup():
