@@ -242,17 +242,25 @@ class Wide(nn.Module):
 
 def test_a_push_whose_bytes_are_gone_is_missing():
     def gone_in_flight(comm):
+        send, recv, calls = Comm.send, Comm.recv, []
+
+        def send_and_die(self, tensor, dst):
+            calls.append(dst)
+            if len(calls) < 2:
+                return send(self, tensor, dst)
+            self.isend(tensor, dst)
+            kill()
+
+        def receive_late(self, tensor, src):
+            while 1 in calls and 1 not in self.lost:
+                time.sleep(0.01)
+            calls.append(recv(self, tensor, src))
+            return calls[-1]
+
         if comm.rank == 1:
-            send, calls = Comm.send, []
-
-            def send_and_die(self, tensor, dst):
-                calls.append(dst)
-                if len(calls) < 2:
-                    return send(self, tensor, dst)
-                self.isend(tensor, dst)
-                kill()
-
             Comm.send = send_and_die
+        if comm.rank == 0:
+            Comm.recv = receive_late
         return STRATEGIES["async_server"](comm, Wide(), batches(6), "sgd", lr=LR)
 
     run = dlviz.launch(gone_in_flight, 3, may_lose=(1,), timeout=60)
