@@ -23,7 +23,7 @@ from torch.distributed import rpc
 from benchmarks.table import Row, compare, take_turns
 from dlviz import launch, models
 from dlviz.parallel.gossip import mix, neighbours
-from dlviz.parallel.hogwild import Words, read_modify_write
+from dlviz.parallel.hogwild import memory_of, read_modify_write
 from dlviz.parallel.push_pull import Parcel
 from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.update_rules import make
@@ -103,7 +103,9 @@ def with_gradients(net: nn.Module) -> list[nn.Parameter]:
 
 
 def hogwild(comm: Any) -> float:
-    rule, memory = make("momentum", LR, momentum=MOMENTUM), [Words(comm, with_gradients(example()))]
+    rule, net = make("momentum", LR, momentum=MOMENTUM), example()
+    with_gradients(net)
+    memory = memory_of(comm, net, rule)
 
     def updates() -> None:
         for _ in range(UPDATES):

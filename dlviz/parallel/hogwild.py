@@ -4,19 +4,20 @@
     rank 1       |forward backward|read modify write|forward backward|
                                    rank 1 reads before rank 0 has written, and overwrites it
 
-    w ← rule(w, g(w'))        w' the weights after the rank's update before, which others moved since
+    w ← rule(w, g(w'))        w' the weights after this rank's last update, which others moved since
 
 Without the lock some updates are lost. A gradient takes long and an update is short, so few of them
 meet; sparse gradients (of nn.Embedding(sparse=True)) meet in fewer weights still, as only the rows
 that a batch used are written. With `lock=True` a rank holds the lock from read to write: that is
 the lecture's asynchronous SGD, one worker at a time, and loses nothing.
 
-What is lost is counted in the memory that is trained. A word of it holds a weight and the number of
-its updates, and is read and written whole: whoever overwrites an update overwrites its count.
+What is lost is counted in the memory that is trained. It is made of complex numbers, each read and
+written whole: whoever overwrites an update overwrites its count.
 
-    | weight | count |        lost = updates made - Σ count
+    weight + count · i        lost = updates made - Σ count
 
-What a rule remembers (momentum, say) stays with its rank, as in PyTorch's example.
+What a rule remembers (momentum, say) stays with its rank, as in PyTorch's example. A parameter that
+a batch has not used has a gradient of 0.
 
 Source: the lecture's "Hogwild (lock-free)"; Recht, Ré, Wright and Niu, "Hogwild!: A Lock-Free
 Approach to Parallelizing Stochastic Gradient Descent", NIPS 2011. In PyTorch: share_memory() and
@@ -35,7 +36,7 @@ from torch import nn
 
 from dlviz.cluster import Comm, RankLost
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import flat_by_dtype, spread, start_alike
+from dlviz.parallel.replicas import flat_by_dtype, start_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -51,89 +52,87 @@ from dlviz.parallel.shards import (
 )
 from dlviz.parallel.update_rules import SGD, Rule, as_rule
 
-Gradient = torch.Tensor | None
-Place = slice | torch.Tensor
-
 
 class Words:
-    """Parameters of one dtype in memory that ranks share. A word has 8 bytes, or 16 for weights of
-    8, which a processor moves in one piece: the weight comes first, its count last."""
+    """Parameters of one dtype in memory that ranks share, or one that gets sparse gradients. This
+    rank has read `own`; `flat` are the weights of that, which a rule moves."""
 
-    def __init__(self, comm: Comm, parameters: list[nn.Parameter]):
-        flat = torch.cat([p.detach().flatten() for p in parameters])
-        whole = torch.int64 if flat.itemsize < 8 else torch.complex128
-        self.own = torch.zeros(len(flat), dtype=whole)  # what this rank has read
-        self.weights = parts_of(self.own, flat.dtype)[:, 0]
-        self.weights.copy_(flat)
+    def __init__(self, comm: Comm, parameters: list[nn.Parameter], sparse: bool):
+        self.parameters, self.sparse = parameters, sparse
+        ((_, flat),) = flat_by_dtype([*parameters])
+        self.flat = flat.view_as(parameters[0]) if sparse else flat
+        whole = torch.complex128 if flat.dtype == torch.float64 else torch.complex64
+        self.own = torch.zeros(self.flat.shape, dtype=whole)
+        self.weights = self.own.real
+        self.weights.copy_(self.flat)
         self.shared = comm.shared(self.own).tensor
         self.made = comm.shared(torch.zeros(comm.size, dtype=torch.int64)).tensor
         self.mine = self.made[comm.rank]  # updates of a weight by this rank
-        self.parameters = parameters
+        parts = flat.split([p.numel() for p in parameters])
+        self.model = [
+            (p.detach(), part.view_as(p)) for p, part in zip(parameters, parts, strict=True)
+        ]
 
     def read(self) -> None:
-        """Give this rank's model the weights that there are."""
+        """Take the weights that there are."""
         self.own.copy_(self.shared)
-        spread(self.weights, self.parameters)
+        self.flat.copy_(self.weights)
 
-    def write(self, gradients: list[Gradient]) -> None:
-        """Put this rank's weights there, those that have a gradient, and count their update."""
-        flat = torch.cat([p.detach().flatten() for p in self.parameters])
-        counts = parts_of(self.own, torch.int32)[:, -1]
-        for place in places_of(self.parameters, gradients):
-            self.weights[place] = flat[place]
-            counts[place] += 1
-            words = self.own[place]
-            self.mine += len(words)  # before: if the rank is lost now, its update is
-            self.shared[place] = words
+    def give(self) -> None:
+        """Give this rank's model the weights."""
+        for p, part in self.model:
+            p.copy_(part)
+
+    def gradient(self) -> torch.Tensor | None:
+        """Of `flat`; None where no row has one."""
+        if self.sparse:
+            (p,) = self.parameters
+            return None if p.grad is None else p.grad.coalesce()
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        return torch.cat([(g.to_dense() if g.is_sparse else g).flatten() for g in parts])
+
+    def write(self, gradient: torch.Tensor | None) -> None:
+        """Put the weights there, of a sparse parameter the rows with a gradient, and count their
+        updates."""
+        self.weights.copy_(self.flat)
+        if not self.sparse:
+            self.mine += len(self.own)  # before: if the rank is lost now, its update is
+            torch.add(self.own, 1j, out=self.shared)
+        elif gradient is not None:
+            (rows,) = gradient.indices()
+            words = self.own[rows] + 1j
+            self.mine += words.numel()
+            self.shared[rows] = words
 
     def lost(self) -> int:
         """How many updates of a weight another rank has overwritten."""
-        return int(self.made.sum() - parts_of(self.shared, torch.int32)[:, -1].sum())
+        return int(self.made.sum() - self.shared.imag.sum(dtype=torch.float64))
 
 
-def parts_of(words: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Each word as several numbers of this dtype: (words, parts)."""
-    return words.view(dtype).view(len(words), words.itemsize // dtype.itemsize)
-
-
-def places_of(parameters: list[nn.Parameter], gradients: list[Gradient]) -> list[Place]:
-    """Which weights have a gradient, where all parameters lie in one flat tensor: stretches, and
-    for a sparse gradient the rows that it has."""
-    found: list[Place] = []
-    start = 0
-    for p, g in zip(parameters, gradients, strict=True):
-        stop = start + p.numel()
-        if g is not None and g.is_sparse:
-            row = torch.arange(start, start + p[0].numel())
-            found.append((g.indices()[0][:, None] * len(row) + row).flatten())
-        elif g is not None:
-            last = found[-1] if found else None
-            if isinstance(last, slice) and last.stop == start:  # one stretch with the one before
-                start = last.start
-                found.pop()
-            found.append(slice(start, stop))
-        start = stop
-    return found
-
-
-def gradient_of(p: nn.Parameter, rule: Rule) -> Gradient:
-    """Sparse if `p` has one that is and the rule moves no row without a gradient."""
-    if p.grad is None or not p.grad.is_sparse:
-        return p.grad
-    return p.grad.coalesce() if isinstance(rule, SGD) else p.grad.to_dense()
+def memory_of(comm: Comm, model: nn.Module, rule: Rule) -> list[Words]:
+    """The trained parameters of `model` in shared memory. Sparse gradients stay so for a rule that
+    leaves rows without a gradient where they are."""
+    parameters, rows = trained(model), []
+    if isinstance(rule, SGD):
+        tables = (m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag))
+        rows = [m.weight for m in tables if m.sparse]
+    whole = [p for p in parameters if not any(p is each for each in rows)]
+    by_row = [p for p in parameters if any(p is each for each in rows)]
+    memory = [Words(comm, alike, False) for alike, _ in flat_by_dtype(whole)]
+    return memory + [Words(comm, [p], True) for p in by_row]
 
 
 def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
     """Apply this rank's gradients to the weights that there are now."""
-    parameters = [p for words in memory for p in words.parameters]
-    gradients = {p: gradient_of(p, rule) for p in parameters}
+    gradients = [words.gradient() for words in memory]
     comm.hold()  # on a paced run, until the device reads
     for words in memory:
         words.read()
-    update(comm, rule, parameters, [*gradients.values()], peer=comm.members[comm.rank])
+    update(comm, rule, [words.flat for words in memory], gradients, peer=comm.members[comm.rank])
     comm.hold()  # and until it has computed
-    for words in memory:
-        words.write([gradients[p] for p in words.parameters])
+    for words, gradient in zip(memory, gradients, strict=True):
+        words.write(gradient)
+        words.give()
 
 
 def meet(comm: Comm) -> None:
@@ -172,10 +171,10 @@ def train(
             f"hogwild trains in memory of the host, and rank {comm.rank} computes on "
             f"{comm.device}: give launch device='cpu'."
         )
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
-    start_alike(comm, model)
+    moves = as_rule(rule, lr)
+    start_alike(comm, model.to(comm.device))
     check_batches(batches)
-    memory = [Words(comm, alike) for alike, _ in flat_by_dtype(parameters)]
+    memory = memory_of(comm, model, moves)
     losses = comm.shared(torch.full((len(batches),), math.nan, dtype=torch.float64))
     LayerSpans(comm, model)
     for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
@@ -188,6 +187,7 @@ def train(
     meet(comm)
     for words in memory:
         words.read()
+        words.give()
     made = sum(int(words.made.sum()) for words in memory)
     lost = sum(words.lost() for words in memory)
     return {**result(losses.tensor.tolist(), model), "lost": lost, "updates": made}

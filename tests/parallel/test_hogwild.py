@@ -91,7 +91,7 @@ def test_under_the_lock_the_order_of_updates_alone_gives_the_weights_to_the_last
     state, losses = replayed(order, batches(14))
     for result in run.results:
         assert same_bits(result, state) and result["losses"] == losses
-        assert (result["lost"], result["updates"]) == (0, 14 * (48 + 27))
+        assert (result["lost"], result["updates"]) == (0, 14 * (50 + 27))
     assert not same_bits(run.results[0], replayed(sorted(order), batches(14))[0])
 
 
@@ -166,7 +166,7 @@ def test_of_two_updates_that_meet_each_weight_keeps_one_and_the_other_is_counted
         update_rules.SGD(LR).step([*model.parameters()], [p.grad for p in model.parameters()])
         apart.append(model.state_dict())
     for result in dlviz.launch(worker, 2).results:
-        assert result["lost"] == 48 + 27 and result["updates"] == 2 * (48 + 27)
+        assert result["lost"] == 50 + 27 and result["updates"] == 2 * (50 + 27)
         for name, value in result["state"].items():
             assert ((value == apart[0][name]) | (value == apart[1][name])).all()
 
@@ -297,7 +297,7 @@ def test_the_others_train_on_without_a_rank_that_dies_in_its_update(lock):
     for result in left:
         without = [number for number, loss in enumerate(result["losses"]) if loss != loss]
         assert without == [13]  # it had computed that of batch 9
-        assert result["updates"] == (12 + 2) * (48 + 27)
+        assert result["updates"] == (12 + 2) * (50 + 27)
         assert result["lost"] == 0 if lock else result["lost"] >= 0
 
 
