@@ -23,7 +23,7 @@ from torch.distributed import rpc
 from benchmarks.table import Row, compare, take_turns
 from dlviz import launch, models
 from dlviz.parallel.gossip import mix, neighbours
-from dlviz.parallel.hogwild import memory_of, read_modify_write
+from dlviz.parallel.hogwild import read_modify_write, share
 from dlviz.parallel.push_pull import Parcel
 from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.update_rules import make
@@ -33,6 +33,7 @@ ROUNDS = 15
 PUSHES = {"1 KB": (2**10, 100, 1.5), "1 MB": (2**20, 20, 1.0)}  # bytes, how many in a row, target
 UPDATES, MIXES = 200, 50
 LR, MOMENTUM = 0.01, 0.5  # the example's
+PATIENCE = 300.0  # s
 
 
 def slowest_of(comm: Any, calls: int, way: Callable[[], None]) -> float:
@@ -105,7 +106,7 @@ def with_gradients(net: nn.Module) -> list[nn.Parameter]:
 def hogwild(comm: Any) -> float:
     rule, net = make("momentum", LR, momentum=MOMENTUM), example()
     with_gradients(net)
-    memory = memory_of(comm, net, rule)
+    memory = share(comm, net, [*net.parameters()], rule)
 
     def updates() -> None:
         for _ in range(UPDATES):
@@ -120,7 +121,7 @@ def of_torch(net: nn.Module, start: Any, took: Any) -> None:
     torch.set_num_threads(1)
     optimizer = torch.optim.SGD(with_gradients(net), lr=LR, momentum=MOMENTUM)
     for _ in range(1 + ROUNDS):
-        start.wait()
+        start.wait(PATIENCE)
         begun = perf_counter()
         for _ in range(UPDATES):
             optimizer.step()
@@ -130,13 +131,14 @@ def of_torch(net: nn.Module, start: Any, took: Any) -> None:
 def in_shared_memory() -> dict[str, list[float]]:
     context = torch.multiprocessing.get_context("spawn")
     start, took, net = context.Barrier(RANKS + 1), context.Queue(), example().share_memory()
-    processes = [context.Process(target=of_torch, args=(net, start, took)) for _ in range(RANKS)]
+    args = net, start, took
+    processes = [context.Process(target=of_torch, args=args, daemon=True) for _ in range(RANKS)]
     for process in processes:
         process.start()
 
     def theirs() -> float:
-        start.wait()
-        return max(took.get() for _ in processes)
+        start.wait(PATIENCE)
+        return max(took.get(timeout=PATIENCE) for _ in processes)
 
     theirs()
     found = take_turns(

@@ -35,56 +35,49 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm, RankLost
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import flat_by_dtype, start_alike
+from dlviz.parallel.replicas import flat_by_dtype
 from dlviz.parallel.shards import (
     Batches,
     Loss,
     Result,
     Weight,
+    begin,
     check_batches,
-    learn,
-    no_mean,
+    learn_whole,
     result,
     rows,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import SGD, Rule, as_rule
+from dlviz.parallel.update_rules import SGD, Rule
 
 
 class Words:
-    """Parameters of one dtype in memory that ranks share, or one that gets sparse gradients. This
-    rank has read `own`; `flat` are the weights of that, which a rule moves."""
+    """Parameters of one dtype in memory that ranks share, or one that gets sparse gradients. What
+    this rank has read of it is `own`; a rule moves the `weights` in that."""
 
     def __init__(self, comm: Comm, parameters: list[nn.Parameter], sparse: bool):
         self.parameters, self.sparse = parameters, sparse
         ((_, flat),) = flat_by_dtype([*parameters])
-        self.flat = flat.view_as(parameters[0]) if sparse else flat
         whole = torch.complex128 if flat.dtype == torch.float64 else torch.complex64
-        self.own = torch.zeros(self.flat.shape, dtype=whole)
+        self.own = flat.view_as(parameters[0] if sparse else flat).to(whole)
         self.weights = self.own.real
-        self.weights.copy_(self.flat)
+        parts = self.own.flatten().real.split([p.numel() for p in parameters])
+        self.model = [(p.detach(), w.view_as(p)) for p, w in zip(parameters, parts, strict=True)]
         self.shared = comm.shared(self.own).tensor
         self.made = comm.shared(torch.zeros(comm.size, dtype=torch.int64)).tensor
         self.mine = self.made[comm.rank]  # updates of a weight by this rank
-        parts = flat.split([p.numel() for p in parameters])
-        self.model = [
-            (p.detach(), part.view_as(p)) for p, part in zip(parameters, parts, strict=True)
-        ]
 
     def read(self) -> None:
-        """Take the weights that there are."""
+        """Take the weights that there are, and their counts."""
         self.own.copy_(self.shared)
-        self.flat.copy_(self.weights)
 
     def give(self) -> None:
         """Give this rank's model the weights."""
-        for p, part in self.model:
-            p.copy_(part)
+        for p, w in self.model:
+            p.copy_(w)
 
     def gradient(self) -> torch.Tensor | None:
-        """Of `flat`; None where no row has one."""
+        """Of the `weights`; None where no row has one."""
         if self.sparse:
             (p,) = self.parameters
             return None if p.grad is None else p.grad.coalesce()
@@ -94,7 +87,6 @@ class Words:
     def write(self, gradient: torch.Tensor | None) -> None:
         """Put the weights there, of a sparse parameter the rows with a gradient, and count their
         updates."""
-        self.weights.copy_(self.flat)
         if not self.sparse:
             self.mine += len(self.own)  # before: if the rank is lost now, its update is
             torch.add(self.own, 1j, out=self.shared)
@@ -109,17 +101,14 @@ class Words:
         return int(self.made.sum() - self.shared.imag.sum(dtype=torch.float64))
 
 
-def memory_of(comm: Comm, model: nn.Module, rule: Rule) -> list[Words]:
-    """The trained parameters of `model` in shared memory. Sparse gradients stay so for a rule that
-    leaves rows without a gradient where they are."""
-    parameters, rows = trained(model), []
-    if isinstance(rule, SGD):
-        tables = (m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag))
-        rows = [m.weight for m in tables if m.sparse]
-    whole = [p for p in parameters if not any(p is each for each in rows)]
-    by_row = [p for p in parameters if any(p is each for each in rows)]
-    memory = [Words(comm, alike, False) for alike, _ in flat_by_dtype(whole)]
-    return memory + [Words(comm, [p], True) for p in by_row]
+def share(comm: Comm, model: nn.Module, parameters: list[nn.Parameter], rule: Rule) -> list[Words]:
+    """Put the parameters of `model` into shared memory. Gradients stay sparse where the rule leaves
+    rows without one where they are."""
+    tables = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    by_row = {m.weight for m in tables if m.sparse and isinstance(rule, SGD)}
+    whole = [p for p in parameters if p not in by_row]
+    memory = [Words(comm, alike, sparse=False) for alike, _ in flat_by_dtype(whole)]
+    return memory + [Words(comm, [p], sparse=True) for p in parameters if p in by_row]
 
 
 def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
@@ -128,7 +117,7 @@ def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
     comm.hold()  # on a paced run, until the device reads
     for words in memory:
         words.read()
-    update(comm, rule, [words.flat for words in memory], gradients, peer=comm.members[comm.rank])
+    update(comm, rule, [words.weights for words in memory], gradients, peer=comm.members[comm.rank])
     comm.hold()  # and until it has computed
     for words, gradient in zip(memory, gradients, strict=True):
         words.write(gradient)
@@ -171,17 +160,13 @@ def train(
             f"hogwild trains in memory of the host, and rank {comm.rank} computes on "
             f"{comm.device}: give launch device='cpu'."
         )
-    moves = as_rule(rule, lr)
-    start_alike(comm, model.to(comm.device))
     check_batches(batches)
-    memory = memory_of(comm, model, moves)
+    moves, parameters = begin(comm, model, rule, lr)
+    memory = share(comm, model, parameters, moves)
     losses = comm.shared(torch.full((len(batches),), math.nan, dtype=torch.float64))
-    LayerSpans(comm, model)
     for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
-            share, losses.tensor[number] = learn(comm, model, batches[number], loss, weight)
-            if not share:
-                no_mean()
+            losses.tensor[number] = learn_whole(comm, model, batches[number], loss, weight)
             with losses.lock() if lock else nullcontext():
                 read_modify_write(comm, moves, memory)
     meet(comm)
