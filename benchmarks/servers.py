@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -61,7 +62,7 @@ def apply(gradient: torch.Tensor) -> torch.Tensor:
 def push_and_pull(comm: Any, nbytes: int, calls: int, meeting: str) -> dict[str, list[float]]:
     net = nn.Linear(nbytes // 4, 1, bias=False)
     net.weight.grad = torch.ones_like(net.weight)
-    weights, rule, parcel = [net.weight], make("sgd", LR), Parcel(comm, net)
+    weights, rule, parcel = [*net.parameters()], make("sgd", LR), Parcel(comm, net)
 
     def ours() -> None:
         if comm.rank:
@@ -79,6 +80,7 @@ def push_and_pull(comm: Any, nbytes: int, calls: int, meeting: str) -> dict[str,
             new = rpc.rpc_sync("0", apply, args=(net.weight.grad,))
             net.weight.detach().copy_(new)
 
+    warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)  # torch's own
     served["w"] = net.weight.detach().clone()
     where = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{meeting}")
     rpc.init_rpc(str(comm.rank), rank=comm.rank, world_size=RANKS, rpc_backend_options=where)
@@ -157,6 +159,7 @@ def mix_by_torch(comm: Any, tensors: list[torch.Tensor]) -> None:
         work = [dist.irecv(theirs, other) for theirs, other in zip(arrived, others, strict=True)]
         work += [dist.isend(flat, other) for other in others]
         for each in work:
+            assert each is not None, "all four are in the group"
             each.wait()
         for theirs in arrived:
             flat += theirs

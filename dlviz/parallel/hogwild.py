@@ -17,7 +17,7 @@ written whole: whoever overwrites an update overwrites its count.
     weight + count · i        lost = updates made - Σ count
 
 What a rule remembers (momentum, say) stays with its rank, as in PyTorch's example. A parameter that
-a batch has not used has a gradient of 0.
+a batch has not used has a gradient of 0. Weights of 16 bits are float32 in that memory.
 
 Source: the lecture's "Hogwild (lock-free)"; Recht, Ré, Wright and Niu, "Hogwild!: A Lock-Free
 Approach to Parallelizing Stochastic Gradient Descent", NIPS 2011. In PyTorch: share_memory() and
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 
 import torch
@@ -55,7 +55,7 @@ class Words:
     """Parameters of one dtype in memory that ranks share, or one that gets sparse gradients. What
     this rank has read of it is `own`; a rule moves the `weights` in that."""
 
-    def __init__(self, comm: Comm, parameters: list[nn.Parameter], sparse: bool):
+    def __init__(self, comm: Comm, parameters: Sequence[torch.Tensor], sparse: bool):
         self.parameters, self.sparse = parameters, sparse
         ((_, flat),) = flat_by_dtype([*parameters])
         whole = torch.complex128 if flat.dtype == torch.float64 else torch.complex64
@@ -106,7 +106,7 @@ def share(comm: Comm, model: nn.Module, parameters: list[nn.Parameter], rule: Ru
     rows without one where they are."""
     tables = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     by_row = {m.weight for m in tables if m.sparse and isinstance(rule, SGD)}
-    whole = [p for p in parameters if p not in by_row]
+    whole: list[torch.Tensor] = [p for p in parameters if p not in by_row]
     memory = [Words(comm, alike, sparse=False) for alike, _ in flat_by_dtype(whole)]
     return memory + [Words(comm, [p], sparse=True) for p in parameters if p in by_row]
 
