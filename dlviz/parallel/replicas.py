@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +20,28 @@ def start_alike(comm: Comm, model: nn.Module) -> None:
     """
     check_same_model(comm, model)
     copy_from_rank_0(comm, [*model.parameters(), *model.buffers()])
+
+
+def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
+    """Keep what `model` holds whenever its forward begins, for `metrics.disagreement`: call it on
+    every rank, before a strategy trains. Of a larger model `weights` of its weights are kept, drawn
+    at random, the same on all ranks."""
+    many = sum(p.numel() for p in model.parameters())
+    chosen = torch.randperm(many, generator=torch.Generator().manual_seed(0))[:weights]
+
+    def held() -> torch.Tensor:
+        return torch.cat([p.detach().flatten() for p in model.parameters()])[chosen]
+
+    start = held()
+    kept = torch.cat([start.new_zeros(1), start])  # forwards so far, then the weights
+    comm.watch(kept, "replica")
+
+    def keep(*_: Any) -> None:
+        kept[1:] = held()
+        kept[0] += 1
+        comm.snapshot()
+
+    model.register_forward_pre_hook(keep)
 
 
 def check_same_model(comm: Comm, model: nn.Module) -> None:
