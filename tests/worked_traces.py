@@ -30,13 +30,13 @@ def worked(
         spans.append({"rank": 0, "kind": "phase", "step": 0, **times})
     buffers = []
     for rank, own in (replicas or {}).items():
-        shots = [(-1, -0.9, [0.0, *next(iter(own))[2]])]
-        for forwards, (number, when, model) in enumerate(own, 1):
-            shots += [(number, when, [forwards, *model]), (0, when + 0.1, [forwards, *model])]
-        for index, (step, when, held) in enumerate(shots):
-            wheres = {"rank": rank, "name": "replica", "index": index, "where": "", "step": step}
+        shots = [(-0.9, [-1, *own[0][2]])]
+        for number, when, model in own:
+            shots += [(when, [number, *model]), (when + 0.1, [number, *model])]
+        for index, (when, held) in enumerate(shots):
+            wheres = {"rank": rank, "name": "replica", "index": index, "where": "", "step": 0}
             times = {"time": 1 + when, "wall": 2 * (1 + when)}
-            buffers.append({**wheres, **times, "array": np.array(held)})
+            buffers.append({**wheres, **times, "array": np.array(held, float)})
     late = {"worst": 0.03, "median": 0.001}
     meta = {"ranks": 1 + max(batches), "clock": "paced", "machine": "a classroom", "lateness": late}
     return Trace(spans, buffers=buffers, meta=meta)

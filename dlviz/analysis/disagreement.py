@@ -7,6 +7,8 @@ disagreement |   /|  /|  /|      local SGD: models drift apart, and are averaged
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dlviz.trace import Table, Trace
@@ -48,18 +50,16 @@ def disagreement(trace: Trace, clock: str = "wall") -> Table:
 
 def _of_rank(trace: Trace, rank: int, clock: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The batches of a rank, when it began the first forward of each, and the model with which it
-    did. The buffer holds how many forwards there were, then weights; messages keep it again."""
+    did. The buffer holds the batch (-1 before the first), then weights; messages keep it again."""
     shots = [b for b in trace.buffers if b["rank"] == rank and b["name"] == REPLICA]
-    shots.sort(key=lambda shot: shot["index"])
-    forwards, batches, found = 0, set(), []
+    shots.sort(key=lambda shot: shot["wall"])
+    first: dict[int, Any] = {}
     for shot in shots:
-        if shot["array"][0] > forwards and shot["step"] not in batches:
-            batches.add(shot["step"])
-            found.append(shot)
-        forwards = shot["array"][0]
-    when = np.array([shot[_TIMES[clock]] for shot in found])
-    models = np.array([shot["array"][1:] for shot in found], dtype=np.float64)
-    return np.array([shot["step"] for shot in found]), when, models
+        if shot["array"][0] >= 0:
+            first.setdefault(int(shot["array"][0]), shot)
+    when = np.array([shot[_TIMES[clock]] for shot in first.values()])
+    models = np.array([shot["array"][1:] for shot in first.values()], dtype=np.float64)
+    return np.array([*first]), when, models
 
 
 def _apart(models: np.ndarray) -> float:

@@ -10,6 +10,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.control.form import name_of
+from dlviz.cluster.recording.log import step_of
 
 
 def start_alike(comm: Comm, model: nn.Module) -> None:
@@ -33,12 +34,12 @@ def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
         return torch.cat([p.detach().flatten() for p in model.parameters()])[chosen]
 
     start = held()
-    kept = torch.cat([start.new_zeros(1), start])  # forwards so far, then the weights
+    kept = torch.cat([start.new_full((1,), -1), start])  # the step of the forward, then weights
     comm.watch(kept, "replica")
 
     def keep(*_: Any) -> None:
         kept[1:] = held()
-        kept[0] += 1
+        kept[0] = step_of(comm.recorder.lane)
         comm.snapshot()
 
     model.register_forward_pre_hook(keep)

@@ -27,7 +27,7 @@ def placed(
                 middle = point + np.array(towards) * (size / 2 + gap * far * short)
                 box = _box(middle, size)
                 covered = _outside(box, room) + sum(_common(box, one) for one in (*labels, *marks))
-                covered += _crossed(point, middle, [*marks[:i], *marks[i + 1 :]])
+                covered += _crossed(point, middle, [*labels, *marks[:i], *marks[i + 1 :]])
                 if covered < best:
                     best, found[i] = covered, middle
             if best == 0:
@@ -48,10 +48,10 @@ def _common(one: Box, other: Box) -> float:
     return max(wide, 0.0) * max(high, 0.0)
 
 
-def _crossed(point: np.ndarray, middle: np.ndarray, marks: list[Box]) -> float:
-    """Parts of the line from a point to its label that lie on others' marks."""
+def _crossed(point: np.ndarray, middle: np.ndarray, others: list[Box]) -> float:
+    """Parts of the line from a point to its label that lie on others' marks and labels."""
     on = (point + share * (middle - point) for share in np.linspace(0.0, 1.0, 12))
-    inside = (box[0] <= x <= box[2] and box[1] <= y <= box[3] for x, y in on for box in marks)
+    inside = (box[0] <= x <= box[2] and box[1] <= y <= box[3] for x, y in on for box in others)
     return float(sum(inside))
 
 

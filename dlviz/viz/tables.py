@@ -127,7 +127,8 @@ def spectrum_table(
 
 def staleness_table(trace: Trace) -> pandas.DataFrame:
     """What `viz.staleness` draws: of each worker and of all how many gradients were applied, and
-    how many updates old they were in the mean, at least and at most."""
+    how many updates old they were in the mean, at least and at most; until the first worker has
+    pushed its last."""
     import pandas
 
     found = applied(trace)

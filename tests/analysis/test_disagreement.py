@@ -37,7 +37,7 @@ def test_ranks_with_batches_of_their_own_are_compared_whenever_one_begins_a_batc
 def test_a_server_that_computes_nothing_has_no_replica():
     steps = {1: [(0, 0.0, 1.0)], 2: [(1, 0.0, 1.0)]}
     trace = worked(steps, {1: [(0, 0.0, [2.0])], 2: [(1, 0.0, [2.0])]})
-    server = {"name": "replica", "where": "", "step": 0, "array": np.array([0.0, 50.0])}
+    server = {"name": "replica", "where": "", "step": 0, "array": np.array([-1.0, 50.0])}
     shots = [{**server, "rank": 0, "index": i, "time": 1.0 + i, "wall": 2.0} for i in range(3)]
     with_server = Trace(trace.spans, buffers=[*shots, *trace.buffers], meta=trace.meta)
     assert metrics.disagreement(with_server).disagreement.tolist() == [0.0, 0.0]

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -50,8 +50,8 @@ def stability(
     """
     etas, alphas, found = sampled(radius, eta, alpha)
     figure = Figure([_map(etas, alphas, found, theme), _bound(etas, alphas, found)])
-    for settled in (True, False) if runs is not None else ():
-        figure.add_trace(_runs(runs[runs.settled == settled], settled))
+    for settled, own in by_outcome(runs):
+        figure.add_trace(_runs(own, settled))
     heading = text.heading(title, text.wrap(TOLD, text.LINE))
     lay_out(
         figure,
@@ -77,6 +77,11 @@ def sampled(
     etas, alphas = np.linspace(*eta, GRID), np.linspace(*alpha, GRID)
     found = [[radius(x, y) for x in etas.tolist()] for y in alphas.tolist()]
     return etas, alphas, np.array(found, dtype=np.float64)
+
+
+def by_outcome(runs: pandas.DataFrame | None) -> list[tuple[bool, Any]]:
+    """The runs that settled, and those that blew up."""
+    return [] if runs is None else [(each, runs[runs.settled == each]) for each in SIDES]
 
 
 def _map(etas: np.ndarray, alphas: np.ndarray, found: np.ndarray, theme: str) -> go.Contour:

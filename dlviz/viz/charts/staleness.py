@@ -30,7 +30,7 @@ DOT = 15.0  # pixels: the dot of a value that all gradients have
 TITLE = "How old the weights of a gradient are"
 TOLD = (
     "Bar and number: the mean; dots: how often each value. Line: prediction for the mean of all, "
-    "the number of workers less one."
+    "the number of workers less one. Counted until the first worker has pushed its last gradient."
 )
 AXIS = "updates that a gradient did not see"
 ALL = -1  # the rank of the row of all workers
@@ -117,15 +117,16 @@ def groups_of(traces: Mapping[str, Trace]) -> list[Group]:
 
 
 def applied(trace: Trace) -> Table:
-    """Whose gradients were applied and how stale they were. Raises ValueError where none is told
-    apart."""
+    """Whose gradients were applied and how stale they were, while every worker had more to push:
+    a slow one that ends alone meets nobody. Raises ValueError where none is told apart."""
     found = metrics.staleness(trace)
     if not isinstance(found, Table):
         raise ValueError(
             "no update of this Trace says whose gradient it applies: give that of a run in which a "
             "server applies each worker's by itself."
         )
-    return found
+    last = min(np.flatnonzero(found["rank"] == rank)[-1] for rank in np.unique(found["rank"]))
+    return found[: int(last) + 1]
 
 
 def highest(groups: list[Group]) -> float:

@@ -3,7 +3,7 @@ matplotlib figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,16 +50,16 @@ def spectrum(
     plan = spread_out.laid_out(table, (float(size[0]), TALL), (LETTER, LINE, GAP))
     lines = [spread_out.told(table, target, over)]
     figure, axes = paper.chart(title, lines, [], TALL + 0.16, SIDES, width, theme)
-    axes.set_position(_shorter(axes, 0.16 / figure.get_figheight()))
+    left, low, wide, high = axes.get_position().bounds
+    axes.set_position((left, low, wide, high - 0.16 / figure.get_figheight()))
     axes.grid(visible=False)
     axes.set_xlim(*plan.x)
     axes.set_ylim(*plan.y)
     for seconds, ends in plan.times:
         axes.add_line(Line2D(*ends.T, color=colors["grid"], linewidth=1.2))
         x, y = ends[1].tolist()
-        where = {"ha": "center", "va": "bottom"} if y == plan.y[1] else {
-            "ha": "right", "va": "top"}  # fmt: skip
-        paper.label(axes, x, y, text.seconds(seconds), colors["faint"], **where)
+        across, down = ("center", "bottom") if y == plan.y[1] else ("right", "top")
+        paper.label(axes, x, y, text.seconds(seconds), colors["faint"], ha=across, va=down)
     if plan.border < plan.x[1]:
         axes.axvline(plan.border, color=colors["faint"], linewidth=0.9, linestyle=":")
     scale = size / (plan.x[1] - plan.x[0], plan.y[1] - plan.y[0])
@@ -72,7 +72,8 @@ def spectrum(
                                  linewidth=0.6))  # fmt: skip
         axes.add_line(Line2D(*point[:, None], linestyle="", zorder=3, **_mark(looks[name], theme)))
         halo: dict[str, Any] = {"facecolor": colors["paper"], "edgecolor": "none", "pad": 0.6}
-        paper.label(axes, *middle.tolist(), paper.written(name, 40), colors["ink"], bbox=halo)
+        x, y = middle.tolist()
+        paper.label(axes, x, y, paper.written(name, 40), colors["ink"], bbox=halo)
     for (places, words), mark in (
         (spread_out.x_ticks(plan), axes.set_xticks),
         (spread_out.decades(*plan.y), axes.set_yticks),
@@ -145,12 +146,6 @@ def disagreement(
     paper.ticks(axes)
     _name(axes, f"{text.TIMES[clock]} (s)", "distance from the mean / its length", theme)
     return figure
-
-
-def _shorter(axes: Axes, by: float) -> Sequence[float]:
-    """The axes' place, lower at the top by a share of the figure: labels lie above it."""
-    left, low, wide, high = axes.get_position().bounds
-    return left, low, wide, high - by
 
 
 def _dashed(look: palette.MethodLook) -> dict[str, Any]:

@@ -52,9 +52,9 @@ def staleness(
     paper.ticks(axes)
     axes.set_yticks([row.y for row in rows], names, **paper.WORDS)
     for row in rows:
-        edges = [np.array([row.y + side * aged.BAR / 2]) for side in (-1, 1)]
+        above, below = (np.array([row.y + side * aged.BAR / 2]) for side in (-1, 1))
         look = paper.look(row.style)
-        bar = paper.boxes(row.name, np.zeros(1), np.array([row.mean]), *edges, look)
+        bar = paper.boxes(row.name, np.zeros(1), np.array([row.mean]), above, below, look)
         axes.add_collection(bar, autolim=False)
         for value, share in zip(row.values.tolist(), row.share.tolist(), strict=True):
             axes.add_line(
@@ -88,12 +88,11 @@ def stability(
     errors are those of `viz.stability`."""
     etas, alphas, found = mapped.sampled(radius, eta, alpha)
     entries = []
-    for settled, (name, _) in mapped.SIDES.items() if runs is not None else ():
-        own = runs[runs.settled == settled]
+    for settled, own in mapped.by_outcome(runs):
         dots = Line2D(own.eta, own.alpha, linestyle="", marker="o" if settled else "X",
                       markersize=8, color=palette.WHITE, markeredgecolor=palette.BLACK,
                       zorder=4)  # fmt: skip
-        entries.append((name, dots))
+        entries.append((mapped.SIDES[settled][0], dots))
     sides = (0.6, 1.5)
     figure, axes = paper.chart(title, [mapped.TOLD], entries, MAP, sides, width, theme)
     axes.grid(visible=False)
