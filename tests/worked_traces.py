@@ -16,7 +16,7 @@ def worked(
     replicas: Mapping[int, Sequence[tuple[int, float, list[float]]]] | None = None,
 ) -> Trace:
     """What each rank did by its number, after 1 s; and the model with which it began a batch when,
-    which a message keeps again 0.1 s later. By the wall clock all takes twice as long. Rank 0
+    which messages keep again a little later. By the wall clock all takes twice as long. Rank 0
     serves in a phase of its own if it has no batches."""
     spans = []
     for rank, own in batches.items():
@@ -31,8 +31,8 @@ def worked(
     buffers = []
     for rank, own in (replicas or {}).items():
         shots = [(-0.9, [-1, *own[0][2]])]
-        for number, when, model in own:
-            shots += [(when, [number, *model]), (when + 0.1, [number, *model])]
+        for place, (number, when, model) in enumerate(own, 1):
+            shots += [(when, [number, *model]), (when + 0.1 * place, [number, *model])]
         for index, (when, held) in enumerate(shots):
             wheres = {"rank": rank, "name": "replica", "index": index, "where": "", "step": 0}
             times = {"time": 1 + when, "wall": 2 * (1 + when)}

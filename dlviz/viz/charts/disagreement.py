@@ -52,7 +52,7 @@ def disagreement(
                 x=at,
                 y=decades,
                 mode="lines",
-                line={"color": look.color, "width": 2, "dash": look.dash},
+                line={"color": look.color, "width": 1.7, "dash": look.dash},
                 meta=text.wrap(name),
                 customdata=np.where(decades > plan.low, 10**decades, 0.0),
                 hovertemplate="%{meta}<br>after %{x:.3~f} s: %{customdata:.3~g}<extra></extra>",
