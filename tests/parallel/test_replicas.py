@@ -125,6 +125,7 @@ def test_of_a_large_model_all_ranks_keep_the_same_few_weights():
         with torch.no_grad():
             model.weight.copy_(torch.arange(1600.0).view(40, 40))
             model.bias.fill_(-1.0)
+        torch.manual_seed(comm.rank)
         watch_replica(comm, model, weights=100)
         with comm.span("phase", step=7):
             model(torch.zeros(1, 40))

@@ -25,7 +25,7 @@ INNER = 330.0  # pixels of the axes
 LOWEST = -7.0  # decades: models that differ by less differ by rounding, and count as the same
 
 
-class Plan(NamedTuple):
+class ReplicasApart(NamedTuple):
     """What is drawn, in decades: each method's line by name, (points, 2) of seconds and decades, on
     an axis from `low` to `high`, at whose lower end is 0."""
 
@@ -80,7 +80,7 @@ def disagreement(
     return figure
 
 
-def laid_out(traces: Mapping[str, Trace], clock: str) -> Plan:
+def laid_out(traces: Mapping[str, Trace], clock: str) -> ReplicasApart:
     """The lines, those without a disagreement on the border below the smallest that there is."""
     found = {text.named(name): metrics.disagreement(trace, clock) for name, trace in traces.items()}
     with np.errstate(divide="ignore"):
@@ -93,7 +93,7 @@ def laid_out(traces: Mapping[str, Trace], clock: str) -> Plan:
         name: np.stack([found[name].seconds, np.where(own <= LOWEST, low, own)], axis=1)
         for name, own in decades.items()
     }
-    return Plan(lines, low, high)
+    return ReplicasApart(lines, low, high)
 
 
 def told(traces: Mapping[str, Trace], clock: str) -> str:
@@ -101,7 +101,7 @@ def told(traces: Mapping[str, Trace], clock: str) -> str:
     return " ".join([words, *clocks([*traces.values()], clock)])
 
 
-def marks(plan: Plan) -> tuple[list[float], list[str]]:
+def marks(plan: ReplicasApart) -> tuple[list[float], list[str]]:
     """Powers of ten above the border, and 0 on it."""
     places = np.arange(plan.low + 1, np.floor(plan.high) + 1).tolist()
     return [plan.low, *places], ["0", *(f"{10**place:.10g}" for place in places)]

@@ -31,7 +31,7 @@ ROW = 20  # pixels of a row of the legend
 LEGEND_WIDE, KEY, LETTER = 790, 74, 6.8  # pixels: of the legend, of a key in it, of a letter
 
 
-class Line(NamedTuple):
+class FallingLoss(NamedTuple):
     """A method's mean loss after so many batches, which was so many seconds after the start."""
 
     name: str
@@ -81,7 +81,7 @@ def losses(
     return figure
 
 
-def lines_of(curves: Curves, over: int, clock: str) -> list[Line]:
+def lines_of(curves: Curves, over: int, clock: str) -> list[FallingLoss]:
     """Each run's line, from the first batch with `over` - 1 before it; NaN where the mean is no
     finite number above 0."""
     looks = palette.methods([text.named(name) for name in curves])
@@ -91,18 +91,18 @@ def lines_of(curves: Curves, over: int, clock: str) -> list[Line]:
         mean = running_mean(table.loss, over)
         mean[~(np.isfinite(mean) & (mean > 0))] = np.nan
         batches = np.arange(1, len(mean) + 1)[over - 1 :]
-        found.append(Line(name, look, batches, table.seconds[over - 1 :], mean[over - 1 :]))
+        found.append(FallingLoss(name, look, batches, table.seconds[over - 1 :], mean[over - 1 :]))
     return found
 
 
-def stretch(lines: list[Line]) -> tuple[float, float]:
+def stretch(lines: list[FallingLoss]) -> tuple[float, float]:
     """From where to where all losses lie, in decades."""
     seen = np.concatenate([np.zeros(0), *(line.loss for line in lines)])
     seen = np.log10(seen[np.isfinite(seen)])
     return (float(seen.min()) - 0.08, float(seen.max()) + 0.08) if len(seen) else (-1.0, 0.0)
 
 
-def told(lines: list[Line], curves: Curves, over: int, clock: str) -> list[str]:
+def told(lines: list[FallingLoss], curves: Curves, over: int, clock: str) -> list[str]:
     """What the lines are, what they lack, and what of their clocks."""
     words = ["Each loss is that of a batch at the weights its worker had."]
     if over > 1:
@@ -131,7 +131,7 @@ def legend_rows(names: Sequence[str]) -> int:
     return -(-len(names) // max(int(LEGEND_WIDE / entry), 1))
 
 
-def _series(line: Line, at: np.ndarray, panel: str) -> go.Scatter:
+def _series(line: FallingLoss, at: np.ndarray, panel: str) -> go.Scatter:
     what = "%{x:.3~f} s" if panel else "%{x:,} batches"
     mode: dict[str, Any] = {"mode": "lines", "line": {"color": line.look.color, "width": 2.2,
                             "dash": line.look.dash}}  # fmt: skip

@@ -35,7 +35,7 @@ NEVER = 0.14  # of the width: the column of those that never got there
 TIMES = 7  # lines at most
 
 
-class Plan(NamedTuple):
+class SpectrumPlan(NamedTuple):
     """What is drawn, in decades (log10) of both quantities."""
 
     points: np.ndarray  # (methods, 2)
@@ -123,7 +123,7 @@ def told(table: pandas.DataFrame, target: float, over: int) -> str:
 
 def laid_out(
     table: pandas.DataFrame, size: tuple[float, float], type_: tuple[float, float, float]
-) -> Plan:
+) -> SpectrumPlan:
     """Where all lies on axes of `size`; `type_` is what a letter takes, a line, and the gap beside
     a point."""
     with np.errstate(divide="ignore"):
@@ -148,10 +148,10 @@ def laid_out(
             wide = letter * len(text.seconds(seconds))
             taken.append((right - wide, top - line, right, top))
     labels = placed(at, sizes, (0.0, 0.0, *size), gap, taken) - at
-    return Plan(points, (low, high), y, border, times, labels)
+    return SpectrumPlan(points, (low, high), y, border, times, labels)
 
 
-def x_ticks(plan: Plan) -> tuple[list[float], list[str]]:
+def x_ticks(plan: SpectrumPlan) -> tuple[list[float], list[str]]:
     """Marks of the examples to target, and one of the column beyond."""
     places, names = decades(plan.x[0], plan.border)
     if plan.border < plan.x[1]:
@@ -189,7 +189,7 @@ def _line(seconds: float, x: tuple[float, float], y: tuple[float, float]) -> np.
     return np.array([(low, max(low - shift, y[0])), (high, min(high - shift, y[1]))])
 
 
-def _times(plan: Plan, theme: str) -> list[go.Scatter]:
+def _times(plan: SpectrumPlan, theme: str) -> list[go.Scatter]:
     look = {"color": palette.colors(theme)["grid"], "width": 1.6}
     return [
         go.Scatter(

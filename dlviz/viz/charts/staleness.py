@@ -37,7 +37,7 @@ ALL = -1  # the rank of the row of all workers
 STYLE = palette.style("phase")  # of that row
 
 
-class Row(NamedTuple):
+class ServedWorker(NamedTuple):
     """The gradients of a worker that were applied, or those of all."""
 
     y: float
@@ -52,11 +52,11 @@ class Row(NamedTuple):
         return STYLE if self.rank == ALL else palette.rank_style(self.rank)
 
 
-class Group(NamedTuple):
+class ServedRun(NamedTuple):
     """A run: its name, its rows, and what staleness is predicted for the mean of all, n - 1."""
 
     name: str
-    rows: list[Row]
+    rows: list[ServedWorker]
     predicted: int
 
 
@@ -97,7 +97,7 @@ def staleness(
     return figure
 
 
-def groups_of(traces: Mapping[str, Trace]) -> list[Group]:
+def groups_of(traces: Mapping[str, Trace]) -> list[ServedRun]:
     """The rows of each run, from above; a named run has a row for its name."""
     groups, y = [], 0.0
     for name, trace in traces.items():
@@ -110,9 +110,11 @@ def groups_of(traces: Mapping[str, Trace]) -> list[Group]:
             values, count = np.unique(own, return_counts=True)
             label = "all" if rank == ALL else f"rank {rank}"
             mean = float(own.mean())
-            rows.append(Row(y, f"{label}: {mean:.2f}", rank, mean, values, count / len(own)))
+            rows.append(
+                ServedWorker(y, f"{label}: {mean:.2f}", rank, mean, values, count / len(own))
+            )
             y += 1
-        groups.append(Group(name, rows, len(workers) - 1))
+        groups.append(ServedRun(name, rows, len(workers) - 1))
     return groups
 
 
@@ -129,24 +131,24 @@ def applied(trace: Trace) -> Table:
     return found[: int(last) + 1]
 
 
-def highest(groups: list[Group]) -> float:
+def highest(groups: list[ServedRun]) -> float:
     """Where the axis ends."""
     most = [float(row.values.max()) for group in groups for row in group.rows]
     return 1.06 * max(*most, *(group.predicted for group in groups)) + 0.6
 
 
-def reach(group: Group) -> tuple[float, float]:
+def reach(group: ServedRun) -> tuple[float, float]:
     """The stretch of the rows over which a group's prediction is drawn."""
     return group.rows[0].y - 0.45, group.rows[-1].y + 0.5
 
 
-def _bar(row: Row) -> go.Bar:
+def _bar(row: ServedWorker) -> go.Bar:
     words = f"<b>{row.name}</b> updates in the mean"
     across, down = (np.zeros(1), np.array([row.mean])), (np.array([row.y]), np.array([BAR]))
     return bar_series(row.style, row.name, row.name, across, down, None, [words])
 
 
-def _dots(row: Row, theme: str) -> go.Scatter:
+def _dots(row: ServedWorker, theme: str) -> go.Scatter:
     colors = palette.colors(theme)
     return go.Scatter(
         x=row.values,
@@ -164,7 +166,7 @@ def _dots(row: Row, theme: str) -> go.Scatter:
     )
 
 
-def _predict(figure: go.Figure, group: Group, theme: str) -> None:
+def _predict(figure: go.Figure, group: ServedRun, theme: str) -> None:
     """The line of the prediction over the rows of a run, and the run's name."""
     (low, high), at = reach(group), group.predicted
     line = {"color": palette.colors(theme)["ink"], "width": 1.8, "dash": "dash"}
