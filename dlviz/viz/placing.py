@@ -27,7 +27,8 @@ def placed(
                 middle = point + np.array(towards) * (size / 2 + gap * far * short)
                 box = _box(middle, size)
                 covered = _outside(box, room) + sum(_common(box, one) for one in (*labels, *marks))
-                covered += _crossed(point, middle, [*labels, *marks[:i], *marks[i + 1 :]])
+                if far > 1:  # then a line leads to it
+                    covered += _crossed(point, middle, [*labels, *marks[:i], *marks[i + 1 :]])
                 if covered < best:
                     best, found[i] = covered, middle
             if best == 0:

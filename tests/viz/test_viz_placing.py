@@ -37,3 +37,16 @@ def test_a_label_lies_right_of_its_point_where_there_is_room_and_else_elsewhere(
     assert placed(point, size, (0, 0, 80, 100), 5.0).tolist() == [[25.0, 50.0]]
     taken = [(55.0, 0.0, 99.0, 99.0), (0.0, 45.0, 45.0, 55.0)]
     assert placed(point, size, (0, 0, 200, 100), 5.0, taken).tolist() == [[21.25, 63.75]]
+
+
+def test_a_line_to_a_label_crosses_no_other_mark_and_a_label_close_by_needs_no_line():
+    sizes = np.array([[60.0, 10.0]] * 3)
+    room = (0.0, 0.0, 400.0, 200.0)
+    close = np.array([[200.0, 100.0], [203.0, 100.0], [206.0, 100.0]])
+    found = placed(close, sizes, room, 9.0)
+    assert (np.abs(found - close) <= sizes / 2 + 9.0).all()
+    # around the first there is room far off alone: above, behind the mark of another, or below
+    points = np.array([[200.0, 100.0], [200.0, 128.0]])
+    taken = [(0.0, 60.0, 400.0, 99.0), (0.0, 101.0, 400.0, 140.0)]
+    first, _ = placed(points, sizes[:2], room, 9.0, taken)
+    assert first[1] < 60

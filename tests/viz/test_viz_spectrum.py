@@ -55,6 +55,9 @@ def test_a_line_is_one_of_equal_time_and_says_which():
         assert seconds[0] == pytest.approx(seconds[1])
         told = line.name.removesuffix(" to target")
         assert told == f"{seconds[0]:.3g} s" and told in words
+    high = figure.layout.yaxis.range[1]
+    at_top = [note for note in figure.layout.annotations if note.y > high - 1e-6]
+    assert at_top and all(note.yanchor == "bottom" for note in at_top)  # above the axes
     (x, y), (left, right) = figure.layout.yaxis.range, figure.layout.xaxis.range
     for note in figure.layout.annotations:  # plotly leaves out what is off the axes
         assert x <= note.y <= y and left <= note.x <= right

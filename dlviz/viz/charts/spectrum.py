@@ -186,7 +186,8 @@ def _line(seconds: float, x: tuple[float, float], y: tuple[float, float]) -> np.
     """The ends of x - y = log10(seconds) on the edges of the axes."""
     shift = float(np.log10(seconds))
     low, high = max(x[0], y[0] + shift), min(x[1], y[1] + shift)
-    return np.array([(low, max(low - shift, y[0])), (high, min(high - shift, y[1]))])
+    top = y[1] if high < x[1] else high - shift  # exactly, however it is rounded
+    return np.array([(low, max(low - shift, y[0])), (high, top)])
 
 
 def _times(plan: SpectrumPlan, theme: str) -> list[go.Scatter]:
