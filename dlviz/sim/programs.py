@@ -179,8 +179,8 @@ class _Play:
         sent = max(rank.free, rank.out)
         rank.out = sent + path.latency + one.nbytes / path.bandwidth
         message = _Message(
-            len(self.messages), number, one.dst, one.nbytes, one.value, self._step(number), one.wait,
-            rank.free, sent, rank.out,
+            len(self.messages), number, one.dst, one.nbytes, one.value, self._step(number),
+            one.wait, rank.free, sent, rank.out,
         )  # fmt: skip
         self.messages.append(message)
         self._later(message.stamp, _ARRIVES, number, message)
@@ -189,9 +189,7 @@ class _Play:
 
     def _arrive(self, message: _Message) -> None:
         rank = self.ranks[message.dst]
-        rank.into = message.arrived = max(
-            message.stamp, rank.into + message.stamp - message.sent
-        )
+        rank.into = message.arrived = max(message.stamp, rank.into + message.stamp - message.sent)
         rank.inbox.append(message)
         self._take(message.dst)
 
@@ -206,9 +204,7 @@ class _Play:
         rank.inbox.remove(message)
         rank.wanted, since = None, rank.free
         rank.free = message.received = max(rank.free, message.arrived)
-        self._message_span(
-            message, number, "wait" if wanted.posted else "recv", since, message.src
-        )
+        self._message_span(message, number, "wait" if wanted.posted else "recv", since, message.src)
         self._later(rank.free, _GOES_ON, number, (message.src, message.value))
         if message.waits:
             sender = self.ranks[message.src]

@@ -8,7 +8,7 @@ computes, whom it sends to, whom it waits for. So a Trace has the same phases, o
 and updates, and whatever is asked of a run can be asked of it; a test holds the two equal.
 
 Times are those of one gradient: a layer's forward and backward on the examples that a worker has at
-once. Messages carry the parameters' bytes.
+once. A message has the parameters' bytes and a few more.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ class _Task:
     batches: int
     ranks: int
     update: float
+    beside: int
 
     @property
     def nbytes(self) -> int:
-        return sum(layer.nbytes for layer in self.layers)
+        """Of a message."""
+        return sum(layer.nbytes for layer in self.layers) + self.beside
 
     @property
     def workers(self) -> range:
@@ -73,11 +75,13 @@ def strategy(
     machine: Machine,
     *,
     update: float = 0.0,
+    beside: int = 0,
     **options: Any,
 ) -> Trace:
     """The simulated Trace of `batches` batches by strategy `name` of `dlviz.parallel.STRATEGIES` on
-    all ranks of `machine`, a switch. `update` is the seconds of an update; `options` are the
-    strategy's own: `backups`, `bound`, `form`, `every`, `topology`.
+    all ranks of `machine`, a switch. `update` is the seconds of an update, `beside` the bytes that
+    a message has beside the parameters' (a push: a flag for each, and one number); `options` are
+    the strategy's own: `backups`, `bound`, `form`, `every`, `topology`.
 
     Where a batch is shared by the workers, `layers` say what a worker's share of it takes.
     ValueError for another strategy, and on too few ranks.
@@ -86,7 +90,7 @@ def strategy(
         raise ValueError(f"strategy={name!r} cannot be played: use one of {', '.join(PROGRAMS)}.")
     if name in SERVED and machine.ranks < 2:
         raise ValueError(f"{name} on 1 rank has a server and no worker: use 2 ranks or more.")
-    task = _Task(layers, batches, machine.ranks, update)
+    task = _Task(layers, batches, machine.ranks, update, beside)
     if name == "stale_synchronous" and options.get("bound") == 0:
         name, options = "sync_server", {}
     programs = [PROGRAMS[name](task, rank, **options) for rank in range(machine.ranks)]

@@ -2,7 +2,7 @@
 
     method and its own knob, workers, how slow
         the timeline of server and workers           predicted, and measured below it
-        pushes and pulls, message by message         gradients/s, staleness and waiting of each worker
+        pushes and pulls, message by message         each worker: gradients/s, staleness, waiting
         Run it: the same on real ranks, paced
 
 What is predicted is played by dlviz/sim/strategies.py. The arithmetic is in methods.py.

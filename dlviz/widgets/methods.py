@@ -53,6 +53,7 @@ ROWS = 8  # examples of a gradient
 WIDTHS = (64, 32, 10)  # of the network
 LR, ALPHA = 0.2, 0.1
 SHOWN = ("forward", "backward", "update", "send", "recv", "wait")
+BESIDE = {"easgd": 0, "gossip": 0, "local_sgd": 1}  # numbers in a message; else flags of parameters
 DIGITS = 6  # of a second: the front end's times
 
 
@@ -149,8 +150,9 @@ def played(values: Mapping[str, Any]) -> Trace:
     layers, machine = layers_of(), machine_of(values)
     update = 3 * sum(layer.nbytes for layer in layers) / machine.device.memory_bandwidth
     many, _ = batches_of(values)
-    options = options_of(values)
-    return strategy(values["method"], layers, many, machine, update=update, **options)
+    method, options = values["method"], options_of(values)
+    beside = 4 * BESIDE.get(method, 2 * len(layers) + 1)
+    return strategy(method, layers, many, machine, update=update, beside=beside, **options)
 
 
 def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:

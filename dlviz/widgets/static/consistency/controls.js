@@ -20,11 +20,12 @@ export function controls(own) {
   });
   const slowness = slider(own, "slow", {
     label: "takes", min: 2, max: 2 * slow, class: "dlv-slide", place: (times) => Math.round(2 * times),
-    value: (place) => place / 2, says: (times) => `${digits(times)} times as long`, short: (times) => `${digits(times)}×`,
+    value: (place) => place / 2, says: (times) => `${digits(times)} times as long`,
+    short: (times) => `${digits(times)}×`,
   });
   return [
-    [h("label", {}, "method ", select(own, "method", methods))],
-    ...Object.entries(knobs).flatMap(([method, all]) => all.map((knob) => [knobOf(own, method, knob)])),
+    [h("label", {}, "method ", select(own, "method", methods)),
+      Object.entries(knobs).flatMap(([method, all]) => all.map((knob) => knobOf(own, method, knob)))],
     workers.group,
     [h("label", {}, "slow: ", select(own, "way", ways)), ...slowness.group],
   ];

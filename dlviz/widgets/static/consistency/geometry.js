@@ -32,6 +32,7 @@ export function doingAt(side, at) {
     const [low, high] = [first[rank], first[rank + 1]];
     const place = upTo(start, at, low, high) - 1;
     const busy = place >= low && at < end[place];
+    /** @type {number | null} */
     let age = null;
     let clock = 0;
     for (let i = 0; i < many; i++) {

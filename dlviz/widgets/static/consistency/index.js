@@ -16,7 +16,7 @@ import { answerWords, ranWords } from "./words.js";
 /** @import { KeyRow } from "../shared/stage.js" */
 /** @import { Model } from "../shared/theme.js" */
 /** @import { Travel } from "./playing.js" */
-/** @import { Consistency, More, Side, Told } from "./state.js" */
+/** @import { Consistency, More, Told } from "./state.js" */
 
 const SAVED = "This page has no kernel: the recorded runs can be shown and played; "
   + "for other controls, run the notebook's cell.";
@@ -77,12 +77,12 @@ function reading({ shown, travel }) {
   });
 }
 
-/** @type {(told: Told) => { predicted: Side, measured: Side | null }} */
+/** @type {(told: Told) => Pick<More, "predicted" | "measured">} */
 function sidesOf({ predicted, run }) {
   return { predicted: readSide(predicted), measured: run?.side ? readSide(run.side) : null };
 }
 
-/** @type {(sides: { predicted: Side, measured: Side | null }) => Pick<More, "which" | "at" | "playing" | "from" | "to">} */
+/** @type {(sides: Pick<More, "predicted" | "measured">) => Omit<More, "predicted" | "measured">} */
 function startOf(sides) {
   const which = sides.measured ? "measured" : "predicted";
   return { which, at: 0, playing: false, from: 0, to: Math.min(AT_FIRST, lastOf(sides)) };

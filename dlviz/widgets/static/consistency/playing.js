@@ -29,8 +29,10 @@ export function travelling({ shown, frame }) {
 
   function show(at, playing) {
     const { from, to } = now;
-    const ahead = at > to || at < from ? clamp(at - 0.1 * (to - from), 0, Math.max(0, side().last - (to - from))) : from;
-    shown.set({ at, playing, from: ahead, to: ahead + to - from });
+    const seen = to - from;
+    const away = at < from || at > to;
+    const begin = away ? clamp(at - 0.1 * seen, 0, Math.max(0, side().last - seen)) : from;
+    shown.set({ at, playing, from: begin, to: begin + seen });
   }
 
   function go(at) {
