@@ -144,8 +144,9 @@ class ConsistencyExplorer(Explorer):
 
 def chosen(values: dict[str, Any]) -> dict[str, Any]:
     """What matters of the controls to the method that is chosen."""
-    own = {name: values[name] for name in ("method", "workers", "slow", "way")}
-    return {**own, **options_of(values)}
+    own = {name: values[name] for name in ("method", "workers", "slow")}
+    way = values["way"] if values["slow"] > 1 else ""
+    return {**own, "way": way, **options_of(values)}
 
 
 DETAILS = [

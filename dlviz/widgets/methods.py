@@ -27,7 +27,7 @@ from dlviz.widgets.view import column
 WORKERS = (1, 8)
 SLOWEST = 5.0  # times as long
 PROBABILITY = 0.1  # of an operation that is slow by chance
-WAYS = {"one": "one worker, always", "chance": "1 operation in 10, by chance"}
+WAYS = {"one": "one worker, always", "chance": "1 operation in 10"}
 METHODS = {
     "sync_server": "synchronous server",
     "async_server": "asynchronous server",
@@ -162,7 +162,7 @@ def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:
     begun, ended = span_times(trace, clock)
     computes = np.isin(spans.kind, [*COMPUTE]) & (spans.step >= 0)
     zero = begun[computes].min()
-    shown = np.flatnonzero(np.isin(spans.kind, SHOWN) & (begun >= zero) & (spans.step >= 0))
+    shown = np.flatnonzero(np.isin(spans.kind, SHOWN) & (ended > zero) & (spans.step >= 0))
     shown = shown[np.lexsort((ended[shown], begun[shown], spans.rank[shown]))]
     until = begun.copy()
     rows, moments = waited_until(trace, clock)
@@ -181,7 +181,7 @@ def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:
     used = (gradients.time > window[0]) & (gradients.time <= window[1])
 
     def ticks(times: np.ndarray) -> list[float]:
-        return np.round(times - zero, DIGITS).tolist()
+        return np.round(np.maximum(times - zero, 0.0), DIGITS).tolist()
 
     return {
         "counts": np.bincount(spans.rank[shown], minlength=ranks).tolist(),

@@ -56,7 +56,7 @@ export function recordings({ shown, model, choose }) {
   /** @type {() => any[]} */
   const kept = () => JSON.parse(model.get("recordings") ?? "[]");
   const box = h("select", {
-    "aria-label": "recorded runs",
+    "aria-label": "recorded runs", class: "dlv-recorded",
     onchange() {
       const place = Number(box.value);
       if (place < 0) return;

@@ -62,15 +62,15 @@ export function percent(value) {
 export function answerWords({ predicted, run }) {
   const { rate, staleness, workers } = predicted;
   const measured = run?.side;
-  const and = (/** @type {string | false | undefined} */ text) => (text ? `, measured ${text}` : "");
-  const waiting = (/** @type {Side} */ side) =>
-    percent(side.workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length);
-  const parts = [`${digits(rate)} gradients/s${and(measured && digits(measured.rate))}`];
-  if (staleness != null) {
-    parts.push(`mean staleness ${digits(staleness)}${and(measured?.staleness != null && digits(measured.staleness))}`);
-  }
-  parts.push(`workers wait ${waiting(predicted)} of the time${and(measured && waiting(measured))}`);
-  return `${parts.join("; ")}.`;
+  /** @type {(own: Side) => string} */
+  const waiting = (own) => percent(own.workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length);
+  const beside = (/** @type {(own: Side) => string} */ of) => (measured ? ` (measured ${of(measured)})` : "");
+  const age = (/** @type {Side} */ own) => digits(own.staleness ?? 0);
+  return [
+    `${digits(rate)} gradients/s${beside((own) => digits(own.rate))}`,
+    ...(staleness == null ? [] : [`mean staleness ${digits(staleness)}${beside(age)}`]),
+    `workers wait ${waiting(predicted)}${beside(waiting)}`,
+  ].join("; ");
 }
 
 /**
