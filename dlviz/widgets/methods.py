@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dlviz.analysis.applied import applied
-from dlviz.analysis.clocks import message_times, span_times
+from dlviz.analysis.clocks import span_times
 from dlviz.analysis.columns import COMPUTE
 from dlviz.analysis.waits import waited_until
 from dlviz.machine import Chance, Device, Machine, Topology
@@ -156,64 +156,74 @@ def played(values: Mapping[str, Any]) -> Trace:
 
 
 def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:
-    """A Trace as columns for the front end, in seconds from the first computation, and what it
-    comes to."""
-    spans = trace.spans
-    begun, ended = span_times(trace, clock)
+    """A Trace as columns for the front end, by the device clock in seconds from the first
+    computation, and what it comes to by `clock`."""
+    spans, messages = trace.spans, trace.messages
     computes = np.isin(spans.kind, [*COMPUTE]) & (spans.step >= 0)
-    zero = begun[computes].min()
-    shown = np.flatnonzero(np.isin(spans.kind, SHOWN) & (ended > zero) & (spans.step >= 0))
-    shown = shown[np.lexsort((ended[shown], begun[shown], spans.rank[shown]))]
-    until = begun.copy()
-    rows, moments = waited_until(trace, clock)
-    until[rows] = moments
-    idle = spans.kind == "wait"
-    until[idle] = ended[idle]
-    sent, received = message_times(trace, clock)
-    flow = np.unique(spans.flow[shown])
+    zero = spans.start[computes].min()
+    shown = np.isin(spans.kind, SHOWN) & (spans.end > zero) & (spans.step >= 0)
+    rows = np.flatnonzero(shown)
+    rows = rows[np.lexsort((spans.end[rows], spans.start[rows], spans.rank[rows]))]
+    flow = np.unique(spans.flow[rows])
     flow = flow[flow >= 0]
-    flow = flow[np.argsort(sent[flow], kind="stable")]
-    messages = trace.messages[flow]
-    gradients = applied(trace, clock)
-    ranks = trace.meta["ranks"]
-    first = 1 if values["method"] in SERVED else 0
-    window = _window(trace, clock, first)
-    used = (gradients.time > window[0]) & (gradients.time <= window[1])
+    flow = flow[np.argsort(messages.sent[flow], kind="stable")]
+    gradients = applied(trace)
 
     def ticks(times: np.ndarray) -> list[float]:
         return np.round(np.maximum(times - zero, 0.0), DIGITS).tolist()
 
     return {
-        "counts": np.bincount(spans.rank[shown], minlength=ranks).tolist(),
-        "kind": column([SHOWN.index(kind) for kind in spans.kind[shown].tolist()]),
-        "start": ticks(begun[shown]),
-        "end": ticks(ended[shown]),
-        "waited": ticks(until[shown]),
+        "counts": np.bincount(spans.rank[rows], minlength=trace.meta["ranks"]).tolist(),
+        "kind": column([SHOWN.index(kind) for kind in spans.kind[rows].tolist()]),
+        "start": ticks(spans.start[rows]),
+        "end": ticks(spans.end[rows]),
+        "waited": ticks(_waited(trace, "device")[rows]),
         "messages": {
-            "src": column(messages.src),
-            "dst": column(messages.dst),
-            "sent": ticks(sent[flow]),
-            "arrived": ticks(np.minimum(sent[flow] + messages.arrived - messages.sent,
-                                        received[flow])),
-            "received": ticks(received[flow]),
+            "src": column(messages.src[flow]),
+            "dst": column(messages.dst[flow]),
+            **{name: ticks(messages[name][flow]) for name in ("sent", "arrived", "received")},
         },
         "applied": {
             "rank": column(gradients.rank),
             "time": ticks(gradients.time),
             "staleness": column(gradients.staleness),
         },
-        "window": ticks(np.array(window)),
-        "rate": float(used.sum() / (window[1] - window[0])),
-        "workers": [
+        **figures(trace, 1 if values["method"] in SERVED else 0, clock),
+    }
+
+
+def figures(trace: Trace, first: int, clock: str) -> dict[str, Any]:
+    """What a Trace comes to while all workers, which are the ranks from `first` on, are at work."""
+    window = low, high = _window(trace, clock, first)
+    gradients = applied(trace, clock)
+    gradients = gradients[(gradients.time > low) & (gradients.time <= high)]
+    begun, until = span_times(trace, clock)[0], _waited(trace, clock)
+    workers = []
+    for rank in range(first, trace.meta["ranks"]):
+        own = gradients[gradients.rank == rank]
+        waits = (trace.spans.rank == rank) & (until > begun)
+        waited = np.clip(until[waits], *window) - np.clip(begun[waits], *window)
+        workers.append(
             {
-                "rate": float((gradients.rank[used] == rank).sum() / (window[1] - window[0])),
-                "staleness": _mean(gradients.staleness[used & (gradients.rank == rank)]),
-                "waiting": _share(trace, rank, begun, until, window),
+                "rate": len(own) / (high - low),
+                "staleness": _mean(own.staleness),
+                "waiting": float(waited.sum()) / (high - low),
             }
-            for rank in range(first, ranks)
-        ],
-        "staleness": _mean(gradients.staleness[used]),
-    }  # fmt: skip
+        )
+    return {
+        "rate": len(gradients) / (high - low),
+        "staleness": _mean(gradients.staleness),
+        "workers": workers,
+    }
+
+
+def _waited(trace: Trace, clock: str) -> np.ndarray:
+    """Until when each span waits; its start where it does not."""
+    begun, ended = span_times(trace, clock)
+    until = begun.copy()
+    rows, moments = waited_until(trace, clock)
+    until[rows] = moments
+    return np.where(trace.spans.kind == "wait", ended, until)
 
 
 def _window(trace: Trace, clock: str, first: int) -> tuple[float, float]:
@@ -226,22 +236,14 @@ def _window(trace: Trace, clock: str, first: int) -> tuple[float, float]:
     return max(map(np.min, of)), min(map(np.max, of))
 
 
-def _share(
-    trace: Trace, rank: int, begun: np.ndarray, until: np.ndarray, window: tuple[float, float]
-) -> float:
-    """The part of the window in which a rank waited."""
-    own = (trace.spans.rank == rank) & (until > begun)
-    low, high = np.clip(begun[own], *window), np.clip(until[own], *window)
-    return float((high - low).sum() / (window[1] - window[0]))
-
-
 def _mean(ages: np.ndarray) -> float | None:
     """None where no gradient was applied, or none is older than another."""
     return float(ages.mean()) if len(ages) and (ages >= 0).all() else None
 
 
 def run(values: dict[str, Any], tell: Tell) -> Found:
-    """Train on real ranks, paced: what the front end shows, by the wall clock, and the Trace."""
+    """Train on real ranks, paced: what the front end shows, its figures by the wall clock, and the
+    Trace."""
     from dlviz.cluster.parent.launch import watched
     from dlviz.cluster.parent.output import ProgressCallback
 

@@ -320,6 +320,8 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
         assert saved.height() <= 640
         when = root.locator(".dlv-when")
         assert when.inner_text() == "0 ms" and root.locator(".dlv-dot").count() == 0
+        root.locator("[data-which=predicted]").click()
+        assert root.locator("[data-which=predicted]").get_attribute("aria-pressed") == "true"
         saved.press("message after")
         assert (
             root.locator(".dlv-dot").count() == 1
@@ -331,8 +333,6 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
         assert when.inner_text() != first
         saved.press("message before")
         assert when.inner_text() == first
-        root.locator("[data-which=predicted]").click()
-        assert root.locator("[data-which=predicted]").get_attribute("aria-pressed") == "true"
         saved.press("play")
         saved.page.wait_for_function(
             "(first) => document.querySelector('.dlv-when').textContent !== first", arg=first

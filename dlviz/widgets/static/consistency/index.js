@@ -104,13 +104,13 @@ function timeBar({ shown }, travel) {
     oninput: () => travel.go((Number(slider.value) / SLIDER) * side().last),
   });
   const when = h("output", { class: "dlv-when" });
-  const turn = (which) => h("button", {
+  const turn = (which, says) => h("button", {
     type: "button", "data-which": which, onclick: () => {
       shown.set({ which });
       travel.go(clamp(now.at, 0, side().last));
     },
-  }, which);
-  const sides = ["predicted", "measured"].map(turn);
+  }, says);
+  const sides = [turn("predicted", "predicted"), turn("measured", "the run")];
   const which = h("span", { role: "group", "aria-label": "which of the two is played" }, sides);
   shown.paints(["playing"], () => {
     write(playing, now.playing ? "❚❚ pause" : "▶ play");

@@ -33,7 +33,7 @@ export function plot(own, travel) {
     told({ span }) {
       if (span == null) return [];
       const [side, i] = drawn.sideOf(span);
-      return barLines(side, i, now.told.shown, side === now.measured ? "measured" : "predicted");
+      return barLines(side, i, now.told.shown, side === now.measured ? "run" : "predicted");
     },
     pointed() {},
     clicked(target) {
@@ -76,7 +76,7 @@ function legendOf({ shown }) {
     const mark = (kind, says) => h("span", {}, swatch(look.kinds[kind]), says);
     legend.replaceChildren(
       ...kinds.filter((kind, i) => there.has(i) && kind !== "wait").map((kind) => mark(kind, kind)),
-      mark("wait", "waiting"), ...(now.measured ? [h("span", {}, "lower bar: measured")] : []));
+      mark("wait", "waiting"), ...(now.measured ? [h("span", {}, "lower bar: the run")] : []));
   });
   return legend;
 }

@@ -26,7 +26,6 @@ import { column } from "../shared/arrays.js";
  * @property {number[]} waited
  * @property {{ src: number[], dst: number[], sent: number[], arrived: number[], received: number[] }} messages
  * @property {{ rank: number[], time: number[], staleness: number[] }} applied
- * @property {[number, number]} window
  * @property {number} rate gradients per second
  * @property {number | null} staleness
  * @property {Worker[]} workers

@@ -32,7 +32,7 @@ export function doesWords(side, shown, { rank, kind, waits, done }) {
  * @param {Side} side
  * @param {number} i
  * @param {string[]} shown the kinds
- * @param {string} how "predicted" or "measured"
+ * @param {string} how "predicted" or "run"
  * @returns {string[]}
  */
 export function barLines(side, i, shown, how) {
