@@ -81,7 +81,7 @@ def strategy(
     """The simulated Trace of `batches` batches by strategy `name` of `dlviz.parallel.STRATEGIES` on
     all ranks of `machine`, a switch. `update` is the seconds of an update, `beside` the bytes that
     a message has beside the parameters' (a push: a flag for each, and one number); `options` are
-    the strategy's own: `backups`, `bound`, `form`, `every`, `topology`.
+    the strategy's own: `backups`, `bound`, `form` and `samples`, `every`, `topology`.
 
     Where a batch is shared by the workers, `layers` say what a worker's share of it takes.
     ValueError for another strategy, and on too few ranks.
@@ -169,11 +169,36 @@ def _async_server(task: _Task, rank: int) -> Program:
     return _stale_synchronous(task, rank, math.inf)
 
 
-def _easgd(task: _Task, rank: int, form: str = "synchronous") -> Program:
-    """Elastic averaging: a worker meets the centre, then updates its own model."""
+def _easgd(
+    task: _Task, rank: int, form: str = "round_robin", samples: Sequence[int] = ()
+) -> Program:
+    """Elastic averaging: a worker meets the centre, then updates its own model. In round robin the
+    server sends a batch too, in messages of `samples` bytes."""
     if form not in _FORMS:
-        raise ValueError(f"form={form!r} cannot be played: use {' or '.join(map(repr, _FORMS))}.")
-    return _FORMS[form](task, rank)
+        raise ValueError(f"form={form!r} cannot be played: use {', '.join(map(repr, _FORMS))}.")
+    return _in_turn(task, rank, samples) if form == "round_robin" else _FORMS[form](task, rank)
+
+
+def _in_turn(task: _Task, rank: int, samples: Sequence[int]) -> Program:
+    """One worker at a time."""
+    for step in range(task.batches):
+        turn = task.workers[step % len(task.workers)]
+        yield Begin(f"step {step}", step)
+        if rank == 0:
+            for nbytes in samples:
+                yield Send(turn, nbytes, wait=False)
+            yield Send(turn, task.nbytes)
+            yield Receive(turn)
+            yield task.updated(turn)
+            yield Sent()
+        elif rank == turn:
+            for _ in samples:
+                yield Receive(0)
+            yield Receive(0)
+            yield from task.gradient()
+            yield Send(0, task.nbytes)
+            yield task.updated()
+        yield End()
 
 
 def _together(task: _Task, rank: int) -> Program:
@@ -267,7 +292,7 @@ def _neighbours(rank: int, ranks: int, topology: str, number: int) -> tuple[int,
     return (order[order.index(rank) ^ 1],)
 
 
-_FORMS = {"synchronous": _together, "asynchronous": _as_they_come}
+_FORMS = {"round_robin": _in_turn, "synchronous": _together, "asynchronous": _as_they_come}
 PROGRAMS = {
     "sync_server": _sync_server,
     "async_server": _async_server,

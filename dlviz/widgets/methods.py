@@ -41,7 +41,7 @@ KNOBS: dict[str, dict[str, tuple[str, Any]]] = {
     "sync_server": {"backups": ("backup workers", range(8))},
     "async_server": {},
     "stale_synchronous": {"bound": ("bound s", range(9))},
-    "easgd": {"form": ("form", ("synchronous", "asynchronous"))},
+    "easgd": {"form": ("form", ("round_robin", "synchronous", "asynchronous"))},
     "local_sgd": {"every": ("steps between averages H", range(1, 9))},
     "gossip": {"topology": ("topology", ("ring", "matching"))},
 }
@@ -104,7 +104,7 @@ def shares(values: Mapping[str, Any]) -> bool:
     """Whether the workers share the rows of each batch, rather than take whole ones in turn."""
     method = values["method"]
     dealt = method == "async_server" or (method == "stale_synchronous" and values["bound"] > 0)
-    return not (dealt or (method == "easgd" and values["form"] == "asynchronous"))
+    return not (dealt or (method == "easgd" and values["form"] != "synchronous"))
 
 
 def batches_of(values: Mapping[str, Any]) -> tuple[int, int]:
@@ -152,6 +152,8 @@ def played(values: Mapping[str, Any]) -> Trace:
     many, _ = batches_of(values)
     method, options = values["method"], options_of(values)
     beside = 4 * BESIDE.get(method, 2 * len(layers) + 1)
+    if method == "easgd":
+        options["samples"] = ROWS * 4 * WIDTHS[0], ROWS * 8  # float32 pixels, int64 labels
     return strategy(method, layers, many, machine, update=update, beside=beside, **options)
 
 

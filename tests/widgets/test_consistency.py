@@ -51,7 +51,7 @@ def test_it_says_what_a_slow_worker_costs_and_how_old_gradients_are():
         ("backups", 4, "backups=4 of 4 workers leave nobody"),
         ("bound", -1, "bound=-1 has to be a whole number, 0 to 8"),
         ("every", 0, "every=0 has to be a whole number, 1 to 8"),
-        ("form", "round_robin", "form='round_robin' is unknown"),
+        ("form", "in turn", "form='in turn' is unknown"),
         ("topology", "star", "topology='star' is unknown"),
     ],
 )
