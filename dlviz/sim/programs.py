@@ -2,7 +2,7 @@
 
     def worker():                                  what a rank does, as a generator
         yield Begin("step 0", 0)                   a phase, which holds the spans up to its End
-        yield Compute("forward", "fc", 0.02)       0.02 s of the device, a slow rank's longer
+        yield Busy("forward", "fc", 0.02)       0.02 s of the device, a slow rank's longer
         yield Send(0, nbytes)                      until rank 0 has taken it
         src, value = yield Receive(0)              what was sent, and by whom
         yield End()
@@ -41,8 +41,8 @@ class End(NamedTuple):
     """What began last ends."""
 
 
-class Compute(NamedTuple):
-    """The rank computes for `seconds`, times the machine's factor; an update says whose gradient it
+class Busy(NamedTuple):
+    """The rank computes for so many seconds, times the machine's factor; an update says whose gradient it
     applies (`peer`)."""
 
     kind: str
@@ -68,11 +68,11 @@ class Receive(NamedTuple):
     posted: bool = False
 
 
-class Sent(NamedTuple):
-    """All that the rank has sent without waiting has left its port."""
+class Drain(NamedTuple):
+    """The rank waits until all that it has sent has left its port."""
 
 
-Operation = Begin | End | Compute | Send | Receive | Sent
+Operation = Begin | End | Busy | Send | Receive | Drain
 Program = Generator[Operation, Any, Any]
 
 _ARRIVES, _GOES_ON = range(2)  # of two events at one moment the first
@@ -156,11 +156,11 @@ class _Play:
             elif isinstance(one, End):
                 holder, step, since = rank.holders.pop()
                 self._span(number, holder.kind, holder.name, since, step)
-            elif isinstance(one, Sent):
+            elif isinstance(one, Drain):
                 since, rank.free = rank.free, max(rank.free, rank.out)
                 self._span(number, "wait", "send", since)
                 return self._later(rank.free, _GOES_ON, number, None)
-            elif isinstance(one, Compute):
+            elif isinstance(one, Busy):
                 since = rank.free
                 rank.free += one.seconds * slowdown(self.machine.factors, number, rank.operations)
                 rank.operations += 1

@@ -23,13 +23,13 @@ from dlviz.machine import Machine
 from dlviz.sim.data_parallel import Layer
 from dlviz.sim.programs import (
     Begin,
-    Compute,
+    Busy,
     End,
     Operation,
     Program,
     Receive,
     Send,
-    Sent,
+    Drain,
     play,
 )
 from dlviz.trace import Trace
@@ -60,12 +60,12 @@ class _Task:
 
     def gradient(self) -> Iterator[Operation]:
         for layer in self.layers:
-            yield Compute("forward", layer.name, layer.forward)
+            yield Busy("forward", layer.name, layer.forward)
         for layer in reversed(self.layers):
-            yield Compute("backward", layer.name, layer.backward)
+            yield Busy("backward", layer.name, layer.backward)
 
     def updated(self, peer: int = -1) -> Operation:
-        return Compute("update", None, self.update, peer)
+        return Busy("update", None, self.update, peer)
 
 
 def strategy(
@@ -190,7 +190,7 @@ def _in_turn(task: _Task, rank: int, samples: Sequence[int]) -> Program:
             yield Send(turn, task.nbytes)
             yield Receive(turn)
             yield task.updated(turn)
-            yield Sent()
+            yield Drain()
         elif rank == turn:
             for _ in samples:
                 yield Receive(0)
@@ -261,7 +261,7 @@ def _ring(task: _Task, rank: int) -> Program:
         for step in range(n - 1):
             yield Send((rank + 1) % n, chunks[(rank + start - step) % n], wait=False)
             yield Receive((rank - 1) % n, posted=True)
-        yield Sent()
+        yield Drain()
         yield End()
     yield End()
 
@@ -277,7 +277,7 @@ def _gossip(task: _Task, rank: int, topology: str = "ring") -> Program:
             yield Send(other, task.nbytes, wait=False)
         for other in others:
             yield Receive(other, posted=True)
-        yield Sent()
+        yield Drain()
         yield End()
         yield End()
 
