@@ -42,8 +42,8 @@ class End(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """The rank computes for so many seconds, times the machine's factor; an update says whose gradient it
-    applies (`peer`)."""
+    """The rank computes for so many seconds, times the machine's factor; an update says whose
+    gradient it applies (`peer`)."""
 
     kind: str
     name: str | None

@@ -24,12 +24,12 @@ from dlviz.sim.data_parallel import Layer
 from dlviz.sim.programs import (
     Begin,
     Busy,
+    Drain,
     End,
     Operation,
     Program,
     Receive,
     Send,
-    Drain,
     play,
 )
 from dlviz.trace import Trace
