@@ -152,7 +152,8 @@ def chosen(values: dict[str, Any]) -> dict[str, Any]:
 DETAILS = [
     "A gradient takes 60 ms, a message 0.5 ms and 1 µs more for each KB; the server takes one "
     "message at a time. Each worker computes 16 gradients.",
-    "By chance, each forward and each backward of a layer is slow once in ten times, on any worker.",
+    "By chance, each forward and each backward of a layer is slow once in ten times, whoever "
+    "computes it.",
     "Gradients per second, staleness and waiting are those of the time in which all workers are at "
     "work: from the end of the slowest first step to the end of the fastest worker's last.",
     "The staleness of a gradient is the number of updates between the weights that it was computed "
