@@ -48,11 +48,11 @@ class ConsistencyExplorer(Explorer):
     `method` is one of "sync_server", "async_server", "stale_synchronous", "easgd", "local_sgd" and
     "gossip", `workers` their number without a server. `slow`, 1 to 5, is how many times as long the
     last worker takes (`way="one"`), or one operation in ten of any worker (`way="chance"`).
-    `backups`, `bound`, `form`, `every` and `topology` are the methods' own. All may be set later
-    on; a value that cannot be is told in the widget and changes nothing else. `run()` does what the
-    button does; the last runs are shown again where their controls are chosen, and on a saved page.
-    `trace` is what is predicted, `measured` the Trace of the last run, or None. Raises ValueError
-    where a first value cannot be.
+    `backups`, `bound`, `form` and `alpha`, `every` and `topology` are the methods' own. All may be
+    set later on; a value that cannot be is told in the widget and changes nothing else. `run()`
+    does what the button does; the last runs are shown again where their controls are chosen, and on
+    a saved page. `trace` is what is predicted, `measured` the Trace of the last run, or None.
+    Raises ValueError where a first value cannot be.
     """
 
     module = "consistency/index"
@@ -65,6 +65,7 @@ class ConsistencyExplorer(Explorer):
     backups = traitlets.Any(0).tag(sync=True)
     bound = traitlets.Any(1).tag(sync=True)
     form = traitlets.Any("asynchronous").tag(sync=True)
+    alpha = traitlets.Any(0.1).tag(sync=True)
     every = traitlets.Any(4).tag(sync=True)
     topology = traitlets.Any("ring").tag(sync=True)
 

@@ -41,7 +41,10 @@ KNOBS: dict[str, dict[str, tuple[str, Any]]] = {
     "sync_server": {"backups": ("backup workers", range(8))},
     "async_server": {},
     "stale_synchronous": {"bound": ("bound s", range(9))},
-    "easgd": {"form": ("form", ("round_robin", "synchronous", "asynchronous"))},
+    "easgd": {
+        "form": ("form", ("round_robin", "synchronous", "asynchronous")),
+        "alpha": ("α = ηρ", (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)),
+    },
     "local_sgd": {"every": ("steps between averages H", range(1, 9))},
     "gossip": {"topology": ("topology", ("ring", "matching"))},
 }
@@ -51,7 +54,7 @@ GRADIENT = 0.06  # s
 STEPS = 16  # gradients of a worker
 ROWS = 8  # examples of a gradient
 WIDTHS = (64, 32, 10)  # of the network
-LR, ALPHA = 0.2, 0.1
+LR = 0.2
 SHOWN = ("forward", "backward", "update", "send", "recv", "wait")
 BESIDE = {"easgd": 0, "gossip": 0, "local_sgd": 1}  # numbers in a message; else flags of parameters
 DIGITS = 6  # of a second: the front end's times
@@ -71,12 +74,12 @@ def check(values: dict[str, Any]) -> None:
         raise ValueError(f"slow={slow!r} has to be 1 to {SLOWEST:g}: how many times as long.")
     for option, (_, known) in ((o, k) for knobs in KNOBS.values() for o, k in knobs.items()):
         value = values[option]
-        if isinstance(known, range) and not (_whole(value) and value in known):
+        if isinstance(known, tuple):
+            one_of(option, value, known)
+        elif not (_whole(value) and value in known):
             raise ValueError(
                 f"{option}={value!r} has to be a whole number, {known[0]} to {known[-1]}."
             )
-        if isinstance(known, tuple):
-            one_of(option, value, known)
     if method == "sync_server" and values["backups"] >= workers:
         raise ValueError(
             f"backups={values['backups']} of {workers} workers leave nobody to wait for: use "
@@ -88,7 +91,7 @@ def check(values: dict[str, Any]) -> None:
 
 def one_of(name: str, value: Any, known: Any) -> None:
     if value not in known:
-        raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(known)}.")
+        raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(map(str, known))}.")
 
 
 def _whole(value: Any) -> bool:
@@ -153,6 +156,7 @@ def played(values: Mapping[str, Any]) -> Trace:
     method, options = values["method"], options_of(values)
     beside = 4 * BESIDE.get(method, 2 * len(layers) + 1)
     if method == "easgd":
+        del options["alpha"]  # takes no time
         options["samples"] = ROWS * 4 * WIDTHS[0], ROWS * 8  # float32 pixels, int64 labels
     return strategy(method, layers, many, machine, update=update, beside=beside, **options)
 
@@ -253,6 +257,11 @@ def run(values: dict[str, Any], tell: Tell) -> Found:
     done = watched(ProgressCallback(tell), train, machine.ranks, machine, args=(values,))
     losses = done.results[0]
     told = [f"Loss {losses[0]:.3g} in the first step, {losses[-1]:.3g} in the last."]
+    if values["method"] == "easgd":
+        from dlviz.parallel.easgd import stable_alpha
+
+        bound = stable_alpha(values["workers"], LR, values["form"])
+        told.append(f"Stable on curvature 1 for α below {bound:.3g}.")
     late = done.trace.meta["lateness"]["worst"]
     if late > GRADIENT / 10:
         told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
@@ -267,8 +276,6 @@ def train(comm: Any, values: dict[str, Any]) -> list[float]:
     many, rows = batches_of(values)
     images, labels = datasets.digits("train")
     batches = list(datasets.batches(images, labels, batch=rows, steps=many))
-    options = {"lr": LR, **options_of(values)}
-    if values["method"] == "easgd":
-        options["alpha"] = ALPHA
     model = models.MLP(WIDTHS)
+    options = {"lr": LR, **options_of(values)}
     return STRATEGIES[values["method"]](comm, model, batches, "sgd", **options)["losses"]

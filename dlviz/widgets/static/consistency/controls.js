@@ -34,12 +34,11 @@ export function controls(own) {
 /** A knob of one method, which only shows where that is chosen. */
 function knobOf(own, method, /** @type {Knob} */ [option, says, values]) {
   const { shown } = own;
-  const last = values.length - 1;
   const group = typeof values[0] === "string"
     ? [h("label", {}, `${says} `, select(own, option, values.map((value) => [String(value), String(value)])))]
     : slider(own, option, {
-      label: says, min: Number(values[0]), max: Number(values[last]), class: "dlv-slide", place: Number, value: Number,
-      says: String, short: String,
+      label: says, min: 0, max: values.length - 1, class: "dlv-slide", place: (value) => values.indexOf(value),
+      value: (place) => values[place], says: String, short: String,
     }).group;
   const element = h("span", { class: "dlv-knob" }, group);
   shown.paints(["controls"], () => void (element.hidden = shown.now.controls.method !== method));
