@@ -256,12 +256,12 @@ def run(values: dict[str, Any], tell: Tell) -> Found:
     machine = machine_of(values)
     done = watched(ProgressCallback(tell), train, machine.ranks, machine, args=(values,))
     losses = done.results[0]
-    told = [f"Loss {losses[0]:.3g} in the first step, {losses[-1]:.3g} in the last."]
+    told = [f"Loss {losses[0]:.3g}, at the end {losses[-1]:.3g}."]
     if values["method"] == "easgd":
         from dlviz.parallel.easgd import stable_alpha
 
         bound = stable_alpha(values["workers"], LR, values["form"])
-        told.append(f"Stable on curvature 1 for α below {bound:.3g}.")
+        told.append(f"Stable for α < {bound:.3g}.")
     late = done.trace.meta["lateness"]["worst"]
     if late > GRADIENT / 10:
         told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")

@@ -8,7 +8,7 @@ import { doesWords, momentWords } from "./words.js";
 /** @import { Doing, Dot, Spot } from "./geometry.js" */
 /** @import { Consistency, Side, Told } from "./state.js" */
 
-const SIZE = 212; // pixels
+const SIZE = 196; // pixels
 const DOT = 5;
 
 /**
