@@ -105,8 +105,9 @@ def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     explorer.run()
     told = state(explorer)
     measured, predicted = told["run"]["side"], told["predicted"]
-    assert measured["rate"] == pytest.approx(predicted["rate"], rel=0.1)  # by the wall clock
-    assert len(measured["applied"]["time"]) == len(predicted["applied"]["time"]) == 32
+    assert measured["rate"] == pytest.approx(predicted["rate"], rel=0.3)  # by the wall clock
+    assert len(predicted["applied"]["time"]) == 32
+    assert measured["applied"]["time"] == pytest.approx(predicted["applied"]["time"], rel=0.01)
     assert explorer.measured.meta["clock"] == "paced"
     explorer.workers = 3
     assert state(explorer)["run"] is None and explorer.measured is None
