@@ -12,10 +12,10 @@ import pytest
 from explorer_page import LIVE, SETTLED, ExplorerPage, saved_pages
 
 from dlviz.widgets import ConsistencyExplorer
-from dlviz.widgets.methods import KNOBS, METHODS, SHOWN
+from dlviz.widgets.methods import KNOBS, METHODS, SHOWN, figures
 from dlviz.widgets.modules import joined, read
 
-TWO = {"workers": 2, "slow": 1.5}
+TWO = {"workers": 2, "slow": 1.7}  # whose pushes never come at once
 
 
 def state(explorer):
@@ -99,13 +99,24 @@ def test_a_knob_changes_what_its_method_predicts(method):
         assert (told[0] == told[1]) == (option == "alpha"), option
 
 
+def test_the_figures_of_a_run_are_by_its_wall_clock():
+    """On a machine that takes twice as long for everything."""
+    trace = ConsistencyExplorer("sync_server").trace
+    spans, messages = trace.spans, trace.messages
+    spans.wall_start[:], spans.wall_end[:] = 2 * spans.start, 2 * spans.end
+    messages.wall_sent[:], messages.wall_received[:] = 2 * messages.sent, 2 * messages.received
+    device, wall = (figures(trace, 1, clock) for clock in ("device", "wall"))
+    assert wall["rate"] == pytest.approx(device["rate"] / 2)
+    waits = [[one["waiting"] for one in side["workers"]] for side in (device, wall)]
+    assert waits[1] == pytest.approx(waits[0], abs=0.01)  # ports are none of the wall clock's
+
+
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     explorer = ConsistencyExplorer("async_server", **TWO)
     explorer.run()
     told = state(explorer)
     measured, predicted = told["run"]["side"], told["predicted"]
-    assert measured["rate"] == pytest.approx(predicted["rate"], rel=0.3)  # by the wall clock
     assert len(predicted["applied"]["time"]) == 32
     assert measured["applied"]["time"] == pytest.approx(predicted["applied"]["time"], rel=0.01)
     assert explorer.measured.meta["clock"] == "paced"
