@@ -27,9 +27,11 @@ from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.arrows import ends
 from dlviz.viz.failure import stuck_waits
+from dlviz.viz.gantt import silent
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import field_words, forms_of, never_ended
 from dlviz.viz.layout import Plan, laid_out
+from dlviz.viz.lost import losses
 from dlviz.viz.pipeline import critical_of
 from dlviz.viz.scene import ops
 from dlviz.viz.shown import Shown, shown
@@ -120,6 +122,7 @@ def _state(
     carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
     forms = ["\n".join(own) for own in forms_of(trace)]
     fields = spans.fields[order].tolist()
+    notes = silent(trace)
     return {
         "title": text.short(title or "Timeline", 90),
         "lines": lines,
@@ -127,7 +130,10 @@ def _state(
         "above": plan.above,
         "height": plan.height,
         "rows": [
-            {"rank": rank, "label": text.row(rank, lane), "top": top, "height": bottom - top}
+            {
+                "rank": rank, "label": text.row(rank, lane), "note": notes.get(rank, ""),
+                "top": top, "height": bottom - top,
+            }
             for (rank, lane), (top, bottom) in plan.rows.items()
         ],
         "slots": slots,
@@ -262,6 +268,10 @@ def _clock(
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
         "waited": _waited(trace, plan, place, whole),
+        "lost": [
+            {"rank": one.rank, "at": one.at, "told": one.sentence}
+            for one in losses(trace, plan, step)
+        ],
         "idle": {
             "row": column([level[at] for at in on_row]),
             **stretch(holes.start, holes.end),

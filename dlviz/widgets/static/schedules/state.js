@@ -169,6 +169,7 @@ export function drawnOf(side, sides, run) {
     start: spans.map((i, at) => (measured[at] ? ran(i) : side.start[i])),
     end: spans.map((i, at) => (measured[at] ? ran(i) + (run?.length[i] ?? 0) : side.end[i])),
     low: 0, high: makespan, quantum: makespan * 1e-7, memory: false, sent: [], received: [], waited: new Map(),
+    lost: [],
     idle: {
       row: holes.map(({ rank }) => rank), start: holes.map(({ from }) => from), end: holes.map(({ to }) => to),
       count: holes.length,

@@ -129,6 +129,35 @@ export function boldPath(context, boxes, colors) {
   }
 }
 
+/** A cross as part of a path. */
+function cross(context, x, y) {
+  for (const [dx, dy] of [[4, 4], [4, -4]]) {
+    context.moveTo(x - dx, y - dy);
+    context.lineTo(x + dx, y + dy);
+  }
+}
+
+/**
+ * An upright line with a cross at its middle.
+ * @param {CanvasRenderingContext2D} context
+ * @param {{ x: number, top: number, bottom: number }} line
+ * @param {string} color
+ * @param {string} halo
+ */
+export function crossedLine(context, { x, top, bottom }, color, halo) {
+  /** @type {[string, number][]} */
+  const strokes = [[halo, 4.4], [color, 2.6]];
+  for (const [style, width] of strokes) {
+    context.strokeStyle = style;
+    context.lineWidth = width;
+    context.beginPath();
+    context.moveTo(x, top);
+    context.lineTo(x, bottom);
+    cross(context, x, (top + bottom) / 2);
+    context.stroke();
+  }
+}
+
 /**
  * An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross.
  * @param {CanvasRenderingContext2D} context
@@ -148,12 +177,7 @@ export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1
     context.beginPath();
     context.moveTo(x1, y1);
     context.lineTo(x2, y2);
-    if (never) {
-      for (const [dx, dy] of [[4, 4], [4, -4]]) {
-        context.moveTo(x2 - dx, y2 - dy);
-        context.lineTo(x2 + dx, y2 + dy);
-      }
-    }
+    if (never) cross(context, x2, y2);
     context.stroke();
     if (never) continue;
     context.beginPath();

@@ -62,8 +62,9 @@ export function beside(own, room) {
     if (now.look) picture.draw();
   });
   shown.paints(["from", "to"], picture.still);
-  const [line] = scene.lines;
-  return h("div", {}, h("h4", { class: "dlv-sidename" }, `beside: ${line}`), picture.plot);
+  const [line, ...more] = scene.lines;
+  const lines = more.map((words) => h("p", {}, words));
+  return h("div", {}, h("h4", { class: "dlv-sidename" }, `beside: ${line}`), lines, picture.plot);
 }
 
 /** What takes longer or less, the most changed first. */

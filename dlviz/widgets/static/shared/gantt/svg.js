@@ -72,6 +72,11 @@ function rowsOf(rows, list, colors, styles, fills) {
     ...list.path.map((one) => pathOf(one, colors)),
     ...list.arrows.map((arrow) => arrowOf(arrow, colors.ink, 1.2)),
     ...list.cycle.map((arrow) => arrowOf(arrow, colors.wrong, 2.6)),
+    ...list.lost.map(({ x, top, bottom }) => written("path", {
+      d: `M${x} ${round(top)}V${round(bottom)}${crossAt(x, (top + bottom) / 2)}`,
+      fill: "none", stroke: colors.wrong, "stroke-width": 2.6,
+    })),
+    ...list.notes.map(({ text, x, y }) => words(x, y, text, colors.faint, { "text-anchor": "start" })),
     ...list.labels.map(({ text, x, y, size, span, waiting }) =>
       words(x, y, text, (waiting ? styles.waiting : styles.of[rows.kindOf[span]]).ink, { "font-size": size })),
   ];
@@ -146,12 +151,15 @@ function lineOf({ x1, y1, x2, y2 }) {
   return `M${round(x1)} ${round(y1)}L${round(x2)} ${round(y2)}`;
 }
 
+function crossAt(x, y) {
+  return `M${round(x - 4)} ${round(y - 4)}l8 8m0 -8l-8 8`;
+}
+
 /** A message as an arrow, or as a line to a cross. */
 function arrowOf(arrow, color, width) {
   const { x1, y1, x2, y2, never } = arrow;
   const stroke = { stroke: color, "stroke-width": width };
-  const cross = `M${round(x2 - 4)} ${round(y2 - 4)}l8 8m0 -8l-8 8`;
-  if (never) return written("path", { d: lineOf(arrow) + cross, ...stroke });
+  if (never) return written("path", { d: lineOf(arrow) + crossAt(x2, y2), ...stroke });
   const angle = Math.atan2(y2 - y1, x2 - x1);
   const wing = (turn) => `L${round(x2 + 7 * Math.cos(angle + turn))} ${round(y2 + 7 * Math.sin(angle + turn))}`;
   const head = written("path", { d: `M${round(x2)} ${round(y2)}${wing(2.7)}${wing(-2.7)}Z`, fill: color });
