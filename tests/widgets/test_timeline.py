@@ -865,14 +865,15 @@ def svg_of(trace, **view):
         "const scene = readScene(v[0]);"
         "const colors = { ...scene.look.marks, ...scene.look.themes.light, name: 'light' };"
         "const list = drawList(scene, scene.clocks[v[1].clock], v[1]);"
-        "const look = { colors, styles: stylesOf(scene, colors), title: scene.title,"
-        " font: scene.look.font, left: v[1].left };"
+        "const kinds = scene.span.kinds.of;"
+        "const styles = stylesOf(kinds, scene.shades, scene.look.kinds, colors);"
+        "const look = { colors, styles, title: scene.title, font: scene.look.font, left: v[1].left };"
         "return [m.toSvg(scene, list, v[1], look), list];"
     )
     also = {
         "readScene": "timeline/state.js",
         "drawList": "shared/gantt/geometry.js",
-        "stylesOf": "timeline/styles.js",
+        "stylesOf": "shared/gantt/paint.js",
     }
     return node.run("shared/gantt/svg.js", code, made, view, also=also)
 

@@ -1,5 +1,6 @@
 // How a style is painted: on a canvas, sharp on any screen, as an SVG pattern, as a swatch; and arrows.
 import { s } from "./dom.js";
+import { written } from "./file.js";
 
 /** @import { Colors, Style } from "./theme.js" */
 
@@ -75,18 +76,20 @@ export function fill(context, style) {
 }
 
 /**
- * The same as an SVG pattern, to be named by its id.
+ * The same as an SVG pattern, to be named by its id: an element, or written for a file.
  * @param {Style} style
  * @param {string} id
- * @returns {SVGPatternElement}
+ * @param {typeof s | typeof written} [make]
+ * @returns {any}
  */
-export function tile(style, id) {
-  const lines = LINES[style.pattern] ?? [];
-  return s("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
-    s("rect", { width: TILE, height: TILE, fill: style.color }),
-    style.pattern === "." ? s("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: style.line }) : null,
+export function tile({ color, pattern, line }, id, make = s) {
+  const lines = LINES[pattern] ?? [];
+  const ground = !color.startsWith("rgba"); // else its lines alone
+  return make("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
+    ground ? make("rect", { width: TILE, height: TILE, fill: color }) : null,
+    pattern === "." ? make("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: line }) : null,
     lines.map(([x1, y1, x2, y2]) =>
-      s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: style.line, "stroke-width": 1.1 })));
+      make("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: line, "stroke-width": 1.1 })));
 }
 
 /**

@@ -2,7 +2,7 @@
 import { arrow, boldPath, crossedLine, fill, sized } from "../paint.js";
 import { overview } from "./columns.js";
 
-/** @import { Colors, Style } from "../theme.js" */
+/** @import { Colors, Look as Given, Style } from "../theme.js" */
 /** @import { DrawList, View } from "./geometry.js" */
 /** @import { Rows, Times } from "./rows.js" */
 
@@ -35,6 +35,25 @@ const DIM = 0.22; // of what a search did not find
  * @property {Uint8Array | null} [matches]
  * @property {number} [stretch] of idle time that is selected
  */
+
+/**
+ * How spans of kinds look on a page in these colours. Steps and phases only hold others: they are as pale as the
+ * page's cells.
+ * @param {string[]} names of the kinds
+ * @param {(Style[] | undefined)[]} shades of each, where ranks have several chunks
+ * @param {Given["kinds"]} kinds
+ * @param {Colors} colors
+ * @returns {Styles}
+ */
+export function stylesOf(names, shades, kinds, colors) {
+  const held = { pattern: "", ink: colors.ink, edge: colors.faint, line: colors.faint };
+  const holders = { step: { ...held, color: colors.cell }, phase: { ...held, color: colors.grid } };
+  const of = names.map((kind) => holders[kind] ?? kinds[kind] ?? kinds[""]);
+  return {
+    of, shades: shades.map((own, i) => own ?? [of[i]]),
+    idle: kinds.idle, waiting: kinds.wait, gaps: { ...kinds.idle, pattern: "." },
+  };
+}
 
 /**
  * The fills of styles, for one canvas.

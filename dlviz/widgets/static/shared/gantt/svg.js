@@ -1,20 +1,12 @@
 // What is in view of a timeline as one SVG text: bars as rectangles, text as text, nothing from elsewhere.
 import { svgFile, written } from "../file.js";
+import { tile } from "../paint.js";
 import { AXIS } from "./paint.js";
 
 /** @import { DrawList, View } from "./geometry.js" */
 /** @import { Look } from "./paint.js" */
 /** @import { Rows } from "./rows.js" */
 
-const TILE = 7; // pixels of a pattern
-const LINES = {
-  "/": `M0 ${TILE}L${TILE} 0M-1 1L1 -1M${TILE - 1} ${TILE + 1}L${TILE + 1} ${TILE - 1}`,
-  "\\": `M0 0L${TILE} ${TILE}M-1 ${TILE - 1}L1 ${TILE + 1}M${TILE - 1} -1L${TILE + 1} 1`,
-  "-": `M0 ${TILE / 2}L${TILE} ${TILE / 2}`,
-  x: `M0 0L${TILE} ${TILE}M0 ${TILE}L${TILE} 0`,
-  "+": `M0 ${TILE / 2}L${TILE} ${TILE / 2}M${TILE / 2} 0L${TILE / 2} ${TILE}`,
-  ".": `M${TILE / 2 - 1} ${TILE / 2}L${TILE / 2 + 1} ${TILE / 2}`,
-};
 const FOREIGN = /[^\t\n\r\x20-\uFFFD]/g; // signs that XML does not have
 const HEADING = 26; // pixels over the picture
 
@@ -94,18 +86,11 @@ function patterns() {
     of(style) {
       if (!style.pattern) return style.color;
       const key = `${style.color}${style.pattern}${style.line}`;
-      if (!known.has(key)) known.set(key, { ...style, name: `p${known.size}` });
+      if (!known.has(key)) known.set(key, { style, name: `p${known.size}` });
       return `url(#${known.get(key).name})`;
     },
-    defs: () => [...known.values()].map(tile),
+    defs: () => [...known.values()].map(({ style, name }) => tile(style, name, written)),
   };
-}
-
-function tile({ name, color, pattern, line }) {
-  const ground = color.startsWith("rgba") ? null : rect(0, 0, TILE, TILE, color); // else its lines alone
-  const lines = written("path", { d: LINES[pattern], stroke: line, "stroke-width": pattern === "." ? 2.4 : 1.1 });
-  const size = { width: TILE, height: TILE, patternUnits: "userSpaceOnUse" };
-  return written("pattern", { id: name, ...size }, ground, lines);
 }
 
 /** Bars that lie one after the other in a list, as boxes. */
