@@ -131,8 +131,11 @@ def _state(
         "height": plan.height,
         "rows": [
             {
-                "rank": rank, "label": text.row(rank, lane), "note": notes.get(rank, ""),
-                "top": top, "height": bottom - top,
+                "rank": rank,
+                "label": text.row(rank, lane),
+                "note": notes.get(rank, ""),
+                "top": top,
+                "height": bottom - top,
             }
             for (rank, lane), (top, bottom) in plan.rows.items()
         ],

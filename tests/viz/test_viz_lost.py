@@ -12,6 +12,7 @@ from dlviz.cluster.parent.warn import warn
 from dlviz.trace import Trace
 from dlviz.viz import palette
 
+
 def marks(figure):
     """Each loss of a figure: times, heights and words of its three points."""
     found = [series for series in figure.data if series.name == "rank lost"]

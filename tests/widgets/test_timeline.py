@@ -865,9 +865,9 @@ def svg_of(trace, **view):
         "const scene = readScene(v[0]);"
         "const colors = { ...scene.look.marks, ...scene.look.themes.light, name: 'light' };"
         "const list = drawList(scene, scene.clocks[v[1].clock], v[1]);"
-        "const kinds = scene.span.kinds.of;"
-        "const styles = stylesOf(kinds, scene.shades, scene.look.kinds, colors);"
-        "const look = { colors, styles, title: scene.title, font: scene.look.font, left: v[1].left };"
+        "const { title, look: { font, kinds } } = scene;"
+        "const styles = stylesOf(scene.span.kinds.of, scene.shades, kinds, colors);"
+        "const look = { colors, styles, title, font, left: v[1].left };"
         "return [m.toSvg(scene, list, v[1], look), list];"
     )
     also = {
@@ -887,7 +887,7 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     text, list_ = svg_of(trace)
     root = ElementTree.fromstring(text)
     name = "{http://www.w3.org/2000/svg}"
-    shapes = {tuple(float(one.get(at)) for at in ("x", "y", "width", "height"))
+    shapes = {tuple(float(one.get(at, 0)) for at in ("x", "y", "width", "height"))
               for one in root.iter(f"{name}rect")}  # fmt: skip
     drawn = [own[i : i + 4] for own in list_["bars"] for i in range(0, len(own), 5)]
     assert drawn and {tuple(map(float, bar)) for bar in drawn} <= shapes

@@ -1,6 +1,5 @@
 // How a style is painted: on a canvas, sharp on any screen, as an SVG pattern, as a swatch; and arrows.
 import { s } from "./dom.js";
-import { written } from "./file.js";
 
 /** @import { Colors, Style } from "./theme.js" */
 
@@ -79,7 +78,7 @@ export function fill(context, style) {
  * The same as an SVG pattern, to be named by its id: an element, or written for a file.
  * @param {Style} style
  * @param {string} id
- * @param {typeof s | typeof written} [make]
+ * @param {(tag: any, attributes: any, ...children: any[]) => any} [make]
  * @returns {any}
  */
 export function tile({ color, pattern, line }, id, make = s) {

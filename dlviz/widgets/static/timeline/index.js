@@ -65,7 +65,7 @@ function open({ model, el }) {
     room: roomOf(own),
     told: (target, time) => linesOf(shown.now.scene, own.clock(), target, time),
     pointed: (target) => shown.set({ hover: target?.span ?? -1 }),
-    clicked: (target) => own.moves.click(target),
+    clicked: (target) => (target?.lost == null ? own.moves.click(target) : own.marks.show()),
     dragged: (from, to) => own.ranges.set(from, to),
   });
   own.answers = answers(own);

@@ -45,8 +45,7 @@ export function marks(own) {
     });
     const go = h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(mark.time, mark.time) },
       `${number + 1}: ${moment}${mark.clock === clock().name ? "" : ` by the ${mark.clock} clock`}`);
-    return h("li", {}, go, note,
-      button("×", `remove mark ${number + 1}`, () => put(all().filter((_, i) => i !== number))));
+    return h("li", {}, go, note, button("×", `remove mark ${number + 1}`, () => put(all().toSpliced(number, 1))));
   }
 
   function list() {
@@ -54,11 +53,9 @@ export function marks(own) {
     panel.hidden = !now.marksOpen;
     if (panel.hidden) return panel.replaceChildren();
     own.answers.first("marks");
-    const lost = clock().lost.map(({ at, told }) => h("li", {},
-      h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(at, at) }, told)));
     refill(panel, [h("h4", {}, "Marks"),
       all().length ? h("ol", {}, all().map(line)) : h("p", {}, "Press N to mark a moment with a note."),
-      lost.length ? [h("h4", {}, "Lost ranks"), h("ul", {}, lost)] : null]);
+      lossList(own)]);
   }
 
   function show() {
@@ -93,4 +90,11 @@ export function marks(own) {
     start: () => model.on("change:marks", changed),
     stop: () => model.off("change:marks", changed),
   };
+}
+
+/** When ranks were lost, each with the way there; null where none was. */
+function lossList({ clock, part }) {
+  const lost = clock().lost.map(({ at, told }) => h("li", {},
+    h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(at, at) }, told)));
+  return lost.length ? [h("h4", {}, "Lost ranks"), h("ul", {}, lost)] : null;
 }

@@ -44,7 +44,6 @@ export function moves(own) {
         return end >= 0 ? go(end) : own.selection.choose({ message: now.scene.message.row[message] });
       }
       if (target?.span != null) return go(target.span);
-      if (target?.lost != null) return own.marks.show();
       own.selection.choose({});
       shown.set({ idle: target?.idle ?? -1 });
       if (target?.idle != null) own.answers.first("details");

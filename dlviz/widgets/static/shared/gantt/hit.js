@@ -5,8 +5,8 @@ import { clamp } from "../arrays.js";
 /** @import { Row } from "./rows.js" */
 
 /**
- * What lies at a point: a message by one of its ends, a lost rank (its place), a span, what is shown once (and its first span), idle time or a
- * gap (its place), what ranks that wait for ever wait for, or a row's memory.
+ * What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
+ * gap or the loss of a rank (its place), what ranks that wait for ever wait for, or a row's memory.
  * @typedef {object} Target
  * @property {number} [message]
  * @property {"sender" | "receiver"} [end]
