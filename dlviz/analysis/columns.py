@@ -88,6 +88,11 @@ def lanes(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (name not in OWN_LANES, name))
 
 
+def for_a_lock(spans: Table) -> np.ndarray:
+    """Which spans wait for a lock; the others of that kind hold one."""
+    return (spans.kind == "lock") & (spans.name == "wait")
+
+
 def never_ended(fields: dict[str, Any] | None) -> bool:
     """Whether a span was open when its run was ended."""
     return bool(fields and fields.get(UNFINISHED))

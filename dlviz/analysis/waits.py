@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlviz.analysis.clocks import clock_of, message_times, span_times
-from dlviz.analysis.columns import HOLDERS, WAITING, lanes, never_ended, of_kinds
+from dlviz.analysis.columns import HOLDERS, WAITING, for_a_lock, lanes, never_ended, of_kinds
 from dlviz.analysis.path import entered_last
 from dlviz.trace import Trace
 from dlviz.trace.trace import TOLERANCE
@@ -79,7 +79,7 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
     clock = clock_of(trace, clock)
     spans = trace.spans
     start, end = span_times(trace, clock)
-    lasting = np.flatnonzero(of_kinds(spans, WAITING) & (end > start))
+    lasting = np.flatnonzero((of_kinds(spans, WAITING) | for_a_lock(spans)) & (end > start))
     columns = (spans[name][lasting].tolist() for name in ("rank", "peer", "name"))
     asked: dict[tuple[int, str | None], list[int]] = {}
     for row, rank, peer, name in zip(lasting.tolist(), *columns, strict=True):
@@ -99,9 +99,9 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
 
 
 def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
-    """The receives and collectives (rows of `trace.spans`) that begin by waiting, and until when
-    (s, no later than their ends): a receive until its message is moved, a backend's collective
-    until the last of its ranks has entered it, and one that was never ended all along."""
+    """The spans (rows of `trace.spans`) that begin by waiting, and until when (s, no later than
+    their ends): a receive until its message is moved, a backend's collective until the last of its
+    ranks has entered it, a wait for a lock and what was never ended all along."""
     spans = trace.spans
     start, end = span_times(trace, clock)
     until = np.full(len(spans), -np.inf)
@@ -113,6 +113,7 @@ def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
     until[lost[np.array(ended, bool)]] = -np.inf
     together = entered_last(spans, start)
     until[[*together]] = start[[*together.values()]]
+    until[for_a_lock(spans)] = np.inf
     until = np.minimum(until, end)
     rows = np.flatnonzero(until > start + TOLERANCE)
     return rows, until[rows]

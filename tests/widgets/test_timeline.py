@@ -11,6 +11,7 @@ import pytest
 from viz_scenes import KILLED, data_parallel, deadlock, lossy
 
 from dlviz import metrics, viz
+from dlviz.analysis.shares import shares
 from dlviz.analysis.stages import chunks_of
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
@@ -225,6 +226,56 @@ def test_the_minimap_counts_what_a_program_did_and_not_what_ran_inside_it():
     told = [{kinds[kind] for kind in np.reshape(row, (-1, 3))[:, 2]} for row in rows]
     assert told[0] == {"data", "forward", "backward", "wait", "update"}
     assert told[1] == {"collective"}
+
+
+def test_the_minimap_shows_what_a_span_waits_as_waiting_as_the_picture_does():
+    spans = [
+        {"rank": 0, "kind": "recv", "start": 0.0, "end": 4.0, "peer": 1, "flow": 0},
+        {"rank": 1, "kind": "forward", "start": 0.0, "end": 3.0},
+        {"rank": 1, "kind": "send", "start": 3.0, "end": 4.0, "peer": 0, "flow": 0},
+    ]
+    message = {"src": 1, "dst": 0, "sent": 3.0, "received": 4.0}
+    trace = Trace(spans, [message], meta={"clock": "simulated", "ranks": 2})
+    code = (
+        "const scene = readScene(v[0]); return [m.overview(scene, scene.clocks[0], 400), m.WAITED];"
+    )
+    also = {"readScene": "timeline/state.js"}
+    (one, other), waited = node.run("shared/gantt/columns.js", code, state(trace), also=also)
+    kinds = state(trace)["spans"]["kind"]["of"]
+    assert one == [0, 300, waited, 300, 400, kinds.index("recv")]
+    assert other == [0, 300, kinds.index("forward"), 300, 400, kinds.index("send")]
+    assert draw(trace, width=400)["waited"][:3:2] == [0, 300]  # left and width
+
+
+LOCKED = [
+    span(0, "lock", 0.0, 3.0, name="hold"),
+    span(0, "update", 0.0, 3.0),
+    span(1, "lock", 1.0, 3.0, name="wait", peer=0),
+    span(1, "lock", 3.0, 4.0, name="hold"),
+]
+
+
+def test_a_wait_for_a_lock_looks_as_waiting_counts_as_one_and_names_the_holder():
+    trace = Trace(LOCKED, meta={"clock": "simulated", "ranks": 2})
+    list_ = draw(trace, width=400)
+    (x, _, width, _, place) = list_["waited"]
+    assert (x, width) == (100, 200) and trace.spans.name[list_["span"][place]] == "wait"
+    code = (
+        "const i = scene.span.name.indexOf('wait');"
+        "return [scene.span.label[i], waited(scene, clock, i)];"
+    )
+    also = {"waited": "timeline/words.js"}
+    forms, told = node.run("timeline/state.js", SCENE + code, state(trace), also=also)
+    assert forms == ["wait for 0", "for 0"]
+    assert told == "waited 2 s for rank 0; rank 0 was in update"
+    whole = {"from": 0.0, "to": 4.0, "step": None}
+    code = "return m.statistics(scene, clock, v[2]).ranks.map((own) => [own.waited, own.longest]);"
+    code = SCENE.replace("m.readScene", "readScene") + code
+    also = {"readScene": "timeline/state.js"}
+    found = node.run("timeline/statistics.js", code, state(trace), 0, whole, also=also)
+    assert [waited for waited, _ in found] == [0, 2] and found[1][1] == place
+    cut = shares(trace, np.arange(4), "device", [0, 1], 4.0)
+    assert cut.seconds["waited"].tolist() == [[0, 2]]
 
 
 def test_of_a_steady_state_of_backwards_no_stripe_remains():

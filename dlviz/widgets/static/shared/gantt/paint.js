@@ -1,6 +1,6 @@
 // Paints rows of bars, their axis and, as a small picture, all of them.
 import { arrow, boldPath, crossedLine, fill, sized } from "../paint.js";
-import { overview } from "./columns.js";
+import { overview, WAITED } from "./columns.js";
 
 /** @import { Colors, Look as Given, Style } from "../theme.js" */
 /** @import { DrawList, View } from "./geometry.js" */
@@ -301,7 +301,7 @@ export function paintWhole(canvas, rows, times, width, height, { colors, styles 
   overview(rows, times, width).forEach((found, row) => {
     const [y, tall] = edges(row);
     for (let i = 0; i < found.length; i += 3) {
-      context.fillStyle = styles.of[found[i + 2]].color;
+      context.fillStyle = (found[i + 2] === WAITED ? styles.waiting : styles.of[found[i + 2]]).color;
       context.fillRect(found[i], y, found[i + 1] - found[i], tall);
     }
   });
