@@ -17,15 +17,25 @@ the one before it that reached its receiver.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from dlviz.analysis.clocks import clock_of, message_times, span_times
-from dlviz.analysis.columns import HOLDERS, WAITING, for_a_lock, lanes, never_ended, of_kinds
+from dlviz.analysis.columns import (
+    HOLDERS,
+    LOCKED_OUT,
+    TIE,
+    WAITING,
+    for_a_lock,
+    lanes,
+    never_ended,
+    of_kinds,
+)
 from dlviz.analysis.path import entered_last
-from dlviz.trace import Trace
+from dlviz.trace import Table, Trace
 from dlviz.trace.trace import TOLERANCE
 
 FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
@@ -80,7 +90,7 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
     spans = trace.spans
     start, end = span_times(trace, clock)
     lasting = np.flatnonzero((of_kinds(spans, WAITING) | for_a_lock(spans)) & (end > start))
-    columns = (spans[name][lasting].tolist() for name in ("rank", "peer", "name"))
+    columns = (of[lasting].tolist() for of in (spans.rank, _awaited(spans, start, end), spans.name))
     asked: dict[tuple[int, str | None], list[int]] = {}
     for row, rank, peer, name in zip(lasting.tolist(), *columns, strict=True):
         if peer >= 0 and peer != rank:
@@ -96,6 +106,22 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
         for row, filled in zip(rows, meanwhile, strict=True):
             found[row] = RecordedWait(float(end[row] - start[row]), rank, lane, filled)
     return dict(sorted(found.items()))
+
+
+def _awaited(spans: Table, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Of each span the rank it waits for: its `peer`, but for a lock the last rank that held it
+    meanwhile, since others may have come before."""
+    awaited, rank = spans.peer.copy(), spans.rank.tolist()
+    held = np.flatnonzero((spans.kind == "lock") & (spans.name == "hold"))
+    held = held[np.argsort(end[held], kind="stable")].tolist()
+    until = end[held].tolist()
+    for row in np.flatnonzero(for_a_lock(spans)).tolist():
+        at = bisect_right(until, end[row] + TIE) - 1
+        while at >= 0 and rank[held[at]] == rank[row]:
+            at -= 1
+        if at >= 0 and until[at] > start[row]:
+            awaited[row] = rank[held[at]]
+    return awaited
 
 
 def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
@@ -243,6 +269,8 @@ class Activities:
 def _activity(kind: str, name: str, peer: int, microbatch: int) -> Activity:
     if kind in WAITING:
         return Activity("wait", name if peer < 0 and name.startswith("for ") else "", peer)
+    if (kind, name) == LOCKED_OUT:
+        return Activity("wait")
     if kind in HOLDERS:
         return Activity("step", name)
     if name and name != kind:
@@ -255,7 +283,8 @@ def _weight(kind: str, name: str, *_: int) -> int:
     if it is a collective, and least if it waits for a lane or holds what is done in it."""
     if kind in HOLDERS or name.startswith(FOR_LANE):
         return LEAST
-    return SOME if kind == "collective" else MUCH if kind in WAITING else MOST
+    waits = kind in WAITING or (kind, name) == LOCKED_OUT
+    return SOME if kind == "collective" else MUCH if waits else MOST
 
 
 def _together(of: np.ndarray, what: np.ndarray, lasted: np.ndarray) -> np.ndarray:

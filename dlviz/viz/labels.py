@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 MANY = 1000  # spans: what as many say alike on hover is sent once
-TOWARDS = {"send": "to", "recv": "from", "wait": "for", "lock": "for"}
+TOWARDS = {"send": "to", "recv": "from", "wait": "for"}
 SHORT = {
     "forward": "fw",
     "backward": "bw",
@@ -111,9 +111,6 @@ def _forms(
     towards = f"{TOWARDS[kind]} {peer}" if peer >= 0 and kind in TOWARDS else ""
     if re.fullmatch(r"bucket \d+", name):
         yield f"b{name.removeprefix('bucket ')}"
-    elif kind == "lock" and towards:  # until the rank that holds it lets it go
-        yield f"wait {towards}"
-        yield towards
     elif name:
         yield text.short(name)
         if name.startswith(FOR_LANE):

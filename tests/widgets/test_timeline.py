@@ -266,7 +266,7 @@ def test_a_wait_for_a_lock_looks_as_waiting_counts_as_one_and_names_the_holder()
     )
     also = {"waited": "timeline/words.js"}
     forms, told = node.run("timeline/state.js", SCENE + code, state(trace), also=also)
-    assert forms == ["wait for 0", "for 0"]
+    assert forms == ["wait"]
     assert told == "waited 2 s for rank 0; rank 0 was in update"
     whole = {"from": 0.0, "to": 4.0, "step": None}
     code = "return m.statistics(scene, clock, v[2]).ranks.map((own) => [own.waited, own.longest]);"
@@ -276,6 +276,29 @@ def test_a_wait_for_a_lock_looks_as_waiting_counts_as_one_and_names_the_holder()
     assert [waited for waited, _ in found] == [0, 2] and found[1][1] == place
     cut = shares(trace, np.arange(4), "device", [0, 1], 4.0)
     assert cut.seconds["waited"].tolist() == [[0, 2]]
+
+
+def test_of_many_in_line_for_a_lock_each_waits_for_the_one_before_it():
+    line = [
+        part
+        for rank in range(1, 4)  # all asked when rank 0 had it
+        for part in (
+            span(rank, "lock", 1.0, rank + 2.0, name="wait", peer=0),
+            span(rank, "lock", rank + 2.0, rank + 3.0, name="hold"),
+        )
+    ]
+    trace = Trace([*LOCKED[:2], *line], meta={"clock": "simulated", "ranks": 4})
+    code = "return v[2].map((row) => waited(scene, clock, scene.rowOf.get(row)));"
+    rows = [row for row, name in enumerate(trace.spans.name) if name == "wait"]
+    also = {"waited": "timeline/words.js"}
+    told = node.run("timeline/state.js", SCENE + code, state(trace), 0, rows, also=also)
+    assert [words.partition(" for ")[2] for words in told] == [
+        "rank 0; rank 0 was in update",
+        "rank 1 ← rank 0; rank 0 was in update",
+        "rank 2 ← rank 1 ← rank 0; rank 0 was in update",
+    ]
+    last = viz.waited_for(trace)[rows[2]]
+    assert last.startswith("waited 4 s for rank 2; rank 2 was mostly itself waiting, for 3 of 4 s")
 
 
 def test_of_a_steady_state_of_backwards_no_stripe_remains():

@@ -248,7 +248,6 @@ function lostIn(rows, times, view, x) {
   return times.lost.flatMap(({ rank, at }, place) => {
     /** @type {DrawList["lost"]} */
     const found = [];
-    if (at < view.from || at > view.to) return found;
     let last = -2;
     rows.shown.forEach((number, i) => {
       const row = rows.rows[number];
