@@ -1236,7 +1236,10 @@ def test_the_theme_button_has_three_states_and_the_colours_follow(read_page, tra
         ink = reader.root.evaluate("root => getComputedStyle(root).color")
         box = reader.page.locator(".dlv-canvas").bounding_box()
         assert reader.pixel(box["x"] + 1, box["y"] + 1) == paper  # the canvas as well
-        seen[name] = paper, ink, reader.picture
+        hint = reader.root.locator("input").first.evaluate(
+            "input => getComputedStyle(input, '::placeholder').color"
+        )
+        seen[name] = paper, ink, reader.picture, hint
         button.click()
         reader.settle()
     assert [*seen] == ["theme: page", "theme: light", "theme: dark"]
@@ -1244,8 +1247,9 @@ def test_the_theme_button_has_three_states_and_the_colours_follow(read_page, tra
     light, dark = seen["theme: light"], seen["theme: dark"]
     assert seen["theme: page"] == light
     assert all(a != b for a, b in zip(light, dark, strict=True))
-    assert dark[0] == rgb(palette.THEMES["dark"]["paper"])
-    assert light[0] == rgb(palette.THEMES["light"]["paper"])
+    for (paper, *_, hint), name in ((light, "light"), (dark, "dark")):
+        assert paper == rgb(palette.THEMES[name]["paper"])
+        assert hint == rgb(palette.THEMES[name]["faint"])
 
 
 def test_the_small_picture_takes_a_theme_that_came_while_it_was_aside_for_a_frame(read_page, trace):
