@@ -2336,7 +2336,7 @@ def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
     code = (
         "const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
         "const none = { idle: [], gaps: [], memory: [], heads: [], cycle: [], found: [] };"
-        "const list = { ...none, arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
+        "const list = { ...none, lost: [], arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
         "return v[0].map(([x, y]) => m.hit(list, x, y));"
     )
     points = [[30, 17], [70, 33], [50, 40], [22, 11]]
