@@ -122,23 +122,13 @@ def _state(
     carrier = {side: _carriers(trace, place, table[side]) for side in ("src", "dst")}
     forms = ["\n".join(own) for own in forms_of(trace)]
     fields = spans.fields[order].tolist()
-    notes = silent(trace)
     return {
         "title": text.short(title or "Timeline", 90),
         "lines": lines,
         "details": text.details(trace, clock),
         "above": plan.above,
         "height": plan.height,
-        "rows": [
-            {
-                "rank": rank,
-                "label": text.row(rank, lane),
-                "note": notes.get(rank, ""),
-                "top": top,
-                "height": bottom - top,
-            }
-            for (rank, lane), (top, bottom) in plan.rows.items()
-        ],
+        "rows": _rows(trace, plan),
         "slots": slots,
         "heads": [
             {"level": level, "spans": place[own].tolist()}
@@ -185,6 +175,21 @@ def _state(
         "groups": {**GROUPS, "waiting": WAITING},
         "sources": sources(trace),
     }
+
+
+def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
+    """Each row, with what is said in it where it has no span."""
+    notes = silent(trace)
+    return [
+        {
+            "rank": rank,
+            "label": text.row(rank, lane),
+            "note": notes.get(rank, ""),
+            "top": top,
+            "height": bottom - top,
+        }
+        for (rank, lane), (top, bottom) in plan.rows.items()
+    ]
 
 
 def _shades(kinds: np.ndarray, chunks: int) -> dict[str, list[dict[str, str]]]:
