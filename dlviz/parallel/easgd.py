@@ -27,22 +27,22 @@ import math
 import warnings
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans, update_seconds
+from dlviz.parallel.prices import update_seconds
 from dlviz.parallel.push_pull import check_workers, end_alike
-from dlviz.parallel.replicas import flat_by_dtype, spread, start_alike
+from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
     Loss,
+    Losses,
     Result,
     Weight,
+    begin,
     check_batches,
     learn,
-    means,
     no_mean,
     result,
     rows,
@@ -50,9 +50,10 @@ from dlviz.parallel.shards import (
     trained,
     update,
 )
+from dlviz.parallel.stability import check_form, spectral_radius, stable_alpha
 from dlviz.parallel.update_rules import Rule, as_rule
 
-FORMS = ("round_robin", "synchronous", "asynchronous")
+__all__ = ["normalised", "spectral_radius", "stable_alpha", "train", "xavier"]
 
 
 def normalised(batches: Batches) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -83,7 +84,7 @@ class Elastic:
         self.comm, self.model, self.batches, self.rule = comm, model, batches, rule
         self.alpha, self.how = alpha, how
         self.weights = trained(model)
-        self.sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of losses, of weights
+        self.losses = Losses(comm, len(batches))
 
     def send(self, rank: int) -> None:
         for _, flat in flat_by_dtype([p.detach() for p in self.weights]):
@@ -101,8 +102,7 @@ class Elastic:
     def learn(self, step: int, batch: Any) -> float:
         """Forward and backward: ΔW."""
         share, mean = learn(self.comm, self.model, batch, **self.how)
-        if share:
-            self.sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
+        self.losses.add(step, share, mean)
         return share
 
     def local_update(self, share: float, centre: list[torch.Tensor]) -> None:
@@ -219,48 +219,12 @@ def train(
             RuntimeWarning,
             stacklevel=2,
         )
-    start_alike(comm, model.to(comm.device))  # lines 3 to 5
     check_batches(batches)
-    if comm.rank:
-        LayerSpans(comm, model)
+    begin(comm, model, moves, lr)  # lines 3 to 5
     one = Elastic(comm, model, batches, moves, alpha, loss=loss, weight=weight)
     {"round_robin": round_robin, "synchronous": synchronous, "asynchronous": asynchronous}[form](
         comm, one
     )
-    losses = means(comm, one.sums)
+    losses = one.losses.means()
     end_alike(comm, model)
     return result(losses, model)
-
-
-def check_form(form: str) -> None:
-    if form not in FORMS:
-        raise ValueError(f"form={form!r} is not known: use {', '.join(map(repr, FORMS))}.")
-
-
-def spectral_radius(workers: int, eta: float, alpha: float, form: str) -> float:
-    """Of one round on a loss of curvature 1, ΔW = W: by how much the farthest of workers and centre
-    grows from round to round, in the end. The asynchronous form is taken at equal speeds, where the
-    workers come in turn."""
-    check_form(form)
-    steps = [[each] for each in range(workers)]  # whose W moves, one after the other
-    if form == "synchronous":
-        steps = [[*range(workers)]]
-    whole = np.eye(workers + 1)  # the workers', then the centre
-    for moved in steps:
-        step = np.eye(workers + 1)
-        for i in moved:
-            step[i, i] -= eta + alpha
-            step[i, -1] = step[-1, i] = alpha
-        step[-1, -1] -= alpha * len(moved)
-        whole = step @ whole
-    return float(abs(np.linalg.eigvals(whole)).max())
-
-
-def stable_alpha(workers: int, eta: float, form: str) -> float:
-    """The alpha below which `spectral_radius` is below 1, found by halving; 0 where none is."""
-    low, high = 0.0, 2.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        stable = spectral_radius(workers, eta, middle, form) < 1
-        low, high = (middle, high) if stable else (low, middle)
-    return low

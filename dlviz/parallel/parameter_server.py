@@ -21,25 +21,23 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.push_pull import Parcel, check_workers, end_alike
-from dlviz.parallel.replicas import start_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
+    Losses,
     Result,
     Weight,
+    begin,
     check_batches,
     learn,
-    means,
     no_mean,
     result,
     rows,
     shard,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import Rule
 
 
 def serve(
@@ -104,26 +102,22 @@ def sync_server(
             f"backups={backups!r} of {workers} workers cannot be left out of a step, which needs a "
             f"gradient: use 0 to {workers - 1}."
         )
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
-    start_alike(comm, model)
     check_batches(batches)
-    parcel = Parcel(comm, model)
-    sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of weighted losses, of weights
+    moves, parameters = begin(comm, model, rule, lr)
+    parcel, losses = Parcel(comm, model), Losses(comm, len(batches))
     dropped = torch.zeros(1, dtype=torch.int64)
     if comm.rank == 0:
         dropped += serve(comm, parcel, moves, parameters, len(batches), backups)
     else:
-        LayerSpans(comm, model)
         step = 0
         while step < len(batches):
             with comm.span("phase", f"step {step}", step=step):
                 own = shard(batches[step], comm.rank - 1, workers)
                 share, mean = learn(comm, model, own, loss, weight)
-                if share:
-                    sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
+                losses.add(step, share, mean)
                 parcel.push(share)
                 step = parcel.pull()
-    losses = means(comm, sums)
+    found = losses.means()
     end_alike(comm, model)
     comm.broadcast(dropped, 0)
-    return {**result(losses, model), "dropped": int(dropped)}
+    return {**result(found, model), "dropped": int(dropped)}

@@ -26,29 +26,25 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.parameter_server import sync_server
 from dlviz.parallel.push_pull import Parcel, check_workers, end_alike
-from dlviz.parallel.replicas import start_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
+    Losses,
     Result,
     Weight,
+    begin,
     check_batches,
-    learn,
-    means,
-    no_mean,
+    learn_whole,
     result,
     rows,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import Rule
 
 
 def dealt(worker: int, workers: int, batches: int) -> range:
@@ -126,23 +122,17 @@ def stale_synchronous(
     check_workers(comm, "a parameter server")
     if bound == 0:
         return sync_server(comm, model, batches, rule, loss=loss, weight=weight, lr=lr)
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
-    start_alike(comm, model)
     check_batches(batches)
-    parcel = Parcel(comm, model)
-    sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of losses, of batches that have one
+    moves, parameters = begin(comm, model, rule, lr)
+    parcel, losses = Parcel(comm, model), Losses(comm, len(batches))
     if comm.rank == 0:
         serve(comm, parcel, moves, parameters, len(batches), bound)
     else:
-        LayerSpans(comm, model)
         for number in dealt(comm.rank - 1, comm.size - 1, len(batches)):
             with comm.span("phase", f"step {number}", step=number):
-                share, mean = learn(comm, model, batches[number], loss, weight)
-                if not share:
-                    no_mean()
-                sums[:, number] = torch.tensor([mean, 1.0], dtype=torch.float64)
+                losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
                 parcel.push(1.0)
                 parcel.pull()
-    losses = means(comm, sums)
+    found = losses.means()
     end_alike(comm, model)
-    return result(losses, model)
+    return result(found, model)
