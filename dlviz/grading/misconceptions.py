@@ -803,6 +803,28 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "so it is 1 - 0.9⁴ = 0.34 and not 0.4.",
             ),
         ],
+        "increments lost of 4 x 10,000, no lock, ranks pinned to cores": [
+            (
+                0,
+                "An increment is a read, an addition and a write: another rank can write between "
+                "them, and what it wrote is overwritten.",
+            ),
+            (
+                (1, 3000),
+                "That would hold if increments were rare. These ranks do nothing else, so each "
+                "increment of one meets one of another.",
+            ),
+            (
+                (29_900, 30_100),
+                "That leaves the increments of one rank: only if all four ran at the same time, "
+                "in step, and your computer has other work for its cores.",
+            ),
+            (
+                (39_000, ANY),
+                "What is written last stays, and a rank that runs alone for a moment loses "
+                "nothing.",
+            ),
+        ],
         "synchronous EASGD, 4 workers, rate 0.5, curvature 1: largest α": [
             (
                 (0.84, 0.88),
@@ -825,7 +847,8 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
             (
                 (0.9, ANY),
-                "α is a share of the distance, but the centre moves by four times that share.",
+                "A share of 1 closes the whole distance to one worker: with four the centre moves "
+                "by four times the share.",
             ),
         ],
         "rounds of gossip to 1 % disagreement, ring of 8": [
@@ -857,6 +880,27 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             (
                 (40, ANY),
                 "A round leaves 80.5 % of the disagreement: 0.805²² is below 1 %.",
+            ),
+        ],
+        "time to a loss of 1.8, synchronous over asynchronous, one of 4 workers 3x slow": [
+            (
+                (2.4, 2.6),
+                "That counts examples per second alone: by stale gradients it takes more examples "
+                "to the same loss.",
+            ),
+            (
+                (0.98, 1.02),
+                "That lets staleness cost as much as the waiting does: gradients that are three "
+                "updates old still lead downhill.",
+            ),
+            (
+                (0.1, 0.9),
+                "For that stale gradients would have to need more than 2.5 times as many examples.",
+            ),
+            (
+                (2.7, ANY),
+                "It takes in 2.5 times as many examples, and no example does more for being used "
+                "at old weights.",
             ),
         ],
     },
