@@ -225,7 +225,9 @@ def test_without_a_lock_the_committed_training_loses_far_fewer_updates_than_the_
 
 def test_on_the_committed_spectrum_lies_what_the_text_reads_from_it():
     rows = table("04_consistency", "table.set_index")
-    rate, examples, seconds = (dict(zip(rows, each, strict=True)) for each in zip(*rows.values()))
+    rate, examples, seconds = (
+        dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)
+    )
     waiting = ["synchronous", "local SGD, H = 4", "gossip, ring", "late all-reduce"]
     bounded = ["stale-synchronous, s = 1", "stale-synchronous, s = 3"]
     free = ["asynchronous", "Hogwild", "ensemble"]
