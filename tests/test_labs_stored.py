@@ -48,7 +48,7 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
     "04_consistency": {
         "gradients per second, synchronous server, one of 4 workers 3x slow": (22.2, 0.02),
         "gradients per second, asynchronous server, one of 4 workers 3x slow": (55.6, 0.02),
-        "gradients per second that count, synchronous server, one backup worker": (50, 0.03),
+        "gradients per second that count, synchronous server, 1 backup worker": (50, 0.03),
         "test images of 8 and 9 misread, one backup worker": (100, 0),
         "mean staleness, 4 asynchronous workers alike": (3, 0.03),
         "mean staleness, 4 asynchronous workers, one 3x slow": (3, 0.03),
@@ -57,7 +57,7 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "increments lost of 4 x 10,000, no lock, ranks pinned to cores": (20_000, 0.4),
         "synchronous EASGD, 4 workers, rate 0.5, curvature 1: largest α": (0.375, 0),
         "rounds of gossip to 1 % disagreement, ring of 8": (22, 0),
-        "time to a loss of 1.8, synchronous over asynchronous, one of 4 workers 3x slow": (
+        "time to a loss of 1.8, synchronous over asynchronous, one worker 3x slow": (
             1.4,
             0.15,
         ),

@@ -671,7 +671,7 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "workers compute at the same time.",
             ),
         ],
-        "gradients per second that count, synchronous server, one backup worker": [
+        "gradients per second that count, synchronous server, 1 backup worker": [
             (
                 (66, 67.5),
                 "That counts four gradients each 60 ms: the fourth comes too late, and is dropped.",
@@ -882,7 +882,7 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "A round leaves 80.5 % of the disagreement: 0.805²² is below 1 %.",
             ),
         ],
-        "time to a loss of 1.8, synchronous over asynchronous, one of 4 workers 3x slow": [
+        "time to a loss of 1.8, synchronous over asynchronous, one worker 3x slow": [
             (
                 (2.4, 2.6),
                 "That counts examples per second alone: by stale gradients it takes more examples "

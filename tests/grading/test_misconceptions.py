@@ -159,7 +159,7 @@ def answers() -> dict[str, list[float]]:
             3 / 0.06 + 1 / 0.18,
             54.9,
         ],
-        "gradients per second that count, synchronous server, one backup worker": [3 / 0.06],
+        "gradients per second that count, synchronous server, 1 backup worker": [3 / 0.06],
         "test images of 8 and 9 misread, one backup worker": [100],
         "mean staleness, 4 asynchronous workers alike": [4 - 1],
         "mean staleness, 4 asynchronous workers, one 3x slow": [(3 * 3 * 7 / 3 + 9) / 10],
@@ -175,7 +175,7 @@ def answers() -> dict[str, list[float]]:
         "rounds of gossip to 1 % disagreement, ring of 8": [
             math.ceil(math.log(0.01) / math.log(contraction(8, "ring")))
         ],
-        "time to a loss of 1.8, synchronous over asynchronous, one of 4 workers 3x slow": [
+        "time to a loss of 1.8, synchronous over asynchronous, one worker 3x slow": [
             1.2,
             1.4,
             1.6,
