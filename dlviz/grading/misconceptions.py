@@ -816,8 +816,8 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
             (
                 (29_900, 30_100),
-                "That leaves the increments of one rank: only if all four ran at the same time, "
-                "in step, and your computer has other work for its cores.",
+                "That keeps the increments of one rank alone. Ranks do not run in step, so what is "
+                "lost depends on who is interrupted when.",
             ),
             (
                 (39_000, ANY),
