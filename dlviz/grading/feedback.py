@@ -104,7 +104,7 @@ def wrapped(message: str) -> list[str]:
 
 def number(count: int, what: str) -> str:
     """ "1 rank", "4 microbatches"."""
-    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    plural = f"{what}es" if what.endswith(("ch", "sh")) else f"{what}s"
     return f"{count} {what if count == 1 else plural}"
 
 

@@ -41,6 +41,7 @@ from dlviz.grading.parameter_server_run import (
     worked,
 )
 from dlviz.metrics import makespan
+from dlviz.trace import Trace
 
 __all__ = [
     "check_bound",
@@ -209,13 +210,13 @@ def rehearse(program: Program, ranks: int = 4, steps: int = 3) -> Rehearsal:
     except CheckFailed as failed:
         return Rehearsal.stopped(failed, ranks)
     same, free = passes(check_lock.judge, ran), passes(check_parallel.judge, ran)
-    updates = sum(len(own.after) for own in ran.left)
+    updates, trace = sum(len(own.after) for own in ran.left), _begun(ran)
     told = (
-        f"{number(ranks, 'rank')}; {number(updates, 'update')} in {_ms(ran)} ms; the lock is "
+        f"{number(ranks, 'rank')}; {number(updates, 'update')} in {_ms(trace)} ms; the lock is "
         f"{'not held' if free else 'held'} while a gradient is computed; the weights are "
         f"{'those' if same else 'not those'} of one process"
     )
-    return Rehearsal(ran.trace, told, same and free)
+    return Rehearsal(trace, told, same and free)
 
 
 # -- the server ------------------------------------------------------------------------------------
@@ -356,18 +357,23 @@ def rehearse_server(
     except CheckFailed as failed:
         return Rehearsal.stopped(failed, workers + 1)
     same, held = passes(check_weights.judge, ran), passes(check_bound.judge, ran)
-    clocks, most = Clocks(size.pushes, bound), 0.0
-    for event in events(ran.trace):
+    clocks, most, trace = Clocks(size.pushes, bound), 0.0, _begun(ran)
+    for event in events(trace):
         if event.what == "reply" and event.worker in clocks.going:
             most = max(most, clocks.lead(event.worker))
         clocks.note(event)
     told = (
         f"{number(workers, 'worker')}, {size.limit}; {number(workers * pushes, 'push')} in "
-        f"{_ms(ran)} ms; who goes on is at most {most:g} ahead; the weights are "
+        f"{_ms(trace)} ms; who goes on is at most {most:g} ahead; the weights are "
         f"{'those' if same else 'not those'} of one process"
     )
-    return Rehearsal(ran.trace, told, same and held)
+    return Rehearsal(trace, told, same and held)
 
 
-def _ms(ran: Workers | Server) -> str:
-    return f"{1000 * makespan(ran.trace):.0f}"
+def _begun(ran: Workers | Server) -> Trace:
+    """Without what brought the ranks to one start."""
+    return ran.trace.only(kind={*ran.trace.spans.kind} - {"collective"})
+
+
+def _ms(trace: Trace) -> str:
+    return f"{1000 * makespan(trace):.0f}"

@@ -11,6 +11,8 @@ from dlviz.cluster.stuck.waits import SENDS, Wait
 from dlviz.grading.feedback import listed, number
 from dlviz.grading.parameter_server_rules import Clocks, Event
 
+HOW_MANY = "how many pushes come in all? pushes[worker] says how many of each worker."
+
 
 def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tuple[str, str]:
     """What a server waits for that never comes, and a hint. `server` is its wait, None where the
@@ -23,9 +25,9 @@ def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tup
                 "every push is answered, the last one of each worker too: who is still held when "
                 "the last push has come?"
             )
-        return f"the server has returned, and {number(sum(clocks.pushes.values()), 'push')} come", (
-            "how many pushes come in all? pushes[worker] says how many of each worker."
-        )
+        left = sum(clocks.pushes.values()) - sum(clocks.clock.values())
+        come = f"{number(left, 'push')} {'is' if left == 1 else 'are'} still to come"
+        return f"the server has returned, and {come}", HOW_MANY
     if server.op in SENDS:
         return f"the server sends to worker {server.peer}, which waits for no answer", (
             "one answer belongs to each push: is a worker answered twice, or before its push has "
@@ -40,9 +42,7 @@ def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tup
         )
     if clocks.unanswered:
         return f"the server waits for a push, and {_not_answered(clocks)}", why_held(clocks)
-    return "the server waits for one more push, and all have been answered", (
-        "how many pushes come in all? pushes[worker] says how many of each worker."
-    )
+    return "the server waits for one more push, and all have been answered", HOW_MANY
 
 
 def why_held(clocks: Clocks) -> str:

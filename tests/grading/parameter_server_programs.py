@@ -44,6 +44,8 @@ def through_names(shared, gradient, steps, lr):
         push(gradient(pull()))
 
 
+RIGHT_WORK = [reads_then_updates, one_hold_a_step, through_names]
+
 # -- wrong ones ------------------------------------------------------------------------------------
 
 
@@ -233,6 +235,9 @@ def by_class(comm, weights, update, pushes, bound):
     Service(comm, weights, update, pushes, bound)
 
 
+RIGHT_SERVE = [looks_at_all_that_are_held, counts_what_is_left, by_class]
+
+
 # -- wrong ones ------------------------------------------------------------------------------------
 
 
@@ -358,20 +363,18 @@ class AnswersBeforeItApplies(Right):
             self.apply(worker)
 
 
-class AppliesTheWrongOne(Right):
-    """Keeps no copy of the pushes that it applies all at once."""
+class AppliesWhenItAnswers(Right):
+    """When another push is in the tensor."""
 
-    def serve(self):
-        come = []
-        for _ in range(sum(self.pushes.values())):
-            come.append(self.take())
-            self.clock[come[-1]] += 1
-            if len(come) == len(self.pushes) or self.slowest == math.inf:
-                for worker in come:
-                    self.apply(worker)
-                for worker in come:
-                    self.comm.send(self.weights, worker)
-                come.clear()
+    def apply(self, worker):
+        pass
+
+    def answer(self, worker):
+        for each in [*self.held]:
+            if self.free(each, worker):
+                self.held.remove(each)
+                self.update(each, self.gradient)
+                self.comm.send(self.weights, each)
 
 
 class AnswersWithACopy(Right):
@@ -445,11 +448,14 @@ class NamesNobody(Right):
 
 
 class ByTheLibrary(Right):
-    def serve(self):
+    def take(self):
         from dlviz.parallel.push_pull import Parcel
 
-        layer = torch.nn.Linear(1, 1).double()
-        Parcel(self.comm, layer).receive()
+        model = torch.nn.Linear(self.weights.numel() - 2, 1, bias=False).double()
+        parcel = Parcel(self.comm, model)  # it sends two numbers more
+        worker = parcel.receive()
+        self.gradient.copy_(parcel.buckets[0].flat)
+        return worker
 
 
 class HidesItsErrors(Right):
