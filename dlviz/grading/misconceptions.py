@@ -854,27 +854,27 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
         ],
         "6 gradients each, bound 1, one of 3 workers 3 times as slow": [
             (
-                (150, 160),
+                (110, 118),
                 "That is how long the fast workers take when they are not held: the run ends with "
-                "the slow one, which takes 60 ms for a gradient.",
+                "the slow one, which takes 45 ms for a gradient.",
             ),
             (
-                360,
-                "360 ms are the slow worker's gradients alone: each of its pushes, updates and "
-                "answers takes 6 ms more.",
+                270,
+                "270 ms are the slow worker's gradients alone: push, update and answer take 4 ms "
+                "more each time.",
             ),
             (
-                (230, 242),
-                "That shares the work as if a gradient took 33 ms, the mean: each worker has 6 of "
+                (170, 178),
+                "That shares the work as if a gradient took 25 ms, the mean: each worker has 6 of "
                 "its own.",
             ),
             (
-                (430, 480),
-                "That has one push after another, 18 times 26 ms: the workers compute at the same "
+                (332, 350),
+                "That has one push after another, 18 times 19 ms: the workers compute at the same "
                 "time.",
             ),
             (
-                (690, 720),
+                (510, 530),
                 "That lets the workers take turns: they compute at the same time.",
             ),
         ],

@@ -34,7 +34,8 @@ S = TypeVar("S")
 L = TypeVar("L")
 RATE = 0.125  # a power of two: its product with a gradient is exact, however it is written
 INPUTS, OUTPUTS, EXAMPLES = 5, 4, 6
-GRADIENT, UPDATE, READ = 0.02, 0.004, 0.001  # s that these take in a rehearsal
+FORWARD = 0.005  # s that it takes in a rehearsal; backward takes twice that
+GRADIENT, UPDATE, READ = 3 * FORWARD, 0.002, 0.001  # s that these take there
 MESSAGE = 0.001  # s that a message takes there
 LATE = 0.1  # s by which the last worker's first push comes late where a program must not mind
 DRAW = random.SystemRandom()
@@ -177,7 +178,7 @@ def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worke
     """Run the student's worker on every rank. Raises CheckFailed, caused by the RunError, where the
     run does not come to its end."""
     layer = _layer()
-    machine = classroom(size.ranks) if paced else None
+    machine = classroom(size.ranks, step=FORWARD) if paced else None
     try:
         run = run_alone(_work, size.ranks, program, size.steps, layer, machine=machine)
     except RunError as error:
@@ -261,7 +262,7 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
     if slow is not None:
         factors = [1.0, slow, *[1.0] * (size.workers - 1)]
         switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
-        machine = Machine(classroom(size.workers + 1).device, switch, GRADIENT, tuple(factors))
+        machine = Machine(classroom(size.workers + 1).device, switch, FORWARD, tuple(factors))
     expected = "every push is answered, and the server returns after the last"
     try:
         run = run_alone(_serve, size.workers + 1, program, size, layer, turns, machine=machine)

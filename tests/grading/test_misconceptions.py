@@ -184,7 +184,7 @@ def answers() -> dict[str, list[float]]:
         ],
         "weight 10, updated by 1 and by 2 under the lock": [10 - 1 - 2],
         "staleness of most gradients, 4 workers equally fast, no bound": [4 - 1],
-        "6 gradients each, bound 1, one of 3 workers 3 times as slow": [6 * (60 + 1 + 4 + 1), 405],
+        "6 gradients each, bound 1, one of 3 workers 3 times as slow": [6 * (45 + 1 + 2 + 1), 300],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]
         ],

@@ -260,7 +260,7 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
         {("weights", (2, 4, 0)): "held gets the weights as they are when it is answered. Were the"},
     ),
     program.InTurn: (
-        {"pushes", "bound", "order", "no_hang"},
+        {"pushes", "bound", "order"},
         {
             (
                 "order",
@@ -436,7 +436,7 @@ def test_a_rehearsal_shows_the_steps_under_the_lock():
     assert done.right and re.match(words, told(done)), repr(done)
     spans = done.trace.spans
     updates = spans[spans.kind == "update"]
-    assert len(updates) == 12 and np.allclose(updates.end - updates.start, 0.004)
+    assert len(updates) == 12 and np.allclose(updates.end - updates.start, 0.002)
     assert "collective" not in {*spans.kind} and "wait" in {*spans.name[spans.kind == "lock"]}
     held = parameter_server_checks.rehearse(program.holds_it_all, ranks=2)
     assert "the lock is held while" in told(held) and not held.right
@@ -456,7 +456,7 @@ def test_a_rehearsal_shows_the_server_and_how_stale_its_gradients_are():
     assert slow.right and "bound 1; 9 pushes" in told(slow) and "at most 1 ahead" in told(slow)
     spans = slow.trace.spans
     taken = {rank: (spans.rank == rank) & (spans.kind == "backward") for rank in (1, 2)}
-    for rank, seconds in ((1, 0.06), (2, 0.02)):
+    for rank, seconds in ((1, 0.045), (2, 0.015)):
         assert np.allclose((spans.end - spans.start)[taken[rank]], seconds)
 
     free = parameter_server_checks.rehearse_server(program.NoBound, pushes=3)
