@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
+os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns
 
 PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")
@@ -143,14 +144,14 @@ def descendants(old: frozenset[int]) -> list[tuple[int, str]]:
     if not PROC.exists():
         return []
     children: dict[int, list[tuple[int, str]]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in filter(str.isdigit, os.listdir("/proc")):
         try:
-            text = stat.read_text()
+            text = Path("/proc", process, "stat").read_text()
         except OSError:  # it ended while we looked
             continue
         name = text[text.index("(") + 1 : text.rindex(")")]
         parent = int(text[text.rindex(")") :].split()[2])
-        children.setdefault(parent, []).append((int(stat.parent.name), name))
+        children.setdefault(parent, []).append((int(process), name))
     helpers = {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid}
     found, ahead = [], [os.getpid()]
     while ahead:

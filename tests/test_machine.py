@@ -282,6 +282,7 @@ def test_factors_that_do_not_fit_are_refused(factors, says):
         ((1.1, 3), r"probability=1.1 has to be 0 to 1"),
         ((-0.1, 3), "probability=-0.1 has to be a number, 0 or more"),
         ((0.5, 0), "factor=0 has to be a number, above 0"),
+        ((0.5, 3, 0, 0), "together=0 has to be a whole number, 1 or more"),
     ],
 )
 def test_a_chance_that_cannot_be_is_refused(values, says):
@@ -298,6 +299,13 @@ def test_a_chance_falls_on_its_share_of_operations_the_same_in_every_run():
     assert drawn[:2500] != drawn[2500:5000]  # another rank
     assert drawn != [Chance(0.1, 3).draw(r, number) for r in range(4) for number in range(2500)]
     assert Chance(0, 3).draw(0, 0) == 1.0 and Chance(1, 3).draw(0, 0) == 3.0
+
+
+def test_operations_that_share_a_draw_are_slow_together():
+    alone, chance = Chance(0.4, 3, seed=5), Chance(0.4, 3, seed=5, together=6)
+    drawn = [chance.draw(1, number) for number in range(60)]
+    assert drawn == [alone.draw(1, number // 6) for number in range(60)] and {*drawn} == {1, 3}
+    assert str(chance) == "3x as long with probability 0.4, 6 operations together"
 
 
 def test_a_figure_says_which_ranks_are_slow_and_what_an_operation_takes():

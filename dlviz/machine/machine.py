@@ -50,24 +50,28 @@ class Device:
 @dataclass(frozen=True)
 class Chance:
     """An operation takes `factor` times as long with `probability`, drawn anew for each from
-    (`seed`, rank, number of the operation): the same in every run, and in the simulator."""
+    (`seed`, rank, number of the operation): the same in every run, and in the simulator. So many
+    operations `together` share a draw: with those of one gradient, a whole step is slow or not."""
 
     probability: float
     factor: float
     seed: int = 0
+    together: int = 1
 
     def __post_init__(self) -> None:
         require("Chance", "probability", self.probability, zero=True, infinite=False)
         if self.probability > 1:
             raise ValueError(f"Chance: probability={self.probability!r} has to be 0 to 1.")
         require("Chance", "factor", self.factor, zero=False, infinite=False)
+        count("Chance", "together", self.together)
 
     def __str__(self) -> str:
-        return f"{self.factor:g}x as long with probability {self.probability:g}"
+        drawn = f", {self.together} operations together" if self.together > 1 else ""
+        return f"{self.factor:g}x as long with probability {self.probability:g}{drawn}"
 
     def draw(self, rank: int, number: int) -> float:
         """How many times as long operation `number` of `rank` takes: `factor` or 1."""
-        drawn = random.Random(f"{self.seed} {rank} {number}").random()
+        drawn = random.Random(f"{self.seed} {rank} {number // self.together}").random()
         return float(self.factor) if drawn < self.probability else 1.0
 
 

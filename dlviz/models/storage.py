@@ -70,7 +70,7 @@ class _Call:
 class _Counts:
     def __init__(self, model: nn.Module):
         # Imported here: models load without what runs ranks.
-        from dlviz.parallel.layers import tensors_in
+        from dlviz.parallel.hooks import tensors_in
         from dlviz.parallel.pipeline.saved_activations import SavedActivations
 
         self.model = model

@@ -2,8 +2,8 @@
 
 strategies.py    their names, for `dlviz run`
 data.py          data parallelism: the naive way, DDP, and what lies beside them; servers, averaging
-update_rules.py  how a gradient moves the weights
-layers.py        each layer's forward and backward as spans, and what they cost
+update_rules/    how a gradient moves the weights
+layers.py        each layer's forward and backward as spans, and their price (prices.py)
 replicas.py      the same network on every rank
 pipeline/        stages on ranks, by any schedule
 

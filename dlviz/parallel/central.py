@@ -17,21 +17,20 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.buckets import fill_buckets
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import flat_by_dtype, spread, start_alike
+from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
     Loss,
     Result,
     Weight,
+    begin,
     each_step,
     no_mean,
     result,
     rows,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import Rule
 
 
 def gather_sum(comm: Comm, row: torch.Tensor) -> None:
@@ -72,9 +71,7 @@ def train(
 
     Cost per batch: 2|w| bytes for each rank but rank 0, which takes in (n-1)|w| and sends as many.
     """
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
-    start_alike(comm, model)
-    LayerSpans(comm, model)
+    moves, parameters = begin(comm, model, rule, lr)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
 
     def finish(share: float) -> None:

@@ -20,10 +20,11 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.accumulation import Accumulation
-from dlviz.parallel.batch_norm import SyncBatchNorm
+from dlviz.parallel.batch_norm import weigh_norms
 from dlviz.parallel.buckets import Bucket, fill_buckets
-from dlviz.parallel.layers import LayerSpans, at_end_of_backward, tensors_in
-from dlviz.parallel.replicas import copy_from_rank_0, start_alike
+from dlviz.parallel.hooks import at_end_of_backward, tensors_in
+from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.replicas import copy_from, start_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -79,7 +80,6 @@ class DDP(nn.Module):
         self.buckets = fill_buckets(model, bucket_bytes)
         self._lane = comm.lane("comm")
         self._spans = LayerSpans(comm, model)
-        self._norms = [each for each in model.modules() if isinstance(each, SyncBatchNorm)]
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         for parameter in self._bucket_of:
             parameter.register_hook(lambda gradient: self._begin_backward())
@@ -110,10 +110,9 @@ class DDP(nn.Module):
             return self.module(*inputs, **keywords)
         self._averages = self._syncs
         if self._averages:
-            copy_from_rank_0(self.comm, list(self.module.buffers()))
+            copy_from(self.comm, list(self.module.buffers()))
         self._share = weigh(self.comm, self.weight, *inputs, **keywords)
-        for norm in self._norms:
-            norm.shard_weight = self._share
+        weigh_norms(self.module, self._share)
         output = self.module(*inputs, **keywords)
         for tensor in tensors_in(output):
             if tensor.requires_grad:

@@ -25,12 +25,11 @@ from dlviz.parallel.replicas import check_same_model
 from dlviz.parallel.shards import (
     Batches,
     Loss,
+    Losses,
     Result,
     Weight,
     check_batches,
-    learn,
-    means,
-    no_mean,
+    learn_whole,
     result,
     rows,
     trained,
@@ -71,12 +70,9 @@ def train(
     check_same_model(comm, model)
     check_batches(batches)
     LayerSpans(comm, model)
-    sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of losses, of batches that have one
+    losses = Losses(comm, len(batches))
     for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
-            share, mean = learn(comm, model, batches[number], loss, weight)
-            if not share:
-                no_mean()
-            sums[:, number] = torch.tensor([mean, 1.0], dtype=torch.float64)
+            losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
             update(comm, moves, parameters)
-    return result(means(comm, sums), model)
+    return result(losses.means(), model)

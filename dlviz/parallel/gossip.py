@@ -25,20 +25,19 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import flat_by_dtype, spread, start_alike
+from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
     Loss,
     Result,
     Weight,
+    begin,
     each_step,
     result,
     rows,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import Rule
 
 
 def check_topology(ranks: int, topology: str) -> None:
@@ -111,9 +110,7 @@ def train(
     Cost per step: 2|w| bytes from each rank (ring), |w| (matching), however many ranks there are.
     """
     check_topology(comm.size, topology)
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
-    start_alike(comm, model)
-    LayerSpans(comm, model)
+    moves, parameters = begin(comm, model, rule, lr)
     number = 0
 
     def finish(share: float) -> None:

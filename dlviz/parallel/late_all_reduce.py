@@ -25,22 +25,20 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.buckets import Bucket, fill_buckets
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import start_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
     Result,
     Weight,
     all_reduce_called,
+    begin,
     each_step,
     no_mean,
     result,
     rows,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import Rule
 
 
 def train(
@@ -58,10 +56,8 @@ def train(
 
     Cost: the bytes of one all-reduce of all gradients, hidden behind the next step.
     """
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
     reduce, lane = all_reduce_called(all_reduce), comm.lane("comm")
-    start_alike(comm, model)
-    LayerSpans(comm, model)
+    moves, parameters = begin(comm, model, rule, lr)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
     bucket_of = {p: bucket for bucket in whole for p in bucket.parameters}
     under_way: list[Any] = []

@@ -8,34 +8,19 @@ theirs, when another layer begins, or when the backward pass is over, whichever 
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
 
-On a paced run each forward and backward takes what the machine says: so many ms, whatever the
-layer (`Machine.step`), or with step=None its price on the examples that this rank has:
-
-    forward    FLOPs of its products of matrices, convolutions and attention / Device.flops
-    backward   as much again for each factor of a product that gets a gradient: the weights, and
-               the inputs where they need one / Device.flops
-    no product (an embedding, a norm) bytes read and written / memory_bandwidth
-    update     3 x bytes of the parameters / memory_bandwidth: parameter and gradient are read, the
-               parameter is written
-
-The products are counted as the forward runs. What lies between layers (ReLU, pooling, the loss) has
-no parameters of its own and costs nothing.
+On a paced run each takes what the machine says: so many ms, whatever the layer (`Machine.step`), or
+with step=None its price on the examples that this rank has (prices.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from dlviz.cluster import Comm
-from dlviz.cluster.warm import rehearsed
-from dlviz.machine import Device
+from dlviz.parallel.hooks import at_end_of_backward, tensors_in
+from dlviz.parallel.prices import Products, price, pricing
 
 
 def layers_of(model: nn.Module) -> dict[str, nn.Module]:
@@ -52,125 +37,12 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in whatever a module takes or returns: a tensor, or lists, tuples and dicts of
-    them."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-
-
-def at_end_of_backward(function: Any) -> None:
-    """Call `function` when the backward pass under way is over, before `backward()` returns."""
-    torch.autograd.Variable._execution_engine.queue_callback(function)  # as torch's own DDP does
-
-
-class Products(TorchDispatchMode):
-    """Counts, inside its `with`, the FLOPs of the products that run, and those of the products that
-    their backward will run; `seen` says whether there was one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.forward = self.backward = 0
-        self.seen = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        name = func._overloadpacket
-        if name in VECTOR_PRODUCTS:
-            self._add(2 * args[0].numel(), args[:2])
-        elif name in flop_registry:
-            factors = args[1:3] if name in ADDED_PRODUCTS else args[:2]
-            self._add(flop_registry[name](*args, **(kwargs or {}), out_val=out), factors)
-        return out
-
-    def _add(self, flops: int, factors: Iterable[torch.Tensor]) -> None:
-        self.seen = True
-        self.forward += flops
-        self.backward += flops * sum(factor.requires_grad for factor in factors)
-
-
-_ATEN = torch.ops.aten
-ADDED_PRODUCTS = {_ATEN.addmm, _ATEN.baddbmm}  # their first argument is added to the product
-VECTOR_PRODUCTS = {_ATEN.mv, _ATEN.dot}  # torch's register of FLOPs lacks them
-
-
-def recurrent_flops(layer: nn.RNNBase, inputs: torch.Tensor | PackedSequence) -> tuple[int, int]:
-    """FLOPs of a recurrent layer's forward and backward: each token meets every matrix once.
-
-    torch runs them as one operation, inside which no product can be seen. The state before the
-    first token and inputs that need no gradient get none."""
-    packed = isinstance(inputs, PackedSequence)
-    data = inputs.data if packed else inputs
-    tokens = data.shape[:-1].numel()
-    if packed:
-        sequences = int(inputs.batch_sizes[0]) if tokens else 0
-    else:
-        sequences = 1 if data.dim() == 2 else data.shape[0 if layer.batch_first else 1]
-    matrices = {name: p for name, p in layer.named_parameters() if p.dim() == 2}
-    forward = 2 * tokens * sum(p.numel() for p in matrices.values())
-    trained = 2 * tokens * sum(p.numel() for p in matrices.values() if p.requires_grad)
-    no_state = sum(p.numel() for name, p in matrices.items() if name.startswith("weight_hh"))
-    ungraded = 2 * sequences * no_state * (tokens > 0)
-    if not data.requires_grad:
-        first = [p.numel() for name, p in matrices.items() if name.startswith("weight_ih_l0")]
-        ungraded += 2 * tokens * sum(first)
-    return forward, trained + forward - ungraded
-
-
-def update_seconds(comm: Comm, parameters: Iterable[torch.Tensor]) -> float | None:
-    """Seconds of an update of `parameters` on a machine that prices per example; None, for
-    `comm.compute`, where the machine has a `step` or the run is not paced."""
-    device = _pricing(comm)
-    if device is None:
-        return None
-    return 3 * sum(p.nbytes for p in parameters) / device.memory_bandwidth
-
-
-def _pricing(comm: Comm) -> Device | None:
-    """The device whose figures price operations, where that is how the machine prices them."""
-    machine = comm.machine
-    return machine.device if machine is not None and machine.step is None else None
-
-
-@rehearsed
-def _load(comm: Comm) -> None:
-    """The first product that is counted loads half of torch."""
-    if _pricing(comm) is not None:
-        with Products():
-            torch.mv(torch.ones(2, 2), torch.ones(2))
-
-
-def price(
-    device: Device, layer: nn.Module, inputs: Any, output: Any, products: Products | None
-) -> tuple[float, float]:
-    """Seconds of a layer's forward, in which `products` were counted (None: a recurrent layer), and
-    of its backward."""
-    if isinstance(layer, nn.RNNBase):
-        forward, backward = recurrent_flops(layer, next(iter(inputs)))
-        return forward / device.flops, backward / device.flops
-    if products is not None and products.seen:
-        return products.forward / device.flops, products.backward / device.flops
-    # The forward reads the inputs and writes the outputs; the backward reads the inputs and the
-    # outputs' gradients, and writes those of inputs and parameters.
-    read = [*tensors_in(inputs)]
-    moved = sum(tensor.nbytes for tensor in [*read, *tensors_in(output)])
-    graded = [t for t in [*read, *layer.parameters(recurse=False)] if t.requires_grad]
-    back = moved + sum(tensor.nbytes for tensor in graded)
-    return moved / device.memory_bandwidth, back / device.memory_bandwidth
-
-
 class LayerSpans:
     """Records `model`'s layers on `comm`'s timeline from now on."""
 
     def __init__(self, comm: Comm, model: nn.Module):
         self._comm = comm
-        self._device = _pricing(comm)
+        self._device = pricing(comm)
         self._forward: list[tuple[Any, Products | None]] = []  # the open spans
         self._backward: Any = None  # the open span
         self._layer: str | None = None  # whose it is

@@ -24,22 +24,21 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import flat_by_dtype, spread, start_alike
+from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
     Loss,
     Result,
     Weight,
     all_reduce_called,
+    begin,
     each_step,
     no_mean,
     result,
     rows,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import Rule
 
 
 def average(
@@ -78,10 +77,8 @@ def train(
     """
     if not (isinstance(every, int) and every >= 1):
         raise ValueError(f"every={every!r} is no number of steps between two averages: use 1 up.")
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
     reduce = all_reduce_called(all_reduce)
-    start_alike(comm, model)
-    LayerSpans(comm, model)
+    moves, parameters = begin(comm, model, rule, lr)
     steps, examples = 0, 0.0  # since the last average: of this rank
 
     def finish(share: float) -> None:

@@ -11,22 +11,20 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import start_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
     Result,
     Weight,
     all_reduce_called,
+    begin,
     each_step,
     no_mean,
     result,
     rows,
-    trained,
     update,
 )
-from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.parallel.update_rules import Rule
 
 
 def average_gradients(
@@ -70,10 +68,8 @@ def train(
     all_reduce: str = "ring",
 ) -> Result:
     """Train with `average_gradients`: as `data.train`."""
-    moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
     all_reduce_called(all_reduce)
-    start_alike(comm, model)
-    LayerSpans(comm, model)
+    moves, parameters = begin(comm, model, rule, lr)
 
     def finish(share: float) -> None:
         average_gradients(comm, model, share, all_reduce)

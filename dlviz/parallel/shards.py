@@ -20,8 +20,11 @@ from torch import nn
 from dlviz import collectives
 from dlviz.cluster import Comm
 from dlviz.parallel.batch_norm import weigh_norms
-from dlviz.parallel.layers import tensors_in, update_seconds
-from dlviz.parallel.update_rules import Rule
+from dlviz.parallel.hooks import tensors_in
+from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.prices import update_seconds
+from dlviz.parallel.replicas import start_alike
+from dlviz.parallel.update_rules import Rule, as_rule
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -59,6 +62,40 @@ def no_mean() -> NoReturn:
     )
 
 
+def begin(
+    comm: Comm, model: nn.Module, rule: str | Rule, lr: float
+) -> tuple[Rule, list[nn.Parameter]]:
+    """Before the first step: every rank that is left has rank 0's model, its layers are recorded.
+    Returns the rule, and the parameters that it moves."""
+    moves = as_rule(rule, lr)
+    model.to(comm.device)
+    comm.together(lambda left: start_alike(left, model))
+    LayerSpans(comm, model)
+    return moves, trained(model)
+
+
+class Losses:
+    """The loss of each of so many steps, the mean over what all ranks have seen of it."""
+
+    def __init__(self, comm: Comm, steps: int):
+        self._comm = comm
+        self._sums = torch.zeros(2, steps, dtype=torch.float64)  # of weighted losses, of weights
+
+    def add(self, step: int, share: float, mean: float) -> None:
+        """On this rank it was `mean`, over `share` examples or tokens: 0 of them say nothing."""
+        if share:
+            self._sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
+
+    def means(self, left: Comm | None = None) -> list[float]:
+        """All ranks call this at the end, or those that are `left`. Raises ValueError for a step
+        that nobody saw; it is nan where a rank that is lost may have."""
+        comm, sums = left or self._comm, self._sums.clone()
+        comm.all_reduce(sums)
+        if comm.size == self._comm.size and not sums[1].all():
+            no_mean()
+        return (sums[0] / sums[1]).tolist()
+
+
 def each_step(
     comm: Comm,
     net: nn.Module,
@@ -71,14 +108,13 @@ def each_step(
     the shard; the ranks share the rows as evenly as they go. Returns the loss of each step, the
     mean over the whole batch before its update."""
     check_batches(batches)
-    sums = torch.zeros(2, len(batches), dtype=torch.float64)  # of weighted losses, of weights
+    losses = Losses(comm, len(batches))
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             share, mean = learn(comm, net, shard(batch, comm.rank, comm.size), loss, weight)
             finish(share)
-            if share:
-                sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
-    return means(comm, sums)
+            losses.add(step, share, mean)
+    return losses.means()
 
 
 def learn(
@@ -95,18 +131,20 @@ def learn(
     return share, mean.item()
 
 
+def learn_whole(
+    comm: Comm, net: nn.Module, batch: Sequence[torch.Tensor], loss: Loss, weight: Weight
+) -> float:
+    """As `learn`, a batch that no other rank shares; returns its loss. Raises ValueError where it
+    weighs nothing."""
+    share, mean = learn(comm, net, batch, loss, weight)
+    if not share:
+        no_mean()
+    return mean
+
+
 def shard(batch: Sequence[torch.Tensor], place: int, places: int) -> list[torch.Tensor]:
     """Part `place` of the rows of a batch, which `places` share as evenly as they go."""
     return [whole.tensor_split(places)[place] for whole in batch]
-
-
-def means(comm: Comm, sums: torch.Tensor) -> list[float]:
-    """The loss of each step from what each rank has: `sums` (2, steps) of losses times their
-    weights, and of weights."""
-    comm.all_reduce(sums)
-    if not sums[1].all():
-        no_mean()
-    return (sums[0] / sums[1]).tolist()
 
 
 def check_batches(batches: Batches) -> None:
@@ -134,8 +172,8 @@ def all_reduce_called(name: str) -> Callable[..., None]:
 def update(
     comm: Comm,
     rule: Rule,
-    parameters: list[nn.Parameter],
-    gradients: list[torch.Tensor | None] | None = None,
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None] | None = None,
     **fields: Any,
 ) -> None:
     """Move the parameters by `rule` against their `gradients`, by default those they hold; the

@@ -10,7 +10,7 @@ from torch import nn
 import dlviz
 from dlviz import metrics
 from dlviz.machine import classroom
-from dlviz.parallel import STRATEGIES, easgd, ensemble, gossip
+from dlviz.parallel import STRATEGIES, easgd, ensemble, gossip, stability
 
 LR = 0.1
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
@@ -251,7 +251,7 @@ def test_gossip_keeps_the_mean_and_shrinks_the_disagreement_as_its_formula_says(
     assert sum(after) / len(after) / start == pytest.approx(3 / 7, rel=0.03)
 
 
-@pytest.mark.parametrize("form", easgd.FORMS)
+@pytest.mark.parametrize("form", stability.FORMS)
 def test_the_stable_range_of_alpha_is_that_of_the_closed_forms(form):
     for workers in range(1, 7):
         for eta in (0.1, 0.5, 1.5):

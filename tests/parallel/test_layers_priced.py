@@ -19,7 +19,8 @@ import dlviz
 from dlviz import metrics
 from dlviz.machine import Chance, Device, Link, classroom
 from dlviz.parallel.data import DDP, average_gradients
-from dlviz.parallel.layers import LayerSpans, Products, price, recurrent_flops, update_seconds
+from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.prices import Products, price, recurrent_flops, update_seconds
 from dlviz.sim import Costs, Layer, data_parallel, data_parallel_seconds, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")

@@ -1,0 +1,63 @@
+"""What all update rules have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+Tensor = torch.Tensor
+
+
+class Rule(ABC):
+    """Moves weights against their gradients. A subclass says how, for one tensor, in `move`."""
+
+    kept: ClassVar[int] = 0  # tensors as large as the weights that the rule remembers
+
+    def __init__(self, lr: float):
+        if not lr >= 0:
+            raise ValueError(f"lr={lr!r} is no rate: use 0 or more.")
+        self.lr = lr
+        self._memory: list[list[Any]] = []  # for each tensor its t and what is kept of it
+
+    @torch.no_grad()
+    def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """Move `parameters`, in place, each against its gradient; one without (None) stays.
+
+        Every step takes the same tensors in the same order: the rule remembers them by place.
+        Raises ValueError where numbers or shapes do not fit.
+        """
+        if not self._memory:
+            self._memory = [[0, *map(torch.zeros_like, [w] * self.kept)] for w in parameters]
+        if not len(parameters) == len(gradients) == len(self._memory):
+            raise ValueError(
+                f"{len(parameters)} parameters and {len(gradients)} gradients do not fit a rule of "
+                f"{len(self._memory)}: give it the same list in every step, None for no gradient."
+            )
+        for place, (w, g) in enumerate(zip(parameters, gradients, strict=True)):
+            if g is not None and w.shape != g.shape:
+                raise ValueError(
+                    f"parameter {place} has shape {tuple(w.shape)} and its gradient "
+                    f"{tuple(g.shape)}: they must be the same."
+                )
+        for w, g, memory in zip(parameters, gradients, self._memory, strict=True):
+            if g is not None:
+                memory[0] += 1
+                self.move(w, g, *memory)
+
+    @abstractmethod
+    def move(self, w: Tensor, g: Tensor, t: int, *kept: Tensor) -> None:
+        """Take step `t` of one tensor, counted from 1, and bring what is kept up to date."""
+
+    def stable_rate(self, curvature: float) -> float:
+        """The rate below which the rule comes to rest on a quadratic of this `curvature`: the
+        eigenvalues of its step lie inside the unit circle there (0 <= μ < 1).
+
+        Raises ValueError for RMSProp and Adam: their steps are scaled by the gradients they saw.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no stable rate for a curvature: its steps are scaled by "
+            "the gradients it saw, whatever the curvature."
+        )
