@@ -172,8 +172,8 @@ def all_reduce_called(name: str) -> Callable[..., None]:
 def update(
     comm: Comm,
     rule: Rule,
-    parameters: list[nn.Parameter],
-    gradients: list[torch.Tensor | None] | None = None,
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None] | None = None,
     **fields: Any,
 ) -> None:
     """Move the parameters by `rule` against their `gradients`, by default those they hold; the

@@ -61,6 +61,10 @@ STRATEGIES = Strategies(
             "stale_synchronous.stale_synchronous",
             "rank 0 serves: as async_server, no worker more than --bound iterations ahead",
         ),
+        "hogwild": (
+            "hogwild.train",
+            "all ranks train one model in memory that they share, without a lock",
+        ),
         "easgd": (
             "easgd.train",
             "rank 0 holds a centre: workers train models of their own, tied to it by --alpha",

@@ -183,7 +183,7 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
 
 
 def test_the_registry_names_what_it_loads():
-    others = {"async_server", "easgd", "local_sgd", "gossip", "ensemble"}
+    others = {"async_server", "hogwild", "easgd", "local_sgd", "gossip", "ensemble"}
     named = {*ALL_COMPUTE, *(name.split()[0] for name in SERVED), *others}
     assert set(STRATEGIES) == {*STRATEGIES.lines} == named
     assert all(train.__name__ in ("train", name) for name, train in STRATEGIES.items())
