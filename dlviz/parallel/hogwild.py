@@ -6,10 +6,12 @@
 
     w ← rule(w, g(w'))        w' the weights after this rank's last update, which others moved since
 
-Without the lock some updates are lost. A gradient takes long and an update is short, so few of them
-meet; sparse gradients (of nn.Embedding(sparse=True)) meet in fewer weights still, as only the rows
-that a batch used are written. With `lock=True` a rank holds the lock from read to write: that is
-the lecture's asynchronous SGD, one worker at a time, and loses nothing.
+Of two updates that meet, one is lost. An update takes a read, a move and a write of all weights, a
+gradient commonly much longer; of sparse gradients (nn.Embedding(sparse=True)) only the rows that a
+batch used are written, so that they meet in few weights. (PyTorch's example moves each weight in
+place, and two that meet there lose a few weights. Ranks of a paced run that are equally fast update
+at the same moments, and lose most.) With `lock=True` a rank holds the lock from read to write: that
+is the lecture's asynchronous SGD, one worker at a time, and nothing is lost.
 
 What is lost is counted in the memory that is trained. It is made of complex numbers, each read and
 written whole: whoever overwrites an update overwrites its count.
