@@ -50,7 +50,8 @@ STRATEGIES = Strategies(
         ),
         "sync_server": (
             "parameter_server.sync_server",
-            "rank 0 serves: it averages the gradients of a step, all but --backups of them",
+            "rank 0 serves, or --servers ranks: the gradients of a step are averaged, all but "
+            "--backups of them",
         ),
         "async_server": (
             "stale_synchronous.async_server",
