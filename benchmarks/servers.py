@@ -71,7 +71,7 @@ def push_and_pull(comm: Any, nbytes: int, calls: int, meeting: str) -> dict[str,
                 parcel.pull()
             return
         for clock in range(calls * (RANKS - 1)):
-            worker = parcel.receive()
+            worker, _ = parcel.receive(range(1, RANKS))
             rule.step(weights, parcel.means(weights))
             parcel.reply(worker, clock)
 

@@ -31,12 +31,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
 
-from dlviz.cluster import Comm, RankLost
+from dlviz.cluster import Comm
 from dlviz.parallel.replicas import flat_by_dtype
 from dlviz.parallel.shards import (
     Batches,
@@ -126,16 +126,6 @@ def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
         words.give()
 
 
-def meet(comm: Comm) -> None:
-    """Wait until all ranks that are left have come here."""
-    others = [rank for rank in range(comm.size) if rank != comm.rank]
-    here = [comm.isend(torch.zeros(1), other) for other in others]
-    for other, sending in zip(others, here, strict=True):
-        with suppress(RankLost):
-            comm.recv(torch.zeros(1), other)
-            sending.wait()
-
-
 def train(
     comm: Comm,
     model: nn.Module,
@@ -171,7 +161,7 @@ def train(
             losses.tensor[number] = learn_whole(comm, model, batches[number], loss, weight)
             with losses.lock() if lock else nullcontext():
                 read_modify_write(comm, moves, memory)
-    meet(comm)
+    comm.together(lambda left: left.barrier())  # the ranks that are left have written
     for words in memory:
         words.read()
         words.give()
