@@ -6,10 +6,12 @@
 
     w ← rule(w, g(w'))        w' the weights after this rank's last update, which others moved since
 
-Without the lock some updates are lost. A gradient takes long and an update is short, so few of them
-meet; sparse gradients (of nn.Embedding(sparse=True)) meet in fewer weights still, as only the rows
-that a batch used are written. With `lock=True` a rank holds the lock from read to write: that is
-the lecture's asynchronous SGD, one worker at a time, and loses nothing.
+Of two updates that meet, one is lost. An update takes a read, a move and a write of all weights, a
+gradient commonly much longer; of sparse gradients (nn.Embedding(sparse=True)) only the rows that a
+batch used are written, so that they meet in few weights. (PyTorch's example moves each weight in
+place, and two that meet there lose a few weights. Ranks of a paced run that are equally fast update
+at the same moments, and lose most.) With `lock=True` a rank holds the lock from read to write: that
+is the lecture's asynchronous SGD, one worker at a time, and nothing is lost.
 
 What is lost is counted in the memory that is trained. It is made of complex numbers, each read and
 written whole: whoever overwrites an update overwrites its count.
@@ -29,12 +31,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
 
-from dlviz.cluster import Comm, RankLost
+from dlviz.cluster import Comm
 from dlviz.parallel.replicas import flat_by_dtype
 from dlviz.parallel.shards import (
     Batches,
@@ -124,16 +126,6 @@ def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
         words.give()
 
 
-def meet(comm: Comm) -> None:
-    """Wait until all ranks that are left have come here."""
-    others = [rank for rank in range(comm.size) if rank != comm.rank]
-    here = [comm.isend(torch.zeros(1), other) for other in others]
-    for other, sending in zip(others, here, strict=True):
-        with suppress(RankLost):
-            comm.recv(torch.zeros(1), other)
-            sending.wait()
-
-
 def train(
     comm: Comm,
     model: nn.Module,
@@ -169,7 +161,7 @@ def train(
             losses.tensor[number] = learn_whole(comm, model, batches[number], loss, weight)
             with losses.lock() if lock else nullcontext():
                 read_modify_write(comm, moves, memory)
-    meet(comm)
+    comm.together(lambda left: left.barrier())  # the ranks that are left have written
     for words in memory:
         words.read()
         words.give()

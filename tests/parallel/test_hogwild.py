@@ -255,8 +255,8 @@ def test_no_increment_is_lost_under_the_lock_and_pinned_ranks_lose_some_without(
     def worker(comm):
         cores = os.sched_getaffinity(0)
         found = [
-            hogwild.increments(comm, 200, lock=True),
-            hogwild.increments(comm, 200, lock=True, pins=True),
+            hogwild.increments(comm, 2000, lock=True),
+            hogwild.increments(comm, 50, lock=True, pins=True),
             hogwild.increments(comm, 20_000, pins=True),
             hogwild.increments(comm, 0),
         ]
