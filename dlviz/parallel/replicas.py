@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ def start_alike(comm: Comm, model: nn.Module) -> None:
     models.
     """
     check_same_model(comm, model)
-    copy_from_rank_0(comm, [*model.parameters(), *model.buffers()])
+    copy_from(comm, [*model.parameters(), *model.buffers()])
 
 
 def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
@@ -93,15 +94,15 @@ def _text_of(comm: Comm, text: str, rank: int) -> str:
     return bytes(encoded.tolist()).decode()
 
 
-def copy_from_rank_0(comm: Comm, tensors: list[torch.Tensor]) -> None:
-    """Give every rank rank 0's values, one message per dtype."""
+def copy_from(comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0) -> None:
+    """Give every rank the values of `root`, one message per dtype."""
     for alike, flat in flat_by_dtype(tensors):
-        comm.broadcast(flat, 0)
+        comm.broadcast(flat, root)
         spread(flat, alike)
 
 
 def flat_by_dtype(
-    tensors: list[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
 ) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
     """The tensors of each dtype, and a flat copy of all their values."""
     groups = []
