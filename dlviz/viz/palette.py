@@ -144,7 +144,7 @@ METHODS = {  # a strategy -> what readers know it by, its hue, its mark
     "late_all_reduce": ("late all-reduce", "#9E59FE", "triangle-down"),
     "local_sgd": ("local SGD", PURPLE, "pentagon"),
     "gossip": ("gossip", "#875E31", "star"),
-    "ensemble": ("ensemble", "#525D63", "cross"),
+    "ensemble": ("ensemble", "#68737A", "cross"),
 }
 """How ranks learn from each other. A chart's name begins with a title, its knob follows after it:
 "local SGD, H = 8"."""
