@@ -141,10 +141,10 @@ METHODS = {  # a strategy -> what readers know it by, its hue, its mark
     "async_server": ("asynchronous", VERMILION, "diamond"),
     "hogwild": ("Hogwild", ORANGE, "x"),
     "easgd": ("EASGD", GREEN, "triangle-up"),
-    "late_all_reduce": ("late all-reduce", "#8F8400", "triangle-down"),
+    "late_all_reduce": ("late all-reduce", "#9E59FE", "triangle-down"),
     "local_sgd": ("local SGD", PURPLE, "pentagon"),
-    "gossip": ("gossip", "#8C6239", "star"),
-    "ensemble": ("ensemble", "#858D96", "cross"),
+    "gossip": ("gossip", "#875E31", "star"),
+    "ensemble": ("ensemble", "#68737A", "cross"),
 }
 """How ranks learn from each other. A chart's name begins with a title, its knob follows after it:
 "local SGD, H = 8"."""

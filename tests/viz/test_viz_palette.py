@@ -67,6 +67,17 @@ def test_two_styles_of_one_pattern_differ_in_colour_for_every_eye(what, seen_wit
             assert gap > 15, (a, b)  # Okabe and Ito's own closest pair is 16 apart
 
 
+@pytest.mark.parametrize("seen_with", DEFICIENCIES)
+def test_two_methods_differ_in_hue_for_every_eye_and_in_their_marks(seen_with):
+    eye = np.array(DEFICIENCIES[seen_with])
+    titles, hues, marks = zip(*palette.METHODS.values(), strict=True)
+    assert len(set(marks)) == len(set(titles)) == len(hues)
+    for one, other in combinations(hues, 2):
+        assert np.linalg.norm(lab(eye @ linear(one)) - lab(eye @ linear(other))) > 15, (one, other)
+    for theme in palette.THEMES.values():
+        assert all(contrast(hue, theme["paper"]) >= 2 for hue in hues)
+
+
 def test_the_actions_of_a_pipeline_are_told_apart_without_colour():
     actions = [kind for kind in palette.KINDS if kind.startswith(("forward", "backward"))]
     assert len({palette.KINDS[kind].pattern for kind in actions}) == len(actions) == 4
