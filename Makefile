@@ -60,7 +60,7 @@ lab: $(READY)
 
 test: style
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not sweep" tests
-	DLVIZ_PREDICTIONS= \
+	DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1 \
 	  $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
 
 sweep: test

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
+os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns
 
 PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 
 from dlviz.analysis.columns import TIE
@@ -15,6 +17,11 @@ def staleness(trace: Trace) -> Table | np.ndarray:
     `rank` (whose gradient) and `staleness`, a row for each applied update in their order. The
     weights are those of the server's last message to that rank, or those that all began with.
 
+    Of ranks that share memory, whose updates apply their own gradients: such a table too. A rank
+    reads the weights where its update begins and has written them where that ends: the gradient
+    after it did not see the updates that others end from then on. Under a lock no two updates
+    meet, and that is exact; else it is so but for those that do.
+
     Of a pipeline: an array (stages, microbatches) of the updates of a stage between a microbatch's
     forward through it and its backward, -1 where one of the two was not run. 0 for a schedule that
     flushes; p-1-r on stage r of p in PipeDream, once it is filled. Source: Narayanan et al.,
@@ -22,7 +29,29 @@ def staleness(trace: Trace) -> Table | np.ndarray:
     """
     spans = trace.spans
     applied = (spans.kind == "update") & (spans.peer >= 0)
-    return _of_servers(trace, np.flatnonzero(applied)) if applied.any() else _of_stages(spans)
+    if not applied.any():
+        return _of_stages(spans)
+    shared = (spans.peer == spans.rank)[applied].all()
+    return (_of_shared if shared else _of_servers)(trace, np.flatnonzero(applied))
+
+
+def _of_shared(trace: Trace, applied: np.ndarray) -> Table:
+    """Each gradient's staleness, in the order in which the updates begin."""
+    spans = trace.spans[applied]
+    rank = spans.rank.tolist()
+    starts, ends = (
+        [*zip(spans[side].tolist(), map(_or_never, spans[f"wall_{side}"].tolist()), strict=True)]
+        for side in ("start", "end")
+    )
+    ended = sorted(ends)
+    seen: dict[int, int] = {}  # rank: how many updates were in the weights after its last
+    found: dict[str, list[int]] = {"rank": [], "staleness": []}
+    for row in sorted(range(len(rank)), key=starts.__getitem__):
+        before = bisect_right(ended, starts[row])
+        found["rank"].append(rank[row])
+        found["staleness"].append(before - seen.get(rank[row], 0))
+        seen[rank[row]] = before + 1
+    return Table(found)
 
 
 def _of_servers(trace: Trace, applied: np.ndarray) -> Table:

@@ -9,6 +9,7 @@ latest rank's clock and lasts what `dlviz.sim` says.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -269,7 +270,13 @@ class Collectives:
     def gloo(self) -> Any:
         """The gloo group of these ranks (made when first used)."""
         if self._gloo is None:
-            self._gloo = self.process.make_group(f"{self.name}.{self.number}", self.members)
+            name, waiting = f"{self.name}.{self.number}", self.process.waiting
+            if waiting.may_lose:  # as in `_wait`
+                connecting = Connecting(self, name)
+                waiting.wait(connecting, "collective", self.recorder.lane)
+                self._gloo = connecting.group()
+            else:
+                self._gloo = self.process.make_group(name, self.members)
         return self._gloo
 
     @property
@@ -283,8 +290,11 @@ class Collectives:
                 waiting.wait(GlooWork(self, work), "collective", self.recorder.lane)
             work.wait()
         except RuntimeError as error:
-            message = f"rank {self.process.rank} lost a rank of {self.name}: {error}"
-            raise PeerLost(message) from None
+            raise self.broken(error) from None
+
+    def broken(self, error: RuntimeError) -> PeerLost:
+        """What gloo's error means."""
+        return PeerLost(f"rank {self.process.rank} lost a rank of {self.name}: {error}")
 
 
 class Call:
@@ -342,6 +352,35 @@ class GlooWork:
 
     def details(self) -> dict[str, Any]:
         return self._comm.place_of(self._comm.process.calls[self._comm.number] - 1)
+
+
+class Connecting(GlooWork):
+    """Making a gloo group, which takes all ranks: by a thread, that stays behind in it where one of
+    them is lost meanwhile."""
+
+    def __init__(self, comm: Collectives, name: str):
+        super().__init__(comm, None)
+        self._made: list[Any] = []
+        self._thread = threading.Thread(target=self._make, args=(name,), name="dlviz", daemon=True)
+        self._thread.start()
+        comm.process.own_threads.add(self._thread.ident or 0)
+
+    def _make(self, name: str) -> None:
+        try:
+            self._made.append(self._comm.process.make_group(name, self._comm.members))
+        except RuntimeError as error:
+            self._made.append(error)
+
+    @property
+    def done(self) -> bool:
+        return bool(self._made)
+
+    def group(self) -> Any:
+        """What was made. Raises PeerLost where the connection broke."""
+        (made,) = self._made
+        if isinstance(made, RuntimeError):
+            raise self._comm.broken(made)
+        return made
 
 
 def _put(target: torch.Tensor | Sequence[torch.Tensor], wire: torch.Tensor) -> None:

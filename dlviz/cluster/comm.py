@@ -12,7 +12,7 @@ wait is recorded; `Comm` is the only place that records messages.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from ctypes import string_at
 from functools import partial
 from math import nan as NAN
@@ -35,6 +35,7 @@ from dlviz.cluster.recording.log import Sent, step_of
 from dlviz.cluster.requests import REDUCE, ReceiveRequest, SendRequest
 from dlviz.cluster.shared import Shared, share
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
+from dlviz.cluster.survivors import Votes, together
 
 T = TypeVar("T")
 GLANCE = 1e-3  # s between two looks for room
@@ -53,6 +54,7 @@ class Comm(Collectives):
         self.label = process.recorder.label
         self._outgoing: dict[tuple[int, int], Channel] = {}  # by rank and tag
         self._incoming: dict[tuple[int, int], Channel] = {}
+        self.votes: Votes | None = None  # made when first used
 
     def __repr__(self) -> str:
         return f"Comm({self.name}, rank {self.rank} of {self.size})"
@@ -89,15 +91,20 @@ class Comm(Collectives):
         return self._receive(tensor, src, tag, op, self.recorder.lane.pace.ahead)
 
     def recv(
-        self, tensor: torch.Tensor, src: int | None = None, tag: int = 0, op: str = "copy"
+        self,
+        tensor: torch.Tensor,
+        src: int | Collection[int] | None = None,
+        tag: int = 0,
+        op: str = "copy",
     ) -> int:
-        """Receive into `tensor` from `src`, or from whichever message comes first; returns the
-        source."""
+        """Receive into `tensor` from `src`, or from whichever message comes first: of all ranks',
+        or of those that `src` lists, RankLost as soon as one of these is lost and has sent none.
+        Returns the source."""
         _check_order("recv", tensor, src)
         lane = self.recorder.lane
         times = lane.pace.start()
-        if src is None:
-            request, src = self._earliest(tensor, tag, op, times)
+        if src is None or isinstance(src, Collection):
+            request, src = self._earliest(tensor, src, tag, op, times)
         else:
             request = self._receive(tensor, src, tag, op, posted_at=NAN)
             request.finish("recv", lane, times)
@@ -207,11 +214,16 @@ class Comm(Collectives):
         return request
 
     def _earliest(
-        self, tensor: torch.Tensor, tag: int, op: str, times: list[Any]
+        self,
+        tensor: torch.Tensor,
+        listed: Collection[int] | None,
+        tag: int,
+        op: str,
+        times: list[Any],
     ) -> tuple[ReceiveRequest, int]:
-        """Receive the earliest message from any source; returns that too."""
+        """Receive the earliest message from any source, or any `listed` one; returns that too."""
         while True:
-            src = self._first(tensor, tag, times)
+            src = self._first(tensor, listed, tag, times)
             request = self._receive(tensor, src, tag, op, posted_at=NAN)
             try:
                 request.finish("recv", self.recorder.lane, times)
@@ -219,13 +231,17 @@ class Comm(Collectives):
                 continue
             return request, src
 
-    def _first(self, tensor: torch.Tensor, tag: int, times: list[Any]) -> int:
+    def _first(
+        self, tensor: torch.Tensor, listed: Collection[int] | None, tag: int, times: list[Any]
+    ) -> int:
         """The source of the earliest message with `tag` that nobody has claimed."""
+        if listed is not None and not listed:
+            raise ValueError(f"src={listed!r} lists no rank to receive from: name one or more.")
         lane = self.recorder.lane
         lane.pace.begin()
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        channels = [self._from(rank, tag) for rank in others]
-        first = AnySource(channels, lane.pace, self._key(tag), tensor)
+        sources = listed or [rank for rank in range(self.size) if rank != self.rank]
+        channels = [self._from(rank, tag) for rank in sources]
+        first = AnySource(channels, listed is not None, lane.pace, self._key(tag), tensor)
         self.process.waiting.wait(first, "recv", lane, times)
         return self.members.index(first.found.src)
 
@@ -281,6 +297,24 @@ class Comm(Collectives):
         same on every rank, and `lock()`. Every rank of this Comm must call it, with a tensor of
         that shape and dtype. It goes with the run. The ranks are on one host."""
         return share(self, tensor)
+
+    # -- ranks that are lost ---------------------------------------------------------------------
+    @property
+    def lost(self) -> dict[int, str]:
+        """The ranks that the run has lost (see `launch`, `may_lose`), as far as this one has been
+        told, and how: {1: "was killed by signal 9"}."""
+        self.process.waiting.collect()
+        lost = self.process.waiting.lost
+        return {rank: lost[member] for rank, member in enumerate(self.members) if member in lost}
+
+    def together(self, act: Callable[[Comm], T], needed: Collection[int] = ()) -> T:
+        """What `act(left)` returns, `left` a Comm of those of these ranks that the run has not
+        lost. All of them must call it. Where one is lost meanwhile, those that are left begin
+        `act` again without it, also who was through: in the end all have done the same.
+
+        Raises RankLost where one of `needed` is lost.
+        """
+        return together(self, act, needed)
 
     # -- time, buffers, progress -----------------------------------------------------------------
     def compute(
@@ -375,10 +409,13 @@ class AnySource:
     """The earliest message of several channels, as something to wait for. On a paced run that is
     the one with the smallest stamp, once the wall clock has reached it."""
 
-    def __init__(self, channels: list[Channel], pace: Any, key: int, tensor: torch.Tensor):
+    def __init__(
+        self, channels: list[Channel], listed: bool, pace: Any, key: int, tensor: torch.Tensor
+    ):
         self.found: Any = None
         self.left: float | None = None
         self._channels = channels
+        self._listed = listed
         self._pace = pace
         self._key = key
         self._shape = tuple(tensor.shape)
@@ -392,10 +429,11 @@ class AnySource:
         return self.found is not None
 
     def give_up(self, lost: dict[int, str]) -> None:
-        """Raise RankLost where all others are lost and have left no message."""
-        if all(each.peer in lost and not each.envelopes for each in self._channels):
-            peers = {each.peer for each in self._channels}
-            mourn((rank for rank in reversed(lost) if rank in peers), lost)
+        """Raise RankLost where all sources, or one that was listed, are lost and have left no
+        message."""
+        gone = {each.peer for each in self._channels if each.peer in lost and not each.envelopes}
+        if self._listed or len(gone) == len(self._channels):
+            mourn((rank for rank in reversed(lost) if rank in gone), lost)
 
     def details(self) -> dict[str, Any]:
         return {

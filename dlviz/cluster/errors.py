@@ -56,6 +56,8 @@ class RankLost(RunError):
     """Raised inside a worker where it sends to, receives from or meets a rank that the run has lost
     (see `launch`, `may_lose`): `rank` is that one, `how` says what became of it."""
 
+    rank: int
+
     def __init__(self, rank: int, how: str):
         super().__init__(f"rank {rank} is lost: it {how}.", rank=rank)
         self.how = how

@@ -23,8 +23,9 @@ the whole batch.
 
 The ranks may also learn from each other through a server, or now and then:
 
-    parameter_server.py   rank 0 averages gradients, all or the first (push_pull.py)
+    parameter_server.py   servers average gradients, all or the first (push_pull.py, slices.py)
     stale_synchronous.py  rank 0 applies each gradient as it comes; who may run how far ahead
+    hogwild.py            one model in shared memory, with a lock or without
     easgd.py              models of their own, tied to a centre
     local_sgd.py          models of their own, averaged every few steps
     gossip.py             models of their own, averaged with neighbours

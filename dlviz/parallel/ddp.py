@@ -24,7 +24,7 @@ from dlviz.parallel.batch_norm import weigh_norms
 from dlviz.parallel.buckets import Bucket, fill_buckets
 from dlviz.parallel.hooks import at_end_of_backward, tensors_in
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import copy_from_rank_0, start_alike
+from dlviz.parallel.replicas import copy_from, start_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -110,7 +110,7 @@ class DDP(nn.Module):
             return self.module(*inputs, **keywords)
         self._averages = self._syncs
         if self._averages:
-            copy_from_rank_0(self.comm, list(self.module.buffers()))
+            copy_from(self.comm, list(self.module.buffers()))
         self._share = weigh(self.comm, self.weight, *inputs, **keywords)
         weigh_norms(self.module, self._share)
         output = self.module(*inputs, **keywords)

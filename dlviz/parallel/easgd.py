@@ -10,6 +10,9 @@ comes to meet it. Both equations take W^i from before the update.
     synchronous    all workers compute on shards of a batch, and (2) adds up over all of them
     asynchronous   each worker meets the centre when it has a gradient, whoever else is computing
 
+A worker that the run has lost (`launch`, `may_lose`) leaves the centre where it is: its turns pass,
+its shards or batches are not learnt from, and are counted.
+
 On a loss of curvature 1 one round is a matrix, and it is stable while its spectral radius is below
 1: for a worker, and round robin with an odd number, α < (4-2η)/(4-η), with an even number a little
 more; synchronous with p workers α < (4-2η)/(2+2p-pη).
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -32,7 +36,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.prices import update_seconds
-from dlviz.parallel.push_pull import check_workers, end_alike
+from dlviz.parallel.push_pull import check_workers, dealt, end_alike, receive, reply
 from dlviz.parallel.replicas import flat_by_dtype, spread
 from dlviz.parallel.shards import (
     Batches,
@@ -44,7 +48,6 @@ from dlviz.parallel.shards import (
     check_batches,
     learn,
     no_mean,
-    result,
     rows,
     shard,
     trained,
@@ -86,18 +89,32 @@ class Elastic:
         self.weights = trained(model)
         self.losses = Losses(comm, len(batches))
 
-    def send(self, rank: int) -> None:
-        for _, flat in flat_by_dtype([p.detach() for p in self.weights]):
-            self.comm.send(flat, rank)
+    def send(self) -> None:
+        """Worker: send its weights."""
+        for _, flat in flat_by_dtype(self.weights):
+            self.comm.send(flat, 0)
 
-    def receive(self, rank: int | None) -> tuple[list[torch.Tensor], int]:
-        """The weights that `rank` sends, or whoever is first, and who that is."""
-        theirs = [torch.empty_like(p.detach()) for p in self.weights]
-        for alike, flat in flat_by_dtype(theirs):
-            rank = self.comm.recv(flat, rank)
+    def reply(self, worker: int) -> None:
+        """Master: send the centre."""
+        reply(self.comm, [flat for _, flat in flat_by_dtype(self.weights)], worker)
+
+    def receive(self) -> list[torch.Tensor]:
+        """Worker: the centre."""
+        centre = [torch.empty_like(p.detach()) for p in self.weights]
+        for alike, flat in flat_by_dtype(centre):
+            self.comm.recv(flat, 0)
             spread(flat, alike)
-        assert rank is not None
-        return theirs, rank
+        return centre
+
+    def take(self, workers: Collection[int]) -> tuple[list[torch.Tensor], int]:
+        """Master: the weights of the first of `workers`, and who that is; no weights where one is
+        lost."""
+        theirs = [torch.empty_like(p.detach()) for p in self.weights]
+        groups = flat_by_dtype(theirs)
+        worker, came = receive(self.comm, [flat for _, flat in groups], workers)
+        for alike, flat in groups:
+            spread(flat, alike)
+        return theirs if came else [], worker
 
     def learn(self, step: int, batch: Any) -> float:
         """Forward and backward: ΔW."""
@@ -122,16 +139,21 @@ class Elastic:
                 c += self.alpha * sum(weights[place] - c for weights in local)
 
 
-def round_robin(comm: Comm, one: Elastic) -> None:
-    """Lines 6 to 14 of Algorithm 1, as printed; worker G is the one whose t mod G is 0."""
+def round_robin(comm: Comm, one: Elastic) -> int:
+    """Lines 6 to 14 of Algorithm 1, as printed; worker G is the one whose t mod G is 0. Returns, on
+    rank 0, how many turns of lost workers have passed."""
+    missing = 0
     for t in comm.progress(range(1, len(one.batches) + 1), "training"):  # line 6
         j = t % (comm.size - 1) or comm.size - 1  # line 7
         with comm.span("phase", f"step {t - 1}", step=t - 1):
             if comm.rank == 0:
                 with comm.span("data", "samples"):  # lines 8 and 9: batch t was picked at random
                     sending = [comm.isend(part, j) for part in one.batches[t - 1]]
-                one.send(j)  # line 10
-                local, _ = one.receive(j)  # line 12
+                one.reply(j)  # line 10
+                local, _ = one.take([j])  # line 12
+                if not local:
+                    missing += 1
+                    continue
                 one.global_update([local], peer=comm.members[j])  # line 14
                 comm.wait_sent(sending)
             elif comm.rank == j:
@@ -140,48 +162,63 @@ def round_robin(comm: Comm, one: Elastic) -> None:
                     for _ in range(2):
                         batch.append(comm.probe(0))
                         comm.recv(batch[-1], 0)
-                centre, _ = one.receive(0)
+                centre = one.receive()
                 share = one.learn(t - 1, batch)  # line 11
                 if not share:
                     no_mean()
-                one.send(0)  # line 12, before
+                one.send()  # line 12, before
                 one.local_update(share, centre)  # line 13, equation 1
+    return missing
 
 
-def synchronous(comm: Comm, one: Elastic) -> None:
-    """Every worker in every step, on its shard of the batch."""
-    workers = range(1, comm.size)
+def synchronous(comm: Comm, one: Elastic) -> int:
+    """Every worker in every step, on its shard of the batch. Returns, on rank 0, how many models of
+    lost workers did not come."""
+    workers, missing = [*range(1, comm.size)], 0
     for step, batch in enumerate(comm.progress(one.batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             if comm.rank == 0:
                 for worker in workers:
-                    one.send(worker)
-                one.global_update([one.receive(worker)[0] for worker in workers])
+                    one.reply(worker)
+                taken = {worker: one.take([worker])[0] for worker in workers}
+                workers = [worker for worker in workers if taken[worker]]
+                missing += comm.size - 1 - len(workers)
+                one.global_update([taken[worker] for worker in workers])
             else:
-                centre, _ = one.receive(0)
-                share = one.learn(step, shard(batch, comm.rank - 1, len(workers)))
-                one.send(0)
+                centre = one.receive()
+                share = one.learn(step, shard(batch, comm.rank - 1, comm.size - 1))
+                one.send()
                 one.local_update(share, centre)
+    return missing
 
 
-def asynchronous(comm: Comm, one: Elastic) -> None:
+def asynchronous(comm: Comm, one: Elastic) -> int:
     """Each worker on batches of its own; the master meets one at a time, in the order in which they
-    come."""
+    come. Returns, on rank 0, how many batches lost workers did not come to."""
+    missing, batches = 0, len(one.batches)
     if comm.rank == 0:
-        for number in comm.progress(range(len(one.batches)), "training"):
+        left = {each: len(dealt(comm, each, batches)) for each in range(1, comm.size)}
+        for number in comm.progress(range(batches), "training"):
+            computing = [each for each in left if left[each]]
+            if not computing:
+                break  # the other batches were lost workers'
             with comm.span("phase", f"update {number}", step=number):
-                local, worker = one.receive(None)
-                one.send(worker)
+                local, worker = one.take(computing)
+                if not local:
+                    missing += left.pop(worker)
+                    continue
+                left[worker] -= 1
+                one.reply(worker)
                 one.global_update([local], peer=comm.members[worker])
-        return
-    for number in range(comm.rank - 1, len(one.batches), comm.size - 1):
+        return missing
+    for number in dealt(comm, comm.rank, batches):
         with comm.span("phase", f"step {number}", step=number):
             share = one.learn(number, one.batches[number])
             if not share:
                 no_mean()
-            one.send(0)
-            centre, _ = one.receive(0)
-            one.local_update(share, centre)
+            one.send()
+            one.local_update(share, one.receive())
+    return missing
 
 
 def train(
@@ -197,7 +234,8 @@ def train(
     form: str = "round_robin",
 ) -> Result:
     """Train by elastic averaging; rank 0 is the master: as `data.train`, but `state` is the centre,
-    with the buffers of rank 1, and `losses` are the workers'.
+    with the buffers of rank 1, and `losses` are the workers', nan where all that saw a batch are
+    lost. Besides, returns how many gradients are `missing` since their worker was lost.
 
     Raises ValueError for an unknown form, an alpha below 0, and without a worker; warns where alpha
     is outside the stable range on curvature 1.
@@ -222,9 +260,6 @@ def train(
     check_batches(batches)
     begin(comm, model, moves, lr)  # lines 3 to 5
     one = Elastic(comm, model, batches, moves, alpha, loss=loss, weight=weight)
-    {"round_robin": round_robin, "synchronous": synchronous, "asynchronous": asynchronous}[form](
-        comm, one
-    )
-    losses = one.losses.means()
-    end_alike(comm, model)
-    return result(losses, model)
+    forms = {"round_robin": round_robin, "synchronous": synchronous, "asynchronous": asynchronous}
+    missing = forms[form](comm, one)
+    return end_alike(comm, model, one.losses, missing=missing)

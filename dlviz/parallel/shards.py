@@ -65,10 +65,11 @@ def no_mean() -> NoReturn:
 def begin(
     comm: Comm, model: nn.Module, rule: str | Rule, lr: float
 ) -> tuple[Rule, list[nn.Parameter]]:
-    """Before the first step: every rank has rank 0's model, its layers are recorded. Returns the
-    rule, and the parameters that it moves."""
+    """Before the first step: every rank that is left has rank 0's model, its layers are recorded.
+    Returns the rule, and the parameters that it moves."""
     moves = as_rule(rule, lr)
-    start_alike(comm, model.to(comm.device))
+    model.to(comm.device)
+    comm.together(lambda left: start_alike(left, model))
     LayerSpans(comm, model)
     return moves, trained(model)
 
@@ -85,12 +86,14 @@ class Losses:
         if share:
             self._sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
 
-    def means(self) -> list[float]:
-        """All ranks call this at the end. Raises ValueError for a step that nobody saw."""
-        self._comm.all_reduce(self._sums)
-        if not self._sums[1].all():
+    def means(self, left: Comm | None = None) -> list[float]:
+        """All ranks call this at the end, or those that are `left`. Raises ValueError for a step
+        that nobody saw; it is nan where a rank that is lost may have."""
+        comm, sums = left or self._comm, self._sums.clone()
+        comm.all_reduce(sums)
+        if comm.size == self._comm.size and not sums[1].all():
             no_mean()
-        return (self._sums[0] / self._sums[1]).tolist()
+        return (sums[0] / sums[1]).tolist()
 
 
 def each_step(
@@ -169,8 +172,8 @@ def all_reduce_called(name: str) -> Callable[..., None]:
 def update(
     comm: Comm,
     rule: Rule,
-    parameters: list[nn.Parameter],
-    gradients: list[torch.Tensor | None] | None = None,
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None] | None = None,
     **fields: Any,
 ) -> None:
     """Move the parameters by `rule` against their `gradients`, by default those they hold; the

@@ -15,7 +15,9 @@ is answered, and its next iteration begins, when the slowest worker's clock is c
     s = 0   synchronous: everyone waits for the slowest of each clock, whose weights all pull. The
             clock is a step of `sync_server`, on whose batch the workers share the rows
 
-A worker that has pushed its last gradient holds up nobody.
+A worker that has pushed its last gradient holds up nobody, nor does one that the run has lost
+(`launch`, `may_lose`). The batches that the latter had yet to push are not learnt from, and
+counted: the others go on with their own, as in Dean et al.
 
 Source: the lecture's "asynchronous SGD", whose master locks the weights (here it serves one worker
 at a time); Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012; Ho et al., "More
@@ -30,7 +32,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.parameter_server import sync_server
-from dlviz.parallel.push_pull import Parcel, check_workers, end_alike
+from dlviz.parallel.push_pull import Parcel, check_workers, dealt, end_alike
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -40,16 +42,10 @@ from dlviz.parallel.shards import (
     begin,
     check_batches,
     learn_whole,
-    result,
     rows,
     update,
 )
 from dlviz.parallel.update_rules import Rule
-
-
-def dealt(worker: int, workers: int, batches: int) -> range:
-    """The batches of `worker`, counted from 0, of so many workers."""
-    return range(worker, batches, workers)
 
 
 def serve(
@@ -59,25 +55,33 @@ def serve(
     parameters: list[nn.Parameter],
     batches: int,
     bound: float,
-) -> None:
-    """The server's part."""
+) -> int:
+    """The server's part; returns how many gradients lost workers did not push."""
     workers = range(1, comm.size)
-    left = {each: len(dealt(each - 1, len(workers), batches)) for each in workers}
+    left = {each: len(dealt(comm, each, batches)) for each in workers}
     clock = dict.fromkeys(workers, 0)
     held: list[int] = []  # workers whose push was applied and whose pull is not answered
+    missing = 0
     for number in comm.progress(range(batches), "training"):
+        computing = [each for each in left if left[each] and each not in held]
+        if not computing:
+            break  # the other batches were lost workers'
         with comm.span("phase", f"update {number}", step=number):
-            worker = parcel.receive()
-            gradients = parcel.means(parameters)
-            update(comm, rule, parameters, gradients, peer=comm.members[worker])
-            clock[worker] += 1
-            left[worker] -= 1
-            held.append(worker)
-            slowest = min((clock[each] for each in workers if left[each]), default=math.inf)
+            worker, came = parcel.receive(computing)
+            if came:
+                gradients = parcel.means(parameters)
+                update(comm, rule, parameters, gradients, peer=comm.members[worker])
+                clock[worker] += 1
+                left[worker] -= 1
+                held.append(worker)
+            else:
+                missing += left.pop(worker)
+            slowest = min((clock[each] for each in left if left[each]), default=math.inf)
             free = [each for each in held if clock[each] - bound <= slowest or not left[each]]
             for each in free:
                 held.remove(each)
                 parcel.reply(each, clock[each])
+    return missing
 
 
 def async_server(
@@ -91,7 +95,9 @@ def async_server(
     lr: float = 0.5,
 ) -> Result:
     """Train by a server, rank 0, that applies each worker's gradient as it comes: as `data.train`,
-    but for `losses`, which are each batch's at the weights that its worker had.
+    but for `losses`, which are each batch's at the weights that its worker had, nan where that is
+    lost. Besides, returns how many batches were `missing`: nobody has learnt from them, since their
+    worker was lost.
 
     Cost per batch: |w| bytes to the server and as many back.
     """
@@ -124,15 +130,13 @@ def stale_synchronous(
         return sync_server(comm, model, batches, rule, loss=loss, weight=weight, lr=lr)
     check_batches(batches)
     moves, parameters = begin(comm, model, rule, lr)
-    parcel, losses = Parcel(comm, model), Losses(comm, len(batches))
+    parcel, losses, missing = Parcel(comm, model), Losses(comm, len(batches)), 0
     if comm.rank == 0:
-        serve(comm, parcel, moves, parameters, len(batches), bound)
+        missing = serve(comm, parcel, moves, parameters, len(batches), bound)
     else:
-        for number in dealt(comm.rank - 1, comm.size - 1, len(batches)):
+        for number in dealt(comm, comm.rank, len(batches)):
             with comm.span("phase", f"step {number}", step=number):
                 losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
                 parcel.push(1.0)
                 parcel.pull()
-    found = losses.means()
-    end_alike(comm, model)
-    return result(found, model)
+    return end_alike(comm, model, losses, missing=missing)

@@ -50,7 +50,8 @@ STRATEGIES = Strategies(
         ),
         "sync_server": (
             "parameter_server.sync_server",
-            "rank 0 serves: it averages the gradients of a step, all but --backups of them",
+            "rank 0 serves, or --servers ranks: the gradients of a step are averaged, all but "
+            "--backups of them",
         ),
         "async_server": (
             "stale_synchronous.async_server",
@@ -59,6 +60,10 @@ STRATEGIES = Strategies(
         "stale_synchronous": (
             "stale_synchronous.stale_synchronous",
             "rank 0 serves: as async_server, no worker more than --bound iterations ahead",
+        ),
+        "hogwild": (
+            "hogwild.train",
+            "all ranks train one model in memory that they share, without a lock",
         ),
         "easgd": (
             "easgd.train",

@@ -853,6 +853,14 @@ def test_the_staleness_of_a_server_counts_the_updates_since_it_sent_the_weights(
     assert table["staleness"].tolist() == [0, 1, 0, 2, 4]
 
 
+def test_the_staleness_in_shared_memory_counts_the_updates_that_end_after_the_rank_has_read():
+    updates = [(0, 0, 1), (1, 1, 2), (2, 1.5, 2.5), (1, 2.2, 3.2), (0, 3, 4), (2, 4, 5)]
+    spans = [span(rank, "update", begin, end, peer=rank) for rank, begin, end in updates]
+    table = metrics.staleness(Trace(spans[::-1], meta={"ranks": 3}))
+    assert table["rank"].tolist() == [0, 1, 2, 1, 0, 2]
+    assert table["staleness"].tolist() == [0, 1, 1, 0, 2, 3]  # the last: all but the first two
+
+
 def test_no_gradient_of_a_schedule_that_flushes_is_stale():
     for name in ("gpipe", "zb_h1"):
         assert (metrics.staleness(simulate(make(name, 3, 4))) == 0).all()

@@ -17,6 +17,7 @@ from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import HEAD, LONGEST, Envelope, Inbox, loss
 from dlviz.cluster.pacing.ledger import ENTRIES, Ledger, size
 from dlviz.cluster.requests import ReceiveRequest
+from dlviz.cluster.survivors import Votes
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace, TraceError
@@ -218,6 +219,188 @@ def test_a_receive_from_any_source_goes_on_with_the_rest_until_nobody_is_left():
         return None
 
     assert survived(worker, 3, (1, 2)).results[0] == (2, 2.0, 2)
+
+
+def test_a_receive_from_listed_ranks_takes_what_they_sent_and_ends_when_one_of_them_is_lost():
+    def worker(comm):
+        x = torch.zeros(SHORT)
+        if comm.rank == 1:
+            comm.isend(torch.ones(SHORT), 0)
+            comm.recv(x, 0)
+            die()
+        if comm.rank == 2:
+            comm.recv(x, 0)
+            comm.send(torch.full((SHORT,), 2.0), 0)
+        if comm.rank == 3:
+            comm.isend(torch.full((SHORT,), 3.0), 0)
+            comm.recv(x, 0)  # it says no more before rank 1 is lost
+        if comm.rank:
+            return None
+        found = [comm.recv(x, [1, 2]), x[0].item()]  # not from rank 3, whether or not it has come
+        comm.isend(x, 1)
+        found.append(met(lambda: comm.recv(x, (2, 1))))
+        for rank in (2, 3):
+            comm.isend(x, rank)
+        found += [comm.recv(x, {2}), x[0].item(), met(lambda: comm.recv(x, range(1, 3)))]
+        for src, said in (((), "lists no rank"), ([0], "this rank itself"), ([4], "no rank of")):
+            with pytest.raises(ValueError, match=said):
+                comm.recv(x, src)
+        return [*found, comm.recv(x, [3]), x[0].item()]
+
+    assert survived(worker, 4).results[0] == [1, 1.0, 1, 2, 2.0, 1, 3, 3.0]
+
+
+def test_a_rank_says_who_is_lost_by_the_numbers_of_its_communicator():
+    def worker(comm):
+        pair = comm.split(int(comm.rank == 0), key=-comm.rank)  # ranks 2 and 1
+        if comm.rank == 1:
+            die()
+        met(lambda: comm.recv(torch.zeros(1), 1))
+        return comm.lost, pair.lost
+
+    assert survived(worker).results == [({1: KILLED}, {}), None, ({1: KILLED}, {1: KILLED})]
+
+
+# -- together ------------------------------------------------------------------------------------
+class Dying:
+    """Cells of memory; the rank dies before it writes for the `at`th time."""
+
+    def __init__(self, cells, at):
+        self.cells, self.at = cells, at
+
+    def __getitem__(self, place):
+        return self.cells[place]
+
+    def __setitem__(self, place, value):
+        self.at -= 1
+        if not self.at:
+            die()
+        self.cells[place] = value
+
+
+@pytest.mark.parametrize("transport", ["memory", "gloo"])
+def test_those_left_do_all_of_it_together_wherever_one_is_lost(transport, monkeypatch):
+    """Rank 1 before, in the middle and at the end of what they do, and rank 0 at each of the cells
+    that it writes when it votes and decides."""
+    monkeypatch.setenv("DLVIZ_TRANSPORT", transport)
+
+    def worker(comm, lost, at):
+        comm.votes = Votes(comm)
+        mine = at if comm.rank == lost else None
+        if isinstance(mine, int):
+            comm.votes._cells = Dying(comm.votes._cells, mine)
+        if mine == "before":
+            die()
+
+        def act(left):
+            first, second = torch.ones(SHORT), torch.full((LONG,), 1.0 + comm.rank)
+            left.all_reduce(first)
+            if mine == "middle":
+                die()
+            left.all_reduce(second)
+            if mine == "end":
+                die()
+            return left.members, first[0].item(), second[0].item()
+
+        return comm.together(act), comm.together(lambda left: left.members)
+
+    points = [(1, "before"), (1, "middle"), (1, "end")]
+    if transport == "memory":  # 3 cells of a vote, 6 of the first decision, as many of the second
+        points += [(0, at) for at in (3, 5, 9, 12, 18)]
+    for lost, at in points:
+        run = survived(worker, 3, (lost,), args=(lost, at))
+        left = tuple({0, 1, 2} - {lost})
+        expected = {((left, 2.0, sum(left) + 2.0), left)}
+        if at in ("end", 12, 18):  # all were through, if gloo had done its part for the others
+            expected = {(((0, 1, 2), 3.0, 6.0), left), *(expected if transport == "gloo" else ())}
+        assert run.results[lost] is None
+        assert {result for result in run.results if result} <= expected, at
+        assert len(set(run.results)) == 2, "those left have the same"
+
+
+def test_who_was_through_begins_again_with_who_was_not():
+    def worker(comm):
+        sizes = []
+
+        def act(left):
+            sizes.append(left.size)
+            if comm.rank == 1:
+                die()
+            if comm.rank == 2 and left.size == 3:
+                left.recv(torch.zeros(1), 1)
+            return left.size
+
+        return comm.together(act), sizes
+
+    assert survived(worker).results == [(2, [3, 2]), None, (2, [3, 2])]
+
+
+def test_a_rank_that_dies_while_gloo_connects_the_ranks_is_lost_at_once(monkeypatch):
+    monkeypatch.setenv("DLVIZ_TRANSPORT", "gloo")
+
+    def worker(comm):
+        if comm.rank == 1:
+            comm.process.make_group = lambda name, members: die()
+        lost = met(lambda: comm.all_reduce(torch.ones(SHORT)))
+        total = torch.ones(SHORT)
+        comm.together(lambda left: left.all_reduce(total))
+        return lost, total[0].item()
+
+    assert survived(worker, 4).results == [(1, 3.0), None, (1, 3.0), (1, 3.0)]
+
+
+def test_nothing_is_asked_before_what_ranks_do_together_where_none_may_be_lost():
+    def worker(comm):
+        return comm.together(lambda left: left is comm)
+
+    run = launch(worker, 2)
+    assert run.results == [True, True] and not len(run.trace.spans)
+
+
+def test_what_needs_a_rank_that_is_lost_ends_with_that_and_other_errors_pass():
+    def worker(comm):
+        if comm.rank == 1:
+            die()
+
+        def fail(left):
+            raise KeyError(left.size)
+
+        with pytest.raises(KeyError, match="2"):
+            comm.together(fail, needed=[0])
+        return met(lambda: comm.together(lambda left: left.barrier(), needed=[0, 1]))
+
+    assert survived(worker).results == [1, None, 1]
+
+
+def test_who_waits_for_a_rank_that_does_not_vote_is_in_a_deadlock():
+    def worker(comm):
+        if comm.rank == 1:
+            die()
+        if comm.rank == 2:
+            comm.together(lambda left: None)
+
+    with pytest.raises(
+        DeadlockError, match="rank 2 waits in collective .* of those left"
+    ) as caught:
+        launch(worker, 3, may_lose=(1,), timeout=30)
+    assert "(ranks 0 and 1 not in it)" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:the run was up to")
+def test_on_a_paced_run_those_left_go_on_when_the_loss_is_known():
+    def worker(comm):
+        if comm.rank == 1:
+            time.sleep(0.3)
+            die()
+
+        def act(left):
+            left.barrier()
+
+        comm.together(act)
+
+    run = survived(worker, machine=classroom(3))
+    starts = run.trace.only(kind="collective").spans.start
+    assert len(starts) == 2 and (starts >= run.lost[1].when).all()
 
 
 def test_a_wait_of_any_kind_that_has_begun_ends_with_the_loss():

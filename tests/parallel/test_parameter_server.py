@@ -1,11 +1,11 @@
 """Servers against one process of plain torch, which is told the order of arrivals and no more."""
 
-import copy
 import math
 
 import numpy as np
 import pytest
 import torch
+from server_oracle import LR, Mixed, Server, batches, same_bits
 from torch import nn
 
 import dlviz
@@ -13,27 +13,7 @@ from dlviz import metrics
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.parallel import STRATEGIES
 
-LR, MOMENTUM = 0.1, 0.9
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
-
-
-class Mixed(nn.Module):
-    """Parameters of two dtypes, so that a push is two messages."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner, self.outer = nn.Linear(5, 8), nn.Linear(8, 3).double()
-
-    def forward(self, x):
-        return self.outer(self.inner(x).tanh().double())
-
-
-def batches(count):
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(count, 7, 5, generator=generator)
-    labels = torch.randint(0, 3, (count, 7), generator=generator)
-    return list(zip(inputs, labels, strict=True))
 
 
 def trained(name, count=14, slow=4, **options):
@@ -52,36 +32,6 @@ def arrivals(trace):
     order = trace.only(rank=0, kind="recv").spans.peer.tolist()
     assert order[::2] == order[1::2]  # one message for each dtype
     return order[::2]
-
-
-def of_one_process(run, state):
-    return all(torch.equal(run.results[0]["state"][name], value) for name, value in state.items())
-
-
-class Server:
-    """Weights, momentum, and what each worker pulled last, in one process."""
-
-    def __init__(self, workers):
-        torch.set_num_threads(1)
-        self.model = Mixed()
-        self.velocity = [torch.zeros_like(p) for p in self.model.parameters()]
-        self.pulled = {worker: copy.deepcopy(self.model) for worker in workers}
-
-    def gradient(self, worker, inputs, labels):
-        model = self.pulled[worker]
-        return torch.autograd.grad(
-            nn.functional.cross_entropy(model(inputs), labels), list(model.parameters())
-        )
-
-    def apply(self, gradients):
-        with torch.no_grad():
-            for p, v, g in zip(self.model.parameters(), self.velocity, gradients, strict=True):
-                v *= MOMENTUM
-                v += g
-                p -= LR * v
-
-    def pull(self, worker):
-        self.pulled[worker] = copy.deepcopy(self.model)
 
 
 def replayed(order, data, bound):
@@ -160,8 +110,8 @@ def test_a_server_is_replayed_to_the_last_bit_from_the_order_of_arrivals(bound):
     run = trained("stale_synchronous" if options else "async_server", **options)
     order = arrivals(run.trace)
     assert sorted(order) == sorted([1, 2, 3] * 4 + [1, 2])  # whole batches, dealt in turn
-    assert of_one_process(run, replayed(order, data, bound))
-    assert not of_one_process(run, replayed(sorted(order), data, math.inf))
+    assert same_bits(run.results[0]["state"], replayed(order, data, bound))
+    assert not same_bits(run.results[0]["state"], replayed(sorted(order), data, math.inf))
     assert all(
         torch.equal(other["state"][name], value)
         for other in run.results
@@ -182,8 +132,9 @@ def test_late_pushes_are_dropped_and_counted_and_the_rest_replayed_to_the_last_b
     state, late = replayed_with_backups(order, batches(14), backups=1)
     assert late == run.results[3]["dropped"] > 0
     assert len(order) == 14 * 2 + late  # pushes sent = applied + dropped
-    assert of_one_process(run, state)
-    assert not of_one_process(run, replayed_with_backups(order[::-1], batches(14), 1)[0])
+    assert same_bits(run.results[0]["state"], state)
+    other, _ = replayed_with_backups(order[::-1], batches(14), 1)
+    assert not same_bits(run.results[0]["state"], other)
 
 
 def test_the_mean_staleness_is_one_less_than_the_workers_whether_or_not_one_is_slow():

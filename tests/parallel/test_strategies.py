@@ -15,7 +15,11 @@ from dlviz.parallel import STRATEGIES, data, update_rules
 
 RANKS = [1, 2, 3, 4, 7]
 ALL_COMPUTE = ("ddp", "naive", "central", "late_all_reduce")
-SERVED = {"sync_server": {}, "stale_synchronous": {"bound": 0}}  # by rank 0, which does not compute
+SERVED = {  # by ranks that do not compute
+    "sync_server": {},
+    "sync_server by two": {"servers": 2},
+    "stale_synchronous": {"bound": 0},
+}
 PADDING = 0
 OPTIMIZERS = {
     "sgd": lambda p, lr: torch.optim.SGD(p, lr),
@@ -96,11 +100,13 @@ def one_process(rule, late=False):
 def worker(comm):
     """What each strategy comes to with each of its rules."""
     found = {}
-    for name in [*ALL_COMPUTE, *(SERVED if comm.size > 1 else ())]:
-        every = name == "ddp" or name == "sync_server" and comm.size < 5
+    served = [name for name in SERVED if comm.size > SERVED[name].get("servers", 1)]
+    for name in [*ALL_COMPUTE, *served]:
+        every = name == "ddp" or name.startswith("sync_server") and comm.size < 5
         for rule in update_rules.NAMES if every else ("momentum", "adam"):
             options = {"loss": loss, "weight": weight, "lr": 0.05, **SERVED.get(name, {})}
-            found[name, rule] = STRATEGIES[name](comm, Speller(), batches(), rule, **options)
+            train = STRATEGIES[name.split()[0]]
+            found[name, rule] = train(comm, Speller(), batches(), rule, **options)
     own = update_rules.make("adam", lr=0.05)
     options = {"loss": loss, "weight": weight, "bucket_bytes": 200}
     found["ddp", "adam"] = data.train(comm, Speller(), batches(), own, **options)
@@ -177,8 +183,8 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
 
 
 def test_the_registry_names_what_it_loads():
-    others = {"async_server", "easgd", "local_sgd", "gossip", "ensemble"}
-    named = {*ALL_COMPUTE, *SERVED, *others}
+    others = {"async_server", "hogwild", "easgd", "local_sgd", "gossip", "ensemble"}
+    named = {*ALL_COMPUTE, *(name.split()[0] for name in SERVED), *others}
     assert set(STRATEGIES) == {*STRATEGIES.lines} == named
     assert all(train.__name__ in ("train", name) for name, train in STRATEGIES.items())
     assert all(train.__doc__ for train in STRATEGIES.values())

@@ -6,38 +6,12 @@ import json
 
 import kernel
 import pytest
-from explorer_page import ExplorerPage, saved_pages
+from explorer_page import LIVE, SETTLED, ExplorerPage, saved_pages
 
 from dlviz.sim.scaling import scaled
 from dlviz.widgets import ScalingExplorer
 from dlviz.widgets.modules import joined, read
 from dlviz.widgets.scaling import MOST, SIZES
-
-LIVE = """(traits) => {
-    const calls = [];
-    const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
-    const model = {
-        get: (name) => traits[name], save_changes() {},
-        set(name, value) {
-            traits[name] = value;
-            fire(`change:${name}`);
-        },
-        on: (event, call) => calls.push([event, call]), off() {},
-        send: (request) => ask(request).then(([state, answer]) => {
-            if (state !== traits.state) model.set("state", state);
-            fire("msg:custom", answer);
-        }),
-    };
-    window.model = model;
-    document.body.replaceChildren();
-    for (const view of ["one", "other"]) {
-        const el = document.body.appendChild(document.createElement("div"));
-        el.className = view;
-        frontEnd.render({ model, el });
-    }
-}"""
-SETTLED = """() => [...document.querySelectorAll('.dlv')]
-    .every((view) => view.dataset.asking === 'false')"""
 
 
 def drawn(page):

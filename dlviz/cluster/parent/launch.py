@@ -66,6 +66,7 @@ def launch(
     Whoever sends to a lost rank (and waits for that), receives from it or meets it in a collective
     gets RankLost, which it may catch; a receive from any source goes on with the rest. What such a
     rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
+    `comm.lost` says who is lost; `comm.together` has those that are left call collectives.
 
     Under torchrun the ranks are there already: `ranks` must be their number, each process is one of
     them, and rank 0's Run holds all results and the Trace, any other's its own result alone.

@@ -1,0 +1,128 @@
+"""What the ranks that are left of a group do together, whoever is lost while they do it.
+
+They begin with a vote on who is left, do it, and vote again: it is over when all that are left then
+say that they are through. Else one of them has met a rank that was lost, and they begin anew.
+
+    decision   vote number, are all through, next group | a cell a member: is it left
+    member m   vote number, is it through, next group
+
+The first of those that are left takes the decision, once all of them have voted. Where that one is
+lost before, the next finds no decision and takes it instead. Who votes again has read the last
+decision, so nothing is overwritten that another has yet to read.
+
+In MPI: MPI_Comm_shrink and MPI_Comm_agree of User Level Failure Mitigation.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from dlviz.cluster.errors import RankLost
+from dlviz.cluster.pacing.clock import START_LINE
+
+NUMBER, THROUGH, GROUP = range(3)  # cells of a vote, and the first ones of the decision
+VOTE = 3
+
+
+def together(comm: Any, act: Callable[[Any], Any], needed: Collection[int]) -> Any:
+    """See `Comm.together`."""
+    process, lane = comm.process, comm.recorder.lane
+    if not process.waiting.may_lose.intersection(comm.members):
+        return act(comm)
+    comm.votes = votes = comm.votes or Votes(comm)
+    left, found = None, []
+    while True:
+        members, through, group = votes.agree(bool(found))
+        if through:
+            return found[0]
+        gone = {comm.members[rank] for rank in needed}.difference(members)
+        process.waiting.ask_why(gone, votes.details, "collective", lane)
+        if left is None and members == comm.members:
+            left = comm
+        else:  # calls that have failed in the group before must not pass for those of this one
+            left = type(comm)(process, members, group, f"{comm.name}, those left")
+            process.next_group = group + 1
+        try:
+            found = [act(left)]
+        except RankLost:
+            found = []
+
+
+class Decision(NamedTuple):
+    """The global ranks that are left, whether all of them are through, and the number of a group
+    that they may make."""
+
+    members: tuple[int, ...]
+    through: bool
+    group: int
+
+
+class Votes:
+    """Of the ranks of `comm`. Something to wait for: that the vote is decided."""
+
+    left = None
+
+    def __init__(self, comm: Any):
+        self._comm = comm
+        self._number = 0  # of the vote
+        self._waiting = comm.process.waiting
+        self._first = VOTE + comm.size  # cell of the votes
+        size = (self._first + VOTE * comm.size) * 8
+        path = os.path.join(comm.process.folder, f"left-{comm.number}-{comm.members[0]}")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(handle, size)
+            self._cells = memoryview(mmap.mmap(handle, size)).cast("q")
+        finally:
+            os.close(handle)
+
+    def agree(self, through: bool) -> Decision:
+        """Vote, and wait for the decision."""
+        comm, cells, process = self._comm, self._cells, self._comm.process
+        lane = comm.recorder.lane
+        self._number += 1
+        process.calls[-comm.number] = self._number
+        with comm.recorder.open("wait", "who is left", {}):
+            lane.pace.begin(START_LINE)
+            mine = self._first + VOTE * comm.rank
+            cells[mine + THROUGH], cells[mine + GROUP] = through, process.next_group
+            cells[mine + NUMBER] = self._number
+            self._waiting.notify(*comm.members)
+            self._waiting.wait_for_others(self, "collective", lane)
+            self._waiting.notify(*comm.members)
+            left = [member for place, member in enumerate(comm.members) if cells[VOTE + place]]
+            if len(left) < comm.size:
+                lane.pace.restart()  # perhaps it has waited until one was lost
+        return Decision(tuple(left), bool(cells[THROUGH]), cells[GROUP])
+
+    @property
+    def done(self) -> bool:
+        """Whether it is decided; takes the decision where it is this rank's to take."""
+        cells, comm, lost = self._cells, self._comm, self._waiting.lost
+        if cells[NUMBER] == self._number:
+            return True
+        left = [place for place, member in enumerate(comm.members) if member not in lost]
+        votes = [self._first + VOTE * place for place in left]
+        if left[0] != comm.rank or any(cells[vote + NUMBER] < self._number for vote in votes):
+            return False
+        for place in range(comm.size):
+            cells[VOTE + place] = place in left
+        cells[THROUGH] = all(cells[vote + THROUGH] for vote in votes)
+        cells[GROUP] = max(cells[vote + GROUP] for vote in votes)
+        cells[NUMBER] = self._number  # from here on it stands
+        return True
+
+    def give_up(self, lost: dict[int, str]) -> None:
+        """Those that are left go on."""
+
+    def details(self) -> dict[str, Any]:
+        """Of a wait for the decision: votes are calls of a group with a number of its own."""
+        return {
+            "group": "of those left",
+            "group_id": -self._comm.number,
+            "members": self._comm.members,
+            "sequence": self._number - 1,
+        }
