@@ -161,7 +161,7 @@ export function drawnOf(predicted, measured, kinds) {
       arrows: { tail: [], head: [], flow: [], count: 0 },
     },
     times: {
-      start, end, low: 0, high: last, quantum: last * 1e-7, memory: false, sent: [], received: [],
+      start, end, low: 0, high: last, quantum: last * 1e-7, memory: false, sent: [], received: [], lost: [],
       idle: none, gaps: none, critical: [], path: { start: [], end: [] },
       waited: new Map(waited.flatMap((until, i) => (until > start[i] ? [[i, until]] : []))),
     },

@@ -44,7 +44,7 @@ function render({ model, el }) {
     slider(own, "overlap", { ...share, value: (place) => place / 100, says: (part) => `${Math.round(100 * part)} %`,
       short: (part) => `${Math.round(100 * part)} %` }).group,
     [h("label", {}, "the batch ", select(own, "way", told.ways))],
-    Object.entries(LINK).map(([name, [letter, unit, per]]) => field(own, name, { letter, unit, per })),
+    ...Object.entries(LINK).map(([name, [letter, unit, per]]) => [field(own, name, { letter, unit, per })]),
   );
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   own.shown.paints(["told"], () => write(answer, now.told.words[now.told.controls.ranks - 1]));
