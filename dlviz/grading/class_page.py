@@ -26,7 +26,12 @@ from dlviz.viz.palette import BLUE, FONT, SKY, THEMES, VERMILION
 
 WIDTH, HIGH, BAR, MARGIN = 640, 96, 12, 36  # pixels: the axis, the highest bar, a bar, beside them
 LOG = 20  # the largest over the smallest number from which on an axis is logarithmic
-ASSIGNMENTS = {"ring_all_reduce": "ring all-reduce", "ddp": "DDP", "one_f_one_b": "1F1B"}
+ASSIGNMENTS = {
+    "ring_all_reduce": "ring all-reduce",
+    "ddp": "DDP",
+    "parameter_server": "parameter server",
+    "one_f_one_b": "1F1B",
+}
 LIMIT = 2_000_000  # bytes that a report may have
 
 

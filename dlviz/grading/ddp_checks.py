@@ -21,7 +21,7 @@ from torch import nn
 
 from dlviz.cluster import Comm, RunError
 from dlviz.grading.alone import HINTS, ended_by, run_alone, why_ended
-from dlviz.grading.check import Check, at_each, check
+from dlviz.grading.check import at_each, check
 from dlviz.grading.ddp_hints import Gradients, says, why_alone, why_launched
 from dlviz.grading.ddp_run import (
     RATE,
@@ -34,7 +34,7 @@ from dlviz.grading.ddp_run import (
     attempt,
     cut,
 )
-from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number, raised
+from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number, passes, raised
 from dlviz.grading.guard import calls_of_dlviz
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bytes_sent, step_seconds
@@ -387,7 +387,7 @@ def rehearse_buckets(
             raise left
         check_buckets.judge(left)
     except CheckFailed as failed:
-        return CutRehearsal(nothing, _in_short(failed))
+        return CutRehearsal(nothing, failed.in_short)
     sizes, buckets = [p.nbytes for p in size.made], left[1]
     told = [
         f"bucket {i}: parameter{'s' * (len(own) > 1)} {listed([*map(str, own)])}, "
@@ -408,31 +408,16 @@ def rehearse(
     try:
         tried = attempt(program, size, Even, machine=machine, cutter=cutter)
     except CheckFailed as failed:
-        error = failed.__cause__
-        begun = error.trace if isinstance(error, RunError) else None
-        trace = Trace(meta={"ranks": ranks}) if begun is None else begun
-        return Rehearsal(trace, _in_short(failed))
-    means, hides = _passes(check_gradients, tried), _passes(check_overlap, tried)
+        return Rehearsal.stopped(failed, ranks)
+    means, hides = passes(check_gradients.judge, tried), passes(check_overlap.judge, tried)
     seconds = step_seconds(tried.trace, "wall")[0]
     told = (
         f"{number(ranks, 'rank')}; {number(len(tried.left[0].reduced[0]), 'all-reduce')}, "
         f"{'under' if hides else 'not under'} backward; a step of {1000 * seconds:.0f} ms; "
         f"the gradients are {'those' if means else 'not those'} of one process"
     )
-    right = means and hides and _passes(check_launches, tried)
+    right = means and hides and passes(check_launches.judge, tried)
     return Rehearsal(tried.trace.only(step=0), told, right)
-
-
-def _passes(asked: Check, tried: Training) -> bool:
-    try:
-        asked.judge(tried)
-    except CheckFailed:
-        return False
-    return True
-
-
-def _in_short(failed: CheckFailed) -> str:
-    return f"{failed.seen[0].upper()}{failed.seen[1:]}\nHint: {failed.hint}"
 
 
 def _check_launched(tried: Training) -> None:

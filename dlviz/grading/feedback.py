@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
+from typing import Any
 
+from dlviz.cluster import RunError
 from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import show_line
 from dlviz.trace import Trace
@@ -29,6 +32,20 @@ class CheckFailed(Exception):
     def __str__(self) -> str:
         return f"Seen:     {self.seen}\nExpected: {self.expected}\nHint:     {self.hint}"
 
+    @property
+    def in_short(self) -> str:
+        """For a rehearsal, which expects nothing."""
+        return f"{self.seen[0].upper()}{self.seen[1:]}\nHint: {self.hint}"
+
+
+def passes(judge: Callable[[Any], Any], left: Any) -> bool:
+    """Whether what a program left is right."""
+    try:
+        judge(left)
+    except CheckFailed:
+        return False
+    return True
+
 
 @dataclass
 class Rehearsal:
@@ -41,6 +58,13 @@ class Rehearsal:
 
     def __repr__(self) -> str:
         return "\n".join(wrapped(self.told))
+
+    @staticmethod
+    def stopped(failed: CheckFailed, ranks: int) -> Rehearsal:
+        """Of a run that did not come to its end: what happened until then."""
+        error = failed.__cause__
+        begun = error.trace if isinstance(error, RunError) else None
+        return Rehearsal(Trace(meta={"ranks": ranks}) if begun is None else begun, failed.in_short)
 
 
 def in_traceback(traceback: str) -> str:
@@ -80,7 +104,7 @@ def wrapped(message: str) -> list[str]:
 
 def number(count: int, what: str) -> str:
     """ "1 rank", "4 microbatches"."""
-    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    plural = f"{what}es" if what.endswith(("ch", "sh")) else f"{what}s"
     return f"{count} {what if count == 1 else plural}"
 
 

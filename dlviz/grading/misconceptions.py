@@ -1101,6 +1101,68 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "parameter_server": {
+        "weight 10, updated by 1 and by 2 under the lock": [
+            (
+                8,
+                "8 is the copy of the second worker, moved: it overwrites the first one's update.",
+            ),
+            (
+                9,
+                "9 is the first worker's update alone: the second one is made to the weight as "
+                "the first has left it.",
+            ),
+            (8.5, "8.5 takes the mean of both updates: here each of them is made in full."),
+            (13, "13 goes against the gradient: an update is subtracted."),
+            (10, "10 has no update: the lock makes one worker wait for the other, no more."),
+        ],
+        "staleness of most gradients, 4 workers equally fast, no bound": [
+            (
+                0,
+                "0 is synchronous training: here the others update while a worker computes.",
+            ),
+            (
+                4,
+                "4 counts the worker's own update: those of the 3 others come between its pull "
+                "and its push.",
+            ),
+            (
+                1,
+                "1 counts one worker: each of the 3 others makes an update while one computes.",
+            ),
+            (
+                (1.4, 2.1),
+                "That is the mean of the first round, 0 to 3: from then on all 3 others make an "
+                "update between a worker's pull and its push.",
+            ),
+        ],
+        "6 gradients each, bound 1, one of 3 workers 3 times as slow": [
+            (
+                (110, 118),
+                "That is how long the fast workers take when they are not held: the run ends with "
+                "the slow one, which takes 45 ms for a gradient.",
+            ),
+            (
+                270,
+                "270 ms are the slow worker's gradients alone: push, update and answer take 4 ms "
+                "more each time.",
+            ),
+            (
+                (170, 178),
+                "That shares the work as if a gradient took 25 ms, the mean: each worker has 6 of "
+                "its own.",
+            ),
+            (
+                (332, 350),
+                "That has one push after another, 18 times 19 ms: the workers compute at the same "
+                "time.",
+            ),
+            (
+                (510, 530),
+                "That lets the workers take turns: they compute at the same time.",
+            ),
+        ],
+    },
     "one_f_one_b": {
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             (8, "8 is GPipe, whose backwards come after the last forward."),

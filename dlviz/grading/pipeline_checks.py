@@ -10,7 +10,7 @@ microbatches, v chunks, r a rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from math import inf
@@ -19,7 +19,7 @@ from typing import Any
 from dlviz.cluster import launch
 from dlviz.grading import training
 from dlviz.grading.check import Program, check
-from dlviz.grading.feedback import CheckFailed, Rehearsal, number
+from dlviz.grading.feedback import CheckFailed, Rehearsal, number, passes
 from dlviz.grading.pipeline_hints import kinds_of, most_in_flight, why_held, why_idle
 from dlviz.grading.pipeline_rows import Size, Tried, rows_of
 from dlviz.grading.pipeline_rules import (
@@ -166,17 +166,17 @@ def rehearse(
     size = Size(ranks, microbatches, chunks)
     tried = rows_of([program], [size])[size]
     if isinstance(tried, CheckFailed):
-        return Rehearsal(Trace(meta={"clock": "simulated", "ranks": ranks}), _in_short(tried))
+        return Rehearsal(Trace(meta={"clock": "simulated", "ranks": ranks}), tried.in_short)
     trace, ran = as_far_as_it_goes(tried)
     count = sum(map(len, ran))
     try:
         check_legal(tried)
     except CheckFailed as failed:
         there = sum(map(len, tried.rows))
-        return Rehearsal(trace, f"{count} of {there} actions can run. {_in_short(failed)}")
+        return Rehearsal(trace, f"{count} of {there} actions can run. {failed.in_short}")
     held = ", ".join(map(str, peak_in_flight(trace).tolist()))
     told = f"{count} actions; bubble ratio {bubble_ratio(trace):.4g}; in flight at most {held}"
-    right = _passes(tried, check_order.judge) and _passes(tried, check_in_flight.judge)
+    right = passes(check_order.judge, tried) and passes(check_in_flight.judge, tried)
     return Rehearsal(trace, told, right)
 
 
@@ -187,7 +187,7 @@ def train(
     no time; where it does not come to its end, simulate it as far as it goes."""
     size = Size(ranks, microbatches, chunks)
     tried = rows_of([program], [size])[size]
-    if not isinstance(tried, Tried) or not _passes(tried, check_legal):
+    if not isinstance(tried, Tried) or not passes(check_legal, tried):
         played = rehearse(program, ranks, microbatches, chunks)
         return Rehearsal(played.trace, f"No rank was started. {played.told}")
     costs = _costs(size)
@@ -218,15 +218,3 @@ def as_far_as_it_goes(tried: Tried) -> tuple[Trace, list[list[Action]]]:
 def _costs(size: Size) -> Costs:
     share = STEP / (size.chunks or 1)
     return Costs(forward=share, backward_input=share, backward_weight=share)
-
-
-def _passes(tried: Tried, judge: Callable[[Tried], Any]) -> bool:
-    try:
-        judge(tried)
-    except CheckFailed:
-        return False
-    return True
-
-
-def _in_short(failed: CheckFailed) -> str:
-    return f"{failed.seen[0].upper()}{failed.seen[1:]}\nHint: {failed.hint}"

@@ -211,6 +211,9 @@ def answers() -> dict[str, list[float]]:
         "a DDP step with three buckets, 4 ranks": [
             30 + 60 + 1e3 * dlviz.sim.collective_seconds("ring", 4, 9216, 3e-3, 0.0)
         ],
+        "weight 10, updated by 1 and by 2 under the lock": [10 - 1 - 2],
+        "staleness of most gradients, 4 workers equally fast, no bound": [4 - 1],
+        "6 gradients each, bound 1, one of 3 workers 3 times as slow": [6 * (45 + 1 + 2 + 1), 300],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]
         ],

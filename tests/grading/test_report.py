@@ -24,6 +24,7 @@ TITLES = (
     "Lab 02",
     "Assignment: ring all-reduce",
     "Assignment: DDP",
+    "Assignment: parameter server",
     "Assignment: 1F1B",
 )
 RING = "messages of a ring all-reduce, 4 ranks"
@@ -207,7 +208,7 @@ def make_class(folder: Path, students: int = 30) -> None:
     """Reports of students who guess as students do: by a misconception, or somewhere near."""
     draw = np.random.default_rng(7)
     answers = {RING: (24, "messages"), SHARE: (3.0, "%"), "my own question": (5, "<i>u</i>")}
-    for lab in ("02", "ring_all_reduce", "ddp", "one_f_one_b"):
+    for lab in ("02", "ring_all_reduce", "ddp", "parameter_server", "one_f_one_b"):
         for question in MISCONCEPTIONS[lab]:
             answers[question] = (float(draw.choice([4, 27, 144])), "")
     wrong = {RING: [12] * 5 + [6, 6, 48], SHARE: [75, 50, 90, 25, 0.05, 10]}

@@ -1,0 +1,363 @@
+"""A student's locked worker and parameter server on real ranks: what they left, for a check.
+
+    work(shared, gradient, steps, lr)              on every rank: steps under the lock
+    serve(comm, weights, update, pushes, bound)    on rank 0, for the workers 1, 2, ...
+
+The weights are those of a layer that no notebook shows, in float64. The shared tensor has its
+numbers only while the lock is held: a program that reads it without the lock gets none on every
+run. By turns, workers push in an order that is drawn before the run, in which one worker pushes
+when no other may: what the machine does meanwhile changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from dlviz.cluster import Comm, DeadlockError, RunError
+from dlviz.grading.alone import ended_by, run_alone, why_ended
+from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
+from dlviz.grading.guard import Guard, check_open
+from dlviz.grading.parameter_server_hints import why_stuck
+from dlviz.grading.parameter_server_rules import Clocks, Event
+from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.trace import Trace
+
+Program = Callable[..., Any]
+S = TypeVar("S")
+L = TypeVar("L")
+RATE = 0.125  # a power of two: its product with a gradient is exact, however it is written
+INPUTS, OUTPUTS, EXAMPLES = 5, 4, 6
+FORWARD = 0.005  # s that it takes in a rehearsal; backward takes twice that
+GRADIENT, UPDATE, READ = 3 * FORWARD, 0.002, 0.001  # s that these take there
+MESSAGE = 0.001  # s that a message takes there
+LATE = 0.1  # s by which the last worker's first push comes late where a program must not mind
+DRAW = random.SystemRandom()
+TURN = 1  # the tag of what workers tell each other
+IN_ORDER = {"push": 0, "update": 1, "reply": 2}  # what the server does at one moment
+WRITES = (
+    "the weights are changed in place, by -= or copy_; a name that is set to a new tensor changes "
+    "nothing of what the ranks share."
+)
+KNOWN = {  # hints by what stands in the message of a run that did not come to its end
+    "holds this lock already": "one `with shared.lock()` stands inside another: a rank would wait "
+    "for itself. Leave the one before the other.",
+    "positional argument": "work gets (shared, gradient, steps, lr), serve gets (comm, weights, "
+    "update, pushes, bound); update(worker, gradient) and gradient(weights) are called.",
+    "requires grad": WRITES,
+    "there is no worker": "comm.recv(tensor) returns from whom the push came.",
+}
+
+
+@dataclass(frozen=True)
+class Team:
+    """A number of ranks that share weights, and the steps of each."""
+
+    ranks: int
+    steps: int
+
+    @property
+    def trivial(self) -> bool:
+        return self.ranks == 1
+
+    def __str__(self) -> str:
+        return f"on {number(self.ranks, 'rank')} with {number(self.steps, 'step')} each"
+
+    @staticmethod
+    def listed(sizes: Sequence[Team]) -> str:
+        return "at ranks x steps = " + listed([f"{s.ranks}x{s.steps}" for s in sizes])
+
+    @staticmethod
+    def in_common(passed: Sequence[Team], failed: Sequence[Team]) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A number of workers, of pushes of the first (each has `more` than the one before it), how far
+    a worker may be ahead, and whether they push by turns."""
+
+    workers: int
+    fewest: int
+    bound: float
+    by_turns: bool = False
+    more: int = 3
+
+    trivial = False
+
+    def __str__(self) -> str:
+        each = listed([str(count) for count in self.pushes.values()])
+        return f"with {number(self.workers, 'worker')} ({each} pushes) and {self.limit}"
+
+    @property
+    def limit(self) -> str:
+        return "no bound" if self.bound == math.inf else f"bound {self.bound}"
+
+    @staticmethod
+    def listed(sizes: Sequence[Service]) -> str:
+        bounds = ["∞" if size.bound == math.inf else f"{size.bound}" for size in sizes]
+        each = [f"{size.workers}x{bound}" for size, bound in zip(sizes, bounds, strict=True)]
+        return "at workers x bound = " + listed([*dict.fromkeys(each)])
+
+    @staticmethod
+    def in_common(passed: Sequence[Service], failed: Sequence[Service]) -> str:
+        return ""
+
+    @property
+    def pushes(self) -> dict[int, int]:
+        """Of each worker."""
+        return {1 + i: self.fewest + i * self.more for i in range(self.workers)}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is trained: a layer with a tanh behind it."""
+
+    seed: int
+
+    @property
+    def start(self) -> torch.Tensor:
+        return _draw(f"{self.seed}", INPUTS * OUTPUTS)
+
+    def gradient(self, weights: torch.Tensor, rank: int, step: int) -> torch.Tensor:
+        """On the examples that the rank has in that step."""
+        given = _draw(f"{self.seed} {rank} {step}", EXAMPLES, INPUTS + OUTPUTS)
+        inputs, targets = given[:, :INPUTS], given[:, INPUTS:]
+        leaf = weights.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            outputs = (inputs @ leaf.view(INPUTS, OUTPUTS)).tanh()
+            loss = torch.nn.functional.mse_loss(outputs, targets)
+        return torch.autograd.grad(loss, leaf)[0]
+
+
+def _draw(seed: str, *shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(random.Random(seed).getrandbits(62))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What one rank left: the weights of each of its gradients, and what the memory held after each
+    hold of the lock in which the rank had changed it."""
+
+    asked: list[torch.Tensor] = field(default_factory=list)
+    after: list[torch.Tensor] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one rank left: a worker the weights that it got for each push, the server what it did
+    that it may not do."""
+
+    got: list[torch.Tensor] = field(default_factory=list)
+    borrowed: list[str] = field(default_factory=list)
+    raised: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Ran(Generic[S, L]):
+    """A run of the student's program at one size, what each rank left, and its Trace."""
+
+    size: S
+    layer: Layer
+    left: list[L]
+    trace: Trace
+
+
+# -- steps under the lock --------------------------------------------------------------------------
+
+
+def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worked]:
+    """Run the student's worker on every rank. Raises CheckFailed, caused by the RunError, where the
+    run does not come to its end."""
+    layer = _layer()
+    machine = classroom(size.ranks, step=FORWARD) if paced else None
+    try:
+        run = run_alone(_work, size.ranks, program, size.steps, layer, machine=machine)
+    except RunError as error:
+        raise CheckFailed(
+            f"{size}, {ended_by(error)}",
+            "every rank returns from its steps",
+            why_ended(error, KNOWN),
+        ) from error
+    return Ran(size, layer, run.results, run.trace)
+
+
+def _work(comm: Comm, program: Program, steps: int, layer: Layer) -> Worked:
+    left = Worked()
+
+    def gradient(weights: torch.Tensor) -> torch.Tensor:
+        if not isinstance(weights, torch.Tensor):
+            raise TypeError(f"gradient({type(weights).__name__}) needs a tensor of weights.")
+        step = len(left.asked)
+        left.asked.append(weights.detach().clone())
+        if step == 0 and comm.machine is None and not memory.held:
+            comm.barrier()  # so that all have read before one writes
+        with comm.compute("backward", f"gradient {step}", seconds=GRADIENT, step=step):
+            return layer.gradient(weights, comm.rank, step)
+
+    memory = Memory(comm, layer.start, left.after)
+    comm.barrier()
+    comm.begin()
+    program(memory, gradient, steps, RATE)
+    return left
+
+
+class Memory:
+    """What `comm.shared` makes, but that `tensor` has no numbers while this rank does not hold the
+    lock. A hold has its price: what it reads, and what it has changed."""
+
+    def __init__(self, comm: Comm, start: torch.Tensor, after: list[torch.Tensor]):
+        self.comm = comm
+        self.shared = comm.shared(start)
+        self.after = after
+        self.own = self.tensor = torch.full_like(start, torch.nan)
+        self.held = False
+
+    def lock(self) -> Hold:
+        return Hold(self)
+
+
+class Hold:
+    """What `lock()` returns."""
+
+    def __init__(self, memory: Memory):
+        self._memory = memory
+        self._hold = memory.shared.lock()
+
+    def __enter__(self) -> None:
+        memory = self._memory
+        self._hold.__enter__()
+        memory.held = True
+        with memory.comm.compute("data", "read", seconds=READ):
+            memory.own.copy_(memory.shared.tensor)
+
+    def __exit__(self, *error: Any) -> None:
+        memory, shared = self._memory, self._memory.shared.tensor
+        if not torch.equal(memory.own, shared):
+            with memory.comm.compute("update", seconds=UPDATE):
+                shared.copy_(memory.own)
+            memory.after.append(memory.own.clone())
+        memory.tensor = memory.own.fill_(torch.nan)  # though a program has put another one there
+        memory.held = False
+        self._hold.__exit__(*error)
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+
+def served(program: Program, size: Service, slow: float | None = None) -> Ran[Service, Served]:
+    """Run the student's server on rank 0; where worker 1 is so many times as `slow` as the others,
+    paced. Raises CheckFailed, caused by the RunError if there is one, where the run does not come
+    to its end, and where ready-made code did the work."""
+    layer, machine = _layer(), None
+    turns = _turns(size.pushes, size.bound) if size.by_turns else []
+    if slow is not None:
+        factors = [1.0, slow, *[1.0] * (size.workers - 1)]
+        switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
+        machine = Machine(classroom(size.workers + 1).device, switch, FORWARD, tuple(factors))
+    expected = "every push is answered, and the server returns after the last"
+    try:
+        run = run_alone(_serve, size.workers + 1, program, size, layer, turns, machine=machine)
+    except DeadlockError as error:
+        done = [] if error.trace is None else events(error.trace)
+        server = next((wait for wait in error.waits or [] if wait.rank == 0), None)
+        line = f", {shown_line(server.where)}" if server else ""
+        said, hint = why_stuck(Clocks(size.pushes, size.bound), done, server)
+        raise CheckFailed(f"{size}, nobody can go on: {said}{line}", expected, hint) from error
+    except RunError as error:
+        raise CheckFailed(
+            f"{size}, {ended_by(error)}", expected, why_ended(error, KNOWN)
+        ) from error
+    server = run.results[0]
+    if server.borrowed:
+        raise CheckFailed(
+            f"{size}, ready-made code was called: {server.borrowed[0]}",
+            "comm.recv, update and comm.send, in lines of your own",
+            "what the ready-made code does is what you are to write: whose pull is answered when?",
+        )
+    check_open(str(size), [own.raised for own in run.results])
+    return Ran(size, layer, run.results, run.trace)
+
+
+def _serve(
+    comm: Comm, program: Program, size: Service, layer: Layer, turns: Sequence[int]
+) -> Served:
+    weights = layer.start
+    comm.barrier()
+    comm.begin()
+    if comm.rank:
+        return _pushed(comm, size, layer, weights, turns)
+
+    def update(worker: int, gradient: torch.Tensor) -> None:
+        if worker not in size.pushes:
+            raise ValueError(f"update({worker!r}, ...): there is no worker {worker!r}.")
+        with comm.compute("update", f"by worker {worker}", seconds=UPDATE, peer=worker):
+            weights.sub_(RATE * gradient)
+
+    guard = Guard(comm)
+    with guard.watching():
+        program(comm, weights, update, size.pushes, size.bound)
+    return Served([], [*guard.borrowed], guard.raised, guard.faults())
+
+
+def _pushed(
+    comm: Comm, size: Service, layer: Layer, weights: torch.Tensor, turns: Sequence[int]
+) -> Served:
+    """A worker's part: it pushes each gradient and pulls the weights for the next."""
+    left, told, token = Served(), [], torch.zeros(1)
+    around = [comm.rank, *turns, comm.rank]
+    own = [(around[i], around[i + 2]) for i, each in enumerate(turns) if each == comm.rank]
+    if comm.machine is None and comm.rank == comm.size - 1 and not turns:
+        time.sleep(LATE)
+    for step, (before, after) in enumerate(own or [(comm.rank,) * 2] * size.pushes[comm.rank]):
+        with comm.span("phase", f"step {step}", step=step):
+            with comm.compute("backward", f"gradient {step}", seconds=GRADIENT):
+                gradient = layer.gradient(weights, comm.rank, step)
+            if before != comm.rank:
+                comm.recv(token, before, TURN)
+            comm.send(gradient, 0)  # returns when the server has taken it
+            if after != comm.rank:
+                told.append(comm.isend(token, after, TURN))
+            comm.recv(weights, 0)
+        left.got.append(weights.clone())
+    for request in told:
+        request.wait()
+    return left
+
+
+def _turns(pushes: Mapping[int, int], bound: float) -> list[int]:
+    """An order of pushes that the bound allows, drawn. One worker pushes only when no other may."""
+    clocks, order = Clocks(pushes, bound), []
+    slow = DRAW.choice([*pushes])
+    while going := clocks.going:
+        free = [each for each in going if each != slow and clocks.free(each)]
+        order.append(DRAW.choice(free or [slow]))
+        clocks.push(order[-1])
+    return order
+
+
+def events(trace: Trace) -> list[Event]:
+    """What the server did, in its order."""
+    spans, messages = trace.spans, trace.messages
+    found = []
+    for row in messages.rows():
+        if row.dst == 0 and row.received is not None:
+            found.append((row.received, "push", row.src))
+    for row in spans[spans.rank == 0].rows():
+        what = {"update": "update", "send": "reply"}.get(row.kind)
+        if what and row.peer is not None:
+            found.append((row.start, what, row.peer))
+    found.sort(key=lambda each: (each[0], IN_ORDER[each[1]]))
+    return [Event(what, worker) for _, what, worker in found]
+
+
+def _layer() -> Layer:
+    return Layer(DRAW.getrandbits(30))
