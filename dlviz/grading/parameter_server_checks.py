@@ -237,7 +237,7 @@ def check_pushes(ran: Server) -> None:
                 f"{ran.size}, worker {worker} has pushed {number(most, 'gradient')}, and update "
                 f"was called {number(made, 'time')} for it",
                 "one update for each push",
-                why_counted(made, most),
+                why_counted(made, most, sum(each.what == "update" for each in done)),
             )
 
 

@@ -453,7 +453,7 @@ class ByTheLibrary(Right):
 
         model = torch.nn.Linear(self.weights.numel() - 2, 1, bias=False).double()
         parcel = Parcel(self.comm, model)  # it sends two numbers more
-        worker = parcel.receive()
+        worker, _ = parcel.receive([*self.clock])
         self.gradient.copy_(parcel.buckets[0].flat)
         return worker
 
