@@ -14,6 +14,7 @@ MINUTES = {
     "01_training_step": 55,
     "02_collectives": 60,
     "03_data_parallel": 60,
+    "04_consistency": 65,
     "09_pipelines": 60,
     "09b_zero_bubble": 60,
 }

@@ -45,6 +45,23 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "speed-up of 8 ranks over 1, halving-doubling": (4.784, 0.03),
         "efficiency of weak scaling, 8 ranks, ring": (84.06, 0.02),
     },
+    "04_consistency": {
+        "gradients per second, synchronous server, one of 4 workers 3x slow": (22.2, 0.02),
+        "gradients per second, asynchronous server, one of 4 workers 3x slow": (55.6, 0.02),
+        "gradients per second that count, synchronous server, 1 backup worker": (50, 0.03),
+        "test images of 8 and 9 misread, one backup worker": (100, 0),
+        "mean staleness, 4 asynchronous workers alike": (3, 0.03),
+        "mean staleness, 4 asynchronous workers, one 3x slow": (3, 0.03),
+        "a clock with s = 3, one of 4 workers always 3x slow": (180, 0.02),
+        "a clock with s = 0, each gradient 3x slow with probability 1/10": (100.8, 0.02),
+        "increments lost of 4 x 10,000, no lock, ranks pinned to cores": (24_000, 0.3),
+        "synchronous EASGD, 4 workers, rate 0.5, curvature 1: largest α": (0.375, 0),
+        "rounds of gossip to 1 % disagreement, ring of 8": (22, 0),
+        "time to a loss of 1.8, synchronous over asynchronous, one worker 3x slow": (
+            1.4,
+            0.15,
+        ),
+    },
     "09_pipelines": {
         "speed-up of 8 devices, one microbatch at a time": (1, 0.06),
         "speed-up of 8 devices, GPipe with 8 microbatches": (8 * 8 / (8 + 7), 0.06),
@@ -82,8 +99,8 @@ def test_the_committed_runs_measured_what_the_formulas_say(lab):
     cells = nbformat.read(LABS / f"{lab}.ipynb", as_version=4).cells
     outputs = [o.get("data", {}) for c in cells for o in c.get("outputs", [])]
     told = [data.get("text/plain", "") for data in outputs]
-    lines = [re.match(r"(.*): measured ([\d.]+)", " ".join(words.split())) for words in told]
-    measured = {line[1]: float(line[2]) for line in lines if line}
+    lines = [re.match(r"(.*): measured ([\d.,]+)", " ".join(words.split())) for words in told]
+    measured = {line[1]: float(line[2].replace(",", "")) for line in lines if line}
     for question, (answer, off) in ANSWERS[lab].items():
         assert measured[question] == pytest.approx(answer, rel=off or 1e-3), question
 
@@ -180,3 +197,50 @@ def test_of_the_committed_shards_the_weighted_ones_have_the_loss_and_gradient_of
     (whole, _), (sentences, far), (tokens, near) = rows.values()
     assert tokens == whole and sentences < 0.95 * whole
     assert near < 1e-6 and far > 1e-2
+
+
+def test_a_committed_run_loses_the_digits_of_the_dropped_worker_and_47_6_gradients_count():
+    (rate,) = re.findall(r"60 steps: ([\d.]+)", shown("04_consistency", "whole = 3 * 60"))
+    assert float(rate) == pytest.approx(47.6, rel=0.02)
+    assert "dropped: 21 gradients" in shown("04_consistency", "['dropped']")
+
+
+def test_the_committed_bounds_save_time_by_chance_alone():
+    rows = table("04_consistency", '"always slow (ms)"')
+    assert [*rows] == ["0.0", "1.0", "3.0", "inf"]
+    for always, chance, long_run in rows.values():
+        assert always != always or always == pytest.approx(180, rel=0.02)
+        assert chance == pytest.approx(long_run, rel=0.05)
+    chances = [chance for _, chance, _ in rows.values()]
+    assert chances == sorted(chances, reverse=True)
+
+
+def test_without_a_lock_the_committed_training_loses_fewer_updates_than_the_counter():
+    told = shown("04_consistency", "def increments")
+    (lost,) = re.findall(r"measured ([\d,]+)", " ".join(told.split()))
+    told = shown("04_consistency", "no_lock['updates']")
+    (share,) = re.findall(r"^(\d+) % of [\d,]+ updates", told)
+    assert int(share) / 100 < int(lost.replace(",", "")) / 40_000
+    assert "lock: 0 of" in shown("04_consistency", "lock=True")
+
+
+def test_on_the_committed_spectrum_lies_what_the_text_reads_from_it():
+    rows = table("04_consistency", 'drop(columns="late")')
+    rate, examples, seconds = (
+        dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)
+    )
+    waiting = ["synchronous", "local SGD, H = 4", "gossip, ring", "late all-reduce"]
+    bounded = ["stale-synchronous, s = 1", "stale-synchronous, s = 3"]
+    free = ["asynchronous", "Hogwild", "ensemble"]
+    assert {*rows} == {*waiting, *bounded, *free, "synchronous, 1 backup", "EASGD, round robin"}
+    for name in waiting + bounded:
+        assert 345 < rate[name] < 415, name
+        assert examples[name] >= examples["synchronous"], name
+    for name in free:
+        assert rate[name] == pytest.approx(2.5 * rate["synchronous"], rel=0.05), name
+        assert seconds[name] < seconds["synchronous"] < 2.5 * seconds[name], name
+    assert max(free, key=examples.get) == "ensemble"
+    assert min(rows, key=seconds.get) == "synchronous, 1 backup"
+    assert max(rows, key=seconds.get) == "EASGD, round robin"
+    for name in rows:  # the oracle of the chart: it is read off the run
+        assert seconds[name] == pytest.approx(examples[name] / rate[name], rel=0.15), name

@@ -10,7 +10,15 @@ from torch import nn
 from torch.nn import functional
 
 from dlviz.datasets import batches, digits
-from dlviz.models import MLP, ConvNet, accuracy, largest_curvature, seed_layers, train
+from dlviz.models import (
+    MLP,
+    ConvNet,
+    accuracy,
+    error_by_label,
+    largest_curvature,
+    seed_layers,
+    train,
+)
 
 
 def equal(a: nn.Module, b: nn.Module) -> bool:
@@ -137,6 +145,15 @@ def test_training_takes_any_loss_and_target():
 def test_accuracy_is_the_fraction_that_is_right():
     logits = torch.tensor([[2.0, 1.0], [0.0, 1.0], [5.0, 1.0], [0.0, 3.0]])
     assert accuracy(nn.Identity(), logits, torch.tensor([0, 1, 1, 1])) == 0.75
+
+
+def test_the_error_of_a_label_is_that_of_its_own_images_with_the_weights_given():
+    model = nn.Linear(2, 2, bias=False)
+    images = torch.tensor([[2.0, 1.0], [0.0, 1.0], [5.0, 1.0], [0.0, 3.0], [1.0, 0.0]])
+    labels = torch.tensor([0, 1, 1, 1, 1])
+    assert error_by_label(model, {"weight": torch.eye(2)}, images, labels) == {0: 0.0, 1: 0.5}
+    swapped = error_by_label(model, {"weight": torch.eye(2).flip(0)}, images, labels)
+    assert swapped == {0: 1.0, 1: 0.5}
 
 
 def test_the_largest_curvature_is_the_largest_eigenvalue_of_the_hessian():

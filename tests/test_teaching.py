@@ -263,6 +263,52 @@ def test_the_winners_on_eight_ranks():
     assert f"up to {size / 1e3:.0f} KB," in told
 
 
+# -- lab 04 ----------------------------------------------------------------------------------------
+PAGE_04 = "04_consistency"
+
+
+def test_the_paces_and_the_staleness_of_lab_04():
+    fast, slow = 1 / 0.06, 1 / 0.18
+    assert f"**{4 * slow:.1f}** = 4/0.18" in answer(
+        PAGE_04, "synchronous server take in per second"
+    )
+    told = answer(PAGE_04, "does the asynchronous server take in")
+    assert f"**{3 * fast + slow:.1f}** = 3/0.06 + 1/0.18" in told and f"be {4 * fast:.1f}" in told
+    told = answer(PAGE_04, "With one backup worker")
+    assert f"180/3.78 = **{180 / 3.78:.1f}**" in told
+    for times, question in ((3, "rank 4 three times as slow"), (5, "Rank 4 five times as slow")):
+        updates, old = 3 * times + 1, 3 * times
+        others = (3 * updates - old) / (updates - 1)
+        told = answer(PAGE_04, question)
+        assert (f"{others:.1f} for the others" if times == 5 else f"{others * 3:.0f}/3 old") in told
+        assert (old + (updates - 1) * others) / updates == pytest.approx(3) and str(old) in told
+
+
+def test_the_chances_of_lab_04():
+    told = answer(PAGE_04, "slowness by chance")
+    assert f"**{60 + 120 * (1 - 0.9**4):.1f} ms**" in told and f"{60 + 120 * 0.1:.0f} (the" in told
+    told = answer(PAGE_04, "The spectrum by chance")
+    step = (60 + 120 * (1 - 0.9**4)) / 4
+    assert f"takes {step:.0f} ms" in told and round(16e3 / step, -1) == 630 and "630" in told
+    assert round(16 * 4 / 0.072, -1) == 890 and "890" in told
+
+
+def test_the_bounds_and_the_rounds_of_lab_04():
+    from dlviz.parallel.gossip import contraction
+    from dlviz.parallel.stability import stable_alpha
+
+    bounds = {workers: stable_alpha(workers, 0.5, "round_robin") for workers in (1, 2, 3, 4)}
+    told = answer(PAGE_04, "The map for round robin")
+    assert f"**{bounds[3]:.4f} with 3 workers" in told and f"{bounds[4]:.4f} with 4" in told
+    assert bounds[1] == pytest.approx(bounds[3]) and f"2 workers: {bounds[2]:.4f}" in told
+    told = answer(PAGE_04, "do four workers and their centre come to rest")
+    assert f"**{stable_alpha(4, 0.5, 'synchronous'):.3f}**" in told
+    for ranks, question in ((8, "disagree by less than 1 %"), (16, "A ring of 16")):
+        rounds = math.log(0.01) / math.log(contraction(ranks, "ring"))
+        told = answer(PAGE_04, question)
+        assert f"**{math.ceil(rounds)}" in told and f"{rounds:.1f}" in told
+
+
 # -- labs 09 and 09b -------------------------------------------------------------------------------
 def test_the_numbers_of_lab_09():
     page = "09_pipelines"
@@ -372,8 +418,8 @@ def test_each_level_is_told_as_it_is():
 # -- figures ---------------------------------------------------------------------------------------
 FIGURES = teaching("figures").FIGURES
 RUNS = {name for name in FIGURES if name[:2] in ("00", "02")} | {
-    "01_batches", "03_one_bucket", "03_three_buckets", "03_slow_rank", "09_bubble",
-    "09_simulated_and_measured",
+    "01_batches", "03_one_bucket", "03_three_buckets", "03_slow_rank", "04_spectrum",
+    "04_staleness", "04_synchronous", "09_bubble", "09_simulated_and_measured",
 }  # fmt: skip
 
 

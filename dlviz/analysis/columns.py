@@ -17,6 +17,7 @@ HOLDERS = ("step", "phase")  # kinds that only hold others
 NO_WORK = (*HOLDERS, "idle")
 OWN_LANES = ("compute", "main", "")  # lanes that bear their rank's own name
 WAITING = ("recv", "wait")
+LOCKED_OUT = ("lock", "wait")  # kind and name of a wait for a lock
 UNFINISHED = "unfinished"  # the field of a span that never ended
 TIE = 1e-9  # seconds: a release and a start closer than this are one moment
 CLOCKS = {"device": ("start", "end"), "wall": ("wall_start", "wall_end")}
@@ -86,6 +87,12 @@ def codes(values) -> np.ndarray:
 def lanes(names: Iterable[str]) -> list[str]:
     """Lanes in the order in which they are drawn: a rank's own first."""
     return sorted(set(names), key=lambda name: (name not in OWN_LANES, name))
+
+
+def for_a_lock(spans: Table) -> np.ndarray:
+    """Which spans wait for a lock; the others of that kind hold one."""
+    kind, name = LOCKED_OUT
+    return (spans.kind == kind) & (spans.name == name)
 
 
 def never_ended(fields: dict[str, Any] | None) -> bool:

@@ -18,6 +18,7 @@ from dlviz.analysis.columns import (
     OTHER,
     UPDATE,
     WAITING,
+    for_a_lock,
     reached,
     times_of,
     union,
@@ -54,8 +55,7 @@ def shares(trace: Trace, rows: np.ndarray, clock: str, ranks: list[int], whole: 
     kind, shape = spans.kind[rows], (1 + len(steps), len(ranks))
     group = part * len(ranks) + np.searchsorted(ranks, spans.rank[rows])
 
-    def covered(kinds: tuple[str, ...]) -> np.ndarray:
-        mine = np.isin(kind, kinds)
+    def covered(mine: np.ndarray) -> np.ndarray:
         return union(group[mine], start[mine], end[mine], shape[0] * shape[1]).reshape(shape)
 
     window = np.zeros(shape[0] * shape[1])
@@ -68,9 +68,10 @@ def shares(trace: Trace, rows: np.ndarray, clock: str, ranks: list[int], whole: 
     seconds, of, before = {}, (), np.zeros(shape)
     for name, kinds in GROUPS.items():
         of += kinds
-        until = covered(of)
+        until = covered(np.isin(kind, of))
         seconds[name], before = np.maximum(until - before, 0.0), until
-    seconds |= {"idle": np.maximum(window - before, 0.0), "waited": covered(WAITING)}
+    waited = np.isin(kind, WAITING) | for_a_lock(spans)[rows]
+    seconds |= {"idle": np.maximum(window - before, 0.0), "waited": covered(waited)}
     found = [*_by_kind(part, kind, end - start)]
     return Shares(steps.tolist(), ranks, seconds, found)
 

@@ -17,15 +17,25 @@ the one before it that reached its receiver.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from dlviz.analysis.clocks import clock_of, message_times, span_times
-from dlviz.analysis.columns import HOLDERS, WAITING, lanes, never_ended, of_kinds
+from dlviz.analysis.columns import (
+    HOLDERS,
+    LOCKED_OUT,
+    TIE,
+    WAITING,
+    for_a_lock,
+    lanes,
+    never_ended,
+    of_kinds,
+)
 from dlviz.analysis.path import entered_last
-from dlviz.trace import Trace
+from dlviz.trace import Table, Trace
 from dlviz.trace.trace import TOLERANCE
 
 FOR_LANE = "for lane "  # so begins the name of a wait for another lane of the same rank
@@ -79,8 +89,8 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
     clock = clock_of(trace, clock)
     spans = trace.spans
     start, end = span_times(trace, clock)
-    lasting = np.flatnonzero(of_kinds(spans, WAITING) & (end > start))
-    columns = (spans[name][lasting].tolist() for name in ("rank", "peer", "name"))
+    lasting = np.flatnonzero((of_kinds(spans, WAITING) | for_a_lock(spans)) & (end > start))
+    columns = (of[lasting].tolist() for of in (spans.rank, _awaited(spans, start, end), spans.name))
     asked: dict[tuple[int, str | None], list[int]] = {}
     for row, rank, peer, name in zip(lasting.tolist(), *columns, strict=True):
         if peer >= 0 and peer != rank:
@@ -98,10 +108,26 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
     return dict(sorted(found.items()))
 
 
+def _awaited(spans: Table, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Of each span the rank it waits for: its `peer`, but for a lock the last rank that held it
+    meanwhile, since others may have come before."""
+    awaited, rank = spans.peer.copy(), spans.rank.tolist()
+    held = np.flatnonzero((spans.kind == "lock") & (spans.name == "hold"))
+    held = held[np.argsort(end[held], kind="stable")].tolist()
+    until = end[held].tolist()
+    for row in np.flatnonzero(for_a_lock(spans)).tolist():
+        at = bisect_right(until, end[row] + TIE) - 1
+        while at >= 0 and rank[held[at]] == rank[row]:
+            at -= 1
+        if at >= 0 and until[at] > start[row]:
+            awaited[row] = rank[held[at]]
+    return awaited
+
+
 def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
-    """The receives and collectives (rows of `trace.spans`) that begin by waiting, and until when
-    (s, no later than their ends): a receive until its message is moved, a backend's collective
-    until the last of its ranks has entered it, and one that was never ended all along."""
+    """The spans (rows of `trace.spans`) that begin by waiting, and until when (s, no later than
+    their ends): a receive until its message is moved, a backend's collective until the last of its
+    ranks has entered it, a wait for a lock and what was never ended all along."""
     spans = trace.spans
     start, end = span_times(trace, clock)
     until = np.full(len(spans), -np.inf)
@@ -113,6 +139,7 @@ def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
     until[lost[np.array(ended, bool)]] = -np.inf
     together = entered_last(spans, start)
     until[[*together]] = start[[*together.values()]]
+    until[for_a_lock(spans)] = np.inf
     until = np.minimum(until, end)
     rows = np.flatnonzero(until > start + TOLERANCE)
     return rows, until[rows]
@@ -242,6 +269,8 @@ class Activities:
 def _activity(kind: str, name: str, peer: int, microbatch: int) -> Activity:
     if kind in WAITING:
         return Activity("wait", name if peer < 0 and name.startswith("for ") else "", peer)
+    if (kind, name) == LOCKED_OUT:
+        return Activity("wait")
     if kind in HOLDERS:
         return Activity("step", name)
     if name and name != kind:
@@ -254,7 +283,8 @@ def _weight(kind: str, name: str, *_: int) -> int:
     if it is a collective, and least if it waits for a lane or holds what is done in it."""
     if kind in HOLDERS or name.startswith(FOR_LANE):
         return LEAST
-    return SOME if kind == "collective" else MUCH if kind in WAITING else MOST
+    waits = kind in WAITING or (kind, name) == LOCKED_OUT
+    return SOME if kind == "collective" else MUCH if waits else MOST
 
 
 def _together(of: np.ndarray, what: np.ndarray, lasted: np.ndarray) -> np.ndarray:

@@ -620,6 +620,290 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ((100.6, ANY), "No rank trains more examples in a second than one rank alone."),
         ],
     },
+    "04": {
+        "gradients per second, synchronous server, one of 4 workers 3x slow": [
+            (
+                (66, 67.5),
+                "That lets all four push every 60 ms: the server makes no update before rank 4 "
+                "has pushed.",
+            ),
+            (
+                (55, 56.5),
+                "That lets every worker go at its own pace: here three of them wait for rank 4.",
+            ),
+            (
+                (44, 45),
+                "That takes the mean of the four times, 90 ms: a step takes the longest of them.",
+            ),
+            (
+                (49.5, 50.5),
+                "50 leaves rank 4 out: the server waits for it, and takes its gradient as well.",
+            ),
+            (
+                (16, 17),
+                "That is a single worker at 60 ms: four gradients come in each 180 ms.",
+            ),
+            (
+                (5.4, 5.7),
+                "That is how many updates the server makes: each is the mean of four gradients.",
+            ),
+        ],
+        "gradients per second, asynchronous server, one of 4 workers 3x slow": [
+            (
+                (66, 67.5),
+                "That lets all four push every 60 ms: rank 4 pushes every 180 ms.",
+            ),
+            (
+                (21.5, 23),
+                "That is the synchronous server: here nobody waits for rank 4.",
+            ),
+            (
+                (49.5, 50.5),
+                "50 leaves rank 4 out: its gradients come seldom, but they come.",
+            ),
+            (
+                (44, 45),
+                "That divides by the mean time, 90 ms. Add up the paces: 3/0.06 + 1/0.18.",
+            ),
+            (
+                (16, 17.5),
+                "That lets one worker compute at a time. The updates come one after another; the "
+                "workers compute at the same time.",
+            ),
+        ],
+        "gradients per second that count, synchronous server, 1 backup worker": [
+            (
+                (66, 67.5),
+                "That counts four gradients each 60 ms: the fourth comes too late, and is dropped.",
+            ),
+            (
+                (54.5, 56.5),
+                "That counts the gradients of rank 4: they are pushed, and dropped.",
+            ),
+            (
+                (21.5, 23),
+                "That is the server that waits for all four: this one waits for three.",
+            ),
+            (
+                (16, 17.5),
+                "That is how many updates the server makes: each is the mean of three gradients.",
+            ),
+            (
+                (47, 47.9),
+                "That is the whole run with its end, at which the server waits for the last push "
+                "of rank 4: as long as training goes on it is 50.",
+            ),
+        ],
+        "test images of 8 and 9 misread, one backup worker": [
+            ((0.9, 1), "The unit is percent: all of them are 100 %."),
+            (
+                (88, 92),
+                "90 % is a guess among ten labels: this network has never been told of an 8 or a "
+                "9, so it never guesses one.",
+            ),
+            (
+                (0, 35),
+                "That is a network that has learnt them: here each gradient of rank 4 comes too "
+                "late, so no 8 and no 9 has moved a weight.",
+            ),
+            (
+                (35, 87),
+                "That would take some of the gradients of rank 4: all of them come too late.",
+            ),
+        ],
+        "mean staleness, 4 asynchronous workers alike": [
+            (
+                0,
+                "0 is the synchronous server: here three other gradients are applied between a "
+                "worker's pull and its push.",
+            ),
+            (
+                (1.4, 1.6),
+                "1.5 is the mean of the first four gradients, 0, 1, 2 and 3: all weights are "
+                "fresh then, and never again.",
+            ),
+            (1, "1 counts the last update alone: each of the other three makes one."),
+            (2, "2 is one too few: each of the other three workers pushes once."),
+            (4, "4 counts the worker's own update: its gradient is older by those of the others."),
+            (
+                (4.5, ANY),
+                "While a worker computes, each of the other three pushes once, and no more.",
+            ),
+        ],
+        "mean staleness, 4 asynchronous workers, one 3x slow": [
+            (
+                (8.5, 9.5),
+                "9 is rank 4 alone: the others' gradients are 7/3 updates old, and there are nine "
+                "times as many of them.",
+            ),
+            (
+                (2.2, 2.45),
+                "7/3 are the three fast workers: of ten gradients one is of rank 4, and 9 old.",
+            ),
+            (
+                4,
+                "4 is the mean over the workers: rank 4 makes one of ten gradients, not one of "
+                "four.",
+            ),
+            (
+                (4.5, 8),
+                "The gradients of rank 4 get older; those of the others get younger by as much, "
+                "since rank 4 pushes seldom.",
+            ),
+            (
+                (0, 2),
+                "Three gradients of others are in flight at any time, and each update makes all "
+                "of them one older.",
+            ),
+        ],
+        "a clock with s = 3, one of 4 workers always 3x slow": [
+            (
+                (58, 62),
+                "60 ms is a fast worker: after three clocks it has no slack left, and waits.",
+            ),
+            (
+                (70, 74),
+                "That is the asynchronous server, s = ∞: with s = 3 the slack is used up after "
+                "half a second.",
+            ),
+            (
+                (88, 92),
+                "That takes the mean of the four times: nobody takes work from rank 4.",
+            ),
+            (
+                (43, 47),
+                "That divides the 180 ms by s + 1: slack is used up once, not in every clock.",
+            ),
+            (
+                (100, 170),
+                "That is the beginning, where the fast workers use up their slack: then each "
+                "clock waits for rank 4.",
+            ),
+        ],
+        "a clock with s = 0, each gradient 3x slow with probability 1/10": [
+            (
+                (71, 73),
+                "72 ms is the mean of one worker: a clock takes as long as the slowest of four.",
+            ),
+            (
+                (58, 62),
+                "60 ms would be a clock without a slow worker: that is 0.9⁴ = 66 % of them.",
+            ),
+            (
+                (178, 182),
+                "180 ms is a clock with a slow worker: that is 1 - 0.9⁴ = 34 % of them.",
+            ),
+            (
+                (88, 92),
+                "90 ms would be one worker in four slow at any time: it is one gradient in ten.",
+            ),
+            (
+                (107, 109),
+                "That adds up four times 1/10: two workers are sometimes slow in the same clock, "
+                "so it is 1 - 0.9⁴ = 0.34 and not 0.4.",
+            ),
+        ],
+        "increments lost of 4 x 10,000, no lock, ranks pinned to cores": [
+            (
+                0,
+                "An increment is a read, an addition and a write: another rank can write between "
+                "them, and what it wrote is overwritten.",
+            ),
+            (
+                (1, 3000),
+                "That would hold if increments were rare. These ranks do nothing else, so each "
+                "increment of one meets one of another.",
+            ),
+            (
+                (29_900, 30_100),
+                "That keeps the increments of one rank alone. Ranks do not run in step, so what is "
+                "lost depends on who is interrupted when.",
+            ),
+            (
+                (39_000, ANY),
+                "What is written last stays, and a rank that runs alone for a moment loses "
+                "nothing.",
+            ),
+        ],
+        "synchronous EASGD, 4 workers, rate 0.5, curvature 1: largest α": [
+            (
+                (0.84, 0.88),
+                "That is one worker, or one at a time: here four pull at the centre at once.",
+            ),
+            (
+                (0.21, 0.22),
+                "That is a quarter of one worker's 0.857: the centre then moves as far as with "
+                "one worker, but each worker moves less, so there is room.",
+            ),
+            (
+                0.25,
+                "At 1/4 the centre moves to the workers' mean in one step. It may overshoot, as "
+                "long as the springs take it back.",
+            ),
+            (
+                0.5,
+                "At 1/2 the centre lands as far beyond the workers' mean as it was before it; "
+                "the workers have moved as well, so it swings further and further.",
+            ),
+            (
+                (0.9, ANY),
+                "A share of 1 closes the whole distance to one worker: with four the centre moves "
+                "by four times the share.",
+            ),
+        ],
+        "rounds of gossip to 1 % disagreement, ring of 8": [
+            (
+                4,
+                "After 4 rounds each rank has heard of every other, but most of what it holds is "
+                "still of its neighbourhood.",
+            ),
+            (
+                (2.9, 3.1),
+                "3 = lg 8 rounds are a butterfly, whose partners are farther away each round: "
+                "here they are always the two neighbours.",
+            ),
+            (
+                (6.9, 8.1),
+                "That is once round the ring. A number that comes past is averaged with others, "
+                "not handed on.",
+            ),
+            (
+                14,
+                "14 = 2(n-1) rounds are a ring all-reduce, which hands on sums: gossip forgets "
+                "the difference bit by bit.",
+            ),
+            (
+                (10, 12),
+                "That is 1 % of the mean square: of the disagreement itself it takes twice as "
+                "many rounds.",
+            ),
+            (
+                (40, ANY),
+                "A round leaves 80.5 % of the disagreement: 0.805²² is below 1 %.",
+            ),
+        ],
+        "time to a loss of 1.8, synchronous over asynchronous, one worker 3x slow": [
+            (
+                (2.4, 2.6),
+                "That counts examples per second alone: by stale gradients it takes more examples "
+                "to the same loss.",
+            ),
+            (
+                (0.98, 1.02),
+                "That lets staleness cost as much as the waiting does: gradients that are three "
+                "updates old still lead downhill.",
+            ),
+            (
+                (0.1, 0.9),
+                "For that stale gradients would have to need more than 2.5 times as many examples.",
+            ),
+            (
+                (2.7, ANY),
+                "It takes in 2.5 times as many examples, and no example does more for being used "
+                "at old weights.",
+            ),
+        ],
+    },
     "09": {
         "speed-up of 8 devices, one microbatch at a time": [
             (

@@ -10,13 +10,14 @@ from dlviz.models.language import LSTM, target_tokens, token_loss
 from dlviz.models.nets import MLP, ConvNet
 from dlviz.models.seeding import seed_layers
 from dlviz.models.storage import layer_storage
-from dlviz.models.train import accuracy, largest_curvature, train
+from dlviz.models.train import accuracy, error_by_label, largest_curvature, train
 
 __all__ = [
     "LSTM",
     "MLP",
     "ConvNet",
     "accuracy",
+    "error_by_label",
     "largest_curvature",
     "layer_storage",
     "seed_layers",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
@@ -41,6 +42,21 @@ def train(
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
     """The fraction of `images` (N, ...) whose largest logit is at its label, 0 to 1."""
     return (model(images).argmax(1) == labels).double().mean().item()
+
+
+@torch.no_grad()
+def error_by_label(
+    model: nn.Module,
+    state: Mapping[str, torch.Tensor],
+    images: torch.Tensor,
+    labels: torch.Tensor,
+) -> dict[int, float]:
+    """Of each label the fraction of its `images` (N, ...) whose largest logit is at another one, by
+    `model` with the parameters of `state`."""
+    trained = copy.deepcopy(model).eval()
+    trained.load_state_dict(state)
+    wrong = (trained(images).argmax(1) != labels).double()
+    return {label: wrong[labels == label].mean().item() for label in labels.unique().tolist()}
 
 
 def largest_curvature(

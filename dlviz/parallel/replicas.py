@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.control.form import name_of
+from dlviz.cluster.recording.log import step_of
 
 
 def start_alike(comm: Comm, model: nn.Module) -> None:
@@ -20,6 +22,28 @@ def start_alike(comm: Comm, model: nn.Module) -> None:
     """
     check_same_model(comm, model)
     copy_from(comm, [*model.parameters(), *model.buffers()])
+
+
+def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
+    """Keep what `model` holds whenever its forward begins, for `metrics.disagreement`: call it on
+    every rank, before a strategy trains. Of a larger model `weights` of its weights are kept, drawn
+    at random, the same on all ranks."""
+    many = sum(p.numel() for p in model.parameters())
+    chosen = torch.randperm(many, generator=torch.Generator().manual_seed(0))[:weights]
+
+    def held() -> torch.Tensor:
+        return torch.cat([p.detach().flatten() for p in model.parameters()])[chosen]
+
+    start = held()
+    kept = torch.cat([start.new_full((1,), -1), start])  # the step of the forward, then weights
+    comm.watch(kept, "replica")
+
+    def keep(*_: Any) -> None:
+        kept[1:] = held()
+        kept[0] = step_of(comm.recorder.lane)
+        comm.snapshot()
+
+    model.register_forward_pre_hook(keep)
 
 
 def check_same_model(comm: Comm, model: nn.Module) -> None:

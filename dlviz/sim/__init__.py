@@ -5,6 +5,7 @@ from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
 from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
+from dlviz.sim.strategies import strategy
 
 __all__ = [
     "Costs",
@@ -15,4 +16,5 @@ __all__ = [
     "data_parallel_seconds",
     "scaling_curves",
     "simulate",
+    "strategy",
 ]

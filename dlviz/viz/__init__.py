@@ -15,16 +15,22 @@ from dlviz.viz.waits import waited_for
 
 if TYPE_CHECKING:
     from dlviz.viz import print as print
+    from dlviz.viz.charts.bars import bars
     from dlviz.viz.charts.breakdown import breakdown
     from dlviz.viz.charts.bubble import bubble
     from dlviz.viz.charts.compare import compare
     from dlviz.viz.charts.costs import costs
     from dlviz.viz.charts.curve import curve
+    from dlviz.viz.charts.disagreement import disagreement
+    from dlviz.viz.charts.losses import losses
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.paths import paths
     from dlviz.viz.charts.scaling import scaling
+    from dlviz.viz.charts.spectrum import spectrum
     from dlviz.viz.charts.spread import spread
+    from dlviz.viz.charts.stability import stability
+    from dlviz.viz.charts.staleness import staleness
     from dlviz.viz.charts.storage import storage
     from dlviz.viz.charts.timeline import timeline
     from dlviz.viz.charts.timelines import timelines
@@ -33,12 +39,15 @@ if TYPE_CHECKING:
         bubble_table,
         compare_table,
         memory_table,
+        spectrum_table,
+        staleness_table,
         timeline_table,
         traffic_table,
     )
 
 __all__ = [
     "Frame",
+    "bars",
     "breakdown",
     "bubble",
     "bubble_table",
@@ -48,14 +57,21 @@ __all__ = [
     "crossovers",
     "curve",
     "decode",
+    "disagreement",
     "encode",
+    "losses",
     "memory",
     "memory_table",
     "message_frames",
     "messages",
     "paths",
     "scaling",
+    "spectrum",
+    "spectrum_table",
     "spread",
+    "stability",
+    "staleness",
+    "staleness_table",
     "storage",
     "timeline",
     "timeline_table",

@@ -77,19 +77,16 @@ def bars_of(trace: Trace, plan: Plan, drawn: np.ndarray) -> list[Bars]:
     return found
 
 
-def silent(trace: Trace, plan: Plan) -> list[tuple[str, float]]:
-    """What is to be said in the rows of ranks that recorded nothing, and how far down."""
+def silent(trace: Trace) -> dict[int, str]:
+    """What is to be said in the row of each rank that recorded nothing; its lane is ""."""
     ranks = sorted(set(trace.ranks) - set(trace.spans.rank.tolist()))
     lost = trace.meta.get("lost", {})
-    return [
-        (
-            f"rank {rank} is lost, with all that it had recorded"
-            if str(rank) in lost
-            else f"rank {rank} recorded nothing",
-            plan.y[rank, ""],
-        )
+    return {
+        rank: f"rank {rank} is lost, with all that it had recorded"
+        if str(rank) in lost
+        else f"rank {rank} recorded nothing"
         for rank in ranks
-    ]
+    }
 
 
 def rows_of(plan: Plan) -> dict[float, str]:

@@ -44,9 +44,13 @@ def idle(
     """The idle stretches of `analysis.idle`, with the reason for each stretch."""
     found = analysis.idle(trace, drawn, low, high, clock=clock, least=least)
     why, span = [], np.full(len(found.start), -1)
+    lost = trace.meta.get("lost", {})
     ends = zip(found.after.tolist(), found.source.tolist(), found.filled, strict=True)
     for place, (after, source, filled) in enumerate(ends):
-        if filled is None:
+        own = lost.get(str(found.rank[place]))
+        if filled is None and after < 0 and own and own["when"] <= found.end[place]:
+            why.append(f"rank {found.rank[place]} {own['how']}; the run lost it")
+        elif filled is None:
             why.append("between two operations" if after >= 0 else "nothing left to do")
         else:
             meanwhile = clause(f"rank {source}", filled)

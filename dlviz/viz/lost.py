@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Loss:
     """A rank is lost `at` that moment (s): top and bottom of its rows in pixels, in words."""
 
+    rank: int
     at: float
     top: float
     bottom: float
@@ -32,5 +33,5 @@ def losses(trace: Trace, plan: Plan, step: int | None) -> list[Loss]:
         if edges and plan.low <= at <= plan.high:
             when = text.moment(one["when"], plan.unit, plan.size)
             words = f"rank {rank} {one['how']} at {when}; the run lost it"
-            found.append(Loss(at, min(edges), max(edges), words))
+            found.append(Loss(int(rank), at, min(edges), max(edges), words))
     return found

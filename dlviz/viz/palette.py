@@ -14,8 +14,10 @@ Source: Okabe and Ito, "Color Universal Design", 2008, https://jfly.uni-koeln.de
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 BLACK, WHITE = "#000000", "#FFFFFF"
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
@@ -133,8 +135,24 @@ HATCH = "#5D656E"  # the lines of a small pattern, which have to tell two ranks 
 _RANKS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION)
 _RANK_PATTERNS = ("", "/", ".", "x")
 
+METHODS = {  # a strategy -> what readers know it by, its hue, its mark
+    "sync_server": ("synchronous", BLUE, "circle"),
+    "stale_synchronous": ("stale-synchronous", SKY, "square"),
+    "async_server": ("asynchronous", VERMILION, "diamond"),
+    "hogwild": ("Hogwild", ORANGE, "x"),
+    "easgd": ("EASGD", GREEN, "triangle-up"),
+    "late_all_reduce": ("late all-reduce", "#8F8400", "triangle-down"),
+    "local_sgd": ("local SGD", PURPLE, "pentagon"),
+    "gossip": ("gossip", "#8C6239", "star"),
+    "ensemble": ("ensemble", "#858D96", "cross"),
+}
+"""How ranks learn from each other. A chart's name begins with a title, its knob follows after it:
+"local SGD, H = 8"."""
+
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
 TRAFFIC = ("#C9E4F6", SKY, BLUE, "#00507F")  # few bytes to many, on light and dark
+GROWTH = ((0.0, BLUE), (0.5, "#D6EAF8"), (0.5, "#FBE7CC"), (1.0, VERMILION))
+"""What shrinks to what grows, 1 in the middle; on light and dark."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 LEGEND_LINES = {"itemsizing": "trace", "itemwidth": 56}  # so that dashes are told apart
 LEGEND_BELOW = {
@@ -177,6 +195,47 @@ def line(place: int) -> tuple[str, str]:
     """The colour and the dash of line number `place` of a chart."""
     dash = (place + place // len(DASHES)) % len(DASHES)
     return LINES[place % len(LINES)], DASHES[dash]
+
+
+class MethodLook(NamedTuple):
+    """How a method is drawn: `symbol` is plotly's, `turn` counts a method's forms in a chart."""
+
+    color: str
+    dash: str
+    symbol: str
+    turn: int
+
+
+def methods(names: Iterable[str]) -> dict[str, MethodLook]:
+    """The look of each of a chart's methods: one hue and mark a method, its forms ("local SGD, H =
+    8", "local SGD, H = 32") told apart by dashes, and marks that are not filled. Names that are no
+    method's take the hues that are left."""
+    names = list(names)
+    own = {name: _method(name) for name in names}
+    used = {method[1] for method in own.values() if method}
+    spare = [color for color in LINES if color not in used] or list(LINES)
+    looks: dict[str, MethodLook] = {}
+    seen: Counter[str] = Counter()
+    others = [name for name in names if not own[name]]
+    for name in names:
+        method = own[name]
+        if method:
+            title, color, symbol = method
+            turn = seen[title]
+            seen[title] += 1
+            looks[name] = MethodLook(color, DASHES[turn % len(DASHES)], symbol, turn)
+        else:
+            place = others.index(name)
+            color = spare[place % len(spare)]
+            looks[name] = MethodLook(color, DASHES[(place + 1) % len(DASHES)], "hexagon", 0)
+    return looks
+
+
+def _method(name: str) -> tuple[str, str, str] | None:
+    """The method that the name begins with."""
+    begins = name.lower()
+    known = METHODS.values()
+    return next((method for method in known if begins.startswith(method[0].lower())), None)
 
 
 def colors(theme: str) -> dict[str, str]:

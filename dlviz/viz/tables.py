@@ -10,13 +10,18 @@ import numpy as np
 from dlviz import metrics
 from dlviz.analysis import messages as analysis
 from dlviz.analysis.clocks import clock_of
+from dlviz.analysis.descent import OVER
 from dlviz.analysis.gap import matched
 from dlviz.analysis.memory import held
 from dlviz.analysis.shares import kind_seconds
-from dlviz.viz import palette
+from dlviz.viz import palette, text
 from dlviz.viz.charts.bubble import SIZES, points
+from dlviz.viz.charts.losses import Curves
+from dlviz.viz.charts.staleness import applied
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas
 
     from dlviz.trace import Trace
@@ -97,6 +102,41 @@ def compare_table(
     columns = ["rank", "kind", "stage", "microbatch", "predicted start", "predicted seconds",
                "measured start", "measured seconds", "later", "longer"]  # fmt: skip
     return pandas.DataFrame(rows, columns=columns)
+
+
+def spectrum_table(
+    curves: Curves,
+    *,
+    target: float,
+    examples: float | Sequence[float],
+    over: int = OVER,
+    clock: str = "wall",
+) -> pandas.DataFrame:
+    """What `viz.spectrum` draws: of each run by name, (Trace, losses), its `metrics.to_target`, and
+    how late it was at worst (`late`, s; NaN where it was not paced)."""
+    import pandas
+
+    rows = []
+    for name, (trace, losses) in curves.items():
+        found = metrics.to_target(trace, losses, target, examples=examples, over=over, clock=clock)
+        late = (trace.meta.get("lateness") or {}).get("worst", np.nan)
+        rows.append((text.named(name), *found, late))
+    columns = ["method", "examples_per_second", "examples_to_target", "seconds", "late"]
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def staleness_table(trace: Trace) -> pandas.DataFrame:
+    """What `viz.staleness` draws: of each worker and of all how many gradients were applied, and
+    how many updates old they were in the mean, at least and at most; until the first worker has
+    pushed its last."""
+    import pandas
+
+    found = applied(trace)
+    rows = []
+    for rank in (*np.unique(found["rank"]).tolist(), "all"):
+        own = found.staleness[(found["rank"] == rank) | (rank == "all")]
+        rows.append((rank, len(own), own.mean(), own.min(), own.max()))
+    return pandas.DataFrame(rows, columns=["rank", "updates", "mean", "least", "most"])
 
 
 def traffic_table(trace: Trace) -> pandas.DataFrame:

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from dlviz import patterns, schedules
 from dlviz.analysis.columns import OWN_LANES
+from dlviz.viz import palette
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-TITLES = {**schedules.TITLES, **patterns.TITLES}
+METHODS = {name: title for name, (title, *_) in palette.METHODS.items()}
+TITLES = {**schedules.TITLES, **patterns.TITLES, **METHODS}
 KINDS = {"backward_input": "input gradient", "backward_weight": "weight gradient"}
 UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 BYTES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))  # decimal, as links and tensors are priced
@@ -62,7 +64,8 @@ def cut(text: object, width: int = 24) -> str:
 
 
 def named(name: str) -> str:
-    """The name of a schedule or an all-reduce as readers know it; any other name as it is."""
+    """The name of a schedule, an all-reduce or a strategy as readers know it; any other name as it
+    is."""
     return TITLES.get(name, name)
 
 

@@ -1,6 +1,7 @@
 """Front ends: controls and live pictures of a Trace, in a notebook or on a saved page."""
 
 from dlviz.widgets.collectives import CollectiveExplorer
+from dlviz.widgets.consistency import ConsistencyExplorer
 from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.scaling import ScalingExplorer
@@ -9,6 +10,7 @@ from dlviz.widgets.timeline import Timeline
 
 __all__ = [
     "CollectiveExplorer",
+    "ConsistencyExplorer",
     "MessagePlayer",
     "ScalingExplorer",
     "ScheduleExplorer",

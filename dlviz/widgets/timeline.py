@@ -27,9 +27,11 @@ from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
 from dlviz.viz.arrows import ends
 from dlviz.viz.failure import stuck_waits
+from dlviz.viz.gantt import silent
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import field_words, forms_of, never_ended
 from dlviz.viz.layout import Plan, laid_out
+from dlviz.viz.lost import losses
 from dlviz.viz.pipeline import critical_of
 from dlviz.viz.scene import ops
 from dlviz.viz.shown import Shown, shown
@@ -126,10 +128,7 @@ def _state(
         "details": text.details(trace, clock),
         "above": plan.above,
         "height": plan.height,
-        "rows": [
-            {"rank": rank, "label": text.row(rank, lane), "top": top, "height": bottom - top}
-            for (rank, lane), (top, bottom) in plan.rows.items()
-        ],
+        "rows": _rows(trace, plan),
         "slots": slots,
         "heads": [
             {"level": level, "spans": place[own].tolist()}
@@ -176,6 +175,21 @@ def _state(
         "groups": {**GROUPS, "waiting": WAITING},
         "sources": sources(trace),
     }
+
+
+def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
+    """Each row, with what is said in it where it has no span."""
+    notes = silent(trace)
+    return [
+        {
+            "rank": rank,
+            "label": text.row(rank, lane),
+            "note": notes.get(rank, ""),
+            "top": top,
+            "height": bottom - top,
+        }
+        for (rank, lane), (top, bottom) in plan.rows.items()
+    ]
 
 
 def _shades(kinds: np.ndarray, chunks: int) -> dict[str, list[dict[str, str]]]:
@@ -262,6 +276,10 @@ def _clock(
             "at": column([int(place[wait.span]) for wait in waiting.values()]),
         },
         "waited": _waited(trace, plan, place, whole),
+        "lost": [
+            {"rank": one.rank, "at": one.at, "told": one.sentence}
+            for one in losses(trace, plan, step)
+        ],
         "idle": {
             "row": column([level[at] for at in on_row]),
             **stretch(holes.start, holes.end),

@@ -21,6 +21,7 @@ from dlviz.collectives import trials
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.metrics import step_seconds
 from dlviz.parallel import update_rules
+from dlviz.parallel.stability import spectral_radius
 from dlviz.patterns import TITLES as ALGORITHMS
 from dlviz.schedules import TITLES as SCHEDULES
 from dlviz.schedules import make
@@ -309,6 +310,73 @@ def lab_03_scaling() -> Any:
     """Each rank computes less and all communicate longer: beyond six ranks one more is a loss."""
     curves = scaling_curves(0.3788, 104_488, 5e-3, 1e-8)
     return dlviz.viz.scaling({}, curves=curves, title="Where does the missing quarter go?")
+
+
+# -- lab 04 ----------------------------------------------------------------------------------------
+SPECTRUM = {  # strategy, whether rank 0 serves, options
+    "synchronous": ("sync_server", True, {"lr": 0.5}),
+    "synchronous, 1 backup": ("sync_server", True, {"lr": 0.5, "backups": 1}),
+    "stale-synchronous, s = 3": ("stale_synchronous", True, {"lr": 0.25, "bound": 3}),
+    "asynchronous": ("async_server", True, {"lr": 0.25}),
+    "gossip, ring": ("gossip", False, {"lr": 0.5}),
+    "ensemble": ("ensemble", False, {"lr": 0.7}),
+}
+
+
+@cache
+def sixteens(batches: int) -> list[Any]:
+    images, labels = dlviz.datasets.digits("train")
+    whole = len(labels) // 16 * 16
+    return list(dlviz.datasets.batches(images[:whole], labels[:whole], batch=16, steps=batches))
+
+
+@cache
+def consistent(method: str, slow: float = 3) -> tuple[dlviz.Trace, list[float]]:
+    """Lab 04's run by a method of its spectrum, the last rank `slow`, and the batches' losses."""
+    strategy, serves, options = SPECTRUM[method]
+    factors = [*(4 if serves else 3) * [1], slow]
+    device = Device("slow", flops=16 * 20_224 / 0.06, memory=1e9, memory_bandwidth=1e15)
+    topology = Topology.switch(len(factors), Link(0, math.inf))
+    machine = Machine(device, topology, step=None, factors=factors)
+    arguments = dlviz.models.MLP((64, 64, 10)), sixteens(84)
+    train = dlviz.parallel.STRATEGIES[strategy]
+    run = dlviz.launch(train, machine.ranks, machine=machine, args=arguments, kwargs=options)
+    return run.trace, run.results[0]["losses"]
+
+
+@figure
+def lab_04_synchronous() -> Any:
+    """Everybody waits for rank 4: three workers compute for a third of the time."""
+    return paper.timeline(consistent("synchronous")[0], step=2, title="Synchronous server")
+
+
+@figure
+def lab_04_staleness() -> Any:
+    """Three updates old on average, whoever is slow; only the shares differ."""
+    runs = {"four alike": consistent("asynchronous", 1), "rank 4 slow": consistent("asynchronous")}
+    traces = {name: trace for name, (trace, _) in runs.items()}
+    return paper.staleness(traces, title="How old the gradients of each worker are")
+
+
+@figure
+def lab_04_stability() -> Any:
+    """Four workers pull at one centre: the more they pull, the sooner it overshoots."""
+
+    def radius(eta: float, alpha: float) -> float:
+        return spectral_radius(4, eta, alpha, "synchronous")
+
+    ranges = {"eta": (0.05, 1.95), "alpha": (0.0, 0.6)}
+    return paper.stability(radius, None, **ranges, title="Four workers and their centre")
+
+
+@figure
+def lab_04_spectrum() -> Any:
+    """Who waits loses examples per second, who does not needs more of them to the same loss."""
+    goal = {"target": 1.8, "over": 12}
+    table = dlviz.viz.spectrum_table(
+        {name: consistent(name) for name in SPECTRUM}, examples=16, **goal
+    )
+    return paper.spectrum(table, **goal, title="One worker always three times as slow")
 
 
 # -- labs 09 and 09b -------------------------------------------------------------------------------

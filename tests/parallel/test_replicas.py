@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 import dlviz
+from dlviz import metrics
 from dlviz.parallel import STRATEGIES
 from dlviz.parallel.data import DDP
-from dlviz.parallel.replicas import start_alike
+from dlviz.parallel.replicas import start_alike, watch_replica
 
 
 def models(case, rank):
@@ -78,3 +79,61 @@ def test_all_start_from_rank_0s_values_in_every_dtype():
     first, *others = dlviz.launch(worker, 3).results
     for state in others:
         assert all(torch.equal(state[name], value) for name, value in first.items())
+
+
+def test_what_ranks_kept_of_their_replicas_tells_how_far_apart_they_were():
+    """Local SGD with H = 2 against one process of plain torch that takes the steps of both."""
+
+    def worker(comm, name, **options):
+        model = net()
+        watch_replica(comm, model, weights=1000)
+        STRATEGIES[name](comm, model, data, lr=0.1, **options)
+
+    def net():
+        torch.manual_seed(0)
+        return nn.Linear(3, 2)
+
+    data = [(torch.randn(4, 3), torch.randint(0, 2, (4,))) for _ in range(4)]
+    found = metrics.disagreement(
+        dlviz.launch(worker, 2, args=("local_sgd",), kwargs={"every": 2}).trace
+    )
+    both, expected = [net(), net()], []
+    for step, (inputs, labels) in enumerate(data):
+        flat = [nn.utils.parameters_to_vector(one.parameters()).detach() for one in both]
+        mean = (flat[0] + flat[1]) / 2
+        expected.append(float((flat[0] - mean).norm() / mean.norm()))
+        for one, x, y in zip(both, inputs.chunk(2), labels.chunk(2), strict=True):
+            gradients = torch.autograd.grad(
+                nn.functional.cross_entropy(one(x), y), list(one.parameters())
+            )
+            with torch.no_grad():
+                for p, g in zip(one.parameters(), gradients, strict=True):
+                    p -= 0.1 * g
+        if step % 2:
+            flat = [nn.utils.parameters_to_vector(one.parameters()).detach() for one in both]
+            for one in both:
+                nn.utils.vector_to_parameters((flat[0] + flat[1]) / 2, one.parameters())
+    assert expected[1] > 1e-3 and expected[2] == 0
+    assert found.disagreement.tolist() == pytest.approx(expected, rel=1e-4)
+    alike = metrics.disagreement(dlviz.launch(worker, 2, args=("ddp",)).trace)
+    assert alike.disagreement.tolist() == [0.0] * 4
+
+
+def test_of_a_large_model_all_ranks_keep_the_same_few_weights():
+    def worker(comm):
+        model = nn.Linear(40, 40)
+        with torch.no_grad():
+            model.weight.copy_(torch.arange(1600.0).view(40, 40))
+            model.bias.fill_(-1.0)
+        torch.manual_seed(comm.rank)
+        watch_replica(comm, model, weights=100)
+        with comm.span("phase", step=7):
+            model(torch.zeros(1, 40))
+
+    first, other = (
+        [shot["array"] for shot in dlviz.launch(worker, 2).trace.buffers if shot["rank"] == rank]
+        for rank in (0, 1)
+    )
+    before, kept, *_ = first
+    assert before[0] == -1 and kept[0] == 7 and len(kept) == 101
+    assert len(set(kept[1:])) > 90 and (other[1] == kept).all()

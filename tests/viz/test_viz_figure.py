@@ -6,6 +6,10 @@ import re
 
 import plotly.io as pio
 import pytest
+from test_viz_losses import CURVES, replicas
+from test_viz_spectrum import CROWDED
+from test_viz_stability import RUNS, radius
+from test_viz_staleness import served
 
 from dlviz import viz
 from dlviz.machine import classroom
@@ -31,6 +35,12 @@ def one_of_each(**theme):
         "costs": viz.costs([1, 9], {"ring": [1, 2]}, measured={"ring": [(3, 4)]}, **theme),
         "curve": viz.curve([1.0, 2.0], **theme),
         "spread": viz.spread({"a": {8: [1.0, 2.0], 16: [1.0]}}, **theme),
+        "spectrum": viz.spectrum(CROWDED, target=0.5, **theme),
+        "losses": viz.losses(CURVES, **theme),
+        "disagreement": viz.disagreement({"gossip": replicas(0.1)}, **theme),
+        "staleness": viz.staleness({"a": served()}, **theme),
+        "stability": viz.stability(radius, RUNS, **theme),
+        "bars": viz.bars({"a": {1: 2.0}}, **theme),
     }
 
 

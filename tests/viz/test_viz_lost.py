@@ -5,28 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib.text import Text
+from viz_scenes import KILLED, lossy
 
 from dlviz import viz
 from dlviz.cluster.parent.warn import warn
 from dlviz.trace import Trace
 from dlviz.viz import palette
-
-KILLED = {"when": 1.5, "how": "was killed by signal 9"}
-RAISED = {"when": 9.0, "how": "raised ValueError: no such thing"}
-
-
-def scene() -> Trace:
-    """Ranks 0 to 2, of which 1 raises after the last span and 2 is killed, with its record."""
-    spans = [
-        {"rank": rank, "lane": lane, "kind": "forward", "start": step, "end": step + 1.0}
-        | {"step": step}
-        for rank, lane in ((0, "compute"), (1, "compute"), (1, "comm"))
-        for step in range(3)
-    ]
-    meta = {"clock": "wall", "ranks": 3, "lost": {"1": RAISED, "2": KILLED}}
-    trace = Trace(spans, meta=meta)
-    trace.validate()
-    return trace
 
 
 def marks(figure):
@@ -41,7 +25,7 @@ def marks(figure):
 
 
 def test_a_loss_is_a_cross_at_its_moment_over_all_rows_of_its_rank():
-    figure = viz.timeline(scene())
+    figure = viz.timeline(lossy())
     rows = dict(zip(figure.layout.yaxis.ticktext, figure.layout.yaxis.tickvals, strict=True))
     (late, one, said), (when, other, also) = marks(figure)
     assert late == [3.0] * 3, "after everything else: at the end"
@@ -58,17 +42,17 @@ def test_a_loss_is_a_cross_at_its_moment_over_all_rows_of_its_rank():
 
 
 def test_a_step_shows_the_losses_in_it_alone():
-    assert [times[0] for times, *_ in marks(viz.timeline(scene(), step=1))] == [1500]
-    assert not marks(viz.timeline(scene(), step=0))
-    assert not marks(viz.timeline(scene().only(rank=0)))
+    assert [times[0] for times, *_ in marks(viz.timeline(lossy(), step=1))] == [1500]
+    assert not marks(viz.timeline(lossy(), step=0))
+    assert not marks(viz.timeline(lossy().only(rank=0)))
 
 
 def test_print_draws_the_same_losses():
-    figure = viz.print.timeline(scene())
+    figure = viz.print.timeline(lossy())
     (axes,) = figure.axes
     lines = [line for line in axes.lines if line.get_marker() == "x"]
     drawn = [(line.get_xdata()[0], [*line.get_ydata()]) for line in lines]
-    known = [(times[0], heights) for times, heights, _ in marks(viz.timeline(scene()))]
+    known = [(times[0], heights) for times, heights, _ in marks(viz.timeline(lossy()))]
     assert drawn == [(at, pytest.approx(heights)) for at, heights in known]
     assert "rank lost" in [text.get_text() for text in figure.findobj(Text)]
 

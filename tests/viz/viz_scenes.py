@@ -209,3 +209,21 @@ def deadlock(ranks: int) -> Trace:
     failure = {"message": f"Deadlock: {told}.", "cycle": cycle, "waits": waits}
     meta = {"clock": "simulated", "ranks": ranks, "outcome": "failed", "failure": failure}
     return Trace(spans, meta=meta)
+
+
+KILLED = {"when": 1.5, "how": "was killed by signal 9"}
+RAISED = {"when": 9.0, "how": "raised ValueError: no such thing"}
+
+
+def lossy() -> Trace:
+    """Ranks 0 to 2, of which 1 raises after the last span and 2 is killed, with its record."""
+    spans = [
+        {"rank": rank, "lane": lane, "kind": "forward", "start": step, "end": step + 1.0}
+        | {"step": step}
+        for rank, lane in ((0, "compute"), (1, "compute"), (1, "comm"))
+        for step in range(3)
+    ]
+    meta = {"clock": "wall", "ranks": 3, "lost": {"1": RAISED, "2": KILLED}}
+    trace = Trace(spans, meta=meta)
+    trace.validate()
+    return trace

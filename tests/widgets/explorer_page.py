@@ -5,6 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# Two views of one model, whose requests a function `ask` answers, with the state that then is.
+LIVE = """(traits) => {
+    const calls = [];
+    const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
+    const model = {
+        get: (name) => traits[name], save_changes() {},
+        set(name, value) {
+            traits[name] = value;
+            fire(`change:${name}`);
+        },
+        on: (event, call) => calls.push([event, call]), off() {},
+        send: (request) => ask(request).then(([state, answer]) => {
+            if (state !== traits.state) model.set("state", state);
+            fire("msg:custom", answer);
+        }),
+    };
+    window.model = model;
+    document.body.replaceChildren();
+    for (const view of ["one", "other"]) {
+        const el = document.body.appendChild(document.createElement("div"));
+        el.className = view;
+        frontEnd.render({ model, el });
+    }
+}"""
+SETTLED = """() => [...document.querySelectorAll('.dlv')]
+    .every((view) => view.dataset.asking === 'false')"""
+
 
 class ExplorerPage:
     """What all explorers have: named controls, sliders and fields."""

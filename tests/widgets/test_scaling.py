@@ -6,38 +6,12 @@ import json
 
 import kernel
 import pytest
-from explorer_page import ExplorerPage, saved_pages
+from explorer_page import LIVE, SETTLED, ExplorerPage, saved_pages
 
 from dlviz.sim.scaling import scaled
 from dlviz.widgets import ScalingExplorer
 from dlviz.widgets.modules import joined, read
 from dlviz.widgets.scaling import MOST, SIZES
-
-LIVE = """(traits) => {
-    const calls = [];
-    const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
-    const model = {
-        get: (name) => traits[name], save_changes() {},
-        set(name, value) {
-            traits[name] = value;
-            fire(`change:${name}`);
-        },
-        on: (event, call) => calls.push([event, call]), off() {},
-        send: (request) => ask(request).then(([state, answer]) => {
-            if (state !== traits.state) model.set("state", state);
-            fire("msg:custom", answer);
-        }),
-    };
-    window.model = model;
-    document.body.replaceChildren();
-    for (const view of ["one", "other"]) {
-        const el = document.body.appendChild(document.createElement("div"));
-        el.className = view;
-        frontEnd.render({ model, el });
-    }
-}"""
-SETTLED = """() => [...document.querySelectorAll('.dlv')]
-    .every((view) => view.dataset.asking === 'false')"""
 
 
 def drawn(page):
@@ -111,6 +85,8 @@ def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(bro
         "ranks": lambda: shown.slide("ranks", 32),
         "nbytes": lambda: shown.slide("gradients", 24),
         "overlap": lambda: shown.slide("overlap", 100),
+        "nbytes by key": lambda: shown.control("gradients").press("ArrowLeft"),
+        "overlap by key": lambda: shown.control("overlap").press("ArrowLeft"),
         "way": lambda: shown.control("way").select_option("weak"),
         "alpha": lambda: shown.enter("alpha, µs a message", "900"),
         "beta": lambda: shown.enter("beta, ns a byte", "3"),
@@ -125,6 +101,7 @@ def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(bro
         told_ = json.loads(explorer.state)
         assert one.inner_text() == told_["words"][told_["controls"]["ranks"] - 1], name
         assert other.inner_text() == one.inner_text(), name
+        assert told_["controls"]["ranks"] == 32, name  # the keys of a slider are its own
     ExplorerPage(page, 1).slide("ranks", 5)
     page.wait_for_function(SETTLED)
     assert one.inner_text() == other.inner_text() == json.loads(explorer.state)["words"][4]
@@ -133,6 +110,24 @@ def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(bro
     for trouble in page.locator(".dlv-trouble").all():
         assert "compute='no time' is no number" in trouble.inner_text()
     page.close()
+
+
+@pytest.mark.slow
+def test_what_was_drawn_while_a_notebook_had_it_aside_fits_when_it_is_back(browser, tmp_path):
+    with saved_pages(browser, tmp_path, ExplorerPage, drawn) as show:
+        shown = show(ScalingExplorer(ranks=4))
+        shown.root.evaluate("""async root => {
+            const picture = () => new Promise(requestAnimationFrame);
+            root.style.display = "none";
+            root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+            await picture();
+            root.style.display = ""; // in the same picture, so that no size has changed
+            for (let i = 0; i < 3; i++) await picture();
+        }""")
+        assert shown.root.locator(".dlv-cheapest").inner_text().startswith("5 ranks")
+        for chart in shown.root.locator(".dlv-costs").all():
+            wide = chart.evaluate("chart => chart.clientWidth")
+            assert chart.get_attribute("viewBox") == f"0 0 {wide} 216"
 
 
 @pytest.mark.slow

@@ -8,9 +8,10 @@ import xml.etree.ElementTree as ElementTree
 import node
 import numpy as np
 import pytest
-from viz_scenes import data_parallel, deadlock
+from viz_scenes import KILLED, data_parallel, deadlock, lossy
 
 from dlviz import metrics, viz
+from dlviz.analysis.shares import shares
 from dlviz.analysis.stages import chunks_of
 from dlviz.schedules import make
 from dlviz.sim import Costs, simulate
@@ -225,6 +226,79 @@ def test_the_minimap_counts_what_a_program_did_and_not_what_ran_inside_it():
     told = [{kinds[kind] for kind in np.reshape(row, (-1, 3))[:, 2]} for row in rows]
     assert told[0] == {"data", "forward", "backward", "wait", "update"}
     assert told[1] == {"collective"}
+
+
+def test_the_minimap_shows_what_a_span_waits_as_waiting_as_the_picture_does():
+    spans = [
+        {"rank": 0, "kind": "recv", "start": 0.0, "end": 4.0, "peer": 1, "flow": 0},
+        {"rank": 1, "kind": "forward", "start": 0.0, "end": 3.0},
+        {"rank": 1, "kind": "send", "start": 3.0, "end": 4.0, "peer": 0, "flow": 0},
+    ]
+    message = {"src": 1, "dst": 0, "sent": 3.0, "received": 4.0}
+    trace = Trace(spans, [message], meta={"clock": "simulated", "ranks": 2})
+    code = (
+        "const scene = readScene(v[0]); return [m.overview(scene, scene.clocks[0], 400), m.WAITED];"
+    )
+    also = {"readScene": "timeline/state.js"}
+    (one, other), waited = node.run("shared/gantt/columns.js", code, state(trace), also=also)
+    kinds = state(trace)["spans"]["kind"]["of"]
+    assert one == [0, 300, waited, 300, 400, kinds.index("recv")]
+    assert other == [0, 300, kinds.index("forward"), 300, 400, kinds.index("send")]
+    assert draw(trace, width=400)["waited"][:3:2] == [0, 300]  # left and width
+
+
+LOCKED = [
+    span(0, "lock", 0.0, 3.0, name="hold"),
+    span(0, "update", 0.0, 3.0),
+    span(1, "lock", 1.0, 3.0, name="wait", peer=0),
+    span(1, "lock", 3.0, 4.0, name="hold"),
+]
+
+
+def test_a_wait_for_a_lock_looks_as_waiting_counts_as_one_and_names_the_holder():
+    trace = Trace(LOCKED, meta={"clock": "simulated", "ranks": 2})
+    list_ = draw(trace, width=400)
+    (x, _, width, _, place) = list_["waited"]
+    assert (x, width) == (100, 200) and trace.spans.name[list_["span"][place]] == "wait"
+    code = (
+        "const i = scene.span.name.indexOf('wait');"
+        "return [scene.span.label[i], waited(scene, clock, i)];"
+    )
+    also = {"waited": "timeline/words.js"}
+    forms, told = node.run("timeline/state.js", SCENE + code, state(trace), also=also)
+    assert forms == ["wait"]
+    assert told == "waited 2 s for rank 0; rank 0 was in update"
+    whole = {"from": 0.0, "to": 4.0, "step": None}
+    code = "return m.statistics(scene, clock, v[2]).ranks.map((own) => [own.waited, own.longest]);"
+    code = SCENE.replace("m.readScene", "readScene") + code
+    also = {"readScene": "timeline/state.js"}
+    found = node.run("timeline/statistics.js", code, state(trace), 0, whole, also=also)
+    assert [waited for waited, _ in found] == [0, 2] and found[1][1] == place
+    cut = shares(trace, np.arange(4), "device", [0, 1], 4.0)
+    assert cut.seconds["waited"].tolist() == [[0, 2]]
+
+
+def test_of_many_in_line_for_a_lock_each_waits_for_the_one_before_it():
+    line = [
+        part
+        for rank in range(1, 4)  # all asked when rank 0 had it
+        for part in (
+            span(rank, "lock", 1.0, rank + 2.0, name="wait", peer=0),
+            span(rank, "lock", rank + 2.0, rank + 3.0, name="hold"),
+        )
+    ]
+    trace = Trace([*LOCKED[:2], *line], meta={"clock": "simulated", "ranks": 4})
+    code = "return v[2].map((row) => waited(scene, clock, scene.rowOf.get(row)));"
+    rows = [row for row, name in enumerate(trace.spans.name) if name == "wait"]
+    also = {"waited": "timeline/words.js"}
+    told = node.run("timeline/state.js", SCENE + code, state(trace), 0, rows, also=also)
+    assert [words.partition(" for ")[2] for words in told] == [
+        "rank 0; rank 0 was in update",
+        "rank 1 ← rank 0; rank 0 was in update",
+        "rank 2 ← rank 1 ← rank 0; rank 0 was in update",
+    ]
+    last = viz.waited_for(trace)[rows[2]]
+    assert last.startswith("waited 4 s for rank 2; rank 2 was mostly itself waiting, for 3 of 4 s")
 
 
 def test_of_a_steady_state_of_backwards_no_stripe_remains():
@@ -454,6 +528,14 @@ def test_behind_its_last_span_a_rank_has_nothing_left_to_do():
     messages = [{"src": 1, "dst": 0, "sent": 1.5, "received": 2.0}]
     idle = state(Trace(spans, messages))["clocks"][0]["idle"]
     assert idle["why"]["of"] == ["nothing left to do"] and idle["at"] == -1
+
+
+def test_behind_its_last_span_a_rank_that_the_run_lost_is_lost():
+    spans = [span(0, "forward", 0.0, 3.0), span(1, "forward", 0.0, 1.0), span(2, "forward")]
+    meta = {"clock": "wall", "ranks": 3, "lost": {"1": KILLED}}
+    idle = state(Trace(spans, meta=meta))["clocks"][0]["idle"]
+    told = [idle["why"]["of"][at] for at in idle["why"]["at"]]
+    assert told == ["rank 1 was killed by signal 9; the run lost it", "nothing left to do"]
 
 
 def test_an_arrow_leads_to_the_first_span_that_carries_its_message_on_either_side():
@@ -783,6 +865,70 @@ def test_rounds_are_counted_from_1_and_what_else_a_span_notes_is_told_as_it_is()
     assert ["round 1, op sum" in told for told in hovers] == [True, False, False]
 
 
+def lines_of(trace, order, hidden=()):
+    """Where the marks of lost ranks are drawn in rows that are arranged so."""
+    code = (
+        "const scene = readScene(v[0]);"
+        "const own = arranged(scene, { order: v[1], hidden: new Set(v[2]), pinned: new Set() });"
+        "const view = { from: 0, to: 4, width: 400, top: 0, height: 1000, span: -1, message: -1 };"
+        "const { lost, notes } = m.drawList(own, scene.clocks[0], view);"
+        "const edges = own.rows.map(({ top, bottom }) => [top, bottom]);"
+        "return { lost, notes, edges };"
+    )
+    also = {"readScene": "timeline/state.js", "arranged": "shared/gantt/rows.js"}
+    return node.run("shared/gantt/geometry.js", code, state(trace), order, hidden, also=also)
+
+
+def test_a_lost_rank_is_crossed_out_at_its_moment_over_its_rows_as_in_the_figures():
+    made = lines_of(lossy(), [0, 1, 2, 3])
+    _, own, lane, killed = made["edges"]
+    assert made["lost"] == [
+        {"x": 300, "top": own[0], "bottom": lane[1], "place": 0},
+        {"x": 150, "top": killed[0], "bottom": killed[1], "place": 1},
+    ]
+    (figure,) = [one for one in viz.timeline(lossy()).data if one.name == "rank lost"]
+    told = [one["told"] for one in state(lossy())["clocks"][0]["lost"]]
+    assert told == [figure.customdata[0], figure.customdata[4]]
+    (note,) = made["notes"]
+    assert note["text"] == "rank 2 is lost, with all that it had recorded"
+    assert killed[0] < note["y"] < killed[1]
+
+
+def test_the_mark_of_a_lost_rank_follows_its_rows():
+    made = lines_of(lossy(), [1, 0, 2, 3], hidden=[3])
+    _, own, lane, _ = made["edges"]
+    assert [(one["top"], one["bottom"]) for one in made["lost"]] == [tuple(own), tuple(lane)]
+    assert not made["notes"]
+
+
+def test_a_step_shows_the_losses_in_it_alone():
+    assert [one["rank"] for one in state(lossy(), step=1)["clocks"][0]["lost"]] == [2]
+    assert not state(lossy(), step=0)["clocks"][0]["lost"]
+
+
+@pytest.mark.parametrize(("away", "found"), [(0, True), (5, True), (-5, True), (7, False)])
+def test_the_mark_of_a_lost_rank_says_how_at_its_line_and_not_beside(away, found):
+    list_ = draw(lossy())
+    killed = list_["lost"][1]
+    assert killed["place"] == 1
+    point = killed["x"] + away, killed["top"] + 1
+    code = (
+        "const scene = readScene(v[0]); const clock = scene.clocks[0];"
+        "const view = { from: clock.low, to: clock.high, width: 1000, top: 0, height: 1e4, "
+        "span: -1, message: -1 };"
+        "const target = m.hit(drawList(scene, clock, view), ...v[1]);"
+        "return target && linesOf(scene, clock, target, 0);"
+    )
+    also = {
+        "readScene": "timeline/state.js",
+        "drawList": "shared/gantt/geometry.js",
+        "linesOf": "timeline/words.js",
+    }
+    told = node.run("shared/gantt/hit.js", code, state(lossy()), point, also=also)
+    words = "rank 2 was killed by signal 9 at 1.500000 s; the run lost it"
+    assert told == (["rank lost", words] if found else None)
+
+
 def svg_of(trace, **view):
     made = state(trace, title="a <b> & c")
     first = made["clocks"][0]
@@ -793,27 +939,29 @@ def svg_of(trace, **view):
         "const scene = readScene(v[0]);"
         "const colors = { ...scene.look.marks, ...scene.look.themes.light, name: 'light' };"
         "const list = drawList(scene, scene.clocks[v[1].clock], v[1]);"
-        "const look = { colors, styles: stylesOf(scene, colors), title: scene.title,"
-        " font: scene.look.font, left: v[1].left };"
+        "const { title, look: { font, kinds } } = scene;"
+        "const styles = stylesOf(scene.span.kinds.of, scene.shades, kinds, colors);"
+        "const look = { colors, styles, title, font, left: v[1].left };"
         "return [m.toSvg(scene, list, v[1], look), list];"
     )
     also = {
         "readScene": "timeline/state.js",
         "drawList": "shared/gantt/geometry.js",
-        "stylesOf": "timeline/styles.js",
+        "stylesOf": "shared/gantt/paint.js",
     }
     return node.run("shared/gantt/svg.js", code, made, view, also=also)
 
 
-@pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "evil"])
+@pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "lossy", "evil"])
 def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     evil = span(name='<script>"&\x00\x07</script>', end=9.0)
     traces = {"data parallel": data_parallel(3, 1), "deadlock": deadlock(3), "evil": Trace([evil])}
+    traces["lossy"] = lossy()
     trace = traces[made] if made != "pipeline" else simulate(make("interleaved", 2, 4))
     text, list_ = svg_of(trace)
     root = ElementTree.fromstring(text)
     name = "{http://www.w3.org/2000/svg}"
-    shapes = {tuple(float(one.get(at)) for at in ("x", "y", "width", "height"))
+    shapes = {tuple(float(one.get(at, 0)) for at in ("x", "y", "width", "height"))
               for one in root.iter(f"{name}rect")}  # fmt: skip
     drawn = [own[i : i + 4] for own in list_["bars"] for i in range(0, len(own), 5)]
     assert drawn and {tuple(map(float, bar)) for bar in drawn} <= shapes
@@ -825,7 +973,10 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     fills = {one.get("fill") for one in root.iter() if (one.get("fill") or "").startswith("url")}
     assert fills == {f"url(#{one.get('id')})" for one in root.iter(f"{name}pattern")}
     paths = [one for one in root.iter(f"{name}path") if one.get("stroke") == palette.VERMILION]
-    assert len(paths) == len(list_["cycle"])
+    assert len(paths) == len(list_["cycle"]) + len(list_["lost"])
+    for one, path in zip(list_["lost"], paths[len(list_["cycle"]) :], strict=True):
+        assert path.get("d").startswith(f"M{one['x']} {one['top']}V{one['bottom']}M")
+    assert {one["text"] for one in list_["notes"]} <= {*words}
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 

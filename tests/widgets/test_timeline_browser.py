@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import node
 import numpy as np
 import pytest
-from viz_scenes import data_parallel, deadlock
+from viz_scenes import data_parallel, deadlock, lossy
 
 from dlviz import metrics
 from dlviz.analysis.stages import chunks_of
@@ -46,8 +46,8 @@ PLACES = f"""(view) => {{
     }}
     const {{ message }} = scene;
     const arrows = list.arrows.map((one) => ({{ ...one, message: message.row[one.message] }}));
-    const {{ idle, heads }} = list;
-    return {{ bars, arrows, idle, heads, axis: shared_gantt_paint_js.AXIS + scene.above }};
+    const {{ idle, heads, lost }} = list;
+    return {{ bars, arrows, idle, heads, lost, axis: shared_gantt_paint_js.AXIS + scene.above }};
 }}"""
 PIXEL = """(canvas, [x, y]) => {
     const box = canvas.getBoundingClientRect();
@@ -265,6 +265,9 @@ class Reader:
         for one in found["idle"] + found["heads"]:
             one["x"] += left
             one["y"] += top
+        for one in found["lost"]:
+            one["x"] += left
+            one["y"] = (one["top"] + one["bottom"]) / 2 + top
         for arrow in found["arrows"]:
             for end in "12":
                 arrow[f"x{end}"] += left
@@ -1233,7 +1236,10 @@ def test_the_theme_button_has_three_states_and_the_colours_follow(read_page, tra
         ink = reader.root.evaluate("root => getComputedStyle(root).color")
         box = reader.page.locator(".dlv-canvas").bounding_box()
         assert reader.pixel(box["x"] + 1, box["y"] + 1) == paper  # the canvas as well
-        seen[name] = paper, ink, reader.picture
+        hint = reader.root.locator("input").first.evaluate(
+            "input => getComputedStyle(input, '::placeholder').color"
+        )
+        seen[name] = paper, ink, reader.picture, hint
         button.click()
         reader.settle()
     assert [*seen] == ["theme: page", "theme: light", "theme: dark"]
@@ -1241,8 +1247,9 @@ def test_the_theme_button_has_three_states_and_the_colours_follow(read_page, tra
     light, dark = seen["theme: light"], seen["theme: dark"]
     assert seen["theme: page"] == light
     assert all(a != b for a, b in zip(light, dark, strict=True))
-    assert dark[0] == rgb(palette.THEMES["dark"]["paper"])
-    assert light[0] == rgb(palette.THEMES["light"]["paper"])
+    for (paper, *_, hint), name in ((light, "light"), (dark, "dark")):
+        assert paper == rgb(palette.THEMES[name]["paper"])
+        assert hint == rgb(palette.THEMES[name]["faint"])
 
 
 def test_the_small_picture_takes_a_theme_that_came_while_it_was_aside_for_a_frame(read_page, trace):
@@ -1695,6 +1702,39 @@ def test_a_failed_run_says_what_failed_and_leads_round_the_cycle(read_page):
     reader.settle()
     words = reader.root.locator(".dlv-tip").inner_text()
     assert "rank 0 waits for rank 3 in recv" in words and "never ended" in words
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_lost_rank_is_marked_listed_and_in_the_small_picture(read_page, theme):
+    reader = read_page(lossy(), theme=theme)
+    late, killed = reader.places()["lost"]
+    wrong = rgb(palette.MARKS["wrong"])
+    assert [reader.pixel(one["x"], one["y"]) for one in (late, killed)] == [wrong, wrong]
+    assert reader.pixel(killed["x"] + 9, killed["y"]) != wrong
+    small = reader.root.locator(".dlv-minimap canvas")
+    box = small.bounding_box()
+    x, high = box["x"] + box["width"] / 2, box["height"] / 4
+    rows = [small.evaluate(PIXEL, [x, box["y"] + (row + 0.4) * high]) for row in range(4)]
+    assert [color == wrong for color in rows] == [False, False, False, True]
+    legend = reader.root.locator(".dlv-legend")
+    assert "rank lost" in legend.inner_text()
+    box = legend.locator("canvas").last.bounding_box()
+    middle = [box["x"] + box["width"] / 2, box["y"] + 1]
+    assert legend.locator("canvas").last.evaluate(PIXEL, middle) == wrong
+
+    reader.page.mouse.move(killed["x"], killed["y"])
+    reader.settle()
+    words = "rank 2 was killed by signal 9 at 1.500000 s; the run lost it"
+    assert reader.root.locator(".dlv-tip").inner_text().splitlines() == ["rank lost", words]
+    reader.click(killed["x"], killed["y"])
+    listed = reader.panel("marks").get_by_role("button")
+    assert listed.nth(1).inner_text() == words and listed.count() == 2
+    reader.root.focus()
+    reader.press("w", "w", "w", "d", "d", "d", "d", "d", "d")
+    assert reader.view[0] > 1.5
+    listed.nth(1).focus()
+    reader.press("Enter")
+    assert sum(reader.view) / 2 == pytest.approx(1.5)
 
 
 def test_a_cut_trace_says_so_and_counts_all(read_page, trace):
@@ -2296,7 +2336,7 @@ def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
     code = (
         "const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
         "const none = { idle: [], gaps: [], memory: [], heads: [], cycle: [], found: [] };"
-        "const list = { ...none, arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
+        "const list = { ...none, lost: [], arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
         "return v[0].map(([x, y]) => m.hit(list, x, y));"
     )
     points = [[30, 17], [70, 33], [50, 40], [22, 11]]

@@ -64,6 +64,7 @@ def template(theme: str) -> go.layout.Template:
             "xaxis": axis,
             "yaxis": axis,
             "hovermode": "closest",
+            "modebar": {"remove": ["sendChartToCloud"]},  # it would upload the figure
             "hoverlabel": {**label, "font": font},
             "legend": {"title": {"font": {"size": 12}}, "itemsizing": "constant"},
             "margin": {"l": 20, "r": 20, "t": 60, "b": 20},

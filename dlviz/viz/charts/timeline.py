@@ -88,7 +88,8 @@ def timeline(
     lay_out(figure, heading, text.details(trace, clock), theme, below=BELOW, **layout)
 
     note = {"showarrow": False, "font": {"color": palette.colors(theme)["faint"], "size": 12}}
-    for label, y in silent(trace, plan):
+    for rank, label in silent(trace).items():
+        y = plan.y[rank, ""]
         figure.add_annotation(text=label, x=0.01, xref="paper", xanchor="left", y=y, **note)
     if not plan.rows:
         figure.add_annotation(text="nothing was recorded", **note)

@@ -11,17 +11,25 @@ from dlviz.viz.print.bars import breakdown, compare, timelines
 from dlviz.viz.print.costs import costs
 from dlviz.viz.print.maps import curve, traffic
 from dlviz.viz.print.messages import messages
+from dlviz.viz.print.methods import disagreement, losses, spectrum
 from dlviz.viz.print.pipeline import bubble, memory
+from dlviz.viz.print.servers import bars, stability, staleness
 from dlviz.viz.print.timeline import timeline
 
 __all__ = [
+    "bars",
     "breakdown",
     "bubble",
     "compare",
     "costs",
     "curve",
+    "disagreement",
+    "losses",
     "memory",
     "messages",
+    "spectrum",
+    "stability",
+    "staleness",
     "timeline",
     "timelines",
     "traffic",

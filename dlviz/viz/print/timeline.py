@@ -107,8 +107,8 @@ def timeline(
     for one in labels:
         paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
     faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
-    for label, y in silent(trace, plan):
-        paper.label(axes, 0.02, y, label, faint, ha="left", transform=beside)
+    for rank, label in silent(trace).items():
+        paper.label(axes, 0.02, plan.y[rank, ""], label, faint, ha="left", transform=beside)
     if not plan.rows:
         paper.label(axes, 0.5, plan.height / 2, "nothing was recorded", faint, transform=beside)
     return figure

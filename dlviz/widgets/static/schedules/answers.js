@@ -1,11 +1,12 @@
 // What the explorer of schedules says of what is shown: legend, details, charts, the table, the CSV.
+import { DOES } from "../board/words.js";
 import { h, refill, roomFor, s, write } from "../shared/dom.js";
 import { swatch } from "../shared/paint.js";
 import { button } from "../shared/stage.js";
 import { nameOf, receivers } from "./geometry.js";
 import { drawable, ranOf } from "./kernel.js";
 import { actionsTable, bubbleChart, chartWords, comparison, memoryStrips } from "./panels.js";
-import { KINDS, styleOf } from "./state.js";
+import { KINDS, NAMES } from "./state.js";
 import { causeOf, runDetails } from "./words.js";
 
 /** @import { Explorer } from "./context.js" */
@@ -13,7 +14,6 @@ import { causeOf, runDetails } from "./words.js";
 const [CHART, MEASURED, BESIDE] = [132, 100, 84]; // pixels of a chart: alone, with what was measured, under the board
 const LEAST = 90; // pixels of what was opened
 const HINT = "Click an action or a gap, or press an arrow key: its details appear here.";
-const LETTERS = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 
 /**
  * @param {Explorer} own
@@ -60,7 +60,7 @@ function legendOf({ shown }) {
     const path = s("svg", { width: 22, height: 10, "aria-hidden": "true" },
       s("path", { d: "M1 5H21", class: "dlv-critical" }));
     legend.replaceChildren(
-      ...KINDS.filter((kind) => there.has(kind)).map((kind) => mark(styleOf(kinds, kind), `${kind} ${LETTERS[kind]}`)),
+      ...KINDS.filter((kind) => there.has(kind)).map((kind) => mark(kinds[NAMES[kind]], `${kind} ${DOES[kind]}`)),
       mark(kinds.idle, "idle"),
       ...(chunks > 1 ? [h("span", {}, "lighter: a later chunk")] : []),
       h("span", {}, "number: microbatch"), h("span", {}, path, "critical path"),

@@ -1,7 +1,8 @@
 // The sides as rows of bars under each other, on one axis.
 import { h, write } from "../shared/dom.js";
 import { gantt } from "../shared/gantt/index.js";
-import { drawnOf, stylesOf } from "./state.js";
+import { stylesOf } from "../shared/gantt/paint.js";
+import { drawnOf, KINDS, NAMES } from "./state.js";
 import { NOTHING, ranOf } from "./kernel.js";
 import { actionLines, holeLines, sideWords } from "./words.js";
 
@@ -63,13 +64,13 @@ function plotOf(own, place) {
     picture() {
       const span = drawn.place[mine(now.chosen, "span")] ?? -1;
       const hover = drawn.place[mine(now.pointed, "span")] ?? -1;
+      const { look } = now.told;
+      const colors = /** @type {any} */ (now.colors);
+      const shades = KINDS.map((kind) => now.sides[place].shades[kind]);
       return {
         rows: drawn.rows, times: drawn.times, under,
         view: { from: now.from, to: now.to, arrows: false, critical: now.path, span, message: -1, hover },
-        look: {
-          colors: /** @type {any} */ (now.colors), font: now.told.look.font,
-          styles: stylesOf(now.sides[place], now.told.look.kinds),
-        },
+        look: { colors, font: look.font, styles: stylesOf(Object.values(NAMES), shades, look.kinds, colors) },
         chosen: {
           row: now.sides[place].rank[mine(now.chosen, "span")] ?? -1, message: -1, stretch: mine(now.chosen, "hole"),
         },

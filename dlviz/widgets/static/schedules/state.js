@@ -2,8 +2,7 @@
 import { clamp, column } from "../shared/arrays.js";
 
 /** @import { Rows, Times } from "../shared/gantt/rows.js" */
-/** @import { Look, Style } from "../shared/theme.js" */
-/** @import { Styles } from "../shared/gantt/paint.js" */
+/** @import { Style } from "../shared/theme.js" */
 
 /** @typedef {{ rank: number, from: number, to: number, next: number }} Hole seconds; the span that ends it, or -1 */
 
@@ -53,8 +52,9 @@ import { clamp, column } from "../shared/arrays.js";
 
 const ROOM = 176; // pixels of all rows together, if they can be
 const [LOWEST, HIGHEST] = [8, 24]; // pixels of a bar
-export const KINDS = ["F", "B", "I", "W"];
-const NAMES = { F: "forward", B: "backward", I: "backward_input", W: "backward_weight" };
+/** @type {Record<string, string>} */
+export const NAMES = { F: "forward", B: "backward", I: "backward_input", W: "backward_weight" };
+export const KINDS = Object.keys(NAMES);
 
 /**
  * @param {any} side as Python wrote it
@@ -169,6 +169,7 @@ export function drawnOf(side, sides, run) {
     start: spans.map((i, at) => (measured[at] ? ran(i) : side.start[i])),
     end: spans.map((i, at) => (measured[at] ? ran(i) + (run?.length[i] ?? 0) : side.end[i])),
     low: 0, high: makespan, quantum: makespan * 1e-7, memory: false, sent: [], received: [], waited: new Map(),
+    lost: [],
     idle: {
       row: holes.map(({ rank }) => rank), start: holes.map(({ from }) => from), end: holes.map(({ to }) => to),
       count: holes.length,
@@ -197,28 +198,4 @@ function rowsOf({ ranks, kind, chunk, stage, microbatch }, { bar, below, row }, 
     above: 0, pinned: 0, height: ranks * row - 4, strip: 0, peak: 1,
     arrows: { tail: [], head: [], flow: [], count: 0 },
   };
-}
-
-/**
- * How a side's actions look.
- * @param {Side} side
- * @param {Look["kinds"]} kinds
- * @returns {Styles}
- */
-export function stylesOf({ shades }, kinds) {
-  const of = KINDS.map((kind) => kinds[NAMES[kind]]);
-  return {
-    of, shades: KINDS.map((kind, i) => shades[kind] ?? [of[i]]),
-    idle: kinds.idle, waiting: kinds.wait, gaps: kinds.idle,
-  };
-}
-
-/**
- * The style of a kind, for a legend.
- * @param {Look["kinds"]} kinds
- * @param {string} kind
- * @returns {Style}
- */
-export function styleOf(kinds, kind) {
-  return kinds[NAMES[kind]];
 }

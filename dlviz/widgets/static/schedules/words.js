@@ -1,4 +1,5 @@
 // A schedule in words: an action, a gap and what it waits for, a side, a run; for hover, panels and listeners.
+import { DOES } from "../board/words.js";
 import { digits, seconds } from "../shared/numbers.js";
 import { arrival, awaited, nameOf } from "./geometry.js";
 
@@ -12,7 +13,6 @@ import { arrival, awaited, nameOf } from "./geometry.js";
 
 export const RATIO = "bubble ratio: idle / busy";
 export const FRACTION = "bubble fraction: idle / total";
-const DOES = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" };
 
 /**
  * An action in lines, the first its name.

@@ -198,6 +198,12 @@ function begin(own, queue, { foresee }) {
 
   const resized = new ResizeObserver(() => shown.set({ width: frame.body.clientWidth }));
   resized.observe(frame.body);
+  shown.paints(["told", "width"], () => {
+    if (frame.body.clientWidth) return;
+    shown.set({ width: 0 }); // what is painted while a notebook has put it aside is painted again when it is back
+    resized.unobserve(frame.body);
+    resized.observe(frame.body); // tells that, even where it was away for less than a picture
+  });
   model.on("change:state", heard);
   frame.root.dataset.asking = "false";
   shown.set({ width: frame.body.clientWidth });

@@ -75,18 +75,20 @@ export function fill(context, style) {
 }
 
 /**
- * The same as an SVG pattern, to be named by its id.
+ * The same as an SVG pattern, to be named by its id: an element, or written for a file.
  * @param {Style} style
  * @param {string} id
- * @returns {SVGPatternElement}
+ * @param {(tag: any, attributes: any, ...children: any[]) => any} [make]
+ * @returns {any}
  */
-export function tile(style, id) {
-  const lines = LINES[style.pattern] ?? [];
-  return s("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
-    s("rect", { width: TILE, height: TILE, fill: style.color }),
-    style.pattern === "." ? s("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: style.line }) : null,
+export function tile({ color, pattern, line }, id, make = s) {
+  const lines = LINES[pattern] ?? [];
+  const ground = !color.startsWith("rgba"); // else its lines alone
+  return make("pattern", { id, width: TILE, height: TILE, patternUnits: "userSpaceOnUse" },
+    ground ? make("rect", { width: TILE, height: TILE, fill: color }) : null,
+    pattern === "." ? make("circle", { cx: TILE / 2, cy: TILE / 2, r: 1.2, fill: line }) : null,
     lines.map(([x1, y1, x2, y2]) =>
-      s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: style.line, "stroke-width": 1.1 })));
+      make("path", { d: `M${x1} ${y1}L${x2} ${y2}`, stroke: line, "stroke-width": 1.1 })));
 }
 
 /**
@@ -129,6 +131,35 @@ export function boldPath(context, boxes, colors) {
   }
 }
 
+/** A cross as part of a path. */
+function cross(context, x, y) {
+  for (const [dx, dy] of [[4, 4], [4, -4]]) {
+    context.moveTo(x - dx, y - dy);
+    context.lineTo(x + dx, y + dy);
+  }
+}
+
+/**
+ * An upright line with a cross at its middle.
+ * @param {CanvasRenderingContext2D} context
+ * @param {{ x: number, top: number, bottom: number }} line
+ * @param {string} color
+ * @param {string} halo
+ */
+export function crossedLine(context, { x, top, bottom }, color, halo) {
+  /** @type {[string, number][]} */
+  const strokes = [[halo, 4.4], [color, 2.6]];
+  for (const [style, width] of strokes) {
+    context.strokeStyle = style;
+    context.lineWidth = width;
+    context.beginPath();
+    context.moveTo(x, top);
+    context.lineTo(x, bottom);
+    cross(context, x, (top + bottom) / 2);
+    context.stroke();
+  }
+}
+
 /**
  * An arrow from (x1, y1) to (x2, y2), or a line that ends in a cross.
  * @param {CanvasRenderingContext2D} context
@@ -148,12 +179,7 @@ export function arrow(context, { x1, y1, x2, y2, never }, color, halo, width = 1
     context.beginPath();
     context.moveTo(x1, y1);
     context.lineTo(x2, y2);
-    if (never) {
-      for (const [dx, dy] of [[4, 4], [4, -4]]) {
-        context.moveTo(x2 - dx, y2 - dy);
-        context.lineTo(x2 + dx, y2 + dy);
-      }
-    }
+    if (never) cross(context, x2, y2);
     context.stroke();
     if (never) continue;
     context.beginPath();

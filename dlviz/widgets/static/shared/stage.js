@@ -18,7 +18,7 @@ import { themed } from "./theme.js";
  * @property {string} title
  * @property {string[]} lines below the title
  * @property {string[]} [details] sentences behind an (i) beside the title
- * @property {KeyRow[]} keys an action is not called while the reader types into a field
+ * @property {KeyRow[]} keys an action is not called while the reader types into a field or moves a slider
  * @property {() => boolean | void} [clear] what Escape does; where it gives false there was nothing to
  *   clear, and the focus goes to what holds the region
  * @property {(colors: Colors) => void} onColors gets the theme's colours, at once and at each change
@@ -40,6 +40,7 @@ import { themed } from "./theme.js";
 const GONE = "This widget's kernel is gone: run its cell again.";
 const COMMON = [["Esc", "clear, again: leave"], ["?", "list the keys"], ["Tab", "leave"]];
 const TYPED_INTO = "input:not([type=checkbox]):not([type=range]), textarea, select";
+const SLIDES = /^(Arrow|Page|Home$|End$)/; // the keys of a slider
 
 /**
  * A region in `el` that takes keys when it has the focus and leaves Tab to the page.
@@ -108,7 +109,8 @@ function listen(root, { keys, help, popups, clear }) {
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
     const target = /** @type {HTMLElement} */ (event.target);
-    const typing = target.matches(TYPED_INTO);
+    const sliding = target.matches("input[type=range]") && SLIDES.test(event.key);
+    const typing = sliding || target.matches(TYPED_INTO);
     const pressing = target.closest("button, a, summary") && [" ", "Enter"].includes(event.key);
     if (event.defaultPrevented || pressing) return event.stopPropagation();
     const shown = popups.find(({ box }) => !box.hidden);

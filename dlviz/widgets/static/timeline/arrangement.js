@@ -48,9 +48,9 @@ export function arrangement(own) {
     panel.hidden = !now.rowsOpen;
     if (panel.hidden) return panel.replaceChildren();
     own.answers.first("rows");
-    refill(panel, [h("h4", {}, "Rows"), h("ul", {}, now.rows.order.map(line)),
-      button("as they were", "show all rows in their own order", () =>
-        own.arrange({ order: scene.shown, hidden: new Set(), pinned: new Set() }))]);
+    const back = button("as they were", "show all rows in their own order", () =>
+      own.arrange({ order: scene.shown, hidden: new Set(), pinned: new Set() }));
+    refill(panel, [h("h4", {}, "Rows ", back), h("ul", {}, now.rows.order.map(line))]);
   });
   return { button: open };
 }

@@ -2,10 +2,10 @@
 import { h } from "../shared/dom.js";
 import { IDLE } from "../shared/gantt/geometry.js";
 import { gantt } from "../shared/gantt/index.js";
+import { stylesOf } from "../shared/gantt/paint.js";
 import { digits, seconds } from "../shared/numbers.js";
 import { idlePanel, spanPanel } from "./panels.js";
 import { readScene } from "./state.js";
-import { stylesOf } from "./styles.js";
 import { linesOf } from "./words.js";
 
 /** @import { Timeline } from "./context.js" */
@@ -29,6 +29,7 @@ export function beside(own, room) {
   changed.append(...changesPanel(first.changes ?? []));
   own.answers.first("changes");
   const chosen = { hover: -1, span: -1, idle: -1 };
+  const styles = () => stylesOf(scene.span.kinds.of, scene.shades, first.look.kinds, own.look.colors);
   const [ownKinds, kinds] = [first, scene].map((one) => one.span.kinds.of);
   const hidden = () => new Set([...now.hidden].map((kind) => (kind === IDLE ? IDLE : kinds.indexOf(ownKinds[kind]))));
 
@@ -47,7 +48,7 @@ export function beside(own, room) {
     told: (target, time) => linesOf(scene, clock(), target, time),
     picture: () => ({
       rows: scene, times: clock(), view: { ...now, ...chosen, hidden: hidden(), message: -1, matches: null },
-      look: { ...own.look, styles: stylesOf(scene, own.look.colors) },
+      look: { ...own.look, styles: styles() },
       chosen: { row: -1, message: -1, stretch: chosen.idle }, under: true,
     }),
     pointed(target) {
@@ -62,8 +63,9 @@ export function beside(own, room) {
     if (now.look) picture.draw();
   });
   shown.paints(["from", "to"], picture.still);
-  const [line] = scene.lines;
-  return h("div", {}, h("h4", { class: "dlv-sidename" }, `beside: ${line}`), picture.plot);
+  const [line, ...more] = scene.lines;
+  const lines = more.map((words) => h("p", {}, words));
+  return h("div", {}, h("h4", { class: "dlv-sidename" }, `beside: ${line}`), lines, picture.plot);
 }
 
 /** What takes longer or less, the most changed first. */

@@ -59,8 +59,8 @@
  * @property {Ranges} ranges
  * @property {{ group: HTMLElement[], focus: () => void, clear: () => void, found: (matches: Uint8Array | null) => void
  *   }} search
- * @property {{ element: HTMLElement, button: HTMLElement, add: () => void, place: () => void, start: () => void,
- *   stop: () => void }} marks
+ * @property {{ element: HTMLElement, button: HTMLElement, add: () => void, show: () => void, place: () => void,
+ *   start: () => void, stop: () => void }} marks
  * @property {{ tell: () => void }} controls
  * @property {{ start: () => void, choose: (value: Selection) => void, stop: () => void }} selection
  * @property {(number: number) => void} setClock

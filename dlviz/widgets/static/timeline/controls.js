@@ -2,7 +2,7 @@
 import { turned } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { ARROWS, IDLE } from "../shared/gantt/geometry.js";
-import { swatch } from "../shared/paint.js";
+import { crossedLine, sized, swatch } from "../shared/paint.js";
 import { seconds } from "../shared/numbers.js";
 import { button, toggle } from "../shared/stage.js";
 import { kindName } from "./words.js";
@@ -106,17 +106,20 @@ export function legend(own) {
     .map((kind) => h("span", { class: "dlv-gaps" }, swatch(scene.look.kinds[kind] ?? scene.look.kinds[""]),
       ` ${kindName(kind)} (beside)`));
   const [gaps, wait] = [0, 1].map(() => h("span", { class: "dlv-swatches" }));
+  const lost = h("canvas", { "aria-hidden": "true" });
   const waiting = h("span", { class: "dlv-gaps" }, wait, " waiting");
   const element = h("div", { class: "dlv-legend", role: "group", "aria-label": "kinds shown" },
     entries.map((entry) => entry.element), others, waiting,
-    scene.total > scene.count ? h("span", { class: "dlv-gaps" }, gaps, " not drawn") : null);
+    scene.total > scene.count ? h("span", { class: "dlv-gaps" }, gaps, " not drawn") : null,
+    [scene, scene.beside].some((one) => one?.clocks.some((own) => own.lost.length))
+      ? h("span", { class: "dlv-gaps" }, lost, " rank lost") : null);
 
   shown.paints(["hidden"], () => {
     for (const one of entries) one.element.setAttribute("aria-pressed", String(!shown.now.hidden.has(one.kind)));
   });
   shown.paints(["clock", "look"], () => {
     if (!shown.now.look) return;
-    const { shades, idle, gaps: style } = shown.now.look.styles;
+    const { colors, styles: { shades, idle, gaps: style } } = shown.now.look;
     const { start, end } = clock();
     const lasting = new Set([IDLE]);
     for (let i = 0; i < scene.count; i++) if (end[i] > start[i]) lasting.add(scene.kindOf[i]);
@@ -127,6 +130,7 @@ export function legend(own) {
     waiting.hidden = !clock().waited.size || names.some((name, kind) => name === "wait" && lasting.has(kind));
     wait.replaceChildren(swatch(shown.now.look.styles.waiting));
     gaps.replaceChildren(swatch(style));
+    crossedLine(sized(lost, 14, 12), { x: 7, top: 0, bottom: 12 }, colors.wrong, colors.paper);
   });
   return element;
 }

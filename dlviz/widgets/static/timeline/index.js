@@ -2,6 +2,7 @@
 import { focusedNear, h, roomFor, write } from "../shared/dom.js";
 import { save } from "../shared/file.js";
 import { gantt } from "../shared/gantt/index.js";
+import { stylesOf } from "../shared/gantt/paint.js";
 import { arranged } from "../shared/gantt/rows.js";
 import { toSvg } from "../shared/gantt/svg.js";
 import { stage } from "../shared/stage.js";
@@ -20,7 +21,6 @@ import { search } from "./search.js";
 import { selecting } from "./selecting.js";
 import { readScene } from "./state.js";
 import { stepChart } from "./steps.js";
-import { stylesOf } from "./styles.js";
 import { linesOf } from "./words.js";
 
 /** @import { KeyRow } from "../shared/stage.js" */
@@ -54,7 +54,8 @@ function open({ model, el }) {
     name: "timeline", look: scene.look, model, title: scene.title, lines: scene.lines, details: scene.details,
     keys: keysOf(own), clear: () => clear(own),
     onColors: (colors) => {
-      own.look = { colors, styles: stylesOf(scene, colors), font: scene.look.font };
+      const styles = stylesOf(scene.span.kinds.of, scene.shades, scene.look.kinds, colors);
+      own.look = { colors, styles, font: scene.look.font };
       own.picture?.restyle();
       shown.set({ look: own.look });
     },
@@ -64,7 +65,7 @@ function open({ model, el }) {
     room: roomOf(own),
     told: (target, time) => linesOf(shown.now.scene, own.clock(), target, time),
     pointed: (target) => shown.set({ hover: target?.span ?? -1 }),
-    clicked: (target) => own.moves.click(target),
+    clicked: (target) => (target?.lost == null ? own.moves.click(target) : own.marks.show()),
     dragged: (from, to) => own.ranges.set(from, to),
   });
   own.answers = answers(own);

@@ -1,4 +1,4 @@
-// Moments that the reader marks with a note; a saved page keeps them.
+// Moments that the reader marks with a note, which a saved page keeps; and when the run lost ranks.
 import { h, refill } from "../shared/dom.js";
 import { button, toggle } from "../shared/stage.js";
 import { momentOf } from "./words.js";
@@ -45,8 +45,7 @@ export function marks(own) {
     });
     const go = h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(mark.time, mark.time) },
       `${number + 1}: ${moment}${mark.clock === clock().name ? "" : ` by the ${mark.clock} clock`}`);
-    return h("li", {}, go, note,
-      button("×", `remove mark ${number + 1}`, () => put(all().filter((_, i) => i !== number))));
+    return h("li", {}, go, note, button("×", `remove mark ${number + 1}`, () => put(all().toSpliced(number, 1))));
   }
 
   function list() {
@@ -55,7 +54,13 @@ export function marks(own) {
     if (panel.hidden) return panel.replaceChildren();
     own.answers.first("marks");
     refill(panel, [h("h4", {}, "Marks"),
-      all().length ? h("ol", {}, all().map(line)) : h("p", {}, "Press N to mark a moment with a note.")]);
+      all().length ? h("ol", {}, all().map(line)) : h("p", {}, "Press N to mark a moment with a note."),
+      lossList(own)]);
+  }
+
+  function show() {
+    shown.set({ marksOpen: true });
+    own.answers.first("marks");
   }
 
   /** Puts a flag over each marked moment that is in view. */
@@ -68,11 +73,7 @@ export function marks(own) {
     flags.replaceChildren(...shownNow.map(({ mark, number, x }) => {
       const flag = h("button", {
         type: "button", class: "dlv-flag", title: mark.note || `mark ${number + 1}`,
-        "aria-label": `mark ${number + 1}: ${mark.note || "no note"}`,
-        onclick: () => {
-          shown.set({ marksOpen: true });
-          own.answers.first("marks");
-        },
+        "aria-label": `mark ${number + 1}: ${mark.note || "no note"}`, onclick: show,
       }, String(number + 1));
       flag.style.left = `${where.left + x}px`;
       return flag;
@@ -85,8 +86,15 @@ export function marks(own) {
   };
   shown.paints(["marksOpen", "clock"], list);
   return {
-    element: panel, button: open, add, place,
+    element: panel, button: open, add, show, place,
     start: () => model.on("change:marks", changed),
     stop: () => model.off("change:marks", changed),
   };
+}
+
+/** When ranks were lost, each with the way there; null where none was. */
+function lossList({ clock, part }) {
+  const lost = clock().lost.map(({ at, told }) => h("li", {},
+    h("button", { type: "button", class: "dlv-link", onclick: () => part.centre(at, at) }, told)));
+  return lost.length ? [h("h4", {}, "Lost ranks"), h("ul", {}, lost)] : null;
 }

@@ -27,7 +27,7 @@ import { clamp, column, texts } from "../shared/arrays.js";
  * @property {Look} look
  * @property {Spans} span
  * @property {Messages} message
- * @property {Record<string, Style[]>} shades of kinds whose ranks have several chunks
+ * @property {(Style[] | undefined)[]} shades of each kind by chunk, where ranks have several
  * @property {Record<"compute" | "update" | "communication" | "other" | "waiting", string[]>} groups of kinds
  * @property {Record<string, { label: string, lines: [number, string, boolean][] }>} sources
  * @property {Memory[]} memory
@@ -93,6 +93,7 @@ export function readScene(state, pictures = state.beside ? 2 : 1) {
     above: Math.round(state.above * scale),
     kindOf: Int32Array.from(column(state.spans.kind.at, count)),
     kinds: state.spans.kind.of.length,
+    shades: state.spans.kind.of.map((kind) => state.shades[kind]),
     open: new Set(state.unfinished),
     peak: state.memory.reduce((most, own) => own.held.reduce((a, b) => Math.max(a, b), most), 1),
     height: rows.at(-1)?.bottom ?? Math.round(state.height),

@@ -65,7 +65,7 @@ function partOf({ numbers, low, high }, /** @type {Range} */ { from, to, step })
  * @returns {{ kinds: OfKind[], ranks: (OfRank & { covered: number })[] }}
  */
 function fromSpans(scene, clock, range) {
-  const { span, groups } = scene;
+  const { span } = scene;
   const kinds = new Map();
   const ranks = new Map();
   for (const { rank } of scene.rows) ranks.set(rank, { rank, spans: [], longest: -1 });
@@ -83,7 +83,7 @@ function fromSpans(scene, clock, range) {
     kinds.set(kind, own);
     const rank = ranks.get(span.rank[i]);
     rank.spans.push(i);
-    if (groups.waiting.includes(kind) && longer(clock, range, i, rank.longest)) rank.longest = i;
+    if (isWait(scene, i) && longer(clock, range, i, rank.longest)) rank.longest = i;
   }
   return {
     kinds: [...kinds.values()].map((own) => ({ ...own, mean: own.total / own.count })),
@@ -96,16 +96,17 @@ function fromSpans(scene, clock, range) {
  * The seconds of a range by what the spans of one rank do.
  * @returns {Omit<OfRank, "rank" | "longest"> & { covered: number }}
  */
-function sharesOf({ span, groups }, clock, range, spans) {
+function sharesOf(scene, clock, range, spans) {
+  const { span, groups } = scene;
   const cut = (i) => [Math.max(clock.start[i], range.from), Math.min(clock.end[i], range.to)];
-  const open = (of) => union(spans.filter((i) => of.includes(span.kind[i])).map(cut));
+  const open = (which) => union(spans.filter(which).map(cut));
   /** @type {any} */
   const shares = {};
   let of = [];
   let before = 0;
   for (const name of SHARES) {
     of = [...of, ...groups[name]];
-    const until = open(of);
+    const until = open((i) => of.includes(span.kind[i]));
     shares[name] = Math.max(until - before, 0);
     before = until;
   }
@@ -115,7 +116,13 @@ function sharesOf({ span, groups }, clock, range, spans) {
     last = spans.reduce((most, i) => Math.max(most, clock.end[i]), -Infinity);
     [first, last] = [Math.max(first, range.from), Math.min(last, range.to)];
   }
-  return { ...shares, covered: before, idle: Math.max(last - first - before, 0), waited: open(groups.waiting) };
+  const waited = open((i) => isWait(scene, i));
+  return { ...shares, covered: before, idle: Math.max(last - first - before, 0), waited };
+}
+
+/** Whether span i is a wait: for a message, another lane or a lock. */
+function isWait({ span: { kind, name }, groups }, i) {
+  return groups.waiting.includes(kind[i]) || (kind[i] === "lock" && name[i] === "wait");
 }
 
 /** Of a rank the seconds of a range in which only spans lie that are not drawn, and those in which it was idle. */

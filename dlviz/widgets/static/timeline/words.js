@@ -244,9 +244,10 @@ export function messageLines(scene, clock, i) {
  * @returns {string[]}
  */
 export function linesOf(scene, clock, target, time) {
-  const { message, end, told, idle, gap, memory, head, span = -1 } = target;
+  const { message, end, told, lost, idle, gap, memory, head, span = -1 } = target;
   if (message != null) return [...messageLines(scene, clock, message), `click: the ${end}`];
   if (told) return ["waits for ever", told];
+  if (lost != null) return ["rank lost", clock.lost[lost].told];
   if (idle != null) return idleLines(scene, clock, idle);
   if (gap != null) return gapLines(scene, clock, gap);
   if (memory) return memoryLines(/** @type {any} */ (memory), time, clock);

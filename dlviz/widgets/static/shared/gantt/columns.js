@@ -1,6 +1,8 @@
 // Spans as whole columns of pixels: what is narrower than a pixel shares it by how much time it has there.
+import { clamp } from "../arrays.js";
 
 const NARROW = 2; // pixels: narrower spans never vanish
+export const WAITED = -1; // stands for waiting among the kinds of the small picture
 const INSTANT = 1e-6; // of a pixel: the weight of a span that has no length
 
 /** @import { Rows, Times } from "./rows.js" */
@@ -87,8 +89,8 @@ function settle(pixel, next, show) {
 
 /**
  * The whole run, a line for each row that is shown: of each the stretches of pixels and the kinds that have most time
- * in them, [left, right, kind] one after the other. What runs inside another span does not count, nor do spans that
- * only hold others.
+ * in them, [left, right, kind] one after the other, WAITED where such a span waits. What runs inside another span does
+ * not count, nor do spans that only hold others.
  * @param {Rows} rows
  * @param {Times} times
  * @param {number} width
@@ -101,7 +103,10 @@ export function overview(rows, times, width) {
     columns(times, rows, view, outermostOf(rows, times, row), (left, right, i) => {
       const from = Math.max(left, 0);
       const to = Math.min(right, Math.ceil(width));
-      if (to > from) found.push(from, to, rows.kindOf[i]);
+      const until = Math.round(((times.waited.get(i) ?? -Infinity) - view.from) * view.scale);
+      const middle = clamp(until, from, to);
+      if (middle > from) found.push(from, middle, WAITED);
+      if (to > middle) found.push(middle, to, rows.kindOf[i]);
     });
     return found;
   });

@@ -53,6 +53,8 @@ const NARROWEST = 6; // pixels: a bar with a label
  * @property {(Box & { place: number })[]} gaps
  * @property {{ row: Row, corners: [number, number][], base: number, top: number }[]} memory
  * @property {(Line & { told: string })[]} cycle
+ * @property {{ x: number, top: number, bottom: number, place: number }[]} lost lines with a cross over a rank's rows
+ * @property {{ text: string, x: number, y: number }[]} notes in rows without bars
  * @property {(Box & { line?: Line })[]} path
  * @property {{ x: number, label: string }[]} ticks
  * @property {Arrow[]} arrows
@@ -92,6 +94,8 @@ export function drawList(rows, times, view) {
     memory: rows.rows.filter((row, number) => times.memory && row.memory && inView(rows, view, number))
       .map((row) => strip(rows, row, view, x)),
     cycle: cycleIn(rows, view),
+    lost: lostIn(rows, times, view, x),
+    notes: notesIn(rows, view),
     path: view.critical ? pathIn(rows, times, view, x) : [],
     ticks: timeTicks(x),
   };
@@ -237,6 +241,30 @@ function cycleIn(rows, view) {
       const [y1, y2] = [tail, head].map((row) => placed(rows, view, row, rows.rows[row].middle));
       return { x1: x, y1, x2: x, y2, told };
     });
+}
+
+/** Where ranks were lost: over the rows of each, as far as these lie next to each other. */
+function lostIn(rows, times, view, x) {
+  return times.lost.flatMap(({ rank, at }, place) => {
+    /** @type {DrawList["lost"]} */
+    const found = [];
+    let last = -2;
+    rows.shown.forEach((number, i) => {
+      const row = rows.rows[number];
+      if (row.rank !== rank || !inView(rows, view, number)) return;
+      const [top, bottom] = [row.top, row.bottom].map((y) => placed(rows, view, number, y));
+      if (i === last + 1) found[found.length - 1].bottom = bottom;
+      else found.push({ x: Math.round(x(at)), top, bottom, place });
+      last = i;
+    });
+    return found;
+  });
+}
+
+/** What is said in rows without bars. */
+function notesIn(rows, view) {
+  return rows.shown.filter((number) => rows.rows[number].note && inView(rows, view, number))
+    .map((number) => ({ text: rows.rows[number].note, x: 8, y: placed(rows, view, number, rows.rows[number].middle) }));
 }
 
 /** Where an arrow leaves a row and reaches another: at the edges that face each other. */

@@ -5,8 +5,8 @@ import { clamp } from "../arrays.js";
 /** @import { Row } from "./rows.js" */
 
 /**
- * What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time or a
- * gap (its place), what ranks that wait for ever wait for, or a row's memory.
+ * What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
+ * gap or the loss of a rank (its place), what ranks that wait for ever wait for, or a row's memory.
  * @typedef {object} Target
  * @property {number} [message]
  * @property {"sender" | "receiver"} [end]
@@ -15,6 +15,7 @@ import { clamp } from "../arrays.js";
  * @property {number} [idle]
  * @property {number} [gap]
  * @property {string} [told]
+ * @property {number} [lost]
  * @property {Row} [memory]
  */
 
@@ -31,6 +32,8 @@ export function hit(list, x, y) {
   }
   const waits = list.cycle.find((arrow) => toLine(arrow, x, y) <= 5);
   if (waits) return { told: waits.told };
+  const lost = list.lost.find((one) => Math.abs(one.x - x) <= 5 && y >= one.top && y < one.bottom);
+  if (lost) return { lost: lost.place };
   /** @type {(box: Box) => boolean} */
   const inside = (box) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height;
   const head = list.heads.find(inside);

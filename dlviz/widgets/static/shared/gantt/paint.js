@@ -1,8 +1,8 @@
 // Paints rows of bars, their axis and, as a small picture, all of them.
-import { arrow, boldPath, fill, sized } from "../paint.js";
-import { overview } from "./columns.js";
+import { arrow, boldPath, crossedLine, fill, sized } from "../paint.js";
+import { overview, WAITED } from "./columns.js";
 
-/** @import { Colors, Style } from "../theme.js" */
+/** @import { Colors, Look as Given, Style } from "../theme.js" */
 /** @import { DrawList, View } from "./geometry.js" */
 /** @import { Rows, Times } from "./rows.js" */
 
@@ -35,6 +35,25 @@ const DIM = 0.22; // of what a search did not find
  * @property {Uint8Array | null} [matches]
  * @property {number} [stretch] of idle time that is selected
  */
+
+/**
+ * How spans of kinds look on a page in these colours. Steps and phases only hold others: they are as pale as the
+ * page's cells.
+ * @param {string[]} names of the kinds
+ * @param {(Style[] | undefined)[]} shades of each, where ranks have several chunks
+ * @param {Given["kinds"]} kinds
+ * @param {Colors} colors
+ * @returns {Styles}
+ */
+export function stylesOf(names, shades, kinds, colors) {
+  const held = { pattern: "", ink: colors.ink, edge: colors.faint, line: colors.faint };
+  const holders = { step: { ...held, color: colors.cell }, phase: { ...held, color: colors.grid } };
+  const of = names.map((kind) => holders[kind] ?? kinds[kind] ?? kinds[""]);
+  return {
+    of, shades: shades.map((own, i) => own ?? [of[i]]),
+    idle: kinds.idle, waiting: kinds.wait, gaps: { ...kinds.idle, pattern: "." },
+  };
+}
 
 /**
  * The fills of styles, for one canvas.
@@ -123,6 +142,7 @@ function bars(context, rows, list, look, chosen) {
   outline(context, list.chosen, colors, 3);
   outline(context, list.idle.find(({ place }) => place === chosen.stretch), colors, 2);
   for (const one of list.cycle) arrow(context, one, colors.wrong, colors.paper, 2.6);
+  for (const one of list.lost) crossedLine(context, one, colors.wrong, colors.paper);
 }
 
 /** Bars of one kind, and a thin edge at the right of those that are wide enough and have an end. */
@@ -164,7 +184,10 @@ function tear(context, { x, y, height }, colors) {
 }
 
 /** Labels over everything else; a halo of their bar's colour where arrows may lie below. */
-function words(context, rows, list, { styles, font }, chosen) {
+function words(context, rows, list, { colors, styles, font }, chosen) {
+  context.textAlign = "left";
+  context.fillStyle = colors.faint;
+  for (const { text, x, y } of list.notes) context.fillText(text, x, y + 0.5);
   context.textAlign = "center";
   context.lineWidth = 3;
   for (const { text, span, x, y, size, waiting } of list.labels) {
@@ -271,12 +294,26 @@ export function paintWhole(canvas, rows, times, width, height, { colors, styles 
   context.fillStyle = colors.cell;
   context.fillRect(0, 0, width, height);
   const line = height / Math.max(rows.shown.length, 1);
-  overview(rows, times, width).forEach((found, row) => {
+  const edges = (row) => {
     const y = Math.round(row * line);
-    const tall = Math.max(Math.round((row + 1) * line) - y - (line > 3 ? 1 : 0), 1);
+    return [y, Math.max(Math.round((row + 1) * line) - y - (line > 3 ? 1 : 0), 1)];
+  };
+  overview(rows, times, width).forEach((found, row) => {
+    const [y, tall] = edges(row);
     for (let i = 0; i < found.length; i += 3) {
-      context.fillStyle = styles.of[found[i + 2]].color;
+      context.fillStyle = (found[i + 2] === WAITED ? styles.waiting : styles.of[found[i + 2]]).color;
       context.fillRect(found[i], y, found[i + 1] - found[i], tall);
     }
   });
+  for (const { rank, at } of times.lost) {
+    const x = Math.min(((at - times.low) / (times.high - times.low)) * width, width - 2);
+    rows.shown.forEach((number, row) => {
+      if (rows.rows[number].rank !== rank) return;
+      const [y, tall] = edges(row);
+      context.fillStyle = colors.paper;
+      context.fillRect(x - 2, y, 5, tall);
+      context.fillStyle = colors.wrong;
+      context.fillRect(x - 1, y, 3, tall);
+    });
+  }
 }

@@ -11,6 +11,7 @@ import { upTo } from "../arrays.js";
  * @property {number} middle
  * @property {Memory | null} [memory] what its rank held, drawn above it
  * @property {{ label: string, middle: number }[]} [also] smaller names beside the row
+ * @property {string} [note] what is said in a row that has no bars
  * @property {boolean} [hidden]
  * @property {boolean} [pinned] stays where it is while the others are scrolled
  */
@@ -68,6 +69,7 @@ import { upTo } from "../arrays.js";
  * @property {number[]} sent of each message
  * @property {number[]} received NaN where it never was
  * @property {Map<number, number>} waited of spans that waited: until when
+ * @property {{ rank: number, at: number, told: string }[]} lost when the run lost ranks, in words
  */
 
 /**

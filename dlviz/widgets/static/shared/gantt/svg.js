@@ -1,20 +1,12 @@
 // What is in view of a timeline as one SVG text: bars as rectangles, text as text, nothing from elsewhere.
 import { svgFile, written } from "../file.js";
+import { tile } from "../paint.js";
 import { AXIS } from "./paint.js";
 
 /** @import { DrawList, View } from "./geometry.js" */
 /** @import { Look } from "./paint.js" */
 /** @import { Rows } from "./rows.js" */
 
-const TILE = 7; // pixels of a pattern
-const LINES = {
-  "/": `M0 ${TILE}L${TILE} 0M-1 1L1 -1M${TILE - 1} ${TILE + 1}L${TILE + 1} ${TILE - 1}`,
-  "\\": `M0 0L${TILE} ${TILE}M-1 ${TILE - 1}L1 ${TILE + 1}M${TILE - 1} -1L${TILE + 1} 1`,
-  "-": `M0 ${TILE / 2}L${TILE} ${TILE / 2}`,
-  x: `M0 0L${TILE} ${TILE}M0 ${TILE}L${TILE} 0`,
-  "+": `M0 ${TILE / 2}L${TILE} ${TILE / 2}M${TILE / 2} 0L${TILE / 2} ${TILE}`,
-  ".": `M${TILE / 2 - 1} ${TILE / 2}L${TILE / 2 + 1} ${TILE / 2}`,
-};
 const FOREIGN = /[^\t\n\r\x20-\uFFFD]/g; // signs that XML does not have
 const HEADING = 26; // pixels over the picture
 
@@ -72,6 +64,11 @@ function rowsOf(rows, list, colors, styles, fills) {
     ...list.path.map((one) => pathOf(one, colors)),
     ...list.arrows.map((arrow) => arrowOf(arrow, colors.ink, 1.2)),
     ...list.cycle.map((arrow) => arrowOf(arrow, colors.wrong, 2.6)),
+    ...list.lost.map(({ x, top, bottom }) => written("path", {
+      d: `M${x} ${round(top)}V${round(bottom)}${crossAt(x, (top + bottom) / 2)}`,
+      fill: "none", stroke: colors.wrong, "stroke-width": 2.6,
+    })),
+    ...list.notes.map(({ text, x, y }) => words(x, y, text, colors.faint, { "text-anchor": "start" })),
     ...list.labels.map(({ text, x, y, size, span, waiting }) =>
       words(x, y, text, (waiting ? styles.waiting : styles.of[rows.kindOf[span]]).ink, { "font-size": size })),
   ];
@@ -89,18 +86,11 @@ function patterns() {
     of(style) {
       if (!style.pattern) return style.color;
       const key = `${style.color}${style.pattern}${style.line}`;
-      if (!known.has(key)) known.set(key, { ...style, name: `p${known.size}` });
+      if (!known.has(key)) known.set(key, { style, name: `p${known.size}` });
       return `url(#${known.get(key).name})`;
     },
-    defs: () => [...known.values()].map(tile),
+    defs: () => [...known.values()].map(({ style, name }) => tile(style, name, written)),
   };
-}
-
-function tile({ name, color, pattern, line }) {
-  const ground = color.startsWith("rgba") ? null : rect(0, 0, TILE, TILE, color); // else its lines alone
-  const lines = written("path", { d: LINES[pattern], stroke: line, "stroke-width": pattern === "." ? 2.4 : 1.1 });
-  const size = { width: TILE, height: TILE, patternUnits: "userSpaceOnUse" };
-  return written("pattern", { id: name, ...size }, ground, lines);
 }
 
 /** Bars that lie one after the other in a list, as boxes. */
@@ -146,12 +136,15 @@ function lineOf({ x1, y1, x2, y2 }) {
   return `M${round(x1)} ${round(y1)}L${round(x2)} ${round(y2)}`;
 }
 
+function crossAt(x, y) {
+  return `M${round(x - 4)} ${round(y - 4)}l8 8m0 -8l-8 8`;
+}
+
 /** A message as an arrow, or as a line to a cross. */
 function arrowOf(arrow, color, width) {
   const { x1, y1, x2, y2, never } = arrow;
   const stroke = { stroke: color, "stroke-width": width };
-  const cross = `M${round(x2 - 4)} ${round(y2 - 4)}l8 8m0 -8l-8 8`;
-  if (never) return written("path", { d: lineOf(arrow) + cross, ...stroke });
+  if (never) return written("path", { d: lineOf(arrow) + crossAt(x2, y2), ...stroke });
   const angle = Math.atan2(y2 - y1, x2 - x1);
   const wing = (turn) => `L${round(x2 + 7 * Math.cos(angle + turn))} ${round(y2 + 7 * Math.sin(angle + turn))}`;
   const head = written("path", { d: `M${round(x2)} ${round(y2)}${wing(2.7)}${wing(-2.7)}Z`, fill: color });

@@ -1,0 +1,115 @@
+"""Bars beside each other: for each of some things (labels, settings) a bar for each of the names.
+
+error |    =
+      |    =  .         = synchronous, 1 backup
+      |  = =  = .       . synchronous
+      +--0----1------ label
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.charts.losses import ROW, legend_rows
+from dlviz.viz.labels import hover
+
+TITLE = "Side by side"
+INNER = 320.0  # pixels of the axes
+NUMBERED = 24  # bars: of more none bears its number
+PATTERNS = ("/", ".", "x")  # of a method's forms after the first, which are paler
+
+Values = Mapping[str, Mapping[Hashable, float]]
+
+
+def bars(
+    values: Values,
+    *,
+    title: str = TITLE,
+    xlabel: str = "",
+    ylabel: str = "",
+    theme: str = "auto",
+) -> Figure:
+    """Draw `values`, for each name a number for each thing; a thing that a name lacks, or whose
+    number is NaN, has no bar. Units belong in `xlabel` and `ylabel`.
+
+    Raises ValueError where there is no number.
+    """
+    things = things_of(values)
+    figure = Figure()
+    for name, (style, heights) in columns_of(values, things).items():
+        words = [
+            f"<b>{text.cut(name, 50)}</b><br>{text.cut(thing)}: {height:,.5g}"
+            for thing, height in zip(things, heights.tolist(), strict=True)
+        ]
+        figure.add_trace(
+            go.Bar(
+                name=text.cut(name, 40),
+                x=[text.cut(thing, 40) for thing in things],
+                y=heights,
+                marker=style.marker(),
+                text=numbers(heights, values, things),
+                textposition="outside",
+                textfont={"size": 11},
+                cliponaxis=False,
+                **hover(words),
+            )
+        )
+    several = len(values) > 1
+    lay_out(
+        figure,
+        text.heading(title, ""),
+        [],
+        theme,
+        inner=INNER,
+        below=(64 if xlabel else 44) + several * ROW * legend_rows([*values]),
+        barmode="group",
+        showlegend=several,
+        legend=palette.LEGEND_BELOW,
+        margin={"t": 58},
+        xaxis={"title": text.cut(xlabel, 80), "type": "category", "showgrid": False},
+        yaxis={"title": text.cut(ylabel, 60), "rangemode": "tozero", "tickformat": ",~g"},
+    )
+    return figure
+
+
+def things_of(values: Values) -> list[Hashable]:
+    """All things, in the order in which they first come. ValueError for none."""
+    things = list(dict.fromkeys(thing for own in values.values() for thing in own))
+    if not things:
+        raise ValueError("there is no number to draw: give one or more for each name.")
+    return things
+
+
+def columns_of(
+    values: Values, things: list[Hashable]
+) -> dict[str, tuple[palette.Style, np.ndarray]]:
+    """The look of each name's bars and their heights, NaN where it has none."""
+    own = {text.named(name): numbers for name, numbers in values.items()}
+    return {
+        name: (
+            _style(look),
+            np.array([own[name].get(thing, np.nan) for thing in things], dtype=np.float64),
+        )
+        for name, look in palette.methods(own).items()
+    }
+
+
+def _style(look: palette.MethodLook) -> palette.Style:
+    plain = palette.Style(look.color)
+    pattern = PATTERNS[(look.turn - 1) % len(PATTERNS)]
+    return palette.Style(palette.pale(plain).color, pattern) if look.turn else plain
+
+
+def numbers(heights: np.ndarray, values: Values, things: list[Hashable]) -> list[str] | None:
+    """What the bars bear where they are few."""
+    if len(values) * len(things) > NUMBERED:
+        return None
+    return [
+        "" if np.isnan(height) else f"{height:,.0f}" if abs(height) >= 100 else f"{height:.3g}"
+        for height in heights.tolist()
+    ]

@@ -1,0 +1,256 @@
+"""The spectrum of methods: how fast each goes through examples, and how many of them it needs.
+
+    examples/s |   / o asynchronous /        |
+               |  /                /         |
+               | /   o synchronous/          | o never got there
+               +----------------------------- examples to target
+
+Both axes logarithmic, so that points of one time to target,
+
+    seconds to target = examples to target / examples per second,
+
+lie on a line that rises by one to one. The less time, the farther to the upper left. A method that
+never got to the target is shown beyond the right border, at its speed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.labels import hover
+from dlviz.viz.placing import Box, placed
+
+if TYPE_CHECKING:
+    import pandas
+
+WIDE, INNER = 700.0, 400.0  # pixels of the axes in a notebook
+LETTER, TYPE, GAP = 6.8, 15.0, 11.0  # pixels: of a label a letter, its height, beside its point
+ABOVE = 16  # pixels: of what the lines of time bear
+NEVER = 0.14  # of the width: the column of those that never got there
+TIMES = 7  # lines at most
+
+
+class SpectrumPlan(NamedTuple):
+    """What is drawn, in decades (log10) of both quantities."""
+
+    points: np.ndarray  # (methods, 2)
+    x: tuple[float, float]
+    y: tuple[float, float]
+    border: float  # beyond it are those that never got there; x[1] where all did
+    times: list[tuple[float, np.ndarray]]  # seconds; both ends (2, 2), the upper one last
+    labels: np.ndarray  # (methods, 2): from a point to the middle of its label, in units of `size`
+
+
+def spectrum(
+    table: pandas.DataFrame,
+    *,
+    target: float,
+    over: int = 16,
+    theme: str = "auto",
+    title: str = "How fast, and how far with each example",
+) -> Figure:
+    """Draw the methods of `table`, as `viz.spectrum_table` made it with `target` and `over`.
+
+    Raises ValueError for a table without rows, and for a speed or a number that is not above 0.
+    """
+    names = named(table)
+    plan = laid_out(table, (WIDE, INNER), (LETTER, TYPE, GAP))
+    figure = Figure(_times(plan, theme))
+    for i, (name, look) in enumerate(palette.methods(names).items()):
+        figure.add_trace(_point(table.iloc[i], name, look, plan.points[i], theme))
+        _label(figure, name, plan.points[i], plan.labels[i], theme)
+    colors = palette.colors(theme)
+    for seconds, (_, (x, y)) in plan.times:
+        outside = y == plan.y[1]
+        figure.add_annotation(
+            text=text.seconds(seconds),
+            x=x,
+            y=y,
+            xanchor="center" if outside else "right",
+            yanchor="bottom" if outside else "top",
+            xshift=0 if outside else -4,
+            showarrow=False,
+            font={"size": 11, "color": colors["faint"]},
+        )
+    if plan.border < plan.x[1]:
+        line = {"color": colors["faint"], "width": 1.2, "dash": "dot"}
+        figure.add_shape(type="line", x0=10**plan.border, x1=10**plan.border, y0=0, y1=1,
+                         yref="paper", line=line)  # fmt: skip
+    heading = text.heading(title, text.wrap(told(table, target, over), text.LINE))
+    lay_out(
+        figure,
+        heading,
+        [],
+        theme,
+        inner=INNER + ABOVE,
+        below=60,
+        margin={"t": heading["margin"]["t"] + ABOVE},
+        showlegend=False,
+        xaxis={"title": "examples to target", **_axis(*x_ticks(plan), plan.x)},
+        yaxis={"title": "examples / s", **_axis(*decades(*plan.y), plan.y)},
+    )
+    return figure
+
+
+def named(table: pandas.DataFrame) -> list[str]:
+    """The names that readers know. Raises ValueError where the table cannot be drawn."""
+    if not len(table):
+        raise ValueError("the table has no method: give what viz.spectrum_table returns.")
+    for column in ("examples_per_second", "examples_to_target", "seconds"):
+        values = table[column].to_numpy(dtype=np.float64)
+        missing = np.isnan(values) & (column != "examples_per_second")
+        wrong = ~(missing | (np.isfinite(values) & (values > 0)))
+        if wrong.any():
+            raise ValueError(
+                f"{column} {values[wrong][0]:g} of {table.method.iloc[int(np.argmax(wrong))]} "
+                "cannot stand on a logarithmic axis: use a number above 0."
+            )
+    return [text.named(name) for name in table.method]
+
+
+def told(table: pandas.DataFrame, target: float, over: int) -> str:
+    """What the target is, what the lines are, and how late the runs were."""
+    words = f"Target: a mean loss of {target:g} or less over the last {over} batches, by the wall "
+    words += "clock. Lines: equal time to target; upper left is less."
+    late = float(table.late.max())
+    return words + (f" The runs were up to {text.seconds(late)} late." if late == late else "")
+
+
+def laid_out(
+    table: pandas.DataFrame, size: tuple[float, float], type_: tuple[float, float, float]
+) -> SpectrumPlan:
+    """Where all lies on axes of `size`; `type_` is what a letter takes, a line, and the gap beside
+    a point."""
+    with np.errstate(divide="ignore"):
+        points = np.log10(table[["examples_to_target", "examples_per_second"]].to_numpy(float))
+    there = np.isfinite(points[:, 0])
+    across = points[there, 0] if there.any() else np.array([3.0])
+    low, border = _around(across)
+    high = border if there.all() else low + (border - low) / (1 - NEVER)
+    points[~there, 0] = (border + high) / 2
+    y = _around(points[:, 1])
+    times = [(each, _line(each, (low, border), y)) for each in _seconds((low, border), y)]
+    letter, line, gap = type_
+    scale = np.array(size) / (high - low, y[1] - y[0])
+    at = (points - (low, y[0])) * scale
+    names = [text.named(name) for name in table.method]
+    sizes = np.array([(letter * len(name), line) for name in names])
+    edge = (border - low) * float(scale[0])
+    taken: list[Box] = [] if there.all() else [(edge - gap / 9, 0.0, edge + gap / 9, size[1])]
+    for seconds, ends in times:
+        if ends[1, 1] < y[1]:  # its label lies at the right border
+            right, top = ((ends[1] - (low, y[0])) * scale).tolist()
+            wide = letter * len(text.seconds(seconds))
+            taken.append((right - wide, top - line, right, top))
+    labels = placed(at, sizes, (0.0, 0.0, *size), gap, taken) - at
+    return SpectrumPlan(points, (low, high), y, border, times, labels)
+
+
+def x_ticks(plan: SpectrumPlan) -> tuple[list[float], list[str]]:
+    """Marks of the examples to target, and one of the column beyond."""
+    places, names = decades(plan.x[0], plan.border)
+    if plan.border < plan.x[1]:
+        places, names = [*places, 10 ** ((plan.border + plan.x[1]) / 2)], [*names, "never"]
+    return places, names
+
+
+def decades(low: float, high: float) -> tuple[list[float], list[str]]:
+    """Marks of a logarithmic axis at 1, 2 and 5 times the powers of ten."""
+    powers = range(int(np.floor(low)), int(np.ceil(high)) + 1)
+    places = [part * 10.0**power for power in powers for part in (1, 2, 5)]
+    places = [place for place in places if low <= np.log10(place) <= high]
+    return places, [f"{place:,.10g}" for place in places]
+
+
+def _around(values: np.ndarray) -> tuple[float, float]:
+    """A stretch of half a decade at least, with room beside all values."""
+    low, high = float(values.min()), float(values.max())
+    room = max(0.16 * (high - low), (0.5 - (high - low)) / 2, 0.1)
+    return low - room, high + room
+
+
+def _seconds(x: tuple[float, float], y: tuple[float, float]) -> list[float]:
+    """Times whose lines cross the axes: 1, 2 and 5 times the powers of ten, or fewer."""
+    low, high = x[0] - y[1], x[1] - y[0]
+    inside = 0.06 * (high - low)  # a line across a corner says nothing
+    places, _ = decades(low + inside, high - inside)
+    return places[:: -(-len(places) // TIMES)] if places else []
+
+
+def _line(seconds: float, x: tuple[float, float], y: tuple[float, float]) -> np.ndarray:
+    """The ends of x - y = log10(seconds) on the edges of the axes."""
+    shift = float(np.log10(seconds))
+    low, high = max(x[0], y[0] + shift), min(x[1], y[1] + shift)
+    top = y[1] if high < x[1] else high - shift  # exactly, however it is rounded
+    return np.array([(low, max(low - shift, y[0])), (high, top)])
+
+
+def _times(plan: SpectrumPlan, theme: str) -> list[go.Scatter]:
+    look = {"color": palette.colors(theme)["grid"], "width": 1.6}
+    return [
+        go.Scatter(
+            x=10 ** ends[:, 0],
+            y=10 ** ends[:, 1],
+            name=f"{text.seconds(seconds)} to target",
+            mode="lines",
+            line=look,
+            hoverinfo="skip",
+        )
+        for seconds, ends in plan.times
+    ]
+
+
+def _point(
+    row: Any, name: str, look: palette.MethodLook, point: np.ndarray, theme: str
+) -> go.Scatter:
+    edge = {"color": look.color if look.turn else palette.colors(theme)["ink"]}
+    words = [f"<b>{text.cut(name, 50)}</b>", f"{row.examples_per_second:,.0f} examples / s"]
+    if np.isfinite(row.seconds):
+        quotient = row.examples_to_target / row.examples_per_second
+        words.append(f"{row.examples_to_target:,.0f} examples to target")
+        words.append(f"target after {text.seconds(row.seconds)}, read off the run")
+        words.append(f"examples to target / examples per second: {text.seconds(quotient)}")
+    else:
+        words.append("never got to the target")
+    return go.Scatter(
+        x=[10 ** point[0]],
+        y=[10 ** point[1]],
+        name=text.cut(name, 40),
+        mode="markers",
+        marker={
+            "color": look.color,
+            "symbol": look.symbol + "-open" * bool(look.turn),
+            "size": 12,
+            "line": {**edge, "width": 2 if look.turn else 1},
+        },
+        **hover(["<br>".join(words)]),
+    )
+
+
+def _label(figure: go.Figure, name: str, point: np.ndarray, beside: np.ndarray, theme: str) -> None:
+    """The name beside its point; with a line to it where it lies farther off."""
+    right, up = beside.tolist()
+    wide, high = LETTER * len(name), TYPE
+    far = abs(right) - wide / 2 > 1.5 * GAP or abs(up) - high / 2 > 1.5 * GAP
+    line = {"ax": right, "ay": -up, "arrowhead": 0, "arrowwidth": 0.9, "standoff": 7,
+            "arrowcolor": palette.colors(theme)["faint"]}  # fmt: skip
+    where = line if far else {"xshift": right, "yshift": up}
+    figure.add_annotation(
+        text=text.cut(name, 40),
+        x=point[0],
+        y=point[1],
+        showarrow=far,
+        borderpad=0,
+        bgcolor=palette.colors(theme)["paper"],
+        **where,
+    )
+
+
+def _axis(places: list[float], names: list[str], stretch: tuple[float, float]) -> dict[str, Any]:
+    return {"type": "log", "range": [*stretch], "tickvals": places, "ticktext": names,
+            "showgrid": False}  # fmt: skip

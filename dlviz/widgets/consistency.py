@@ -1,0 +1,164 @@
+"""ConsistencyExplorer: who waits for whom under a server, and without one; how old gradients are.
+
+    method and its own knob, workers, how slow
+        the timeline of server and workers           predicted, and measured below it
+        pushes and pulls, message by message         each worker: gradients/s, staleness, waiting
+        Run it: the same on real ranks, paced
+
+What is predicted is played by dlviz/sim/strategies.py. The arithmetic is in methods.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from dlviz.trace import Trace
+from dlviz.widgets.explorer import Explorer
+from dlviz.widgets.methods import (
+    KNOBS,
+    METHODS,
+    OPTIONS,
+    SHOWN,
+    SLOWEST,
+    WAYS,
+    WORKERS,
+    check,
+    options_of,
+    played,
+    run,
+    side,
+)
+from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.view import compact
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONTROLS = ("method", "workers", "slow", "way", *OPTIONS)
+KEPT = 8  # runs that can be shown again
+
+
+class ConsistencyExplorer(Explorer):
+    """Choose how workers share a model, how many there are and how slow one is; see who waits for
+    whom and how stale gradients are; run it.
+
+    `method` is one of "sync_server", "async_server", "stale_synchronous", "easgd", "local_sgd" and
+    "gossip", `workers` their number without a server. `slow`, 1 to 5, is how many times as long the
+    last worker takes (`way="one"`), or one operation in ten of any worker (`way="chance"`).
+    `backups`, `bound`, `form` and `alpha`, `every` and `topology` are the methods' own. All may be
+    set later on; a value that cannot be is told in the widget and changes nothing else. `run()`
+    does what the button does; the last runs are shown again where their controls are chosen, and on
+    a saved page. `trace` is what is predicted, `measured` the Trace of the last run, or None.
+    Raises ValueError where a first value cannot be.
+    """
+
+    module = "consistency/index"
+    controls = CONTROLS
+
+    method = traitlets.Any("async_server").tag(sync=True)
+    workers = traitlets.Any(4).tag(sync=True)
+    slow = traitlets.Any(3.0).tag(sync=True)
+    way = traitlets.Any("one").tag(sync=True)
+    backups = traitlets.Any(0).tag(sync=True)
+    bound = traitlets.Any(1).tag(sync=True)
+    form = traitlets.Any("asynchronous").tag(sync=True)
+    alpha = traitlets.Any(0.1).tag(sync=True)
+    every = traitlets.Any(4).tag(sync=True)
+    topology = traitlets.Any("ring").tag(sync=True)
+
+    def __init__(self, method: str = "async_server", *, theme: str = "auto", **values: Any):
+        given = {"method": method, **values}
+        now = {name: given.pop(name, self.traits()[name].default()) for name in CONTROLS}
+        if given:
+            raise TypeError(f"ConsistencyExplorer has no {next(iter(given))!r}.")
+        check(now)
+        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
+        self._trace = played(now)
+        super().__init__(self._trace, now, theme)
+
+    @property
+    def trace(self) -> Trace:
+        return self._trace
+
+    @property
+    def measured(self) -> Trace | None:
+        return self._measured
+
+    def check(self, values: dict[str, Any]) -> None:
+        check(values)
+
+    def moved(self, values: dict[str, Any]) -> None:
+        self.forget()
+        self._now, self._trace = values, played(values)
+
+    def work(self) -> Any:
+        return partial(self._work, dict(self._now))
+
+    def _work(self, values: dict[str, Any], tell: Tell) -> Found:
+        found, trace = run(values, tell)
+        others = [one for one in self._runs if chosen(one["controls"]) != chosen(values)]
+        self._runs = [*others, {"controls": values, "run": found}][-KEPT:]
+        return found, trace
+
+    def kept(self) -> dict[str, Any]:
+        """All that a page without a kernel can show: the runs too, each with its prediction."""
+        recordings = [
+            {**one, "predicted": side(played(one["controls"]), one["controls"], "device")}
+            for one in self._runs
+        ]
+        return {**super().kept(), "recordings": compact(recordings)}
+
+    def picture(self) -> Figure:
+        """The timeline."""
+        from dlviz.viz.print import timeline
+
+        theme = "dark" if self.theme == "dark" else "light"
+        return timeline(self._trace, theme=theme, title=self._title())
+
+    def _title(self) -> str:
+        workers = self._now["workers"]
+        return f"{METHODS[self._now['method']]}, {workers} worker{'s' * (workers > 1)}"
+
+    def told(self) -> dict[str, Any]:
+        now = self._now
+        again = next((o["run"] for o in self._runs if chosen(o["controls"]) == chosen(now)), None)
+        return {
+            "title": "Who waits for whom?",
+            "details": DETAILS,
+            "methods": list(METHODS.items()),
+            "ways": list(WAYS.items()),
+            "knobs": {
+                method: [[option, says, list(known)] for option, (says, known) in knobs.items()]
+                for method, knobs in KNOBS.items()
+            },
+            "limits": {"workers": WORKERS, "slow": SLOWEST},
+            "shown": SHOWN,
+            "predicted": side(self._trace, now, "device"),
+            "run": self._run or again,
+            "ran": self._ran,
+            "recorded": [one["controls"] for one in self._runs],
+        }
+
+
+def chosen(values: dict[str, Any]) -> dict[str, Any]:
+    """What matters of the controls to the method that is chosen."""
+    own = {name: values[name] for name in ("method", "workers", "slow")}
+    way = values["way"] if values["slow"] > 1 else ""
+    return {**own, "way": way, **options_of(values)}
+
+
+DETAILS = [
+    "A gradient takes 60 ms, a message 0.5 ms and 1 µs more for each KB; the server takes one "
+    "message at a time. Each worker computes 16 gradients.",
+    "By chance, each forward and each backward of a layer is slow once in ten times, whoever "
+    "computes it.",
+    "Gradients per second, staleness and waiting are those of the time in which all workers are at "
+    "work: from the end of the slowest first step to the end of the fastest worker's last.",
+    "The staleness of a gradient is the number of updates between the weights that it was computed "
+    "with and its own update.",
+    "The bound below which EASGD is stable is that on a loss of curvature 1.",
+    "The timeline and the moments of a run are by its device clock, its figures by the wall clock.",
+]

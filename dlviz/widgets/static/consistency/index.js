@@ -1,0 +1,147 @@
+// Explores who waits for whom: a method and its knob, workers, how slow; the timeline, one moment of it, a run.
+import { clamp } from "../shared/arrays.js";
+import { h, write } from "../shared/dom.js";
+import { explorer } from "../shared/explorer.js";
+import { seconds } from "../shared/numbers.js";
+import { button } from "../shared/stage.js";
+import { viewport } from "../shared/viewport.js";
+import { controls, recordings } from "./controls.js";
+import { momentPicture } from "./picture.js";
+import { travelling } from "./playing.js";
+import { plot } from "./plot.js";
+import { readSide } from "./state.js";
+import { workersTable } from "./table.js";
+import { answerWords, ranWords } from "./words.js";
+
+/** @import { KeyRow } from "../shared/stage.js" */
+/** @import { Model } from "../shared/theme.js" */
+/** @import { Travel } from "./playing.js" */
+/** @import { Consistency, More, Told } from "./state.js" */
+
+const SAVED = "This page has no kernel: the recorded runs can be shown and played; "
+  + "for other controls, run the notebook's cell.";
+const AT_FIRST = 0.6; // s of the timeline in view
+const SLIDER = 1000; // places of the slider over time
+
+/** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
+function render({ model, el }) {
+  const own = begun(model, el);
+  const { shown, frame } = own;
+  const travel = own.travel;
+  reading(own);
+  const answer = h("p", { class: "dlv-cheapest", role: "status" });
+  shown.paints(["told"], () => write(answer, answerWords(shown.now.told)));
+  frame.controls(...controls(own), [own.bar.start, recordings(own)]);
+  frame.body.append(own.trouble, own.bar.line, answer, ...plot(own, travel), timeBar(own, travel),
+    h("div", { class: "dlv-pictures" }, momentPicture(own), workersTable(own)));
+  const stop = own.begin();
+  return () => {
+    travel.stop();
+    stop();
+  };
+}
+
+/**
+ * What explorers have in common, and what else this one shows.
+ * @type {(model: Model, el: HTMLElement) => Consistency & { travel: Travel }}
+ */
+function begun(model, el) {
+  const told = /** @type {Told} */ (JSON.parse(model.get("state")));
+  const sides = sidesOf(told);
+  /** @type {any} */
+  const own = explorer(model, el, {
+    name: "explorer of consistency", saved: SAVED, free: [], keys: (begun) => keysOf(/** @type {any} */ (begun)),
+    foresee: (now) => now, runnable: () => true, ranWords,
+    more: /** @type {More} */ ({ ...sides, ...startOf(sides) }),
+  });
+  own.part = viewport(own.shown, () => {
+    const last = lastOf(own.shown.now);
+    return { from: 0, to: last, least: last / 500 };
+  });
+  own.travel = travelling(own);
+  return own;
+}
+
+/** Has the sides read anew from what the kernel says; other controls begin at the beginning, and so does a run. */
+function reading({ shown, travel }) {
+  const { now } = shown;
+  let known = JSON.stringify(now.told.predicted);
+  let ran = JSON.stringify(now.told.run?.side ?? null);
+  shown.paints(["told"], () => {
+    const texts = [now.told.predicted, now.told.run?.side ?? null].map((side) => JSON.stringify(side));
+    if (texts[0] === known && texts[1] === ran) return;
+    [known, ran] = texts;
+    travel.stop();
+    const sides = sidesOf(now.told);
+    shown.set({ ...sides, ...startOf(sides) });
+  });
+}
+
+/** @type {(told: Told) => Pick<More, "predicted" | "measured">} */
+function sidesOf({ predicted, run }) {
+  return { predicted: readSide(predicted), measured: run?.side ? readSide(run.side) : null };
+}
+
+/** @type {(sides: Pick<More, "predicted" | "measured">) => Omit<More, "predicted" | "measured">} */
+function startOf(sides) {
+  const which = sides.measured ? "measured" : "predicted";
+  return { which, at: 0, playing: false, from: 0, to: Math.min(AT_FIRST, lastOf(sides)) };
+}
+
+function lastOf({ predicted, measured }) {
+  return Math.max(predicted.last, measured?.last ?? 0);
+}
+
+/** The buttons and the slider that choose the moment, and of which side it is. */
+function timeBar({ shown }, travel) {
+  const { now } = shown;
+  const side = () => now[now.which] ?? now.predicted;
+  const back = button("◀ back", "message before", () => travel.step(false));
+  const playing = button("▶ play", "play", travel.turn);
+  const next = button("next ▶", "message after", () => travel.step(true));
+  const slider = h("input", {
+    type: "range", min: 0, max: SLIDER, step: 1, "aria-label": "moment",
+    oninput: () => travel.go((Number(slider.value) / SLIDER) * side().last),
+  });
+  const when = h("output", { class: "dlv-when" });
+  const turn = (which, says) => h("button", {
+    type: "button", "data-which": which, onclick: () => {
+      shown.set({ which });
+      travel.go(clamp(now.at, 0, side().last));
+    },
+  }, says);
+  const sides = [turn("predicted", "predicted"), turn("measured", "the run")];
+  const which = h("span", { role: "group", "aria-label": "which of the two is played" }, sides);
+  shown.paints(["playing"], () => {
+    write(playing, now.playing ? "❚❚ pause" : "▶ play");
+    playing.setAttribute("aria-label", now.playing ? "pause" : "play");
+  });
+  shown.paints(["at", "which", "predicted", "measured"], () => {
+    slider.value = String(Math.round((now.at / side().last) * SLIDER));
+    slider.setAttribute("aria-valuetext", seconds(now.at));
+    write(when, seconds(now.at));
+    back.disabled = now.at <= 0;
+    next.disabled = now.at >= side().last;
+    which.hidden = !now.measured;
+    for (const one of sides) one.setAttribute("aria-pressed", String(one.dataset.which === now.which));
+  });
+  return h("div", { class: "dlv-scrub" },
+    h("span", { class: "dlv-travel", role: "group", "aria-label": "play" }, back, playing, next), which, slider, when);
+}
+
+/** @type {(own: Consistency & { travel: Travel }) => KeyRow[]} */
+function keysOf(own) {
+  return [
+    ["← →", "message before, message after",
+      { ArrowLeft: () => own.travel.step(false), ArrowRight: () => own.travel.step(true) }],
+    ["Space", "play, pause", { " ": () => own.travel.turn() }],
+    ["Home End", "first moment, last",
+      { Home: () => own.travel.go(0), End: () => own.travel.go(lastOf(own.shown.now)) }],
+    ["W S", "zoom in, out", { w: () => own.part.zoom(0.7), s: () => own.part.zoom(1 / 0.7) }],
+    ["A D", "pan", { a: () => own.part.pan(-0.2), d: () => own.part.pan(0.2) }],
+    ["0", "fit all", { 0: () => own.part.fitAll() }],
+    ["r", "run it, stop it", { r: () => own.bar.press() }],
+  ];
+}
+
+export default { render };

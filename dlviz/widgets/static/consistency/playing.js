@@ -1,0 +1,66 @@
+// Going through a run: to a moment, from message to message, or by the clock.
+import { clamp } from "../shared/arrays.js";
+import { advanced, doingAt, stepped } from "./geometry.js";
+import { momentWords } from "./words.js";
+
+/** @import { Consistency } from "./state.js" */
+
+/**
+ * @typedef {object} Travel
+ * @property {(at: number) => void} go to a moment, and no further
+ * @property {(forward: boolean) => void} step to the next message that leaves or arrives, or the one before
+ * @property {() => void} turn play or pause
+ * @property {() => void} stop
+ */
+
+const BEAT = 500; // ms between two messages where motion is not wanted
+
+/**
+ * @param {Consistency} own
+ * @returns {Travel}
+ */
+export function travelling({ shown, frame }) {
+  const { now } = shown;
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  let asked = 0;
+  let before = 0; // ms: when the last picture was drawn
+
+  const side = () => now[now.which] ?? now.predicted;
+
+  function show(at, playing) {
+    const { from, to } = now;
+    const seen = to - from;
+    const away = at < from || at > to;
+    const begin = away ? clamp(at - 0.1 * seen, 0, Math.max(0, side().last - seen)) : from;
+    shown.set({ at, playing, from: begin, to: begin + seen });
+  }
+
+  function go(at) {
+    cancelAnimationFrame(asked);
+    show(clamp(at, 0, side().last), false);
+    shown.flush();
+    frame.say(momentWords(side(), now.told.shown, now.at, doingAt(side(), now.at)));
+  }
+
+  function play(time) {
+    const passed = Math.min(time - before, BEAT);
+    if (!still.matches || passed >= BEAT) {
+      before = time;
+      const at = still.matches ? stepped(side(), now.at, true) : advanced(side(), now.at, passed);
+      show(at, at < side().last);
+    }
+    if (now.playing) asked = requestAnimationFrame(play);
+  }
+
+  return {
+    go,
+    step: (forward) => go(stepped(side(), now.at, forward)),
+    turn() {
+      if (now.playing) return go(now.at);
+      shown.set({ at: now.at < side().last ? now.at : 0, playing: true });
+      before = performance.now();
+      asked = requestAnimationFrame(play);
+    },
+    stop: () => cancelAnimationFrame(asked),
+  };
+}

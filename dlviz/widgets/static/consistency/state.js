@@ -1,0 +1,179 @@
+// What was predicted or measured as the kernel tells it, read into columns, and as rows of bars.
+import { column } from "../shared/arrays.js";
+
+/** @import { Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Styles } from "../shared/gantt/paint.js" */
+/** @import { Rows, Times } from "../shared/gantt/rows.js" */
+/** @import { Viewport } from "../shared/viewport.js" */
+
+/**
+ * What it comes to for one worker, while all are at work; `staleness` is null where there is none.
+ * @typedef {{ rate: number, staleness: number | null, waiting: number }} Worker
+ */
+
+/**
+ * Spans first[r] to first[r+1]-1 are those of rank r, in order of time; `kind` is a place in `shown` of what is told.
+ * A span waits until `waited`. `edges` are the moments at which messages leave and arrive, `aloft` how many are on
+ * their way from each of them on. `last` is the end of all.
+ * @typedef {object} Side
+ * @property {number} ranks
+ * @property {number} count
+ * @property {number[]} first
+ * @property {number[]} rank of each span
+ * @property {number[]} kind
+ * @property {number[]} start seconds
+ * @property {number[]} end
+ * @property {number[]} waited
+ * @property {{ src: number[], dst: number[], sent: number[], arrived: number[], received: number[] }} messages
+ * @property {{ rank: number[], time: number[], staleness: number[] }} applied
+ * @property {number} rate gradients per second
+ * @property {number | null} staleness
+ * @property {Worker[]} workers
+ * @property {number[]} edges
+ * @property {number[]} aloft
+ * @property {number} last
+ */
+
+/** @typedef {{ side: any, told: string[], error?: string, stopped?: string }} Run */
+
+/** @typedef {[option: string, says: string, values: (number | string)[]]} Knob */
+
+/**
+ * @typedef {Answer & { methods: [string, string][], ways: [string, string][], knobs: Record<string, Knob[]>,
+ *   limits: { workers: [number, number], slow: number }, shown: string[], predicted: any, run: Run | null, ran: number,
+ *   recorded: Record<string, any>[] }} Told
+ */
+
+/** @typedef {"predicted" | "measured"} Which */
+
+/**
+ * What else is shown now: the sides, which of them is animated, and at which moment (s); `from` and `to` are the part
+ * of the timeline in view.
+ * @typedef {{ predicted: Side, measured: Side | null, which: Which, at: number, playing: boolean, from: number,
+ *   to: number }} More
+ */
+
+/** @typedef {Explorer<Told, More> & { part: Viewport }} Consistency */
+
+const ROOM = 152; // pixels of all rows together
+const [GAP, MOST] = [3, 26]; // pixels between two rows, of a row
+
+/**
+ * @param {any} told as Python wrote it
+ * @returns {Side}
+ */
+export function readSide(told) {
+  const { counts, messages, applied } = told;
+  const count = told.start.length;
+  const first = [0];
+  for (const many of counts) first.push(first[first.length - 1] + many);
+  const sends = messages.sent.length;
+  const read = {
+    ...messages, src: column(messages.src, sends), dst: column(messages.dst, sends),
+  };
+  const rows = applied.time.length;
+  return {
+    ...told, count, first, ranks: counts.length,
+    rank: counts.flatMap((many, rank) => new Array(many).fill(rank)),
+    kind: column(told.kind, count),
+    messages: read,
+    applied: { ...applied, rank: column(applied.rank, rows), staleness: column(applied.staleness, rows) },
+    ...flights(read),
+    last: told.end.reduce((most, end) => Math.max(most, end), 0),
+  };
+}
+
+/** The moments at which messages leave and arrive, and how many are on their way from each of them on. */
+function flights({ sent, arrived }) {
+  const changes = new Map();
+  const change = (moment, by) => changes.set(moment, (changes.get(moment) ?? 0) + by);
+  for (const moment of sent) change(moment, 1);
+  for (const moment of arrived) change(moment, -1);
+  const edges = [...changes.keys()].sort((a, b) => a - b);
+  let aloft = 0;
+  return { edges, aloft: edges.map((edge) => (aloft += changes.get(edge))) };
+}
+
+/**
+ * Whether a method has a server, which is rank 0 and computes no gradient.
+ * @param {Side} side
+ * @returns {boolean}
+ */
+export function served({ ranks, workers }) {
+  return ranks > workers.length;
+}
+
+/**
+ * What a rank is called.
+ * @param {Side} side
+ * @param {number} rank
+ * @returns {string}
+ */
+export function nameOf(side, rank) {
+  return served(side) && rank === 0 ? "server" : `worker ${rank}`;
+}
+
+/**
+ * What was predicted as rows of bars, and below each what was measured.
+ * @param {Side} predicted
+ * @param {Side | null} measured
+ * @param {number} kinds
+ * @returns {{ rows: Rows, times: Times, sideOf: (place: number) => [Side, number] }} `sideOf`: the side, and its span
+ */
+export function drawnOf(predicted, measured, kinds) {
+  const row = Math.min(MOST, Math.floor(ROOM / predicted.ranks));
+  const bar = measured ? Math.ceil((row - GAP) / 2) : row - GAP;
+  const below = row - GAP - bar;
+  const sides = measured ? [predicted, measured] : [predicted];
+  /** @type {Rows["slots"]} */
+  const slots = [];
+  /** @type {number[]} */
+  const begin = []; // the first place of each side
+  let count = 0;
+  for (const side of sides) {
+    begin.push(count);
+    for (let rank = 0; rank < predicted.ranks; rank++) {
+      const top = rank * row + (side === predicted ? 0 : bar);
+      const [first, after] = [count + side.first[rank], count + side.first[rank + 1]];
+      slots.push({ row: rank, first, after, top, bottom: top + (side === predicted ? bar : below) });
+    }
+    count += side.count;
+  }
+  const slotOf = new Int32Array(count);
+  slots.forEach((slot, number) => slotOf.fill(number, slot.first, slot.after));
+  const sideOf = (place) => (measured && place >= begin[1] ? [measured, place - begin[1]] : [predicted, place]);
+  const all = (name) => sides.flatMap((side) => side[name]);
+  const [start, end, waited] = ["start", "end", "waited"].map(all);
+  const last = Math.max(...sides.map((side) => side.last));
+  const none = { row: [], start: [], end: [], count: 0 };
+  return {
+    sideOf: /** @type {(place: number) => [Side, number]} */ (sideOf),
+    rows: {
+      rows: Array.from({ length: predicted.ranks }, (_, rank) => ({
+        rank, label: nameOf(predicted, rank), top: rank * row, bottom: rank * row + row - GAP,
+        middle: rank * row + (row - GAP) / 2,
+      })),
+      shown: Array.from({ length: predicted.ranks }, (_, rank) => rank),
+      slots, slotOf, count, kindOf: all("kind"), kinds, holds: new Array(kinds).fill(false),
+      labels: start.map(() => []), chunk: start.map(() => 0),
+      open: new Set(), heads: [], headOf: new Map(), cycle: [],
+      above: 0, pinned: 0, height: predicted.ranks * row - GAP, strip: 0, peak: 1,
+      arrows: { tail: [], head: [], flow: [], count: 0 },
+    },
+    times: {
+      start, end, low: 0, high: last, quantum: last * 1e-7, memory: false, sent: [], received: [],
+      idle: none, gaps: none, critical: [], path: { start: [], end: [] },
+      waited: new Map(waited.flatMap((until, i) => (until > start[i] ? [[i, until]] : []))),
+    },
+  };
+}
+
+/**
+ * How the bars look.
+ * @param {Told} told
+ * @returns {Styles}
+ */
+export function stylesOf({ shown, look: { kinds } }) {
+  const of = shown.map((kind) => kinds[kind]);
+  return { of, shades: of.map((style) => [style]), idle: kinds.idle, waiting: kinds.wait, gaps: kinds.idle };
+}

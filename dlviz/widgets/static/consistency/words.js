@@ -1,0 +1,112 @@
+// A run of a method in words: a bar, a moment, what was measured, a choice of controls.
+import { digits, seconds } from "../shared/numbers.js";
+import { nameOf, served } from "./state.js";
+
+/** @import { Doing } from "./geometry.js" */
+/** @import { Run, Side, Told } from "./state.js" */
+
+/** @type {Record<string, string>} */
+const DOES = {
+  forward: "forward", backward: "backward", update: "updates", send: "sends", recv: "receives", wait: "waits",
+};
+
+/**
+ * What a rank does, in a word or two.
+ * @param {Side} side
+ * @param {string[]} shown the kinds
+ * @param {Doing} doing
+ * @returns {string}
+ */
+export function doesWords(side, shown, { rank, kind, waits, done }) {
+  if (done) return "done";
+  if (kind < 0) return "–";
+  if (waits) return "waits";
+  const worker = served(side) && rank > 0;
+  if (worker && shown[kind] === "send") return "pushes";
+  if (worker && shown[kind] === "recv") return "pulls";
+  return DOES[shown[kind]];
+}
+
+/**
+ * A bar in lines, the first its name.
+ * @param {Side} side
+ * @param {number} i
+ * @param {string[]} shown the kinds
+ * @param {string} how "predicted" or "run"
+ * @returns {string[]}
+ */
+export function barLines(side, i, shown, how) {
+  const { rank, kind, start, end, waited } = side;
+  const lines = [
+    `${nameOf(side, rank[i])}: ${DOES[shown[kind[i]]]}`,
+    `${how}: ${seconds(start[i])} to ${seconds(end[i])} (${seconds(end[i] - start[i])})`,
+  ];
+  if (waited[i] > start[i]) lines.push(`waits ${seconds(waited[i] - start[i])} of it`);
+  return lines;
+}
+
+/**
+ * A share in percent.
+ * @param {number} value
+ * @returns {string}
+ */
+export function percent(value) {
+  return `${Math.round(100 * value)} %`;
+}
+
+/**
+ * What it comes to, in a sentence.
+ * @param {Told} told
+ * @returns {string}
+ */
+export function answerWords({ predicted, run }) {
+  const { rate, staleness, workers } = predicted;
+  const measured = run?.side;
+  /** @type {(own: Side) => string} */
+  const waiting = (own) => percent(own.workers.reduce((sum, worker) => sum + worker.waiting, 0) / workers.length);
+  const beside = (/** @type {(own: Side) => string} */ of) => (measured ? ` (measured ${of(measured)})` : "");
+  const age = (/** @type {Side} */ own) => digits(own.staleness ?? 0);
+  return [
+    `${digits(rate)} gradients/s${beside((own) => digits(own.rate))}`,
+    ...(staleness == null ? [] : [`mean staleness ${digits(staleness)}${beside(age)}`]),
+    `workers wait ${waiting(predicted)}${beside(waiting)}`,
+  ].join("; ");
+}
+
+/**
+ * What became of the last run.
+ * @param {{ told: Told }} now
+ * @returns {string}
+ */
+export function ranWords({ told: { run } }) {
+  if (!run) return "";
+  if (run.error) return `The run failed: ${run.error}`;
+  return run.stopped ?? run.told.join(" ");
+}
+
+/**
+ * The controls of a run that can be shown again.
+ * @param {Told} told
+ * @param {Record<string, any>} controls
+ * @returns {string}
+ */
+export function choiceWords({ methods, knobs, ways }, controls) {
+  const { method, workers, slow, way } = controls;
+  const own = knobs[method].map(([option, says]) => `${says} ${controls[option]}`);
+  const slowed = slow > 1 ? [`${digits(slow)}× as long: ${Object.fromEntries(ways)[way]}`] : [];
+  const many = `${workers} worker${workers > 1 ? "s" : ""}`;
+  return [Object.fromEntries(methods)[method], ...own, many, ...slowed].join(", ");
+}
+
+/**
+ * A moment for those who listen: what each rank does.
+ * @param {Side} side
+ * @param {string[]} shown
+ * @param {number} at
+ * @param {Doing[]} doing
+ * @returns {string}
+ */
+export function momentWords(side, shown, at, doing) {
+  const ranks = doing.map((one) => `${nameOf(side, one.rank)} ${doesWords(side, shown, one)}`);
+  return `${seconds(at)}: ${ranks.join(", ")}.`;
+}
