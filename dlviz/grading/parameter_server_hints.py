@@ -91,12 +91,13 @@ def why_ahead(clocks: Clocks, most: float) -> str:
     )
 
 
-def why_counted(made: int, pushed: int) -> str:
-    """Why a worker that has pushed so often has not one update a push."""
-    if made == 0:
+def why_counted(made: int, pushed: int, of_all: int) -> str:
+    """Why a worker that has pushed so often has not one update a push; `of_all` are the updates for
+    all workers."""
+    if of_all == 0:
         return "a push changes the weights when update(worker, gradient) is called. Who calls it?"
     if made < pushed:
-        return "some of its pushes are dropped. A gradient counts here, however late it comes."
+        return "some pushes are dropped. A gradient counts here, however late it comes."
     return "a gradient is in the weights more than once: where is update called?"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -81,12 +81,12 @@ class Team:
 @dataclass(frozen=True)
 class Service:
     """A number of workers, of pushes of the first (each has `more` than the one before it), how far
-    a worker may be ahead, and whether they push by turns."""
+    a worker may be ahead, and which worker pushes only when no other may (0: they push at will)."""
 
     workers: int
     fewest: int
     bound: float
-    by_turns: bool = False
+    last: int = 0
     more: int = 3
 
     trivial = False
@@ -258,7 +258,7 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
     paced. Raises CheckFailed, caused by the RunError if there is one, where the run does not come
     to its end, and where ready-made code did the work."""
     layer, machine = _layer(), None
-    turns = _turns(size.pushes, size.bound) if size.by_turns else []
+    turns = _turns(size) if size.last else []
     if slow is not None:
         factors = [1.0, slow, *[1.0] * (size.workers - 1)]
         switch = Topology.switch(size.workers + 1, Link(MESSAGE, math.inf))
@@ -333,13 +333,12 @@ def _pushed(
     return left
 
 
-def _turns(pushes: Mapping[int, int], bound: float) -> list[int]:
+def _turns(size: Service) -> list[int]:
     """An order of pushes that the bound allows, drawn. One worker pushes only when no other may."""
-    clocks, order = Clocks(pushes, bound), []
-    slow = DRAW.choice([*pushes])
+    clocks, order = Clocks(size.pushes, size.bound), []
     while going := clocks.going:
-        free = [each for each in going if each != slow and clocks.free(each)]
-        order.append(DRAW.choice(free or [slow]))
+        free = [each for each in going if each != size.last and clocks.free(each)]
+        order.append(DRAW.choice(free or [size.last]))
         clocks.push(order[-1])
     return order
 

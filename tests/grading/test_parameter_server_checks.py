@@ -22,7 +22,7 @@ from dlviz.metrics import staleness
 WORK = {"lock": 4, "parallel": 2}
 SERVE = {"pushes": 2, "weights": 3, "bound": 4, "order": 2, "no_hang": 1}
 POINTS = WORK | SERVE
-INF, TURNS = math.inf, True
+INF, TURNS = math.inf, 1  # worker 1 pushes only when no other may
 ALONE, PAIR, TEAM = (1, 2), (2, 3), (3, 2)  # ranks, steps
 SIZES = {  # one of each check
     "lock": TEAM,
@@ -263,7 +263,7 @@ WRONG = {  # a program, the checks that give less than all points, and what is s
         {
             (
                 "order",
-                (4, 2, INF, TURNS),
+                (2, 3, INF, TURNS),
             ): "for a push of worker 1 and takes no other .*Which call"
         },
     ),
@@ -393,7 +393,7 @@ def test_another_order_of_updates_gives_other_bits():
 def test_the_server_sees_the_pushes_in_the_order_that_was_drawn(monkeypatch):
     order = [3, 2, 3, 3, 2, 1]
     size = Service(3, 1, INF, TURNS, more=1)
-    monkeypatch.setattr(parameter_server_run, "_turns", lambda pushes, bound: order)
+    monkeypatch.setattr(parameter_server_run, "_turns", lambda size: order)
     ran = served(program.looks_at_all_that_are_held, size)
     assert [worker for what, worker in events(ran.trace) if what == "push"] == order
     last = ran.left[1].got[-1]
@@ -401,16 +401,17 @@ def test_the_server_sees_the_pushes_in_the_order_that_was_drawn(monkeypatch):
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2, INF])
-@pytest.mark.parametrize("pushes", [{1: 4, 2: 7}, {1: 3, 2: 6, 3: 9}, {1: 5, 2: 5, 3: 5, 4: 5}])
-def test_turns_reach_the_bound_and_one_worker_pushes_only_when_no_other_may(pushes, bound):
-    clocks, most, slow = Clocks(pushes, bound), 0.0, {*pushes}
-    for worker in parameter_server_run._turns(pushes, bound):
+@pytest.mark.parametrize(("workers", "last"), [(2, 1), (2, 2), (3, 2), (4, 4)])
+def test_turns_reach_the_bound_and_one_worker_pushes_only_when_no_other_may(workers, last, bound):
+    size = Service(workers, 4, bound, last)
+    clocks, most = Clocks(size.pushes, bound), 0.0
+    for worker in parameter_server_run._turns(size):
         assert worker in clocks.going and clocks.free(worker)
-        if any(each != worker and clocks.free(each) for each in clocks.going):
-            slow.discard(worker)
+        others = [each for each in clocks.going if each != last and clocks.free(each)]
+        assert worker != last or not others
         clocks.push(worker)
         most = max(most, clocks.lead(worker) if worker in clocks.going else 0)
-    assert not clocks.going and len(slow) == 1
+    assert not clocks.going
     assert most == bound + 1 or bound == INF
 
 
