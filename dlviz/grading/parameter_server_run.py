@@ -116,7 +116,7 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Layer:
+class TanhLayer:
     """What is trained: a layer with a tanh behind it."""
 
     seed: int
@@ -166,7 +166,7 @@ class Ran(Generic[S, L]):
     """A run of the student's program at one size, what each rank left, and its Trace."""
 
     size: S
-    layer: Layer
+    layer: TanhLayer
     left: list[L]
     trace: Trace
 
@@ -190,7 +190,7 @@ def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worke
     return Ran(size, layer, run.results, run.trace)
 
 
-def _work(comm: Comm, program: Program, steps: int, layer: Layer) -> Worked:
+def _work(comm: Comm, program: Program, steps: int, layer: TanhLayer) -> Worked:
     left = Worked()
 
     def gradient(weights: torch.Tensor) -> torch.Tensor:
@@ -203,14 +203,14 @@ def _work(comm: Comm, program: Program, steps: int, layer: Layer) -> Worked:
         with comm.compute("backward", f"gradient {step}", seconds=GRADIENT, step=step):
             return layer.gradient(weights, comm.rank, step)
 
-    memory = Memory(comm, layer.start, left.after)
+    memory = GuardedMemory(comm, layer.start, left.after)
     comm.barrier()
     comm.begin()
     program(memory, gradient, steps, RATE)
     return left
 
 
-class Memory:
+class GuardedMemory:
     """What `comm.shared` makes, but that `tensor` has no numbers while this rank does not hold the
     lock. A hold has its price: what it reads, and what it has changed."""
 
@@ -221,14 +221,14 @@ class Memory:
         self.own = self.tensor = torch.full_like(start, torch.nan)
         self.held = False
 
-    def lock(self) -> Hold:
-        return Hold(self)
+    def lock(self) -> GuardedHold:
+        return GuardedHold(self)
 
 
-class Hold:
+class GuardedHold:
     """What `lock()` returns."""
 
-    def __init__(self, memory: Memory):
+    def __init__(self, memory: GuardedMemory):
         self._memory = memory
         self._hold = memory.shared.lock()
 
@@ -288,7 +288,7 @@ def served(program: Program, size: Service, slow: float | None = None) -> Ran[Se
 
 
 def _serve(
-    comm: Comm, program: Program, size: Service, layer: Layer, turns: Sequence[int]
+    comm: Comm, program: Program, size: Service, layer: TanhLayer, turns: Sequence[int]
 ) -> Served:
     weights = layer.start
     comm.barrier()
@@ -309,7 +309,7 @@ def _serve(
 
 
 def _pushed(
-    comm: Comm, size: Service, layer: Layer, weights: torch.Tensor, turns: Sequence[int]
+    comm: Comm, size: Service, layer: TanhLayer, weights: torch.Tensor, turns: Sequence[int]
 ) -> Served:
     """A worker's part: it pushes each gradient and pulls the weights for the next."""
     left, told, token = Served(), [], torch.zeros(1)
@@ -358,5 +358,5 @@ def events(trace: Trace) -> list[Event]:
     return [Event(what, worker) for _, what, worker in found]
 
 
-def _layer() -> Layer:
-    return Layer(DRAW.getrandbits(30))
+def _layer() -> TanhLayer:
+    return TanhLayer(DRAW.getrandbits(30))

@@ -16,7 +16,15 @@ from courses import Assignment
 
 from dlviz.grading import alone, feedback, parameter_server_checks, parameter_server_run
 from dlviz.grading.parameter_server_rules import Clocks
-from dlviz.grading.parameter_server_run import RATE, Layer, Service, Team, events, served, worked
+from dlviz.grading.parameter_server_run import (
+    RATE,
+    Service,
+    TanhLayer,
+    Team,
+    events,
+    served,
+    worked,
+)
 from dlviz.metrics import staleness
 
 WORK = {"lock": 4, "parallel": 2}
@@ -382,7 +390,7 @@ def replayed(layer, workers, order):
 
 
 def test_another_order_of_updates_gives_other_bits():
-    layer = Layer(5)
+    layer = TanhLayer(5)
     first = replayed(layer, (1, 2, 3), [1, 2, 3, 1, 2, 3])
     assert torch.equal(first, replayed(layer, (1, 2, 3), [1, 2, 3, 1, 2, 3]))
     for other in ([2, 1, 3, 1, 2, 3], [1, 2, 3, 1, 3, 2], [1, 2, 3, 2, 1, 3]):
