@@ -238,8 +238,9 @@ def test_on_the_committed_spectrum_lies_what_the_text_reads_from_it():
         assert examples[name] >= examples["synchronous"], name
     for name in free:
         assert rate[name] == pytest.approx(2.5 * rate["synchronous"], rel=0.05), name
-        assert seconds[name] < seconds["synchronous"] < 2.5 * seconds[name], name
-    assert max(free, key=examples.get) == "ensemble"
+        assert 1.6 < examples[name] / examples["synchronous"] < 2.6, name
+    assert seconds["asynchronous"] < 0.8 * seconds["synchronous"]
+    assert min(free, key=examples.get) == "asynchronous"
     assert min(rows, key=seconds.get) == "synchronous, 1 backup"
     assert max(rows, key=seconds.get) == "EASGD, round robin"
     for name in rows:  # the oracle of the chart: it is read off the run
