@@ -60,21 +60,22 @@ def why_held(clocks: Clocks) -> str:
             "the slowest clock is that of a worker that has pushed its last gradient. Which "
             "workers' clocks still grow?"
         )
-    if worker != clocks.last:
+    lead = clocks.leads[worker]
+    if lead > clocks.bound:
         return (
-            f"worker {worker} was held until worker {clocks.last} pushed. Who is looked at when a "
+            f"worker {worker} was held, rightly, until the slowest pushed. Who is looked at when a "
             "push has come?"
         )
-    if clocks.lead(worker) == clocks.bound:
+    if lead == clocks.bound:
         return (
-            f"worker {worker} is ahead by {clocks.lead(worker)}, exactly the bound. May a worker "
-            "go on that is no more than the bound ahead?"
+            f"worker {worker} was ahead by {lead}, exactly the bound. May a worker go on that is "
+            "no more than the bound ahead?"
         )
-    if clocks.lead(worker) == 0:
-        return f"worker {worker} is the slowest itself, and is held. Who is to wait for whom?"
+    if lead == 0:
+        return f"worker {worker} was the slowest itself, and is held. Who is to wait for whom?"
     return (
-        f"worker {worker} is ahead by {clocks.lead(worker)}, which the bound allows. What does its "
-        "answer wait for: the pushes of all workers?"
+        f"worker {worker} was ahead by {lead}, which the bound allows. What does its answer wait "
+        "for: the pushes of all workers?"
     )
 
 

@@ -22,7 +22,7 @@ class Event(NamedTuple):
 
 class Clocks:
     """The workers of a run as the server comes on. `held`: workers whose pull is not answered;
-    `last`: the one that pushed last."""
+    `last`: the one that pushed last; `leads`: how far each was ahead when it pushed last."""
 
     def __init__(self, pushes: Mapping[int, int], bound: float):
         self.pushes = pushes
@@ -30,10 +30,12 @@ class Clocks:
         self.clock = dict.fromkeys(pushes, 0)
         self.held: list[int] = []
         self.last = 0
+        self.leads: dict[int, float] = {}
 
     def push(self, worker: int) -> None:
         self.last = worker
         self.clock[worker] += 1
+        self.leads[worker] = self.lead(worker)
         self.held.append(worker)
 
     def reply(self, worker: int) -> None:
