@@ -26,7 +26,7 @@ The ranks may also learn from each other through a server, or now and then:
     parameter_server.py   servers average gradients, all or the first (push_pull.py, slices.py)
     stale_synchronous.py  rank 0 applies each gradient as it comes; who may run how far ahead
     hogwild.py            one model in shared memory, with a lock or without
-    easgd.py              models of their own, tied to a centre
+    easgd.py              models of their own, tied to a centre (elastic.py, stability.py)
     local_sgd.py          models of their own, averaged every few steps
     gossip.py             models of their own, averaged with neighbours
     ensemble.py           models of their own

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 import torch
+from server_oracle import batches
 from torch import nn
 
 import dlviz
@@ -37,13 +38,6 @@ class Mixed(nn.Module):
 
     def forward(self, x):
         return self.outer(self.inner(x).tanh().double())
-
-
-def batches(count):
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(count, 7, 5, generator=generator)
-    labels = torch.randint(0, 3, (count, 7), generator=generator)
-    return list(zip(inputs, labels, strict=True))
 
 
 def trained(ranks, count=14, machine=None, **options):
