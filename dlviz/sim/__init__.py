@@ -4,6 +4,7 @@ from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
 from dlviz.sim.engine import Costs, simulate
+from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 from dlviz.sim.strategies import strategy
 
@@ -14,6 +15,8 @@ __all__ = [
     "collective_seconds",
     "data_parallel",
     "data_parallel_seconds",
+    "layer_bytes",
+    "layer_elements",
     "scaling_curves",
     "simulate",
     "strategy",
