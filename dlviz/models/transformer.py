@@ -61,8 +61,8 @@ class Transformer(nn.Module):
             dropout,
             seed,
         )
-        self.tokens = Table(vocabulary, hidden)
-        self.positions = Table(sequence, hidden)
+        self.tokens = SmallEmbedding(vocabulary, hidden)
+        self.positions = SmallEmbedding(sequence, hidden)
         self.drop = Dropout(dropout, seed, 0)
         self.blocks = nn.ModuleList(
             Block(hidden, heads, self.kv_heads, dropout, seed, number) for number in range(layers)
@@ -142,8 +142,8 @@ class FeedForward(nn.Module):
         return self.down(functional.gelu(self.up(x)))
 
 
-class Table(nn.Embedding):
-    """Vectors looked up by number; small at first, as GPT-2's: a tied output layer then begins with
+class SmallEmbedding(nn.Embedding):
+    """Vectors looked up by number, small at first, as GPT-2's: a tied output layer then begins with
     logits near 0."""
 
     def reset_parameters(self) -> None:
