@@ -28,18 +28,19 @@ def parts_of(
     """
     pieces = children_in_order(model) if branches is None else branches
     word = "layers" if branches is None else "branches"
-    has = f"{type(model).__name__} has {len(pieces)} {word}"
+    what = f"{type(model).__name__} with {word}={len(pieces)}"
     if len(pieces) < ranks:
         raise ValueError(
-            f"{has} for {ranks} ranks: each rank needs one or more. Use {len(pieces)} ranks or "
-            "fewer."
+            f"{what} cannot be cut over ranks={ranks}: each rank needs one or more. Use "
+            f"ranks={len(pieces)} or fewer."
         )
     nbytes = [float(sum(p.nbytes for p in piece.parameters())) for piece in pieces]
     starts = cut(nbytes, ranks) if cuts is None else [0, *cuts]
     if len(starts) != ranks or not all(a < b for a, b in pairwise([*starts, len(pieces)])):
         raise ValueError(
-            f"{has} and cuts={cuts!r} for {ranks} ranks: give {ranks - 1} ascending numbers from 1 "
-            f"to {len(pieces) - 1}, where the part of each rank after rank 0 begins."
+            f"{what} cannot be cut over ranks={ranks} by cuts={cuts!r}: the part of each rank "
+            f"after rank 0 begins at one of them. Give {ranks - 1}, ascending, from 1 to "
+            f"{len(pieces) - 1}."
         )
     return [pieces[start:end] for start, end in pairwise([*starts, len(pieces)])]
 
