@@ -96,12 +96,12 @@ class _GatherOutputs(Function):
 
 
 def summed(
-    x: torch.Tensor, comm: Comm, all_reduce: str, layer: str, direction: str
+    x: torch.Tensor, comm: Comm, all_reduce: str, layer: str, direction: str, op: str = "sum"
 ) -> torch.Tensor:
-    """The sum of all ranks' x, in memory of its own."""
+    """The sum of all ranks' x, in memory of its own; with op="max" the largest."""
     total = x.clone(memory_format=torch.contiguous_format)
     with _collective(comm, "all_reduce", layer, direction, total):
-        all_reduce_called(all_reduce)(comm, total)
+        all_reduce_called(all_reduce)(comm, total, op)
     return total
 
 
