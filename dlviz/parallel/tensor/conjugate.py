@@ -69,13 +69,13 @@ class _F(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return summed(gradient, *ctx.how, "backward"), None, None, None
+        return summed(gradient, "backward", *ctx.how), None, None, None
 
 
 class _G(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *how: Any) -> torch.Tensor:
-        return summed(x, *how, "forward")
+        return summed(x, "forward", *how)
 
     @staticmethod
     @once_differentiable
@@ -87,7 +87,7 @@ class _GatherOutputs(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *how: Any) -> torch.Tensor:
         ctx.comm = how[0]
-        return gathered(x, -1, *how, "forward")
+        return gathered(x, -1, "forward", *how)
 
     @staticmethod
     @once_differentiable
@@ -96,7 +96,7 @@ class _GatherOutputs(Function):
 
 
 def summed(
-    x: torch.Tensor, comm: Comm, all_reduce: str, layer: str, direction: str, op: str = "sum"
+    x: torch.Tensor, direction: str, comm: Comm, all_reduce: str, layer: str, op: str = "sum"
 ) -> torch.Tensor:
     """The sum of all ranks' x, in memory of its own; with op="max" the largest."""
     total = x.clone(memory_format=torch.contiguous_format)
@@ -106,7 +106,7 @@ def summed(
 
 
 def gathered(
-    x: torch.Tensor, dim: int, comm: Comm, all_reduce: str, layer: str, direction: str
+    x: torch.Tensor, dim: int, direction: str, comm: Comm, all_reduce: str, layer: str
 ) -> torch.Tensor:
     """All ranks' x, one after the other along `dim`."""
     n, rank = comm.size, comm.rank

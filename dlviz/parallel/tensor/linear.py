@@ -95,21 +95,21 @@ class ShardedLinear(nn.Module):
     def load(self, state: State) -> None:
         """Keep this rank's part of the whole layer's `weight` (n, k) and `bias` (n,). ValueError
         for other names or shapes, and, on all ranks, where they are given other values."""
-        own = dict(self.named_parameters())
+        own, layer = dict(self.named_parameters()), self.name or type(self).__name__
         if own.keys() != state.keys():
             raise ValueError(
-                f"the state of {self.name or 'a linear layer'} holds {', '.join(state) or 'nothing'}"
-                f": give {' and '.join(own)}."
+                f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
+                f"{' and '.join(own)}."
             )
         shapes = {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}
         for name, whole in state.items():
             if whole.shape != shapes[name]:
                 raise ValueError(
-                    f"{name} of {self.name or 'a linear layer'} is {tuple(whole.shape)}: give the "
-                    f"whole one, {shapes[name]}."
+                    f"{name} of {layer} is {tuple(whole.shape)}: give the whole one, "
+                    f"{shapes[name]}."
                 )
         advice = "load the same weights on every rank of the axis"
-        check_replicas(self.comm, f"weights for {self.name or repr(self)}", dict(state), advice)
+        check_replicas(self.comm, f"weights for {layer}", dict(state), advice)
         for name, whole in state.items():
             own[name].copy_(self.own(name, whole))
 
