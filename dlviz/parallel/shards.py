@@ -160,7 +160,7 @@ def check_batches(batches: Batches) -> None:
 def all_reduce_called(name: str) -> Callable[..., None]:
     """The all-reduce of that name. ValueError where there is none."""
     if name == "backend":
-        return lambda comm, tensor, op="sum": comm.all_reduce(tensor, op)
+        return lambda comm, tensor: comm.all_reduce(tensor)
     if name not in collectives.ALGORITHMS:
         raise ValueError(
             f"all_reduce={name!r} is not known: use 'backend', "

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from dlviz.cluster import Comm
 from dlviz.models.transformer import check_tokens
-from dlviz.parallel.tensor.conjugate import summed
+from dlviz.parallel.tensor.conjugate import reduced
 
 IGNORED = -100  # as torch's
 
@@ -56,7 +56,7 @@ class _CrossEntropy(Function):
         def over_ranks(numbers: torch.Tensor, what: str, op: str = "sum") -> torch.Tensor:
             if comm.size == 1:
                 return numbers
-            return summed(numbers, "forward", comm, all_reduce, f"loss {what}", op)
+            return reduced(numbers, comm, all_reduce, f"loss {what}", "forward", op)
 
         largest = over_ranks(logits.amax(-1), "max", "max")  # (B, s)
         logits = logits - largest[..., None]  # (B, s, V/n), none above 0: exp cannot overflow

@@ -25,7 +25,13 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.parallel.shards import all_reduce_called
 from dlviz.parallel.tensor.agree import check_divides, check_replicas
-from dlviz.parallel.tensor.conjugate import f, g, gather_outputs
+from dlviz.parallel.tensor.conjugate import (
+    f,
+    g,
+    gather_outputs,
+    gather_sequence,
+    scatter_sequence,
+)
 from dlviz.parallel.tensor.product import Product
 
 State = Mapping[str, torch.Tensor]
@@ -38,14 +44,21 @@ class ShardedLinear(nn.Module):
     whole on every rank. `comm` is the tensor-parallel axis."""
 
     def __init__(
-        self, comm: Comm, inputs: int, outputs: int, bias: bool, cut: int, all_reduce: str
+        self,
+        comm: Comm,
+        inputs: int,
+        outputs: int,
+        bias: bool,
+        cut: int,
+        all_reduce: str,
+        sequence_parallel: bool,
     ):
         super().__init__()
         all_reduce_called(all_reduce)  # raises for a name that there is not
         name, divided = ("inputs", inputs) if cut else ("outputs", outputs)
         check_divides(name, divided, comm.size, f"the weight's {'columns' if cut else 'rows'}")
         self.comm, self.inputs, self.outputs = comm, inputs, outputs
-        self.all_reduce = all_reduce
+        self.all_reduce, self.sequence_parallel = all_reduce, sequence_parallel
         self.product = Product(comm, cut)
         self.cuts = {"weight": 1} if cut else {"weight": 0, "bias": 0}
         shape = [outputs, inputs]
@@ -140,10 +153,12 @@ def load_layers(module: nn.Module, state: State) -> None:
 
 class ColumnParallelLinear(ShardedLinear):
     """y = x Wᵀ + b, of which rank r computes the r-th part of the columns: (B, k) -> (B, n/t), or
-    (B, n) with `gather`. x, which all ranks have whole, may have more dims in front.
+    (B, n) with `gather`. x, which all ranks have whole, may have more dims in front. With
+    `sequence_parallel` each rank has its tokens of x: (B, s/t, k) -> (B, s, n/t).
 
     Cost: nothing forward; backward one all-reduce of x's gradient (f). With `gather` one all-gather
-    forward besides: each rank sends (t-1)/t of y's bytes.
+    forward besides: each rank sends (t-1)/t of y's bytes. With `sequence_parallel` an all-gather
+    forward and a reduce-scatter backward, of x's bytes.
     """
 
     def __init__(
@@ -155,12 +170,16 @@ class ColumnParallelLinear(ShardedLinear):
         gather: bool = False,
         *,
         all_reduce: str = "ring",
+        sequence_parallel: bool = False,
     ):
-        super().__init__(comm, inputs, outputs, bias, 0, all_reduce)
+        super().__init__(comm, inputs, outputs, bias, 0, all_reduce, sequence_parallel)
         self.gather = gather
 
     def enter(self, x: torch.Tensor) -> torch.Tensor:
         """f: what a layer, or several on the same input, does before its product."""
+        if self.sequence_parallel:
+            self.check()
+            return gather_sequence(self.comm, x, self.all_reduce, self.name)  # (B, s, k)
         self.check(x=x)
         return f(self.comm, x, self.all_reduce, self.name)
 
@@ -173,18 +192,28 @@ class ColumnParallelLinear(ShardedLinear):
 
 class RowParallelLinear(ShardedLinear):
     """y = x Wᵀ + b, to which rank r adds the product of the r-th part of the columns of x: (B, k/t)
-    -> (B, n) on all ranks. x may have more dims in front.
+    -> (B, n) on all ranks. x may have more dims in front. With `sequence_parallel` each rank gets
+    its tokens of y: (B, s, k/t) -> (B, s/t, n), and knows a summand of the bias's gradient.
 
-    Cost: forward one all-reduce of y (g); nothing backward.
+    Cost: forward one all-reduce of y (g); nothing backward. With `sequence_parallel` a
+    reduce-scatter forward and an all-gather backward, of y's bytes.
     """
 
     def __init__(
-        self, comm: Comm, inputs: int, outputs: int, bias: bool = True, *, all_reduce: str = "ring"
+        self,
+        comm: Comm,
+        inputs: int,
+        outputs: int,
+        bias: bool = True,
+        *,
+        all_reduce: str = "ring",
+        sequence_parallel: bool = False,
     ):
-        super().__init__(comm, inputs, outputs, bias, 1, all_reduce)
+        super().__init__(comm, inputs, outputs, bias, 1, all_reduce, sequence_parallel)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.check(**({} if self.bias is None else {"bias": self.bias}))
         y = self.product(x, self.weight)  # (B, n), a summand: x is (B, k/t)
-        y = g(self.comm, y, self.all_reduce, self.name)  # (B, n)
+        leave = scatter_sequence if self.sequence_parallel else g
+        y = leave(self.comm, y, self.all_reduce, self.name)  # (B, n)
         return y if self.bias is None else y + self.bias  # once: not in the summands
