@@ -199,9 +199,12 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
         "idle": _milliseconds(shares["idle"] + shares["other"]),
         "sent": [size_of(sent) for sent in metrics.bytes_sent(run.trace)],
     }
+    state: dict[str, Any] = {}
+    for each in reversed(run.results):  # a rank may have a part of the model alone
+        state |= each["state"]
     told = {
         "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
-        **task.told(result["losses"], result["state"]),
+        **task.told(result["losses"], state),
         **{name: value for name, value in result.items() if name not in ("losses", "state")},
     }
     width = max(map(len, told))
