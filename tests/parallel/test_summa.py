@@ -4,6 +4,7 @@ against the count. All cases run in one launch of eight ranks; the tests look at
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from math import prod
 
@@ -13,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dlviz
-from dlviz.machine import Device, Link, classroom
+from dlviz.machine import Device, classroom
 from dlviz.parallel import summa
 from dlviz.sim import matmul_words
 
@@ -71,7 +72,7 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
+        if isinstance(out, torch.Tensor) and out.device.type != "meta":
             self.elements = max(self.elements, out.numel())
         return out
 
@@ -141,6 +142,7 @@ def two_layers(comm):
     return y.detach(), *(each.grad for each in mine)
 
 
+SAID = "x of float64, w of float64 and gradients of"
 WRONG = {
     "places": "grid=(2, 1, 1) has 2 places for 4 ranks: its product must be 4.",
     "no grid": "grid=(2, 2) cuts no product: give three whole numbers from 1, the parts of m, k "
@@ -153,14 +155,11 @@ WRONG = {
     "grid=(1, 1, 4), with summa.block.",
     "shape": "rank 3 has x of shape (3, 4), and its block of the whole (4, 8) on grid=(2, 1, 2) is "
     "(2, 4): cut it with summa.block(tensor, 3, (2, 1, 2), 'x').",
-    "grids": "rank 0 and rank 2 multiply differently: rank 0 has grid=(1, 1, 4), x of float64, w of "
-    "float64 and gradients of x and w; rank 2 has grid=(4, 1, 1), x of float64, w of float64 and "
-    "gradients of x and w; give all ranks the same.",
-    "gradients": "rank 0 and rank 1 multiply differently: rank 0 has grid=(1, 1, 4), x of float64, "
-    "w of float64 and gradients of x and w; rank 1 has grid=(1, 1, 4), x of float64, w of float64 "
-    "and gradients of w; give all ranks the same.",
-    "dtypes": "x and w differ: grid=(1, 1, 4), x of float64, w of float32 and no gradients; convert "
-    "one to the other's dtype.",
+    "grids": f"rank 0 and rank 2 multiply differently: rank 0 has grid=(1, 1, 4), {SAID} x and w; "
+    f"rank 2 has grid=(4, 1, 1), {SAID} x and w; give all ranks the same.",
+    "gradients": f"rank 0 and rank 1 multiply differently: rank 0 has grid=(1, 1, 4), {SAID} x and "
+    f"w; rank 1 has grid=(1, 1, 4), {SAID} w; give all ranks the same.",
+    "dtypes": "x and w differ: x is of float64 and w of float32; convert one to the other's dtype.",
 }
 
 
@@ -173,7 +172,7 @@ def wrong(comm):
     mistakes = {
         "places": (x, w, (2, 1, 1)),
         "no grid": (x, w, (2, 2)),
-        "too long": (x[: comm.rank < 3], tall[1], (4, 1, 1)),
+        "too long": (tall[0][: comm.rank < 3], tall[1], (4, 1, 1)),
         "batch": (torch.ones(2, 2, 2), w, (1, 1, 4)),
         "inner": (matrices((4, 8, 4))[0], w, (1, 1, 4)),
         "shape": (torch.ones(3, 4, dtype=torch.float64) if last else two.detach(), other.detach(),
@@ -209,14 +208,14 @@ def of_rank(rank, what):
 
 
 def received(part):
-    """Words of float64 that each rank received while it was in the span `part`."""
+    """Words of float64 that each rank received while it was in its span `part`, if it has one."""
     spans, messages = run().trace.spans, run().trace.messages
     words = []
     for rank in range(RANKS):
-        (inside,) = np.flatnonzero((spans.rank == rank) & (spans.name == part))[:1] or [None]
-        if inside is None:
-            break
-        start, end = spans.start[inside], spans.end[inside]
+        inside = (spans.rank == rank) & (spans.name == part)
+        if not inside.any():
+            continue
+        ((start, end),) = zip(spans.start[inside], spans.end[inside], strict=True)
         mine = (messages.dst == rank) & (messages.received >= start) & (messages.received <= end)
         words.append(int(messages.nbytes[mine].sum()) / 8)
     return words
@@ -237,3 +236,129 @@ def test_values_and_gradients_are_those_of_one_process(number):
         ):
             expected = cut(whole, rank, grid, name if len(name) == 1 else "y")
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def terms(sizes, grid):
+    """The count's three terms: words of X, W and Y that a rank receives."""
+    (m, k, n), (pm, pk, pn) = sizes, grid
+    return [
+        m * k / (pm * pk) * (1 - 1 / pn),
+        k * n / (pk * pn) * (1 - 1 / pm),
+        m * n / (pm * pn) * (1 - 1 / pk),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(CASES)), ids=ids)
+def test_the_words_received_are_those_of_the_count(number):
+    grid, sizes = CASES[number]
+    x, w, y = terms(sizes, grid)
+    assert matmul_words(*sizes, grid) == pytest.approx(x + w + y)
+    forward, backward, by_hand = (
+        received(f"{part} {number}") for part in ("forward", "backward", "by hand")
+    )
+    assert sum(forward) == sum(by_hand) == matmul_words(*sizes, grid) * prod(grid)
+    assert sum(backward) == pytest.approx((2 * x + 2 * w + y) * prod(grid))
+    if number < len(EVEN):
+        assert forward == by_hand == [matmul_words(*sizes, grid)] * prod(grid)
+        assert backward == pytest.approx([2 * x + 2 * w + y] * prod(grid))
+
+
+@pytest.mark.slow
+def test_only_a_panel_is_held_of_what_by_hand_holds_whole():
+    grid, (m, k, _) = TALL
+    whole = m // grid[0] * k
+    assert [of_rank(rank, "held") for rank in range(4)] == [[whole // grid[2], whole]] * 4
+
+
+@pytest.mark.slow
+def test_a_first_layer_sends_nothing_for_the_gradient_that_its_input_does_not_need():
+    x, _, dy = matrices((8, 4, 3))
+    for rank in range(4):
+        no_gradient, gradient = of_rank(rank, "first_layer")
+        assert no_gradient is None
+        torch.testing.assert_close(gradient, cut(x.T @ dy, rank, (4, 1, 1), "w"))
+    # dW is added over the ranks that share W; X stays where it is.
+    assert received("first layer") == [terms((8, 4, 3), (4, 1, 1))[1]] * 4
+
+
+@pytest.mark.slow
+def test_partition_output_and_reduce_output_follow_each_other_on_the_same_parts():
+    x, w, _ = matrices((6, 8, 12))
+    _, v, dy = matrices((6, 12, 8))
+    leaves = [each.requires_grad_() for each in (x, w, v)]
+    y = torch.nn.functional.gelu(x @ w) @ v
+    y.backward(dy)
+    for rank in range(4):
+        found = of_rank(rank, "two_layers")
+        grids = [((1, 4, 1), "y"), ((1, 1, 4), "x"), ((1, 1, 4), "w"), ((1, 4, 1), "w")]
+        wholes = [y.detach(), *(leaf.grad for leaf in leaves)]
+        for mine, whole, (grid, which) in zip(found, wholes, grids, strict=True):
+            torch.testing.assert_close(mine, cut(whole, rank, grid, which), rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG)
+def test_every_rank_says_what_is_wrong_before_anything_is_sent(name):
+    assert [of_rank(rank, "wrong").get(name) for rank in range(4)] == [WRONG[name]] * 4
+
+
+@pytest.mark.slow
+def test_spans_say_which_rows_and_columns_travel():
+    number = CASES.index(((2, 1, 3), (4, 12, 6)))
+    spans = run().trace.spans
+    here = spans.rank == 4  # (1, 0, 1): rows 2:4 of X, columns 2:4 of W
+    (outer,) = np.flatnonzero(here & (spans.name == f"forward {number}"))
+    inside = here & (spans.start >= spans.start[outer]) & (spans.end <= spans.end[outer])
+    names = [name for name in spans.name[inside] if re.match(r"\w+\[", name)]
+    panels = ["0:4", "4:6", "6:8", "8:12"]  # X is cut at 4 and 8, W at 6
+    assert names == [piece for each in panels for piece in (f"X[2:4, {each}]", f"W[{each}, 2:4]")]
+    assert (spans.kind[inside] == "forward").sum() == len(panels)
+    assert {"dX[2:4, 4:6]", "dW[4:6, 2:4]"} <= set(spans.name[here])
+
+
+# -- without ranks ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(("grid", "sizes"), [*CASES, ((2, 3, 4), (9, 31, 17))])
+def test_blocks_are_the_parts_of_the_matrix_each_once(grid, sizes):
+    for whole, which in zip(matrices(sizes), "xwy", strict=True):
+        parts = [summa.block(whole, rank, grid, which) for rank in range(prod(grid))]
+        for rank, part in enumerate(parts):
+            assert torch.equal(part, cut(whole, rank, grid, which))
+        values = torch.cat([part.flatten() for part in parts])
+        assert torch.equal(values.sort().values, whole.flatten().sort().values)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "grid", "which", "words"),
+    [
+        ((4, 4), 0, (1, 1, 1), "z", "which='z' is no matrix of Y = X W: use 'x', 'w' or 'y'"),
+        ((4, 4), 4, (2, 1, 2), "x", r"rank=4 is not on grid=\(2, 1, 2\): use 0 to 3"),
+        ((4,), 0, (1, 1, 1), "w", r"w of shape \(4,\) is no matrix: give it two dims, k and n"),
+        ((4, 3), 0, (1, 1, 5), "y", r"grid=\(1, 1, 5\) cuts n=3 into 5 parts"),
+        ((4, 3), 0, (1, 5, 1), "w", r"grid=\(1, 5, 1\) cuts k=4 into 5 parts"),
+        ((0, 3), 0, (1, 1, 1), "x", "m=0 makes no product of matrices: use 1 or more"),
+    ],
+)
+def test_what_is_no_block_is_refused_in_words(shape, rank, grid, which, words):
+    with pytest.raises(ValueError, match=words):
+        summa.block(torch.ones(shape), rank, grid, which)
+
+
+# -- a paced run -----------------------------------------------------------------------------------
+def train_once(comm):
+    x, w, dy = blocks(comm, (4, 8, 6), (2, 1, 2))
+    summa.multiply(comm, x, w, (2, 1, 2)).backward(dy)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
+def test_a_paced_rank_computes_its_share_of_the_flops():
+    device = Device("test", flops=1e4, memory=1e9, memory_bandwidth=1e9)
+    machine = replace(classroom(4, step=None), device=device)
+    spans = dlviz.launch(train_once, ranks=4, machine=machine).trace.spans
+    flops = 2 * 4 * 8 * 6 / 4
+    for rank in range(4):
+        for kind, products in (("forward", 1), ("backward", 2)):
+            mine = (spans.rank == rank) & (spans.kind == kind)
+            seconds = (spans.end[mine] - spans.start[mine]).sum()
+            assert seconds == pytest.approx(products * flops / 1e4)

@@ -26,8 +26,8 @@ def multiply(comm: Comm, x: torch.Tensor, w: torch.Tensor, grid: Sequence[int]) 
     """This rank's `block` of Y = X W, from its blocks of X and W. All ranks of `comm` must call it,
     and its backward, which gives `x` and `w` their blocks of dX and dW.
 
-    Raises ValueError, on every rank and before anything is sent, for a grid whose product is not
-    the ranks or that is longer than a dim, for blocks that are not those of one product, and where
+    Raises ValueError, before anything is sent, for a grid whose product is not the ranks or that is
+    longer than a dim; and on every rank for blocks that are not those of one product, and where
     ranks disagree on the grid, the dtype, or which gradients they need.
 
     Cost: each rank receives mk/(pm pk) (1-1/pn) + kn/(pk pn) (1-1/pm) + mn/(pm pn) (1-1/pk) words;

@@ -18,7 +18,7 @@ import torch
 from dlviz.cluster import Comm
 from dlviz.cluster.control.form import CODES, DTYPES, form_of, name_of
 from dlviz.cluster.groups import Mesh
-from dlviz.parallel.summa.blocks import MATRICES, SharedBlock, bounds, check_matrix, place
+from dlviz.parallel.summa.blocks import MATRICES, SharedBlock, block, bounds, check_matrix, place
 from dlviz.sim.matmul import check_grid
 
 Sizes = dict[str, int]  # m, k and n of the whole product
@@ -86,7 +86,11 @@ def _check_alike(rows: list[list[int]]) -> None:
                 f"{rank} has {said(row)}; give all ranks the same."
             )
     if rows[0][3] != rows[0][4]:
-        raise ValueError(f"x and w differ: {said(rows[0])}; convert one to the other's dtype.")
+        kinds = [name_of(DTYPES[code]) for code in rows[0][3:5]]
+        raise ValueError(
+            f"x and w differ: x is of {kinds[0]} and w of {kinds[1]}; convert one to the other's "
+            "dtype."
+        )
 
 
 def _sizes(shapes: torch.Tensor, grid: Sequence[int]) -> Sizes:
@@ -105,17 +109,15 @@ def _sizes(shapes: torch.Tensor, grid: Sequence[int]) -> Sizes:
 
 
 def _check_blocks(rows: list[list[int]], grid: Sequence[int], sizes: Sizes) -> None:
-    for rank, row in enumerate(rows):
-        for which, shape in (("x", row[:2]), ("w", row[2:])):
-            along, across = _where(which, rank, grid, sizes)
-            own = along[place(rank, grid)[MATRICES[which][1]] :][:2]
-            lengths = [across[1] - across[0], own[1] - own[0]]
-            due = lengths if MATRICES[which][2] else lengths[::-1]
+    """Raise ValueError for a rank's x or w of another shape than its block of the whole has."""
+    for which, columns in (("x", slice(0, 2)), ("w", slice(2, 4))):
+        whole = torch.empty([sizes[dim] for dim in MATRICES[which][0]], device="meta")
+        for rank, row in enumerate(rows):
+            shape, due = tuple(row[columns]), tuple(block(whole, rank, grid, which).shape)
             if shape != due:
-                dims = [sizes[name] for name in MATRICES[which][0]]
                 raise ValueError(
-                    f"rank {rank} has {which} of shape {tuple(shape)}, and its block of the whole "
-                    f"{tuple(dims)} on grid={tuple(grid)} is {tuple(due)}: cut it with "
+                    f"rank {rank} has {which} of shape {shape}, and its block of the whole "
+                    f"{tuple(whole.shape)} on grid={tuple(grid)} is {due}: cut it with "
                     f"summa.block(tensor, {rank}, {tuple(grid)}, {which!r})."
                 )
 
@@ -123,20 +125,14 @@ def _check_blocks(rows: list[list[int]], grid: Sequence[int], sizes: Sizes) -> N
 def _shared(
     which: str, rank: int, grid: Sequence[int], sizes: Sizes, axes: dict[str, Comm]
 ) -> SharedBlock:
-    _, axis, dim = MATRICES[which]
-    along, across = _where(which, rank, grid, sizes)
-    return SharedBlock(which.upper(), axes[axis], dim, along, across)
-
-
-def _where(
-    which: str, rank: int, grid: Sequence[int], sizes: Sizes
-) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Where the rank's block of a matrix is cut among those who share it, and where the block lies
-    along the other dim."""
-    dims, axis, shared = MATRICES[which]
+    """The rank's block of a matrix, and where those who share it have cut it."""
+    dims, axis, dim = MATRICES[which]
     parts, places = dict(zip("mkn", grid, strict=True)), place(rank, grid)
-    spans = []
+    ranges = []
     for name in dims:
         cuts = bounds(0, sizes[name], parts[name])
-        spans.append((cuts[places[name]], cuts[places[name] + 1]))
-    return bounds(*spans[shared], parts[axis]), spans[1 - shared]
+        ranges.append((cuts[places[name]], cuts[places[name] + 1]))
+    start, stop = ranges[dim]
+    return SharedBlock(
+        which.upper(), axes[axis], dim, bounds(start, stop, parts[axis]), ranges[1 - dim]
+    )
