@@ -1,4 +1,4 @@
-"""What the ranks send for one linear layer Y = X W that they share, by the form that they cut it in.
+"""What ranks send for one linear layer Y = X W that they share, by the form in which they cut it.
 
     B rows of X (a Transformer's batch x tokens), C_in inputs, C_out outputs; n ranks:
 
