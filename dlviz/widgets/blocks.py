@@ -1,11 +1,10 @@
 """Which block of each matrix a rank has, for the explorer of tensor parallelism to draw.
 
-    forward   X          W   =   Y  -- all-reduce -->  Y        a rank's color fills its block;
-    backward  dX        dW      dY                              what all have lies in sheets
+    forward    X   ×   W   =   Y  -- all-reduce -->  Y      a gradient lies below its matrix
+    backward  dX      dW                            dY
 
-A gradient lies below its matrix. Where a collective changes who has what, the matrix is drawn
-before and after. Before a run the blocks follow from the form; those of a run are what its ranks
-had.
+Where a collective changes who has what, the matrix is drawn before and after. Before a run the
+blocks follow from the form; those of a run are what its ranks had.
 """
 
 from __future__ import annotations
@@ -14,30 +13,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlviz.widgets.forms import FORMS, ITEMSIZE, WAYS, Values, sent
+from dlviz.widgets.forms import FORMS, Form, Values, sent
 
 Block = tuple[int, int, int, int]  # rows from, to, columns from, to
-Blocks = Mapping[str, list[Block]]  # of a matrix, by rank
+Blocks = Mapping[str, list[Block]]  # of each rank, by matrix
 
 
 @dataclass(frozen=True)
 class Cell:
     """A matrix in the picture: `cut` is "rows", "columns", "whole" or "sum", which is a summand of
-    the whole matrix on each rank; `sign` comes after it."""
+    the whole matrix on each rank; `sign` is what comes after it."""
 
     name: str
     cut: str
     sign: str = ""
 
 
-def _row(*cells: str) -> tuple[Cell | None, ...]:
+def _row(*cells: str) -> list[Cell | None]:
     """`"X rows ×"` as a cell; "" as none."""
-    return tuple(Cell(*cell.split()) if cell else None for cell in cells)
+    return [Cell(*cell.split()) if cell else None for cell in cells]
 
 
-# Of each form the matrices of the forward and, below each its gradient, those of the backward; a
-# collective lies between two columns, and says in which direction it goes.
-PICTURES: dict[str, tuple[tuple[Cell | None, ...], tuple[Cell | None, ...]]] = {
+# Of each form the matrices of the forward and, each below its own, the gradients of the backward.
+PICTURES = {
     "data": (
         _row("X rows ×", "W whole =", "", "Y rows"),
         _row("dX rows", "dW sum →", "dW whole", "dY rows"),
@@ -63,57 +61,63 @@ PICTURES: dict[str, tuple[tuple[Cell | None, ...], tuple[Cell | None, ...]]] = {
         _row("dX whole ←", "dX sum", "dW₁ columns", "dZ columns", "dW₂ rows", "", "dY whole"),
     ),
 }
-GRADIENTS = {
-    False: {"dX": "dY·Wᵀ", "dW": "Xᵀ·dY"},
-    True: {"dX": "dZ·W₁ᵀ", "dW₁": "Xᵀ·dZ", "dZ": "dY·W₂ᵀ", "dW₂": "GELU(Z)ᵀ·dY"},
-}
-DIMS = {"X": ("batch", "inputs"), "W": ("inputs", "outputs"), "Y": ("batch", "outputs")}
-MLP_DIMS = {
-    "X": ("batch", "inputs"), "W₁": ("inputs", "outputs"), "Z": ("batch", "outputs"),
-    "W₂": ("outputs", "inputs"), "Y": ("batch", "inputs"),
+DIMS = {
+    False: {"X": ("batch", "inputs"), "W": ("inputs", "outputs"), "Y": ("batch", "outputs")},
+    True: {
+        "X": ("batch", "inputs"), "W₁": ("inputs", "outputs"), "Z": ("batch", "outputs"),
+        "W₂": ("outputs", "inputs"), "Y": ("batch", "inputs"),
+    },
+}  # fmt: skip
+MADE = {
+    False: {"Y": "X W", "dX": "dY Wᵀ", "dW": "Xᵀ dY", "dY": "of the loss"},
+    True: {
+        "Z": "X W₁", "Y": "GELU(Z) W₂", "dX": "dZ W₁ᵀ", "dW₁": "Xᵀ dZ", "dZ": "GELU′(Z) ∘ dY W₂ᵀ",
+        "dW₂": "GELU(Z)ᵀ dY", "dY": "of the loss",
+    },
 }  # fmt: skip
 
 
 def picture(values: Values, of_run: Blocks | None = None) -> list[list[dict[str, Any] | None]]:
-    """The matrices of the forward and of the backward, in columns; the blocks of X, W and Y are
-    those `of_run` where there is one, in place of the form's."""
-    form, ranks = FORMS[values["form"]], values["ranks"]
-    dims = MLP_DIMS if form.mlp else DIMS
-    nbytes = dict(zip(WAYS, sent(**values), strict=True))
-    share = len(dims) // 2 if form.data else 1  # calls of the collective
-    rows = []
-    for way, cells in zip(WAYS, PICTURES[values["form"]], strict=False):
-        told: list[dict[str, Any] | None] = []
-        for cell in cells:
-            if cell is None:
-                told.append(None)
-                continue
-            matrix = cell.name.removeprefix("d")
-            shape = [values[dim] for dim in dims[matrix]]
-            own = (of_run or {}).get(f"{matrix} {cell.cut}")
-            step = "gradient sync" if form.data else way
-            told.append(
-                {
-                    "name": cell.name,
-                    "shape": shape,
-                    "dims": dims[matrix],
-                    "cut": cell.cut,
-                    "sign": cell.sign if cell.sign in ("×", "=") else "",
-                    "blocks": own or blocks(cell.cut, shape, ranks),
-                    "made": "" if way == "forward" else GRADIENTS[form.mlp].get(cell.name, ""),
-                    **(
-                        {
-                            "goes": 1 if cell.sign == "→" else -1,
-                            "collective": form.collectives[WAYS.index(step)],
-                            "bytes": nbytes[step] / share,
-                        }
-                        if cell.sign in ("→", "←")
-                        else {}
-                    ),
-                }
-            )
-        rows.append(told)
-    return rows
+    """The matrices of the forward and of the backward, in columns. The blocks of a matrix that a
+    layer of the run had are those `of_run`."""
+    form = FORMS[values["form"]]
+    there = PICTURES[values["form"]]
+    return [
+        [
+            None if cell is None else {
+                **_matrix(cell, form, values, of_run or {}),
+                **({} if cell.sign in ("", "×", "=") else _move(cell, form, way, values)),
+            }
+            for cell in cells
+        ]
+        for way, cells in enumerate(there)
+    ]  # fmt: skip
+
+
+def _matrix(cell: Cell, form: Form, values: Values, of_run: Blocks) -> dict[str, Any]:
+    dims = DIMS[form.mlp][cell.name.removeprefix("d")]
+    shape = [values[dim] for dim in dims]
+    own = of_run.get(cell.name) if cell.cut != "sum" else None
+    return {
+        "name": cell.name,
+        "made": MADE[form.mlp].get(cell.name, ""),
+        "dims": dims,
+        "shape": shape,
+        "cut": cell.cut,
+        "blocks": own or blocks(cell.cut, shape, values["ranks"]),
+        "sign": cell.sign if cell.sign in ("×", "=") else "",
+    }
+
+
+def _move(cell: Cell, form: Form, way: int, values: Values) -> dict[str, Any]:
+    """The collective between this column and the next: 1 to the right, -1 to the left."""
+    number = 2 if form.data else way
+    calls = 2 if form.data and form.mlp else 1
+    return {
+        "goes": 1 if cell.sign == "→" else -1,
+        "collective": form.collectives[number],
+        "bytes": sent(**values)[number] / calls,
+    }
 
 
 def blocks(cut: str, shape: list[int], ranks: int) -> list[Block]:

@@ -35,7 +35,7 @@ NAMES = {"batch": "B", "inputs": "C_in", "outputs": "C_out"}
 DEVICE = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
 LINK = Link(latency=2e-3, bandwidth=1e8)
 
-Values = Mapping[str, Any]
+Values = Mapping[str, Any]  # form, ranks, batch, inputs, outputs
 
 
 @dataclass(frozen=True)
