@@ -1,9 +1,10 @@
 """Which layer computes when: the forward and the backward of every layer as spans on the timeline.
 
 A layer is a module with parameters of its own and no such module inside. Its forward lies between
-two module hooks. Its backward begins when the gradient of its output is there (a hook on that
-tensor: a module's own backward hooks raise on in-place ReLU) and ends when its parameters have
-theirs, when another layer begins, or when the backward pass is over, whichever comes first:
+two module hooks; a layer that communicates names, as `product`, the module in it that computes. Its
+backward begins when the gradient of its output is there (a hook on that tensor: a module's own
+backward hooks raise on in-place ReLU) and ends when its parameters have theirs, when another layer
+begins, or when the backward pass is over, whichever comes first:
 
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
@@ -49,8 +50,9 @@ class LayerSpans:
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
         for name, layer in layers_of(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
-            layer.register_forward_pre_hook(self._start_forward(name))
-            layer.register_forward_hook(
+            computes = getattr(layer, "product", layer)
+            computes.register_forward_pre_hook(self._start_forward(name))
+            computes.register_forward_hook(
                 self._end_forward(name, own), always_call=True, with_kwargs=True
             )
             for parameter in own:

@@ -1,0 +1,43 @@
+"""What the ranks of a tensor-parallel axis must have alike, checked before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from dlviz.cluster import Comm
+from dlviz.cluster.control.form import name_of
+from dlviz.parallel.replicas import check_same
+
+
+def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
+    """Raise ValueError unless every one of `ranks` gets as many of the `value`."""
+    if value % ranks:
+        fits = [str(n) for n in range(1, 17) if value % n == 0]
+        fits = " or ".join(filter(None, [", ".join(fits[:-1]), fits[-1]]))
+        more = -(-value // ranks) * ranks
+        raise ValueError(
+            f"{name}={value} cannot be split over {ranks} ranks: each rank needs a whole number of "
+            f"{whole}. Use {fits} ranks, or {name}={more}."
+        )
+
+
+def check_replicas(
+    comm: Comm, what: str, tensors: dict[str, torch.Tensor], advice: str, about: str = ""
+) -> None:
+    """Raise ValueError on every rank, which names two ranks, unless all hold the same values in
+    each of `tensors`, and say the same `about` what holds them.
+
+    Cost: one all-gather of 32 bytes, by the backend."""
+    if comm.size == 1:
+        return
+    lines = [f"{name} = {_stated(tensor)}" for name, tensor in tensors.items()]
+    check_same(comm, [about, *lines] if about else lines, what, advice)
+
+
+def _stated(tensor: torch.Tensor) -> str:
+    values = tensor.detach().cpu().contiguous().view(-1)
+    digest = hashlib.sha256(values.view(torch.uint8).numpy().tobytes()).hexdigest()
+    shown = ", ".join(f"{value:.4g}" for value in values[:3].tolist())
+    return f"{name_of(tensor.dtype)}{tuple(tensor.shape)} [{shown}, ...] (sha256 {digest[:12]})"
