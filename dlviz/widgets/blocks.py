@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from dlviz.widgets.forms import FORMS, Form, Values, sent
 
 Block = tuple[int, int, int, int]  # rows from, to, columns from, to
 Blocks = Mapping[str, list[Block]]  # of each rank, by matrix
+SIGNS = ("×", "=")
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,15 @@ MADE = {
 
 
 def picture(values: Values, of_run: Blocks | None = None) -> list[list[dict[str, Any] | None]]:
-    """The matrices of the forward and of the backward, in columns. The blocks of a matrix that a
-    layer of the run had are those `of_run`."""
+    """The matrices of the forward and of the backward, in columns. The blocks of a matrix as it is
+    in a product, and of its gradient where that is cut alike, are those `of_run`."""
     form = FORMS[values["form"]]
     there = PICTURES[values["form"]]
     return [
         [
             None if cell is None else {
                 **_matrix(cell, form, values, of_run or {}),
-                **({} if cell.sign in ("", "×", "=") else _move(cell, form, way, values)),
+                **({} if cell.sign in ("", *SIGNS) else _move(cell, form, way, values)),
             }
             for cell in cells
         ]
@@ -95,9 +97,10 @@ def picture(values: Values, of_run: Blocks | None = None) -> list[list[dict[str,
 
 
 def _matrix(cell: Cell, form: Form, values: Values, of_run: Blocks) -> dict[str, Any]:
-    dims = DIMS[form.mlp][cell.name.removeprefix("d")]
+    there, matrix = PICTURES[values["form"]][0], cell.name.removeprefix("d")
+    dims = DIMS[form.mlp][matrix]
     shape = [values[dim] for dim in dims]
-    own = of_run.get(cell.name) if cell.cut != "sum" else None
+    own = of_run.get(matrix) if cell.cut == in_products(there)[matrix] else None
     return {
         "name": cell.name,
         "made": MADE[form.mlp].get(cell.name, ""),
@@ -105,8 +108,15 @@ def _matrix(cell: Cell, form: Form, values: Values, of_run: Blocks) -> dict[str,
         "shape": shape,
         "cut": cell.cut,
         "blocks": own or blocks(cell.cut, shape, values["ranks"]),
-        "sign": cell.sign if cell.sign in ("×", "=") else "",
+        "sign": cell.sign if cell.sign in SIGNS else "",
     }
+
+
+def in_products(cells: list[Cell | None]) -> dict[str, str]:
+    """How each matrix of a forward is cut where it is a factor or the result of a product."""
+    there = [cell for cell in cells if cell]
+    after = [cell for before, cell in pairwise(there) if before.sign == "="]
+    return {cell.name: cell.cut for cell in [*(c for c in there if c.sign in SIGNS), *after]}
 
 
 def _move(cell: Cell, form: Form, way: int, values: Values) -> dict[str, Any]:

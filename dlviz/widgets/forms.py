@@ -181,11 +181,11 @@ def cost_map(form: str, inputs: int) -> dict[str, Any]:
         best.append(min(cuts, key=row.__getitem__))
         threshold.append(sum(elements(data, 1, inputs, outputs)) / row[best[-1]])
     low, high = SIZES[0], SIZES[-1]
-    lines = [{"says": "B = C_out", "ends": [[low, low], [high, high]]}]
+    lines = [{"says": "B = C_out", "ends": [[low, low], [high, high]]}]  # (B, C_out)
     if not mlp:
         lines += [
-            {"says": "B = C_in", "ends": [[low, inputs], [high, inputs]]},
-            {"says": "C_out = C_in", "ends": [[inputs, low], [inputs, high]]},
+            {"says": "B = C_in", "ends": [[inputs, low], [inputs, high]]},
+            {"says": "C_out = C_in", "ends": [[low, inputs], [high, inputs]]},
         ]
     return {
         "data": data, "columns": columns, "best": best, "threshold": threshold, "lines": lines,
