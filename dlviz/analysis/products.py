@@ -56,7 +56,12 @@ def products(trace: Trace) -> list[PlacedProduct]:
     """The products of all ranks, by the time at which they began."""
     found = [
         PlacedProduct(
-            span.rank, fields["layer"], span.start, *(cells(fields[which]) for which in "xwy")
+            span.rank,
+            fields["layer"],
+            span.start,
+            cells(fields["x"]),
+            cells(fields["w"]),
+            cells(fields["y"]),
         )
         for span in trace.only(kind="phase").spans.rows()
         if (fields := span.fields) and {"layer", "x", "w", "y"} <= fields.keys()
@@ -78,7 +83,7 @@ def layer_collectives(trace: Trace) -> list[LayerCollective]:
             & (spans.start[sends] >= spans.start[row])
             & (spans.end[sends] <= spans.end[row])
         ]
-        about = (fields[key] for key in ("layer", "direction", "collective"))
+        about = fields["layer"], fields["direction"], fields["collective"]
         times = float(spans.start[row]), float(spans.end[row])
         found.append(
             LayerCollective(

@@ -14,12 +14,11 @@ from dlviz.parallel.replicas import check_same
 def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
     """Raise ValueError unless every one of `ranks` gets as many of the `value`."""
     if value % ranks:
-        fits = [str(n) for n in range(1, 17) if value % n == 0]
-        fits = " or ".join(filter(None, [", ".join(fits[:-1]), fits[-1]]))
-        more = -(-value // ranks) * ranks
+        *others, last = (str(n) for n in range(1, 17) if value % n == 0)
+        fits = f"{', '.join(others)} or {last}" if others else last
         raise ValueError(
             f"{name}={value} cannot be split over {ranks} ranks: each rank needs a whole number of "
-            f"{whole}. Use {fits} ranks, or {name}={more}."
+            f"{whole}. Use {fits} ranks."
         )
 
 

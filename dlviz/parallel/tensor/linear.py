@@ -25,8 +25,15 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.parallel.shards import all_reduce_called
 from dlviz.parallel.tensor.agree import check_divides, check_replicas
-from dlviz.parallel.tensor.conjugate import f, g, gather_outputs
-from dlviz.parallel.tensor.product import Product
+from dlviz.parallel.tensor.conjugate import (
+    f,
+    g,
+    gather_outputs,
+    gather_sequence,
+    scatter_sequence,
+)
+from dlviz.parallel.tensor.product import Entered, Product
+from dlviz.parallel.tensor.regather import Regathered
 
 State = Mapping[str, torch.Tensor]
 
@@ -38,14 +45,21 @@ class ShardedLinear(nn.Module):
     whole on every rank. `comm` is the tensor-parallel axis."""
 
     def __init__(
-        self, comm: Comm, inputs: int, outputs: int, bias: bool, cut: int, all_reduce: str
+        self,
+        comm: Comm,
+        inputs: int,
+        outputs: int,
+        bias: bool,
+        cut: int,
+        all_reduce: str,
+        sequence_parallel: bool,
     ):
         super().__init__()
         all_reduce_called(all_reduce)  # raises for a name that there is not
         name, divided = ("inputs", inputs) if cut else ("outputs", outputs)
         check_divides(name, divided, comm.size, f"the weight's {'columns' if cut else 'rows'}")
         self.comm, self.inputs, self.outputs = comm, inputs, outputs
-        self.all_reduce = all_reduce
+        self.all_reduce, self.sequence_parallel = all_reduce, sequence_parallel
         self.product = Product(comm, cut)
         self.cuts = {"weight": 1} if cut else {"weight": 0, "bias": 0}
         shape = [outputs, inputs]
@@ -65,9 +79,8 @@ class ShardedLinear(nn.Module):
         self.product.layer = name
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.inputs}, {self.outputs}, bias={self.bias is not None}, {self.comm.size} ranks"
-        )
+        how = f"all_reduce={self.all_reduce}, sequence_parallel={self.sequence_parallel}"
+        return f"{self.inputs}, {self.outputs}, bias={self.bias is not None}, {how}"
 
     def own(self, name: str, whole: torch.Tensor) -> torch.Tensor:
         """This rank's part of a whole parameter."""
@@ -95,21 +108,17 @@ class ShardedLinear(nn.Module):
     def load(self, state: State) -> None:
         """Keep this rank's part of the whole layer's `weight` (n, k) and `bias` (n,). ValueError
         for other names or shapes, and, on all ranks, where they are given other values."""
-        own = dict(self.named_parameters())
+        own, layer = dict(self.named_parameters()), self.name or type(self).__name__
         if own.keys() != state.keys():
             raise ValueError(
-                f"the state of {self.name or 'a linear layer'} holds {', '.join(state) or 'nothing'}"
-                f": give {' and '.join(own)}."
+                f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
+                f"{' and '.join(own)}."
             )
-        shapes = {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}
-        for name, whole in state.items():
-            if whole.shape != shapes[name]:
-                raise ValueError(
-                    f"{name} of {self.name or 'a linear layer'} is {tuple(whole.shape)}: give the "
-                    f"whole one, {shapes[name]}."
-                )
+        for name, shape in {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}.items():
+            if name in state and (given := tuple(state[name].shape)) != shape:
+                raise ValueError(f"{name} of {layer} is {given}: give the whole one, {shape}.")
         advice = "load the same weights on every rank of the axis"
-        check_replicas(self.comm, f"weights for {self.name or repr(self)}", dict(state), advice)
+        check_replicas(self.comm, f"weights for {layer}", dict(state), advice)
         for name, whole in state.items():
             own[name].copy_(self.own(name, whole))
 
@@ -140,10 +149,12 @@ def load_layers(module: nn.Module, state: State) -> None:
 
 class ColumnParallelLinear(ShardedLinear):
     """y = x Wᵀ + b, of which rank r computes the r-th part of the columns: (B, k) -> (B, n/t), or
-    (B, n) with `gather`. x, which all ranks have whole, may have more dims in front.
+    (B, n) with `gather`. x, which all ranks have whole, may have more dims in front. With
+    `sequence_parallel` each rank has its tokens of x: (B, s/t, k) -> (B, s, n/t).
 
     Cost: nothing forward; backward one all-reduce of x's gradient (f). With `gather` one all-gather
-    forward besides: each rank sends (t-1)/t of y's bytes.
+    forward besides: each rank sends (t-1)/t of y's bytes. With `sequence_parallel` an all-gather
+    forward, and backward another (regather.py) and a reduce-scatter, of x's bytes each.
     """
 
     def __init__(
@@ -155,36 +166,51 @@ class ColumnParallelLinear(ShardedLinear):
         gather: bool = False,
         *,
         all_reduce: str = "ring",
+        sequence_parallel: bool = False,
     ):
-        super().__init__(comm, inputs, outputs, bias, 0, all_reduce)
+        super().__init__(comm, inputs, outputs, bias, 0, all_reduce, sequence_parallel)
         self.gather = gather
 
-    def enter(self, x: torch.Tensor) -> torch.Tensor:
-        """f: what a layer, or several on the same input, does before its product."""
+    def enter(self, x: torch.Tensor) -> Entered:
+        """What this layer, or several on the same input, does before its product: f."""
+        if self.sequence_parallel and self.comm.size > 1:
+            self.check()
+            whole = gather_sequence(self.comm, x, self.all_reduce, self.name)  # (B, s, k)
+            return Entered(whole, Regathered(x, self.comm, self.all_reduce, self.name).linear)
         self.check(x=x)
-        return f(self.comm, x, self.all_reduce, self.name)
+        return Entered(f(self.comm, x, self.all_reduce, self.name))
 
-    def forward(self, x: torch.Tensor, entered: bool = False) -> torch.Tensor:
-        """`entered`: x has been through `enter`, of this layer or of one beside it."""
-        x = x if entered else self.enter(x)  # (B, k)
-        y = self.product(x, self.weight, self.bias)  # (B, n/t)
+    def forward(self, x: torch.Tensor | Entered) -> torch.Tensor:
+        """x, or what `enter` of this layer or of one beside it has made of it."""
+        whole, linear = x if isinstance(x, Entered) else self.enter(x)  # (B, k)
+        y = self.product(whole, self.weight, self.bias, linear)  # (B, n/t)
         return gather_outputs(self.comm, y, self.all_reduce, self.name) if self.gather else y
 
 
 class RowParallelLinear(ShardedLinear):
     """y = x Wᵀ + b, to which rank r adds the product of the r-th part of the columns of x: (B, k/t)
-    -> (B, n) on all ranks. x may have more dims in front.
+    -> (B, n) on all ranks. x may have more dims in front. With `sequence_parallel` each rank gets
+    its tokens of y: (B, s, k/t) -> (B, s/t, n), and knows a summand of the bias's gradient.
 
-    Cost: forward one all-reduce of y (g); nothing backward.
+    Cost: forward one all-reduce of y (g); nothing backward. With `sequence_parallel` a
+    reduce-scatter forward and an all-gather backward, of y's bytes.
     """
 
     def __init__(
-        self, comm: Comm, inputs: int, outputs: int, bias: bool = True, *, all_reduce: str = "ring"
+        self,
+        comm: Comm,
+        inputs: int,
+        outputs: int,
+        bias: bool = True,
+        *,
+        all_reduce: str = "ring",
+        sequence_parallel: bool = False,
     ):
-        super().__init__(comm, inputs, outputs, bias, 1, all_reduce)
+        super().__init__(comm, inputs, outputs, bias, 1, all_reduce, sequence_parallel)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.check(**({} if self.bias is None else {"bias": self.bias}))
         y = self.product(x, self.weight)  # (B, n), a summand: x is (B, k/t)
-        y = g(self.comm, y, self.all_reduce, self.name)  # (B, n)
+        leave = scatter_sequence if self.sequence_parallel else g
+        y = leave(self.comm, y, self.all_reduce, self.name)  # (B, n)
         return y if self.bias is None else y + self.bias  # once: not in the summands

@@ -14,6 +14,7 @@ Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -50,9 +51,11 @@ class NaiveMLP(nn.Module):
 
 class ParallelMLP(nn.Module):
     """The MLP by columns, then by rows: (B, h) -> (B, h), the same on all ranks. x may have more
-    dims in front; `activation`, a function or a module, acts on each cell alone.
+    dims in front; `activation`, a function or a module, acts on each cell alone. With
+    `sequence_parallel` each rank has its tokens: (B, s/t, h) -> (B, s/t, h).
 
-    Cost: one all-reduce of (B, h) each way, 2(t-1)/t of its bytes from each rank.
+    Cost: one all-reduce of (B, h) each way, 2(t-1)/t of its bytes from each rank. With
+    `sequence_parallel` an all-gather and a reduce-scatter each way, together as many bytes.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class ParallelMLP(nn.Module):
         activation: Activation = nn.functional.gelu,
         *,
         all_reduce: str = "ring",
+        sequence_parallel: bool = False,
     ):
         super().__init__()
         check_divides("inner", inner, comm.size, "inner activations")
@@ -72,8 +76,9 @@ class ParallelMLP(nn.Module):
                 "a part alone: use one without."
             )
         self.activation = activation
-        self.up = ColumnParallelLinear(comm, hidden, inner, all_reduce=all_reduce)
-        self.down = RowParallelLinear(comm, inner, hidden, all_reduce=all_reduce)
+        how: Any = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
+        self.up = ColumnParallelLinear(comm, hidden, inner, **how)
+        self.down = RowParallelLinear(comm, inner, hidden, **how)
         self.up.name, self.down.name = "up", "down"
 
     def load(self, state: State) -> None:
