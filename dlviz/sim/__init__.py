@@ -4,7 +4,6 @@ from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
 from dlviz.sim.engine import Costs, simulate
-from dlviz.sim.kept import kept_bytes
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
@@ -18,7 +17,6 @@ __all__ = [
     "collective_seconds",
     "data_parallel",
     "data_parallel_seconds",
-    "kept_bytes",
     "layer_bytes",
     "layer_elements",
     "matmul_lower_bound",
