@@ -8,6 +8,7 @@ embedding.py     the vocabulary-parallel embedding, whose weight is the output l
 cross_entropy.py the loss of logits that are cut along the vocabulary
 transformer.py   a Transformer made of them, with or without sequence parallelism
 parameters.py    from a whole model's state and back, partial gradients, the norm of all gradients
+regather.py      what sequence parallelism keeps of a product's input
 product.py       the product of a layer on a rank, and its place in the whole
 agree.py         what all ranks must have alike
 """

@@ -31,7 +31,13 @@ from dlviz.models.dropout import Dropout
 from dlviz.models.transformer import attend, check_heads, in_heads
 from dlviz.parallel.tensor.agree import check_divides, check_replicas
 from dlviz.parallel.tensor.conjugate import f
-from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear, State, load_layers
+from dlviz.parallel.tensor.linear import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    State,
+    load_layers,
+)
+from dlviz.parallel.tensor.product import Entered
 
 
 class ParallelAttention(nn.Module):
@@ -91,8 +97,8 @@ class ParallelAttention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch = x if x.dim() > 2 else x[None]  # (B, s, h)
         entered = self.q.enter(batch)  # one f for all three
-        q = in_heads(self.q(entered, True), self.heads)  # (B, a/t, s, d)
-        k, v = (in_heads(layer(entered, True), self.kv_heads) for layer in (self.k, self.v))
+        q = in_heads(self.q(entered), self.heads)  # (B, a/t, s, d)
+        k, v = (in_heads(layer(entered), self.kv_heads) for layer in (self.k, self.v))
         found = attend(q, k, v, self.drop, {1: self.first}, self.causal)  # (B, s, h/t)
         return self.output(found).view(x.shape)
 
@@ -118,7 +124,8 @@ class SharedColumns(ColumnParallelLinear):
         super().__init__(comm, inputs, outputs, **how)
         self.share = share
 
-    def forward(self, x: torch.Tensor, entered: bool = False) -> torch.Tensor:
+    def forward(self, x: torch.Tensor | Entered) -> torch.Tensor:
+        whole, linear = x if isinstance(x, Entered) else self.enter(x)
         if not self._checked:
             advice = "seed them alike, or load the same weights"
             check_replicas(
@@ -128,4 +135,4 @@ class SharedColumns(ColumnParallelLinear):
         assert self.bias is not None
         both = torch.cat([self.weight, self.bias[:, None]], 1)  # (n/t, k + 1): one all-reduce
         both = f(self.share, both, self.all_reduce, self.name)
-        return self.product(x, both[:, :-1], both[:, -1])  # (B, n/t)
+        return self.product(whole, both[:, :-1], both[:, -1], linear)  # (B, n/t)

@@ -32,7 +32,8 @@ from dlviz.parallel.tensor.conjugate import (
     gather_sequence,
     scatter_sequence,
 )
-from dlviz.parallel.tensor.product import Product
+from dlviz.parallel.tensor.product import Entered, Product
+from dlviz.parallel.tensor.regather import Regathered
 
 State = Mapping[str, torch.Tensor]
 
@@ -78,9 +79,8 @@ class ShardedLinear(nn.Module):
         self.product.layer = name
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.inputs}, {self.outputs}, bias={self.bias is not None}, {self.comm.size} ranks"
-        )
+        how = f"all_reduce={self.all_reduce}, sequence_parallel={self.sequence_parallel}"
+        return f"{self.inputs}, {self.outputs}, bias={self.bias is not None}, {how}"
 
     def own(self, name: str, whole: torch.Tensor) -> torch.Tensor:
         """This rank's part of a whole parameter."""
@@ -114,13 +114,9 @@ class ShardedLinear(nn.Module):
                 f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
                 f"{' and '.join(own)}."
             )
-        shapes = {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}
-        for name, whole in state.items():
-            if whole.shape != shapes[name]:
-                raise ValueError(
-                    f"{name} of {layer} is {tuple(whole.shape)}: give the whole one, "
-                    f"{shapes[name]}."
-                )
+        for name, shape in {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}.items():
+            if name in state and (given := tuple(state[name].shape)) != shape:
+                raise ValueError(f"{name} of {layer} is {given}: give the whole one, {shape}.")
         advice = "load the same weights on every rank of the axis"
         check_replicas(self.comm, f"weights for {layer}", dict(state), advice)
         for name, whole in state.items():
@@ -158,7 +154,7 @@ class ColumnParallelLinear(ShardedLinear):
 
     Cost: nothing forward; backward one all-reduce of x's gradient (f). With `gather` one all-gather
     forward besides: each rank sends (t-1)/t of y's bytes. With `sequence_parallel` an all-gather
-    forward and a reduce-scatter backward, of x's bytes.
+    forward, and backward another (regather.py) and a reduce-scatter, of x's bytes each.
     """
 
     def __init__(
@@ -175,18 +171,19 @@ class ColumnParallelLinear(ShardedLinear):
         super().__init__(comm, inputs, outputs, bias, 0, all_reduce, sequence_parallel)
         self.gather = gather
 
-    def enter(self, x: torch.Tensor) -> torch.Tensor:
-        """f: what a layer, or several on the same input, does before its product."""
-        if self.sequence_parallel:
+    def enter(self, x: torch.Tensor) -> Entered:
+        """What this layer, or several on the same input, does before its product: f."""
+        if self.sequence_parallel and self.comm.size > 1:
             self.check()
-            return gather_sequence(self.comm, x, self.all_reduce, self.name)  # (B, s, k)
+            whole = gather_sequence(self.comm, x, self.all_reduce, self.name)  # (B, s, k)
+            return Entered(whole, Regathered(x, self.comm, self.all_reduce, self.name).linear)
         self.check(x=x)
-        return f(self.comm, x, self.all_reduce, self.name)
+        return Entered(f(self.comm, x, self.all_reduce, self.name))
 
-    def forward(self, x: torch.Tensor, entered: bool = False) -> torch.Tensor:
-        """`entered`: x has been through `enter`, of this layer or of one beside it."""
-        x = x if entered else self.enter(x)  # (B, k)
-        y = self.product(x, self.weight, self.bias)  # (B, n/t)
+    def forward(self, x: torch.Tensor | Entered) -> torch.Tensor:
+        """x, or what `enter` of this layer or of one beside it has made of it."""
+        whole, linear = x if isinstance(x, Entered) else self.enter(x)  # (B, k)
+        y = self.product(whole, self.weight, self.bias, linear)  # (B, n/t)
         return gather_outputs(self.comm, y, self.all_reduce, self.name) if self.gather else y
 
 

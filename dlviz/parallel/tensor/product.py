@@ -10,12 +10,22 @@ sum. `dlviz.analysis.products` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+
+Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+
+class Entered(NamedTuple):
+    """The whole input of column-parallel layers, and how its products are computed."""
+
+    whole: torch.Tensor
+    linear: Linear = nn.functional.linear
 
 
 class Product(nn.Module):
@@ -30,12 +40,16 @@ class Product(nn.Module):
         self._places: dict[tuple[int, ...], dict[str, str]] = {}  # by the shape of x
 
     def forward(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        linear: Linear = nn.functional.linear,
     ) -> torch.Tensor:
         if x.shape not in self._places:
             self._places[x.shape] = self._place(x, weight)
         with self.comm.span("phase", f"product {self.layer}".strip(), **self._places[x.shape]):
-            return nn.functional.linear(x, weight, bias)
+            return linear(x, weight, bias)
 
     def _place(self, x: torch.Tensor, weight: torch.Tensor) -> dict[str, str]:
         """The fields of the span. Raises ValueError where x does not fit."""
