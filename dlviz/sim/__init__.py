@@ -1,5 +1,6 @@
 """What an operation or a whole schedule would take, without running it. No torch here."""
 
+from dlviz.sim.activations import kept_activations
 from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
@@ -22,6 +23,7 @@ __all__ = [
     "matmul_lower_bound",
     "matmul_table",
     "matmul_words",
+    "kept_activations",
     "scaling_curves",
     "simulate",
     "strategy",

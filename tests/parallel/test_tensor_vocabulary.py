@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 import dlviz
 from dlviz import metrics
-from dlviz.parallel.tensor.cross_entropy import cross_entropy
+from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
 from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 
 RANKS = 8
@@ -78,7 +78,7 @@ def on_ranks(comm):
                 values = learn(
                     table,
                     table.logits,
-                    lambda logits, targets: cross_entropy(axis, logits, targets, IGNORED),  # noqa: B023
+                    lambda logits, targets: parallel_cross_entropy(axis, logits, targets, IGNORED),  # noqa: B023
                 )
             found[ranks, dtype] = *values, table.weight.grad, seen.elements
     return found
@@ -127,7 +127,7 @@ def outside(comm):
     said = []
     for act in (
         lambda: table(torch.tensor([[0, 3], [1, 4]])),
-        lambda: cross_entropy(comm, torch.zeros(1, 2, 2), torch.tensor([[3, -1]])),
+        lambda: parallel_cross_entropy(comm, torch.zeros(1, 2, 2), torch.tensor([[3, -1]])),
         lambda: VocabularyParallelEmbedding(comm, 45, 3),
     ):
         with pytest.raises(ValueError) as error:

@@ -11,7 +11,7 @@ class SavedActivations(saved_tensors_hooks):
     """Sees what the forward inside keeps for the backward of `stage`, its weights aside."""
 
     def __init__(self, stage: nn.Module):
-        self._held: dict[int, int] = {}  # bytes by storage
+        self.held: dict[int, int] = {}  # bytes by storage, in the order in which they were saved
         tensors = [*stage.parameters(), *stage.buffers()]
         self._weights = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         super().__init__(self.see, lambda tensor: tensor)
@@ -19,9 +19,9 @@ class SavedActivations(saved_tensors_hooks):
     def see(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage().data_ptr()  # views of one storage cost its bytes once
         if storage not in self._weights:
-            self._held[storage] = max(tensor.nbytes, self._held.get(storage, 0))
+            self.held[storage] = max(tensor.nbytes, self.held.get(storage, 0))
         return tensor
 
     @property
     def nbytes(self) -> int:
-        return sum(self._held.values())
+        return sum(self.held.values())

@@ -28,7 +28,7 @@ from dlviz.parallel.tensor.conjugate import reduced
 IGNORED = -100  # as torch's
 
 
-def cross_entropy(
+def parallel_cross_entropy(
     comm: Comm,
     logits: torch.Tensor,
     targets: torch.Tensor,

@@ -6,7 +6,7 @@
     g: all-reduce      e e e      (B, s, h), the same on all ranks
 
 The tied output layer is the same weight, (V, h) by torch's layout, cut by rows: column-parallel. A
-rank has the logits of its tokens, and no rank ever those of all (`cross_entropy`).
+rank has the logits of its tokens, and no rank ever those of all (`parallel_cross_entropy`).
 
 Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3. In PyTorch: RowwiseParallel of an
 nn.Embedding, in torch.distributed.tensor.parallel.

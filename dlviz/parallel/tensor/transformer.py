@@ -18,6 +18,9 @@ ColwiseParallel, RowwiseParallel and SequenceParallel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -38,9 +41,9 @@ class ParallelTransformer(nn.Module):
     draws and holds its shards alone: the parameters that `Transformer` has with the same `seed`.
 
     Takes tokens (B, s) of int64, the same on all ranks, and gives this rank's logits (B, s, V/n),
-    for `cross_entropy`. With `sequence_parallel` what lies between the cut layers is cut along s:
-    call `add_partial_gradients` after backward. Dropout drops the same cells as the plain model's.
-    `all_reduce` is one of `collectives.ALGORITHMS` or "backend".
+    for `parallel_cross_entropy`. With `sequence_parallel` what lies between the cut layers is cut
+    along s: call `add_partial_gradients` after backward. Dropout drops the same cells as the plain
+    model's. `all_reduce` is one of `collectives.ALGORITHMS` or "backend".
 
     Raises ValueError for sizes that n does not divide.
     """
@@ -74,7 +77,7 @@ class ParallelTransformer(nn.Module):
         for name, module in self.named_modules():
             if isinstance(module, ShardedLinear):
                 module.name = name
-        seed_layers(self, seed)  # layer by layer: a rank draws one whole at a time, and keeps a part
+        seed_layers(self, seed)  # one layer after the other: a rank never has two of them whole
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Keep this rank's part of the state of a plain `Transformer` of the same sizes."""
