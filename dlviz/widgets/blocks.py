@@ -97,13 +97,17 @@ def picture(values: Values, of_run: Blocks | None = None) -> list[list[dict[str,
 
 
 def _matrix(cell: Cell, form: Form, values: Values, of_run: Blocks) -> dict[str, Any]:
-    there, matrix = PICTURES[values["form"]][0], cell.name.removeprefix("d")
+    cells, matrix = PICTURES[values["form"]], cell.name.removeprefix("d")
     dims = DIMS[form.mlp][matrix]
     shape = [values[dim] for dim in dims]
-    own = of_run.get(matrix) if cell.cut == in_products(there)[matrix] else None
+    summed = any(
+        other and (other.name, other.cut) == (cell.name, "sum") for other in sum(cells, [])
+    )
+    moved = summed and cell.cut != "sum"  # no product makes it, but a collective
+    own = of_run.get(matrix) if cell.cut == in_products(cells[0])[matrix] else None
     return {
         "name": cell.name,
-        "made": MADE[form.mlp].get(cell.name, ""),
+        "made": "" if moved else MADE[form.mlp].get(cell.name, ""),
         "dims": dims,
         "shape": shape,
         "cut": cell.cut,

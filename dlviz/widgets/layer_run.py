@@ -174,6 +174,11 @@ def forward(comm: Comm, values: dict[str, Any], model: nn.Module, x: torch.Tenso
     """Y of X: this rank's parts of both."""
     from torch import nn
 
+    from dlviz.parallel.tensor.conjugate import gather_sequence
+    from dlviz.parallel.tensor.product import Entered
+
+    if values["form"] == "partition_output":  # the gathered X is kept for the backward
+        return model(Entered(gather_sequence(comm, x)))
     if not FORMS[values["form"]].data:
         return model(x)
     layers = dict(model.named_children()) or {"": model}

@@ -219,7 +219,8 @@ DETAILS = [
     "compares C_out·C_in with B·C_in and B·C_out.",
     "X cut: X is gathered from the ranks' rows, and the gradient of X is reduce-scattered. X "
     "whole: all ranks have X, and its gradient is all-reduced, as in Megatron-LM. Both send as "
-    "much.",
+    "much. Sequence parallelism forgets the gathered X and gathers it again in the backward: it "
+    "sends B·C_in more.",
     "The sides of the matrices are logarithmic. torch stores the transpose of W.",
     f"A step takes its products at {DEVICE.flops / 1e9:g} GFLOP/s, its messages at "
     f"{1e3 * LINK.latency:g} ms and {text.nbytes(int(LINK.bandwidth))}/s, and the update; a run is "

@@ -9,8 +9,9 @@ import { scaleLog } from "../shared/scale.js";
 /** @typedef {Box & { rank: number, block: Block }} Sheet a rank's block */
 
 /**
- * A matrix in its place: the blocks of the ranks, those at the back first.
- * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number }} Placed
+ * A matrix in its place: the blocks of the ranks, those at the back first, and where its words are, if they fit.
+ * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number, fits: boolean }}
+ *   Placed
  */
 
 /** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, way: number }} Arrow */
@@ -22,64 +23,71 @@ import { scaleLog } from "../shared/scale.js";
  * @property {Arrow[]} arrows
  */
 
-const [SMALL, LARGE] = [18, 62]; // pixels of a side
-const [GAP, STACK, SHEET] = [34, 16, 4]; // pixels between columns, of all sheets of a stack, of one at most
-const [NAME, MADE] = [15, 13]; // pixels above a matrix, and below it
+const [SMALL, LARGE] = [14, 62]; // pixels of a side
+const [STACK, SHEET] = [14, 4]; // pixels of all sheets of a stack, of one at most
+const [EDGE, SIGN, MOVE] = [9, 22, 46]; // pixels beside all, of a sign between two columns, of a collective
+const [NAME, MADE, LETTER] = [27, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
 
 /**
- * The matrices in columns of one width, those of the backward below those of the forward.
+ * The matrices in columns, those of the backward below those of the forward.
  * @param {Pick<Layer, "matrices" | "sizes">} told
  * @param {number} width
  * @param {number} height
  * @returns {Picture}
  */
 export function pictureOf({ matrices, sizes }, width, height) {
-  const columns = matrices[0].length;
-  const wide = width / columns;
+  const gaps = matrices[0].slice(1).map((_, i) => (matrices.some((row) => row[i]?.goes) ? MOVE : SIGN));
+  const wide = (width - 2 * EDGE - gaps.reduce((sum, gap) => sum + gap, 0)) / matrices[0].length;
   const tall = height / matrices.length;
-  const most = Math.min(LARGE, wide - GAP - STACK, tall - NAME - MADE - STACK);
-  const side = (size) => SMALL + (Math.max(most, SMALL) - SMALL) * (Math.log(size) / Math.log(sizes[sizes.length - 1]));
+  const most = Math.max(SMALL, Math.min(LARGE, wide - STACK, tall - NAME - MADE - STACK));
+  const left = (column) => EDGE + column * wide + gaps.slice(0, column).reduce((sum, gap) => sum + gap, 0);
+  const side = (size) => SMALL + (most - SMALL) * (Math.log(size) / Math.log(sizes[sizes.length - 1]));
   /** @type {Picture} */
   const picture = { matrices: [], signs: [], arrows: [] };
   matrices.forEach((row, way) => {
-    const middle = way * tall + NAME + (tall - NAME - MADE) / 2;
+    const y = way * tall + NAME + (tall - NAME - MADE) / 2;
     row.forEach((matrix, column) => {
       if (!matrix) return;
-      const edge = (column + 1) * wide;
-      picture.matrices.push(placed(matrix, (column + 0.5) * wide - GAP / 2, middle, side, way * tall, tall));
-      if (matrix.sign) {
-        const next = row.findIndex((own, i) => i > column && own);
-        picture.signs.push({ x: ((column + next + 1) / 2) * wide - GAP / 2, y: middle, text: matrix.sign });
-      }
+      const x = left(column) + wide / 2;
+      const next = row.findIndex((own, i) => i > column && own);
+      picture.matrices.push({
+        ...placed(matrix, x, y, side), middle: x, name: way * tall + 10, made: (way + 1) * tall - MADE + 4,
+        fits: matrix.made.length * LETTER < wide + SIGN,
+      });
+      if (matrix.sign) picture.signs.push({ x: (x + left(next) + wide / 2) / 2, y, text: matrix.sign });
       if (matrix.goes) {
-        const [x1, x2] = [edge - GAP / 2 - 15, edge - GAP / 2 + 15];
-        const [from, to] = matrix.goes > 0 ? [x1, x2] : [x2, x1];
-        picture.arrows.push({ x1: from, x2: to, y: middle, matrix, way });
+        const middle = left(column) + wide + MOVE / 2;
+        const half = matrix.goes * (MOVE / 2 - 6);
+        picture.arrows.push({ x1: middle - half, x2: middle + half, y, matrix, way });
       }
     });
   });
   return picture;
 }
 
-/** @type {(matrix: Matrix, x: number, y: number, side: (size: number) => number, top: number, tall: number) =>
- *   Placed} */
-function placed(matrix, x, y, side, top, tall) {
+/**
+ * A matrix around a point.
+ * @type {(matrix: Matrix, x: number, y: number, side: (size: number) => number) => Box & { matrix: Matrix,
+ *   sheets: Sheet[] }}
+ */
+function placed(matrix, x, y, side) {
   const [rows, columns] = matrix.shape;
   const [height, width] = matrix.shape.map(side);
-  const deep = depths(matrix.blocks);
-  const most = Math.max(...deep);
+  const before = depths(matrix.blocks);
+  const most = Math.max(...before);
   const step = most ? Math.min(SHEET, STACK / most) : 0;
-  const [left, up] = [x - (width + most * step) / 2, y - (height - most * step) / 2];
+  const [left, top] = [x - (width + most * step) / 2, y - (height - most * step) / 2];
   const sheets = matrix.blocks.map((block, rank) => {
     const [a, b, c, d] = block;
+    const off = before[rank] * step;
     return {
-      rank, block, x: left + (c / columns) * width + deep[rank] * step, y: up + (a / rows) * height - deep[rank] * step,
+      rank, block, x: left + (c / columns) * width + off, y: top + (a / rows) * height - off,
       width: ((d - c) / columns) * width, height: ((b - a) / rows) * height,
     };
   });
   return {
-    matrix, sheets: sheets.reverse(), x: left, y: up - most * step, width: width + most * step,
-    height: height + most * step, middle: x, name: top + NAME / 2 + 1, made: top + tall - MADE / 2,
+    matrix, sheets: sheets.reverse(), x: left, y: top - most * step, width: width + most * step,
+    height: height + most * step,
   };
 }
 
@@ -105,7 +113,7 @@ function depths(blocks) {
  * @property {{ value: number, at: number }[]} up marks of C_out
  */
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [38, 8, 6, 32]; // pixels around the map
+const [LEFT, RIGHT, TOP, BOTTOM] = [38, 16, 6, 32]; // pixels around the map
 const FITS = 2200; // square pixels that the name of a region needs
 
 /**

@@ -15,7 +15,7 @@ import { ranWords } from "./words.js";
 /** @import { Model } from "../shared/theme.js" */
 /** @import { More, Size, Tensor } from "./state.js" */
 
-const HEIGHT = 216; // pixels of the matrices, and of the map
+const HEIGHT = 222; // pixels of the matrices, and of the map
 const SAVED = "This page has no kernel: forms and recorded runs can be chosen; for all else, run the notebook's cell.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */

@@ -78,7 +78,10 @@ function nameOf(told, form) {
   return titleOf(told, form).replace("MLP: ", "").replace(/, X \w+$/, "");
 }
 
-/** What two forms send as much of, at the end of its line. */
+/**
+ * The name of a line, at its end.
+ * @type {(line: Drawn["lines"][number], x: Drawn["x"], y: Drawn["y"]) => SVGElement}
+ */
 function labelOf({ says, from: [ax, ay], to: [bx] }, x, y) {
   const [bottom, top] = y.range;
   if (ax === bx) { // upright

@@ -22,7 +22,8 @@ export function matricesPicture(own, height) {
   const plot = h("div", { class: "dlv-plot" }, svg);
   const { element: box, show: tell, hide } = tooltip(plot);
   const about = h("p", { class: "dlv-about" });
-  const element = h("div", { class: "dlv-owners" }, h("h4", {}, "Who has which block"), ranksBar(own), plot, about);
+  const element = h("div", { class: "dlv-owners" },
+    h("div", { class: "dlv-rankbar" }, h("h4", {}, "Who has which block"), ranksBar(own)), plot, about);
   plot.append(box);
   const id = Math.random().toString(36).slice(2); // patterns are named for the whole page
   /** @type {Picture} */
@@ -61,7 +62,7 @@ export function matricesPicture(own, height) {
 /** A button for each rank, which makes its blocks stand out. */
 function ranksBar({ shown }) {
   const { now } = shown;
-  const bar = h("div", { class: "dlv-rankbar", role: "group", "aria-label": "the blocks of one rank" });
+  const bar = h("span", { class: "dlv-rankbar", role: "group", "aria-label": "the blocks of one rank" });
   const buttons = now.told.owners.map((style, rank) => h("button", {
     type: "button", "aria-label": `rank ${rank}`, onclick: () => shown.set({ rank: now.rank === rank ? -1 : rank }),
   }, swatch(style), ` ${rank}`));
@@ -87,16 +88,17 @@ function drawn(own, { matrices, signs, arrows }, id) {
 }
 
 /** @type {(placed: Placed, place: number, fillOf: (rank: number) => string) => SVGElement} */
-function matrixOf({ matrix, sheets, middle, name, made }, place, fillOf) {
+function matrixOf({ matrix, sheets, middle, name, made, fits }, place, fillOf) {
   const front = sheets[sheets.length - 1];
   return s("g", { "data-matrix": matrix.name },
-    s("text", { x: middle, y: name }, s("tspan", { class: "dlv-named" }, matrix.name), ` ${shapeWords(matrix.shape)}`),
+    s("text", { x: middle, y: name, class: "dlv-named" }, matrix.name),
+    s("text", { x: middle, y: name + 13 }, shapeWords(matrix.shape)),
     sheets.map(({ rank, x, y, width, height }) => s("rect", {
       class: "dlv-block", "data-block": `${place} ${rank}`, x, y, width, height, fill: fillOf(rank),
     })),
     matrix.cut === "sum" && sheets.length > 1
       ? s("text", { class: "dlv-sum", x: front.x + front.width / 2, y: front.y + front.height / 2 }, "Σ") : null,
-    s("text", { x: middle, y: made, class: "dlv-made" }, matrix.made));
+    fits ? s("text", { x: middle, y: made }, matrix.made) : null);
 }
 
 /** A collective, which after a run is a way to its messages. */

@@ -19,7 +19,7 @@ export function bytesTable({ shown, choose }) {
 /** @type {(told: Told, choose: (form: string) => void) => HTMLElement} */
 function tableOf(told, choose) {
   const { prices, ways, run, controls } = told;
-  const heads = ["Bytes that a rank sends in a step", ...ways, "all", "× the least", "a step takes"];
+  const heads = ["a rank sends, in bytes", ...ways, "in a step", "× the least", "a step takes"];
   return h("table", { class: "dlv-prices dlv-ways" },
     h("thead", {}, h("tr", {}, heads.map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
     h("tbody", {}, prices.flatMap((price) => {
