@@ -10,7 +10,7 @@ one of W by pm ranks, one of Y by the pk ranks that add it up. So many words (el
 Each gradient's product has the same count: dX = dY W^T is of (m, n)(n, k), dW = X^T dY of
 (k, m)(m, n), and the same three blocks move.
 
-    grid         the lecture's name        moves
+    grid         the lectures' name        moves
     (P, 1, 1)    data parallel             W, of which each rank has 1/P (FSDP)
     (1, P, 1)    reduce output             Y
     (1, 1, P)    partition output          X
