@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -84,10 +85,10 @@ def blocks(comm, sizes, grid, needs=(True, True)):
     return *mine, summa.block(dy, comm.rank, grid, "y")
 
 
-def each_case(comm):
+def each_case(comm, cases):
     """Y, dX and dW of each case, and Y by hand; each part in a span of its own, named."""
     found = {}
-    for number, (grid, sizes) in enumerate(CASES):
+    for number, (grid, sizes) in enumerate(cases):
         part = comm.split(0 if comm.rank < prod(grid) else None)
         if part is None:
             continue
@@ -107,9 +108,9 @@ def held(comm):
     grid, sizes = TALL
     x, w, _ = blocks(comm, sizes, grid)
     found = []
-    for product in (summa.multiply, summa.by_hand):
+    for multiply in (summa.multiply, summa.by_hand):
         with Largest() as largest, torch.no_grad():
-            product(comm, x, w, grid)
+            multiply(comm, x, w, grid)
         found.append(largest.elements)
     return found
 
@@ -190,7 +191,7 @@ def wrong(comm):
 
 
 def everything(comm):
-    found = {"cases": each_case(comm)}
+    found = {"cases": each_case(comm, CASES)}
     four = comm.split(0 if comm.rank < 4 else None)
     for work in (held, first_layer, two_layers, wrong) if four is not None else ():
         found[work.__name__] = work(four)
@@ -226,15 +227,28 @@ ids = [f"{'x'.join(map(str, grid))} of {'x'.join(map(str, sizes))}" for grid, si
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(CASES)), ids=ids)
 def test_values_and_gradients_are_those_of_one_process(number):
-    grid, sizes = CASES[number]
+    check(*CASES[number], [of_rank(rank, "cases").get(number) for rank in range(RANKS)])
+
+
+def check(grid, sizes, found):
+    """Each rank of the grid has found what one process does."""
     x, w, dy = matrices(sizes)
-    wholes = {"y": x @ w, "x": dy @ w.T, "w": x.T @ dy, "by hand": x @ w}
+    wholes = [("y", x @ w), ("x", dy @ w.T), ("w", x.T @ dy), ("y", x @ w)]
     for rank in range(prod(grid)):
-        for found, (name, whole) in zip(
-            of_rank(rank, "cases")[number], wholes.items(), strict=True
-        ):
-            expected = cut(whole, rank, grid, name if len(name) == 1 else "y")
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+        for mine, (which, whole) in zip(found[rank], wholes, strict=True):
+            expected = cut(whole, rank, grid, which)
+            torch.testing.assert_close(mine, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.sweep
+def test_values_and_gradients_on_every_grid_of_up_to_eight_ranks():
+    parts = range(1, RANKS + 1)
+    grids = [grid for grid in product(parts, repeat=3) if prod(grid) <= RANKS]
+    cases = [(grid, sizes) for grid in grids for sizes in ((8, 8, 8), (9, 10, 11))]
+    results = dlviz.launch(each_case, ranks=RANKS, args=(cases,)).results
+    for number, case in enumerate(cases):
+        check(*case, [result.get(number) for result in results])
 
 
 def terms(sizes, grid):
