@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import dlviz
 from dlviz.machine import Device, classroom
 from dlviz.parallel import summa
-from dlviz.sim import matmul_words
+from dlviz.sim import matmul_lower_bound, matmul_words
 
 RANKS = 8
 EVEN = [  # grid, (m, k, n) that every axis divides
@@ -37,6 +37,13 @@ UNEVEN = [
     ((2, 2, 2), (2, 2, 2)),
 ]
 CASES = EVEN + UNEVEN
+KNOWN = [  # (m, k, n), grid, words that each rank receives
+    ((64, 512, 2048), (1, 1, 4), 24_576),
+    ((64, 4096, 64), (1, 4, 1), 3_072),
+    ((64, 4096, 64), (2, 1, 2), 131_072),
+    ((512, 512, 512), (2, 2, 2), 98_304),
+    ((512, 512, 512), (2, 1, 4), 131_072),
+]
 TALL = (2, 1, 2), (4, 64, 4)  # whose blocks of X and W are larger than that of Y
 
 
@@ -63,6 +70,18 @@ def cut(tensor, rank, grid, which):
     ]
     kept[shared] = np.array_split(kept[shared], parts[axis])[where[axis]]
     return tensor[kept[0]][:, kept[1]]
+
+
+def known(comm):
+    """Forwards of larger products, of zeros: their words are counted."""
+    for sizes, grid, _ in KNOWN:
+        part = comm.split(0 if comm.rank < prod(grid) else None)
+        if part is not None:
+            m, k, n = sizes
+            x = summa.block(torch.zeros(m, k, dtype=torch.float64), part.rank, grid, "x")
+            w = summa.block(torch.zeros(k, n, dtype=torch.float64), part.rank, grid, "w")
+            with comm.span("phase", f"{sizes} on {grid}"):
+                summa.multiply(part, x, w, grid)
 
 
 class Largest(TorchDispatchMode):
@@ -192,6 +211,7 @@ def wrong(comm):
 
 def everything(comm):
     found = {"cases": each_case(comm, CASES)}
+    known(comm)
     four = comm.split(0 if comm.rank < 4 else None)
     for work in (held, first_layer, two_layers, wrong) if four is not None else ():
         found[work.__name__] = work(four)
@@ -275,6 +295,13 @@ def test_the_words_received_are_those_of_the_count(number):
     if number < len(EVEN):
         assert forward == by_hand == [matmul_words(*sizes, grid)] * prod(grid)
         assert backward == pytest.approx([2 * x + 2 * w + y] * prod(grid))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "grid", "words"), KNOWN)
+def test_known_products_receive_on_ranks_what_the_best_grids_promise(sizes, grid, words):
+    assert received(f"{sizes} on {grid}") == [words] * prod(grid)
+    assert words == matmul_words(*sizes, grid) >= matmul_lower_bound(*sizes, prod(grid))
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ forms.py      the product by hand, SUMMA, and the two other forms for the gradie
 
 In distributed memory a fully connected layer is "just a distributed matrix-matrix multiplication",
 as the lecture says, which names SUMMA and COSMA. X is a batch (B, C_in) and W the weights
-(C_in, C_out), the transpose of torch's; the forward is Y = X W, the backward the two products below.
+(C_in, C_out), the transpose of torch's; the forward is Y = X W, the backward two products more.
 
 The ranks form a grid of pm x pk x pn, the last axis fastest. Rank (a, b, c) multiplies block (a, b)
 of X by block (b, c) of W; the sum of these over b is block (a, c) of Y. It owns 1/P of each matrix:
