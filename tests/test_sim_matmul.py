@@ -79,6 +79,11 @@ def test_the_best_grid_is_the_least_of_all_that_fit(sizes, ranks):
     assert words == matmul_words(*sizes, grid) == min(matmul_words(*sizes, g) for g in fitting)
 
 
+def test_of_equal_grids_the_best_adds_up_least_and_then_moves_the_weights_least():
+    assert best_grid(512, 512, 512, 4)[0] == (2, 1, 2)  # (1, 2, 2) and (2, 2, 1) move as much
+    assert best_grid(8, 2, 8, 2)[0] == (1, 1, 2)  # (2, 1, 1) moves as much
+
+
 @given(PARTS, st.data())
 def test_no_grid_goes_below_the_bound(grid, data):
     sizes = [data.draw(st.integers(parts, 5000)) for parts in grid]

@@ -8,9 +8,10 @@ one of W by pm ranks, one of Y by the pk ranks that add it up. So many words (el
           of X                    of W                 of Y, to be added
 
 Each gradient's product has the same count: dX = dY W^T is of (m, n)(n, k), dW = X^T dY of
-(k, m)(m, n), and the same three blocks move.
+(k, m)(m, n), and the same three blocks move; a backward that gathers dY for both at once moves Y's
+words once.
 
-    grid         the lecture's name        moves
+    grid         the lectures' name        moves
     (P, 1, 1)    data parallel             W, of which each rank has 1/P (FSDP)
     (1, P, 1)    reduce output             Y
     (1, 1, P)    partition output          X

@@ -3,9 +3,9 @@ against the count. All cases run in one launch of eight ranks; the tests look at
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import dlviz
 from dlviz.machine import Device, classroom
 from dlviz.parallel import summa
-from dlviz.sim import matmul_words
+from dlviz.sim import matmul_lower_bound, matmul_words
 
 RANKS = 8
 EVEN = [  # grid, (m, k, n) that every axis divides
@@ -37,6 +37,13 @@ UNEVEN = [
     ((2, 2, 2), (2, 2, 2)),
 ]
 CASES = EVEN + UNEVEN
+KNOWN = [  # (m, k, n), grid, words that each rank receives
+    ((64, 512, 2048), (1, 1, 4), 24_576),
+    ((64, 4096, 64), (1, 4, 1), 3_072),
+    ((64, 4096, 64), (2, 1, 2), 131_072),
+    ((512, 512, 512), (2, 2, 2), 98_304),
+    ((512, 512, 512), (2, 1, 4), 131_072),
+]
 TALL = (2, 1, 2), (4, 64, 4)  # whose blocks of X and W are larger than that of Y
 
 
@@ -65,6 +72,18 @@ def cut(tensor, rank, grid, which):
     return tensor[kept[0]][:, kept[1]]
 
 
+def known(comm):
+    """Forwards of larger products, of zeros: their words are counted."""
+    for sizes, grid, _ in KNOWN:
+        part = comm.split(0 if comm.rank < prod(grid) else None)
+        if part is not None:
+            m, k, n = sizes
+            x = summa.block(torch.zeros(m, k, dtype=torch.float64), part.rank, grid, "x")
+            w = summa.block(torch.zeros(k, n, dtype=torch.float64), part.rank, grid, "w")
+            with comm.span("phase", f"{sizes} on {grid}"):
+                summa.multiply(part, x, w, grid)
+
+
 class Largest(TorchDispatchMode):
     """The elements of the largest tensor that anything made inside the `with`."""
 
@@ -85,10 +104,10 @@ def blocks(comm, sizes, grid, needs=(True, True)):
     return *mine, summa.block(dy, comm.rank, grid, "y")
 
 
-def each_case(comm):
+def each_case(comm, cases):
     """Y, dX and dW of each case, and Y by hand; each part in a span of its own, named."""
     found = {}
-    for number, (grid, sizes) in enumerate(CASES):
+    for number, (grid, sizes) in enumerate(cases):
         part = comm.split(0 if comm.rank < prod(grid) else None)
         if part is None:
             continue
@@ -108,9 +127,9 @@ def held(comm):
     grid, sizes = TALL
     x, w, _ = blocks(comm, sizes, grid)
     found = []
-    for product in (summa.multiply, summa.by_hand):
+    for multiply in (summa.multiply, summa.by_hand):
         with Largest() as largest, torch.no_grad():
-            product(comm, x, w, grid)
+            multiply(comm, x, w, grid)
         found.append(largest.elements)
     return found
 
@@ -191,7 +210,8 @@ def wrong(comm):
 
 
 def everything(comm):
-    found = {"cases": each_case(comm)}
+    found = {"cases": each_case(comm, CASES)}
+    known(comm)
     four = comm.split(0 if comm.rank < 4 else None)
     for work in (held, first_layer, two_layers, wrong) if four is not None else ():
         found[work.__name__] = work(four)
@@ -227,15 +247,28 @@ ids = [f"{'x'.join(map(str, grid))} of {'x'.join(map(str, sizes))}" for grid, si
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(CASES)), ids=ids)
 def test_values_and_gradients_are_those_of_one_process(number):
-    grid, sizes = CASES[number]
+    check(*CASES[number], [of_rank(rank, "cases").get(number) for rank in range(RANKS)])
+
+
+def check(grid, sizes, found):
+    """Each rank of the grid has found what one process does."""
     x, w, dy = matrices(sizes)
-    wholes = {"y": x @ w, "x": dy @ w.T, "w": x.T @ dy, "by hand": x @ w}
+    wholes = [("y", x @ w), ("x", dy @ w.T), ("w", x.T @ dy), ("y", x @ w)]
     for rank in range(prod(grid)):
-        for found, (name, whole) in zip(
-            of_rank(rank, "cases")[number], wholes.items(), strict=True
-        ):
-            expected = cut(whole, rank, grid, name if len(name) == 1 else "y")
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+        for mine, (which, whole) in zip(found[rank], wholes, strict=True):
+            expected = cut(whole, rank, grid, which)
+            torch.testing.assert_close(mine, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.sweep
+def test_values_and_gradients_on_every_grid_of_up_to_eight_ranks():
+    parts = range(1, RANKS + 1)
+    grids = [grid for grid in product(parts, repeat=3) if prod(grid) <= RANKS]
+    cases = [(grid, sizes) for grid in grids for sizes in ((8, 8, 8), (9, 10, 11))]
+    results = dlviz.launch(each_case, ranks=RANKS, args=(cases,)).results
+    for number, case in enumerate(cases):
+        check(*case, [result.get(number) for result in results])
 
 
 def terms(sizes, grid):
@@ -262,6 +295,13 @@ def test_the_words_received_are_those_of_the_count(number):
     if number < len(EVEN):
         assert forward == by_hand == [matmul_words(*sizes, grid)] * prod(grid)
         assert backward == pytest.approx([2 * x + 2 * w + y] * prod(grid))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "grid", "words"), KNOWN)
+def test_known_products_receive_on_ranks_what_the_best_grids_promise(sizes, grid, words):
+    assert received(f"{sizes} on {grid}") == [words] * prod(grid)
+    assert words == matmul_words(*sizes, grid) >= matmul_lower_bound(*sizes, prod(grid))
 
 
 @pytest.mark.slow
@@ -310,7 +350,7 @@ def test_spans_say_which_rows_and_columns_travel():
     here = spans.rank == 4  # (1, 0, 1): rows 2:4 of X, columns 2:4 of W
     (outer,) = np.flatnonzero(here & (spans.name == f"forward {number}"))
     inside = here & (spans.start >= spans.start[outer]) & (spans.end <= spans.end[outer])
-    names = [name for name in spans.name[inside] if re.match(r"\w+\[", name)]
+    names = [name for name in spans.name[inside & (spans.kind == "collective")] if "[" in name]
     panels = ["0:4", "4:6", "6:8", "8:12"]  # X is cut at 4 and 8, W at 6
     assert names == [piece for each in panels for piece in (f"X[2:4, {each}]", f"W[{each}, 2:4]")]
     assert (spans.kind[inside] == "forward").sum() == len(panels)

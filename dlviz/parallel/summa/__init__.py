@@ -1,12 +1,15 @@
-r"""Y(m, n) = X(m, k) W(k, n), and both gradients, on a grid of ranks over the three dims.
+"""Y(m, n) = X(m, k) W(k, n), and both gradients, on a grid of ranks over the three dims.
 
 blocks.py     who owns what, and how a panel of it travels
 grid.py       what the ranks must agree on before they multiply
 forms.py      the product by hand, SUMMA, and the two other forms for the gradients
 
-In distributed memory a fully connected layer is a distributed product of matrices. The ranks form a
-grid of pm x pk x pn, the last axis fastest. Rank (a, b, c) multiplies block (a, b) of X by block
-(b, c) of W, which gives a part of the sum that block (a, c) of Y is. It owns 1/P of each matrix:
+In distributed memory a fully connected layer is "just a distributed matrix-matrix multiplication",
+as the lecture says, which names SUMMA and COSMA. X is a batch (B, C_in) and W the weights
+(C_in, C_out), the transpose of torch's; the forward is Y = X W, the backward two products more.
+
+The ranks form a grid of pm x pk x pn, the last axis fastest. Rank (a, b, c) multiplies block (a, b)
+of X by block (b, c) of W; the sum of these over b is block (a, c) of Y. It owns 1/P of each matrix:
 
     x   columns of block (a, b) of X, cut among the pn ranks that need it   (m/pm, k/pk/pn)
     w   rows of block (b, c) of W, cut among the pm ranks that need it      (k/pk/pm, n/pn)
@@ -38,7 +41,8 @@ and then reduce output need no message in between.
 Source: R. van de Geijn, J. Watts, "SUMMA: Scalable Universal Matrix Multiplication Algorithm",
 1997; M. Schatz, R. van de Geijn, J. Poulson, "Parallel Matrix Multiplication: A Systematic
 Journey", 2016 (the three forms, and 3D); B. Van Essen et al., "LBANN: Livermore Big Artificial
-Neural Network HPC Toolkit", 2015 (layers by SUMMA). Which grid: `dlviz.sim.best_grid`. In PyTorch:
+Neural Network HPC Toolkit", 2015 (layers by SUMMA); N. Dryden, "Parallelism in Training Deep Neural
+Networks", guest lecture at ETH Zurich. Which grid: `dlviz.sim.best_grid`. In PyTorch:
 products of DTensors on a DeviceMesh, which gather whole blocks as `by_hand` does.
 """
 

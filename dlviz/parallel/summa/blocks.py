@@ -79,7 +79,7 @@ class SharedBlock:
         else:
             panel = own.new_empty(self.shape(start, stop))
         if self.axis.size > 1:
-            with self.axis.span("phase", self.where(start, stop)):
+            with self.axis.span("collective", self.where(start, stop), nbytes=panel.nbytes):
                 tree.broadcast(self.axis, panel, owner)
         return panel
 
@@ -92,7 +92,7 @@ class SharedBlock:
         owns them; `partial` is used up."""
         owner, stop = self._owner(start), start + partial.shape[self.dim]
         if self.axis.size > 1:
-            with self.axis.span("phase", self.where(start, stop)):
+            with self.axis.span("collective", self.where(start, stop), nbytes=partial.nbytes):
                 tree.reduce(self.axis, partial, owner)
         if self.axis.rank == owner:
             own.narrow(self.dim, start - self.bounds[owner], stop - start).copy_(partial)

@@ -69,12 +69,14 @@ def output_stays(product: GridProduct, x: torch.Tensor, w: torch.Tensor) -> torc
 
 
 def x_stays(product: GridProduct, dy: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """dX = dY W^T: panels of W travel, parts of dX are added where that part of X is."""
+    """dX = dY W^T: panels of W travel, parts of dX are added where that part of X is. `dy`
+    is the whole block, (m/pm, n/pn). (`mH` is the transpose; of complex numbers the conjugate one.)
+    """
     dx = w.new_empty(product.x.shape(*product.x.own))  # (m/pm, k/pk/pn)
     for start, stop in product.panels:
         wp = product.w.panel(w, start, stop)  # (width, n/pn)
         with _computing(product, "backward", dy, wp.mH):
-            partial = dy @ wp.mH  # (m/pm, width), over these n/pn columns alone
+            partial = dy @ wp.mH  # (m/pm, width), over this rank's n/pn columns alone
         product.x.gradient.add_up(partial, start, dx)
     return dx
 
@@ -85,7 +87,7 @@ def w_stays(product: GridProduct, x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     for start, stop in product.panels:
         xp = product.x.panel(x, start, stop)  # (m/pm, width)
         with _computing(product, "backward", xp.mH, dy):
-            partial = xp.mH @ dy  # (width, n/pn), over these m/pm rows alone
+            partial = xp.mH @ dy  # (width, n/pn), over this rank's m/pm rows alone
         product.w.gradient.add_up(partial, start, dw)
     return dw
 
