@@ -305,18 +305,31 @@ class _Reader:
             self._multiply_back(layer)
             for collective in own:
                 if collective in SUMS:
-                    self._communicate(layer, "backward", collective, "x")
+                    which = "w" if self._sharers(layer) > 1 else "x"
+                    self._communicate(layer, "backward", collective, which)
+
+    def _sharers(self, layer: str) -> int:
+        """How many ranks hold the same part of a layer that is cut among the others: heads of keys
+        and values that several ranks share. They add up what each knows of the gradient of W."""
+        own = self.made[layer]
+        parts = len({product.w for product in own.values()})
+        return len(own) // parts if parts > 1 else 1
 
     def _multiply_back(self, layer: str) -> None:
         """dW = Xᵀ dY is cut as W is, dX = dY Wᵀ as X is; the sum runs over Y's columns."""
-        places, own = self.places[layer], self.made[layer]
-        cut = len({product.y.start[-1] for product in own.values()})
-        self.held[places["w"]] = {rank: _turned(_block(each.w)) for rank, each in own.items()}
-        self.held[places["x"]] = {
-            rank: _block(product.x)._replace(summands=cut) for rank, product in own.items()
+        places, own, sharers = self.places[layer], self.made[layer], self._sharers(layer)
+        cut = len({product.y.start[-1] for product in own.values()}) > 1
+        self.held[places["w"]] = {
+            rank: _turned(_block(each.w))._replace(summands=sharers) for rank, each in own.items()
         }
-        part = "a summand of that of X" if cut > 1 else "that of its part of X"
-        words = f"each rank has the gradient of its part of W, and {part}"
+        self.held[places["x"]] = {
+            rank: _block(product.x)._replace(summands=len(own) if cut else 1)
+            for rank, product in own.items()
+        }
+        summand = "a summand of that " if sharers > 1 else "that "
+        words = "each rank has the gradient of its part of X, and that of its part of W"
+        if cut:
+            words = f"each rank has a summand of the gradient of X, and {summand}of its part of W"
         made = (places["x"], places["w"])
         self.stages.append(self._stage(f"Backward: products of {layer}", words, made))
 
@@ -330,13 +343,19 @@ class _Reader:
         rounds = np.unique(self.trace.messages.step[rows]).tolist()
         for number in rounds or [-1]:
             if number == (rounds or [-1])[-1]:
-                whole = collective != "reduce_scatter"
-                shape = self.columns[place].shape
-                every = {rank: Block((0, shape[0]), (0, shape[1])) for rank in own}
-                self.held[place] = every if whole else self._rows(shape)
+                self.held[place] = self._after(place, collective, which)
             chosen = rows[self.trace.messages.step[rows] == number] if rounds else rows
             words = self._rounds(chosen, rounds.index(number) + 1 if rounds else 0, len(rounds))
             self.stages.append(self._stage(title, words, (place,), tuple(chosen.tolist())))
+
+    def _after(self, place: int, collective: str, which: str) -> Held:
+        """What each rank holds of a matrix when a collective of it is over."""
+        if collective == "reduce_scatter":
+            return self._rows(self.columns[place].shape)
+        if which == "w":
+            return {rank: own._replace(summands=1) for rank, own in self.held[place].items()}
+        rows, columns = self.columns[place].shape
+        return {rank: Block((0, rows), (0, columns)) for rank in self.ranks}
 
     def _rounds(self, rows: np.ndarray, number: int, many: int) -> str:
         if not number:

@@ -191,6 +191,33 @@ def test_the_figure_is_no_higher_than_a_notebook_shows(trace):
     assert viz.matrices(trace, layers=["mlp"]).layout.height <= 640
 
 
+def grouped_queries(comm: dlviz.Comm) -> None:
+    from dlviz.parallel.tensor import ParallelAttention
+
+    torch.manual_seed(0)
+    x = torch.ones(2, 3, 16, requires_grad=True)
+    ParallelAttention(comm, 16, 4, kv_heads=2)(x).sum().backward()
+
+
+def test_ranks_that_share_a_head_of_keys_add_up_the_gradient_of_its_weights():
+    blocks = Blocks(dlviz.launch(grouped_queries, 4).trace)
+    names = [column.names[0] for column in blocks.columns]
+    place = names.index("W of k")
+    assert names == ["X of q", "W of q", "Y of q", "W of k", "Y of k", "W of v", "Y of v",
+                     "W of output", "Y of output"]  # fmt: skip
+    halves = {rank: Block((0, 16), (4 * (rank // 2), 4 * (rank // 2) + 4)) for rank in range(4)}
+    assert blocks.stages[0].held[place] == halves
+    rounds = [stage for stage in blocks.stages if stage.title == "Backward: all-reduce of dW of k"]
+    pairs = {(a, b) for a, b in zip(*(blocks.trace.messages[end][[*rounds[0].messages]]
+                                      for end in ("src", "dst")), strict=True)}  # fmt: skip
+    assert pairs == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    assert {block.summands for block in rounds[0].held[place].values()} == {2}
+    assert rounds[-1].held[place] == halves
+    assert [title for title in titles(blocks) if "all-reduce of dX" in title] == [
+        "Backward: all-reduce of dX of q"
+    ]
+
+
 def forward_alone(comm: dlviz.Comm) -> None:
     from dlviz.parallel.tensor import RowParallelLinear
 
