@@ -15,6 +15,7 @@ import torch
 from dlviz.cluster import Comm
 from dlviz.models import kept_tensors
 from dlviz.parallel.tensor.transformer import ParallelBlock, own_tokens
+from dlviz.sim import kept_activations
 
 if TYPE_CHECKING:
     import pandas
@@ -38,8 +39,6 @@ def kept_by_layer(
     will need it.
     """
     import pandas
-
-    from dlviz.sim import kept_activations
 
     mine = own_tokens(comm, sequence, sequence_parallel)
     block = ParallelBlock(
