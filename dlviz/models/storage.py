@@ -64,12 +64,12 @@ def kept_tensors(
     import pandas
 
     counts, rows = _counted(model, inputs), []
-    for place, nbytes in counts.saved.held.items():
+    for place, (first, end) in counts.saved.held.items():
         if place not in counts.kept:
             continue  # of an output that the model does not use: it is gone again
         tensor = counts.kept[place]
         operations = ", ".join(dict.fromkeys(counts.needed_by[place]))
-        about = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), nbytes
+        about = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), end - first
         rows.append((counts.layer_of[place], operations, *about))
     return pandas.DataFrame(rows, columns=["layer", "operation", "shape", "dtype", "nbytes"])
 

@@ -81,6 +81,10 @@ STRATEGIES = Strategies(
             "model.train",
             "model distribution: each rank has a part of the layers, computed one after the other",
         ),
+        "tensor": (
+            "tensor.train.train",
+            "tensor parallel: each layer is cut over the ranks, which exchange activations",
+        ),
         "ensemble": ("ensemble.train", "each rank trains a model of its own, and nothing is sent"),
     }
 )

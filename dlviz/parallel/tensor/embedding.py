@@ -25,6 +25,7 @@ from dlviz.models.transformer import SmallEmbedding, check_tokens
 from dlviz.parallel.tensor.agree import check_divides, check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import f, g, gather_sequence, scatter_sequence
 from dlviz.parallel.tensor.product import Product
+from dlviz.parallel.tensor.regather import Regathered
 
 
 class VocabularyParallelEmbedding(nn.Module):
@@ -88,5 +89,8 @@ class VocabularyParallelEmbedding(nn.Module):
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """x (B, s, h) or (B, s/n, h) to the logits of this rank's tokens, (B, s, V/n)."""
-        enter = gather_sequence if self.sequence_parallel else f
-        return self.product(enter(self.comm, x, self.all_reduce, "logits"), self.weight)
+        if not self.sequence_parallel:
+            return self.product(f(self.comm, x, self.all_reduce, "logits"), self.weight)
+        whole = gather_sequence(self.comm, x, self.all_reduce, "logits")  # (B, s, h)
+        again = Regathered(x, self.comm, self.all_reduce, "logits")
+        return self.product(whole, self.weight, linear=again.linear)
