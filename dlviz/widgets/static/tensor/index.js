@@ -7,7 +7,7 @@ import { controls } from "./controls.js";
 import { costMap } from "./map.js";
 import { matricesPicture } from "./matrices.js";
 import { messages } from "./messages.js";
-import { alone, fitting, placeOf } from "./state.js";
+import { alone, fitting, placeOf, standOut } from "./state.js";
 import { bytesTable } from "./table.js";
 import { ranWords } from "./words.js";
 
@@ -25,7 +25,7 @@ function render({ model, el }) {
     keys: (begun) => keysOf(/** @type {Tensor} */ (begun)),
     clear() {
       const any = own.shown.now.rank >= 0;
-      own.shown.set({ rank: -1 });
+      standOut(own, { rank: -1 });
       return any;
     },
     foresee: (told) => told, runnable: ({ told }) => !told.long, ranWords,
@@ -52,7 +52,7 @@ function render({ model, el }) {
 
 /** @type {(own: Tensor) => KeyRow[]} */
 function keysOf(own) {
-  const { shown: { now, set }, choose } = own;
+  const { shown: { now }, choose } = own;
   /** @type {(name: Size, by: number) => (event: KeyboardEvent) => void} */
   const moved = (name, by) => (event) => {
     if (own.tabs.other(event.target)) return;
@@ -64,7 +64,7 @@ function keysOf(own) {
     const names = now.told.forms.map(([name]) => name);
     choose({ form: names[(names.indexOf(now.controls.form) + 1) % names.length] });
   };
-  const nextRank = () => set({ rank: now.rank + 1 < now.told.controls.ranks ? now.rank + 1 : -1 });
+  const nextRank = () => standOut(own, { rank: now.rank + 1 < now.told.controls.ranks ? now.rank + 1 : -1 });
   const run = () => {
     own.tabs.show("costs");
     own.bar.press();
