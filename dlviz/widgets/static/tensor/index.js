@@ -15,7 +15,7 @@ import { ranWords } from "./words.js";
 /** @import { Model } from "../shared/theme.js" */
 /** @import { More, Size, Tensor } from "./state.js" */
 
-const HEIGHT = 222; // pixels of the matrices, and of the map
+const HEIGHT = 200; // pixels of the matrices, and of the map
 const SAVED = "This page has no kernel: forms and recorded runs can be chosen; for all else, run the notebook's cell.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
@@ -33,14 +33,15 @@ function render({ model, el }) {
   }));
   own.tabs = tabs(own);
   own.frame.head(own.tabs.element);
-  own.frame.controls(...controls(own));
-  own.frame.body.append(own.trouble, own.bar.line, ...Object.values(own.tabs.panels));
+  const { groups, sizes } = controls(own);
+  own.frame.controls(...groups);
+  own.frame.body.append(own.trouble, ...Object.values(own.tabs.panels));
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   own.shown.paints(["told"], () => write(answer, own.shown.now.told.answer));
   own.shown.paints(["told"], () => {
     if (own.shown.now.rank >= own.shown.now.told.controls.ranks) own.shown.set({ rank: -1 });
   });
-  own.tabs.panels.costs.append(answer,
+  own.tabs.panels.costs.append(sizes, own.bar.line, answer,
     h("div", { class: "dlv-pictures" }, matricesPicture(own, HEIGHT), costMap(own, HEIGHT)), bytesTable(own));
   const noMessages = messages(own, own.tabs.panels.messages);
   const stop = own.begin();
