@@ -199,9 +199,11 @@ def key(values: Values) -> str:
 
 
 def played(values: Values, trace: Trace) -> str:
-    """The messages of a run's last step, for the player."""
+    """The messages of a run's last step, for the player: no tensor is watched, and the lines that
+    sent are none of the reader's."""
     title = f"{FORMS[values['form']].title}: the messages of one step"
-    return compact(dressed(trace, player_state(Scene(trace, STEPS - 1), title)))
+    state = player_state(Scene(trace, STEPS - 1), title)
+    return compact(dressed(trace, {**state, "lines": [], "sources": {}}))
 
 
 _HUES = {form: hue for form, (_, hue, _) in palette.FORMS.items()}

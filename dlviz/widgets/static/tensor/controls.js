@@ -11,19 +11,22 @@ import { choiceWords } from "./words.js";
 const UNITS = [["batch", "rows"], ["inputs", "inputs"], ["outputs", "outputs"]];
 
 /**
- * The groups of the toolbar.
+ * The groups of the toolbar, and a toolbar for the sizes.
  * @param {Tensor} own
- * @returns {Child[][]}
+ * @returns {{ groups: Child[][], sizes: HTMLElement }}
  */
 export function controls(own) {
   const { shown: { now } } = own;
   const { forms, most } = now.told;
   const ranks = Array.from({ length: most }, (_, i) => String(i + 1));
-  return [
-    [h("label", {}, "form ", select(own, "form", forms.map(([name, title]) => [name, title])))],
-    [h("label", {}, "ranks ", numbered(own, ranks))], [own.bar.start, recordings(own)],
-    ...UNITS.map(([name, unit]) => size(own, name, unit)),
-  ];
+  return {
+    groups: [
+      [h("label", {}, "form ", select(own, "form", forms.map(([name, title]) => [name, title])))],
+      [h("label", {}, "ranks ", numbered(own, ranks))], [own.bar.start, recordings(own)],
+    ],
+    sizes: h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the sizes" },
+      UNITS.map(([name, unit]) => h("span", {}, size(own, name, unit)))),
+  };
 }
 
 /** A choice of ranks, which are numbers. */

@@ -7,7 +7,7 @@ import { controls } from "./controls.js";
 import { costMap } from "./map.js";
 import { matricesPicture } from "./matrices.js";
 import { messages } from "./messages.js";
-import { alone, fitting, placeOf } from "./state.js";
+import { alone, fitting, placeOf, standOut } from "./state.js";
 import { bytesTable } from "./table.js";
 import { ranWords } from "./words.js";
 
@@ -15,7 +15,7 @@ import { ranWords } from "./words.js";
 /** @import { Model } from "../shared/theme.js" */
 /** @import { More, Size, Tensor } from "./state.js" */
 
-const HEIGHT = 222; // pixels of the matrices, and of the map
+const HEIGHT = 200; // pixels of the matrices, and of the map
 const SAVED = "This page has no kernel: forms and recorded runs can be chosen; for all else, run the notebook's cell.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
@@ -25,7 +25,7 @@ function render({ model, el }) {
     keys: (begun) => keysOf(/** @type {Tensor} */ (begun)),
     clear() {
       const any = own.shown.now.rank >= 0;
-      own.shown.set({ rank: -1 });
+      standOut(own, { rank: -1 });
       return any;
     },
     foresee: (told) => told, runnable: ({ told }) => !told.long, ranWords,
@@ -33,14 +33,15 @@ function render({ model, el }) {
   }));
   own.tabs = tabs(own);
   own.frame.head(own.tabs.element);
-  own.frame.controls(...controls(own));
-  own.frame.body.append(own.trouble, own.bar.line, ...Object.values(own.tabs.panels));
+  const { groups, sizes } = controls(own);
+  own.frame.controls(...groups);
+  own.frame.body.append(own.trouble, ...Object.values(own.tabs.panels));
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   own.shown.paints(["told"], () => write(answer, own.shown.now.told.answer));
   own.shown.paints(["told"], () => {
     if (own.shown.now.rank >= own.shown.now.told.controls.ranks) own.shown.set({ rank: -1 });
   });
-  own.tabs.panels.costs.append(answer,
+  own.tabs.panels.costs.append(sizes, own.bar.line, answer,
     h("div", { class: "dlv-pictures" }, matricesPicture(own, HEIGHT), costMap(own, HEIGHT)), bytesTable(own));
   const noMessages = messages(own, own.tabs.panels.messages);
   const stop = own.begin();
@@ -52,7 +53,7 @@ function render({ model, el }) {
 
 /** @type {(own: Tensor) => KeyRow[]} */
 function keysOf(own) {
-  const { shown: { now, set }, choose } = own;
+  const { shown: { now }, choose } = own;
   /** @type {(name: Size, by: number) => (event: KeyboardEvent) => void} */
   const moved = (name, by) => (event) => {
     if (own.tabs.other(event.target)) return;
@@ -64,7 +65,7 @@ function keysOf(own) {
     const names = now.told.forms.map(([name]) => name);
     choose({ form: names[(names.indexOf(now.controls.form) + 1) % names.length] });
   };
-  const nextRank = () => set({ rank: now.rank + 1 < now.told.controls.ranks ? now.rank + 1 : -1 });
+  const nextRank = () => standOut(own, { rank: now.rank + 1 < now.told.controls.ranks ? now.rank + 1 : -1 });
   const run = () => {
     own.tabs.show("costs");
     own.bar.press();

@@ -65,11 +65,11 @@ function drawn(told, { x, y, regions, lines, across, up }) {
     ...regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) =>
       s("text", { x: mx, y: my, class: "dlv-winner" }, nameOf(told, form))),
     s("path", { class: "dlv-here", d: `M${cx} ${top}V${bottom}M${left} ${cy}H${right}` }),
+    s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: told.hues[told.controls.form] }),
     ...told.points.map((run) => s("path", {
       class: "dlv-measured", d: `M${x(run.batch) - CROSS} ${y(run.outputs) - CROSS}l${2 * CROSS} ${2 * CROSS}`
         + `m0 ${-2 * CROSS}l${-2 * CROSS} ${2 * CROSS}`,
     }, s("title", {}, `run: ${titleOf(told, run.form)}, ${exact(run.bytes)} bytes`))),
-    s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: told.hues[told.controls.form] }),
   ];
 }
 

@@ -5,6 +5,7 @@ import { swatch, tile } from "../shared/paint.js";
 import { tooltip } from "../shared/tooltip.js";
 import { fitted } from "../collectives/axes.js";
 import { pictureOf } from "./geometry.js";
+import { standOut } from "./state.js";
 import { blockLines, pictureWords, rankWords, shapeWords } from "./words.js";
 
 /** @import { Arrow, Picture, Placed } from "./geometry.js" */
@@ -32,14 +33,14 @@ export function matricesPicture(own, height) {
   plot.addEventListener("pointermove", (event) => {
     const part = /** @type {Element} */ (event.target).closest("[data-block]");
     const [place, rank] = (part?.getAttribute("data-block") ?? "-1 -1").split(" ").map(Number);
-    shown.set({ pointed: rank });
+    standOut(own, { pointed: rank });
     const found = picture.matrices[place];
     const sheet = found?.sheets.find((one) => one.rank === rank);
     if (sheet) tell(event, blockLines(found.matrix, rank, sheet.block));
     else hide();
   });
   plot.addEventListener("pointerleave", () => {
-    shown.set({ pointed: -1 });
+    standOut(own, { pointed: -1 });
     hide();
   });
   shown.paints(["told", "width", "part"], () => {
@@ -60,11 +61,12 @@ export function matricesPicture(own, height) {
 }
 
 /** A button for each rank, which makes its blocks stand out. */
-function ranksBar({ shown }) {
+function ranksBar(own) {
+  const { shown } = own;
   const { now } = shown;
   const bar = h("span", { class: "dlv-rankbar", role: "group", "aria-label": "the blocks of one rank" });
   const buttons = now.told.owners.map((style, rank) => h("button", {
-    type: "button", "aria-label": `rank ${rank}`, onclick: () => shown.set({ rank: now.rank === rank ? -1 : rank }),
+    type: "button", "aria-label": `rank ${rank}`, onclick: () => standOut(own, { rank: now.rank === rank ? -1 : rank }),
   }, swatch(style), ` ${rank}`));
   bar.append("rank", ...buttons);
   shown.paints(["told", "rank"], () => buttons.forEach((one, rank) => {

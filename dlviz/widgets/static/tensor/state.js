@@ -107,6 +107,16 @@ export function placeOf(sizes, size) {
 }
 
 /**
+ * Has the blocks of a rank stand out at once; -1: all.
+ * @param {Tensor} own
+ * @param {Partial<Pick<More, "rank" | "pointed">>} which
+ */
+export function standOut({ shown }, which) {
+  shown.set(which);
+  shown.flush();
+}
+
+/**
  * What answers on a saved page: it holds every form of its layers.
  * @param {Model} model
  * @returns {Alone & { show: (controls: Controls) => void }}
