@@ -122,13 +122,14 @@ class ShardedLinear(nn.Module):
         for name, whole in state.items():
             own[name].copy_(self.own(name, whole))
 
-    def check(self, **replicas: torch.Tensor) -> None:
-        """At the first forward: all ranks have this layer, and the same values in its `replicas`.
-        ValueError, which names two ranks."""
+    def check(self, alike: str = "", **replicas: torch.Tensor) -> None:
+        """At the first forward: all ranks have this layer, say the same `alike`, and have the same
+        values in its `replicas`. ValueError, which names two ranks."""
         if not self._checked:
             advice = "give every rank of the axis the same model and the same input"
-            about = f"{self.name or type(self).__name__} ({self.extra_repr()})"
-            check_replicas(self.comm, f"replicas at {about}", replicas, advice, about)
+            layer = self.name or type(self).__name__
+            about = f"{layer} ({self.extra_repr()}){alike}"
+            check_replicas(self.comm, f"models or inputs at {layer}", replicas, advice, about)
         self._checked = True
 
 
@@ -174,7 +175,7 @@ class ColumnParallelLinear(ShardedLinear):
     def enter(self, x: torch.Tensor) -> Entered:
         """What this layer, or several on the same input, does before its product: f."""
         if self.sequence_parallel and self.comm.size > 1:
-            self.check()
+            self.check(f" for {tuple(x.shape)}")
             whole = gather_sequence(self.comm, x, self.all_reduce, self.name)  # (B, s, k)
             return Entered(whole, Regathered(x, self.comm, self.all_reduce, self.name).linear)
         self.check(x=x)
