@@ -340,7 +340,7 @@ def disagree(comm):
 
 SAID = [
     r"rank 0 and rank 2 hold different models or inputs at up: rank 0 has up \(8, 8, .* where "
-    r"rank 2 has up \(8, 12, .*; give every rank of the axis the same model",
+    r"rank 2 has up \(8, 12, .*; give every rank of the axis the same model, seeded alike, and",
     r"rank 0 and rank 2 hold different models or inputs at up: .* x = float32\(4, 8\).* and "
     r"the same input",
     r"rank 0 has x = float32\(4, 8\).*where rank 2 has x = float32\(3, 8\)",

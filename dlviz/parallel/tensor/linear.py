@@ -126,7 +126,7 @@ class ShardedLinear(nn.Module):
         """At the first forward: all ranks have this layer, say the same `alike`, and have the same
         values in its `replicas`. ValueError, which names two ranks."""
         if not self._checked:
-            advice = "give every rank of the axis the same model and the same input"
+            advice = "give every rank of the axis the same model, seeded alike, and the same input"
             layer = self.name or type(self).__name__
             about = f"{layer} ({self.extra_repr()}){alike}"
             check_replicas(self.comm, f"models or inputs at {layer}", replicas, advice, about)
