@@ -56,7 +56,7 @@ def worker(comm):
     for name, (model, batches, loss, options) in TASKS.items():
         whole = model()
         found[name] = STRATEGIES["tensor"](
-            comm, whole, batches, "adam", loss=loss, lr=0.01, **options
+            comm, whole, batches, "momentum", loss=loss, lr=0.1, **options
         )
         assert not any(p.numel() for p in whole.parameters()), "what was cut is still held"
     return found
@@ -65,7 +65,7 @@ def worker(comm):
 def one_process(name):
     make, batches, loss, options = TASKS[name]
     model, losses = make(), []
-    rule, parameters = update_rules.make("adam", 0.01), list(model.parameters())
+    rule, parameters = update_rules.make("momentum", 0.1), list(model.parameters())
     for inputs, labels in batches:
         model.zero_grad()
         value = loss(model(inputs), labels)
