@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import NamedTuple
 
 import pytest
@@ -187,3 +188,59 @@ def test_a_transformer_on_any_ranks_takes_the_path_of_one_process():
 @pytest.mark.sweep
 def test_a_transformer_takes_the_path_of_one_process_in_every_form():
     check([*grid()])
+
+
+# -- what it sends -------------------------------------------------------------------------------
+COUNTED = [*itertools.product((1, 2, 3), (False, True))]  # layers, sequence parallelism
+
+
+def one_step_each(comm):
+    tokens, targets = batches()[0]
+    for step, (layers, cut) in enumerate(COUNTED):
+        model = ParallelTransformer(comm, layers, H, HEADS, V, S, sequence_parallel=cut).double()
+        with comm.span("phase", step=step):
+            parallel_cross_entropy(comm, model(tokens), targets, 0).backward()
+            if cut:
+                add_partial_gradients(comm, model)
+
+
+@pytest.fixture(scope="module")
+def counted():
+    run = dlviz.launch(one_step_each, 4)
+    run.trace.validate()
+    return run.trace
+
+
+@pytest.mark.parametrize("step", range(len(COUNTED)))
+def test_the_collectives_of_a_step_are_those_of_the_formula(counted, step):
+    layers, cut = COUNTED[step]
+    trace = counted.only(step=step)
+    activation, small = B * S * H * 8, B * S * 8
+    whole = (layers * 6 + 2 + S) * H * 8  # two norms and two row biases a block; positions
+    for rank in range(4):
+        spans = trace.only(rank=rank, kind="collective").spans
+        found = Counter(
+            (fields["collective"], fields["direction"], nbytes)
+            for fields, nbytes in zip(spans.fields, spans.nbytes.tolist(), strict=True)
+            if fields  # not the backend's own, by which ranks compare what they hold
+        )
+        ways = 2 * layers + 1
+        assert found == Counter(
+            {
+                ("all_gather", "forward", activation): ways,
+                ("reduce_scatter", "forward", activation): ways,
+                ("reduce_scatter", "backward", activation): ways,
+                ("all_gather", "backward", activation): 2 * ways,  # half of them a second time
+                ("all_reduce", "backward", whole): 1,
+                ("all_reduce", "forward", small): 3,
+            }
+            if cut
+            else {
+                ("all_reduce", "forward", activation): ways,
+                ("all_reduce", "backward", activation): ways,
+                ("all_reduce", "forward", small): 3,
+            }
+        )
+        passes = 5 * ways if cut else 4 * ways  # an all-reduce goes round the ring twice
+        sent = 3 * (passes * activation + 2 * (3 * small + cut * whole)) // 4
+        assert metrics.bytes_sent(trace)[rank] == sent
