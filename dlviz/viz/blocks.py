@@ -39,6 +39,7 @@ TALLEST = 0.76  # the longest side of a matrix where rows are 1 apart
 GUTTER = 0.34  # right of a matrix, for arrows
 POWER = 0.4  # a matrix of 16 times as many rows is drawn 3 times as high
 SUMS = {"all_reduce", "reduce_scatter"}
+AGAIN = "x again"  # what a backward gathers that has no gradient's column
 
 
 class Block(NamedTuple):
@@ -301,12 +302,18 @@ class _Reader:
         for layer in reversed([*self.places]):
             own = [name for of, way, name in self.sent if (of, way) == (layer, "backward")]
             if "all_gather" in own:
-                self._communicate(layer, "backward", "all_gather", "y")
+                self._communicate(layer, "backward", "all_gather", self._gathered(layer))
             self._multiply_back(layer)
             for collective in own:
                 if collective in SUMS:
                     which = "w" if self._sharers(layer) > 1 else "x"
                     self._communicate(layer, "backward", collective, which)
+
+    def _gathered(self, layer: str) -> str:
+        """What a backward gathers of a layer: dY where Y is a sum over the ranks; else X again, of
+        which each rank has kept its own rows (sequence parallelism)."""
+        sums = any(product.y.summands > 1 for product in self.made[layer].values())
+        return "y" if sums else AGAIN
 
     def _sharers(self, layer: str) -> int:
         """How many ranks hold the same part of a layer that is cut among the others: heads of keys
@@ -330,19 +337,24 @@ class _Reader:
         words = "each rank has the gradient of its part of X, and that of its part of W"
         if cut:
             words = f"each rank has a summand of the gradient of X, and {summand}of its part of W"
+        if not self.held[places["y"]]:  # what lies between layers has no stage of its own
+            self.held[places["y"]] = {
+                rank: _block(each.y)._replace(summands=1) for rank, each in own.items()
+            }
         made = (places["x"], places["w"])
         self.stages.append(self._stage(f"Backward: products of {layer}", words, made))
 
     def _communicate(self, layer: str, direction: str, collective: str, which: str) -> None:
         """The rounds of a collective; after the last one the column is as it leaves it."""
+        again, which = which == AGAIN, "x" if which == AGAIN else which
         place = self.places[layer][which]
         own: dict[int, LayerCollective] = self.sent[layer, direction, collective]
         rows = np.array(sorted(row for each in own.values() for row in each.messages), int)
-        name = ("d" if self.going_back else "") + which.upper()
+        name = ("d" if self.going_back and not again else "") + which.upper()
         title = f"{direction.capitalize()}: {collective.replace('_', '-')} of {name} of {layer}"
         rounds = np.unique(self.trace.messages.step[rows]).tolist()
         for number in rounds or [-1]:
-            if number == (rounds or [-1])[-1]:
+            if number == (rounds or [-1])[-1] and not again:
                 self.held[place] = self._after(place, collective, which)
             chosen = rows[self.trace.messages.step[rows] == number] if rounds else rows
             words = self._rounds(chosen, rounds.index(number) + 1 if rounds else 0, len(rounds))
@@ -379,6 +391,12 @@ class _Reader:
         messages: tuple[int, ...] = (),
     ) -> Stage:
         return Stage(title, words, tuple(map(dict, self.held)), made, messages, self.going_back)
+
+
+def brief(name: str) -> str:
+    """The name of a column with the last part of its layer's: "W of up"."""
+    letter, _, layer = name.partition(" of ")
+    return f"{letter} of {layer.rpartition('.')[2]}"
 
 
 def _firsts(events: list, layers: Sequence[str] | None, key) -> dict:

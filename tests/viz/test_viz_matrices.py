@@ -18,13 +18,16 @@ ROUNDS = RANKS - 1  # of a ring's all-gather; an all-reduce has twice as many
 
 
 def both_ways(comm: dlviz.Comm) -> None:
-    """An MLP cut by columns and rows, then a naive one, forward and backward."""
+    """An MLP cut by columns and rows, a naive one, and one with sequence parallelism."""
     for kind, name, hidden in ((ParallelMLP, "mlp", HIDDEN), (NaiveMLP, "naive", 9)):
         torch.manual_seed(0)
         mlp = kind(comm, hidden, INNER)
         mlp.up.name, mlp.down.name = f"{name}.up", f"{name}.down"
         x = torch.ones(ROWS, hidden, requires_grad=True)
         mlp(x).sum().backward()
+    mlp = ParallelMLP(comm, 15, INNER, sequence_parallel=True)
+    mlp.up.name, mlp.down.name = "cut.up", "cut.down"
+    mlp(torch.ones(2, 15, requires_grad=True)).sum().backward()
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +88,7 @@ def test_the_stages_are_products_and_rounds_forward_and_backward(trace):
 def test_every_message_of_the_layers_is_in_a_stage_and_in_one_alone(trace):
     shown = [
         message
-        for name in ("mlp", "naive")
+        for name in ("mlp", "naive", "cut")
         for stage in Blocks(trace, layers=[name]).stages
         for message in stage.messages
     ]
@@ -114,6 +117,32 @@ def test_a_summand_becomes_the_whole_with_the_last_round(trace):
             expected = whole if done else whole._replace(summands=RANKS)
             assert {*stage.held[place].values()} == {expected}
             assert blocks.shared(stage.held[place], 0) == done
+
+
+def test_with_sequence_parallelism_rows_are_gathered_and_scattered(trace):
+    blocks = Blocks(trace, layers=["cut"])
+    assert titles(blocks) == [
+        "At the beginning",
+        "Forward: all-gather of X of cut.up",
+        "Forward: product of cut.up",
+        "Forward: product of cut.down",
+        "Forward: reduce-scatter of Y of cut.down",
+        "Backward begins",
+        "Backward: all-gather of dY of cut.down",
+        "Backward: products of cut.down",
+        "Backward: all-gather of X of cut.up",
+        "Backward: products of cut.up",
+        "Backward: reduce-scatter of dX of cut.up",
+    ]
+    rows = {rank: Block((2 * rank, 2 * rank + 2), (0, 15)) for rank in range(RANKS)}
+    whole = dict.fromkeys(range(RANKS), Block((0, 2 * RANKS), (0, 15)))
+    last = {stage.title: stage.held for stage in blocks.stages}  # its last round
+    assert last[titles(blocks)[0]][0] == rows and last[titles(blocks)[1]][0] == whole
+    assert last["Forward: reduce-scatter of Y of cut.down"][4] == rows
+    assert last["Backward begins"][4] == rows
+    assert last["Backward: all-gather of dY of cut.down"][4] == whole
+    assert last["Backward: all-gather of X of cut.up"][0] == {}  # no gradient yet
+    assert last["Backward: reduce-scatter of dX of cut.up"][0] == rows
 
 
 def test_the_naive_mlp_gathers_what_each_rank_has_columns_of(trace):
@@ -183,7 +212,7 @@ def test_backward_the_matrices_are_gradients_and_each_stage_says_what_happens(tr
     for frame, stage in zip(figure.frames, blocks.stages, strict=True):
         words = [note.text for note in frame.layout.annotations]
         assert any(f"<b>{stage.title}</b>: {stage.words}" == each for each in words)
-        assert any(each.startswith("dW of mlp.up") for each in words) == stage.backward
+        assert any(each.startswith("dW of up") for each in words) == stage.backward
     assert "round 2 of 4, 3 messages of 40 bytes" in {stage.words for stage in blocks.stages}
 
 
@@ -241,7 +270,7 @@ def test_a_run_without_products_and_one_with_too_many_matrices_are_refused(draw,
         draw(Trace(meta={"ranks": 2}))
     with pytest.raises(ValueError, match="this run recorded no product of a layer"):
         draw(trace, layers=["attention"])
-    with pytest.raises(ValueError, match="10 matrices, of which 9 fit beside each other"):
+    with pytest.raises(ValueError, match="15 matrices, of which 9 fit beside each other"):
         draw(trace)
 
 

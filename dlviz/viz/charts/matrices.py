@@ -18,7 +18,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
-from dlviz.viz.blocks import Block, Blocks, Held, Stage
+from dlviz.viz.blocks import Block, Blocks, Held, Stage, brief
 from dlviz.viz.charts.figure import ROWS, Figure, changes, lay_out, message_key, slider
 from dlviz.viz.labels import hover
 
@@ -31,7 +31,7 @@ ROW, ABOVE, BELOW = 96, 92, 108  # pixels: a rank's row, the words and names ove
 SLIDER = 14  # pixels from the matrices to the slider
 TALL = 640  # pixels: a figure is no higher, so that a notebook shows all of it
 TITLE = "Who holds which part of which matrix"
-OWN, ALL, SUMMAND = "on this rank alone", "the same on all ranks", "a summand of the whole"
+OWN, ALL, SUMMAND = "a part, on this rank", "the same on all ranks", "a summand of the whole"
 COMMON = palette.KINDS["phase"]  # grey: no rank's own
 LEAN = 0.12  # of a row: an arrow ends so far from the middle of its ranks
 
@@ -106,7 +106,9 @@ class _Picture(Blocks):
         notes = [{**top, **head}]
         for place, column in enumerate(self.columns):
             wide, _ = self.sizes[place]
-            names = [("d" if stage.backward else "") + text.cut(name) for name in column.names]
+            names = [
+                ("d" if stage.backward else "") + text.cut(brief(name), 16) for name in column.names
+            ]
             rows, columns = column.shape
             lines = [*names, f"{rows:,} × {columns:,}"]
             at_middle = {"x": self.lefts[place] + wide / 2, "text": "<br>".join(lines)}

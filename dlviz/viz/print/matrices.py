@@ -15,7 +15,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Patch
 
 from dlviz.viz import palette, paper, text
-from dlviz.viz.blocks import Block, Blocks, Stage
+from dlviz.viz.blocks import Block, Blocks, Stage, brief
 from dlviz.viz.charts import matrices as drawn
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def matrices(
         paper.write(figure, x, y + high + 0.32, stage.title, paper.BODY, ink, "bold")
         for place, matrix in enumerate(blocks.columns):
             middle = blocks.lefts[place] + blocks.sizes[place][0] / 2
-            name = ("d" if stage.backward else "") + matrix.names[0]
+            name = ("d" if stage.backward else "") + brief(matrix.names[0])
             paper.label(axes, middle, -0.62, name, faint, paper.MARK, va="bottom")
     return figure
 
