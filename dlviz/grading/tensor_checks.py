@@ -10,12 +10,14 @@ the Trace. Symbols: n ranks, B rows of x, h the hidden width.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from dlviz.cluster.control.form import name_of
 from dlviz.grading.check import at_each, check
 from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number, passes
 from dlviz.grading.tensor_hints import (
@@ -39,6 +41,7 @@ from dlviz.grading.tensor_run import (
     attempt_pair,
 )
 from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.metrics import step_seconds
 from dlviz.trace import Trace
 
 __all__ = [
@@ -179,8 +182,10 @@ def _check_shapes(tried: Parallel) -> None:
     for rank, own in enumerate(tried.left):
         for name, whole in state.items():
             seen, shape = own.steps[0].part.get(name), tuple(size.part(name, whole, rank).shape)
-            if seen is None or tuple(seen.shape) != shape:
+            if seen is None or tuple(seen.shape) != shape or seen.dtype != whole.dtype:
                 what = "no parameter" if seen is None else f"{tuple(seen.shape)}"
+                if seen is not None and seen.dtype != whole.dtype:
+                    what += f" of {name_of(seen.dtype)}"
                 raise CheckFailed(
                     f"{size}, rank {rank} holds {what} as {name}",
                     f"{shape} of the {tuple(whole.shape)} of the whole",
@@ -329,8 +334,18 @@ def rehearse_functions(*functions: Program, ranks: int = 4) -> Rehearsal:
     return Rehearsal(nothing, "\n".join(told), right)
 
 
+@dataclass(repr=False)
+class MLPRehearsal(Rehearsal):
+    """What a step came to: the numbers that rank 0 holds, the bytes that it sent, and to how many
+    all-reduces of a tensor as y these come."""
+
+    numbers: int = 0
+    nbytes: int = 0
+    all_reduces: float = 0.0
+
+
 def rehearse(
-    program: Callable[..., Any], ranks: int = 4, rows: int = 8, hidden: int = 16, inner: int = 64
+    program: Callable[..., Any], ranks: int = 4, rows: int = 8, hidden: int = 16, inner: int = 32
 ) -> Rehearsal:
     """Run one paced step of an MLP and watch it: each product takes the time of its FLOPs."""
     size = MLPSize(ranks, rows, hidden, inner)
@@ -340,19 +355,19 @@ def rehearse(
         tried = attempt(program, size, steps=1, machine=machine)
     except CheckFailed as failed:
         return Rehearsal.stopped(failed, ranks)
-    held = sum(each.numel() for each in tried.left[0].steps[0].part.values())
-    calls = [len(tried.left[0].steps[0].calls[way]) for way in WAYS]
-    sent = sum(tried.sent(way, 0)[0] for way in WAYS)
-    outputs, back = (passes(each.judge, tried) for each in (check_outputs, check_gradients))
+    numbers = sum(each.numel() for each in tried.left[0].steps[0].part.values())
+    sent = sum(int(tried.sent(way, 0)[0]) for way in WAYS)
+    checks = (check_outputs, check_gradients, check_parts, check_all_reduces)
+    outputs, back, *others = (passes(each.judge, tried) for each in checks)
     told = (
-        f"{number(ranks, 'rank')}; rank 0 holds {held} of "
-        f"{sum(each.numel() for each in size.whole(0).values())} numbers; "
-        f"{number(calls[0], 'collective')} forwards, {calls[1]} backwards; rank 0 sends "
-        f"{sent:.0f} bytes; the output is {'that' if outputs else 'not that'} of one process, "
+        f"{number(ranks, 'rank')}; rank 0 holds {numbers} of "
+        f"{sum(each.numel() for each in size.whole(0).values())} numbers and sends {sent} bytes; "
+        f"a step of {1000 * step_seconds(tried.trace, 'wall')[0]:.0f} ms; "
+        f"the output is {'that' if outputs else 'not that'} of one process, "
         f"the gradients are {'those' if back else 'not those'} of one process"
     )
-    judges = (check_parts, check_all_reduces, check_bytes)
-    right = outputs and back and all(passes(each.judge, tried) for each in judges[:2])
+    right = outputs and back and all(others)
+    once = size.all_reduced
     if ranks > 1:
         right = right and passes(check_bytes.judge, tried)
-    return Rehearsal(tried.trace, told, right)
+    return MLPRehearsal(tried.trace, told, right, numbers, sent, sent / once if once else 0.0)

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dlviz.cluster import Comm, RunError
+from dlviz.cluster import Comm, Run, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import TORCH, Watch, check_open, line_of
@@ -37,7 +38,7 @@ STEPS = 2
 WAYS = ("forward", "backward")
 WEIGHTS = ("up.weight", "down.weight")
 CUT = {"up.weight": 0, "up.bias": 0, "down.weight": 1}  # the dim that is cut; down.bias is whole
-RATE = 1.024e6  # FLOP/s of a rank in a rehearsal
+RATE = 512e3  # FLOP/s of a rank in a rehearsal
 NO_GRADIENT = (
     "the output does not depend on x or a parameter. Is a Function called by apply, and is nothing "
     "computed on .data or .detach()?"
@@ -144,12 +145,14 @@ def _draw(seed: int, place: int, *shape: int) -> torch.Tensor:
 @dataclass(frozen=True)
 class MLPStep:
     """What a rank had in one step: its part before it, the output, the gradients of its part and of
-    x ("x"), its collectives on the way there and back, and what it changed of what it was given."""
+    x ("x"), its collectives in each direction, the bytes of those that leave no messages, and what
+    it changed of what it was given."""
 
     part: State
     output: torch.Tensor
     gradients: dict[str, torch.Tensor | None]
     calls: dict[str, list[Call]]
+    unseen: dict[str, float]
     changed: list[str]
 
 
@@ -177,8 +180,8 @@ class Parallel:
     def sent(self, way: str, step: int) -> np.ndarray:
         """Bytes that each rank sent in one direction of a step: those of its messages, and of the
         backend's own collectives what a ring would have sent."""
-        spans, messages, n = self.trace.spans, self.trace.messages, self.size.ranks
-        found = np.zeros(n)
+        spans, messages = self.trace.spans, self.trace.messages
+        found = np.array([own.steps[step].unseen[way] for own in self.left])
         phases = (spans.kind == "phase") & (spans.name == way) & (spans.step == step)
         for rank, begin, end in zip(
             spans.rank[phases], spans.wall_start[phases], spans.wall_end[phases], strict=True
@@ -186,11 +189,6 @@ class Parallel:
             at = messages.wall_sent
             own = (messages.src == rank) & (at >= begin) & (at <= end)
             found[rank] += messages.nbytes[own].sum()
-            at = spans.wall_start
-            calls = (spans.rank == rank) & (spans.kind == "collective") & (at >= begin)
-            for row in spans[calls & (at <= end)].rows():
-                once = (n - 1) / n * (row.nbytes or 0)  # each rank's part to every other one
-                found[rank] += 2 * once if row.name == "all_reduce" else once
         return found
 
 
@@ -203,38 +201,42 @@ def attempt(
     end, where ready-made code did the work, and where there is no output to judge.
     """
     seed = int(np.random.default_rng().integers(1000))
-    run = run_on(size, _trained, program, size, seed, steps, machine=machine)
-    for rank, own in enumerate(run.results):
-        for seen, hint in own.odd:
-            raise CheckFailed(
-                f"{size}, on rank {rank} {seen}",
-                "an nn.Module whose output is a tensor of the shape of x",
-                hint,
-            )
-    return Parallel(size, seed, run.results, run.trace)
+    run = _run(size, trained, program, size, seed, steps, machine=machine)
+    tried = Parallel(size, seed, run.results, run.trace)
+    refuse(tried.size, tried.left)
+    return tried
 
 
-def run_on(
+def _run(
     size: MLPSize, worker: Callable[..., Any], *args: Any, machine: Machine | None = None
-) -> Any:
-    """Run `worker` on the size's ranks and refuse what is ready-made, or hides an error."""
+) -> Run:
     try:
-        run = run_alone(worker, size.ranks, *args, machine=machine)
+        return run_alone(worker, size.ranks, *args, machine=machine)
     except RunError as error:
         raise CheckFailed(
             f"{size}, {ended_by(error)}",
             "every rank returns from forward and backward",
             why_ended(error, KNOWN),
         ) from error
-    borrowed = [line for own in run.results for line in own.borrowed]
-    if borrowed:
+
+
+def refuse(size: MLPSize, left: Sequence[Sharded | Pair]) -> None:
+    """Raise CheckFailed where ready-made code did the work, an error was hidden, or there is no
+    output to judge."""
+    if borrowed := [line for own in left for line in own.borrowed]:
         raise CheckFailed(
             f"{size}, ready-made code was called: {borrowed[0]}",
             "functions and a module of your own, with all_reduce, or send and recv",
             "what the ready-made code does is what you are to write: where do ranks have to add?",
         )
-    check_open(str(size), [own.raised for own in run.results])
-    return run
+    check_open(str(size), [own.raised for own in left])
+    for rank, own in enumerate(left):
+        for seen, hint in own.odd if isinstance(own, Sharded) else ():
+            raise CheckFailed(
+                f"{size}, on rank {rank} {seen}",
+                "an nn.Module whose output is a tensor of the shape of x",
+                hint,
+            )
 
 
 class CallWatch(Watch):
@@ -245,19 +247,28 @@ class CallWatch(Watch):
         self.calls: list[Call] = []
         for name in ("send", "recv", "isend", "irecv"):
             setattr(comm, name, self.noting(getattr(comm, name)))
-        agree = comm.agree
+        self._unseen = 0.0
+        agree, collective = comm.agree, comm.collective
 
         def heard(op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
             if tensor is not None:
                 self.calls.append((op, tensor.numel()))
             return agree(op, tensor, root)
 
-        comm.agree = self.noting(heard)
+        def by_backend(op: str, tensor: Any, move: Any, root: int = -1, scale: int = 1) -> None:
+            if tensor is not None:  # a ring sends each rank's part to all others, or twice that
+                rounds = (1 + (op == "all_reduce")) * (comm.size - 1)
+                self._unseen += rounds * tensor.nbytes * scale / comm.size
+            collective(op, tensor, move, root, scale)
 
-    def heard(self) -> list[Call]:
-        """The collectives since the last time that this was asked."""
-        calls, self.calls = self.calls, []
-        return calls
+        comm.agree, comm.collective = self.noting(heard), by_backend
+
+    def heard(self) -> tuple[list[Call], float]:
+        """The collectives since the last time that this was asked, and the bytes that a ring would
+        send for those of the backend, which leave no messages."""
+        found = self.calls, self._unseen
+        self.calls, self._unseen = [], 0.0
+        return found
 
 
 class Elements(TorchDispatchMode):
@@ -300,7 +311,8 @@ def _inside_dlviz(frame: Any) -> bool:
 PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm}  # pyright: ignore
 
 
-def _trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) -> Sharded:
+def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) -> Sharded:
+    """What each rank does with the MLP."""
     left, watch = Sharded(), CallWatch(comm)
     own = torch.Generator().manual_seed(int(np.random.default_rng().integers(2**60)))
     whole = float("inf") if size.ranks == 1 else size.hidden * size.inner
@@ -314,26 +326,28 @@ def _trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int)
             (x, gradient), (x_given, gradient_given) = (size.batch(seed, step) for _ in range(2))
             x.requires_grad_()
             part = {name: _copy(p) for name, p in parameters.items()}
-            calls: dict[str, list[Call]] = {}
+            heard: dict[str, tuple[list[Call], float]] = {}
             if comm.machine is not None:
                 comm.barrier()  # so that all begin the paced step at one time
-                comm.begin()
             with Elements(comm, whole) as elements:
                 with comm.span("phase", "forward", step=step):
                     output = model(x)
-                calls["forward"] = watch.heard()
+                heard["forward"] = watch.heard()
                 if odd := _odd(output, x):
                     left.odd.extend(odd)
                     break
                 elements.way = "backward"
                 with comm.span("phase", "backward", step=step):
                     output.backward(gradient)
-                calls["backward"] = watch.heard()
+                heard["backward"] = watch.heard()
+            calls = {way: each for way, (each, _) in heard.items()}
+            unseen = {way: nbytes for way, (_, nbytes) in heard.items()}
             changed = ["x"] * (not torch.equal(x, x_given))
             changed += ["the gradient of y"] * (not torch.equal(gradient, gradient_given))
             found = {name: p.grad for name, p in {**parameters, "x": x}.items()}
             gradients = {name: None if g is None else _copy(g) for name, g in found.items()}
-            left.steps.append(MLPStep(part, _copy(output), gradients, calls, changed))
+            step_left = MLPStep(part, _copy(output), gradients, calls, unseen, changed)
+            left.steps.append(step_left)
             left.whole.extend(elements.lines[:1])
             _change(parameters, own, _draw(seed, 20 + step, size.hidden))
     left.borrowed.extend(watch.borrowed)
@@ -346,7 +360,7 @@ def _loaded(
 ) -> nn.Module | None:
     """The student's module, and a note of the whole weights that it holds."""
     state = size.whole(seed)
-    places = {state[name].untyped_storage().data_ptr(): name for name in WEIGHTS}
+    memory = {name: StorageWeakRef(state[name].untyped_storage()) for name in WEIGHTS}
     with comm.span("phase", "load"):
         model = program(comm, dict(state))
     state.clear()
@@ -359,9 +373,7 @@ def _loaded(
         )
         return None
     gc.collect()
-    held = {each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)}
-    found = {places.get(each.untyped_storage().data_ptr()) for each in held}
-    left.kept.extend(name for name in WEIGHTS if name in found and size.ranks > 1)
+    left.kept.extend(name for name in WEIGHTS if size.ranks > 1 and not memory[name].expired())
     return model
 
 
@@ -404,7 +416,6 @@ class Passed:
 
     given: dict[str, torch.Tensor]  # by the way
     got: dict[str, torch.Tensor | None]
-    calls: dict[str, list[Call]]
     changed: list[str]
 
 
@@ -422,12 +433,15 @@ def attempt_pair(
 ) -> list[Pair]:
     """Call f and g on tensors that each rank draws itself, or on those of `draws`. Raises
     CheckFailed as `attempt` does."""
-    return run_on(size, _passed, functions, size, draws).results
+    left = _run(size, passed, functions, size, draws).results
+    refuse(size, left)
+    return left
 
 
-def _passed(
-    comm: Comm, functions: Sequence[Program], size: MLPSize, draws: Sequence[State]
+def passed(
+    comm: Comm, functions: Sequence[Program], size: MLPSize, draws: Sequence[State] = ()
 ) -> Pair:
+    """What each rank does with f and g."""
     left, watch = Pair(), CallWatch(comm)
     own = torch.Generator().manual_seed(int(np.random.default_rng().integers(2**60)))
     with watch.watching():
@@ -436,19 +450,16 @@ def _passed(
             given = draws[comm.rank] if draws else {"forward": there, "backward": back}
             x, gradient = (given[way].clone() for way in WAYS)
             x.requires_grad_()
-            watch.heard()
             y = function.apply(x, comm)
-            calls = {"forward": watch.heard()}
             got: dict[str, torch.Tensor | None] = dict.fromkeys(WAYS)
             if isinstance(y, torch.Tensor):
                 got["forward"] = _copy(y)
                 if y.requires_grad and y.shape == gradient.shape:
                     y.backward(gradient)
                     got["backward"] = None if x.grad is None else _copy(x.grad)
-            calls["backward"] = watch.heard()
             changed = ["x"] * (not torch.equal(x, given["forward"]))
             changed += ["the gradient"] * (not torch.equal(gradient, given["backward"]))
-            left.passed.append(Passed(given, got, calls, changed))
+            left.passed.append(Passed(given, got, changed))
     left.borrowed.extend(watch.borrowed)
     left.raised.extend(watch.raised)
     return left

@@ -1,5 +1,5 @@
-"""A tensor-parallel MLP as students write it, right and wrong: f and g, and modules. Every rank
-loads this file."""
+"""A tensor-parallel MLP as students write it, right and wrong: f and g, and modules; and what runs
+many of them on the same ranks. Every rank loads this file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.nn.functional import gelu, linear
 
 from dlviz.collectives import all_reduce, butterfly
 from dlviz.collectives import ring as library_ring
+from dlviz.grading.tensor_run import passed, trained
 
 # -- f and g ---------------------------------------------------------------------------------------
 
@@ -156,6 +157,12 @@ def by_butterfly(comm, tensor):
     return total
 
 
+def by_tree(comm, tensor):
+    total = tensor.clone()
+    all_reduce(comm, total, "tree")
+    return total
+
+
 def sends_first(comm, tensor):
     comm.send(tensor, (comm.rank + 1) % comm.size)
     comm.recv(torch.empty_like(tensor), (comm.rank - 1) % comm.size)
@@ -196,6 +203,16 @@ class WithoutComm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, comm):
         return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class WithoutArgument(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
 
     @staticmethod
     def backward(ctx, gradient):
@@ -391,6 +408,10 @@ class GathersShares(MLP):
     f, g = pair(f_back=gathers, g_there=gathers)
 
 
+class ByTree(MLP):
+    f, g = pair(f_back=by_tree, g_there=by_tree)
+
+
 class ToEverybody(MLP):
     f, g = pair(f_back=to_everybody, g_there=to_everybody)
 
@@ -441,6 +462,15 @@ class Detaches(MLP):
         return super().forward(x).detach()
 
 
+class AnotherShape(MLP):
+    def forward(self, x):
+        return super().forward(x)[:, :3]
+
+
+class WithoutGradientOfComm(MLP):
+    f = WithoutComm
+
+
 class RowsForColumns(MLP):
     """up is cut by its inputs."""
 
@@ -484,6 +514,21 @@ class Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient.chunk(ctx.comm.size, 1)[ctx.comm.rank], None
+
+
+class InFloat32Parts(MLP):
+    """Its parameters are float32."""
+
+    def __init__(self, comm, state):
+        super().__init__(comm, state)
+        self.float()
+
+    def up(self, x):
+        return linear(self.f.apply(x, self.comm), self.up_weight.double(), self.up_bias.double())
+
+    def down(self, inner):
+        share = linear(inner, self.down_weight.double())
+        return self.g.apply(share, self.comm) + self.down_bias.double()
 
 
 class EveryNth(MLP):
@@ -614,3 +659,24 @@ class ChangesTheJudge(ComputesItAll):
         for name, module in [*sys.modules.items()]:
             if name.startswith("dlviz.grading"):
                 vars(module).update(same=lambda *tensors: True, check_open=lambda *told: None)
+
+
+# -- many of them in one run -----------------------------------------------------------------------
+
+
+def in_turn(comm, programs, size, steps):
+    """Each program on a Comm of its own; the barrier keeps their messages apart."""
+    left = []
+    for number, given in enumerate(programs):
+        comm.barrier()
+        with comm.span("case", f"{number}"):
+            left.append(trained(comm.split(0), given, size, number, steps))
+    return left
+
+
+def pairs_in_turn(comm, pairs, size):
+    left = []
+    for given in pairs:
+        comm.barrier()
+        left.append(passed(comm.split(0), given, size))
+    return left
