@@ -10,7 +10,7 @@ the Trace. Symbols: n ranks, B rows of x, h the hidden width.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,12 +33,12 @@ from dlviz.grading.tensor_hints import (
 from dlviz.grading.tensor_run import (
     WAYS,
     MLPSize,
-    Pair,
     Parallel,
+    Passed,
     Program,
     State,
     attempt,
-    attempt_pair,
+    attempt_function,
 )
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import step_seconds
@@ -47,13 +47,15 @@ from dlviz.trace import Trace
 __all__ = [
     "check_all_reduces",
     "check_bytes",
-    "check_functions",
+    "check_f",
+    "check_g",
     "check_gradients",
     "check_outputs",
     "check_parts",
     "rehearse",
     "rehearse_functions",
 ]
+RATE = 512e3  # FLOP/s of a rank in a rehearsal
 MESSAGE = 0.001  # s that a message takes in a rehearsal
 # ranks, rows, hidden, inner. Rows are few: what the ranks gather of y is less than a whole weight.
 SIZES = ((2, 3, 4, 8), (3, 2, 6, 9), (4, 2, 4, 12), (1, 2, 3, 4))
@@ -67,39 +69,51 @@ def both_ways(programs: Sequence[Program], sizes: Sequence[MLPSize]) -> Mapping[
 mlp = partial(check, size=MLPSize, sizes=SIZES, run=both_ways)
 
 
-@check(
-    "f hands on and sums in backward, g sums and hands on in backward",
-    points=4,
+function = partial(
+    check,
+    points=2,
     size=MLPSize,
     sizes=((2, 3, 4), (3, 2, 5), (4, 2, 4), (1, 2, 3)),
-    run=lambda programs, sizes: at_each(sizes, lambda size: (size, attempt_pair(programs, size))),
+    run=lambda programs, sizes: at_each(
+        sizes, lambda size: (size, attempt_function(programs[0], size))
+    ),
 )
-def check_functions(tried: tuple[MLPSize, list[Pair]]) -> None:
-    """f gives x and the sum of the ranks' gradients, g the sum of the ranks' x and the gradient as
-    it comes; both leave alone what they are given."""
-    size, left = tried
-    for number_, name in enumerate("fg"):
-        passed = [own.passed[number_] for own in left]
-        for way in WAYS:
-            given = [own.given[way] for own in passed]
-            total = torch.stack(given).sum(0)
-            sums = (name == "g") == (way == "forward")
-            for rank, own in enumerate(passed):
-                wanted, seen = total if sums else given[rank], own.got[way]
-                if seen is None or not same(seen, wanted):
-                    raise CheckFailed(
-                        f"{size}, on rank {rank} {name} {_gives(way)} {_like(seen, given, rank)}",
-                        "the sum over the ranks" if sums else "what it gets, as it is",
-                        _why_function(name, way, seen, given),
-                    )
-        for rank, own in enumerate(passed):
-            if own.changed:
+
+
+@function("f hands on x, and sums the gradients over the ranks")
+def check_f(tried: tuple[MLPSize, list[Passed]]) -> None:
+    """f gives x, in backward the sum of the ranks' gradients, and leaves alone what it is given."""
+    _check_function("f", *tried)
+
+
+@function("g sums over the ranks, and hands on the gradient")
+def check_g(tried: tuple[MLPSize, list[Passed]]) -> None:
+    """g gives the sum of the ranks' x, in backward the gradient as it comes, and leaves alone what
+    it is given."""
+    _check_function("g", *tried)
+
+
+def _check_function(name: str, size: MLPSize, left: Sequence[Passed]) -> None:
+    for way in WAYS:
+        given = [own.given[way] for own in left]
+        total = torch.stack(given).sum(0)
+        sums = (name == "g") == (way == "forward")
+        for rank, own in enumerate(left):
+            wanted, seen = total if sums else given[rank], own.got[way]
+            if seen is None or not same(seen, wanted):
                 raise CheckFailed(
-                    f"{size}, on rank {rank} {name} has changed {own.changed[0]} that it was given",
-                    "a new tensor holds the sum",
-                    "all_reduce puts the sum into the tensor that it gets. Others still need what "
-                    "was in it: .clone() it first.",
+                    f"{size}, on rank {rank} {name} {_gives(way)} {_like(seen, given, rank)}",
+                    "the sum over the ranks" if sums else "what it gets, as it is",
+                    _why_function(name, way, seen, given),
                 )
+    for rank, own in enumerate(left):
+        if own.changed:
+            raise CheckFailed(
+                f"{size}, on rank {rank} {name} has changed {own.changed[0]} that it was given",
+                "a new tensor holds the sum",
+                "all_reduce puts the sum into the tensor that it gets. Others still need what was "
+                "in it: .clone() it first.",
+            )
 
 
 def _gives(way: str) -> str:
@@ -314,24 +328,25 @@ def _why_bytes(tried: Parallel, rank: int, step: int, way: str, times: float) ->
     return "which algorithm of all_reduce is used? The ring, which is the default, sends least."
 
 
-def rehearse_functions(*functions: Program, ranks: int = 4) -> Rehearsal:
+def rehearse_functions(f: Program, g: Program, ranks: int = 4) -> Rehearsal:
     """What f and g make of one number, rank r's being 10 to the power of r: a digit of a sum tells
     how often it holds that rank's."""
-    size, nothing = MLPSize(ranks, 1, 1), Trace(meta={"ranks": ranks})
+    size, told, right = MLPSize(ranks, 1, 1), [], True
     digits = [torch.full((1, 1), 10.0**r, dtype=torch.float64) for r in range(ranks)]
-    try:
-        left = attempt_pair(functions, size, [dict.fromkeys(WAYS, each) for each in digits])
-    except CheckFailed as failed:
-        return Rehearsal.stopped(failed, ranks)
-    told = []
-    for i, name in enumerate("fg"[: len(functions)]):
+    given = listed([f"{each.item():g}" for each in digits])
+    for name, each, asked in (("f", f, check_f), ("g", g, check_g)):
+        try:
+            left = attempt_function(each, size, [dict.fromkeys(WAYS, digit) for digit in digits])
+        except CheckFailed as failed:
+            right = False
+            told.append(failed.in_short)
+            continue
+        right = right and passes(asked.judge, (size, left))
         for way in WAYS:
-            got = [own.passed[i].got[way] for own in left]
-            numbers = ["none" if each is None else f"{each.sum():g}" for each in got]
-            given = listed([f"{each.item():g}" for each in digits])
+            got = [own.got[way] for own in left]
+            numbers = ["none" if made is None else f"{made.sum():g}" for made in got]
             told.append(f"{name} {way}: {given} became {listed(numbers)}")
-    right = len(functions) == 2 and passes(check_functions.judge, (size, left))
-    return Rehearsal(nothing, "\n".join(told), right)
+    return Rehearsal(Trace(meta={"ranks": ranks}), "\n".join(told), right)
 
 
 @dataclass(repr=False)
@@ -350,7 +365,7 @@ def rehearse(
     """Run one paced step of an MLP and watch it: each product takes the time of its FLOPs."""
     size = MLPSize(ranks, rows, hidden, inner)
     topology = Topology.switch(ranks, Link(MESSAGE, float("inf")))
-    machine = Machine(classroom(ranks).device, topology, MESSAGE)
+    machine = Machine(replace(classroom(ranks).device, flops=RATE), topology, step=None)
     try:
         tried = attempt(program, size, steps=1, machine=machine)
     except CheckFailed as failed:
@@ -370,4 +385,5 @@ def rehearse(
     once = size.all_reduced
     if ranks > 1:
         right = right and passes(check_bytes.judge, tried)
-    return MLPRehearsal(tried.trace, told, right, numbers, sent, sent / once if once else 0.0)
+    times = sent / once if once else 0.0
+    return MLPRehearsal(tried.trace.only(step=0), told, right, numbers, sent, times)

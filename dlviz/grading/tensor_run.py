@@ -38,7 +38,6 @@ STEPS = 2
 WAYS = ("forward", "backward")
 WEIGHTS = ("up.weight", "down.weight")
 CUT = {"up.weight": 0, "up.bias": 0, "down.weight": 1}  # the dim that is cut; down.bias is whole
-RATE = 512e3  # FLOP/s of a rank in a rehearsal
 NO_GRADIENT = (
     "the output does not depend on x or a parameter. Is a Function called by apply, and is nothing "
     "computed on .data or .detach()?"
@@ -220,7 +219,7 @@ def _run(
         ) from error
 
 
-def refuse(size: MLPSize, left: Sequence[Sharded | Pair]) -> None:
+def refuse(size: MLPSize, left: Sequence[Sharded | Passed]) -> None:
     """Raise CheckFailed where ready-made code did the work, an error was hidden, or there is no
     output to judge."""
     if borrowed := [line for own in left for line in own.borrowed]:
@@ -286,7 +285,7 @@ class Elements(TorchDispatchMode):
         factors = [each for each in args if isinstance(each, torch.Tensor)][-2:]
         if self._comm.machine is not None and func._overloadpacket in PRODUCTS:
             (m, k), (_, n) = (each.shape for each in factors)
-            name, seconds = f"({m}, {k})·({k}, {n})", 2 * m * k * n / RATE
+            name, seconds = f"{m}x{k}·{k}x{n}", 2 * m * k * n / self._comm.machine.device.flops
             with self._comm.compute(self.way, name, seconds):
                 out = func(*args, **(kwargs or {}))
         else:
@@ -412,54 +411,40 @@ def _change(parameters: dict[str, nn.Parameter], own: torch.Generator, bias: tor
 
 @dataclass(frozen=True)
 class Passed:
-    """What a rank put into one of the two functions and got out of it, there and back."""
+    """What a rank put into f or g and got out of it, there and back, and what it did that it may
+    not do."""
 
     given: dict[str, torch.Tensor]  # by the way
     got: dict[str, torch.Tensor | None]
     changed: list[str]
+    borrowed: list[str]
+    raised: list[str]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """What a rank left of f and g."""
-
-    passed: list[Passed] = field(default_factory=list)
-    borrowed: list[str] = field(default_factory=list)
-    raised: list[str] = field(default_factory=list)
-
-
-def attempt_pair(
-    functions: Sequence[Program], size: MLPSize, draws: Sequence[State] = ()
-) -> list[Pair]:
-    """Call f and g on tensors that each rank draws itself, or on those of `draws`. Raises
+def attempt_function(function: Program, size: MLPSize, draws: Sequence[State] = ()) -> list[Passed]:
+    """Call f or g on tensors that each rank draws itself, or on those of `draws`. Raises
     CheckFailed as `attempt` does."""
-    left = _run(size, passed, functions, size, draws).results
+    left = _run(size, passed, function, size, draws).results
     refuse(size, left)
     return left
 
 
-def passed(
-    comm: Comm, functions: Sequence[Program], size: MLPSize, draws: Sequence[State] = ()
-) -> Pair:
-    """What each rank does with f and g."""
-    left, watch = Pair(), CallWatch(comm)
+def passed(comm: Comm, function: Program, size: MLPSize, draws: Sequence[State] = ()) -> Passed:
+    """What each rank does with f or g."""
+    watch = CallWatch(comm)
     own = torch.Generator().manual_seed(int(np.random.default_rng().integers(2**60)))
+    there, back = torch.randn(2, size.rows, size.hidden, generator=own, dtype=torch.float64)
+    given = draws[comm.rank] if draws else {"forward": there, "backward": back}
+    x, gradient = (given[way].clone() for way in WAYS)
+    x.requires_grad_()
+    got: dict[str, torch.Tensor | None] = dict.fromkeys(WAYS)
     with watch.watching():
-        for function in functions:
-            there, back = torch.randn(2, size.rows, size.hidden, generator=own).double()
-            given = draws[comm.rank] if draws else {"forward": there, "backward": back}
-            x, gradient = (given[way].clone() for way in WAYS)
-            x.requires_grad_()
-            y = function.apply(x, comm)
-            got: dict[str, torch.Tensor | None] = dict.fromkeys(WAYS)
-            if isinstance(y, torch.Tensor):
-                got["forward"] = _copy(y)
-                if y.requires_grad and y.shape == gradient.shape:
-                    y.backward(gradient)
-                    got["backward"] = None if x.grad is None else _copy(x.grad)
-            changed = ["x"] * (not torch.equal(x, given["forward"]))
-            changed += ["the gradient"] * (not torch.equal(gradient, given["backward"]))
-            left.passed.append(Passed(given, got, changed))
-    left.borrowed.extend(watch.borrowed)
-    left.raised.extend(watch.raised)
-    return left
+        y = function.apply(x, comm)
+        if isinstance(y, torch.Tensor):
+            got["forward"] = _copy(y)
+            if y.requires_grad and y.shape == gradient.shape:
+                y.backward(gradient)
+                got["backward"] = None if x.grad is None else _copy(x.grad)
+    changed = ["x"] * (not torch.equal(x, given["forward"]))
+    changed += ["the gradient"] * (not torch.equal(gradient, given["backward"]))
+    return Passed(given, got, changed, list(watch.borrowed), watch.raised)

@@ -674,9 +674,9 @@ def in_turn(comm, programs, size, steps):
     return left
 
 
-def pairs_in_turn(comm, pairs, size):
+def functions_in_turn(comm, functions, size):
     left = []
-    for given in pairs:
+    for given in functions:
         comm.barrier()
         left.append(passed(comm.split(0), given, size))
     return left

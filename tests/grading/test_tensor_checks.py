@@ -23,14 +23,14 @@ from dlviz.grading.tensor_run import (
     MLPSize,
     Parallel,
     attempt,
-    attempt_pair,
+    attempt_function,
     refuse,
 )
 from dlviz.metrics import step_seconds
 from dlviz.trace import Trace
 
 CHECKS = ("parts", "outputs", "gradients", "all_reduces", "bytes")
-POINTS = dict(zip(("functions", *CHECKS), (4, 3, 3, 4, 2, 2), strict=True))
+POINTS = dict(zip(("f", "g", *CHECKS), (2, 2, 3, 3, 4, 2, 2), strict=True))
 TWO, THREE, FIVE = MLPSize(2, 3, 4, 8), MLPSize(3, 2, 6, 9), MLPSize(5, 2, 5, 15)
 UNEVEN = MLPSize(3, 2, 5, 9)  # neither the hidden width nor y can be shared evenly
 
@@ -98,8 +98,8 @@ def tried_in_turn(programs, size):
 
 @pytest.mark.slow
 def test_the_solution_gets_all_points(capsys):
-    f, g = solution("CopyToRanks"), solution("SumOverRanks")
-    assert tensor_checks.check_functions(f, g, sizes=[(2, 3, 4)]) == POINTS["functions"]
+    assert tensor_checks.check_f(solution("CopyToRanks"), sizes=[(2, 3, 4)]) == POINTS["f"]
+    assert tensor_checks.check_g(solution("SumOverRanks"), sizes=[(2, 3, 4)]) == POINTS["g"]
     for name in CHECKS:
         check = getattr(tensor_checks, f"check_{name}")
         assert check(solution("ParallelMLP"), sizes=[(3, 2, 6, 9)]) == POINTS[name] == check.points
@@ -416,30 +416,41 @@ WRONG_PAIRS = {  # what f and g do where not what they should, and what is said
 
 
 @cache
-def tried_pairs(size):
+def tried_functions(size):
+    """What each wrong and right pair left, as f and as g."""
     pairs = {name: program.pair(**ways) for name, (ways, _) in WRONG_PAIRS.items()}
-    given = {**pairs, **program.RIGHT_PAIRS}
-    run = launch(program.pairs_in_turn, size.ranks, device="cpu", args=([*given.values()], size))
-    return {name: [own[i] for own in run.results] for i, name in enumerate(given)}
+    given = [
+        (name, each)
+        for name, pair in [*pairs.items(), *program.RIGHT_PAIRS.items()]
+        for each in pair
+    ]
+    functions = [each for _, each in given]
+    run = launch(program.functions_in_turn, size.ranks, device="cpu", args=(functions, size))
+    left = [[own[i] for own in run.results] for i in range(len(given))]
+    return {given[i][0]: {"f": left[i], "g": left[i + 1]} for i in range(0, len(given), 2)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG_PAIRS)
-def test_a_wrong_pair_is_told_what_it_does(name):
-    is_told(failure("functions", (TWO, tried_pairs(TWO)[name])), WRONG_PAIRS[name][1])
+def test_a_wrong_function_is_told_what_it_does_and_the_other_one_is_right(name):
+    ways, words = WRONG_PAIRS[name]
+    wrong, right = sorted("fg", key=lambda each: not next(iter(ways)).startswith(each))
+    left = tried_functions(TWO)[name]
+    is_told(failure(wrong, (TWO, left[wrong])), words)
+    assert failure(right, (TWO, left[right])) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", program.RIGHT_PAIRS)
-def test_a_right_pair_of_any_kind_gets_all_points(name):
-    left = tried_pairs(TWO)[name]
-    assert failure("functions", (TWO, left)) is None
+def test_right_functions_of_any_kind_get_all_points(name):
+    left = tried_functions(TWO)[name]
+    assert {each: failure(each, (TWO, left[each])) for each in "fg"} == {"f": None, "g": None}
 
 
 @pytest.mark.slow
 def test_a_function_that_is_called_otherwise_is_told_so():
     with pytest.raises(CheckFailed) as failed:
-        attempt_pair([program.WithoutArgument, program.MLP.g], TWO)
+        attempt_function(program.WithoutArgument, TWO)
     is_told(failed.value, r"takes 2 positional .*forward gets \(ctx, x, comm\), backward")
 
 
@@ -458,8 +469,9 @@ def test_a_rehearsal_of_f_and_g_shows_whose_numbers_are_in_each_sum():
     assert done.right
     wrong = tensor_checks.rehearse_functions(*program.pair(f_back=program.mean), ranks=2)
     assert "f backward: 1 and 10 became 5.5 and 5.5" in repr(wrong) and not wrong.right
-    empty = tensor_checks.rehearse_functions(*program.pair(f_there=program.not_written), ranks=2)
-    assert "still to be written" in repr(empty) and not empty.right
+    begun = tensor_checks.rehearse_functions(*program.pair(g_there=program.not_written), ranks=2)
+    assert "f backward: 1 and 10 became 11 and 11" in repr(begun) and not begun.right
+    assert "still to be written" in repr(begun)
 
 
 @pytest.mark.slow
@@ -471,7 +483,7 @@ def test_a_rehearsal_shows_products_and_all_reduces_of_a_paced_step():
     spans = done.trace.spans
     bars = spans[(spans.rank == 2) & np.isin(spans.kind, ["forward", "backward"])]
     assert bars.kind.tolist() == ["forward"] * 2 + ["backward"] * 4
-    assert bars.name[:2].tolist() == ["(8, 16)·(16, 8)", "(8, 8)·(8, 16)"]
+    assert bars.name[:2].tolist() == ["8x16·16x8", "8x8·8x16"]
     assert np.allclose(bars.end - bars.start, 0.004)
     assert np.allclose(step_seconds(done.trace, "device"), 6 * 0.004 + 2 * 6 * 0.001)
 

@@ -12,7 +12,8 @@ from dlviz.grading import alone, check, feedback, guard, tensor_checks, tensor_h
 
 MLP = Assignment("tensor_parallel_mlp")
 AUTOMATIC = {
-    "check_functions": 4,
+    "check_f": 2,
+    "check_g": 2,
     "check_parts": 3,
     "check_outputs": 3,
     "check_gradients": 4,
@@ -86,7 +87,7 @@ def test_right_partly_right_and_empty_submissions_are_graded_and_get_their_feedb
     MLP.hand_in(course, "bob", wrong)
     MLP.hand_in(course, "eve")
     grades = MLP.grade(course)
-    assert grades["ada"] == 18 and grades["eve"] == 0 and grades["bob"] == 18 - 4 - 4
+    assert grades["ada"] == 18 and grades["eve"] == 0 and grades["bob"] == 18 - 2 - 4
     told = {student: MLP.told(course, student) for student in grades}
     assert "Not yet" not in told["ada"] and "data:image/png" in MLP.feedback(course, "ada")
     assert "the gradients are those of one process" in told["ada"]
