@@ -1200,19 +1200,19 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
             (0, "Without any, each rank would end with its share of y alone."),
         ],
-        "bytes that a rank sends in a step, 8 rows, MLP 16-32-16, 4 ranks": [
-            (1536, "1536 is one direction: backward sends as much for the gradient of x."),
-            (6144, "6144 is two all-reduces each way: one is enough."),
+        "bytes that a rank sends in a step, 4 rows, MLP 16-32-16, 4 ranks": [
+            (768, "768 is one direction: backward sends as much for the gradient of x."),
+            (3072, "3072 is two all-reduces each way: one is enough."),
             (
-                2048,
-                "2048 is y and the gradient of x once: an all-reduce sends 2(n-1)/n times as much.",
+                1024,
+                "1024 is y and the gradient of x once: an all-reduce sends 2(n-1)/n times as much.",
             ),
-            (1024, "1024 is y itself: a rank sends 1.5 times that, each way."),
-            (12288, "12288 is what all four ranks send: the question asks for one."),
-            (384, "384 is the number of numbers: each takes 8 bytes."),
+            (512, "512 is y itself: a rank sends 1.5 times that, each way."),
+            (6144, "6144 is what all four ranks send: the question asks for one."),
+            (192, "192 is the number of numbers: each takes 8 bytes."),
             (
-                4608,
-                "4608 all-reduces z too, or the gradient of y: one all-reduce each way is enough.",
+                2304,
+                "2304 has three all-reduces of a tensor as y: there is one each way.",
             ),
         ],
         "a step of the MLP on 4 ranks, 96 ms on one": [

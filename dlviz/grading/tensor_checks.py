@@ -55,7 +55,7 @@ __all__ = [
     "rehearse",
     "rehearse_functions",
 ]
-RATE = 512e3  # FLOP/s of a rank in a rehearsal
+RATE = 256e3  # FLOP/s of a rank in a rehearsal
 MESSAGE = 0.001  # s that a message takes in a rehearsal
 # ranks, rows, hidden, inner. Rows are few: what the ranks gather of y is less than a whole weight.
 SIZES = ((2, 3, 4, 8), (3, 2, 6, 9), (4, 2, 4, 12), (1, 2, 3, 4))
@@ -360,7 +360,7 @@ class MLPRehearsal(Rehearsal):
 
 
 def rehearse(
-    program: Callable[..., Any], ranks: int = 4, rows: int = 8, hidden: int = 16, inner: int = 32
+    program: Callable[..., Any], ranks: int = 4, rows: int = 4, hidden: int = 16, inner: int = 32
 ) -> Rehearsal:
     """Run one paced step of an MLP and watch it: each product takes the time of its FLOPs."""
     size = MLPSize(ranks, rows, hidden, inner)

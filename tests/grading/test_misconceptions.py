@@ -221,11 +221,11 @@ def answers() -> dict[str, list[float]]:
         "6 gradients each, bound 1, one of 3 workers 3 times as slow": [6 * (45 + 1 + 2 + 1), 300],
         "numbers that a rank holds, MLP 16-32-16, 4 ranks": [16 * 32 // 4 * 2 + 32 // 4 + 16],
         "all-reduces in a step of a tensor-parallel MLP": [2],
-        "bytes that a rank sends in a step, 8 rows, MLP 16-32-16, 4 ranks": [
-            2 * ring_bytes(4, 8 * 16 * 8)
+        "bytes that a rank sends in a step, 4 rows, MLP 16-32-16, 4 ranks": [
+            2 * ring_bytes(4, 4 * 16 * 8)
         ],
         "a step of the MLP on 4 ranks, 96 ms on one": [
-            96 / 4 + 2e3 * dlviz.sim.collective_seconds("ring", 4, 1024, 1e-3, 0.0),
+            96 / 4 + 2e3 * dlviz.sim.collective_seconds("ring", 4, 512, 1e-3, 0.0),
             37,
         ],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
