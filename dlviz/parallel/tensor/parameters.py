@@ -31,7 +31,7 @@ from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear
 
 
-class Placed(NamedTuple):
+class HeldParameter(NamedTuple):
     """A parameter of a layer; `cut` is the dim along which ranks share it, None if it is whole, and
     `copies` how many ranks hold what this one does."""
 
@@ -43,14 +43,14 @@ class Placed(NamedTuple):
     copies: int
 
 
-def placed(comm: Comm, net: nn.Module) -> Iterator[Placed]:
+def placed(comm: Comm, net: nn.Module) -> Iterator[HeldParameter]:
     """The parameters of `net`, as the axis `comm` holds them."""
     for layer, module in layers_of(net).items():
         cuts = getattr(module, "cuts", {})
         share = getattr(module, "share", None)  # the ranks with the same head of keys and values
         for name, p in module.named_parameters(recurse=False):
             copies = comm.size if name not in cuts else 1 if share is None else share.size
-            yield Placed(layer, module, name, p, cuts.get(name), copies)
+            yield HeldParameter(layer, module, name, p, cuts.get(name), copies)
 
 
 def add_partial_gradients(comm: Comm, net: nn.Module, all_reduce: str = "ring") -> None:
