@@ -141,8 +141,9 @@ def test_models_and_batches_that_cannot_be_trained_so_are_refused_on_every_rank(
 
 def held(comm):
     """The memory of the Trace, beside what the rank has."""
-    model = transformer()
-    return STRATEGIES["tensor"](comm, model, [text()], "adam", loss=models.token_loss, lr=0.01)
+    for cut in (False, True):
+        options = {"loss": models.token_loss, "lr": 0.01, "sequence_parallel": cut}
+        STRATEGIES["tensor"](comm, transformer(), [text()], "adam", **options)
 
 
 def test_the_trace_tells_what_each_rank_held_and_when_it_computed():

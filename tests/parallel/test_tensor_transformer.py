@@ -23,7 +23,7 @@ from dlviz.parallel.tensor import (
     parallel_cross_entropy,
     whole_state,
 )
-from dlviz.parallel.tensor.parameters import placed
+from dlviz.parallel.tensor.parameters import axis_parameters
 
 RANKS = 8
 AXES = [1, 2, 3, 4, 6, 8]
@@ -138,7 +138,7 @@ def on_ranks(comm, case):
 
     def parts(gradients):
         found = {}
-        for layer, module, name, p, cut, _ in placed(comm, model):
+        for layer, module, name, p, cut, _ in axis_parameters(comm, model):
             where = () if cut is None else (module.comm.size, module.comm.rank)
             value = p.grad.clone() if gradients else p.detach()
             found[f"{layer}.{name}"] = Part(value, cut, *where)
