@@ -120,7 +120,7 @@ def given(case, hidden):
 
 
 def learn(model, x, finish=lambda: None, *, steps):
-    """Outputs and all gradients of the first step, parameters after the last."""
+    """Outputs and all gradients of the first step, outputs and parameters after the last."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
     found = {}
     for step in range(steps):
@@ -133,6 +133,8 @@ def learn(model, x, finish=lambda: None, *, steps):
             found = {"y": y.detach(), "dx": entering.grad}
             found |= {f"d {n}": p.grad.clone() for n, p in model.named_parameters()}
         optimizer.step()
+    with torch.no_grad():
+        found["evaluated"] = model(x)
     return found | {n: p.detach() for n, p in model.named_parameters()}
 
 
