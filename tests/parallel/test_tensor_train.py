@@ -8,6 +8,7 @@ from torch import nn
 
 import dlviz
 from dlviz import datasets, models
+from dlviz.analysis import memory
 from dlviz.parallel import STRATEGIES, update_rules
 
 SIZES = {"layers": 2, "hidden": 16, "heads": 4, "vocabulary": 24, "sequence": 8}
@@ -90,3 +91,77 @@ def test_the_strategy_takes_the_path_of_one_process_and_gives_the_whole_state_to
         for key, value in state.items():
             gap = (found[0]["state"][key] - value).norm() / value.norm().clamp_min(0.1)
             assert gap <= within, (name, key)
+
+
+def refused(comm):
+    """What each call says before its first step."""
+    digits, tokens, train = images(1), [text()], STRATEGIES["tensor"]
+    batch_norm = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+    other = [text(seed=int(comm.rank == 2))]
+    padding = [(torch.zeros(2, 8, dtype=torch.int64),) * 2]
+    token = {"loss": models.token_loss}
+    said = []
+    for model, batches, options in [
+        (models.LSTM(9), tokens, token),
+        (batch_norm, digits, {}),
+        (models.ConvNet(), digits, {}),
+        (nn.Sequential(nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 10)), digits, {}),
+        (models.MLP(), digits, {"sequence_parallel": True}),
+        (transformer(), tokens, {}),
+        (transformer(layers=1 + (comm.rank == 1)), tokens, token),
+        (transformer(seed=int(comm.rank == 3)), tokens, token),
+        (transformer(), other, token),
+        (transformer(), padding, token),
+        (transformer(), tokens, token | {"all_reduce": "star"}),
+    ]:
+        with pytest.raises(ValueError) as error:
+            train(comm, model, batches, "sgd", **options)
+        said.append(str(error.value))
+    return said
+
+
+def test_models_and_batches_that_cannot_be_trained_so_are_refused_on_every_rank():
+    expected = [
+        "layer 0, a _Tokens, cannot be cut over ranks: use a models.Transformer, or an nn.Seq",
+        "layer 1, a BatchNorm1d, cannot be cut over ranks",
+        "layer 0, a Conv2d, cannot be cut over ranks",
+        "outputs=9 cannot be split over 4 ranks",
+        "sequence_parallel=True has no sequence to cut in a Sequential",
+        "loss=cross_entropy of a Transformer needs all logits of a token, and no rank has them",
+        "rank 0 and rank 1 hold different models: ",
+        "rank 0 and rank 3 hold different weights for tokens",
+        "rank 0 and rank 2 hold different batches: rank 0 has inputs of batch 0 = int64(4, 8)",
+        "the batch weighs 0 on all ranks together",
+        "all_reduce='star' is not known",
+    ]
+    for said in dlviz.launch(refused, 4).results:
+        for sentence, begin in zip(said, expected, strict=True):
+            assert sentence.startswith(begin)
+
+
+def held(comm):
+    """The memory of the Trace, beside what the rank has."""
+    for cut in (False, True):
+        options = {"loss": models.token_loss, "lr": 0.01, "sequence_parallel": cut}
+        STRATEGIES["tensor"](comm, transformer(), [text()], "adam", **options)
+
+
+def test_the_trace_tells_what_each_rank_held_and_when_it_computed():
+    trace = dlviz.launch(held, 4).trace
+    whole = sum(p.nbytes for p in transformer().parameters())
+    weights = [memory.held(trace, "weights")[rank].peak for rank in range(4)]
+    assert len({*weights}) == 1 and weights[0] < whole / 2
+    assert [each.peak for each in memory.held(trace, "gradients")] == weights
+    assert [each.peak for each in memory.held(trace, "update rule")] == [2 * weights[0]] * 4
+    activations = memory.held(trace, "activations")
+    assert all(each.peak > 0 and each.level[-1] == 0 for each in activations)
+    step = trace.only(step=0)
+    for kind in ("forward", "backward"):
+        names = step.only(rank=1, kind=kind).spans.name.tolist()
+        assert {"tokens", "norm", "blocks.1.attention.k", "blocks.0.mlp.down"} <= {*names}
+    computed = step.only(kind=("forward", "backward")).spans
+    for rank in range(4):  # what is sent is sent between the layers
+        talks = step.only(rank=rank, kind="collective").spans
+        mine = computed[computed.rank == rank]
+        apart = (talks.end[:, None] <= mine.start) | (talks.start[:, None] >= mine.end)
+        assert apart.all()

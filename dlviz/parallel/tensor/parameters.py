@@ -31,7 +31,7 @@ from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
 from dlviz.parallel.tensor.linear import ShardedLinear
 
 
-class Placed(NamedTuple):
+class AxisParameter(NamedTuple):
     """A parameter of a layer; `cut` is the dim along which ranks share it, None if it is whole, and
     `copies` how many ranks hold what this one does."""
 
@@ -43,14 +43,14 @@ class Placed(NamedTuple):
     copies: int
 
 
-def placed(comm: Comm, net: nn.Module) -> Iterator[Placed]:
+def axis_parameters(comm: Comm, net: nn.Module) -> Iterator[AxisParameter]:
     """The parameters of `net`, as the axis `comm` holds them."""
     for layer, module in layers_of(net).items():
         cuts = getattr(module, "cuts", {})
         share = getattr(module, "share", None)  # the ranks with the same head of keys and values
         for name, p in module.named_parameters(recurse=False):
             copies = comm.size if name not in cuts else 1 if share is None else share.size
-            yield Placed(layer, module, name, p, cuts.get(name), copies)
+            yield AxisParameter(layer, module, name, p, cuts.get(name), copies)
 
 
 def add_partial_gradients(comm: Comm, net: nn.Module, all_reduce: str = "ring") -> None:
@@ -61,7 +61,9 @@ def add_partial_gradients(comm: Comm, net: nn.Module, all_reduce: str = "ring") 
     """
     if comm.size == 1:
         return
-    partial = [p.grad for *_, p, cut, _ in placed(comm, net) if cut is None and p.grad is not None]
+    partial = [
+        p.grad for *_, p, cut, _ in axis_parameters(comm, net) if cut is None and p.grad is not None
+    ]
     for alike, flat in flat_by_dtype(partial):
         total = reduced(flat, comm, all_reduce, "partial gradients", "backward")
         spread(total, alike)
@@ -77,7 +79,9 @@ def clip_gradients(comm: Comm, net: nn.Module, most: float, all_reduce: str = "r
     """
     if not most > 0:
         raise ValueError(f"clip={most!r} leaves no gradient: use a norm above 0, or None.")
-    parts = [(p.grad, copies) for *_, p, _, copies in placed(comm, net) if p.grad is not None]
+    parts = [
+        (p.grad, copies) for *_, p, _, copies in axis_parameters(comm, net) if p.grad is not None
+    ]
     squares = sum(grad.double().square().sum() / copies for grad, copies in parts)
     total = torch.as_tensor(squares, dtype=torch.float64)
     if comm.size > 1:
@@ -92,7 +96,7 @@ def load_whole(comm: Comm, net: nn.Module, state: Mapping[str, torch.Tensor]) ->
     """Have every layer of `net` keep its part of the whole model's `state`, layer by layer.
     ValueError where the state lacks a parameter or has one too many; on all ranks where they are
     given other values."""
-    expected = {f"{layer}.{name}" for layer, _, name, *_ in placed(comm, net)}
+    expected = {f"{layer}.{name}" for layer, _, name, *_ in axis_parameters(comm, net)}
     if wrong := sorted(expected ^ state.keys()):
         other = "lacks" if wrong[0] in expected else "has no place for"
         raise ValueError(
@@ -123,7 +127,7 @@ def whole_state(comm: Comm, net: nn.Module) -> dict[str, torch.Tensor]:
     """On rank 0 the whole model's parameters by name, on the CPU, put together from all ranks' one
     at a time; empty on the others. Every rank must call it."""
     found = {}
-    for layer, module, name, p, cut, _ in placed(comm, net):
+    for layer, module, name, p, cut, _ in axis_parameters(comm, net):
         value = p.detach()
         if cut is not None:
             ranks = cast(Comm, module.comm)  # with shared heads those of one copy of each
