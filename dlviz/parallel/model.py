@@ -141,8 +141,11 @@ def join(
         root = loss(joined([leaf.clone() for leaf in leaves]), labels)  # it may work in place
     hold(comm, saved, leaves)
     root.backward()
-    unused = torch.zeros_like
-    return root.item(), [unused(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+    gradients = [
+        torch.zeros_like(leaf) if leaf.grad is None else leaf.grad  # not what `joined` leaves out
+        for leaf in leaves
+    ]
+    return root.item(), gradients
 
 
 def hold(comm: Comm, saved: SavedActivations, tensors: Sequence[torch.Tensor]) -> None:

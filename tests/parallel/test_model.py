@@ -243,6 +243,21 @@ def test_every_byte_sent_is_that_of_an_activation_a_gradient_or_a_shared_paramet
     assert sum(whole.values()) == metrics.bytes_sent(run.trace).sum()
 
 
+def test_a_part_starts_from_its_ranks_values_and_what_is_shared_from_the_first_ranks():
+    def worker(comm):
+        torch.manual_seed(comm.rank)
+        net = tied()
+        before = {key: value.clone() for key, value in net.state_dict().items()}
+        options = {"loss": functional.mse_loss, "lr": 0.0, "cuts": [5]}
+        return before, parts.train(comm, net, data("tied")[:1], **options)["state"]
+
+    (first, _), (second, state) = dlviz.launch(worker, 2).results
+    assert not torch.equal(first["0.weight"], second["0.weight"])
+    assert state.keys() == {f"{layer}.{what}" for layer in (2, 5, 6) for what in ("weight", "bias")}
+    for key, value in state.items():  # 2 and 5 are one layer, of both ranks
+        assert torch.equal(value, (second if key == "6.bias" else first)[key]), key
+
+
 def wide():
     """Eight layers of 128 KB each in float32, and no other bytes."""
     return nn.Sequential(*[nn.Linear(181, 181, bias=False) for _ in range(8)])
