@@ -24,7 +24,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.shards import all_reduce_called
-from dlviz.parallel.tensor.agree import check_divides, check_replicas
+from dlviz.parallel.tensor.agree import check_divides, check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import (
     f,
     g,
@@ -114,9 +114,9 @@ class ShardedLinear(nn.Module):
                 f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
                 f"{' and '.join(own)}."
             )
-        for name, shape in {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}.items():
-            if name in state and (given := tuple(state[name].shape)) != shape:
-                raise ValueError(f"{name} of {layer} is {given}: give the whole one, {shape}.")
+        shapes = {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}
+        for name, whole in state.items():
+            check_shape(f"{name} of {layer}", whole, shapes[name])
         advice = "load the same weights on every rank of the axis"
         check_replicas(self.comm, f"weights for {layer}", dict(state), advice)
         for name, whole in state.items():
