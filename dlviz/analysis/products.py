@@ -8,6 +8,7 @@ it ran in forward or backward.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +30,11 @@ class Cells:
 
 @dataclass(frozen=True)
 class PlacedProduct:
-    """One product of one rank: `x` (..., k), `w` (n, k), `y` (..., n); `time` is when it began."""
+    """One product of one rank: `x` (..., k), `w` (n, k), `y` (..., n); `time` is when it began,
+    `step` the training step, -1 outside any."""
 
     rank: int
+    step: int
     layer: str
     time: float
     x: Cells
@@ -41,9 +44,11 @@ class PlacedProduct:
 
 @dataclass(frozen=True)
 class LayerCollective:
-    """One collective of a layer on one rank. `messages` are the rows of those that it sent."""
+    """One collective of a layer on one rank. `messages` are the rows of those that it sent; `step`
+    is the training step, -1 outside any."""
 
     rank: int
+    step: int
     layer: str
     direction: str  # "forward" or "backward"
     collective: str  # "all_reduce", "all_gather" or "reduce_scatter"
@@ -54,42 +59,31 @@ class LayerCollective:
 
 def products(trace: Trace) -> list[PlacedProduct]:
     """The products of all ranks, by the time at which they began."""
-    found = [
-        PlacedProduct(
-            span.rank,
-            fields["layer"],
-            span.start,
-            cells(fields["x"]),
-            cells(fields["w"]),
-            cells(fields["y"]),
-        )
-        for span in trace.only(kind="phase").spans.rows()
-        if (fields := span.fields) and {"layer", "x", "w", "y"} <= fields.keys()
-    ]
+    spans, found = trace.spans, []
+    for row in np.flatnonzero(spans.kind == "phase"):
+        fields = spans.fields[row] or {}
+        if {"layer", "x", "w", "y"} <= fields.keys():
+            place = int(spans.rank[row]), int(spans.step[row]), fields["layer"]
+            held = cells(fields["x"]), cells(fields["w"]), cells(fields["y"])
+            found.append(PlacedProduct(*place, float(spans.start[row]), *held))
     return sorted(found, key=lambda each: each.time)
 
 
 def layer_collectives(trace: Trace) -> list[LayerCollective]:
     """The collectives of layers, by the time at which they began."""
     spans, found = trace.spans, []
-    sends = np.flatnonzero((spans.kind == "send") & (spans.flow >= 0))
+    sent = defaultdict(list)  # rows of messages, by rank and call
+    for row in np.flatnonzero((spans.kind == "send") & (spans.flow >= 0)):
+        sent[spans.rank[row], (spans.fields[row] or {}).get("call")].append(int(spans.flow[row]))
     for row in np.flatnonzero(spans.kind == "collective"):
         fields = spans.fields[row]
-        if not fields or "direction" not in fields:
+        if not fields or "call" not in fields:
             continue
-        inside = sends[
-            (spans.rank[sends] == spans.rank[row])
-            & (spans.lane[sends] == spans.lane[row])
-            & (spans.start[sends] >= spans.start[row])
-            & (spans.end[sends] <= spans.end[row])
-        ]
+        place = int(spans.rank[row]), int(spans.step[row])
         about = fields["layer"], fields["direction"], fields["collective"]
         times = float(spans.start[row]), float(spans.end[row])
-        found.append(
-            LayerCollective(
-                int(spans.rank[row]), *about, *times, tuple(spans.flow[inside].tolist())
-            )
-        )
+        messages = tuple(sent[spans.rank[row], fields["call"]])
+        found.append(LayerCollective(*place, *about, *times, messages))
     return sorted(found, key=lambda each: each.start)
 
 

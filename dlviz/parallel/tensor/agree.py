@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 
@@ -20,6 +21,12 @@ def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
             f"{name}={value} cannot be split over {ranks} ranks: each rank needs a whole number of "
             f"{whole}. Use {fits} ranks."
         )
+
+
+def check_shape(name: str, value: torch.Tensor, shape: Sequence[int]) -> None:
+    """Raise ValueError unless the value given for a whole parameter has its `shape`."""
+    if value.shape != tuple(shape):
+        raise ValueError(f"{name} is {tuple(value.shape)}: give the whole one, {tuple(shape)}.")
 
 
 def check_replicas(

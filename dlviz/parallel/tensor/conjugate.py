@@ -13,8 +13,9 @@ is a summand: f. Where each rank's output is a summand of the whole: g. Under se
 the tokens are cut between such layers, and `gather_sequence` takes f's place, `scatter_sequence`
 g's. `gather_outputs` puts the parts of an output together, as one would do it without g.
 
-Each communication is a span of kind "collective" with the fields `layer`, `direction` and
-`collective`, which all messages inside bear too. With one rank nothing is sent.
+Each communication is a span of kind "collective" with the fields `layer`, `direction`, `collective`
+and `call`, its number on the rank; all messages inside bear them too. With one rank nothing is
+sent.
 
 Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3 (f and g); V. Korthikanti et al.,
 "Reducing Activation Recomputation in Large Transformer Models", 2022, section 4.2.2 (where
@@ -24,6 +25,7 @@ torch.distributed.tensor.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ from dlviz import collectives
 from dlviz.cluster import Comm
 from dlviz.collectives import ring
 from dlviz.parallel.tensor.agree import check_divides
+
+_calls = count(1)
 
 
 def f(comm: Comm, x: torch.Tensor, all_reduce: str = "ring", layer: str = "") -> torch.Tensor:
@@ -191,5 +195,6 @@ def scattered(
 
 def _recorded(comm: Comm, collective: str, layer: str, direction: str, tensor: torch.Tensor) -> Any:
     name = f"{collective.replace('_', '-')} {layer}".strip()
-    fields = {"collective": collective, "layer": layer, "direction": direction}
-    return comm.span("collective", name, group=comm.name, nbytes=tensor.nbytes, **fields)
+    fields = {"group": comm.name, "nbytes": tensor.nbytes, "call": next(_calls)}
+    fields |= {"collective": collective, "layer": layer, "direction": direction}
+    return comm.span("collective", name, **fields)

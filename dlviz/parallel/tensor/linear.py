@@ -24,7 +24,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.shards import all_reduce_called
-from dlviz.parallel.tensor.agree import check_divides, check_replicas
+from dlviz.parallel.tensor.agree import check_divides, check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import (
     f,
     g,
@@ -114,21 +114,22 @@ class ShardedLinear(nn.Module):
                 f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
                 f"{' and '.join(own)}."
             )
-        for name, shape in {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}.items():
-            if name in state and (given := tuple(state[name].shape)) != shape:
-                raise ValueError(f"{name} of {layer} is {given}: give the whole one, {shape}.")
+        shapes = {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}
+        for name, whole in state.items():
+            check_shape(f"{name} of {layer}", whole, shapes[name])
         advice = "load the same weights on every rank of the axis"
         check_replicas(self.comm, f"weights for {layer}", dict(state), advice)
         for name, whole in state.items():
             own[name].copy_(self.own(name, whole))
 
-    def check(self, **replicas: torch.Tensor) -> None:
-        """At the first forward: all ranks have this layer, and the same values in its `replicas`.
-        ValueError, which names two ranks."""
+    def check(self, replicas: dict[str, torch.Tensor], alike: str = "") -> None:
+        """At the first forward: all ranks have this layer, say the same `alike`, and have the same
+        values in its `replicas`. ValueError, which names two ranks."""
         if not self._checked:
-            advice = "give every rank of the axis the same model and the same input"
-            about = f"{self.name or type(self).__name__} ({self.extra_repr()})"
-            check_replicas(self.comm, f"replicas at {about}", replicas, advice, about)
+            advice = "give every rank of the axis the same model, seeded alike, and the same input"
+            layer = self.name or type(self).__name__
+            about = f"{layer} ({self.extra_repr()}){alike}"
+            check_replicas(self.comm, f"models or inputs at {layer}", replicas, advice, about)
         self._checked = True
 
 
@@ -174,10 +175,10 @@ class ColumnParallelLinear(ShardedLinear):
     def enter(self, x: torch.Tensor) -> Entered:
         """What this layer, or several on the same input, does before its product: f."""
         if self.sequence_parallel and self.comm.size > 1:
-            self.check()
+            self.check({}, f" for {tuple(x.shape)}")
             whole = gather_sequence(self.comm, x, self.all_reduce, self.name)  # (B, s, k)
             return Entered(whole, Regathered(x, self.comm, self.all_reduce, self.name).linear)
-        self.check(x=x)
+        self.check({"x": x})
         return Entered(f(self.comm, x, self.all_reduce, self.name))
 
     def forward(self, x: torch.Tensor | Entered) -> torch.Tensor:
@@ -209,7 +210,7 @@ class RowParallelLinear(ShardedLinear):
         super().__init__(comm, inputs, outputs, bias, 1, all_reduce, sequence_parallel)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.check(**({} if self.bias is None else {"bias": self.bias}))
+        self.check({} if self.bias is None else {"bias": self.bias})
         y = self.product(x, self.weight)  # (B, n), a summand: x is (B, k/t)
         leave = scatter_sequence if self.sequence_parallel else g
         y = leave(self.comm, y, self.all_reduce, self.name)  # (B, n)

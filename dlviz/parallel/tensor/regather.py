@@ -39,12 +39,19 @@ class Regathered:
         """x Wᵀ + b, where x (..., s, k) was gathered from `own`."""
         self._products = self._left = self._products + 1
         y = _Linear.apply(x.flatten(0, -2), weight.t(), bias, self.own, self)
-        return y.unflatten(0, x.shape[:-1])
+        y = y.unflatten(0, x.shape[:-1])
+        if weight.requires_grad:  # before the product's backward begins: it is computing alone
+            y.register_hook(lambda gradient: self._gather())
+        return y
 
-    def rows(self, own: torch.Tensor) -> torch.Tensor:
-        """x as rows (..., k), for one product's backward: the first gathers, the last forgets."""
+    def _gather(self) -> None:
+        """The first of the products gathers for all."""
         if self._whole is None:
-            self._whole = gathered(own, -2, *self._how, direction="backward")
+            self._whole = gathered(self.own, -2, *self._how, direction="backward")
+
+    def rows(self) -> torch.Tensor:
+        """x as rows (..., k), for one product's backward; the last forgets it."""
+        assert self._whole is not None
         whole, self._left = self._whole, self._left - 1
         if not self._left:
             self._whole, self._left = None, self._products
@@ -68,11 +75,11 @@ class _Linear(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        weight, own = ctx.saved_tensors
+        weight, _ = ctx.saved_tensors
         of_x, of_weight, of_bias, *_ = ctx.needs_input_grad
         return (
             gradient @ weight.t() if of_x else None,
-            (gradient.t() @ ctx.again.rows(own)).t() if of_weight else None,
+            (gradient.t() @ ctx.again.rows()).t() if of_weight else None,
             gradient.sum(0) if of_bias else None,
             None,
             None,
