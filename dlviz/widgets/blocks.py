@@ -19,10 +19,11 @@ from dlviz.widgets.forms import FORMS, Form, Values, sent
 Block = tuple[int, int, int, int]  # rows from, to, columns from, to
 Blocks = Mapping[str, list[Block]]  # of each rank, by matrix
 SIGNS = ("×", "=")
+MOVES = {"→": 1, "←": -1}  # what a collective moves to the next column, and from there
 
 
 @dataclass(frozen=True)
-class Cell:
+class Matrix:
     """A matrix in the picture: `cut` is "rows", "columns", "whole" or "sum", which is a summand of
     the whole matrix on each rank; `sign` is what comes after it."""
 
@@ -31,9 +32,9 @@ class Cell:
     sign: str = ""
 
 
-def _row(*cells: str) -> list[Cell | None]:
+def _row(*cells: str) -> list[Matrix | None]:
     """`"X rows ×"` as a cell; "" as none."""
-    return [Cell(*cell.split()) if cell else None for cell in cells]
+    return [Matrix(*cell.split()) if cell else None for cell in cells]
 
 
 # Of each form the matrices of the forward and, each below its own, the gradients of the backward.
@@ -82,53 +83,45 @@ MADE = {
 def picture(values: Values, of_run: Blocks | None = None) -> list[list[dict[str, Any] | None]]:
     """The matrices of the forward and of the backward, in columns. The blocks of a matrix as it is
     in a product, and of its gradient where that is cut alike, are those `of_run`."""
-    form = FORMS[values["form"]]
-    there = PICTURES[values["form"]]
     return [
-        [
-            None if cell is None else {
-                **_matrix(cell, form, values, of_run or {}),
-                **({} if cell.sign in ("", *SIGNS) else _move(cell, form, way, values)),
-            }
-            for cell in cells
-        ]
-        for way, cells in enumerate(there)
-    ]  # fmt: skip
+        [cell and _matrix(cell, way, values, of_run or {}) for cell in cells]
+        for way, cells in enumerate(PICTURES[values["form"]])
+    ]
 
 
-def _matrix(cell: Cell, form: Form, values: Values, of_run: Blocks) -> dict[str, Any]:
-    cells, matrix = PICTURES[values["form"]], cell.name.removeprefix("d")
+def _matrix(cell: Matrix, way: int, values: Values, of_run: Blocks) -> dict[str, Any]:
+    form, (cells, gradients) = FORMS[values["form"]], PICTURES[values["form"]]
+    matrix = cell.name.removeprefix("d")
     dims = DIMS[form.mlp][matrix]
     shape = [values[dim] for dim in dims]
-    summed = any(
-        other and (other.name, other.cut) == (cell.name, "sum") for other in sum(cells, [])
-    )
-    moved = summed and cell.cut != "sum"  # no product makes it, but a collective
-    own = of_run.get(matrix) if cell.cut == in_products(cells[0])[matrix] else None
+    had = of_run.get(matrix) if cell.cut == in_products(cells)[matrix] else None
+    summed = {other.name for other in [*cells, *gradients] if other and other.cut == "sum"}
+    by_product = cell.cut == "sum" or cell.name not in summed  # else by a collective
     return {
         "name": cell.name,
-        "made": "" if moved else MADE[form.mlp].get(cell.name, ""),
+        "made": MADE[form.mlp].get(cell.name, "") if by_product else "",
         "dims": dims,
         "shape": shape,
         "cut": cell.cut,
-        "blocks": own or blocks(cell.cut, shape, values["ranks"]),
+        "blocks": had or blocks(cell.cut, shape, values["ranks"]),
         "sign": cell.sign if cell.sign in SIGNS else "",
+        **(_move(cell, form, way, values) if cell.sign in MOVES else {}),
     }
 
 
-def in_products(cells: list[Cell | None]) -> dict[str, str]:
+def in_products(cells: list[Matrix | None]) -> dict[str, str]:
     """How each matrix of a forward is cut where it is a factor or the result of a product."""
     there = [cell for cell in cells if cell]
     after = [cell for before, cell in pairwise(there) if before.sign == "="]
     return {cell.name: cell.cut for cell in [*(c for c in there if c.sign in SIGNS), *after]}
 
 
-def _move(cell: Cell, form: Form, way: int, values: Values) -> dict[str, Any]:
-    """The collective between this column and the next: 1 to the right, -1 to the left."""
+def _move(cell: Matrix, form: Form, way: int, values: Values) -> dict[str, Any]:
+    """The collective between this column and the next; one of them may be a layer's alone."""
     number = 2 if form.data else way
     calls = 2 if form.data and form.mlp else 1
     return {
-        "goes": 1 if cell.sign == "→" else -1,
+        "goes": MOVES[cell.sign],
         "collective": form.collectives[number],
         "bytes": sent(**values)[number] / calls,
     }

@@ -29,7 +29,7 @@ RANKS = (1, 8)
 LARGEST = 4096  # of B, C_in and C_out
 SIZES = sorted({2**k for k in range(13)} | {3 * 2**k for k in range(11)})  # 1, 2, 3, 4, 6, …, 4096
 ITEMSIZE = 4  # bytes: float32
-LONGEST = 2.0  # s: what a step of a run may take
+LONGEST = 1.0  # s: what a step of a run may take
 WAYS = ("forward", "backward", "gradient sync")
 NAMES = {"batch": "B", "inputs": "C_in", "outputs": "C_out"}
 DEVICE = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)

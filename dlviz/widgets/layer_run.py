@@ -201,7 +201,8 @@ def sync(comm: Comm, model: nn.Module) -> None:
     """The sum of all ranks' gradients: each is of its rows' part of the one mean."""
     from dlviz.collectives import all_reduce
 
-    for name, parameter in model.named_parameters():
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    for name, gradient in gradients.items():
         how = {"layer": name.removesuffix(".weight"), "direction": "gradient sync"}
         with comm.span("collective", f"all-reduce {name}", collective="all_reduce", **how):
-            all_reduce(comm, parameter.grad)
+            all_reduce(comm, gradient)
