@@ -1,4 +1,4 @@
-"""viz.matrices: who holds which block of which matrix, stage by stage, and the messages between."""
+"""viz.matrices: who holds which block of which matrix, moment by moment, and the messages between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from dlviz import viz
 from dlviz.parallel.tensor import NaiveMLP, ParallelMLP
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.viz.blocks import Block, Blocks
+from dlviz.viz.blocks import Blocks
+from dlviz.viz.passes import MatrixBlock
 
 RANKS, ROWS, HIDDEN, INNER = 3, 5, 6, 12
 ROUNDS = RANKS - 1  # of a ring's all-gather; an all-reduce has twice as many
@@ -40,7 +41,7 @@ def part(rank: int, whole: int) -> tuple[int, int]:
 
 
 def titles(blocks: Blocks) -> list[str]:
-    return list(dict.fromkeys(stage.title for stage in blocks.stages))
+    return list(dict.fromkeys(moment.title for moment in blocks.moments))
 
 
 def test_the_columns_are_the_matrices_and_what_passes_from_layer_to_layer_is_one(trace):
@@ -68,7 +69,7 @@ def test_the_stages_are_products_and_rounds_forward_and_backward(trace):
         "Backward: products of mlp.up",
         "Backward: all-reduce of dX of mlp.up",
     ]
-    assert [len(stage.messages) for stage in blocks.stages if stage.messages] == [RANKS] * (
+    assert [len(moment.messages) for moment in blocks.moments if moment.messages] == [RANKS] * (
         2 * 2 * ROUNDS
     )
     assert titles(Blocks(trace, layers=["naive"])) == [
@@ -89,34 +90,34 @@ def test_every_message_of_the_layers_is_in_a_stage_and_in_one_alone(trace):
     shown = [
         message
         for name in ("mlp", "naive", "cut")
-        for stage in Blocks(trace, layers=[name]).stages
-        for message in stage.messages
+        for moment in Blocks(trace, layers=[name]).moments
+        for message in moment.messages
     ]
     assert sorted(shown) == [*range(len(trace.messages))]
 
 
 def test_a_rank_holds_columns_of_the_first_weight_and_rows_of_the_second(trace):
-    first, *_, end = Blocks(trace, layers=["mlp"]).stages
+    first, *_, end = Blocks(trace, layers=["mlp"]).moments
     for rank in range(RANKS):
         own = part(rank, INNER)
-        assert first.held[0][rank] == Block((0, ROWS), (0, HIDDEN))
-        assert first.held[1][rank] == end.held[1][rank] == Block((0, HIDDEN), own)
-        assert first.held[3][rank] == end.held[3][rank] == Block(own, (0, HIDDEN))
-        assert end.held[2][rank] == Block((0, ROWS), own)
+        assert first.held[0][rank] == MatrixBlock((0, ROWS), (0, HIDDEN))
+        assert first.held[1][rank] == end.held[1][rank] == MatrixBlock((0, HIDDEN), own)
+        assert first.held[3][rank] == end.held[3][rank] == MatrixBlock(own, (0, HIDDEN))
+        assert end.held[2][rank] == MatrixBlock((0, ROWS), own)
     assert first.held[2] == first.held[4] == {}
 
 
 def test_a_summand_becomes_the_whole_with_the_last_round(trace):
     blocks = Blocks(trace, layers=["mlp"])
-    whole = Block((0, ROWS), (0, HIDDEN))
+    whole = MatrixBlock((0, ROWS), (0, HIDDEN))
     for title, place in ((titles(blocks)[3], 4), (titles(blocks)[7], 0)):
-        rounds = [stage for stage in blocks.stages if stage.title == title]
+        rounds = [moment for moment in blocks.moments if moment.title == title]
         assert len(rounds) == 2 * ROUNDS
-        for stage in rounds:
-            done = stage is rounds[-1]
+        for moment in rounds:
+            done = moment is rounds[-1]
             expected = whole if done else whole._replace(summands=RANKS)
-            assert {*stage.held[place].values()} == {expected}
-            assert blocks.shared(stage.held[place], 0) == done
+            assert {*moment.held[place].values()} == {expected}
+            assert blocks.shared(moment.held[place], 0) == done
 
 
 def test_with_sequence_parallelism_rows_are_gathered_and_scattered(trace):
@@ -134,9 +135,9 @@ def test_with_sequence_parallelism_rows_are_gathered_and_scattered(trace):
         "Backward: products of cut.up",
         "Backward: reduce-scatter of dX of cut.up",
     ]
-    rows = {rank: Block((2 * rank, 2 * rank + 2), (0, 15)) for rank in range(RANKS)}
-    whole = dict.fromkeys(range(RANKS), Block((0, 2 * RANKS), (0, 15)))
-    last = {stage.title: stage.held for stage in blocks.stages}  # its last round
+    rows = {rank: MatrixBlock((2 * rank, 2 * rank + 2), (0, 15)) for rank in range(RANKS)}
+    whole = dict.fromkeys(range(RANKS), MatrixBlock((0, 2 * RANKS), (0, 15)))
+    last = {moment.title: moment.held for moment in blocks.moments}  # its last round
     assert last[titles(blocks)[0]][0] == rows and last[titles(blocks)[1]][0] == whole
     assert last["Forward: reduce-scatter of Y of cut.down"][4] == rows
     assert last["Backward begins"][4] == rows
@@ -148,7 +149,7 @@ def test_with_sequence_parallelism_rows_are_gathered_and_scattered(trace):
 def test_the_naive_mlp_gathers_what_each_rank_has_columns_of(trace):
     blocks = Blocks(trace, layers=["naive"])
     for name, place in (("naive.up", 2), ("naive.down", 4)):
-        rounds = [s for s in blocks.stages if s.title == f"Forward: all-gather of Y of {name}"]
+        rounds = [s for s in blocks.moments if s.title == f"Forward: all-gather of Y of {name}"]
         wide = blocks.columns[place].shape[1]
         assert sorted(rounds[0].held[place]) == [0, 1, 2]
         assert rounds[0].held[place][1].columns == part(1, wide)
@@ -179,41 +180,41 @@ def test_blocks_are_drawn_in_the_hue_of_their_rank_at_their_place_in_the_whole(t
 
 
 def test_a_summand_is_hatched_and_the_sum_has_the_hue_of_no_rank(trace):
-    figure, stages = viz.matrices(trace, layers=["mlp"]), Blocks(trace, layers=["mlp"]).stages
+    figure, moments = viz.matrices(trace, layers=["mlp"]), Blocks(trace, layers=["mlp"]).moments
     hatched = {palette.rank_style(rank).color for rank in range(RANKS)}
-    for frame, stage in zip(figure.frames, stages, strict=True):
+    for frame, moment in zip(figure.frames, moments, strict=True):
         shown = [figure.data[place] for place in frame.traces]
         sums = {
             still.marker.color
             for still, own in zip(shown, frame.data, strict=True)
             if still.type == "bar" and still.marker.pattern.shape == "/" and own.x
         }
-        held = [block for own in stage.held for block in own.values() if block.summands > 1]
-        assert sums == (hatched if held else set()), stage.title
+        held = [block for own in moment.held for block in own.values() if block.summands > 1]
+        assert sums == (hatched if held else set()), moment.title
 
 
 def test_arrows_join_the_ranks_of_the_messages_beside_the_matrix_they_are_of(trace):
     figure, blocks = viz.matrices(trace, layers=["mlp"]), Blocks(trace, layers=["mlp"])
-    for frame, stage in zip(figure.frames, blocks.stages, strict=True):
+    for frame, moment in zip(figure.frames, blocks.moments, strict=True):
         arrows = frame.data[-1]
-        assert len(arrows.x) == 4 * len(stage.messages)
-        if not stage.messages:
+        assert len(arrows.x) == 4 * len(moment.messages)
+        if not moment.messages:
             continue
-        place = stage.made[0]
+        place = moment.made[0]
         left, right = blocks.lefts[place] + blocks.sizes[place][0], blocks.lefts[place + 1]
         ends = [(round(arrows.y[i]), round(arrows.y[i + 2])) for i in range(0, len(arrows.y), 4)]
         table = trace.messages
-        assert ends == [(table.src[row], table.dst[row]) for row in stage.messages]
+        assert ends == [(table.src[row], table.dst[row]) for row in moment.messages]
         assert all(left < x < right for x in arrows.x if x is not None)
 
 
 def test_backward_the_matrices_are_gradients_and_each_stage_says_what_happens(trace):
     figure, blocks = viz.matrices(trace, layers=["mlp"]), Blocks(trace, layers=["mlp"])
-    for frame, stage in zip(figure.frames, blocks.stages, strict=True):
+    for frame, moment in zip(figure.frames, blocks.moments, strict=True):
         words = [note.text for note in frame.layout.annotations]
-        assert any(f"<b>{stage.title}</b>: {stage.words}" == each for each in words)
-        assert any(each.startswith("dW of up") for each in words) == stage.backward
-    assert "round 2 of 4, 3 messages of 40 bytes" in {stage.words for stage in blocks.stages}
+        assert any(f"<b>{moment.title}</b>: {moment.words}" == each for each in words)
+        assert any(each.startswith("dW of up") for each in words) == moment.backward
+    assert "round 2 of 4, 3 messages of 40 bytes" in {moment.words for moment in blocks.moments}
 
 
 def test_the_figure_is_no_higher_than_a_notebook_shows(trace):
@@ -234,9 +235,13 @@ def test_ranks_that_share_a_head_of_keys_add_up_the_gradient_of_its_weights():
     place = names.index("W of k")
     assert names == ["X of q", "W of q", "Y of q", "W of k", "Y of k", "W of v", "Y of v",
                      "W of output", "Y of output"]  # fmt: skip
-    halves = {rank: Block((0, 16), (4 * (rank // 2), 4 * (rank // 2) + 4)) for rank in range(4)}
-    assert blocks.stages[0].held[place] == halves
-    rounds = [stage for stage in blocks.stages if stage.title == "Backward: all-reduce of dW of k"]
+    halves = {
+        rank: MatrixBlock((0, 16), (4 * (rank // 2), 4 * (rank // 2) + 4)) for rank in range(4)
+    }
+    assert blocks.moments[0].held[place] == halves
+    rounds = [
+        moment for moment in blocks.moments if moment.title == "Backward: all-reduce of dW of k"
+    ]
     pairs = {(a, b) for a, b in zip(*(blocks.trace.messages[end][[*rounds[0].messages]]
                                       for end in ("src", "dst")), strict=True)}  # fmt: skip
     assert pairs == {(0, 1), (1, 0), (2, 3), (3, 2)}
@@ -259,9 +264,9 @@ def forward_alone(comm: dlviz.Comm) -> None:
 def test_a_run_that_goes_forward_alone_has_no_backward_and_the_backend_no_messages():
     blocks = Blocks(dlviz.launch(forward_alone, 2).trace)
     assert [column.names[0] for column in blocks.columns] == ["X of down", "W of down", "Y of down"]
-    last = blocks.stages[-1]
+    last = blocks.moments[-1]
     assert "the Trace has none" in last.words and not last.messages
-    assert not any(stage.backward for stage in blocks.stages)
+    assert not any(moment.backward for moment in blocks.moments)
 
 
 @pytest.mark.parametrize("draw", [viz.matrices, viz.print.matrices])
@@ -287,6 +292,6 @@ def test_on_paper_a_collective_is_one_panel_with_an_arrow_for_each_pair_of_ranks
     drawn = [part for part in figure.axes[0].collections if part.get_label() == "rank 1"]
     paths = [np.concatenate([p.vertices[p.codes < 79] for p in box.get_paths()]) for box in drawn]
     edges = sorted((points[:, 0].min(), points[:, 0].max()) for points in paths)
-    first = blocks.stages[0]
+    first = blocks.moments[0]
     boxes = [blocks.box(place, held[1], 1) for place, held in enumerate(first.held) if held]
     np.testing.assert_allclose(edges, sorted(box[:2] for box in boxes))

@@ -18,9 +18,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
-from dlviz.viz.blocks import Block, Blocks, Held, Stage, brief
+from dlviz.viz.blocks import Blocks, brief
 from dlviz.viz.charts.figure import ROWS, Figure, changes, lay_out, message_key, slider
 from dlviz.viz.labels import hover
+from dlviz.viz.passes import Held, MatrixBlock, Moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +49,9 @@ def matrices(
     round. `step` chooses a step of the Trace, `layers` those whose names begin so.
 
     Raises ValueError where the run recorded no product, or more than 9 matrices."""
-    picture = _Picture(trace, step, layers, theme)
-    stages, still = picture.stages, picture.still()
-    first = picture.series(stages[0])
+    picture = _Slides(trace, step, layers, theme)
+    moments, still = picture.moments, picture.still()
+    first = picture.series(moments[0])
     figure = Figure([*still, *first])
     moving = list(range(len(still), len(still) + len(first)))
     heading = text.heading(title, text.subtitle(trace, "device"))
@@ -74,7 +75,7 @@ def matrices(
             "range": [rows - 0.5, -0.5],
             **ROWS,
         },
-        sliders=[slider("start", len(stages), SLIDER, inner, theme)],
+        sliders=[slider("start", len(moments), SLIDER, inner, theme)],
     )
     shared = list(figure.layout.annotations)  # pyright: ignore[reportAttributeAccessIssue]
     for note in picture.words(0):
@@ -82,32 +83,33 @@ def matrices(
     figure.frames = [
         go.Frame(
             name=str(i),
-            data=[changes(series) for series in picture.series(stage)],
+            data=[changes(series) for series in picture.series(moment)],
             traces=moving,
             layout={"annotations": [*shared, *picture.words(i)]},
         )
-        for i, stage in enumerate(stages)
+        for i, moment in enumerate(moments)
     ]
     return figure
 
 
 @dataclass(frozen=True)
-class _Picture(Blocks):
+class _Slides(Blocks):
     """The Blocks of a Trace as plotly draws them in one theme."""
 
     theme: str = "auto"
 
     def words(self, at: int) -> list[dict[str, Any]]:
-        """Above the columns their names, and above these what happens in the stage."""
-        stage = self.stages[at]
+        """Above the columns their names, and above these what happens in the moment."""
+        moment = self.moments[at]
         top = {"yref": "paper", "y": 1, "showarrow": False, "yanchor": "bottom"}
-        said = f"<b>{text.clean(stage.title)}</b>: {text.clean(stage.words)}"
+        said = f"<b>{text.clean(moment.title)}</b>: {text.clean(moment.words)}"
         head = {"text": said, "x": 0, "xref": "paper", "xanchor": "left", "yshift": 62}
         notes = [{**top, **head}]
         for place, column in enumerate(self.columns):
             wide, _ = self.sizes[place]
             names = [
-                ("d" if stage.backward else "") + text.cut(brief(name), 16) for name in column.names
+                ("d" if moment.backward else "") + text.cut(brief(name), 16)
+                for name in column.names
             ]
             rows, columns = column.shape
             lines = [*names, f"{rows:,} × {columns:,}"]
@@ -116,7 +118,7 @@ class _Picture(Blocks):
         return notes
 
     def still(self) -> list[Any]:
-        """What no stage changes: the outline of every matrix on every rank, and the legend."""
+        """What no moment changes: the outline of every matrix on every rank, and the legend."""
         x: list[float | None] = []
         y: list[float | None] = []
         for row in range(len(self.ranks)):
@@ -136,24 +138,24 @@ class _Picture(Blocks):
 
     @property
     def _sends(self) -> bool:
-        return any(stage.messages for stage in self.stages)
+        return any(moment.messages for moment in self.moments)
 
-    def series(self, stage: Stage) -> list[Any]:
-        """The moving parts, in an order that is the same in every stage."""
+    def series(self, moment: Moment) -> list[Any]:
+        """The moving parts, in an order that is the same in every moment."""
         cells = [
             (row, rank, place, block)
             for row, rank in enumerate(self.ranks)
-            for place, held in enumerate(stage.held)
+            for place, held in enumerate(moment.held)
             for each, block in held.items()
             if each == rank
         ]
         styles = [palette.rank_style(rank) for rank in self.ranks]
-        drawn = [style_of(self, stage.held[place], rank) for _, rank, place, _ in cells]
+        drawn = [style_of(self, moment.held[place], rank) for _, rank, place, _ in cells]
         bars = [
             self._bar(style, [one for one, own in zip(cells, drawn, strict=True) if own == style])
             for style in [COMMON, *styles, *map(summand, styles)]
         ]
-        return [*bars, self._made(stage), self._hover(stage, cells), *self._arrows(stage)]
+        return [*bars, self._made(moment), self._hover(moment, cells), *self._arrows(moment)]
 
     def _bar(self, style: palette.Style, cells: list) -> go.Bar:
         """Blocks of one look."""
@@ -171,41 +173,41 @@ class _Picture(Blocks):
             "showlegend": False,
         }
 
-    def _made(self, stage: Stage) -> go.Scatter:
-        """A frame around what the stage makes."""
+    def _made(self, moment: Moment) -> go.Scatter:
+        """A frame around what the moment makes."""
         x: list[float | None] = []
         y: list[float | None] = []
-        for place in stage.made:
+        for place in moment.made:
             for row, rank in enumerate(self.ranks):
-                if rank in stage.held[place]:
-                    left, right, top, bottom = self.box(place, stage.held[place][rank], row)
+                if rank in moment.held[place]:
+                    left, right, top, bottom = self.box(place, moment.held[place][rank], row)
                     x += [left, right, right, left, left, None]
                     y += [top, top, bottom, bottom, top, None]
         line = {"color": palette.colors(self.theme)["ink"], "width": 2}
         return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
 
-    def _hover(self, stage: Stage, cells: list) -> go.Bar:
+    def _hover(self, moment: Moment, cells: list) -> go.Bar:
         """What shows under the pointer: one clear bar over each block."""
         return go.Bar(
             **self._across(cells),
             marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
-            **hover([self._told(stage, *cell[1:]) for cell in cells]),
+            **hover([self._told(moment, *cell[1:]) for cell in cells]),
             hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
         )
 
-    def _told(self, stage: Stage, rank: int, place: int, block: Block) -> str:
-        names = [("d" if stage.backward else "") + name for name in self.columns[place].names]
-        who = "all ranks" if self.shared(stage.held[place], rank) else f"rank {rank}"
+    def _told(self, moment: Moment, rank: int, place: int, block: MatrixBlock) -> str:
+        names = [("d" if moment.backward else "") + name for name in self.columns[place].names]
+        who = "all ranks" if self.shared(moment.held[place], rank) else f"rank {rank}"
         lines = [f"<b>{text.clean(', '.join(names))}</b>", f"{who}: {block.shape}", block.words]
         return "<br>".join(lines)
 
-    def _arrows(self, stage: Stage) -> list[go.Scatter]:
+    def _arrows(self, moment: Moment) -> list[go.Scatter]:
         """The messages, each from its rank's row to the other's."""
         x: list[float | None] = []
         y: list[float | None] = []
         data: list[str | None] = []
         table, row = self.trace.messages, {rank: i for i, rank in enumerate(self.ranks)}
-        for message, across in zip(stage.messages, self.lanes(stage), strict=True):
+        for message, across in zip(moment.messages, self.lanes(moment), strict=True):
             src, dst = row[int(table.src[message])], row[int(table.dst[message])]
             lean = float(np.sign(dst - src)) * LEAN
             x += [across] * 3 + [None]
@@ -213,7 +215,7 @@ class _Picture(Blocks):
             size = text.nbytes(int(table.nbytes[message]))
             ends = f"rank {table.src[message]} to rank {table.dst[message]}"
             data += [f"<b>{ends}</b><br>{size}"] * 3 + [None]
-        most = max(len(each.messages) for each in self.stages)
+        most = max(len(each.messages) for each in self.moments)
         ink, paper = (palette.colors(self.theme)[part] for part in ("ink", "paper"))
         look = {"color": ink, "symbol": "arrow", "opacity": 1, "angleref": "previous"}
         halo = {"color": paper, "width": 1}
@@ -235,7 +237,7 @@ class _Picture(Blocks):
 def looks(blocks: Blocks) -> list[tuple[str, palette.Style]]:
     """How a block is filled, by who holds it; on the first rank."""
     first = palette.rank_style(blocks.ranks[0])
-    held = (own for stage in blocks.stages for own in stage.held)
+    held = (own for moment in blocks.moments for own in moment.held)
     sums = any(block.summands > 1 for own in held for block in own.values())
     return [(OWN, first), (ALL, COMMON), *([(SUMMAND, summand(first))] if sums else [])]
 
