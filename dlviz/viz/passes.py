@@ -1,5 +1,5 @@
-"""One pass through layers that ranks share: who holds which block of which matrix after each product
-and each round of messages, read from a run.
+"""One pass through layers that ranks share: who holds which block of which matrix after each
+product and each round of messages, read from a run.
 
 Products and collectives of `dlviz.parallel.tensor` bear their place in the whole matrices
 (dlviz/analysis/products.py). W is told as (inputs, outputs), as lectures write Y = X W; torch keeps
@@ -72,7 +72,8 @@ class Moment:
 
 class Pass:
     """Goes through the events of one pass through layers, and keeps who holds what: the products
-    `made` by layer and rank, and the collectives `sent` by layer, direction, collective and rank."""
+    `made`, by layer and rank, and the collectives `sent`, by layer, direction, collective and rank.
+    """
 
     def __init__(self, trace: Trace, made: dict, sent: dict):
         self.trace, self.made, self.sent = trace, made, sent

@@ -1,4 +1,4 @@
-"""viz.matrices: who holds which block of which matrix, moment by moment, and the messages between."""
+"""viz.matrices: who holds which block of which matrix after each product and each round."""
 
 from __future__ import annotations
 
