@@ -205,14 +205,15 @@ def operations(trace):
 
 
 def paced(values, expected):
-    """A run that went as expected, or the last of three: on a busy machine a rank may be so late
+    """A run that went as expected, or one that was not late. On a busy machine a rank may be so late
     that two pushes half a millisecond apart come in the other order."""
     for _ in range(3):
         on = machine_of(values)
         trace = launch(train, on.ranks, machine=on, args=(values,)).trace
-        if [rows for rows, _ in operations(trace).values()] == expected:
-            break
-    return trace
+        went = [rows for rows, _ in operations(trace).values()] == expected
+        if went or trace.meta["lateness"]["worst"] < 2.5e-4:
+            return trace
+    pytest.skip("the machine is too busy: no order of pushes can be told from these runs")
 
 
 @pytest.mark.slow
