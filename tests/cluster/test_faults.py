@@ -433,6 +433,17 @@ def test_all_receive_from_anybody_and_none_sends():
     assert told(error) == "Deadlock: ranks 0, 1 and 2 wait for each other."
 
 
+def test_a_receive_from_listed_ranks_none_of_which_sends():
+    def worker(comm):
+        if comm.rank == 0:
+            comm.recv(torch.zeros(1), [1, 2])
+        elif comm.rank < 3:
+            comm.recv(torch.zeros(1), 0)
+
+    error = deadlock(worker, 4)
+    assert "rank 0 waits in recv from rank 1 or 2 (shape (1,) float32)" in str(error)
+
+
 def test_two_ranks_that_send_and_receive_in_crossed_order():
     def worker(comm):
         t = torch.zeros(1)

@@ -162,6 +162,26 @@ def test_a_receive_from_any_source_delivers_in_the_order_of_device_time():
     assert run.results[0] == [2, 1]
 
 
+def served_late(comm):
+    """Rank 1 sends 50 ms after rank 0 was seen to wait for anybody."""
+    comm.barrier()
+    x = torch.zeros(1)
+    if comm.rank == 0:
+        comm.recv(x)
+        return
+    with comm.compute("forward", seconds=0.01):
+        while not comm.process.board.get(0, WAITING):
+            time.sleep(0.002)
+        time.sleep(0.05)
+    comm.isend(x, 0).wait()
+
+
+def test_the_first_receive_from_any_source_is_as_long_by_the_wall_clock_as_its_rank_waited():
+    run = dlviz.launch(served_late, ranks=2, machine=machine(Topology.switch(2, LINK)))
+    (row,) = run.trace.only(rank=0, kind="recv").spans.rows()
+    assert row.wall_end - row.wall_start > 0.05
+
+
 def two_sends(comm):
     comm.barrier()
     x = torch.zeros(250)

@@ -298,11 +298,11 @@ def test_the_owner_is_named_when_the_time_is_up(tmp_path, monkeypatch):
     with pytest.raises(RunTimeout, match=words) as caught:
         launch(worker, 2)
     open_spans = [
-        (row.rank, row.name)
+        (row.rank, row.name, row.peer)
         for row in caught.value.trace.only(kind="lock").spans.rows()
         if row.fields and row.fields.get("unfinished")
     ]
-    assert (1, "hold") in open_spans and any(rank == 0 for rank, _ in open_spans)
+    assert sorted(open_spans) == [(0, "wait", 1), (1, "hold", None)]
 
 
 @pytest.mark.filterwarnings("ignore:the run was up to")  # it sleeps
