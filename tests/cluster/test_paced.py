@@ -167,6 +167,8 @@ def served_late(comm):
     comm.barrier()
     x = torch.zeros(1)
     if comm.rank == 0:
+        with comm.compute("update", seconds=0.02):
+            pass
         comm.recv(x)
         return
     with comm.compute("forward", seconds=0.01):
@@ -176,7 +178,7 @@ def served_late(comm):
     comm.isend(x, 0).wait()
 
 
-def test_the_first_receive_from_any_source_is_as_long_by_the_wall_clock_as_its_rank_waited():
+def test_a_receive_from_any_source_is_as_long_by_the_wall_clock_as_its_rank_waited():
     run = dlviz.launch(served_late, ranks=2, machine=machine(Topology.switch(2, LINK)))
     (row,) = run.trace.only(rank=0, kind="recv").spans.rows()
     assert row.wall_end - row.wall_start > 0.05
@@ -309,10 +311,10 @@ def test_what_comes_before_a_wait_for_a_lane_ends_at_its_own_time_by_the_wall():
         lane = comm.lane("side")
 
         def job(lane_comm):
-            while not comm.process.board.get(0, WAITING):
-                time.sleep(0.002)
             with lane_comm.compute("update", seconds=0.2):
-                pass
+                while not comm.process.board.get(0, WAITING):
+                    time.sleep(0.002)
+                time.sleep(0.1)
 
         handle = lane.submit(job)
         with comm.compute("forward", seconds=0.02):
@@ -327,8 +329,9 @@ def test_what_comes_before_a_wait_for_a_lane_ends_at_its_own_time_by_the_wall():
 
 def test_hold_sleeps_the_debt_off_at_once():
     def worker(comm):
+        before = time.perf_counter()
         with comm.compute("forward", seconds=0.1):
-            before = time.perf_counter()
+            pass
         comm.hold()
         return time.perf_counter() - before
 
