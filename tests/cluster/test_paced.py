@@ -88,7 +88,7 @@ def test_a_rank_that_stops_for_50_ms_shows_in_the_wall_columns_and_the_lateness(
     device = metrics.bubble_ratio(run.trace, clock="device")
     assert device == pytest.approx(1 / 6, rel=1e-6)
     forward = run.trace.only(rank=0, kind="forward").spans
-    assert forward.wall_end[2] - forward.end[2] > 0.03  # 50 ms, of which it owed 5
+    assert forward.wall_start[3] - forward.start[3] > 0.03  # 50 ms, of which it owed 5
 
 
 def interrupted(comm, given_away):
