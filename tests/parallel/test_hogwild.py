@@ -40,8 +40,8 @@ class Mixed(nn.Module):
         return self.outer(self.inner(x).tanh().double())
 
 
-def trained(ranks, count=14, machine=None, **options):
-    args, kwargs = (Mixed(), batches(count), "momentum"), {"lr": LR, **options}
+def trained(ranks, batch_count=14, machine=None, **options):
+    args, kwargs = (Mixed(), batches(batch_count), "momentum"), {"lr": LR, **options}
     run = dlviz.launch(STRATEGIES["hogwild"], ranks, machine=machine, args=args, kwargs=kwargs)
     run.trace.validate()
     return run
@@ -92,8 +92,22 @@ def test_under_the_lock_the_order_of_updates_alone_gives_the_weights_to_the_last
 def test_one_rank_is_one_process_with_the_lock_and_without():
     state, losses = replayed([0] * 5, batches(5))
     for lock in (True, False):
-        (result,) = trained(1, count=5, lock=lock).results
+        (result,) = trained(1, 5, lock=lock).results
         assert same_bits(result, state) and result["losses"] == losses and not result["lost"]
+
+
+def test_uncounted_the_memory_is_the_weights_alone_and_they_learn_the_same():
+    def worker(comm):
+        sizes, share = [], comm.shared
+        comm.shared = lambda tensor: sizes.append(tensor.nbytes) or share(tensor)
+        trained = STRATEGIES["hogwild"](comm, Mixed(), batches(5), "momentum", lr=LR, count=False)
+        return trained, sizes
+
+    result, sizes = dlviz.launch(worker, 1).results[0]
+    state, losses = replayed([0] * 5, batches(5))
+    assert same_bits(result, state) and result["losses"] == losses
+    assert "lost" not in result and result["updates"] == 5 * (50 + 27)
+    assert {50 * 4, 27 * 8} <= {*sizes} and max(sizes) < 50 * 8
 
 
 def test_updates_are_made_one_at_a_time_and_who_waits_is_seen():
@@ -108,7 +122,7 @@ def test_updates_are_made_one_at_a_time_and_who_waits_is_seen():
 
 
 def test_under_the_lock_each_update_is_one_more_that_each_other_rank_has_not_seen():
-    trace = trained(4, count=22, lock=True).trace
+    trace = trained(4, 22, lock=True).trace
     updates = trace.only(kind="update").spans
     order = updates.rank[updates.start.argsort()].tolist()
     table = metrics.staleness(trace)
