@@ -6,6 +6,7 @@ update_rules/    how a gradient moves the weights
 layers.py        each layer's forward and backward as spans, and their price (prices.py)
 replicas.py      the same network on every rank
 pipeline/        stages on ranks, by any schedule
+summa/           one product of matrices, and its gradients, on a grid of ranks
 
 The names of the strategies are here at once; torch loads with the first module that needs it.
 """
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from dlviz.parallel import data, pipeline, update_rules
+    from dlviz.parallel import data, pipeline, summa, update_rules
 
-__all__ = ["STRATEGIES", "data", "pipeline", "update_rules"]
+__all__ = ["STRATEGIES", "data", "pipeline", "summa", "update_rules"]
 
 
 def __getattr__(name: str) -> Any:

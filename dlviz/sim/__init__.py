@@ -5,18 +5,23 @@ from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
 from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.layers import layer_bytes, layer_elements
+from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 from dlviz.sim.strategies import strategy
 
 __all__ = [
     "Costs",
     "Layer",
+    "best_grid",
     "collective",
     "collective_seconds",
     "data_parallel",
     "data_parallel_seconds",
     "layer_bytes",
     "layer_elements",
+    "matmul_lower_bound",
+    "matmul_table",
+    "matmul_words",
     "scaling_curves",
     "simulate",
     "strategy",
