@@ -51,6 +51,8 @@ def test_a_rank_sends_what_the_lecture_counts():
         assert elements(form, **LAYER) == layer_elements(form, *LAYER.values())
     assert "B > C_out = 2,048" in state(explorer)["answer"]
     assert "B > C_in = 512" in state(explorer)["answer"]
+    (axes,) = explorer.picture().axes
+    assert len(axes.lines) == 4 and axes.get_xlabel() == "B"
     explorer.ranks = 1
     assert {one["bytes"] for one in state(explorer)["prices"]} == {0}
 
@@ -330,8 +332,14 @@ def test_a_run_is_measured_below_predicted_and_shown_again_where_its_controls_ar
     assert state(explorer)["points"] == [{**before["controls"], "bytes": run["bytes"]}]
     explorer.outputs = 15
     assert state(explorer)["run"] == run and json.loads(explorer.player) == player
+    blocks = explorer._runs[0]["run"]["blocks"]
+    blocks["W₁"] = blocks["W₁"][::-1]
+    explorer.show()  # what the run had, whatever the form says
+    for one, now in zip(before["matrices"][0], state(explorer)["matrices"][0], strict=True):
+        if one and one["name"] == "W₁":
+            assert now["blocks"] == one["blocks"][::-1]
     others = json.loads(explorer.kept()["others"])
-    assert others["mlp 3 10 10 15"]["told"]["run"] == run
+    assert others["mlp 3 10 10 15"]["told"]["run"]["ways"] == run["ways"]
     assert "batch=10 (B) cannot be split over 3 ranks" in others["data 3 10 10 15"]["error"]
 
 
@@ -352,6 +360,13 @@ class Page(ExplorerPage):
         """The ranks whose blocks do not stand out."""
         blocks = self.root.locator(".dlv-block.dlv-dim").all()
         return {block.get_attribute("data-block").split()[1] for block in blocks}
+
+
+BY_KEY = {  # from the sizes that were typed
+    "B by key": ("batch", 128),
+    "C_out by key": ("outputs", 512),
+    "B by its slider's key": ("batch", 96),
+}
 
 
 @pytest.mark.slow
@@ -402,6 +417,9 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         assert f"{now['bytes']:,.10g} bytes" in shown.answer, name
         assert f"{now['bytes']:,.10g}" in table.locator("[aria-selected=true]").inner_text(), name
         assert shown.height() <= 640, name
+        if name in BY_KEY:
+            control, value = BY_KEY[name]
+            assert told["controls"][control] == value, name
     assert {"ArrowRight", "ArrowUp"} and page.locator(
         ".other .dlv-cheapest"
     ).inner_text() == shown.answer

@@ -19,7 +19,7 @@ import { blockLines, pictureWords, rankWords, shapeWords } from "./words.js";
 export function matricesPicture(own, height) {
   const { shown } = own;
   const { now } = shown;
-  const svg = s("svg", { class: "dlv-matrices", role: "img" });
+  const svg = s("svg", { class: "dlv-matrices", role: "group" });
   const plot = h("div", { class: "dlv-plot" }, svg);
   const { element: box, show: tell, hide } = tooltip(plot);
   const about = h("p", { class: "dlv-about" });

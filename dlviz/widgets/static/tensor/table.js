@@ -35,9 +35,15 @@ function predicted(told, /** @type {Price} */ price, choose) {
     h("th", { scope: "row" }, h("span", { class: "dlv-hue", style: `background: ${told.hues[price.form]}` }),
       h("button", { type: "button", class: "dlv-link", onclick: () => choose(price.form) }, titleOf(told, price.form))),
     price.ways.map((many, i) => h("td", { class: "dlv-amount" },
-      price.letters[i] === "0" ? "0" : [h("span", { class: "dlv-letters" }, price.letters[i]), ` ${exact(many)}`])),
+      price.letters[i] === "0" ? "0" : [lettersOf(price.letters[i]), ` ${exact(many)}`])),
     [exact(price.bytes), least ? times : "", seconds(price.seconds)].map((text) =>
       h("td", { class: "dlv-amount" }, text)));
+}
+
+/** Elements in letters, as the lecture's table counts them; its summary drops the factor. */
+function lettersOf(letters) {
+  const summary = letters.replace(/^\d+·/, "");
+  return h("span", { class: "dlv-letters", title: `elements; in the lecture's summary ${summary}` }, letters);
 }
 
 function measured(run) {
