@@ -3,7 +3,7 @@
 A strategy is a function `train(comm, model, batches, rule, *, loss=..., ...)`, a worker for
 `launch`, that every rank calls with the same batches, and that returns `losses` and `state`; what
 else it returns is told at the end of `dlviz run`. Each of its arguments by keyword that is an int,
-a float or a str is an option there. Its module is loaded when it is looked up: the names, and what
+a float, a str or a bool is an option there. Its module is loaded when it is looked up: the names, and what
 a line says of each, need no torch.
 """
 
