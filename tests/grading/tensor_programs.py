@@ -13,6 +13,7 @@ from torch.nn.functional import gelu, linear
 from dlviz.collectives import all_reduce, butterfly
 from dlviz.collectives import ring as library_ring
 from dlviz.grading.tensor_run import passed, trained
+from dlviz.parallel.tensor import ParallelMLP, conjugate
 
 # -- f and g ---------------------------------------------------------------------------------------
 
@@ -426,6 +427,24 @@ class InEqualChunks(MLP):
 
 class ByTorch(MLP):
     f, g = pair(f_back=by_torch, g_there=by_torch)
+
+
+class OfTheLibrary(nn.Module):
+    def __init__(self, comm, state):
+        super().__init__()
+        self.mlp = ParallelMLP(comm, *state["up.weight"].T.shape)
+        self.mlp.double().load(state)
+
+    def forward(self, x):
+        return self.mlp(x)
+
+
+class FunctionsOfTheLibrary(MLP):
+    def up(self, x):
+        return linear(conjugate.f(self.comm, x), self.up_weight, self.up_bias)
+
+    def down(self, inner):
+        return conjugate.g(self.comm, linear(inner, self.down_weight)) + self.down_bias
 
 
 class SendsFirst(MLP):

@@ -320,6 +320,8 @@ def test_a_wrong_program_loses_the_checks_it_should_and_is_told_what_fits(given)
 
 REFUSED = {  # programs without a result to judge, and what every check says
     program.ByTorch: r"ready-made code was called: torch.distributed.all_reduce, tensor_prog",
+    program.OfTheLibrary: r"code was called: dlviz.parallel.\w+, tensor_prog.*load\(state",
+    program.FunctionsOfTheLibrary: r"called: dlviz.parallel.tensor.conjugate, .*: .*conjugate.g\(s",
     program.HidesErrors: r"rank 0 met ValueError: dst=3 .*tensor_programs.py:\d+: .*and went on",
     program.ReturnsNothing: "on rank 0 forward returns None .* which line returns y",
     program.Detaches: "the output has no backward .* computed on .data or .detach",
