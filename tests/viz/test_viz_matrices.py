@@ -31,6 +31,18 @@ def both_ways(comm: dlviz.Comm) -> None:
     mlp(torch.ones(2, 15, requires_grad=True)).sum().backward()
 
 
+def made_by_hand() -> Trace:
+    """The product of a layer cut by columns over two ranks."""
+    place = {"layer": "up", "x": "[0:4, 0:2] of (4, 2)"}
+    spans = [
+        {"rank": rank, "kind": "phase", "start": 0.0, "end": 1.0, "lane": "compute", "depth": 0}
+        | {"fields": {**place, "w": f"[{rank}:{rank + 1}, 0:2] of (2, 2)",
+                      "y": f"[0:4, {rank}:{rank + 1}] of (4, 2)"}}
+        for rank in range(2)
+    ]  # fmt: skip
+    return Trace(spans)
+
+
 @pytest.fixture(scope="module")
 def trace() -> Trace:
     return dlviz.launch(both_ways, RANKS).trace
