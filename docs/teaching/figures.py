@@ -395,9 +395,8 @@ def lab_04_spectrum() -> Any:
 @cache
 def two_halves(side_by_side: bool) -> dlviz.Trace:
     """Lab 06's network in two parts on two ranks, paced: a layer's forward takes 40 ms."""
-    halves = [
-        torch.nn.Sequential(*[torch.nn.Linear(256, 256), torch.nn.ReLU()] * 2) for _ in range(2)
-    ]
+    layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()) for _ in range(4)]
+    halves = [torch.nn.Sequential(*layers[:2]), torch.nn.Sequential(*layers[2:])]
     net = distributed.SideBySide(halves) if side_by_side else torch.nn.Sequential(*halves)
     device = Device("slow", flops=4 * 6 * 64 * 256 * 256 / 0.48, memory=1e9, memory_bandwidth=1e15)
     machine = Machine(device, Topology.switch(2, Link(0, math.inf)), step=None)
