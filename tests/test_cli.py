@@ -245,6 +245,20 @@ def test_show_writes_a_page_beside_the_trace_and_opens_it(trace, capsys, monkeyp
     assert other.exists() and len(opened) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_trace_of_every_strategy_is_drawn(name, tmp_path):
+    out = tmp_path / "t.json.gz"
+    assert main(["run", name, "--ranks", "2", "--steps", "2", "--out", str(out)]) == 0
+    assert main(["show", str(out), "--no-open"]) == 0
+    trace, page = Trace.load(out), out.with_name("t.html").read_text()
+    given = re.search(r'id="state">(.*?)</script>', page, re.S)[1]
+    drawn = json.loads(json.loads(given)["state"])
+    assert {row["rank"] for row in drawn["rows"]} == {0, 1}
+    assert drawn["count"] == len(trace.spans) and {"forward", "update"} <= {*trace.spans.kind}
+    assert drawn["messages"]["shown"] == len(trace.messages)
+
+
 def test_show_without_a_display_names_the_page(trace, capsys, monkeypatch):
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
