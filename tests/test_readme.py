@@ -104,7 +104,7 @@ def test_a_snippet_prints_what_the_readme_says(snippet, tmp_path):
 @pytest.mark.slow
 def test_the_commands_do_what_the_readme_says(tmp_path):
     commands = [words for words in COMMANDS if words[0] == "dlviz"]
-    assert [words[1] for words in commands] == [*["run"] * 4, "show", "doctor"]
+    assert [words[1] for words in commands] == [*["run"] * 5, "show", "doctor"]
     for words in commands:
         done = subprocess.run(
             [Path(sys.executable).with_name("dlviz"), *words[1:]],
