@@ -95,7 +95,7 @@ class ParallelMLP(nn.Module):
 
 
 def up_and_down(state: State) -> State:
-    """The state of an MLP by our names; a Sequential calls its two linear layers by their places."""
+    """The state of an MLP by our names; a Sequential calls its linear layers by their places."""
     layers = dict.fromkeys(name.partition(".")[0] for name in state)
     if len(layers) != 2 or not all(layer.isdigit() for layer in layers):
         return state
