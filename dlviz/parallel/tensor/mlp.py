@@ -44,7 +44,7 @@ class NaiveMLP(nn.Module):
 
     def load(self, state: State) -> None:
         """Keep this rank's part of the whole MLP's `up` and `down`, by columns both."""
-        load_layers(self, state)
+        load_layers(self, up_and_down(state))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.activation(self.up(x)))  # (B, h) -> (B, inner) -> (B, h)
@@ -86,9 +86,20 @@ class ParallelMLP(nn.Module):
 
     def load(self, state: State) -> None:
         """Keep this rank's part of the whole MLP: `up.weight` (inner, h), `up.bias`, `down.weight`
-        (h, inner), `down.bias`."""
-        load_layers(self, state)
+        (h, inner), `down.bias`; or of a Sequential of such layers, whose names are numbers."""
+        load_layers(self, up_and_down(state))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         inner = self.activation(self.up(x))  # (B, inner/t)
         return self.down(inner)  # (B, h)
+
+
+def up_and_down(state: State) -> State:
+    """The state of an MLP by our names; a Sequential calls its linear layers by their places."""
+    layers = dict.fromkeys(name.partition(".")[0] for name in state)
+    if len(layers) != 2 or not all(layer.isdigit() for layer in layers):
+        return state
+    up, down = sorted(layers, key=int)
+    ours = {up: "up", down: "down"}
+    by_layer = {name: name.partition(".") for name in state}
+    return {f"{ours[layer]}.{own}": state[name] for name, (layer, _, own) in by_layer.items()}
