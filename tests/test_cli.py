@@ -18,6 +18,7 @@ import torch
 from dlviz import Trace, datasets, metrics
 from dlviz.cli import main, run
 from dlviz.cli.tasks import TASKS
+from dlviz.cli.words import size_of
 from dlviz.datasets import digits
 from dlviz.models import MLP, accuracy, train
 from dlviz.parallel import STRATEGIES, ddp, update_rules
@@ -104,6 +105,18 @@ def test_a_slow_rank_and_a_rule_leave_a_trace_that_show_draws(tmp_path, capsys):
     assert tmp_path.joinpath("t.html").exists()
 
 
+def test_parts_of_a_model_are_told_of_as_one_and_what_they_have_sent(tmp_path, capsys):
+    out = tmp_path / "t.json.gz"
+    line = ["run", "model", "--ranks", "2", "--steps", "3", "--lr", "0.5", "--out", str(out)]
+    assert main(line) == 0
+    model, printed = MLP(), capsys.readouterr().out
+    train(model, digits("train"), steps=3)
+    assert f"{accuracy(model, *digits('test')):.1%} of the test images" in printed
+    assert re.search(rf"^bytes of activations +{3 * 64 * 128 * 4}$", printed, re.M)
+    assert re.search(r"^bytes of parameters +0$", printed, re.M)
+    assert main(["show", str(out), "--no-open"]) == 0
+
+
 def test_a_language_model_is_told_its_floor(capsys):
     line = ["run", "late_all_reduce", "--ranks", "2", "--steps", "3", "--model", "lstm"]
     assert main([*line, "--rule", "adagrad"]) == 0
@@ -111,6 +124,22 @@ def test_a_language_model_is_told_its_floor(capsys):
     assert printed.startswith("late_all_reduce on 2 ranks, sentences, 3 steps of 64 sentences: ")
     floor = f"which no model gets below, is {datasets.entropy_per_token():.3f}"
     assert "nats per target token" in printed and floor in printed
+
+
+def test_a_transformer_cut_over_ranks_says_what_each_sent_and_held(tmp_path, capsys):
+    out = tmp_path / "t.json.gz"
+    line = ["run", "tensor", "--ranks", "2", "--steps", "2", "--model", "transformer"]
+    assert main([*line, "--sequence-parallel", "--clip", "1", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("tensor on 2 ranks, sentences, 2 steps of 64 sentences: ")
+    trace = Trace.load(out)
+    found = zip(metrics.bytes_sent(trace), metrics.peak_memory(trace), strict=True)
+    rows = [re.split(r" {3,}", row) for row in printed.splitlines()[2:5]]
+    assert rows[0][-2:] == ["sent", "held"]
+    assert [row[-2:] for row in rows[1:]] == [[size_of(a), size_of(b)] for a, b in found]
+    assert re.search(r"^step +\d+\.\d ms in the median$", printed, re.M)
+    assert re.search(r"^loss +3\.\d+ nats per target token in the first step", printed, re.M)
+    assert main(["show", str(out), "--no-open"]) == 0
 
 
 def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
@@ -181,6 +210,8 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run ddp --steps none", "argument --steps: 'none' is no whole number from 1 up"),
         ("run ddp --rule faster", "argument --rule: invalid choice: 'faster' (choose from"),
         ("run ddp --model lstm --data digits", "--model lstm is trained on sentences."),
+        ("run tensor --model lstm --ranks 1 --steps 1", "layer 0, a _Tokens, cannot be cut over"),
+        ("run ddp --sequence-parallel", "unrecognized arguments: --sequence-parallel (its own opt"),
         ("run ddp --slow 2", "argument --slow: '2' is no RANK:FACTOR: 2:3 makes rank 2 three"),
         ("run ddp --slow 1:0", "argument --slow: '1:0' is no RANK:FACTOR"),
         ("run ddp --slow 4:2", "--slow 4:2: ranks are 0 to 3 here."),
@@ -231,6 +262,20 @@ def test_show_writes_a_page_beside_the_trace_and_opens_it(trace, capsys, monkeyp
     other = trace.with_name("page.html")
     assert main(["show", str(trace), "--out", str(other), "--no-open"]) == 0
     assert other.exists() and len(opened) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_trace_of_every_strategy_is_drawn(name, tmp_path):
+    out = tmp_path / "t.json.gz"
+    assert main(["run", name, "--ranks", "2", "--steps", "2", "--out", str(out)]) == 0
+    assert main(["show", str(out), "--no-open"]) == 0
+    trace, page = Trace.load(out), out.with_name("t.html").read_text()
+    given = re.search(r'id="state">(.*?)</script>', page, re.S)[1]
+    drawn = json.loads(json.loads(given)["state"])
+    assert {row["rank"] for row in drawn["rows"]} == {0, 1}
+    assert drawn["count"] == len(trace.spans) and {"forward", "update"} <= {*trace.spans.kind}
+    assert drawn["messages"]["shown"] == len(trace.messages)
 
 
 def test_show_without_a_display_names_the_page(trace, capsys, monkeypatch):

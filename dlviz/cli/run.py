@@ -205,10 +205,13 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
     }
     if len(run.trace.memory):
         columns["held"] = [size_of(most) for most in metrics.peak_memory(run.trace)]
+    state: dict[str, Any] = {}
+    for each in reversed(run.results):  # a rank may have a part of the model alone
+        state |= each["state"]
     told = {
         "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
         "step": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
-        **task.told(result["losses"], result["state"]),
+        **task.told(result["losses"], state),
         **{name: value for name, value in result.items() if name not in ("losses", "state")},
     }
     width = max(map(len, told))

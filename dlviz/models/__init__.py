@@ -9,7 +9,7 @@ batch is the mean of its shards' gradients, which makes a parallel run comparabl
 from dlviz.models.language import LSTM, target_tokens, token_loss
 from dlviz.models.nets import MLP, ConvNet
 from dlviz.models.seeding import seed_layers
-from dlviz.models.storage import layer_storage
+from dlviz.models.storage import kept_tensors, layer_storage
 from dlviz.models.train import accuracy, error_by_label, largest_curvature, train
 from dlviz.models.transformer import Transformer
 
@@ -21,6 +21,7 @@ __all__ = [
     "accuracy",
     "error_by_label",
     "largest_curvature",
+    "kept_tensors",
     "layer_storage",
     "seed_layers",
     "target_tokens",

@@ -2,6 +2,7 @@
 
 strategies.py    their names, for `dlviz run`
 data.py          data parallelism: the naive way, DDP, and what lies beside them; servers, averaging
+model.py         the parts of one network on several ranks (parts.py, exchange.py, ties.py)
 update_rules/    how a gradient moves the weights
 layers.py        each layer's forward and backward as spans, and their price (prices.py)
 replicas.py      the same network on every rank

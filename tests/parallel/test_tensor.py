@@ -120,7 +120,7 @@ def given(case, hidden):
 
 
 def learn(model, x, finish=lambda: None, *, steps):
-    """Outputs and all gradients of the first step, parameters after the last."""
+    """Outputs and all gradients of the first step, outputs and parameters after the last."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
     found = {}
     for step in range(steps):
@@ -133,6 +133,8 @@ def learn(model, x, finish=lambda: None, *, steps):
             found = {"y": y.detach(), "dx": entering.grad}
             found |= {f"d {n}": p.grad.clone() for n, p in model.named_parameters()}
         optimizer.step()
+    with torch.no_grad():
+        found["evaluated"] = model(x)
     return found | {n: p.detach() for n, p in model.named_parameters()}
 
 
@@ -166,18 +168,20 @@ def axes(comm):
         yield comm.split(next(n for n, end in enumerate(ends) if comm.rank < end))
 
 
-def train_cases(comm, few):
-    """`few` steps on the axes of all layouts but the last."""
-    return [
-        (axis.size, case, gaps(CASES[case], axis, 20 if number == len(LAYOUTS) - 1 else few))
-        for number, axis in enumerate(axes(comm))
-        for case in range(len(CASES))
-    ]
+def train_cases(comm, everywhere):
+    """20 steps of the first case of each kind, of tokens and of float32 on the last layout, of all
+    cases on all of them `everywhere`; else two."""
+    found = []
+    for number, axis in enumerate(axes(comm)):
+        for case in range(len(CASES)):
+            long = everywhere or (number == len(LAYOUTS) - 1 and case in (0, 1, 2, 6, 8))
+            found.append((axis.size, case, gaps(CASES[case], axis, 20 if long else 2)))
+    return found
 
 
-@pytest.mark.parametrize("few", [2, pytest.param(20, marks=pytest.mark.sweep)])
-def test_on_1_to_8_ranks_values_gradients_and_weights_after_20_steps_are_one_process_s(few):
-    results = dlviz.launch(train_cases, 8, args=(few,)).results
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.sweep)])
+def test_on_1_to_8_ranks_values_gradients_and_weights_after_20_steps_are_one_process_s(everywhere):
+    results = dlviz.launch(train_cases, 8, timeout=300, args=(everywhere,)).results
     assert {size for found in results for size, *_ in found} == {1, 2, 3, 4, 6, 8}
     for rank, found in enumerate(results):
         assert len(found) == len(LAYOUTS) * len(CASES)
