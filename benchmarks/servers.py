@@ -108,7 +108,7 @@ def with_gradients(net: nn.Module) -> list[nn.Parameter]:
 def hogwild(comm: Any) -> float:
     rule, net = make("momentum", LR, momentum=MOMENTUM), example()
     with_gradients(net)
-    memory = share(comm, net, [*net.parameters()], rule)
+    memory = share(comm, net, [*net.parameters()], rule, count=False)  # as the example
 
     def updates() -> None:
         for _ in range(UPDATES):

@@ -104,6 +104,18 @@ def test_a_slow_rank_and_a_rule_leave_a_trace_that_show_draws(tmp_path, capsys):
     assert tmp_path.joinpath("t.html").exists()
 
 
+def test_parts_of_a_model_are_told_of_as_one_and_what_they_have_sent(tmp_path, capsys):
+    out = tmp_path / "t.json.gz"
+    line = ["run", "model", "--ranks", "2", "--steps", "3", "--lr", "0.5", "--out", str(out)]
+    assert main(line) == 0
+    model, printed = MLP(), capsys.readouterr().out
+    train(model, digits("train"), steps=3)
+    assert f"{accuracy(model, *digits('test')):.1%} of the test images" in printed
+    assert re.search(rf"^bytes of activations +{3 * 64 * 128 * 4}$", printed, re.M)
+    assert re.search(r"^bytes of parameters +0$", printed, re.M)
+    assert main(["show", str(out), "--no-open"]) == 0
+
+
 def test_a_language_model_is_told_its_floor(capsys):
     line = ["run", "late_all_reduce", "--ranks", "2", "--steps", "3", "--model", "lstm"]
     assert main([*line, "--rule", "adagrad"]) == 0
@@ -231,6 +243,20 @@ def test_show_writes_a_page_beside_the_trace_and_opens_it(trace, capsys, monkeyp
     other = trace.with_name("page.html")
     assert main(["show", str(trace), "--out", str(other), "--no-open"]) == 0
     assert other.exists() and len(opened) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_trace_of_every_strategy_is_drawn(name, tmp_path):
+    out = tmp_path / "t.json.gz"
+    assert main(["run", name, "--ranks", "2", "--steps", "2", "--out", str(out)]) == 0
+    assert main(["show", str(out), "--no-open"]) == 0
+    trace, page = Trace.load(out), out.with_name("t.html").read_text()
+    given = re.search(r'id="state">(.*?)</script>', page, re.S)[1]
+    drawn = json.loads(json.loads(given)["state"])
+    assert {row["rank"] for row in drawn["rows"]} == {0, 1}
+    assert drawn["count"] == len(trace.spans) and {"forward", "update"} <= {*trace.spans.kind}
+    assert drawn["messages"]["shown"] == len(trace.messages)
 
 
 def test_show_without_a_display_names_the_page(trace, capsys, monkeypatch):

@@ -29,7 +29,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "cluster": ({"trace", "machine", "sim"}, {"torch", "numpy", "cloudpickle", "tqdm"}),
     "collectives": ({"cluster", "sim"}, {"torch", "numpy"}),
     "parallel": (
-        {"cluster", "collectives", "schedules", "machine", "sim"},
+        {"cluster", "collectives", "models", "schedules", "machine", "sim"},
         {"torch", "numpy"},
     ),
     "models": ({"datasets"}, {"torch", "numpy"}),  # one layer, two packages

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from dlviz.models import MLP, ConvNet, layer_storage
+from dlviz.models import LSTM, MLP, ConvNet, kept_tensors, layer_storage
 
 FORMULA = ["weights", "outputs", "weight_gradients", "output_gradients"]
 
@@ -118,6 +118,62 @@ def kept(model: nn.Module, inputs: torch.Tensor) -> int:
 def test_layers_keep_together_what_autograd_keeps(build):
     model, inputs = build()
     assert layer_storage(model, inputs).kept.sum() == kept(model, inputs)
+
+
+@pytest.mark.parametrize("build", [odd, lambda: (MLP(), torch.rand(5, 64))])
+def test_what_is_kept_tensor_by_tensor_adds_up_to_what_the_layers_keep(build):
+    model, inputs = build()
+    torch.manual_seed(0)
+    table, tensors = layer_storage(model, inputs), kept_tensors(model, inputs)
+    sums = tensors.nbytes.groupby(tensors.layer).sum()
+    assert sums.to_dict() == table.kept[table.kept > 0].to_dict()
+
+
+def test_each_kept_tensor_is_told_by_the_operation_that_needs_it():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 2 * ctx.saved_tensors[0] * gradient
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(3, 4)
+
+        def forward(self, x):
+            y = self.up(x)  # (2, 4)
+            self.up(x).sigmoid()  # whose graph is gone at once
+            return Twice.apply(y).softmax(-1) * y
+
+    table = kept_tensors(Net(), torch.rand(2, 3))
+    assert table.values.tolist() == [
+        ["up", "Addmm mat1", (2, 3), "float32", 24],
+        ["Net", "Mul other, Twice", (2, 4), "float32", 32],
+        ["Net", "Mul self, Softmax result", (2, 4), "float32", 32],
+    ]
+
+
+def lstm_keeps(steps, dtype):
+    table = layer_storage(LSTM(50, width=64, window=60, dtype=dtype), torch.ones(8, steps).long())
+    return table.kept[table.kind == "_Recurrent"].item()
+
+
+def test_an_lstm_keeps_eight_values_of_each_unit_for_each_time_step():
+    """In float64 torch goes step by step: four gates (views of one storage), the cell before and
+    the tanh of the cell after, the output before, the input."""
+    for steps in (1, 20, 40):
+        assert lstm_keeps(steps, torch.float64) == 8 * (8 * 64) * steps * 8
+
+
+def test_a_fused_lstm_keeps_about_as_much_more_as_it_takes_more_time_steps():
+    twenty, forty, sixty = (lstm_keeps(steps, torch.float32) for steps in (20, 40, 60))
+    assert sixty - forty == pytest.approx(forty - twenty, rel=0.05)
+    assert 1.8 < forty / twenty < 2.1
 
 
 def test_counting_leaves_the_model_as_it_was():

@@ -204,15 +204,23 @@ def operations(trace):
     return found
 
 
+def alike(run, expected):
+    """Whether each rank did what was expected when it was expected."""
+    return all(
+        own == expected[rank][0] and ends == pytest.approx(expected[rank][1], rel=0.001, abs=1e-4)
+        for rank, (own, ends) in operations(run).items()
+    )
+
+
 def paced(values, expected):
-    """A run that went as expected, or the last of three: on a busy machine a rank may be so late
+    """A run that went as expected, or that was on time. On a busy machine a rank may be so late
     that two pushes half a millisecond apart come in the other order."""
     for _ in range(3):
         on = machine_of(values)
         trace = launch(train, on.ranks, machine=on, args=(values,)).trace
-        if [rows for rows, _ in operations(trace).values()] == expected:
-            break
-    return trace
+        if alike(trace, expected) or trace.meta["lateness"]["worst"] < 5e-4:
+            return trace
+    pytest.skip("the machine is too busy: no order of pushes can be told from these runs")
 
 
 @pytest.mark.slow
@@ -223,10 +231,8 @@ def test_a_paced_run_goes_as_it_was_played(method, own, more):
     expected = played(values)
     expected.validate()
     rows = operations(expected)
-    run = paced(values, [own for own, _ in rows.values()])
-    for rank, (own, ends) in operations(run).items():
-        assert own == rows[rank][0], rank
-        assert ends == pytest.approx(rows[rank][1], rel=0.001, abs=1e-4), rank
+    run = paced(values, rows)
+    assert alike(run, rows)
     measured, simulated = applied(run), applied(expected)
     if method in SERVED:  # who comes first is the server's doing
         assert measured.rank.tolist() == simulated.rank.tolist()

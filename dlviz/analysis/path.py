@@ -8,7 +8,16 @@ from collections.abc import Callable
 import numpy as np
 
 from dlviz.analysis.clocks import span_times
-from dlviz.analysis.columns import NO_WORK, TIE, WAITING, by_rank, codes, of_kinds, times_of
+from dlviz.analysis.columns import (
+    NO_WORK,
+    TIE,
+    WAITING,
+    by_rank,
+    codes,
+    for_a_lock,
+    of_kinds,
+    times_of,
+)
 from dlviz.analysis.steps import spans_in
 from dlviz.trace import Table, Trace
 
@@ -19,12 +28,12 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
 
     From the span that ends last back, each time to what it waited for: whichever came later of what
     its rank did before and the span whose message (`flow`) it needed. A backend's own collective
-    waits for the rank that entered it last. A receive or a wait that something else ended is not on
-    the path: that, and its message, are. A span that holds others counts only where none of them is
-    open, one that sends without a span of its own until the message left; one that only holds
-    others has no part. So the stretches follow each other, and together they are never longer than
-    the makespan: the rest is messages and gaps. Of a simulated schedule they and the latencies of
-    its messages add up to it.
+    waits for the rank that entered it last, a wait for a lock for the rank that held it. A receive
+    or a wait that something else ended is not on the path: that, and its message, are. A span that
+    holds others counts only where none of them is open, one that sends without a span of its own
+    until the message left; one that only holds others has no part. So the stretches follow each
+    other, and together they are never longer than the makespan: the rest is messages and gaps. Of a
+    simulated schedule they and the latencies of its messages add up to it.
 
     On a wall clock, where no link is modelled, a message counts as there when it was sent.
     Source: Yang and Miller, "Critical path analysis", ICDCS 1988.
@@ -35,11 +44,13 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
         return _as_table([])
     stretch_at = _by_span(len(spans), row, begin)
     sender, leaves, lands = (column.tolist() for column in _senders(trace, start, end))
-    latest = entered_last(spans, start)
+    latest, freed_by = entered_last(spans, start), held_before(spans, start, end)
     rank, kind = spans.rank.tolist(), spans.kind.tolist()
     beside: dict[int, list[int]] = {}  # the lanes of a rank
+    lane_of: dict[tuple[int, str], int] = {}
     for number, at in enumerate(first[:-1]):
         beside.setdefault(rank[row[at]], []).append(number)
+        lane_of[rank[row[at]], spans.lane[row[at]]] = number
 
     path, seen, at, counts = [], set(), int(np.argmax(finish)), True
     now = finish[at]  # all from here on has been explained
@@ -50,7 +61,7 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
         if last >= 0 and row[last] != span:
             at = last
             continue
-        waits = kind[span] in WAITING
+        waits = kind[span] in WAITING or span in freed_by
         asks = finish[at] if waits and sender[span] < 0 else begin[at]
         previous = at - 1 if at > first[lane[at]] else -1
         until, to, message = finish[previous] if previous >= 0 else -np.inf, previous, -1
@@ -70,6 +81,13 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
         for one in needs:
             if sender[one] >= 0 and lands[one] > until:
                 until, to, message = lands[one], stretch_at(sender[one], leaves[one]), one
+        if span in freed_by:  # what the other rank was at when it let go of the lock
+            hold = freed_by[span]
+            other = lane_of[rank[hold], spans.lane[hold]]
+            low, high = first[other], first[other + 1]
+            found = bisect_right(finish, end[hold] + TIE, low, high) - 1
+            if found >= low and end[hold] > until:
+                until, to, message = end[hold], found, -1
         ended_by_it = waits and until > begin[at]
         if counts and not ended_by_it and begin[at] <= now + TIE:
             path.append((span, min(begin[at], now), min(finish[at], now)))
@@ -209,6 +227,22 @@ def _senders(
     from_whom[gets] = sender[spans.flow[gets]]
     went[gets], when[gets] = leaves[spans.flow[gets]], lands[spans.flow[gets]]
     return from_whom, went, when
+
+
+def held_before(spans: Table, start: np.ndarray, end: np.ndarray) -> dict[int, int]:
+    """Of each wait for a lock (a span's row) the last hold of another rank that ended meanwhile:
+    others may have come before."""
+    rank = spans.rank.tolist()
+    held = np.flatnonzero((spans.kind == "lock") & (spans.name == "hold"))
+    held = held[np.argsort(end[held], kind="stable")].tolist()
+    until, found = end[held].tolist(), {}
+    for row in np.flatnonzero(for_a_lock(spans)).tolist():
+        at = bisect_right(until, end[row] + TIE) - 1
+        while at >= 0 and rank[held[at]] == rank[row]:
+            at -= 1
+        if at >= 0 and until[at] > start[row]:
+            found[row] = held[at]
+    return found
 
 
 def entered_last(spans: Table, start: np.ndarray) -> dict[int, int]:

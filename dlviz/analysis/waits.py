@@ -17,7 +17,6 @@ the one before it that reached its receiver.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,14 +26,13 @@ from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.analysis.columns import (
     HOLDERS,
     LOCKED_OUT,
-    TIE,
     WAITING,
     for_a_lock,
     lanes,
     never_ended,
     of_kinds,
 )
-from dlviz.analysis.path import entered_last
+from dlviz.analysis.path import entered_last, held_before
 from dlviz.trace import Table, Trace
 from dlviz.trace.trace import TOLERANCE
 
@@ -109,18 +107,10 @@ def waits(trace: Trace, *, clock: str | None = None) -> dict[int, RecordedWait]:
 
 
 def _awaited(spans: Table, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Of each span the rank it waits for: its `peer`, but for a lock the last rank that held it
-    meanwhile, since others may have come before."""
-    awaited, rank = spans.peer.copy(), spans.rank.tolist()
-    held = np.flatnonzero((spans.kind == "lock") & (spans.name == "hold"))
-    held = held[np.argsort(end[held], kind="stable")].tolist()
-    until = end[held].tolist()
-    for row in np.flatnonzero(for_a_lock(spans)).tolist():
-        at = bisect_right(until, end[row] + TIE) - 1
-        while at >= 0 and rank[held[at]] == rank[row]:
-            at -= 1
-        if at >= 0 and until[at] > start[row]:
-            awaited[row] = rank[held[at]]
+    """Of each span the rank it waits for: its `peer`, but for a lock the last that held it."""
+    awaited = spans.peer.copy()
+    for row, hold in held_before(spans, start, end).items():
+        awaited[row] = spans.rank[hold]
     return awaited
 
 

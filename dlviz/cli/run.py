@@ -2,7 +2,8 @@
 
 Nothing here knows a strategy. Their names and lines come from `dlviz.parallel.STRATEGIES`; what a
 strategy's `train` takes by keyword as an int, a float or a str is an option of its own
-(`--bucket-bytes 4000`); what it returns besides losses and state is told last.
+(`--bucket-bytes 4000`), a bool one without a value (`--sequence-parallel`); what it returns besides
+losses and state is told last.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 BATCH = 64  # examples a step, shared by the ranks
 OWN = {"bucket_bytes": 2**16}  # the models are small: three buckets, not one
-KINDS = {"int": int, "float": float, "str": str}
-DATA = {"mlp": "digits", "lstm": "sentences"}  # model -> what it is trained on
+KINDS = {"int": int, "float": float, "str": str, "bool": bool}
+DATA = {
+    "mlp": "digits",
+    "lstm": "sentences",
+    "transformer": "sentences",
+}  # model -> what it is trained on
 RULES = ("sgd", "decay", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
 
@@ -51,10 +56,8 @@ def add_run(commands: Any) -> None:
     )
     run.add_argument("strategy", choices=STRATEGIES, metavar="STRATEGY", help="one of those below")
     run.add_argument("--ranks", type=_whole, default=4, help="processes to train on (4)")
-    run.add_argument("--model", choices=DATA, default="mlp", help="mlp or lstm (mlp)")
-    run.add_argument(
-        "--data", choices=DATA.values(), help="digits for the mlp, sentences for the lstm"
-    )
+    run.add_argument("--model", choices=DATA, default="mlp", help=f"{', '.join(DATA)} (mlp)")
+    run.add_argument("--data", choices=DATA.values(), help="digits for the mlp, else sentences")
     run.add_argument(
         "--rule", choices=RULES, default="sgd", metavar="RULE", help=f"{', '.join(RULES)} (sgd)"
     )
@@ -85,7 +88,8 @@ def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
     parser = Parser(prog=f"dlviz run {strategy}", add_help=False, allow_abbrev=False)
     flags = {f"--{name.replace('_', '-')}": kind for name, kind in _own(strategy).items()}
     for flag, kind in flags.items():
-        parser.add_argument(flag, type=kind, default=argparse.SUPPRESS)
+        how: Any = {"action": "store_true"} if kind is bool else {"type": kind}
+        parser.add_argument(flag, default=argparse.SUPPRESS, **how)
     found, unknown = parser.parse_known_args(rest)
     if unknown:
         also = f"its own options are {', '.join(flags)}"
@@ -199,9 +203,15 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
         "idle": _milliseconds(shares["idle"] + shares["other"]),
         "sent": [size_of(sent) for sent in metrics.bytes_sent(run.trace)],
     }
+    if len(run.trace.memory):
+        columns["held"] = [size_of(most) for most in metrics.peak_memory(run.trace)]
+    state: dict[str, Any] = {}
+    for each in reversed(run.results):  # a rank may have a part of the model alone
+        state |= each["state"]
     told = {
         "rule": options.rule + ("" if rate is None else f" at a rate of {rate:g}"),
-        **task.told(result["losses"], result["state"]),
+        "step": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
+        **task.told(result["losses"], state),
         **{name: value for name, value in result.items() if name not in ("losses", "state")},
     }
     width = max(map(len, told))

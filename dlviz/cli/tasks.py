@@ -49,9 +49,15 @@ def _sentence_batches(batch: int, steps: int) -> Batches:
     return list(datasets.batches(*datasets.sentences("train"), batch=batch, steps=steps))
 
 
+def _transformer() -> nn.Module:
+    tokens = (
+        -(-len(datasets.vocabulary()) // 24) * 24
+    )  # padded, so that 2, 3, 4 or 8 ranks share it
+    return models.Transformer(layers=2, hidden=64, heads=4, vocabulary=tokens, sequence=64)
+
+
 @torch.no_grad()
-def _sentences_told(losses: list[float], state: dict[str, Any]) -> dict[str, str]:
-    model = _lstm()
+def _sentences_told(model: nn.Module, losses: list[float], state: dict[str, Any]) -> dict[str, str]:
     model.load_state_dict(state)
     inputs, targets = datasets.sentences("test")
     loss = models.token_loss(model(inputs), targets).item()
@@ -83,6 +89,16 @@ TASKS = {
         models.target_tokens,
         {"sgd": 3.0, "decay": 3.0, "momentum": 0.5, "nesterov": 0.5}
         | {"adagrad": 0.1, "rmsprop": 0.005, "adam": 0.01},
-        _sentences_told,
+        lambda *found: _sentences_told(_lstm(), *found),
+    ),
+    "transformer": Task(
+        "sentences",
+        _transformer,
+        _sentence_batches,
+        models.token_loss,
+        models.target_tokens,
+        {"sgd": 0.3, "decay": 0.3, "momentum": 0.1, "nesterov": 0.05}
+        | {"adagrad": 0.01, "rmsprop": 0.001, "adam": 0.003},
+        lambda *found: _sentences_told(_transformer(), *found),
     ),
 }

@@ -242,6 +242,8 @@ class Comm(Collectives):
         sources = listed or [rank for rank in range(self.size) if rank != self.rank]
         channels = [self._from(rank, tag) for rank in sources]
         first = AnySource(channels, listed is not None, lane.pace, self._key(tag), tensor)
+        if not first.done:
+            lane.pace.settle()  # messages come in meanwhile
         self.process.waiting.wait(first, "recv", lane, times)
         return self.members.index(first.found.src)
 
@@ -440,6 +442,7 @@ class AnySource:
             "tag": self._key & TAGS,
             "group_id": self._key >> TAG_BITS,
             "members": tuple(channel.peer for channel in self._channels),
+            "listed": self._listed,
             "shape": self._shape,
             "dtype": self._dtype,
         }

@@ -21,7 +21,6 @@ from dlviz.cluster.control.waiting import PostedWait, Waiting
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.pace import NoDevice
 from dlviz.cluster.recording.log import Log, RankRecord
-from dlviz.cluster.requests import Request
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
@@ -32,6 +31,7 @@ LEFT = 256  # tensors, of a quarter of a megabyte at most
 KINDS = {  # op -> of its span
     "send": "send", "recv": "recv", "isend": "wait", "irecv": "wait", "lock": "lock",
 }  # fmt: skip
+NAMES = {"lock": "wait"}  # op -> of its span, where that has one
 
 
 class Process:
@@ -114,8 +114,9 @@ class Process:
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
     def _unfinished(self, post: PostedWait, frame: FrameType | None) -> Row:
-        fields = post.what.about() if isinstance(post.what, Request) else {}
-        return post.lane.unfinished(KINDS[post.op], post.times, fields, frame)
+        about = getattr(post.what, "about", dict)
+        what = KINDS[post.op], NAMES.get(post.op)
+        return post.lane.unfinished(*what, post.times, about(), frame)
 
     def settle(self) -> None:
         """Sleep off every lane's debt, at the end of the run. No operation follows that could be

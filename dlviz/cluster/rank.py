@@ -99,6 +99,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
     listener.start()
     try:
         call: WorkerCall = pickle.loads(parcel)
+        del parcel  # as large as the model in it, of which a worker may need a part
         for name, lines in call.cells.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
         process, comm = join(place)

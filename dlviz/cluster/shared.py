@@ -177,6 +177,11 @@ class Turn:
     def give_up(self, lost: dict[int, str]) -> None:
         """Who is lost holds no lock."""
 
+    def about(self) -> dict[str, Any]:
+        """The fields of the span of a wait that never ends."""
+        owner = self._lock.owner
+        return {} if owner is None else {"peer": owner}
+
     def details(self) -> dict[str, Any]:
         comm = self._lock.comm
         return {"peer": self._lock.owner, "group": comm.name, "group_id": comm.number}

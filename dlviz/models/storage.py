@@ -11,6 +11,9 @@ sees.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +42,40 @@ def layer_storage(
     """
     import pandas
 
+    counts = _counted(model, inputs)
+    rows = {
+        name: {"kind": type(module).__name__, **counts.rows[name]}
+        for module, name in counts.names.items()
+        if any(counts.rows[name].values())
+    }
+    table = pandas.DataFrame.from_dict(rows, orient="index", columns=["kind", *COLUMNS])
+    return table.rename_axis("layer")
+
+
+def kept_tensors(
+    model: nn.Module, inputs: torch.Tensor | tuple[torch.Tensor, ...]
+) -> pandas.DataFrame:
+    """What autograd keeps of a forward of `model`, tensor by tensor, where `layer_storage` has the
+    sums: a row each of `layer operation shape dtype nbytes`, in the order in which they were kept.
+
+    The operation is the one that will need it in the backward, and what it is there: "Addmm mat1";
+    several operations may need one tensor. What lies in one storage is one row.
+    """
+    import pandas
+
+    counts, rows = _counted(model, inputs), []
+    for place, (first, end) in counts.saved.held.items():
+        if place not in counts.kept:
+            continue  # of an output that the model does not use: it is gone again
+        tensor = counts.kept[place]
+        operations = ", ".join(dict.fromkeys(counts.needed_by[place]))
+        about = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), end - first
+        rows.append((counts.layer_of[place], operations, *about))
+    return pandas.DataFrame(rows, columns=["layer", "operation", "shape", "dtype", "nbytes"])
+
+
+def _counted(model: nn.Module, inputs: torch.Tensor | tuple[torch.Tensor, ...]) -> _Counts:
+    """A step on `inputs`, counted, that leaves everything as it was."""
     counts = _Counts(model)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
@@ -48,13 +85,7 @@ def layer_storage(
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
-    rows = {
-        name: {"kind": type(module).__name__, **counts.rows[name]}
-        for module, name in counts.names.items()
-        if any(counts.rows[name].values())
-    }
-    table = pandas.DataFrame.from_dict(rows, orient="index", columns=["kind", *COLUMNS])
-    return table.rename_axis("layer")
+    return counts
 
 
 class _Call:
@@ -79,6 +110,10 @@ class _Counts:
         self.names = {m: name or type(m).__name__ for name, m in model.named_modules()}
         self.rows = {name: dict.fromkeys(COLUMNS, 0) for name in self.names.values()}
         self.calls: list[_Call] = []
+        # by storage: the layer that kept it, the operations that need it, the largest that is there
+        self.layer_of: dict[int, str] = {}
+        self.needed_by: dict[int, list[str]] = {}
+        self.kept: dict[int, torch.Tensor] = {}
         self.owner: dict[nn.Parameter, str] = {}  # the first layer that has it
         for module, name in self.names.items():
             for parameter in module.parameters(recurse=False):
@@ -97,6 +132,7 @@ class _Counts:
         finally:
             for handle in handles:
                 handle.remove()
+        self.find(outputs)
         ends = [tensor.sum() for tensor in self.tensors_in(outputs) if tensor.requires_grad]
         learnt = [parameter for parameter in self.owner if parameter.requires_grad]
         if ends and learnt:
@@ -131,13 +167,45 @@ class _Counts:
     def attribute(self) -> None:
         """What autograd kept since the last call began or ended is that of the call under way."""
         if self.calls:
-            row = self.rows[self.names[self.calls[-1].module]]
-            row["kept"] += self.saved.nbytes - self.counted
+            name = self.names[self.calls[-1].module]
+            self.rows[name]["kept"] += self.saved.nbytes - self.counted
+            for place in islice(self.saved.held, len(self.layer_of), None):
+                self.layer_of[place] = name
         self.counted = self.saved.nbytes
+
+    def find(self, outputs: Any) -> None:
+        """Look up in the graph of `outputs` which operations need what was kept."""
+        nodes: list[Any] = [tensor.grad_fn for tensor in self.tensors_in(outputs)]
+        seen: set[Any] = set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            nodes += [before for before, _ in node.next_functions]
+            for name, tensor in _saved_by(node):
+                place = _storage(tensor)
+                if place in self.saved.held:
+                    self.needed_by.setdefault(place, []).append(name)
+                    before = self.kept.setdefault(place, tensor)
+                    self.kept[place] = max(before, tensor, key=lambda one: one.nbytes)
 
 
 def _add(row: dict[str, int], gradient: torch.Tensor) -> None:
     row["output_gradients"] += gradient.nbytes
+
+
+def _saved_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """What an operation has saved for its backward, and what it calls that."""
+    operation = re.sub(r"Backward\d*$", "", node.name()).removeprefix("_")
+    if hasattr(node, "saved_tensors"):  # an autograd.Function, whose tensors have no names
+        yield from ((operation, tensor) for tensor in node.saved_tensors if tensor is not None)
+    for name in dir(node):
+        if name.startswith("_saved_"):
+            value = getattr(node, name)
+            for tensor in value if isinstance(value, tuple | list) else [value]:
+                if isinstance(tensor, torch.Tensor):
+                    yield f"{operation} {name.removeprefix('_saved_')}", tensor
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -2,10 +2,12 @@
 
 strategies.py    their names, for `dlviz run`
 data.py          data parallelism: the naive way, DDP, and what lies beside them; servers, averaging
+model.py         the parts of one network on several ranks (parts.py, exchange.py, ties.py)
 update_rules/    how a gradient moves the weights
 layers.py        each layer's forward and backward as spans, and their price (prices.py)
 replicas.py      the same network on every rank
 pipeline/        stages on ranks, by any schedule
+tensor/          each layer cut over ranks: linear, MLP, attention, a Transformer
 summa/           one product of matrices, and its gradients, on a grid of ranks
 
 The names of the strategies are here at once; torch loads with the first module that needs it.
@@ -19,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from dlviz.parallel import data, pipeline, summa, update_rules
+    from dlviz.parallel import data, pipeline, summa, tensor, update_rules
 
-__all__ = ["STRATEGIES", "data", "pipeline", "summa", "update_rules"]
+__all__ = ["STRATEGIES", "data", "pipeline", "summa", "tensor", "update_rules"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,9 @@ written whole: whoever overwrites an update overwrites its count.
 
     weight + count · i        lost = updates made - Σ count
 
+That moves twice the bytes; with `count=False` the memory is the weights alone, as in PyTorch's
+example.
+
 What a rule remembers (momentum, say) stays with its rank, as in PyTorch's example. A parameter that
 a batch has not used has a gradient of 0. Weights of 16 bits are float32 in that memory.
 
@@ -57,10 +60,11 @@ class Words:
     """Parameters of one dtype in memory that ranks share, or one that gets sparse gradients. What
     this rank has read of it is `own`; a rule moves the `weights` in that."""
 
-    def __init__(self, comm: Comm, parameters: Sequence[torch.Tensor], sparse: bool):
+    def __init__(self, comm: Comm, parameters: Sequence[torch.Tensor], sparse: bool, count: bool):
         self.parameters, self.sparse = parameters, sparse
         ((_, flat),) = flat_by_dtype([*parameters])
-        whole = torch.complex128 if flat.dtype == torch.float64 else torch.complex64
+        whole = torch.float64 if flat.dtype == torch.float64 else torch.float32
+        whole, self.one = (whole.to_complex(), 1j) if count else (whole, 0)
         self.own = flat.view_as(parameters[0] if sparse else flat).to(whole)
         self.weights = self.own.real
         parts = self.own.flatten().real.split([p.numel() for p in parameters])
@@ -91,10 +95,10 @@ class Words:
         updates."""
         if not self.sparse:
             self.mine += len(self.own)  # before: if the rank is lost now, its update is
-            torch.add(self.own, 1j, out=self.shared)
+            torch.add(self.own, self.one, out=self.shared)
         elif gradient is not None:
             (rows,) = gradient.indices()
-            words = self.own[rows] + 1j
+            words = self.own[rows] + self.one
             self.mine += words.numel()
             self.shared[rows] = words
 
@@ -103,14 +107,16 @@ class Words:
         return int(self.made.sum() - self.shared.imag.sum(dtype=torch.float64))
 
 
-def share(comm: Comm, model: nn.Module, parameters: list[nn.Parameter], rule: Rule) -> list[Words]:
-    """Put the parameters of `model` into shared memory. Gradients stay sparse where the rule leaves
-    rows without one where they are."""
+def share(
+    comm: Comm, model: nn.Module, parameters: list[nn.Parameter], rule: Rule, count: bool
+) -> list[Words]:
+    """Put the parameters of `model` into shared memory, with counts of their updates or without.
+    Gradients stay sparse where the rule leaves rows without one where they are."""
     tables = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     by_row = {m.weight for m in tables if m.sparse and isinstance(rule, SGD)}
     whole: list[torch.Tensor] = [p for p in parameters if p not in by_row]
-    memory = [Words(comm, alike, sparse=False) for alike, _ in flat_by_dtype(whole)]
-    return memory + [Words(comm, [p], sparse=True) for p in parameters if p in by_row]
+    memory = [Words(comm, alike, False, count) for alike, _ in flat_by_dtype(whole)]
+    return memory + [Words(comm, [p], True, count) for p in parameters if p in by_row]
 
 
 def read_modify_write(comm: Comm, rule: Rule, memory: list[Words]) -> None:
@@ -136,16 +142,17 @@ def train(
     weight: Weight = rows,
     lr: float = 0.5,
     lock: bool = False,
+    count: bool = True,
 ) -> Result:
     """Train one model in memory that the ranks share, with the lock around each update or without:
     as `data.train`, but rank i of n takes batches i, i + n, ..., `losses` are each batch's at the
     weights that its rank had, and `state` has the rank's own buffers. Besides, returns how many
-    `updates` of a weight were made and how many of them are `lost`.
+    `updates` of a weight were made and, if they `count`, how many of them are `lost`.
 
     It goes on without a rank that the run may lose; the loss of a batch that it had not come to is
     nan. Raises ValueError where the ranks compute on another device than the CPU.
-    Cost per batch: nothing is sent; 2|w| bytes are read and as many written, of a sparse gradient
-    those of its rows.
+    Cost per batch: nothing is sent; |w| bytes are read and as many written, twice that with counts,
+    of a sparse gradient those of its rows.
     """
     if comm.device.type != "cpu":
         raise ValueError(
@@ -154,7 +161,7 @@ def train(
         )
     check_batches(batches)
     moves, parameters = begin(comm, model, rule, lr)
-    memory = share(comm, model, parameters, moves)
+    memory = share(comm, model, parameters, moves, count)
     losses = comm.shared(torch.full((len(batches),), math.nan, dtype=torch.float64))
     for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
@@ -165,9 +172,11 @@ def train(
     for words in memory:
         words.read()
         words.give()
-    made = sum(int(words.made.sum()) for words in memory)
-    lost = sum(words.lost() for words in memory)
-    return {**result(losses.tensor.tolist(), model), "lost": lost, "updates": made}
+    found = result(losses.tensor.tolist(), model)
+    found["updates"] = sum(int(words.made.sum()) for words in memory)
+    if count:
+        found["lost"] = sum(words.lost() for words in memory)
+    return found
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Which layer computes when: the forward and the backward of every layer as spans on the timeline.
 
 A layer is a module with parameters of its own and no such module inside. Its forward lies between
-two module hooks. Its backward begins when the gradient of its output is there (a hook on that
-tensor: a module's own backward hooks raise on in-place ReLU) and ends when its parameters have
-theirs, when another layer begins, or when the backward pass is over, whichever comes first:
+two module hooks; a layer that communicates names, as `product`, the module in it that computes. Its
+backward begins when the gradient of its output is there (a hook on that tensor: a module's own
+backward hooks raise on in-place ReLU) and ends when its parameters have theirs (or the inputs of a
+`product`: what follows may be sent), when another layer begins, or when the backward pass is over,
+whichever comes first:
 
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
@@ -49,9 +51,12 @@ class LayerSpans:
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
         for name, layer in layers_of(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
-            layer.register_forward_pre_hook(self._start_forward(name))
-            layer.register_forward_hook(
-                self._end_forward(name, own), always_call=True, with_kwargs=True
+            computes = getattr(layer, "product", layer)
+            computes.register_forward_pre_hook(self._start_forward(name))
+            computes.register_forward_hook(
+                self._end_forward(name, own, computes is not layer),
+                always_call=True,
+                with_kwargs=True,
             )
             for parameter in own:
                 parameter.register_post_accumulate_grad_hook(self._has_gradient)
@@ -69,7 +74,7 @@ class LayerSpans:
 
         return hook
 
-    def _end_forward(self, name: str, parameters: list[nn.Parameter]) -> Any:
+    def _end_forward(self, name: str, parameters: list[nn.Parameter], sends: bool) -> Any:
         def hook(layer: nn.Module, inputs: Any, keywords: Any, output: Any) -> None:
             span, products = self._forward.pop()
             back = None
@@ -79,6 +84,9 @@ class LayerSpans:
                 given = [*inputs, *keywords.values()]
                 span.seconds, back = price(self._device, layer, given, output, products)
             span.__exit__(None, None, None)
+            for tensor in tensors_in([*inputs, *keywords.values()]) if sends else ():
+                if tensor.requires_grad and not tensor.is_leaf:
+                    tensor.register_hook(lambda gradient: self.end_backward())
             for tensor in tensors_in(output):
                 if tensor.requires_grad:
                     tensor.register_hook(

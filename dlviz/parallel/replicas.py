@@ -49,7 +49,12 @@ def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
 def check_same_model(comm: Comm, model: nn.Module) -> None:
     """Raise ValueError on every rank unless all hold the same modules, parameters and buffers, by
     name, kind, shape and dtype; their values may differ."""
-    mine = outline(model)
+    check_same(comm, outline(model), "models", "build the same model on every rank")
+
+
+def check_same(comm: Comm, mine: list[str], what: str, advice: str) -> None:
+    """Raise ValueError on every rank unless all state the same lines: it names two ranks and the
+    first line in which they differ."""
     digest = hashlib.sha256("\n".join(mine).encode()).digest()
     own = torch.frombuffer(bytearray(digest), dtype=torch.int64)  # (4,)
     digests = own.new_empty(comm.size, len(own))
@@ -63,9 +68,10 @@ def check_same_model(comm: Comm, model: nn.Module) -> None:
         min(len(zero), len(other)),
     )
     has = [lines[place] if place < len(lines) else "nothing more" for lines in (zero, other)]
+    first, second = comm.members[0], comm.members[others[0]]
     raise ValueError(
-        f"rank 0 and rank {others[0]} hold different models: rank 0 has {has[0]} where rank "
-        f"{others[0]} has {has[1]}; build the same model on every rank."
+        f"rank {first} and rank {second} hold different {what}: rank {first} has {has[0]} where "
+        f"rank {second} has {has[1]}; {advice}."
     )
 
 

@@ -77,6 +77,14 @@ STRATEGIES = Strategies(
             "gossip.train",
             "each rank averages its model with its neighbours' on a ring, or a matched partner's",
         ),
+        "model": (
+            "model.train",
+            "model distribution: each rank has a part of the layers, computed one after the other",
+        ),
+        "tensor": (
+            "tensor.train.train",
+            "tensor parallel: each layer is cut over the ranks, which exchange activations",
+        ),
         "ensemble": ("ensemble.train", "each rank trains a model of its own, and nothing is sent"),
     }
 )

@@ -1,5 +1,6 @@
 """What an operation or a whole schedule would take, without running it. No torch here."""
 
+from dlviz.sim.activations import kept_activations
 from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
@@ -17,6 +18,7 @@ __all__ = [
     "collective_seconds",
     "data_parallel",
     "data_parallel_seconds",
+    "kept_activations",
     "layer_bytes",
     "layer_elements",
     "matmul_lower_bound",

@@ -130,12 +130,14 @@ class LaneSpans:
             fields = {**self.context, **fields}
         self.spans.append(Done(kind, name, place, times, len(opened), fields))
 
-    def unfinished(self, kind: str, times: list[Any], fields: dict[str, Any], frame: Any) -> Row:
+    def unfinished(
+        self, kind: str, name: str | None, times: list[Any], fields: dict[str, Any], frame: Any
+    ) -> Row:
         """What dlviz is doing, begun at `times`: its run failed."""
         place = ("", 0) if frame is None else user_line(frame)
         fields = {**self.context, **fields, "unfinished": True}
         until = self.pace.until(times, perf_counter_ns())
-        return Row._make((kind, None, *until, len(self.open), fields, *place))
+        return Row._make((kind, name, *until, len(self.open), fields, *place))
 
     def rows(self) -> list[Row]:
         """The spans. Open ones end now, unfinished: their run failed."""

@@ -2,39 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 Box = tuple[float, float, float, float]  # left, low, right, high
 _TOWARDS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _FAR = (1, 2.5, 4, 6, 9)  # of the gap between a point and its label
+_ROUNDS = 3  # from the second on a label knows of all others
+_APART = 0.2  # of the gap: no two labels are closer
+_STEPS = 40  # across the room and up it, where a label lies if it cannot be near its point
+
+
+class _Place(NamedTuple):
+    """A place for a label: how much it covers there, and how doubtful it is whose it is."""
+
+    covered: float
+    doubt: float
+    middle: np.ndarray
+
+
+class _Around(NamedTuple):
+    """What lies around label number `own`; `labels` are the others, and what else is taken."""
+
+    room: Box
+    gap: float
+    points: np.ndarray
+    labels: list[Box]
+    own: int
+
+    def place(self, size: np.ndarray, middle: np.ndarray, line: bool) -> _Place:
+        """`line`: one leads to the label, which then lies on no mark or label but says whose it is;
+        else its point has to be the nearest."""
+        wide = _box(middle, size + 2 * _APART * self.gap)
+        box, point = _box(middle, size), self.points[self.own]
+        marks = [_box(each, np.full(2, 1.4 * self.gap)) for each in self.points]
+        covered = _outside(box, self.room) + sum(_common(wide, each) for each in self.labels)
+        covered += sum(_common(box, each) for each in marks)
+        if line:
+            marks.pop(self.own)
+            return _Place(covered, _crossed(point, middle, [*self.labels, *marks]), middle)
+        away = np.maximum(np.abs(self.points - middle) - size / 2, 0)
+        far = np.linalg.norm(away, axis=1)
+        return _Place(covered, float((far < far[self.own]).sum()), middle)
 
 
 def placed(
     points: np.ndarray, sizes: np.ndarray, room: Box, gap: float, taken: Sequence[Box] = ()
 ) -> np.ndarray:
     """The middles (n, 2) of labels of `sizes` (n, 2) for `points` (n, 2), inside `room`: each as
-    near its point as it covers no mark, no label before it and nothing of `taken`; where that can't
-    be, it covers as little as it can."""
-    marks = [_box(point, np.full(2, 1.4 * gap)) for point in points]
-    found, labels = np.zeros((len(points), 2)), [*taken]
-    for i, (point, size) in enumerate(zip(points, sizes, strict=True)):
-        best = np.inf
-        for far in _FAR:
-            for towards in _TOWARDS:
-                short = 0.7 if all(towards) else 1.0
-                middle = point + np.array(towards) * (size / 2 + gap * far * short)
-                box = _box(middle, size)
-                covered = _outside(box, room) + sum(_common(box, one) for one in (*labels, *marks))
-                if far > 1:  # then a line leads to it
-                    covered += _crossed(point, middle, [*labels, *marks[:i], *marks[i + 1 :]])
-                if covered < best:
-                    best, found[i] = covered, middle
-            if best == 0:
-                break
-        labels.append(_box(found[i], size))
-    return found
+    near its point as it covers no mark, no other label and nothing of `taken`, and is nearer to no
+    other point; where that can't be, it covers as little as it can."""
+    middles = np.full((len(points), 2), np.nan)
+    for _ in range(_ROUNDS):
+        for i, (point, size) in enumerate(zip(points, sizes, strict=True)):
+            there = np.isfinite(middles[:, 0]) & (np.arange(len(points)) != i)
+            labels = [_box(*each) for each in zip(middles[there], sizes[there], strict=True)]
+            around = _Around(room, gap, points, [*labels, *taken], i)
+            best = _best(
+                around.place(size, point + np.array(towards) * _off(size, gap * far, towards),
+                             line=far > 1)
+                for far in _FAR
+                for towards in _TOWARDS
+            )  # fmt: skip
+            if best.covered:
+                anywhere = (around.place(size, each, line=True) for each in _all(point, size, room))
+                best = min(best, _best(anywhere), key=lambda each: each[:2])
+            middles[i] = best.middle
+    return middles
+
+
+def _best(places: Iterable[_Place]) -> _Place:
+    """The first that is good, or the best."""
+    best = None
+    for place in places:
+        if best is None or place[:2] < best[:2]:
+            best = place
+        if best[:2] == (0, 0):
+            break
+    assert best is not None
+    return best
+
+
+def _off(size: np.ndarray, gap: float, towards: tuple[int, int]) -> np.ndarray:
+    return size / 2 + gap * (0.7 if all(towards) else 1.0)
+
+
+def _all(point: np.ndarray, size: np.ndarray, room: Box) -> np.ndarray:
+    """Places all over the room, the nearest first."""
+    low, high = np.array(room[:2]) + size / 2, np.array(room[2:]) - size / 2
+    across, up = np.linspace(low, high, _STEPS).T
+    places = np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)
+    return places[np.argsort(np.linalg.norm(places - point, axis=1), kind="stable")]
 
 
 def _box(middle: np.ndarray, size: np.ndarray) -> Box:

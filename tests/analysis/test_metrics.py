@@ -408,6 +408,27 @@ def test_a_collective_waits_for_the_rank_that_enters_it_last():
     assert metrics.critical_path(Trace(spans)).span.tolist() == [2, 3, 4]
 
 
+def test_a_wait_for_a_lock_leads_to_what_the_rank_that_let_go_of_it_was_at():
+    spans = [
+        span(0, "forward", 0.0, 2.0),
+        span(0, "lock", 2.0, 5.0, name="hold"),
+        span(0, "update", 2.0, 5.0, depth=1),
+        span(1, "forward", 0.0, 3.0),
+        span(1, "lock", 3.0, 5.0, name="wait", peer=0),
+        span(1, "lock", 5.0, 8.0, name="hold"),
+        span(1, "update", 6.0, 7.0, depth=1),
+        span(2, "forward", 0.0, 4.0),
+        span(2, "lock", 4.0, 8.0, name="wait", peer=0),  # when it came: rank 1 held it after that
+        span(2, "lock", 8.0, 9.0, name="hold"),
+    ]
+    path = metrics.critical_path(Trace(spans))
+    assert path.span.tolist() == [0, 2, 5, 6, 5, 9]
+    assert path.start.tolist() == [0, 2, 5, 6, 7, 8] and path.end.tolist() == [2, 5, 6, 7, 8, 9]
+    spans[3]["end"] = spans[4]["start"] = 5.0  # it came as the lock was free
+    del spans[4], spans[6:]
+    assert metrics.critical_path(Trace(spans)).span.tolist() == [3, 4, 5, 4]
+
+
 def test_a_wait_for_another_lane_leads_to_what_that_lane_did():
     spans = [
         span(0, "backward", 0.0, 2.0),

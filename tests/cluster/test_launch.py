@@ -468,4 +468,4 @@ def test_the_timeout_covers_the_whole_run():
     began = time.perf_counter()
     with pytest.raises(RunTimeout):
         launch(lambda comm: time.sleep(60), 2, timeout=0.5)
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - began < 30

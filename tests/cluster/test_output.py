@@ -163,7 +163,6 @@ def test_ten_megabytes_are_kept_whole_and_shown_in_part(capfd):
     assert len(run.output[0]) == 10_000_005
     assert run.output[0].endswith("99999\nlast\n") and run.output[1] == "last\n"
     assert len(capfd.readouterr().out) == SHOWN + len(MORE)
-    assert run.seconds < 10
 
 
 def test_a_worker_may_close_or_replace_its_standard_output():

@@ -12,6 +12,7 @@ import torch
 
 import dlviz
 from dlviz import metrics
+from dlviz.cluster.control.board import WAITING
 from dlviz.machine import Device, Link, Machine, Topology
 
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
@@ -86,7 +87,8 @@ def test_a_rank_that_stops_for_50_ms_shows_in_the_wall_columns_and_the_lateness(
     assert "late" in run.trace.meta["warning"]
     device = metrics.bubble_ratio(run.trace, clock="device")
     assert device == pytest.approx(1 / 6, rel=1e-6)
-    assert abs(metrics.bubble_ratio(run.trace, clock="wall") / device - 1) > 0.05
+    forward = run.trace.only(rank=0, kind="forward").spans
+    assert forward.wall_start[3] - forward.start[3] > 0.03  # 50 ms, of which it owed 5
 
 
 def interrupted(comm, given_away):
@@ -158,6 +160,28 @@ def late_first(comm):
 def test_a_receive_from_any_source_delivers_in_the_order_of_device_time():
     run = dlviz.launch(late_first, ranks=3, machine=machine(Topology.switch(3, LINK)))
     assert run.results[0] == [2, 1]
+
+
+def served_late(comm):
+    """Rank 1 sends 50 ms after rank 0 was seen to wait for anybody."""
+    comm.barrier()
+    x = torch.zeros(1)
+    if comm.rank == 0:
+        with comm.compute("update", seconds=0.02):
+            pass
+        comm.recv(x)
+        return
+    with comm.compute("forward", seconds=0.01):
+        while not comm.process.board.get(0, WAITING):
+            time.sleep(0.002)
+        time.sleep(0.05)
+    comm.isend(x, 0).wait()
+
+
+def test_a_receive_from_any_source_is_as_long_by_the_wall_clock_as_its_rank_waited():
+    run = dlviz.launch(served_late, ranks=2, machine=machine(Topology.switch(2, LINK)))
+    (row,) = run.trace.only(rank=0, kind="recv").spans.rows()
+    assert row.wall_end - row.wall_start > 0.05
 
 
 def two_sends(comm):
@@ -287,8 +311,10 @@ def test_what_comes_before_a_wait_for_a_lane_ends_at_its_own_time_by_the_wall():
         lane = comm.lane("side")
 
         def job(lane_comm):
-            with lane_comm.compute("update", seconds=0.1):
-                pass
+            with lane_comm.compute("update", seconds=0.2):
+                while not comm.process.board.get(0, WAITING):
+                    time.sleep(0.002)
+                time.sleep(0.1)
 
         handle = lane.submit(job)
         with comm.compute("forward", seconds=0.02):
@@ -298,20 +324,19 @@ def test_what_comes_before_a_wait_for_a_lane_ends_at_its_own_time_by_the_wall():
     run = dlviz.launch(worker, 1, machine=machine(Topology.switch(1, Link(0, math.inf))))
     rows = {s.kind: s for s in run.trace.only(lane="compute").spans.rows()}
     assert rows["forward"].wall_end == rows["wait"].wall_start
-    assert rows["forward"].wall_end - rows["forward"].wall_start < 0.08
     assert rows["wait"].wall_end - rows["wait"].wall_start > 0.02
 
 
 def test_hold_sleeps_the_debt_off_at_once():
     def worker(comm):
-        with comm.compute("forward", seconds=0.2):
-            pass
         before = time.perf_counter()
+        with comm.compute("forward", seconds=0.1):
+            pass
         comm.hold()
         return time.perf_counter() - before
 
     (held,) = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK))).results
-    assert 0.15 < held < 1
+    assert held > 0.09
 
 
 def test_an_operation_that_the_machine_has_no_time_for_is_refused():
@@ -342,7 +367,7 @@ def test_a_lane_that_owes_time_at_the_end_still_gets_its_wall_times():
 
     run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
     (row,) = run.trace.only(kind="forward").spans.rows()
-    assert row.wall_end - row.wall_start > 0.045
+    assert row.end - row.start == pytest.approx(0.05) and row.wall_end >= row.end - 1e-6
 
 
 def test_a_lane_that_has_nothing_more_to_do_reads_the_clock_when_its_work_ends():

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 
 import cloudpickle
+import out_of_time
 import pytest
 import torch
 
 from dlviz import DeadlockError, RankError, RankLost, RunTimeout, launch
+from dlviz.cluster.control.board import PID
 from dlviz.cluster.parent.start import shared_memory
+from dlviz.cluster.shared import TICKETS
 from dlviz.machine import classroom
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
@@ -29,6 +33,12 @@ def warm():
 def left(pid):
     """What a launching process has left in shared memory."""
     return [name for name in os.listdir(shared_memory()) if name.startswith(f"dlviz-{pid}-")]
+
+
+def queued(shared, *ranks):
+    """Return when each of `ranks` waits for the lock."""
+    while not all(shared._lock._cells[TICKETS + rank] for rank in ranks):
+        time.sleep(0.002)
 
 
 @pytest.fixture(autouse=True)
@@ -126,14 +136,17 @@ def test_what_is_done_under_the_lock_is_never_lost():
 
 def test_a_thread_that_waits_for_another_one_of_its_rank_is_woken():
     def worker(comm):
-        shared, lane = comm.shared(torch.zeros(1)), comm.lane("comm")
+        shared, lane, held = comm.shared(torch.zeros(1)), comm.lane("comm"), threading.Event()
 
         def hold(own):
             with shared.lock():
-                time.sleep(0.2)
+                held.set()
+                while not shared._lock.behind:
+                    time.sleep(0.002)
+                time.sleep(0.1)
 
         handle = lane.submit(hold)
-        time.sleep(0.1)
+        held.wait()
         with shared.lock():
             handle.wait()
 
@@ -168,20 +181,21 @@ def test_waits_and_holds_are_spans_of_kind_lock_that_say_who_held_it():
             else:
                 with shared.lock():
                     comm.barrier()
+                    queued(shared, 1)
                     time.sleep(0.1)
 
-    run = launch(lambda comm: worker(comm), 2, timeout=20)
+    run = launch(worker, 2, timeout=20)
     spans = run.trace.only(kind="lock").spans
     holds, waits = spans[spans.name == "hold"], spans[spans.name == "wait"]
     assert (holds.rank == 0).sum() == (holds.rank == 1).sum() == 2
     assert waits.rank.tolist() == [1, 1] and waits.peer.tolist() == [0, 0]
-    assert all(0.05 < end - start < 1 for start, end in zip(waits.start, waits.end, strict=True))
+    assert (waits.end - waits.start > 0.05).all()
     ends = sorted([*zip(holds.start.tolist(), holds.end.tolist(), strict=True)])
     assert all(a[1] <= b[0] for a, b in zip(ends, ends[1:], strict=False)), "one at a time"
     assert all(where.startswith(__file__) for where in spans.where)
 
 
-@pytest.mark.filterwarnings("ignore:the run was up to")
+@pytest.mark.filterwarnings("ignore:the run")
 def test_on_a_paced_run_the_lock_is_held_for_what_the_device_takes():
     """Three ranks want it, 10 ms after one another, each for 40 ms: by the device's clock they have
     it one after another, and by the wall's too."""
@@ -190,7 +204,13 @@ def test_on_a_paced_run_the_lock_is_held_for_what_the_device_takes():
         shared = comm.shared(torch.zeros(1, dtype=torch.int64))
         with comm.compute("forward", seconds=0.03 + 0.01 * comm.rank):
             pass
+        if comm.rank == 1:
+            while shared._lock.owner is None:
+                time.sleep(0.002)
+        elif comm.rank == 2:
+            queued(shared, 1)
         with shared.lock(), comm.compute("update", seconds=0.04):
+            queued(shared, *range(1, 3) if comm.rank == 0 else ())
             shared.tensor += 1
             return shared.tensor.item()
 
@@ -200,8 +220,9 @@ def test_on_a_paced_run_the_lock_is_held_for_what_the_device_takes():
     for start, end in (("start", "end"), ("wall_start", "wall_end")):
         holds = spans[spans.name == "hold"]
         times = sorted(zip(holds[start].tolist(), holds[end].tolist(), strict=True))
-        assert all(b - a == pytest.approx(0.04, abs=0.02) for a, b in times)
         assert all(a[1] <= b[0] + 1e-9 for a, b in zip(times, times[1:], strict=False))
+    assert holds.end - holds.start == pytest.approx(0.04, abs=1e-6)
+    assert (holds.wall_end >= holds.end - 1e-6).all()
     waits = spans[spans.name == "wait"]
     lengths = {row.rank: row.end - row.start for row in waits.rows()}
     assert (lengths[1], lengths[2]) == pytest.approx((0.03, 0.06), abs=0.01)
@@ -214,18 +235,18 @@ def test_who_waits_longest_is_next():
         if comm.rank == 0:
             with order.lock():
                 comm.barrier()
-                time.sleep(0.4)
+                queued(order, 1, 2, 3)
             with order.lock():  # asks again at once, and waits behind the others
-                order.tensor[3] = order.tensor.max() + 1
+                order.tensor[0] = order.tensor.max() + 1
         else:
             comm.barrier()
-            time.sleep(0.1 * comm.rank)
+            queued(order, *range(comm.rank + 1, 4))
             with order.lock():
                 order.tensor[comm.rank] = order.tensor.max() + 1
         comm.barrier()
         return order.tensor.tolist()
 
-    assert launch(worker, 4).results[0][1:3] == [1, 2]
+    assert launch(worker, 4).results[0] == [4, 3, 2, 1]
 
 
 def test_a_rank_that_asks_for_a_lock_it_holds_is_told():
@@ -257,12 +278,17 @@ def test_the_owner_is_named_where_the_others_wait_for_ever():
     assert caught.value.cycle == [0, 1] and {wait.op for wait in caught.value.waits} > {"lock"}
 
 
-def test_the_owner_is_named_when_the_time_is_up():
+def test_the_owner_is_named_when_the_time_is_up(tmp_path, monkeypatch):
+    there = tmp_path / "there"
+    out_of_time.when(monkeypatch, there.exists)
+
     def worker(comm):
         shared = comm.shared(torch.zeros(1))
         if comm.rank == 1:
             with shared.lock():
                 comm.barrier()
+                queued(shared, 0)
+                there.touch()
                 time.sleep(60)
         comm.barrier()
         with shared.lock():
@@ -270,13 +296,13 @@ def test_the_owner_is_named_when_the_time_is_up():
 
     words = "rank 0 waits in lock of group world, which rank 1 holds"
     with pytest.raises(RunTimeout, match=words) as caught:
-        launch(worker, 2, timeout=1.5)
+        launch(worker, 2)
     open_spans = [
-        (row.rank, row.name)
+        (row.rank, row.name, row.peer)
         for row in caught.value.trace.only(kind="lock").spans.rows()
         if row.fields and row.fields.get("unfinished")
     ]
-    assert (1, "hold") in open_spans and any(rank == 0 for rank, _ in open_spans)
+    assert sorted(open_spans) == [(0, "wait", 1), (1, "hold", None)]
 
 
 @pytest.mark.filterwarnings("ignore:the run was up to")  # it sleeps
@@ -291,34 +317,33 @@ def test_the_lock_of_a_rank_that_is_lost_is_free(end, machine):
             with shared.lock():
                 comm.barrier()
                 shared.tensor += 1
-                time.sleep(0.2)
+                queued(shared, 0, 2, 3)
                 if end == "raise":
                     raise ValueError("half done")
                 if end == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(0.2)
+                os.kill(comm.process.board.get(2, PID), signal.SIGKILL)
+                while 2 not in comm.lost:
+                    time.sleep(0.002)
         else:
             comm.barrier()
-            if comm.rank == 2 and end == "waiting":  # dies while it is the next in the queue
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.setitimer(signal.ITIMER_REAL, 0.1)
-            time.sleep(0.05 * (3 - comm.rank))
+            if comm.rank != 2:
+                queued(shared, 2)  # it is the next
             with shared.lock():
                 shared.tensor += 1
-        lost = None
         if comm.rank == 0:
-            try:
+            with pytest.raises(RankLost) as caught:
                 comm.barrier()
-            except RankLost as error:
-                lost = error.rank
-            time.sleep(0.3)  # rank 3 has had it
-        return shared.tensor.item(), lost
+            while shared.tensor.item() < (3 if end == "waiting" else 4):
+                time.sleep(0.002)
+            return caught.value.rank
+        return None
 
     on = None if machine is None else classroom(4)
     may_lose = (1, 2, 3)
     run = launch(worker, 4, timeout=20, may_lose=may_lose, machine=on)
     gone = 2 if end == "waiting" else 1
-    assert set(run.lost) == {gone} and run.results[0] == (3 if end == "waiting" else 4, gone)
+    assert set(run.lost) == {gone} and run.results[0] == gone
 
 
 def test_a_death_under_the_lock_ends_a_run_that_may_lose_nobody():

@@ -140,6 +140,14 @@ def test_nobody_is_stuck_where_nobody_waits():
             "rank 2 waits in recv from rank 0 (message 7, tag 3, shape (4, 2) float32)",
         ),
         (recv(2, None), "rank 2 waits in recv from any rank"),
+        (
+            Wait(0, "compute", "recv", "a.py:1", 0, members=(3, 1), listed=True, tag=4),
+            "rank 0 waits in recv from rank 3 or 1 (tag 4)",
+        ),
+        (
+            Wait(0, "compute", "recv", "a.py:1", 0, members=(2,), listed=True),
+            "rank 0 waits in recv from rank 2",
+        ),
         (send(0, 1), "rank 0 waits in send to rank 1 (message 0)"),
         (collective(1, 4, 0, 1), "rank 1 waits in barrier (call 4 of group world)"),
         (

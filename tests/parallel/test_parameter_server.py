@@ -1,28 +1,40 @@
 """Servers against one process of plain torch, which is told the order of arrivals and no more."""
 
 import math
+import time
 
 import numpy as np
 import pytest
 import torch
 from server_oracle import LR, Mixed, Server, batches, same_bits
-from torch import nn
 
 import dlviz
 from dlviz import metrics
-from dlviz.machine import Device, Link, Machine, Topology, classroom
+from dlviz.machine import classroom
 from dlviz.parallel import STRATEGIES
 
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 
 
-def trained(name, count=14, slow=4, **options):
-    machine = classroom(
-        4, step=0.002, factors=[1, 1, 1, slow]
-    )  # without a straggler any bound holds
-    kwargs = {"lr": LR, **options}
-    args = Mixed(), batches(count), "momentum"
-    run = dlviz.launch(STRATEGIES[name], 4, machine=machine, args=args, kwargs=kwargs)
+def held_up(comm, name, data, ahead, options):
+    """Rank 3's first gradient takes until the others have begun their number `ahead`."""
+    model, begun = Mixed(), comm.shared(torch.zeros(4)).tensor
+
+    def begin(model, inputs):
+        begun[comm.rank] += 1
+        while comm.rank == 3 and begun[1:3].min() <= ahead:
+            time.sleep(1e-3)
+
+    model.register_forward_pre_hook(begin)
+    return STRATEGIES[name](comm, model, data, "momentum", lr=LR, **options)
+
+
+def trained(name, ahead, slow=8, **options):
+    """Without a straggler any bound holds: rank 3 is slow by the device's clock, and by the wall's
+    however busy the machine is."""
+    machine = classroom(4, step=0.002, factors=[1, 1, 1, slow])
+    args = name, batches(14), ahead, options
+    run = dlviz.launch(held_up, 4, machine=machine, args=args)
     run.trace.validate()
     return run
 
@@ -107,11 +119,11 @@ def most_ahead(trace):
 def test_a_server_is_replayed_to_the_last_bit_from_the_order_of_arrivals(bound):
     data = batches(14)
     options = {"bound": bound} if bound < math.inf else {}
-    run = trained("stale_synchronous" if options else "async_server", **options)
+    run = trained("stale_synchronous" if options else "async_server", min(bound, 3), **options)
     order = arrivals(run.trace)
     assert sorted(order) == sorted([1, 2, 3] * 4 + [1, 2])  # whole batches, dealt in turn
     assert same_bits(run.results[0]["state"], replayed(order, data, bound))
-    assert not same_bits(run.results[0]["state"], replayed(sorted(order), data, math.inf))
+    assert not same_bits(run.results[0]["state"], replayed(order[::-1], data, math.inf))
     assert all(
         torch.equal(other["state"][name], value)
         for other in run.results
@@ -127,7 +139,7 @@ def test_a_server_is_replayed_to_the_last_bit_from_the_order_of_arrivals(bound):
 
 @pytest.mark.parametrize("slow", [1.5, 4])  # late by a step, by several
 def test_late_pushes_are_dropped_and_counted_and_the_rest_replayed_to_the_last_bit(slow):
-    run = trained("sync_server", slow=slow, backups=1)
+    run = trained("sync_server", 1, slow=slow, backups=1)
     order = arrivals(run.trace)
     state, late = replayed_with_backups(order, batches(14), backups=1)
     assert late == run.results[3]["dropped"] > 0
@@ -138,20 +150,16 @@ def test_late_pushes_are_dropped_and_counted_and_the_rest_replayed_to_the_last_b
 
 
 def test_the_mean_staleness_is_one_less_than_the_workers_whether_or_not_one_is_slow():
-    device = Device("ideal", flops=2 * 64**2 * 10 / 2e-3, memory=1e9, memory_bandwidth=1e15)
-    topology = Topology.switch(5, Link(0.0, float("inf")))  # so that moments coincide
-    machine = Machine(device, topology, None, (1, 1, 1, 1, 3))
-    data = [(torch.ones(64, 64), torch.zeros(64, dtype=torch.int64))] * 100
-    args, kwargs = (nn.Linear(64, 10), data, "sgd"), {"lr": 0.01}
-    run = dlviz.launch(STRATEGIES["async_server"], 5, machine=machine, args=args, kwargs=kwargs)
-    behind = metrics.staleness(run.trace)[20:80]  # all are at it; 3 + 3 + 3 + 1 gradients in turn
-    of = {rank: behind["staleness"][behind["rank"] == rank].mean() for rank in (1, 2, 3, 4)}
-    # Who comes first of those who come at one moment, the ranks race for.
-    assert of == pytest.approx({1: 7 / 3, 2: 7 / 3, 3: 7 / 3, 4: 9}, rel=0.2)
-    assert behind["staleness"].mean() == pytest.approx(3, abs=0.1)
-    ends = run.trace.only(rank=0, kind="update").spans.end
-    rate = 10 / 12e-3  # gradients/s: three workers take 4 ms for each, one 12 ms
-    assert 60 / (ends[80] - ends[20]) == pytest.approx(rate, rel=0.1)
+    """With what is still in flight at the end; how old each one's are, `sim` plays."""
+    for slow in (1, 3):
+        machine = classroom(5, step=0.002, factors=[1, 1, 1, 1, slow])
+        args, kwargs = (Mixed(), batches(40), "sgd"), {"lr": LR}
+        run = dlviz.launch(STRATEGIES["async_server"], 5, machine=machine, args=args, kwargs=kwargs)
+        order, found = arrivals(run.trace), metrics.staleness(run.trace)
+        assert found["rank"].tolist() == order
+        since = [[*order[:place][::-1], order[place]].index(order[place]) for place in range(40)]
+        assert found["staleness"].tolist() == since
+        assert sum(since) + sum(order[::-1].index(worker) for worker in range(1, 5)) == 3 * 40
 
 
 def test_what_a_server_cannot_do_is_refused_before_training():

@@ -51,6 +51,14 @@ def test_without_costs_a_layer_counts_its_parameters():
     assert [len(part) for part in split(model, 2)] == [2, 1]
 
 
+def test_a_layer_that_a_sequence_runs_twice_is_there_twice():
+    act, inner = nn.Tanh(), nn.Linear(3, 3)
+    model = nn.Sequential(nn.Linear(3, 3), act, inner, act, inner)
+    parts, x = split(model, 3), torch.randn(2, 3)
+    assert [layer for part in parts for layer in part] == [*model]
+    assert torch.equal(nn.Sequential(*parts)(x), model(x))
+
+
 class Slow(nn.Module):
     def __init__(self, seconds):
         super().__init__()

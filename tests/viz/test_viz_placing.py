@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dlviz.viz.placing import placed
 
@@ -17,17 +18,29 @@ def apart(one, other):
     )
 
 
-def test_labels_of_crowded_points_do_not_overlap_and_stay_inside():
+@pytest.mark.parametrize("spread", [70, 15, 0])
+def test_labels_of_crowded_points_do_not_overlap_and_stay_inside(spread):
     random = np.random.default_rng(5)
     room = (0.0, 0.0, 700.0, 400.0)
-    for _ in range(20):
-        points = random.normal((350, 200), (70, 40), (11, 2))
+    for _ in range(8):
+        points = random.normal((350, 200), (spread, spread / 2), (11, 2))
         sizes = np.array([(random.integers(40, 170), 15) for _ in points])
         labels = boxes(placed(points, sizes, room, 9.0), sizes)
         for i, one in enumerate(labels):
             assert all(apart(one, other) for other in labels[:i])
             assert one[0] >= 0 and one[1] >= 0 and one[2] <= 700 and one[3] <= 400
             assert all(apart(one, (x - 6, y - 6, x + 6, y + 6)) for x, y in points)
+
+
+def test_a_label_without_a_line_is_nearest_to_its_own_point():
+    """Of the methods of lab 04, two of which are as fast as a third."""
+    points = np.array([(184, 180), (200, 182), (312, 180), (358, 179), (368, 189), (378, 205.0)])
+    sizes = np.array([(75, 15), (82, 15), (109, 15), (102, 15), (163, 15), (163, 15.0)])
+    found = placed(points, sizes, (0, 0, 700, 400), 11.0)
+    for own, (middle, size) in enumerate(zip(found, sizes, strict=True)):
+        off = np.maximum(np.abs(points - middle) - size / 2, 0)
+        far = np.linalg.norm(off, axis=1)
+        assert far.argmin() == own or (off[own] > 1.5 * 11).any(), own
 
 
 def test_a_label_lies_right_of_its_point_where_there_is_room_and_else_elsewhere():

@@ -24,7 +24,8 @@ SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
 class Wait:
     """One thread's wait. `peer` is a global rank (None: any source, or a collective); `index`
     counts the messages of this pair and tag before it; `members` are the global ranks of its
-    group; `since` is perf_counter_ns; `where` the caller's line, as file:line."""
+    group, or those that a receive has `listed`; `since` is perf_counter_ns; `where` the caller's
+    line, as file:line."""
 
     rank: int
     lane: str
@@ -37,6 +38,7 @@ class Wait:
     group: str = "world"
     group_id: int = 0
     members: tuple[int, ...] = ()
+    listed: bool = False
     sequence: int = -1
     shape: tuple[int, ...] | None = None
     dtype: str = ""
@@ -47,7 +49,7 @@ class Wait:
         if self.op in SENDS:
             what = f"{self.op} to rank {self.peer}"
         elif self.op in RECEIVES:
-            what = f"{self.op} from {'any rank' if self.peer is None else f'rank {self.peer}'}"
+            what = f"{self.op} from {self._sources}"
         elif self.op == "lock":
             what = f"lock of group {self.group}, which {_holder(self.peer)}"
             return f"rank {self.rank}{self._lane} waits in {what}"
@@ -61,6 +63,15 @@ class Wait:
             details.append(f"shape {tuple(self.shape)} {self.dtype}")
         detail = f" ({', '.join(details)})" if details else ""
         return f"rank {self.rank}{self._lane} waits in {what}{detail}"
+
+    @property
+    def _sources(self) -> str:
+        if self.peer is not None:
+            return f"rank {self.peer}"
+        if not self.listed:
+            return "any rank"
+        *others, last = map(str, self.members)
+        return f"rank {', '.join(others)} or {last}" if others else f"rank {last}"
 
     @property
     def _lane(self) -> str:

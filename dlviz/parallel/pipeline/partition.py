@@ -33,7 +33,7 @@ def split(
     which the work of a matrix product is proportional. Raises ValueError for a model that cannot be
     cut like this, one with fewer layers than stages, and costs that are not.
     """
-    layers = _layers(model)
+    layers = children_in_order(model)
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < 1:
         raise ValueError(f"stages={stages!r} has to be a whole number, 1 or more.")
     if len(layers) < stages:
@@ -96,10 +96,11 @@ def measure(layers: Sequence[nn.Module], inputs: torch.Tensor) -> list[float]:
     return seconds
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """The children of `model` in the order in which they run."""
-    if type(model).forward is nn.Sequential.forward:
-        return list(model.children())
+def children_in_order(model: nn.Module) -> list[nn.Module]:
+    """The children of `model` in the order in which they run. Raises ValueError where its forward
+    is more than that."""
+    if isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward:
+        return list(model)  # children() has a layer that is used twice once
     try:
         graph = _Children().trace(model)
     except Exception as error:

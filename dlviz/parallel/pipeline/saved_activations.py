@@ -8,20 +8,34 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 class SavedActivations(saved_tensors_hooks):
-    """Sees what the forward inside keeps for the backward of `stage`, its weights aside."""
+    """Sees what the forward inside keeps for the backward of `stage`, its weights aside. `held` has
+    by storage, in the order in which they were saved, from which byte to which it is kept."""
 
     def __init__(self, stage: nn.Module):
-        self._held: dict[int, int] = {}  # bytes by storage
+        self.held: dict[int, tuple[int, int]] = {}
         tensors = [*stage.parameters(), *stage.buffers()]
         self._weights = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         super().__init__(self.see, lambda tensor: tensor)
 
     def see(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage().data_ptr()  # views of one storage cost its bytes once
+        storage = tensor.untyped_storage().data_ptr()
         if storage not in self._weights:
-            self._held[storage] = max(tensor.nbytes, self._held.get(storage, 0))
+            first, end = extent(tensor)
+            # Views of one storage: what lies in several of them costs its bytes once.
+            before = self.held.get(storage, (first, end))
+            self.held[storage] = min(first, before[0]), max(end, before[1])
         return tensor
 
     @property
     def nbytes(self) -> int:
-        return sum(self._held.values())
+        return sum(end - first for first, end in self.held.values())
+
+
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The bytes of its storage in which a tensor lies, the first and the one after the last."""
+    size = tensor.element_size()
+    first = int(tensor.storage_offset()) * size
+    if not tensor.numel():
+        return first, first
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    return first, first + size * (1 + sum((n - 1) * stride for n, stride in strides))

@@ -21,6 +21,19 @@ from torch import nn
 from dlviz.cluster import Comm
 
 
+def shared_by_ranks(
+    stages: Sequence[nn.Module], stage_rank: Sequence[int]
+) -> list[tuple[nn.Parameter, list[int]]]:
+    """The trained parameters that stages of several ranks share, each with these ranks, ascending.
+    Two stages share a parameter where they hold the same object."""
+    held: dict[nn.Parameter, set[int]] = {}
+    for stage, rank in zip(stages, stage_rank, strict=True):
+        for parameter in stage.parameters():
+            if parameter.requires_grad:
+                held.setdefault(parameter, set()).add(rank)
+    return [(parameter, sorted(ranks)) for parameter, ranks in held.items() if len(ranks) > 1]
+
+
 class SharedParameters:
     """The trained parameters that stages of several ranks share, made before a step. Messages bear
     the tags from `first_tag` on."""
@@ -32,12 +45,7 @@ class SharedParameters:
         stage_rank: Sequence[int],
         first_tag: int,
     ):
-        held: dict[nn.Parameter, set[int]] = {}
-        for stage, rank in zip(stages, stage_rank, strict=True):
-            for parameter in stage.parameters():
-                if parameter.requires_grad:
-                    held.setdefault(parameter, set()).add(rank)
-        shared = [(parameter, sorted(ranks)) for parameter, ranks in held.items() if len(ranks) > 1]
+        shared = shared_by_ranks(stages, stage_rank)
         self.count = len(shared)
         self.next_tag = first_tag + len(shared)
         self._comm = comm

@@ -1,9 +1,9 @@
 // The timeline: server and workers, what was predicted and below it what was measured, and the moment that is shown.
 import { h } from "../shared/dom.js";
 import { gantt } from "../shared/gantt/index.js";
-import { AXIS } from "../shared/gantt/paint.js";
+import { AXIS, stylesOf } from "../shared/gantt/paint.js";
 import { swatch } from "../shared/paint.js";
-import { drawnOf, stylesOf } from "./state.js";
+import { drawnOf } from "./state.js";
 import { answerWords, barLines } from "./words.js";
 
 /** @import { Consistency } from "./state.js" */
@@ -21,14 +21,15 @@ export function plot(own, travel) {
   let drawn = drawnOf(now.predicted, now.measured, now.told.shown.length);
   const picture = gantt({
     root: frame.root, part,
-    picture: () => ({
-      rows: drawn.rows, times: drawn.times,
-      view: { from: now.from, to: now.to, arrows: false, critical: false, span: -1, message: -1 },
-      look: {
-        colors: /** @type {any} */ (now.colors), font: now.told.look.font, styles: stylesOf(now.told),
-      },
-      chosen: { row: -1, message: -1 },
-    }),
+    picture() {
+      const colors = /** @type {any} */ (now.colors), { shown: kinds, look } = now.told;
+      return {
+        rows: drawn.rows, times: drawn.times,
+        view: { from: now.from, to: now.to, arrows: false, critical: false, span: -1, message: -1 },
+        look: { colors, font: look.font, styles: stylesOf(kinds, [], look.kinds, colors) },
+        chosen: { row: -1, message: -1 },
+      };
+    },
     room: () => drawn.rows.height,
     told({ span }) {
       if (span == null) return [];

@@ -2,7 +2,6 @@
 import { column } from "../shared/arrays.js";
 
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
-/** @import { Styles } from "../shared/gantt/paint.js" */
 /** @import { Rows, Times } from "../shared/gantt/rows.js" */
 /** @import { Viewport } from "../shared/viewport.js" */
 
@@ -166,14 +165,4 @@ export function drawnOf(predicted, measured, kinds) {
       waited: new Map(waited.flatMap((until, i) => (until > start[i] ? [[i, until]] : []))),
     },
   };
-}
-
-/**
- * How the bars look.
- * @param {Told} told
- * @returns {Styles}
- */
-export function stylesOf({ shown, look: { kinds } }) {
-  const of = shown.map((kind) => kinds[kind]);
-  return { of, shades: of.map((style) => [style]), idle: kinds.idle, waiting: kinds.wait, gaps: kinds.idle };
 }

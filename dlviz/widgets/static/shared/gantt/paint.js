@@ -50,7 +50,7 @@ export function stylesOf(names, shades, kinds, colors) {
   const holders = { step: { ...held, color: colors.cell }, phase: { ...held, color: colors.grid } };
   const of = names.map((kind) => holders[kind] ?? kinds[kind] ?? kinds[""]);
   return {
-    of, shades: shades.map((own, i) => own ?? [of[i]]),
+    of, shades: of.map((style, i) => shades[i] ?? [style]),
     idle: kinds.idle, waiting: kinds.wait, gaps: { ...kinds.idle, pattern: "." },
   };
 }

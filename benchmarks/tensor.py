@@ -1,0 +1,108 @@
+"""A step of layers cut over ranks: ours against torch's DTensor, on the same processes and the same
+weights, in turn."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.table import Row, compare, take_turns
+from dlviz import launch
+from dlviz.models.transformer import Block, FeedForward
+from dlviz.parallel.tensor import ParallelMLP
+from dlviz.parallel.tensor.transformer import ParallelBlock
+
+MLP = "MLP, 512 to 2048, B 64"
+BLOCK = "block, h 256, s 64, B 8"
+SHAPES = {MLP: (64, 512), BLOCK: (8, 64, 256)}
+HEADS = 8
+WARM_UP, STEPS = 5, 20
+TARGET = 1.2
+
+
+def plain(what: str) -> nn.Module:
+    torch.manual_seed(0)
+    if what == MLP:
+        return FeedForward(512, 2048)
+    return Block(256, HEADS, HEADS, dropout=0.0, seed=0, number=0)
+
+
+def ours(comm: Any, what: str, whole: nn.Module, all_reduce: str) -> nn.Module:
+    if what == MLP:
+        net: nn.Module = ParallelMLP(comm, 512, 2048, all_reduce=all_reduce)
+        net.load(whole.state_dict())  # type: ignore[operator]
+        return net
+    net = ParallelBlock(comm, 256, HEADS, HEADS, 0.0, 0, 0, all_reduce=all_reduce)
+    for name in ("attention", "mlp"):
+        net.get_submodule(name).load(whole.get_submodule(name).state_dict())  # type: ignore[operator]
+    return net
+
+
+def torchs(comm: Any, what: str, whole: nn.Module) -> nn.Module:
+    """By columns, then by rows; one all-reduce of the gradient of what enters q, k and v."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    net = copy.deepcopy(whole)
+    plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    if isinstance(net, Block):
+        plan = {f"mlp.{name}": style for name, style in plan.items()}
+        plan |= {f"attention.{name}": ColwiseParallel() for name in "qkv"}
+        plan["attention"] = PrepareModuleInput(
+            input_layouts=Replicate(), desired_input_layouts=Replicate()
+        )
+        plan["attention.output"] = RowwiseParallel()
+        net.attention.heads = net.attention.kv_heads = HEADS // comm.size
+    return parallelize_module(net, init_device_mesh("cpu", (comm.size,)), plan)
+
+
+def seconds_a_step(comm: Any, net: nn.Module, what: str, steps: int) -> float:
+    """The slowest rank's mean seconds for forward, backward and update."""
+    x = torch.randn(SHAPES[what], requires_grad=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, foreach=False)
+    comm.barrier()
+    start = perf_counter()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    slowest = torch.tensor([(perf_counter() - start) / steps])
+    comm.all_reduce(slowest, "max")
+    return slowest.item()
+
+
+def worker(comm: Any) -> dict[str, dict[str, list[float]]]:
+    found = {}
+    for what in SHAPES:
+        whole = plain(what)
+        nets = {name: ours(comm, what, whole, name) for name in ("ring", "backend")}
+        nets["torch"] = torchs(comm, what, whole)
+        for net in nets.values():
+            torch.manual_seed(1)
+            seconds_a_step(comm, net, what, WARM_UP)
+        contestants = {
+            name: partial(seconds_a_step, comm, net, what, STEPS) for name, net in nets.items()
+        }
+        found[what] = take_turns(contestants)
+    return found
+
+
+def rows() -> list[Row]:
+    found = []
+    for ranks in (2, 4):
+        for what, times in launch(worker, ranks, timeout=300).results[0].items():
+            for all_reduce in ("ring", "backend"):
+                name = f"{what}, {ranks} ranks, {all_reduce}"
+                found.append(compare(name, times[all_reduce], times["torch"], TARGET))
+    return found

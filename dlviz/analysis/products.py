@@ -1,0 +1,98 @@
+"""Where the products of a tensor-parallel run lie in the whole matrices, and what was communicated.
+
+`dlviz.parallel.tensor` records each product y = x Wᵀ as a span whose fields say which cells of the
+whole x, W and y the rank held, and each collective as one whose fields name its layer and whether
+it ran in forward or backward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlviz.trace import Trace
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A block of a whole tensor of `shape`: from `start[d]` to `stop[d]` in dim d. Of `summands`
+    above 1 it holds number `summand`, from 0."""
+
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    summand: int = 0
+    summands: int = 1
+
+
+@dataclass(frozen=True)
+class PlacedProduct:
+    """One product of one rank: `x` (..., k), `w` (n, k), `y` (..., n); `time` is when it began,
+    `step` the training step, -1 outside any."""
+
+    rank: int
+    step: int
+    layer: str
+    time: float
+    x: Cells
+    w: Cells
+    y: Cells
+
+
+@dataclass(frozen=True)
+class LayerCollective:
+    """One collective of a layer on one rank. `messages` are the rows of those that it sent; `step`
+    is the training step, -1 outside any."""
+
+    rank: int
+    step: int
+    layer: str
+    direction: str  # "forward" or "backward"
+    collective: str  # "all_reduce", "all_gather" or "reduce_scatter"
+    start: float
+    end: float
+    messages: tuple[int, ...]
+
+
+def products(trace: Trace) -> list[PlacedProduct]:
+    """The products of all ranks, by the time at which they began."""
+    spans, found = trace.spans, []
+    for row in np.flatnonzero(spans.kind == "phase"):
+        fields = spans.fields[row] or {}
+        if {"layer", "x", "w", "y"} <= fields.keys():
+            place = int(spans.rank[row]), int(spans.step[row]), fields["layer"]
+            held = cells(fields["x"]), cells(fields["w"]), cells(fields["y"])
+            found.append(PlacedProduct(*place, float(spans.start[row]), *held))
+    return sorted(found, key=lambda each: each.time)
+
+
+def layer_collectives(trace: Trace) -> list[LayerCollective]:
+    """The collectives of layers, by the time at which they began."""
+    spans, found = trace.spans, []
+    sent = defaultdict(list)  # rows of messages, by rank and call
+    for row in np.flatnonzero((spans.kind == "send") & (spans.flow >= 0)):
+        sent[spans.rank[row], (spans.fields[row] or {}).get("call")].append(int(spans.flow[row]))
+    for row in np.flatnonzero(spans.kind == "collective"):
+        fields = spans.fields[row]
+        if not fields or "call" not in fields:
+            continue
+        place = int(spans.rank[row]), int(spans.step[row])
+        about = fields["layer"], fields["direction"], fields["collective"]
+        times = float(spans.start[row]), float(spans.end[row])
+        messages = tuple(sent[spans.rank[row], fields["call"]])
+        found.append(LayerCollective(*place, *about, *times, messages))
+    return sorted(found, key=lambda each: each.start)
+
+
+def cells(text: str) -> Cells:
+    """What "[0:64, 512:1024] of (64, 2048), summand 2 of 4" says."""
+    held, whole = text.split("] of (")
+    bounds = [tuple(map(int, each.split(":"))) for each in held[1:].split(", ")]
+    shape = tuple(map(int, re.findall(r"\d+", whole.partition(")")[0])))
+    start, stop = zip(*bounds, strict=True)
+    summand = re.search(r"summand (\d+) of (\d+)", whole)
+    number, many = map(int, summand.groups()) if summand else (1, 1)
+    return Cells(shape, start, stop, number - 1, many)

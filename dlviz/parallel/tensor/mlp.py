@@ -1,0 +1,91 @@
+"""A Transformer's MLP on several ranks: y = act(x A + a) B + b.
+
+    f   x   up (columns)      act       down (rows)             g
+        x · A0 + a0    ->  act(...)  ->  · B0    summand 0
+        x · A1 + a1    ->  act(...)  ->  · B1    summand 1       y = sum + b
+
+A is cut by columns, so that each rank has whole columns of the inner activations: a nonlinear act
+takes cell by cell, while of summands it would need the sum first (act(u + v) is not act(u) +
+act(v)). B is cut by rows, which takes just these columns. `NaiveMLP` gathers after each product.
+
+Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.tensor.agree import check_divides
+from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear, State, load_layers
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
+
+
+class NaiveMLP(nn.Module):
+    """Each product is cut by columns and gathered: (B, h) -> (B, h). Read it first.
+
+    Cost: forward two all-gathers, backward two all-reduces; every rank computes the whole act.
+    """
+
+    def __init__(
+        self, comm: Comm, hidden: int, inner: int, activation: Activation = nn.functional.gelu
+    ):
+        super().__init__()
+        self.activation = activation
+        self.up = ColumnParallelLinear(comm, hidden, inner, gather=True)
+        self.down = ColumnParallelLinear(comm, inner, hidden, gather=True)
+        self.up.name, self.down.name = "up", "down"
+
+    def load(self, state: State) -> None:
+        """Keep this rank's part of the whole MLP's `up` and `down`, by columns both."""
+        load_layers(self, state)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.activation(self.up(x)))  # (B, h) -> (B, inner) -> (B, h)
+
+
+class ParallelMLP(nn.Module):
+    """The MLP by columns, then by rows: (B, h) -> (B, h), the same on all ranks. x may have more
+    dims in front; `activation`, a function or a module, acts on each cell alone. With
+    `sequence_parallel` each rank has its tokens: (B, s/t, h) -> (B, s/t, h).
+
+    Cost: one all-reduce of (B, h) each way, 2(t-1)/t of its bytes from each rank. With
+    `sequence_parallel` an all-gather and a reduce-scatter each way, together as many bytes.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        hidden: int,
+        inner: int,
+        activation: Activation = nn.functional.gelu,
+        *,
+        all_reduce: str = "ring",
+        sequence_parallel: bool = False,
+    ):
+        super().__init__()
+        check_divides("inner", inner, comm.size, "inner activations")
+        if isinstance(activation, nn.Module) and any(True for _ in activation.parameters()):
+            raise ValueError(
+                f"activation={activation!r} has parameters, of whose gradient each rank would know "
+                "a part alone: use one without."
+            )
+        self.activation = activation
+        how: Any = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
+        self.up = ColumnParallelLinear(comm, hidden, inner, **how)
+        self.down = RowParallelLinear(comm, inner, hidden, **how)
+        self.up.name, self.down.name = "up", "down"
+
+    def load(self, state: State) -> None:
+        """Keep this rank's part of the whole MLP: `up.weight` (inner, h), `up.bias`, `down.weight`
+        (h, inner), `down.bias`."""
+        load_layers(self, state)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.activation(self.up(x))  # (B, inner/t)
+        return self.down(inner)  # (B, h)

@@ -1,0 +1,139 @@
+"""What the n ranks of a tensor-parallel axis do with the parameters that they share.
+
+    form     who has it                                       whose gradient it gets
+    cut      each rank a part                                 its own
+    shared   a few ranks the same: grouped keys and values    summed in backward
+    whole    every rank the same: norms, biases after a sum   the same; partial where tokens are cut
+
+Under sequence parallelism a rank knows the gradient of a whole parameter from its tokens alone:
+`add_partial_gradients` adds them up, once, after backward.
+
+Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+2022; M. Shoeybi et al., "Megatron-LM", 2019, whose clip_grad_norm counts a shared parameter once.
+In PyTorch: torch.nn.utils.clip_grad_norm_ of DTensors, and
+torch.distributed.checkpoint.state_dict.get_model_state_dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, cast
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.parallel.layers import layers_of
+from dlviz.parallel.replicas import flat_by_dtype, spread
+from dlviz.parallel.tensor.agree import check_replicas, check_shape
+from dlviz.parallel.tensor.conjugate import reduced
+from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
+from dlviz.parallel.tensor.linear import ShardedLinear
+
+
+class AxisParameter(NamedTuple):
+    """A parameter of a layer; `cut` is the dim along which ranks share it, None if it is whole, and
+    `copies` how many ranks hold what this one does."""
+
+    layer: str
+    module: nn.Module
+    name: str
+    parameter: nn.Parameter
+    cut: int | None
+    copies: int
+
+
+def axis_parameters(comm: Comm, net: nn.Module) -> Iterator[AxisParameter]:
+    """The parameters of `net`, as the axis `comm` holds them."""
+    for layer, module in layers_of(net).items():
+        cuts = getattr(module, "cuts", {})
+        share = getattr(module, "share", None)  # the ranks with the same head of keys and values
+        for name, p in module.named_parameters(recurse=False):
+            copies = comm.size if name not in cuts else 1 if share is None else share.size
+            yield AxisParameter(layer, module, name, p, cuts.get(name), copies)
+
+
+def add_partial_gradients(comm: Comm, net: nn.Module, all_reduce: str = "ring") -> None:
+    """Replace the gradients of the whole parameters, of which each rank knows its tokens', by their
+    sums. Call it after `backward()` under sequence parallelism.
+
+    Cost: one all-reduce of the bytes of all whole parameters.
+    """
+    if comm.size == 1:
+        return
+    partial = [
+        p.grad for *_, p, cut, _ in axis_parameters(comm, net) if cut is None and p.grad is not None
+    ]
+    for alike, flat in flat_by_dtype(partial):
+        total = reduced(flat, comm, all_reduce, "partial gradients", "backward")
+        spread(total, alike)
+
+
+@torch.no_grad()
+def clip_gradients(comm: Comm, net: nn.Module, most: float, all_reduce: str = "ring") -> float:
+    """Scale all gradients so that the norm of all of them together, on all ranks, is `most` at the
+    most; returns the norm that they had. What several ranks hold counts once. Call it on every rank
+    after `backward()`. Raises ValueError unless `most` is above 0.
+
+    Cost: one all-reduce of 8 bytes.
+    """
+    if not most > 0:
+        raise ValueError(f"clip={most!r} leaves no gradient: use a norm above 0, or None.")
+    parts = [
+        (p.grad, copies) for *_, p, _, copies in axis_parameters(comm, net) if p.grad is not None
+    ]
+    squares = sum(grad.double().square().sum() / copies for grad, copies in parts)
+    total = torch.as_tensor(squares, dtype=torch.float64)
+    if comm.size > 1:
+        total = reduced(total, comm, all_reduce, "norm", "backward")
+    norm = total.sqrt().item()
+    for grad, _ in parts:
+        grad.mul_(min(1.0, most / (norm + 1e-6)))  # as torch's clip_grad_norm_
+    return norm
+
+
+def load_whole(comm: Comm, net: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """Have every layer of `net` keep its part of the whole model's `state`, layer by layer.
+    ValueError where the state lacks a parameter or has one too many; on all ranks where they are
+    given other values."""
+    expected = {f"{layer}.{name}" for layer, _, name, *_ in axis_parameters(comm, net)}
+    if wrong := sorted(expected ^ state.keys()):
+        other = "lacks" if wrong[0] in expected else "has no place for"
+        raise ValueError(
+            f"the state and {type(net).__name__} do not go together: the "
+            f"{'state' if wrong[0] in expected else 'model'} {other} {wrong[0]}. Give the state of "
+            "the plain model of the same sizes."
+        )
+    for layer, module in layers_of(net).items():
+        own = (name for name, _ in module.named_parameters(recurse=False))
+        load_layer(comm, layer, module, {name: state[f"{layer}.{name}"] for name in own})
+
+
+def load_layer(
+    comm: Comm, layer: str, module: nn.Module, state: Mapping[str, torch.Tensor]
+) -> None:
+    """Have one layer keep its part of the whole one's `state`; one that is not cut keeps all."""
+    if isinstance(module, ShardedLinear | VocabularyParallelEmbedding):
+        module.load(state)
+        return
+    for name, p in module.named_parameters(recurse=False):
+        check_shape(f"{layer}.{name}", state[name], p.shape)
+    advice = "load the same weights on every rank of the axis"
+    check_replicas(comm, f"weights for {layer}", dict(state), advice)
+    module.load_state_dict(state)
+
+
+def whole_state(comm: Comm, net: nn.Module) -> dict[str, torch.Tensor]:
+    """On rank 0 the whole model's parameters by name, on the CPU, put together from all ranks' one
+    at a time; empty on the others. Every rank must call it."""
+    found = {}
+    for layer, module, name, p, cut, _ in axis_parameters(comm, net):
+        value = p.detach()
+        if cut is not None:
+            ranks = cast(Comm, module.comm)  # with shared heads those of one copy of each
+            parts = value.new_empty(ranks.size, *value.shape)
+            ranks.all_gather(parts, value)
+            value = torch.cat(tuple(parts), cut)
+        if comm.rank == 0:
+            found[f"{layer}.{name}"] = value.cpu()
+    return found

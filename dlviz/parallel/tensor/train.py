@@ -1,0 +1,173 @@
+"""Training with every layer cut over all ranks: each sees the whole batch, and has a part of each
+layer. Nothing of a step is sent but what the layers exchange.
+
+    compute |embed|ar|q k v|output|ar|up|down|ar| ... |loss|ar| ... backward ... |update|
+
+A plain model is cut layer by layer: of two linear layers with an activation between them the first
+by columns, the second by rows; one without a second stays whole on every rank. A Transformer
+becomes a `ParallelTransformer`. Every rank updates what it holds: whole parameters get the same
+gradient on all ranks, and stay alike without a message.
+
+In PyTorch: torch.distributed.tensor.parallel.parallelize_module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.models import Transformer, token_loss
+from dlviz.models.language import PADDING
+from dlviz.parallel.layers import LayerSpans, layers_of
+from dlviz.parallel.pipeline.saved_activations import SavedActivations
+from dlviz.parallel.replicas import check_same_model
+from dlviz.parallel.shards import Batches, Loss, Result, check_batches, no_mean, trained, update
+from dlviz.parallel.tensor.agree import check_replicas
+from dlviz.parallel.tensor.cross_entropy import parallel_cross_entropy
+from dlviz.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
+from dlviz.parallel.tensor.parameters import (
+    add_partial_gradients,
+    clip_gradients,
+    load_layer,
+    whole_state,
+)
+from dlviz.parallel.tensor.transformer import ParallelTransformer
+from dlviz.parallel.update_rules import Rule, as_rule
+
+# What acts on each number by itself, so that a rank needs no other's.
+ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Identity)
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    loss: Loss = nn.functional.cross_entropy,
+    lr: float = 0.5,
+    all_reduce: str = "ring",
+    sequence_parallel: bool = False,
+    clip: float | None = None,
+) -> Result:
+    """Train `model`, a `models.Transformer` or an `nn.Sequential` of linear layers and activations,
+    which is cut and left empty. All ranks take each step on the whole of a batch.
+
+    A Transformer's `loss` is `models.token_loss`. `clip` is the largest norm of all gradients
+    together. Returns `losses` on every rank, and as `state` the trained parameters, on rank 0: they
+    are put together there, one at a time. On the others it is empty.
+
+    Raises ValueError, before training, for a layer that cannot be cut, and where two ranks hold
+    different models or batches.
+
+    Cost, of l blocks and a batch of B * s tokens: 2l + 1 all-reduces of (B, s, h) each way, and
+    three of (B, s).
+    """
+    moves = as_rule(rule, lr)
+    check_batches(batches)
+    check_same_model(comm, model)
+    given = {
+        f"{what} of batch {number}": part
+        for number, batch in enumerate(batches)
+        for what, part in zip(("inputs", "labels"), batch, strict=True)
+    }
+    check_replicas(comm, "batches", given, "give all ranks the same batches")
+    net = cut(comm, model, all_reduce, sequence_parallel)
+    mean_loss = token_loss_over(comm, loss, all_reduce) if isinstance(model, Transformer) else loss
+    LayerSpans(comm, net)
+    parameters, losses = trained(net), []
+    weights = sum(p.nbytes for p in net.parameters())
+    comm.memory("weights", weights)
+    comm.memory("update rule", getattr(moves, "kept", 0) * weights)
+    for step, batch in enumerate(comm.progress(batches, "training")):
+        with comm.span("phase", f"step {step}", step=step):
+            inputs, labels = (part.to(comm.device) for part in batch)
+            kept = SavedActivations(net)
+            with kept:
+                value = mean_loss(net(inputs), labels)
+            comm.memory("activations", kept.nbytes)
+            value.backward()
+            comm.memory("activations", 0)
+            comm.memory("gradients", sum(p.grad.nbytes for p in parameters if p.grad is not None))
+            if sequence_parallel:
+                add_partial_gradients(comm, net, all_reduce)
+            if clip is not None:
+                clip_gradients(comm, net, clip, all_reduce)
+            update(comm, moves, parameters)
+            net.zero_grad()
+            comm.memory("gradients", 0)
+            losses.append(value.item())
+    return {"losses": losses, "state": whole_state(comm, net)}
+
+
+def token_loss_over(comm: Comm, loss: Loss, all_reduce: str) -> Loss:
+    """`models.token_loss` of logits that are cut over the ranks. ValueError for another `loss`."""
+    if loss is not token_loss:
+        raise ValueError(
+            f"loss={getattr(loss, '__name__', loss)} of a Transformer needs all logits of a token, "
+            "and no rank has them: use models.token_loss, whose sums the ranks share."
+        )
+
+    def over_ranks(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not (targets != PADDING).any():
+            no_mean()
+        return parallel_cross_entropy(comm, logits, targets, PADDING, all_reduce)
+
+    return over_ranks
+
+
+def cut(comm: Comm, model: nn.Module, all_reduce: str, sequence_parallel: bool) -> nn.Module:
+    """The parts of `model` that this rank keeps, under the same names; a layer of `model` is
+    emptied as soon as it has been cut, so that a rank never has the whole of both."""
+    how: Any = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
+    if isinstance(model, Transformer):
+        sizes = model.layers, model.hidden, model.heads, model.vocabulary, model.sequence
+        drop = model.drop
+        net = ParallelTransformer(comm, *sizes, model.kv_heads, drop.rate, drop.seed, **how)
+    elif sequence_parallel:
+        raise ValueError(
+            f"sequence_parallel=True has no sequence to cut in a {type(model).__name__}: use it "
+            "with models.Transformer."
+        )
+    else:
+        net = cut_pairs(comm, model, all_reduce)
+    for name, layer in layers_of(net).items():
+        whole = model.get_submodule(name)
+        state = dict(whole.named_parameters())
+        layer.to(comm.device, next(iter(state.values())).dtype)
+        load_layer(comm, name, layer, {key: p.detach() for key, p in state.items()})
+        for key, p in state.items():
+            layer.get_parameter(key).requires_grad_(p.requires_grad)
+            p.data = p.data.new_empty(0)
+    return net
+
+
+def cut_pairs(comm: Comm, model: nn.Module, all_reduce: str) -> nn.Sequential:
+    """The layers of a Sequential, each two linear ones in a row cut by columns and by rows. Raises
+    ValueError for a layer that is neither linear nor an activation."""
+    layers = dict(model.named_children()) if isinstance(model, nn.Sequential) else {"": model}
+    linear = [name for name, layer in layers.items() if type(layer) is nn.Linear]
+    net = nn.Sequential()
+    cut = False  # whether a rank has some of the columns
+    for name, layer in layers.items():
+        if type(layer) is nn.Linear:
+            sizes = layer.in_features, layer.out_features, layer.bias is not None
+            kind = RowParallelLinear if cut else ColumnParallelLinear
+            if name == linear[-1] and not cut:
+                made: nn.Module = nn.Linear(*sizes)  # no second one to undo the cut: it stays whole
+            else:
+                made = kind(comm, *sizes, all_reduce=all_reduce)
+                made.name, cut = name, not cut
+        elif isinstance(layer, ELEMENTWISE) or (isinstance(layer, nn.Flatten) and not cut):
+            made = layer
+        else:
+            raise ValueError(
+                f"layer {name or 'model'}, a {type(layer).__name__}, cannot be cut over ranks: use "
+                "a models.Transformer, or an nn.Sequential of nn.Linear layers with "
+                f"{', '.join(each.__name__ for each in ELEMENTWISE[:-1])} between them."
+            )
+        net.add_module(name, made)
+    return net

@@ -1,0 +1,147 @@
+"""The Transformer of `models`, each of its layers cut over the ranks of a tensor-parallel axis.
+
+    x (B, s, h)          norm1   attention   drop   (+)   norm2   mlp   drop   (+)    on every rank
+    kept whole           all of it but what is inside attention and mlp
+
+    sequence_parallel    norm1   f   attention   g   drop ...
+    x (B, s/n, h)        |tokens cut|            |tokens cut|        each rank has its tokens of it
+
+A block takes one all-reduce in attention and one in the MLP, each way. The first embedding takes
+one forward, the output layer one backward: 2l + 1 each way for l blocks, and three small ones for
+the loss. With sequence parallelism an all-gather and a reduce-scatter take the place of each, and
+what was computed and kept n times is now shared: norms, dropouts, sums.
+
+Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3; V. Korthikanti et al., "Reducing
+Activation Recomputation in Large Transformer Models", 2022. In PyTorch: `parallelize_module` with
+ColwiseParallel, RowwiseParallel and SequenceParallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.models import seed_layers
+from dlviz.models.dropout import WHOLE, Dropout
+from dlviz.models.transformer import SmallEmbedding, check_length
+from dlviz.parallel.tensor.agree import check_divides
+from dlviz.parallel.tensor.attention import ParallelAttention
+from dlviz.parallel.tensor.embedding import VocabularyParallelEmbedding
+from dlviz.parallel.tensor.linear import ShardedLinear
+from dlviz.parallel.tensor.mlp import ParallelMLP
+from dlviz.parallel.tensor.parameters import load_whole
+
+
+class ParallelTransformer(nn.Module):
+    """`models.Transformer` with these sizes, of which a rank of `comm`, the tensor-parallel axis,
+    draws and holds its shards alone: the parameters that `Transformer` has with the same `seed`.
+
+    Takes tokens (B, s) of int64, the same on all ranks, and gives this rank's logits (B, s, V/n),
+    for `parallel_cross_entropy`. With `sequence_parallel` what lies between the cut layers is cut
+    along s: call `add_partial_gradients` after backward. Dropout drops the same cells as the plain
+    model's. `all_reduce` is one of `collectives.ALGORITHMS` or "backend".
+
+    Raises ValueError for sizes that n does not divide.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        layers: int,
+        hidden: int,
+        heads: int,
+        vocabulary: int,
+        sequence: int,
+        kv_heads: int | None = None,
+        dropout: float = 0.0,
+        seed: int = 0,
+        *,
+        all_reduce: str = "ring",
+        sequence_parallel: bool = False,
+    ):
+        super().__init__()
+        how: Any = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
+        self.comm, self.sequence, self.sequence_parallel = comm, sequence, sequence_parallel
+        self.tokens = VocabularyParallelEmbedding(comm, vocabulary, hidden, **how)
+        self.positions = SmallEmbedding(sequence, hidden)
+        self.drop = Dropout(dropout, seed, 0)
+        self.blocks = nn.ModuleList(
+            ParallelBlock(comm, hidden, heads, kv_heads or heads, dropout, seed, number, **how)
+            for number in range(layers)
+        )
+        self.norm = nn.LayerNorm(hidden)
+        for name, module in self.named_modules():
+            if isinstance(module, ShardedLinear):
+                module.name = name
+        seed_layers(self, seed)  # one layer after the other: a rank never has two of them whole
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Keep this rank's part of the state of a plain `Transformer` of the same sizes."""
+        load_whole(self.comm, self, state)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)  # (B, s, h) or (B, s/n, h)
+        for block in self.blocks:
+            x = block(x)
+        return self.logits(x)  # (B, s, V/n)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What the first block takes: (B, s) -> (B, s, h), or of this rank's tokens (B, s/n, h)."""
+        check_length(tokens, self.sequence)
+        mine = own_tokens(self.comm, tokens.shape[1], self.sequence_parallel)
+        places = torch.arange(mine.start, mine.stop, device=tokens.device)
+        return self.drop(self.tokens(tokens) + self.positions(places), {1: mine.start})
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """What the last block's output says of the next tokens: (B, s, V/n)."""
+        return self.tokens.logits(self.norm(x))
+
+
+class ParallelBlock(nn.Module):
+    """`models.transformer.Block` on several ranks: (B, s, h) -> (B, s, h), or this rank's tokens of
+    it, (B, s/n, h) -> (B, s/n, h).
+
+    Cost: two all-reduces of (B, s, h) each way, or as many all-gathers and reduce-scatters.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        dropout: float,
+        seed: int,
+        number: int,
+        *,
+        all_reduce: str = "ring",
+        sequence_parallel: bool = False,
+    ):
+        super().__init__()
+        how: Any = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
+        first = 1 + 3 * number  # as in the plain block
+        drop = Dropout(dropout, seed, first)
+        self.comm, self.sequence_parallel = comm, sequence_parallel
+        self.norm1 = nn.LayerNorm(hidden)
+        self.attention = ParallelAttention(comm, hidden, heads, kv_heads, drop=drop, **how)
+        self.drop1 = Dropout(dropout, seed, first + 1)
+        self.norm2 = nn.LayerNorm(hidden)
+        self.mlp = ParallelMLP(comm, hidden, 4 * hidden, **how)
+        self.drop2 = Dropout(dropout, seed, first + 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        start = {1: self.comm.rank * x.shape[1]} if self.sequence_parallel else WHOLE
+        x = x + self.drop1(self.attention(self.norm1(x)), start)
+        return x + self.drop2(self.mlp(self.norm2(x)), start)
+
+
+def own_tokens(comm: Comm, sequence: int, sequence_parallel: bool) -> slice:
+    """Which of the tokens of a sequence this rank has between the cut layers."""
+    if not sequence_parallel:
+        return slice(0, sequence)
+    check_divides("sequence", sequence, comm.size, "tokens")
+    return slice(comm.rank * sequence // comm.size, (comm.rank + 1) * sequence // comm.size)

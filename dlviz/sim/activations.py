@@ -1,0 +1,55 @@
+"""The activations that a Transformer's block keeps for the backward, in closed form.
+
+    one rank                    s b h (34 + 5 a s/h)                     s tokens, b sequences,
+    t ranks                     s b h (10 + 24/t + 5 a s/(h t))          h hidden, a heads,
+    t, sequence parallelism     s b h (34 + 5 a s/h) / t                 t ranks: tensor parallelism
+
+The formulas count bytes of 16-bit values; a dropout's mask takes a byte a cell. Tensor parallelism
+leaves 10 s b h whole on every rank: what the norms, the first layers of attention and MLP, and the
+dropouts after them keep. Sequence parallelism cuts these too, along the tokens.
+
+Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+MLSys 2023, equations 1, 2 and 4, whose items are these.
+"""
+
+from __future__ import annotations
+
+# layer: sbh values, as²b values, bytes of masks in sbh and in as²b; whole without sequence
+# parallelism
+_ITEMS = {
+    "norm1": (1, 0, 0, 0, True),  # its input
+    "attention.q": (1, 0, 0, 0, True),  # its input, which is that of k and v
+    "attention": (3, 2, 0, 0, False),  # q, k, v; the softmax, and what dropout leaves of it
+    "attention.drop": (0, 0, 0, 1, False),
+    "attention.output": (1, 0, 0, 0, False),
+    "drop1": (0, 0, 1, 0, True),
+    "norm2": (1, 0, 0, 0, True),
+    "mlp.up": (1, 0, 0, 0, True),
+    "mlp": (4, 0, 0, 0, False),  # the input of GELU
+    "mlp.down": (4, 0, 0, 0, False),
+    "drop2": (0, 0, 1, 0, True),
+}
+
+
+def kept_activations(
+    sequence: int,
+    batch: int,
+    hidden: int,
+    heads: int,
+    ranks: int = 1,
+    sequence_parallel: bool = False,
+    itemsize: int = 2,
+) -> dict[str, float]:
+    """Bytes that each layer of a block (`models.transformer.Block`) keeps on each of `ranks` ranks,
+    in values of `itemsize` bytes: together the formula, for 2. Raises ValueError for sizes below 1.
+    """
+    sizes = {"sequence": sequence, "batch": batch, "hidden": hidden, "heads": heads}
+    for name, size in {**sizes, "ranks": ranks, "itemsize": itemsize}.items():
+        if size < 1:
+            raise ValueError(f"{name}={size!r} keeps nothing: use 1 or more.")
+    sbh, ssab = sequence * batch * hidden, heads * sequence**2 * batch
+    found = {}
+    for layer, (values, square_values, mask, square_mask, whole) in _ITEMS.items():
+        nbytes = (values * sbh + square_values * ssab) * itemsize + mask * sbh + square_mask * ssab
+        found[layer] = nbytes / (1 if whole and not sequence_parallel else ranks)
+    return found
