@@ -149,7 +149,15 @@ def test_a_click_on_the_lines_chooses_a_size(saved):
     assert int(shown.control("size").input_value()) in range(6, 16)
 
 
-@pytest.mark.parametrize(("width", "theme"), [(360, "light"), (800, "light"), (1200, "dark")])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (360, "light"),
+        (800, "light"),
+        (1200, "dark"),
+        pytest.param(360, "dark", marks=pytest.mark.sweep),
+    ],
+)
 def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, theme):
     shown = saved(
         CollectiveExplorer(ranks=8, algorithm="direct", theme=theme),
