@@ -18,6 +18,7 @@ import torch
 from dlviz import Trace, datasets, metrics
 from dlviz.cli import main, run
 from dlviz.cli.tasks import TASKS
+from dlviz.cli.words import size_of
 from dlviz.datasets import digits
 from dlviz.models import MLP, accuracy, train
 from dlviz.parallel import STRATEGIES, ddp, update_rules
@@ -125,6 +126,22 @@ def test_a_language_model_is_told_its_floor(capsys):
     assert "nats per target token" in printed and floor in printed
 
 
+def test_a_transformer_cut_over_ranks_says_what_each_sent_and_held(tmp_path, capsys):
+    out = tmp_path / "t.json.gz"
+    line = ["run", "tensor", "--ranks", "2", "--steps", "2", "--model", "transformer"]
+    assert main([*line, "--sequence-parallel", "--clip", "1", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("tensor on 2 ranks, sentences, 2 steps of 64 sentences: ")
+    trace = Trace.load(out)
+    found = zip(metrics.bytes_sent(trace), metrics.peak_memory(trace), strict=True)
+    rows = [re.split(r" {3,}", row) for row in printed.splitlines()[2:5]]
+    assert rows[0][-2:] == ["sent", "held"]
+    assert [row[-2:] for row in rows[1:]] == [[size_of(a), size_of(b)] for a, b in found]
+    assert re.search(r"^step +\d+\.\d ms in the median$", printed, re.M)
+    assert re.search(r"^loss +3\.\d+ nats per target token in the first step", printed, re.M)
+    assert main(["show", str(out), "--no-open"]) == 0
+
+
 def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
     def another(comm, model, batches, rule, *, loss, every: int, share: float | None = None):
         """Counts."""
@@ -193,6 +210,8 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run ddp --steps none", "argument --steps: 'none' is no whole number from 1 up"),
         ("run ddp --rule faster", "argument --rule: invalid choice: 'faster' (choose from"),
         ("run ddp --model lstm --data digits", "--model lstm is trained on sentences."),
+        ("run tensor --model lstm --ranks 1 --steps 1", "layer 0, a _Tokens, cannot be cut over"),
+        ("run ddp --sequence-parallel", "unrecognized arguments: --sequence-parallel (its own opt"),
         ("run ddp --slow 2", "argument --slow: '2' is no RANK:FACTOR: 2:3 makes rank 2 three"),
         ("run ddp --slow 1:0", "argument --slow: '1:0' is no RANK:FACTOR"),
         ("run ddp --slow 4:2", "--slow 4:2: ranks are 0 to 3 here."),

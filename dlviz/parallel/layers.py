@@ -51,7 +51,7 @@ class LayerSpans:
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
         for name, layer in layers_of(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
-            computes = getattr(layer, "product", layer)
+            computes = dict(layer.named_children()).get("product", layer)
             computes.register_forward_pre_hook(self._start_forward(name))
             computes.register_forward_hook(
                 self._end_forward(name, own, computes is not layer),

@@ -1,10 +1,11 @@
 """The strategies by name: what `dlviz run` offers, and what swaps one for another in one word.
 
 A strategy is a function `train(comm, model, batches, rule, *, loss=..., ...)`, a worker for
-`launch`, that every rank calls with the same batches, and that returns `losses` and `state`; what
-else it returns is told at the end of `dlviz run`. Each of its arguments by keyword that is an int,
-a float or a str is an option there. Its module is loaded when it is looked up: the names, and what
-a line says of each, need no torch.
+`launch`, that every rank calls with the same batches, and that returns `losses` and `state` (where
+no rank has the whole model, rank 0 alone gets it); what else it returns is told at the end of
+`dlviz run`. Each of its arguments by keyword that is an int, a float, a str or a bool is an option
+there. Its module is loaded when it is looked up: the names, and what a line says of each, need no
+torch.
 """
 
 from __future__ import annotations

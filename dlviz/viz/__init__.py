@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.breakdown import breakdown
     from dlviz.viz.charts.bubble import bubble
     from dlviz.viz.charts.compare import compare
+    from dlviz.viz.charts.cost_map import cost_map
     from dlviz.viz.charts.costs import costs
     from dlviz.viz.charts.curve import curve
     from dlviz.viz.charts.disagreement import disagreement
@@ -53,6 +54,7 @@ __all__ = [
     "bubble_table",
     "compare",
     "compare_table",
+    "cost_map",
     "costs",
     "crossovers",
     "curve",

@@ -149,6 +149,11 @@ METHODS = {  # a strategy -> what readers know it by, its hue, its mark
 """How ranks learn from each other. A chart's name begins with a title, its knob follows after it:
 "local SGD, H = 8"."""
 
+FORMS = {  # how ranks share a layer -> what readers know it by, its hue, its mark
+    "data": ("data parallel", SKY, "circle"),
+    "partition_output": ("partition output", ORANGE, "square"),
+    "reduce_output": ("reduce output", PURPLE, "diamond"),
+}
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
 TRAFFIC = ("#C9E4F6", SKY, BLUE, "#00507F")  # few bytes to many, on light and dark
 GROWTH = ((0.0, BLUE), (0.5, "#D6EAF8"), (0.5, "#FBE7CC"), (1.0, VERMILION))

@@ -6,6 +6,7 @@ from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.scaling import ScalingExplorer
 from dlviz.widgets.schedules import ScheduleExplorer
+from dlviz.widgets.tensor import TensorExplorer
 from dlviz.widgets.timeline import Timeline
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "ScalingExplorer",
     "ScheduleExplorer",
     "ScheduleLevels",
+    "TensorExplorer",
     "Timeline",
 ]

@@ -249,7 +249,7 @@ def test_a_part_starts_from_its_ranks_values_and_what_is_shared_from_the_first_r
         net = tied()
         before = {key: value.clone() for key, value in net.state_dict().items()}
         options = {"loss": functional.mse_loss, "lr": 0.0, "cuts": [5]}
-        return before, parts.train(comm, net, data("tied")[:1], **options)["state"]
+        return before, parts.train(comm, net, [], **options)["state"]
 
     (first, _), (second, state) = dlviz.launch(worker, 2).results
     assert not torch.equal(first["0.weight"], second["0.weight"])

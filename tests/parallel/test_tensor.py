@@ -120,7 +120,7 @@ def given(case, hidden):
 
 
 def learn(model, x, finish=lambda: None, *, steps):
-    """Outputs and all gradients of the first step, parameters after the last."""
+    """Outputs and all gradients of the first step, outputs and parameters after the last."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
     found = {}
     for step in range(steps):
@@ -133,6 +133,8 @@ def learn(model, x, finish=lambda: None, *, steps):
             found = {"y": y.detach(), "dx": entering.grad}
             found |= {f"d {n}": p.grad.clone() for n, p in model.named_parameters()}
         optimizer.step()
+    with torch.no_grad():
+        found["evaluated"] = model(x)
     return found | {n: p.detach() for n, p in model.named_parameters()}
 
 
@@ -166,18 +168,20 @@ def axes(comm):
         yield comm.split(next(n for n, end in enumerate(ends) if comm.rank < end))
 
 
-def train_cases(comm, few):
-    """`few` steps on the axes of all layouts but the last."""
-    return [
-        (axis.size, case, gaps(CASES[case], axis, 20 if number == len(LAYOUTS) - 1 else few))
-        for number, axis in enumerate(axes(comm))
-        for case in range(len(CASES))
-    ]
+def train_cases(comm, everywhere):
+    """20 steps of the first case of each kind, of tokens and of float32 on the last layout, of all
+    cases on all of them `everywhere`; else two."""
+    found = []
+    for number, axis in enumerate(axes(comm)):
+        for case in range(len(CASES)):
+            long = everywhere or (number == len(LAYOUTS) - 1 and case in (0, 1, 2, 6, 8))
+            found.append((axis.size, case, gaps(CASES[case], axis, 20 if long else 2)))
+    return found
 
 
-@pytest.mark.parametrize("few", [2, pytest.param(20, marks=pytest.mark.sweep)])
-def test_on_1_to_8_ranks_values_gradients_and_weights_after_20_steps_are_one_process_s(few):
-    results = dlviz.launch(train_cases, 8, args=(few,)).results
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.sweep)])
+def test_on_1_to_8_ranks_values_gradients_and_weights_after_20_steps_are_one_process_s(everywhere):
+    results = dlviz.launch(train_cases, 8, timeout=300, args=(everywhere,)).results
     assert {size for found in results for size, *_ in found} == {1, 2, 3, 4, 6, 8}
     for rank, found in enumerate(results):
         assert len(found) == len(LAYOUTS) * len(CASES)
@@ -328,6 +332,9 @@ def disagree(comm):
     mlp.load(MLP(8, 8, None).state_dict())
     attempt(lambda: mlp(x))
     state = MLP(8, 8, None).state_dict()
+    plain = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+    attempt(lambda: mlp.load(plain.state_dict()))
+    said.append(torch.allclose(mlp(x), plain(x), atol=1e-6))
     attempt(lambda: mlp.load(state | {"side.weight": x}))
     attempt(lambda: mlp.load({n: v for n, v in state.items() if n != "up.bias"}))
     attempt(lambda: mlp.load(state | {"down.weight": state["down.weight"][:2]}))
@@ -349,6 +356,8 @@ SAID = [
     r"rank 0 and rank 1 hold different models or inputs at down: rank 0 has bias = float32\(8,\)",
     r"rank 0 and rank 1 hold different weights for up: rank 0 has weight = float32\(8, 8\)",
     r"nothing",
+    r"nothing",  # a Sequential's state
+    r"True",
     r"the state holds side.weight, of no layer of ParallelMLP: its layers are up, down.",
     r"the state of up holds weight: give weight and bias.",
     r"weight of down is \(2, 8\): give the whole one, \(8, 8\).",
@@ -363,4 +372,4 @@ def test_ranks_that_disagree_are_named_before_anything_is_learnt():
     for rank, said in enumerate(dlviz.launch(disagree, 4).results):
         assert len(said) == len(SAID)
         for sentence, pattern in zip(said, SAID, strict=True):
-            assert re.search(pattern.replace("{rank}", str(rank)), sentence), sentence
+            assert re.search(pattern.replace("{rank}", str(rank)), str(sentence)), sentence

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import dlviz
+from dlviz import Trace
 from dlviz.analysis.products import Cells, layer_collectives, products
 from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
+from dlviz.parallel.prices import Products
 from dlviz.parallel.tensor import NaiveMLP, ParallelAttention, ParallelMLP
 
 LAYOUTS = [[8], [6, 2], [4, 3, 1]]
@@ -158,6 +160,39 @@ def test_each_product_states_which_cells_of_the_whole_matrices_its_rank_holds(ru
     for rank, ranks, place, kind, step in steps_of(run):
         held, expected = found[rank, step], placed(kind, place, ranks)
         assert list(held) == list(expected) and held == expected, (kind, ranks)
+
+
+def test_a_saved_trace_states_the_same_cells_and_messages(run, tmp_path):
+    run.trace.save(tmp_path / "run.json.gz")
+    loaded = Trace.load(tmp_path / "run.json.gz")
+
+    def said(trace):
+        held = [(p.rank, p.step, p.layer, p.x, p.w, p.y) for p in products(trace)]
+        called = [(c.rank, c.step, c.layer, c.direction, c.messages)
+                  for c in layer_collectives(trace)]  # fmt: skip
+        return sorted(held, key=str), sorted(called)
+
+    assert said(loaded) == said(run.trace)
+
+
+def priced(comm):
+    """The FLOPs of `up` and of q by tokens and of all tokens: forward, backward."""
+    found = []
+    for name in ("mlp", "mlp by tokens", "attention", "attention by tokens"):
+        model, tokens = build(name, comm), S // comm.size if name.endswith("tokens") else S
+        x = torch.ones(B, tokens, HIDDEN, dtype=torch.float64, requires_grad=True)
+        first = next(model.children())
+        with Products() as counted:
+            first(x)
+        found.append((counted.forward, counted.backward))
+    return found
+
+
+def test_a_product_costs_as_many_flops_by_tokens_as_of_all_tokens():
+    for mlp, mlp_tokens, attention, attention_tokens in dlviz.launch(priced, 2).results:
+        flops = 2 * B * S * HIDDEN * INNER // 2
+        assert mlp == mlp_tokens == (flops, 2 * flops)
+        assert attention == attention_tokens == (flops // 2, flops)
 
 
 def recorded(comm):

@@ -6,6 +6,8 @@ import re
 
 import plotly.io as pio
 import pytest
+from test_viz_cost_map import RUNS as LAYERS
+from test_viz_cost_map import price
 from test_viz_losses import CURVES, replicas
 from test_viz_spectrum import CROWDED
 from test_viz_stability import RUNS, radius
@@ -40,6 +42,7 @@ def one_of_each(**theme):
         "disagreement": viz.disagreement({"gossip": replicas(0.1)}, **theme),
         "staleness": viz.staleness({"a": served()}, **theme),
         "stability": viz.stability(radius, RUNS, **theme),
+        "cost_map": viz.cost_map(price, LAYERS, **theme),
         "bars": viz.bars({"a": {1: 2.0}}, **theme),
     }
 

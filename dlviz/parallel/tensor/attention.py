@@ -41,15 +41,17 @@ from dlviz.parallel.tensor.product import Entered
 
 
 class ParallelAttention(nn.Module):
-    """Causal self-attention of `heads` heads, `kv_heads` of them for keys and values (None: all):
-    (B, s, h) -> (B, s, h), the same on all ranks, or (s, h) -> (s, h). `drop` drops weights of the
-    attention. With `sequence_parallel` each rank has its tokens: (B, s/t, h) -> (B, s/t, h).
+    """Self-attention of `heads` heads, with `kv_heads` heads of keys and values (None: as many):
+    (B, s, h) -> (B, s, h), the same on all ranks, or (s, h) -> (s, h). `causal`: no token sees a
+    later one. `drop` drops weights of the attention. With `sequence_parallel` each rank has its
+    tokens: (B, s/t, h) -> (B, s/t, h).
 
-    ValueError for heads that the hidden size, or ranks that the heads, cannot be divided by; t
-    ranks may have fewer heads of keys and values, if these divide t.
+    Raises ValueError for heads that do not divide the hidden size, and for ranks that do not divide
+    the heads; of keys and values there may be fewer heads than ranks, if they divide these.
 
     Cost: one all-reduce of (B, s, h) each way; with fewer heads of keys and values than ranks,
-    backward, one all-reduce of the weights of k and one of v over the ranks that share them.
+    backward, one all-reduce of the weights of k and one of v over the ranks that share them. With
+    `sequence_parallel` as `ParallelMLP`.
     """
 
     def __init__(

@@ -4,9 +4,10 @@
         x · A0 + a0    ->  act(...)  ->  · B0    summand 0
         x · A1 + a1    ->  act(...)  ->  · B1    summand 1       y = sum + b
 
-A is cut by columns, so that each rank has whole columns of the inner activations: a nonlinear act
-takes cell by cell, while of summands it would need the sum first (act(u + v) is not act(u) +
-act(v)). B is cut by rows, which takes just these columns. `NaiveMLP` gathers after each product.
+A is cut by columns: each rank has whole columns of the inner activations, and act works on each
+cell alone. Cut by rows, A would leave summands, and act(u + v) is not act(u) + act(v): they would
+have to be summed first. B is cut by rows, to which just these columns belong. `NaiveMLP` gathers
+after each product.
 
 Source: M. Shoeybi et al., "Megatron-LM", 2019, section 3.
 """
@@ -43,7 +44,7 @@ class NaiveMLP(nn.Module):
 
     def load(self, state: State) -> None:
         """Keep this rank's part of the whole MLP's `up` and `down`, by columns both."""
-        load_layers(self, state)
+        load_layers(self, up_and_down(state))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.activation(self.up(x)))  # (B, h) -> (B, inner) -> (B, h)
@@ -52,10 +53,12 @@ class NaiveMLP(nn.Module):
 class ParallelMLP(nn.Module):
     """The MLP by columns, then by rows: (B, h) -> (B, h), the same on all ranks. x may have more
     dims in front; `activation`, a function or a module, acts on each cell alone. With
-    `sequence_parallel` each rank has its tokens: (B, s/t, h) -> (B, s/t, h).
+    `sequence_parallel` each rank has its tokens: (B, s/t, h) -> (B, s/t, h). Raises ValueError for
+    an inner size that t does not divide, and for an activation with parameters.
 
     Cost: one all-reduce of (B, h) each way, 2(t-1)/t of its bytes from each rank. With
-    `sequence_parallel` an all-gather and a reduce-scatter each way, together as many bytes.
+    `sequence_parallel` an all-gather and a reduce-scatter each way, together as many bytes, and
+    backward one all-gather more (regather.py).
     """
 
     def __init__(
@@ -83,9 +86,20 @@ class ParallelMLP(nn.Module):
 
     def load(self, state: State) -> None:
         """Keep this rank's part of the whole MLP: `up.weight` (inner, h), `up.bias`, `down.weight`
-        (h, inner), `down.bias`."""
-        load_layers(self, state)
+        (h, inner), `down.bias`; or of a Sequential of such layers, whose names are numbers."""
+        load_layers(self, up_and_down(state))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         inner = self.activation(self.up(x))  # (B, inner/t)
         return self.down(inner)  # (B, h)
+
+
+def up_and_down(state: State) -> State:
+    """The state of an MLP by our names; a Sequential calls its linear layers by their places."""
+    layers = dict.fromkeys(name.partition(".")[0] for name in state)
+    if len(layers) != 2 or not all(layer.isdigit() for layer in layers):
+        return state
+    up, down = sorted(layers, key=int)
+    ours = {up: "up", down: "down"}
+    by_layer = {name: name.partition(".") for name in state}
+    return {f"{ours[layer]}.{own}": state[name] for name, (layer, _, own) in by_layer.items()}

@@ -37,10 +37,11 @@ class Regathered:
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """x Wᵀ + b, where x (..., s, k) was gathered from `own`."""
-        self._products = self._left = self._products + 1
         y = _Linear.apply(x.flatten(0, -2), weight.t(), bias, self.own, self)
         y = y.unflatten(0, x.shape[:-1])
-        if weight.requires_grad:  # before the product's backward begins: it is computing alone
+        if y.requires_grad and weight.requires_grad:
+            self._products = self._left = self._products + 1
+            # Before the product's backward begins, which is computing alone.
             y.register_hook(lambda gradient: self._gather())
         return y
 

@@ -8,6 +8,7 @@ so a label stands wherever it fits. Lengths are inches (paper.py).
 """
 
 from dlviz.viz.print.bars import breakdown, compare, timelines
+from dlviz.viz.print.cost_map import cost_map
 from dlviz.viz.print.costs import costs
 from dlviz.viz.print.maps import curve, traffic
 from dlviz.viz.print.messages import messages
@@ -21,6 +22,7 @@ __all__ = [
     "breakdown",
     "bubble",
     "compare",
+    "cost_map",
     "costs",
     "curve",
     "disagreement",

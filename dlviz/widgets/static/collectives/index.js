@@ -1,18 +1,19 @@
 // Explores what an all-reduce costs: controls, lines over size, the maps of winners, and the player.
 import { h } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
+import { tabs } from "../shared/tabs.js";
 import { linesChart } from "./chart.js";
 import { controls } from "./controls.js";
 import { winnerMaps } from "./maps.js";
 import { messages } from "./messages.js";
 import { foresee } from "./state.js";
 import { pricesTable } from "./table.js";
-import { tabs } from "./tabs.js";
 import { ranWords } from "./words.js";
 
 /** @import { KeyRow } from "../shared/stage.js" */
 /** @import { Model } from "../shared/theme.js" */
-/** @import { Collectives, Part } from "./state.js" */
+/** @import { Part } from "../shared/tabs.js" */
+/** @import { Collectives } from "./state.js" */
 
 const HEIGHT = 206; // pixels of a chart
 const SAVED = "This page has no kernel: algorithm and size can be chosen, all else needs a kernel.";

@@ -1,7 +1,7 @@
 // The messages of the chosen algorithm, in a player of their own.
 import { showMessages } from "../player/index.js";
+import { within } from "../player/within.js";
 
-/** @import { Model } from "../shared/theme.js" */
 /** @import { Collectives } from "./state.js" */
 
 /**
@@ -21,27 +21,5 @@ export function messages({ model, shown }, el) {
   return () => {
     model.off("change:player", changed);
     stop();
-  };
-}
-
-/** A model of a part of the explorer: the state is its own, all else the explorer's. */
-function within(model, state) {
-  const listeners = new Set();
-  /** @type {Model} */
-  const own = {
-    get: (name) => (name === "state" ? state : model.get(name)),
-    set: (name, value) => model.set(name, value),
-    save_changes: () => model.save_changes(),
-    send: (content) => model.send(content),
-    on: (name, call) => void (name === "change:state" ? listeners.add(call) : model.on(name, call)),
-    off: (name, call) => void (name === "change:state" ? listeners.delete(call) : model.off(name, call)),
-  };
-  return {
-    model: own,
-    show(text) {
-      if (!text || text === state) return;
-      state = text;
-      for (const call of listeners) call();
-    },
   };
 }

@@ -1,8 +1,8 @@
 // What the kernel tells of an all-reduce, and what can be shown of it before the kernel has answered.
 
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Part, Tabs } from "../shared/tabs.js" */
 /** @import { Bar } from "./controls.js" */
-/** @import { Tabs } from "./tabs.js" */
 
 /**
  * @typedef {object} Controls
@@ -64,8 +64,6 @@
  * @property {Partial<Controls>} [link]
  * @property {Record<string, number[][]>} [of]
  */
-
-/** @typedef {"costs" | "messages"} Part */
 
 /** @typedef {{ part: Part, maps: Maps }} More */
 

@@ -1,7 +1,10 @@
-// The two parts of the explorer, of which one is shown. To be made first: other parts are painted where they are seen.
-import { h } from "../shared/dom.js";
+// The two parts of an explorer of costs, of which one is shown. To be made first: other parts are painted where they
+// are seen.
+import { h } from "./dom.js";
 
-/** @import { Collectives, Part } from "./state.js" */
+/** @import { Explorer } from "./explorer.js" */
+
+/** @typedef {"costs" | "messages"} Part */
 
 /**
  * @typedef {object} Tabs
@@ -16,7 +19,7 @@ import { h } from "../shared/dom.js";
 const PARTS = [["costs", "Costs"], ["messages", "Messages"]];
 
 /**
- * @param {Collectives} own
+ * @param {Explorer<any, { part: Part }>} own
  * @returns {Tabs}
  */
 export function tabs({ shown, frame }) {

@@ -1,0 +1,222 @@
+"""What the explorer of tensor parallelism prices: a linear layer Y = X W, or an MLP of two, cut
+between ranks in one of several forms.
+
+    form                    cut between ranks                 messages of a step
+    data                    rows of X and Y                   all-reduce of dW
+    partition_output        rows of X, columns of W and Y     all-gather X, reduce-scatter dX
+    partition_output_whole  columns of W and Y                all-reduce of dX
+    reduce_output           columns of X, rows of W           all-reduce of Y
+    mlp_data                rows of X, Z and Y                all-reduce of dW1, of dW2
+    mlp                     columns of W1 and Z, rows of W2   all-reduce of Y, of dX
+
+X (B, C_in), W (C_in, C_out), Y (B, C_out); of the MLP X (B, C_in), W1 (C_in, C_out), Z (B, C_out),
+W2 (C_out, C_in), Y (B, C_in). torch stores the transpose of W. The elements of each way are those
+of dlviz/sim/layers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dlviz.machine import Device, Link, Machine, Topology
+from dlviz.sim.costs import collective_seconds
+from dlviz.sim.layers import layer_elements
+from dlviz.viz import text
+
+RANKS = (1, 8)
+LARGEST = 4096  # of B, C_in and C_out
+SIZES = sorted({2**k for k in range(13)} | {3 * 2**k for k in range(11)})  # 1, 2, 3, 4, 6, …, 4096
+ITEMSIZE = 4  # bytes: float32
+LONGEST = 1.0  # s: what a step of a run may take
+WAYS = ("forward", "backward", "gradient sync")
+NAMES = {"batch": "B", "inputs": "C_in", "outputs": "C_out"}
+DEVICE = Device("explorer", flops=1e9, memory=1e9, memory_bandwidth=1e9)
+LINK = Link(latency=2e-3, bandwidth=1e8)
+
+Values = Mapping[str, Any]  # form, ranks, batch, inputs, outputs
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form: `title`, what readers know it by; `elements`, the lecture's, in letters; the
+    collective of each of WAYS, "" where nothing is sent; `cuts`, what the ranks divide, and what
+    each of them gets of it."""
+
+    title: str
+    elements: tuple[str, str, str]
+    collectives: tuple[str, str, str]
+    cuts: Mapping[str, str]
+    mlp: bool = False
+
+    @property
+    def data(self) -> bool:
+        return bool(self.collectives[2])
+
+
+FORMS = {
+    "data": Form(
+        "data parallel", ("0", "0", "2·C_out·C_in"), ("", "", "all-reduce"),
+        {"batch": "rows of X"},
+    ),
+    "partition_output": Form(
+        "partition output, X cut", ("B·C_in", "B·C_in", "0"), ("all-gather", "reduce-scatter", ""),
+        {"outputs": "columns of W", "batch": "rows of X"},
+    ),
+    "partition_output_whole": Form(
+        "partition output, X whole", ("0", "2·B·C_in", "0"), ("", "all-reduce", ""),
+        {"outputs": "columns of W"},
+    ),
+    "reduce_output": Form(
+        "reduce output", ("2·B·C_out", "0", "0"), ("all-reduce", "", ""),
+        {"inputs": "rows of W"},
+    ),
+    "mlp_data": Form(
+        "MLP: data parallel", ("0", "0", "4·C_out·C_in"), ("", "", "all-reduce"),
+        {"batch": "rows of X"}, mlp=True,
+    ),
+    "mlp": Form(
+        "MLP: column, then row", ("2·B·C_in", "2·B·C_in", "0"), ("all-reduce", "all-reduce", ""),
+        {"outputs": "columns of W₁ and rows of W₂"}, mlp=True,
+    ),
+}  # fmt: skip
+
+
+def check(form: Any, ranks: Any, **sizes: Any) -> None:
+    """ValueError, one sentence, where a control has a value that it cannot have."""
+    if form not in FORMS:
+        raise ValueError(f"form={form!r} is unknown: use one of {', '.join(FORMS)}.")
+    for name, value, least, most in (
+        ("ranks", ranks, *RANKS),
+        *((name, sizes[name], 1, LARGEST) for name in NAMES),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            called = f"{name}={value!r}" + (f" ({NAMES[name]})" if name in NAMES else "")
+            raise ValueError(f"{called} has to be a whole number from {least} to {most}.")
+    for name, share in FORMS[form].cuts.items():
+        value = sizes[name]
+        if value % ranks:
+            below, above = value // ranks * ranks, -(-value // ranks) * ranks
+            fit = [size for size in (below, above) if 0 < size <= LARGEST]
+            many = [n for n in range(RANKS[0], RANKS[1] + 1) if value % n == 0]
+            raise ValueError(
+                f"{name}={value} ({NAMES[name]}) cannot be split over {ranks} ranks: each rank "
+                f"needs a whole number of {share}. Use {_or(many)} rank{'s' * (many != [1])}, or "
+                f"{name}={_or(fit)}."
+            )
+
+
+def _or(values: list[int]) -> str:
+    *most, last = map(str, values)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def elements(form: str, batch: int, inputs: int, outputs: int) -> tuple[int, ...]:
+    """Elements of each of WAYS, as the lecture counts them."""
+    if form == "partition_output_whole":
+        return 0, sum(layer_elements("partition_output", batch, inputs, outputs)), 0
+    if form == "mlp_data":
+        layers = (batch, inputs, outputs), (batch, outputs, inputs)
+        return tuple(map(sum, zip(*(layer_elements("data", *own) for own in layers), strict=True)))
+    if form == "mlp":
+        forward = layer_elements("reduce_output", batch, outputs, inputs)
+        return sum(forward), elements("partition_output_whole", batch, inputs, outputs)[1], 0
+    return layer_elements(form, batch, inputs, outputs)
+
+
+def sent(form: str, ranks: int, **sizes: int) -> list[float]:
+    """Bytes that a rank sends in each of WAYS."""
+    return [many * ITEMSIZE * (ranks - 1) / ranks for many in elements(form, **sizes)]
+
+
+def seconds(form: str, ranks: int, *, batch: int, inputs: int, outputs: int) -> float:
+    """What a step takes on the machine: products, messages, update, one after the other."""
+    made, layers = FORMS[form], 2 if FORMS[form].mlp else 1
+    products = 3 * 2 * batch * inputs * outputs * layers / ranks / DEVICE.flops
+    own = inputs * outputs * layers / (1 if made.data else ranks)
+    sends = 0.0
+    for collective, many in zip(
+        made.collectives, elements(form, batch, inputs, outputs), strict=True
+    ):
+        if collective:
+            calls = layers if made.data else 1
+            nbytes = many * ITEMSIZE / (2 if collective == "all-reduce" else 1) / calls
+            name = collective.replace("-", "_")
+            sends += calls * collective_seconds(
+                name, ranks, nbytes, LINK.latency, 1 / LINK.bandwidth, DEVICE.gamma
+            )
+    return products + sends + 3 * ITEMSIZE * own / DEVICE.memory_bandwidth
+
+
+def machine_of(ranks: int) -> Machine:
+    return Machine(DEVICE, Topology.switch(ranks, LINK), None)
+
+
+def prices(form: str, ranks: int, **sizes: int) -> list[dict[str, Any]]:
+    """The forms that do the same work, each with what a rank sends and what a step takes."""
+    there = {name: made for name, made in FORMS.items() if made.mlp == FORMS[form].mlp}
+    return [
+        {
+            "form": name,
+            "letters": made.elements,
+            "ways": sent(name, ranks, **sizes),
+            "bytes": sum(sent(name, ranks, **sizes)),
+            "seconds": seconds(name, ranks, **sizes),
+        }
+        for name, made in there.items()
+    ]
+
+
+def cost_map(form: str, inputs: int) -> dict[str, Any]:
+    """Which form sends least over C_out and B, by elements: for each C_out of `columns` the `best`
+    way to cut the layer, and the B from which data parallelism sends less; and the lines on which
+    two forms send as much."""
+    mlp = FORMS[form].mlp
+    data, cuts = ("mlp_data", ["mlp"]) if mlp else ("data", ["partition_output", "reduce_output"])
+    columns = sorted({*SIZES, inputs})
+    best, threshold = [], []
+    for outputs in columns:
+        row = {name: sum(elements(name, 1, inputs, outputs)) for name in cuts}
+        best.append(min(cuts, key=row.__getitem__))
+        threshold.append(sum(elements(data, 1, inputs, outputs)) / row[best[-1]])
+    low, high = SIZES[0], SIZES[-1]
+    lines = [{"says": "B = C_out", "ends": [[low, low], [high, high]]}]  # (B, C_out)
+    if not mlp:
+        lines += [
+            {"says": "B = C_in", "ends": [[inputs, low], [inputs, high]]},
+            {"says": "C_out = C_in", "ends": [[low, inputs], [high, inputs]]},
+        ]
+    return {
+        "data": data, "columns": columns, "best": best, "threshold": threshold, "lines": lines,
+    }  # fmt: skip
+
+
+def answer(form: str, ranks: int, **sizes: int) -> str:
+    """What a rank sends in a step, and from which B on data parallelism sends less."""
+    if ranks == 1:
+        return "One rank has all of it and sends nothing."
+    says = f"A rank sends {exact(sum(sent(form, ranks, **sizes)))} bytes in a step."
+    outputs, inputs = (f"B > {NAMES[name]} = {sizes[name]:,}" for name in ("outputs", "inputs"))
+    if FORMS[form].mlp:
+        return f"{says} Data parallelism sends less once {outputs}."
+    return (
+        f"{says} Data parallelism sends less than partition output once {outputs}, and less than "
+        f"reduce output once {inputs}."
+    )
+
+
+def exact(nbytes: float) -> str:
+    """A mean over the ranks is whole, or is so to a tenth."""
+    return f"{nbytes:,.0f}" if nbytes == int(nbytes) else f"{nbytes:,.1f}"
+
+
+def too_long(form: str, ranks: int, **sizes: int) -> str:
+    """Why a step cannot be run here, or ""."""
+    takes = seconds(form, ranks, **sizes)
+    if takes <= LONGEST:
+        return ""
+    return (
+        f"A step takes {text.seconds(takes)}, and {text.seconds(LONGEST)} can be run here: use a "
+        "smaller B, C_in or C_out."
+    )

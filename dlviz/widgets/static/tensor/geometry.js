@@ -1,0 +1,172 @@
+// What the explorer of tensor parallelism draws, as plain objects: matrices and a map in, positions out.
+import { scaleLog } from "../shared/scale.js";
+
+/** @import { Scale } from "../shared/scale.js" */
+/** @import { Block, CostMap, Layer, Matrix } from "./state.js" */
+
+/** @typedef {{ x: number, y: number, width: number, height: number }} Box pixels */
+
+/** @typedef {Box & { rank: number, block: Block }} Sheet a rank's block */
+
+/**
+ * A matrix in its place: the blocks of the ranks, those at the back first, and where its words are, if they fit.
+ * @typedef {Box & { matrix: Matrix, sheets: Sheet[], middle: number, name: number, made: number, fits: boolean }}
+ *   Placed
+ */
+
+/** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, way: number }} Arrow */
+
+/**
+ * @typedef {object} Picture
+ * @property {Placed[]} matrices
+ * @property {{ x: number, y: number, text: string }[]} signs
+ * @property {Arrow[]} arrows
+ */
+
+const [SMALL, LARGE] = [14, 62]; // pixels of a side
+const [STACK, SHEET] = [14, 4]; // pixels of all sheets of a stack, of one at most
+const [EDGE, SIGN, MOVE] = [9, 22, 46]; // pixels beside all, of a sign between two columns, of a collective
+const [NAME, MADE, LETTER] = [27, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
+
+/**
+ * The matrices in columns, those of the backward below those of the forward.
+ * @param {Pick<Layer, "matrices" | "sizes">} told
+ * @param {number} width
+ * @param {number} height
+ * @returns {Picture}
+ */
+export function pictureOf({ matrices, sizes }, width, height) {
+  const gaps = matrices[0].slice(1).map((_, i) => (matrices.some((row) => row[i]?.goes) ? MOVE : SIGN));
+  const wide = (width - 2 * EDGE - gaps.reduce((sum, gap) => sum + gap, 0)) / matrices[0].length;
+  const tall = height / matrices.length;
+  const most = Math.max(SMALL, Math.min(LARGE, wide - STACK, tall - NAME - MADE - STACK));
+  const left = (column) => EDGE + column * wide + gaps.slice(0, column).reduce((sum, gap) => sum + gap, 0);
+  const side = (size) => SMALL + (most - SMALL) * (Math.log(size) / Math.log(sizes[sizes.length - 1]));
+  /** @type {Picture} */
+  const picture = { matrices: [], signs: [], arrows: [] };
+  matrices.forEach((row, way) => {
+    const y = way * tall + NAME + (tall - NAME - MADE) / 2;
+    row.forEach((matrix, column) => {
+      if (!matrix) return;
+      const x = left(column) + wide / 2;
+      const next = row.findIndex((own, i) => i > column && own);
+      picture.matrices.push({
+        ...placed(matrix, x, y, side), middle: x, name: way * tall + 10, made: (way + 1) * tall - MADE + 4,
+        fits: matrix.made.length * LETTER < wide + SIGN,
+      });
+      if (matrix.sign) picture.signs.push({ x: (x + left(next) + wide / 2) / 2, y, text: matrix.sign });
+      if (matrix.goes) {
+        const middle = left(column) + wide + MOVE / 2;
+        const half = matrix.goes * (MOVE / 2 - 6);
+        picture.arrows.push({ x1: middle - half, x2: middle + half, y, matrix, way });
+      }
+    });
+  });
+  return picture;
+}
+
+/**
+ * A matrix around a point.
+ * @type {(matrix: Matrix, x: number, y: number, side: (size: number) => number) => Box & { matrix: Matrix,
+ *   sheets: Sheet[] }}
+ */
+function placed(matrix, x, y, side) {
+  const [rows, columns] = matrix.shape;
+  const [height, width] = matrix.shape.map(side);
+  const before = depths(matrix.blocks);
+  const most = Math.max(...before);
+  const step = most ? Math.min(SHEET, STACK / most) : 0;
+  const [left, top] = [x - (width + most * step) / 2, y - (height - most * step) / 2];
+  const sheets = matrix.blocks.map((block, rank) => {
+    const [a, b, c, d] = block;
+    const off = before[rank] * step;
+    return {
+      rank, block, x: left + (c / columns) * width + off, y: top + (a / rows) * height - off,
+      width: ((d - c) / columns) * width, height: ((b - a) / rows) * height,
+    };
+  });
+  return {
+    matrix, sheets: sheets.reverse(), x: left, y: top - most * step, width: width + most * step,
+    height: height + most * step,
+  };
+}
+
+/** How many sheets lie before each: those of the ranks before it that have the same block. */
+function depths(blocks) {
+  const seen = new Map();
+  return blocks.map((block) => {
+    const own = block.join();
+    const before = seen.get(own) ?? 0;
+    seen.set(own, before + 1);
+    return before;
+  });
+}
+
+/**
+ * The map: B to the right, C_out up.
+ * @typedef {object} Drawn
+ * @property {Scale} x
+ * @property {Scale} y
+ * @property {{ form: string, points: number[][], middle: number[], fits: boolean }[]} regions
+ * @property {{ says: string, from: number[], to: number[] }[]} lines
+ * @property {{ value: number, at: number }[]} across marks of B
+ * @property {{ value: number, at: number }[]} up marks of C_out
+ */
+
+const [LEFT, RIGHT, TOP, BOTTOM] = [38, 16, 6, 32]; // pixels around the map
+const FITS = 2200; // square pixels that the name of a region needs
+
+/**
+ * Regions, the lines between them, and axes.
+ * @param {Pick<Layer, "sizes"> & { map: CostMap }} told
+ * @param {number} width
+ * @param {number} height
+ * @returns {Drawn}
+ */
+export function mapOf({ sizes, map }, width, height) {
+  /** @type {[number, number]} */
+  const all = [sizes[0], sizes[sizes.length - 1]];
+  const x = scaleLog(all, [LEFT, width - RIGHT]);
+  const y = scaleLog(all, [height - BOTTOM, TOP]);
+  const { columns, best, threshold } = map;
+  const edge = columns.map((outputs, i) => [x(Math.min(all[1], Math.max(all[0], threshold[i]))), y(outputs)]);
+  const right = x(all[1]);
+  const marks = sizes.filter((size) => Number.isInteger(Math.log2(size) / 2));
+  return {
+    x, y,
+    regions: [
+      regionOf(map.data, [...edge, [right, y(all[1])], [right, y(all[0])]]),
+      ...runsOf(best).map(({ form, first, last }) => {
+        const own = edge.slice(first, Math.min(last + 2, edge.length)); // up to where the next begins
+        return regionOf(form, [...own, [x(all[0]), own[own.length - 1][1]], [x(all[0]), own[0][1]]]);
+      }),
+    ],
+    lines: map.lines.map(({ says, ends: [from, to] }) =>
+      ({ says, from: [x(from[0]), y(from[1])], to: [x(to[0]), y(to[1])] })),
+    across: marks.map((value) => ({ value, at: x(value) })),
+    up: marks.map((value) => ({ value, at: y(value) })),
+  };
+}
+
+/** Equal values next to each other. */
+function runsOf(best) {
+  const found = [];
+  best.forEach((form, i) => {
+    if (found.at(-1)?.form === form) found.at(-1).last = i;
+    else found.push({ form, first: i, last: i });
+  });
+  return found;
+}
+
+/** A region, and its centre of mass. */
+function regionOf(form, points) {
+  let [area, cx, cy] = [0, 0, 0];
+  points.forEach(([ax, ay], i) => {
+    const [bx, by] = points[(i + 1) % points.length];
+    const cross = ax * by - bx * ay;
+    area += cross / 2;
+    cx += (cross * (ax + bx)) / 6;
+    cy += (cross * (ay + by)) / 6;
+  });
+  return { form, points, middle: area ? [cx / area, cy / area] : points[0], fits: Math.abs(area) > FITS };
+}

@@ -1,0 +1,94 @@
+// Which form sends least over B and C_out, the sizes that are chosen, and the runs.
+import { h, s, write } from "../shared/dom.js";
+import { fitted, pointIn } from "../collectives/axes.js";
+import { mapOf } from "./geometry.js";
+import { fitting, placeOf, titleOf } from "./state.js";
+import { exact } from "./words.js";
+
+/** @import { Drawn } from "./geometry.js" */
+/** @import { Tensor, Told } from "./state.js" */
+
+const CROSS = 5; // pixels
+
+/**
+ * @param {Tensor} own
+ * @param {number} height pixels
+ * @returns {HTMLElement}
+ */
+export function costMap({ shown, choose }, height) {
+  const { now } = shown;
+  const title = h("h4", { title: "Click to choose B and C_out." });
+  const svg = s("svg", { class: "dlv-costs", role: "img" });
+  const element = h("div", { class: "dlv-sizes" }, title, svg);
+  /** @type {Drawn | null} */
+  let map = null;
+
+  svg.addEventListener("click", (event) => {
+    if (!map) return;
+    const [x, y] = pointIn(svg, event);
+    const { told, controls } = now;
+    const at = (name, value) => fitting(told, controls, name, told.sizes[placeOf(told.sizes, value)]);
+    choose({ batch: at("batch", map.x.invert(x)), outputs: at("outputs", map.y.invert(y)) });
+  });
+  shown.paints(["told", "width", "part"], () => {
+    const { told } = now;
+    write(title, `Who sends least, C_in = ${told.controls.inputs}`);
+    if (!element.clientWidth) return;
+    map = mapOf(told, fitted(svg, element.clientWidth, height), height);
+    svg.replaceChildren(...drawn(told, map));
+    const { batch, outputs } = told.controls;
+    const chosen = `Chosen: B ${batch}, C_out ${outputs}.`;
+    svg.setAttribute("aria-label", `Who sends least over B and C_out. ${chosen} ${told.answer}`);
+  });
+  return element;
+}
+
+/** @type {(told: Told, map: Drawn) => SVGElement[]} */
+function drawn(told, { x, y, regions, lines, across, up }) {
+  const { batch, outputs } = told.controls;
+  const path = (points) => `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
+  const [left, right] = x.range;
+  const [bottom, top] = y.range;
+  const [cx, cy] = [x(batch), y(outputs)];
+  return [
+    ...regions.map(({ form, points }) => s("path", {
+      class: "dlv-least", "data-form": form, d: `${path(points)}Z`, fill: told.hues[form],
+    }, s("title", {}, `${nameOf(told, form)} sends least`))),
+    s("g", { class: "dlv-axis" }, across.map(({ at }) => s("path", { d: `M${at} ${top}V${bottom}` })),
+      up.map(({ at }) => s("path", { d: `M${left} ${at}H${right}` }))),
+    ...across.map(({ value, at }) => s("text", { x: at, y: bottom + 11, class: "dlv-small" }, value)),
+    ...up.map(({ value, at }) => s("text", { x: left - 5, y: at, class: "dlv-left" }, value)),
+    s("text", { x: right, y: bottom + 25, class: "dlv-left" }, "B →"),
+    s("text", { x: 2, y: bottom + 25, class: "dlv-start" }, "↑ C_out"),
+    ...lines.map(({ from, to }) => s("path", { class: "dlv-equal", d: path([from, to]) })),
+    ...lines.map((line) => labelOf(line, x, y)),
+    ...regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) =>
+      s("text", { x: mx, y: my, class: "dlv-winner" }, nameOf(told, form))),
+    s("path", { class: "dlv-here", d: `M${cx} ${top}V${bottom}M${left} ${cy}H${right}` }),
+    s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: told.hues[told.controls.form] }),
+    ...told.points.map((run) => s("path", {
+      class: "dlv-measured", d: `M${x(run.batch) - CROSS} ${y(run.outputs) - CROSS}l${2 * CROSS} ${2 * CROSS}`
+        + `m0 ${-2 * CROSS}l${-2 * CROSS} ${2 * CROSS}`,
+    }, s("title", {}, `run: ${titleOf(told, run.form)}, ${exact(run.bytes)} bytes`))),
+  ];
+}
+
+/** What a form is called on the map, where X cut and X whole are as good. */
+function nameOf(told, form) {
+  return titleOf(told, form).replace("MLP: ", "").replace(/, X \w+$/, "");
+}
+
+/**
+ * The name of a line, at its end.
+ * @type {(line: Drawn["lines"][number], x: Drawn["x"], y: Drawn["y"]) => SVGElement}
+ */
+function labelOf({ says, from: [ax, ay], to: [bx] }, x, y) {
+  const [bottom, top] = y.range;
+  if (ax === bx) { // upright
+    const beyond = ax > x.range[1] - 60;
+    const side = beyond ? "dlv-left" : "dlv-start";
+    return s("text", { class: `dlv-edge ${side}`, x: ax + (beyond ? -3 : 3), y: top + 7 }, says);
+  }
+  if (says.startsWith("B = ")) return s("text", { class: "dlv-edge dlv-start", x: ax + 8, y: bottom - 6 }, says);
+  return s("text", { class: "dlv-edge dlv-start", x: x.range[0] + 3, y: ay > top + 16 ? ay - 6 : ay + 8 }, says);
+}

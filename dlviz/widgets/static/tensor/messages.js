@@ -1,0 +1,41 @@
+// The messages of one step of the run that is shown, in a player of their own.
+import { h, write } from "../shared/dom.js";
+import { showMessages } from "../player/index.js";
+import { within } from "../player/within.js";
+
+/** @import { Tensor } from "./state.js" */
+
+const NONE = "These sizes were not run yet: press Run it, and the messages of a step appear here.";
+const LAST = "The messages of the last step of the run, as its ranks sent them.";
+
+/**
+ * The player, made where there is a first run.
+ * @param {Tensor} own
+ * @param {HTMLElement} panel
+ * @returns {() => void} what ends it
+ */
+export function messages({ model }, panel) {
+  const about = h("p", { class: "dlv-about" });
+  const el = h("div", { class: "dlv-player" });
+  panel.append(about, el);
+  /** @type {ReturnType<typeof within> | null} */
+  let player = null;
+  let stop = () => {};
+
+  function changed() {
+    const text = model.get("player");
+    write(about, text ? LAST : NONE);
+    el.hidden = !text;
+    if (player) return player.show(text);
+    if (!text) return;
+    player = within(model, text);
+    stop = showMessages({ model: player.model, el });
+  }
+
+  changed();
+  model.on("change:player", changed);
+  return () => {
+    model.off("change:player", changed);
+    stop();
+  };
+}

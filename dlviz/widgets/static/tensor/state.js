@@ -1,0 +1,142 @@
+// What the kernel tells of a shared layer, a size that the ranks can divide, and what a page without a kernel can show.
+import { clamp } from "../shared/arrays.js";
+
+/** @import { Alone, Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Part, Tabs } from "../shared/tabs.js" */
+/** @import { Model, Style } from "../shared/theme.js" */
+
+/**
+ * @typedef {object} Controls
+ * @property {string} form
+ * @property {number} ranks
+ * @property {number} batch rows of X; what was typed where that is no number, as the other two
+ * @property {number} inputs
+ * @property {number} outputs
+ */
+
+/** @typedef {"batch" | "inputs" | "outputs"} Size */
+
+/** @typedef {[top: number, bottom: number, left: number, right: number]} Block rows and columns from, to */
+
+/**
+ * A matrix; `cut` is "rows", "columns", "whole" or "sum", `blocks` are the ranks' in their order, `sign` is what comes
+ * after it. `goes` is where its collective goes: 1 to the next column, -1 from there; `bytes` a rank sends in it.
+ * @typedef {{ name: string, made: string, dims: [Size, Size], shape: [number, number], cut: string, blocks: Block[],
+ *   sign: string, goes?: number, collective?: string, bytes?: number }} Matrix
+ */
+
+/** @typedef {{ form: string, letters: string[], ways: number[], bytes: number, seconds: number }} Price */
+
+/**
+ * For each C_out of `columns` the `best` way to cut the layer, and the B from which `data` sends less; lines as
+ * [B, C_out].
+ * @typedef {{ data: string, columns: number[], best: string[], threshold: number[],
+ *   lines: { says: string, ends: [number, number][] }[] }} CostMap
+ */
+
+/**
+ * What a run came to; `first` is the row of the first message of each way, -1 where there is none.
+ * @typedef {{ error?: string, stopped?: string, ways: number[], bytes: number, first: number[], seconds: number,
+ *   notes: string[] }} Run
+ */
+
+/**
+ * @typedef {object} Layer
+ * @property {Controls} controls
+ * @property {[form: string, title: string, cuts: Size[]][]} forms
+ * @property {Record<Size, string>} names
+ * @property {string[]} ways
+ * @property {number[]} sizes
+ * @property {number} most ranks
+ * @property {Record<string, string>} hues of the forms
+ * @property {Style[]} owners
+ * @property {(Matrix | null)[][]} matrices of the forward and, each below its own, gradients of the backward
+ * @property {"form" | "run"} drawn where the blocks are from
+ * @property {Price[]} prices
+ * @property {CostMap} map
+ * @property {string} answer
+ * @property {string} long why it cannot be run here, or ""
+ * @property {Run | null} run
+ * @property {Controls[]} recorded
+ * @property {(Controls & { bytes: number })[]} points runs on the map
+ */
+
+/** @typedef {Answer & Layer} Told */
+
+/**
+ * What else is shown: a tab, the rank that stands out (-1: all), and the one that is pointed at.
+ * @typedef {{ part: Part, rank: number, pointed: number }} More
+ */
+
+/** @typedef {Explorer<Told, More> & { tabs: Tabs }} Tensor */
+
+/**
+ * What readers know a form by.
+ * @param {Pick<Layer, "forms">} told
+ * @param {string} form
+ * @returns {string}
+ */
+export function titleOf({ forms }, form) {
+  return forms.find(([name]) => name === form)?.[1] ?? form;
+}
+
+/**
+ * The size nearest to one that the ranks of the chosen form can divide.
+ * @param {Pick<Layer, "forms" | "sizes">} told
+ * @param {Controls} controls
+ * @param {Size} name
+ * @param {number} size
+ * @returns {number}
+ */
+export function fitting({ forms, sizes }, { form, ranks }, name, size) {
+  const cut = forms.find(([own]) => own === form)?.[2].includes(name);
+  const step = cut ? ranks : 1;
+  const largest = Math.floor(sizes[sizes.length - 1] / step) * step;
+  return clamp(Math.round(size / step) * step, step, largest);
+}
+
+/**
+ * The place of the size that is nearest, by ratio.
+ * @param {number[]} sizes
+ * @param {number} size
+ * @returns {number}
+ */
+export function placeOf(sizes, size) {
+  const off = (own) => Math.abs(Math.log(own / size));
+  return sizes.reduce((best, own, i) => (off(own) < off(sizes[best]) ? i : best), 0);
+}
+
+/**
+ * Has the blocks of a rank stand out at once; -1: all.
+ * @param {Tensor} own
+ * @param {Partial<Pick<More, "rank" | "pointed">>} which
+ */
+export function standOut({ shown }, which) {
+  shown.set(which);
+  shown.flush();
+}
+
+/**
+ * What answers on a saved page: it holds every form of its layers.
+ * @param {Model} model
+ * @returns {Alone & { show: (controls: Controls) => void }}
+ */
+export function alone(model) {
+  const others = JSON.parse(model.get("others") ?? "{}");
+  const now = () => JSON.parse(model.get("state"));
+  const found = (controls) => others[Object.values(controls).join(" ")];
+
+  /** @type {(controls: Controls) => void} */
+  function show(controls) {
+    const { told = {}, player = "", error = "" } = found(controls);
+    for (const [name, value] of Object.entries(controls)) model.set(name, value);
+    if (!error) model.set("player", player);
+    model.set("state", JSON.stringify({ ...now(), ...told, error }));
+  }
+
+  return {
+    show,
+    can: (name, value) => name === "form" && (value == null ? Object.keys(others).length > 0 : true),
+    change: (name, value) => show({ ...now().controls, [name]: value }),
+  };
+}

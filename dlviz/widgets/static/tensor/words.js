@@ -1,0 +1,99 @@
+// What is said of blocks, prices and runs.
+import { bytes } from "../shared/numbers.js";
+import { titleOf } from "./state.js";
+
+/** @import { Now } from "../shared/explorer.js" */
+/** @import { Block, Controls, Layer, Matrix, Told } from "./state.js" */
+
+const ITEMSIZE = 4; // bytes
+
+/**
+ * Bytes, all their digits: a mean over the ranks is whole, or is said to a tenth.
+ * @param {number} value
+ * @returns {string}
+ */
+export function exact(value) {
+  return value.toLocaleString("en", { maximumFractionDigits: 1 });
+}
+
+/**
+ * A size of a matrix in words.
+ * @param {[number, number]} shape
+ * @returns {string}
+ */
+export function shapeWords([rows, columns]) {
+  return `${rows} × ${columns}`;
+}
+
+/**
+ * A rank's block in lines, the first its name.
+ * @param {Matrix} matrix
+ * @param {number} rank
+ * @param {Block} block
+ * @returns {string[]}
+ */
+export function blockLines({ name, made, cut, shape }, rank, [top, bottom, left, right]) {
+  const part = (what, low, high, all) =>
+    (high - low === all ? `all ${all} ${what}` : `${what} ${low} to ${high - 1} of ${all}`);
+  return [
+    `rank ${rank}: ${name}${made ? ` = ${made}` : ""}`,
+    `${part("rows", top, bottom, shape[0])}, ${part("columns", left, right, shape[1])}`,
+    `${cut === "sum" ? "a summand of the matrix, " : ""}${bytes((bottom - top) * (right - left) * ITEMSIZE)}`,
+  ];
+}
+
+/** @type {Record<string, string>} */
+const CUTS = {
+  rows: "each rank has some rows", columns: "each rank has some columns", whole: "all ranks have it",
+  sum: "each rank has a summand",
+};
+
+/**
+ * The picture of the matrices, for those who listen.
+ * @param {Layer} told
+ * @returns {string}
+ */
+export function pictureWords({ matrices }) {
+  const said = (row) => row.filter(Boolean).map((matrix) => {
+    const sends = matrix.collective ? `, then ${matrix.collective}` : "";
+    return `${matrix.name} ${shapeWords(matrix.shape)}: ${CUTS[matrix.cut]}${matrix.goes > 0 ? sends : ""}`;
+  }).join("; ");
+  return `Forward: ${said(matrices[0])}. Backward: ${said(matrices[1])}.`;
+}
+
+/**
+ * What a rank has, in a sentence.
+ * @param {Layer} told
+ * @param {number} rank
+ * @returns {string}
+ */
+export function rankWords({ matrices, drawn }, rank) {
+  const from = drawn === "run" ? "as the run's Trace says" : "as the form says";
+  if (rank < 0) return `A block for each rank, ${from}; a stack: all ranks; Σ: summands.`;
+  const held = matrices[0].filter((matrix) => matrix != null).map((matrix) => {
+    const [top, bottom, left, right] = matrix.blocks[rank];
+    return `${matrix.name}[${top}:${bottom}, ${left}:${right}]`;
+  });
+  return `Rank ${rank}: ${[...new Set(held)].join(", ")}.`;
+}
+
+/**
+ * What became of the last run.
+ * @param {Now<Told>} now
+ * @returns {string}
+ */
+export function ranWords({ told: { run, long }, live }) {
+  if (!run) return live ? long : "";
+  if (run.error) return `The run failed: ${run.error}`;
+  return run.stopped ?? run.notes.join(" ");
+}
+
+/**
+ * The controls of a run that can be shown again.
+ * @param {Layer} told
+ * @param {Controls} controls
+ * @returns {string}
+ */
+export function choiceWords(told, { form, ranks, batch, inputs, outputs }) {
+  return `${titleOf(told, form)}, ${ranks} rank${ranks > 1 ? "s" : ""}, B ${batch}, ${inputs} → ${outputs}`;
+}

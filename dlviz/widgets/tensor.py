@@ -1,0 +1,230 @@
+"""TensorExplorer: where to cut one linear layer between ranks, or an MLP; which block of each
+matrix a rank has, and what it sends.
+
+    form, ranks, B, C_in, C_out
+        X, W, Y and their gradients, a block of each rank      a map over B and C_out: least bytes
+        bytes that a rank sends forward, backward and in the gradient sync, by each form
+        Run it: the same on real ranks, paced; measured below predicted, its messages in a player
+
+The arithmetic is in forms.py, the blocks are in blocks.py, the run is in layer_run.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from dlviz.trace import Trace
+from dlviz.viz import palette, text
+from dlviz.viz.scene import Scene
+from dlviz.widgets.blocks import picture
+from dlviz.widgets.explorer import Explorer
+from dlviz.widgets.forms import (
+    DEVICE,
+    FORMS,
+    LINK,
+    NAMES,
+    RANKS,
+    SIZES,
+    WAYS,
+    Values,
+    answer,
+    check,
+    cost_map,
+    prices,
+    sent,
+    too_long,
+)
+from dlviz.widgets.layer_run import STEPS, run
+from dlviz.widgets.player import player_state
+from dlviz.widgets.requests import sentence
+from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.view import compact, dressed, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KEPT = 8  # runs that can be shown again
+
+
+class TensorExplorer(Explorer):
+    """Choose in which form ranks share a layer, how many they are and how large it is; see who has
+    which block of each matrix and what a rank sends; run it.
+
+    `form` is "data", "partition_output" (X is gathered from its rows), "partition_output_whole" (X
+    is on all ranks) or "reduce_output" of a linear layer, "mlp_data" or "mlp" (column-parallel,
+    GELU, row-parallel) of an MLP. `batch` is B, the rows of X, `inputs` C_in, `outputs` C_out; of
+    an MLP C_in is its hidden size, C_out its inner. All may be set later on; a value that cannot be
+    is told in the widget and changes nothing else. `run()` does what the button does; the last runs
+    are shown again where their controls are chosen, and on a saved page. `measured` is the Trace of
+    the last run, or None. Raises ValueError where a first value cannot be.
+    """
+
+    module = "tensor/index"
+    controls = ("form", "ranks", *NAMES)
+
+    form = traitlets.Any("partition_output").tag(sync=True)
+    ranks = traitlets.Any(4).tag(sync=True)
+    batch = traitlets.Any(64).tag(sync=True)
+    inputs = traitlets.Any(512).tag(sync=True)
+    outputs = traitlets.Any(2048).tag(sync=True)
+    player = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(
+        self,
+        form: str = "partition_output",
+        ranks: int = 4,
+        batch: int = 64,
+        inputs: int = 512,
+        outputs: int = 2048,
+        *,
+        theme: str = "auto",
+    ):
+        now: dict[str, Any] = dict(
+            zip(self.controls, (form, ranks, batch, inputs, outputs), strict=True)
+        )
+        check(**now)
+        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
+        super().__init__(Trace(), now, theme)
+
+    @property
+    def measured(self) -> Trace | None:
+        return self._measured
+
+    def check(self, values: dict[str, Any]) -> None:
+        check(**values)
+
+    def moved(self, values: dict[str, Any]) -> None:
+        self.forget()
+        self._now = values
+
+    def show(self) -> None:
+        self.player = self._recorded(self._now).get("player", "")
+        super().show()
+
+    def work(self) -> Any:
+        long = too_long(**self._now)
+        if long:
+            raise ValueError(long)
+        return partial(self._work, dict(self._now))
+
+    def _work(self, values: dict[str, Any], tell: Tell) -> Found:
+        found, trace = run(values, tell)
+        recorded = {"controls": values, "run": found, "player": played(values, trace)}
+        others = [one for one in self._runs if one["controls"] != values]
+        self._runs = [*others, recorded][-KEPT:]
+        return found, trace
+
+    def kept(self) -> dict[str, Any]:
+        """All that a page without a kernel can show: each form of the layer that is chosen and of
+        those that were run."""
+        layers = [{**one, "form": ""} for one in [self._now, *(o["controls"] for o in self._runs)]]
+        every = {key(own): own for one in layers for own in ({**one, "form": f} for f in FORMS)}
+        others = {name: self._page(values) for name, values in every.items()}
+        return {**super().kept(), "player": self.player, "others": compact(others)}
+
+    def _page(self, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            check(**values)
+        except ValueError as error:
+            return {"error": sentence(error)}
+        shown = {**self._shown(values), "controls": values, "error": ""}
+        return {"told": shown, "player": self._recorded(values).get("player", "")}
+
+    def _recorded(self, values: Values) -> dict[str, Any]:
+        """The run of these controls; {} where there is none."""
+        return next((one for one in self._runs if one["controls"] == values), {})
+
+    def picture(self) -> Figure:
+        """What a rank sends over B, by each form."""
+        from dlviz.viz.print import curve
+
+        now = {**self._now, "ranks": max(2, self._now["ranks"])}
+        theme = "dark" if self.theme == "dark" else "light"
+        batches = [size for size in SIZES if size >= SIZES[-1] // 256]
+        lines = {
+            FORMS[one["form"]].title: [
+                sum(sent(**{**now, "form": one["form"], "batch": batch})) for batch in batches
+            ]
+            for one in prices(**now)
+        }
+        title = f"Bytes that a rank sends, {now['inputs']} → {now['outputs']}, {now['ranks']} ranks"
+        return curve(
+            lines, x=batches, log=True, title=title, xlabel="B", ylabel="bytes", theme=theme
+        )
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "title": "Where should a layer be cut?",
+            "details": DETAILS,
+            "forms": [[name, form.title, [*form.cuts]] for name, form in FORMS.items()],
+            "names": NAMES,
+            "ways": WAYS,
+            "sizes": SIZES,
+            "most": RANKS[1],
+            "hues": HUES,
+            "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS[1])],
+            **self._shown(self._now),
+            "run": self._run or self._recorded(self._now).get("run"),
+            "ran": self._ran,
+        }
+
+    def _shown(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What follows from the controls."""
+        run = self._recorded(values).get("run")
+        on_map = ("ranks", "inputs")
+        return {
+            "matrices": picture(values, run and run["blocks"]),
+            "drawn": "run" if run else "form",
+            "prices": prices(**values),
+            "map": cost_map(values["form"], values["inputs"]),
+            "answer": answer(**values),
+            "long": too_long(**values),
+            "run": run,
+            "recorded": [one["controls"] for one in self._runs],
+            "points": [
+                {**one["controls"], "bytes": one["run"]["bytes"]}
+                for one in self._runs
+                if all(one["controls"][name] == values[name] for name in on_map)
+                and FORMS[one["controls"]["form"]].mlp == FORMS[values["form"]].mlp
+            ],
+        }
+
+
+def key(values: Values) -> str:
+    """The name of what a saved page shows of these controls."""
+    return " ".join(str(values[name]) for name in TensorExplorer.controls)
+
+
+def played(values: Values, trace: Trace) -> str:
+    """The messages of a run's last step, for the player: no tensor is watched, and the lines that
+    sent are none of the reader's."""
+    title = f"{FORMS[values['form']].title}: the messages of one step"
+    state = player_state(Scene(trace, STEPS - 1), title)
+    return compact(dressed(trace, {**state, "lines": [], "sources": {}}))
+
+
+_HUES = {form: hue for form, (_, hue, _) in palette.FORMS.items()}
+HUES = {
+    **_HUES,
+    "partition_output_whole": _HUES["partition_output"],
+    "mlp_data": _HUES["data"],
+    "mlp": palette.GREEN,
+}
+DETAILS = [
+    "B rows of X, C_in inputs, C_out outputs; float32. In a Transformer B is batch × tokens. An "
+    "MLP has the hidden size C_in and the inner size C_out.",
+    "Elements are counted as the lecture does: an all-gather or a reduce-scatter of N elements is "
+    "N, an all-reduce is 2·N. A rank sends (n−1)/n of them. The lecture's summary drops the 2s: it "
+    "compares C_out·C_in with B·C_in and B·C_out.",
+    "X cut: X is gathered from the ranks' rows, and the gradient of X is reduce-scattered. X "
+    "whole: all ranks have X, and its gradient is all-reduced, as in Megatron-LM. Both send as "
+    "much. Sequence parallelism forgets the gathered X and gathers it again in the backward: it "
+    "sends B·C_in more.",
+    "The sides of the matrices are logarithmic. torch stores the transpose of W.",
+    f"A step takes its products at {DEVICE.flops / 1e9:g} GFLOP/s, its messages at "
+    f"{1e3 * LINK.latency:g} ms and {text.nbytes(int(LINK.bandwidth))}/s, and the update; a run is "
+    "held to the same machine, and its seconds are by the wall clock.",
+]
