@@ -30,6 +30,7 @@ ASSIGNMENTS = {
     "ring_all_reduce": "ring all-reduce",
     "ddp": "DDP",
     "parameter_server": "parameter server",
+    "tensor_parallel_mlp": "tensor-parallel MLP",
     "one_f_one_b": "1F1B",
 }
 LIMIT = 2_000_000  # bytes that a report may have

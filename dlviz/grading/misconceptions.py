@@ -1163,6 +1163,78 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "tensor_parallel_mlp": {
+        "numbers that a rank holds, MLP 16-32-16, 4 ranks": [
+            (1072, "1072 is the whole MLP: each rank has a quarter of each weight matrix."),
+            (
+                268,
+                "268 is a quarter of all numbers: down.bias is not cut, each rank has its 16.",
+            ),
+            (264, "264 leaves out down.bias, which is whole on each rank: 16 numbers more."),
+            (256, "256 are the weights: up's part of the bias and all of down's come on top."),
+            (
+                664,
+                "664 cuts up alone: down is cut too, by the rows that belong to a rank's columns.",
+            ),
+            (128, "128 is the part of one matrix: there are two, and the biases."),
+        ],
+        "all-reduces in a step of a tensor-parallel MLP": [
+            (
+                1,
+                "1 is the forward alone: x goes to the columns of all ranks, so the ranks' "
+                "gradients of x have to be added too.",
+            ),
+            (
+                4,
+                "4 adds or gathers after each layer: with columns first and rows next, a rank's "
+                "columns of z are just what its rows of down need.",
+            ),
+            (
+                3,
+                "3 has one between the two layers, or two in backward: GELU gets whole columns, "
+                "and the gradient of y is the same on every rank already.",
+            ),
+            (
+                6,
+                "6 is one for each product: most products need only what their rank has.",
+            ),
+            (0, "Without any, each rank would end with its share of y alone."),
+        ],
+        "bytes that a rank sends in a step, 4 rows, MLP 16-32-16, 4 ranks": [
+            (768, "768 is one direction: backward sends as much for the gradient of x."),
+            (3072, "3072 is two all-reduces each way: one is enough."),
+            (
+                1024,
+                "1024 is y and the gradient of x once: an all-reduce sends 2(n-1)/n times as much.",
+            ),
+            (512, "512 is y itself: a rank sends 1.5 times that, each way."),
+            (6144, "6144 is what all four ranks send: the question asks for one."),
+            (192, "192 is the number of numbers: each takes 8 bytes."),
+            (
+                2304,
+                "2304 has three all-reduces of a tensor as y: there is one each way.",
+            ),
+        ],
+        "a step of the MLP on 4 ranks, 96 ms on one": [
+            (
+                24,
+                "24 ms leaves out the two all-reduces: all ranks wait until they are over.",
+            ),
+            (30, "30 ms pays for one all-reduce: there is one in backward too."),
+            (
+                (25, 29),
+                "An all-reduce on 4 ranks takes 6 rounds of 1 ms one after another, and there are "
+                "two all-reduces.",
+            ),
+            (
+                48,
+                "48 ms pays for four all-reduces: there is one each way.",
+            ),
+            (96, "96 ms is the step of one rank: four share each product."),
+            ((0, 23.5), "The products alone take 96 / 4 = 24 ms."),
+            ((40, 47), "There are two all-reduces of 6 ms, and nothing else is sent."),
+        ],
+    },
     "one_f_one_b": {
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             (8, "8 is GPipe, whose backwards come after the last forward."),

@@ -39,6 +39,11 @@ def messages(algorithm: str, ranks: int) -> int:
     return len(getattr(dlviz.patterns, algorithm).all_reduce(ranks, 8 * ranks))
 
 
+def ring_bytes(ranks: int, nbytes: int) -> int:
+    sent = [m.count for m in dlviz.patterns.ring.all_reduce(ranks, nbytes) if m.src == 0]
+    return sum(sent)
+
+
 def simulated(name: str, ranks: int, microbatches: int, **options: int) -> dlviz.Trace:
     return dlviz.simulate(make(name, ranks, microbatches, **options))
 
@@ -214,6 +219,15 @@ def answers() -> dict[str, list[float]]:
         "weight 10, updated by 1 and by 2 under the lock": [10 - 1 - 2],
         "staleness of most gradients, 4 workers equally fast, no bound": [4 - 1],
         "6 gradients each, bound 1, one of 3 workers 3 times as slow": [6 * (45 + 1 + 2 + 1), 300],
+        "numbers that a rank holds, MLP 16-32-16, 4 ranks": [16 * 32 // 4 * 2 + 32 // 4 + 16],
+        "all-reduces in a step of a tensor-parallel MLP": [2],
+        "bytes that a rank sends in a step, 4 rows, MLP 16-32-16, 4 ranks": [
+            2 * ring_bytes(4, 4 * 16 * 8)
+        ],
+        "a step of the MLP on 4 ranks, 96 ms on one": [
+            96 / 4 + 2e3 * dlviz.sim.collective_seconds("ring", 4, 512, 1e-3, 0.0),
+            37,
+        ],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]
         ],

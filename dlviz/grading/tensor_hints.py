@@ -1,0 +1,276 @@
+"""Hints for a tensor-parallel MLP that a student wrote: what may be behind what a check saw.
+
+One process of plain torch gives what is right, and what a known mistake would give. Symbols: n
+ranks, rank r has W1_r, b1_r and W2_r of the whole W1, b1 and W2; b2 is whole.
+
+    y = sum_r GELU(x W1_r + b1_r) W2_r + b2        rank r's share of the sum is its term
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch.nn.functional import gelu, linear
+
+from dlviz.grading.tensor_run import CUT, MLPSize, Parallel, State
+
+LAYOUT = (
+    "torch keeps a weight as (outputs, inputs). Column-parallel cuts up by its outputs, "
+    "row-parallel cuts down by its inputs: which dim of each weight is that?"
+)
+PARTS = {  # what a rank may hold in place of its part, and what may be behind it
+    "the whole": "each rank computes its own part of the inner width, so that is all it needs of "
+    "the weight.",
+    "cut by the other dim": LAYOUT,
+    "another rank's part": "rank r keeps the r-th part: where does it begin, and where does it "
+    "end?",
+    "every n-th": "rank r keeps the r-th contiguous part, so that the parts in a row are the "
+    "whole.",
+}
+
+
+def plain(x: torch.Tensor, state: State, approximate: str = "none") -> torch.Tensor:
+    """The MLP in one process."""
+    inner = gelu(linear(x, state["up.weight"], state["up.bias"]), approximate=approximate)  # (B, i)
+    return linear(inner, state["down.weight"], state["down.bias"])  # (B, h)
+
+
+def joined(parts: Sequence[State]) -> State:
+    """The whole weights, of the ranks' parts."""
+    first = parts[0]
+    return {
+        name: torch.cat([part[name] for part in parts], CUT[name]) if name in CUT else first[name]
+        for name in first
+    }
+
+
+def terms(x: torch.Tensor, parts: Sequence[State]) -> list[torch.Tensor]:
+    """Each rank's share of y, without the bias."""
+    return [
+        linear(gelu(linear(x, part["up.weight"], part["up.bias"])), part["down.weight"])
+        for part in parts
+    ]
+
+
+def gradients(x: torch.Tensor, gradient: torch.Tensor, state: State) -> State:
+    """Of one process: of the weights by their names, and of x ("x")."""
+    leaves = {name: each.clone().requires_grad_() for name, each in {**state, "x": x}.items()}
+    y = plain(leaves["x"], leaves)
+    found = torch.autograd.grad(y, [*leaves.values()], gradient)
+    return dict(zip(leaves, found, strict=True))
+
+
+def shares_of_x(
+    x: torch.Tensor, gradient: torch.Tensor, parts: Sequence[State]
+) -> list[torch.Tensor]:
+    """The gradient of x through each rank's part alone."""
+    found = []
+    for part in parts:
+        leaf = x.clone().requires_grad_()
+        found += torch.autograd.grad(terms(leaf, [part])[0], leaf, gradient)
+    return found
+
+
+def same(seen: torch.Tensor | None, wanted: torch.Tensor) -> bool:
+    """But for the order of additions."""
+    if seen is None or seen.shape != wanted.shape:
+        return False
+    return torch.allclose(seen.double(), wanted, rtol=1e-9, atol=1e-9)
+
+
+def why_part(size: MLPSize, name: str, seen: torch.Tensor | None, whole: torch.Tensor) -> str:
+    """Why what a rank holds under a name is not its part."""
+    if seen is None:
+        return (
+            "the module's parameters are found by their names. Is it an nn.Parameter, set as an "
+            "attribute of the module, or of an nn.Linear in it?"
+        )
+    n = size.ranks
+    others: dict[str, list[torch.Tensor]] = {"the whole": [whole]}
+    if name in CUT:
+        dim = CUT[name]
+        others["another rank's part"] = [*whole.tensor_split(n, dim)]
+        others["every n-th"] = [
+            whole.index_select(dim, torch.arange(r, whole.shape[dim], n)) for r in range(n)
+        ]
+        if whole.dim() == 2:
+            others["cut by the other dim"] = [*whole.tensor_split(n, 1 - dim)]
+    for what, known in others.items():
+        if any(same(seen, each) for each in known):
+            return PARTS[what]
+    if seen.dtype != whole.dtype:
+        return "the weights are float64: a new module has float32 unless it is told otherwise."
+    if name == "down.bias":
+        return "down.bias has a number for each output, and down's outputs are whole on each rank."
+    if name in CUT and seen.shape == size.part(name, whole, 0).shape:
+        return "the part has the numbers of the whole weight: nothing is drawn anew or changed."
+    return LAYOUT
+
+
+def why_output(tried: Parallel, rank: int, step: int) -> tuple[str, str]:
+    """What the output of a rank is instead of the MLP's, and a hint."""
+    size, own = tried.size, tried.left[rank].steps[step]
+    state = size.whole(tried.seed)
+    parts = [{k: size.part(k, each, r) for k, each in state.items()} for r in range(size.ranks)]
+    if step:
+        parts = [each.steps[step].part for each in tried.left]
+        state = joined(parts)
+    x = size.batch(tried.seed, step)[0]
+    known = wrong_outputs(x, state, parts, rank)
+    for what, (value, hint) in known.items():
+        if same(own.output, value):
+            return what, hint
+    right = plain(x, state)
+    if torch.allclose(own.output.double(), right, rtol=1e-5, atol=1e-5):
+        return "the MLP's with fewer digits", (
+            "all numbers are float64: which line makes float32 of them? torch.zeros and a new "
+            "module do, unless they are told otherwise."
+        )
+    if step:
+        return "no longer the MLP's", (
+            "step 0 is right. The weights have changed since, as an optimizer changes them, on "
+            "each rank its own: does forward use the parameters as they are now?"
+        )
+    if same(own.output, plain(x, joined([each.steps[step].part for each in tried.left]))):
+        return "that of other weights", (
+            "the output is that of the parts that the ranks hold, and these are not parts of the "
+            "weights that were given: mend that first."
+        )
+    return "something else", (
+        "follow one row of x: which columns of the inner width does each rank compute, does GELU "
+        "get them whole, and where are the ranks' shares of y added?"
+    )
+
+
+def wrong_outputs(
+    x: torch.Tensor, state: State, parts: Sequence[State], rank: int
+) -> Mapping[str, tuple[torch.Tensor, str]]:
+    """What known mistakes give on a rank, each with its hint."""
+    n, bias = len(parts), state["down.bias"]
+    shares = terms(x, parts)
+    total = torch.stack(shares).sum(0)
+    inner = torch.stack([linear(x, part["up.weight"], part["up.bias"]) for part in parts])
+    down = [part["down.weight"] for part in parts]
+    summed = gelu(inner.sum(0))
+    late = torch.stack([linear(summed, each) for each in down]).sum(0)
+    alone = (
+        "nothing of the other ranks is in it. Which of f and g adds the ranks' shares, and does "
+        "what it returns hold the sum?"
+    )
+    scaled = "x is whole on every rank: f hands on x itself, and forwards it adds nothing."
+    divided = "the ranks hold parts of one sum, no copies of a result: nothing is to be divided."
+    early = (
+        "the ranks' columns of the inner width are different ones, and GELU of a sum is not the "
+        "sum of GELUs. Before GELU there is nothing to add: each column is whole on its rank."
+    )
+    return {
+        f"rank {rank}'s share of the sum": (shares[rank] + bias, alone),
+        f"rank {rank}'s share of the sum without the bias": (shares[rank], alone),
+        f"the MLP's with down.bias added {n} times": (
+            total + n * bias,
+            "each rank adds the bias to its share, and the sum then holds all of them. Where is "
+            "there one sum to add it to?",
+        ),
+        "the MLP's without down.bias": (total, "the bias is missing: after what is it added?"),
+        "the mean of the ranks' shares": (total / n + bias, divided),
+        "that of GELU of the sum over the ranks": (late + bias, early),
+        f"that of GELU of the sum over the ranks, by rank {rank}'s part of down": (
+            linear(summed, down[rank]) + bias,
+            early,
+        ),
+        "that of the two layers without GELU": (
+            linear(linear(x, state["up.weight"], state["up.bias"]), state["down.weight"], bias),
+            "GELU lies between the two layers.",
+        ),
+        "GELU of the MLP's": (gelu(total + bias), "GELU lies between the two layers."),
+        "the MLP's with an approximate GELU": (
+            plain(x, state, "tanh"),
+            "GELU is asked for as nn.GELU() computes it.",
+        ),
+        f"that of x times {n}": (plain(n * x, state), scaled),
+        f"rank {rank}'s share of that of x times {n}": (terms(n * x, parts)[rank] + bias, scaled),
+        f"{n} times the MLP's": (
+            n * (total + bias),
+            "the output is added up once more: how often is g called?",
+        ),
+    }
+
+
+def why_gradient(tried: Parallel, rank: int, step: int, wrong: Sequence[str]) -> tuple[str, str]:
+    """What the first wrong gradient of a rank is, and a hint that fits all of them."""
+    size, n = tried.size, tried.size.ranks
+    own, name = tried.left[rank].steps[step], wrong[0]
+    seen = own.gradients.get(name)
+    if seen is None:
+        return "None", (
+            "backward never came to it. Does the output depend on it, and does backward of f and "
+            "g return a gradient for x?"
+        )
+    x, gradient = size.batch(tried.seed, step)
+    parts = [each.steps[step].part for each in tried.left]
+    whole = gradients(x, gradient, joined(parts))
+    right = whole[name] if name == "x" else size.part(name, whole[name], rank)
+    weights = {*wrong} & {*CUT}
+    if same(seen, n * right) and weights:
+        return f"{n} times what it should be", (
+            "y is the same on every rank, and so is its gradient: that of each rank's share is the "
+            "gradient of y itself. What does g do in backward?"
+        )
+    if same(seen, n * right):
+        return f"{n} times what it should be", (
+            "the gradients of x are added up twice. Which function adds them in backward, and is "
+            "there anything left to add after it?"
+        )
+    if name == "x" and same(seen, shares_of_x(x, gradient, parts)[rank]):
+        return f"rank {rank}'s share of it", (
+            "x goes to the columns of every rank, so its gradient is the sum of what comes back "
+            "from all of them. What does f do in backward?"
+        )
+    if same(seen, right / n):
+        return f"1/{n} of what it should be", (
+            "nothing is divided: a sum of parts is no mean. If down.bias is added in parts, its "
+            "gradient is one too."
+        )
+    if torch.allclose(seen.double(), right, rtol=1e-4, atol=1e-5):
+        return "right to some digits", "all gradients are float64: which line makes float32?"
+    if not seen.any():
+        return "0", "which line leaves no gradient there?"
+    if not same(own.output, plain(x, joined(parts))):
+        return "something else", (
+            "the output is wrong too, and the gradients follow from it: mend that first."
+        )
+    return "something else", (
+        "go back from y: g hands on the gradient of y as it is, f adds the gradients of x of all "
+        "ranks, and everything in between is a rank's own."
+    )
+
+
+def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, way: str) -> str:
+    """Why a direction has other collectives than one all-reduce of a tensor as y."""
+    if not calls:
+        return (
+            "forwards, no rank has more than its share of y before they are added."
+            if way == "forward"
+            else "each rank has the gradient of x through its own columns alone. Which function "
+            "adds them?"
+        )
+    names, elements = [name for name, _ in calls], max(count for _, count in calls)
+    if elements >= size.hidden * size.inner // size.ranks:
+        return "a weight is under way. The weights stay where they are: what moves instead?"
+    if len(calls) > 1 and way == "forward":
+        return (
+            "one sum is enough: the columns that a rank has after up are whole, GELU is computed "
+            "on them, and they are just what its rows of down need."
+        )
+    if len(calls) > 1:
+        return (
+            "backward adds once: the gradient of y is the same on every rank already, so g hands "
+            "it on, and f adds."
+        )
+    if names[0] == "all_reduce":
+        return "which tensor is the sum of the ranks' shares, and which shape has it?"
+    return (
+        f"{names[0]} brings something else than the sum on every rank, or brings it at another "
+        "price. Which collective leaves a sum on all ranks?"
+    )
