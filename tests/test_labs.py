@@ -15,6 +15,7 @@ MINUTES = {
     "02_collectives": 60,
     "03_data_parallel": 60,
     "04_consistency": 65,
+    "06_tensor_parallel": 75,
     "09_pipelines": 60,
     "09b_zero_bubble": 60,
 }

@@ -20,7 +20,17 @@ from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight, step_seconds
 from dlviz.patterns import butterfly, ring
 from dlviz.schedules import TITLES, make
-from dlviz.sim import Costs, collective, collective_seconds
+from dlviz.sim import (
+    Costs,
+    best_grid,
+    collective,
+    collective_seconds,
+    kept_activations,
+    layer_bytes,
+    matmul_lower_bound,
+    matmul_words,
+)
+from dlviz.sim.layers import FORMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {page.stem: page.read_text() for page in (ROOT / "docs" / "teaching").glob("*.md")}
@@ -309,6 +319,81 @@ def test_the_bounds_and_the_rounds_of_lab_04():
         assert f"**{math.ceil(rounds)}" in told and f"{rounds:.1f}" in told
 
 
+# -- lab 06 ----------------------------------------------------------------------------------------
+PAGE_06 = "06_tensor_parallel"
+
+
+def test_the_bytes_of_lab_06():
+    for form, question in (("partition_output", "partition output?"), ("reduce_output", "reduce")):
+        sent = layer_bytes(form, 64, 512, 2048, 4)
+        assert answer(PAGE_06, f"does a rank send with {question}").startswith(f"\n**{sent:,.0f}**")
+    told = answer(PAGE_06, "does data parallelism beat partition output?")
+    assert "**2,048** = C_out" in told and "C_in = 512" in told
+    for rows, form in ((2048, "partition_output"), (512, "reduce_output")):
+        data = layer_bytes("data", rows, 512, 2048, 4)
+        assert data == layer_bytes(form, rows, 512, 2048, 4)
+    square = {form: layer_bytes(form, 256, 1024, 1024, 4) for form in FORMS}
+    told = answer(PAGE_06, "B = 256 and 1,024 → 1,024")
+    assert square["partition_output"] == square["reduce_output"]
+    assert f"{square['reduce_output']:,.0f} bytes**" in told and f"{square['data']:,.0f}" in told
+
+
+def test_the_bytes_of_the_two_mlps_of_lab_06():
+    narrow, wide = (3 / 4 * 4 * 64 * width for width in (512, 2048))  # a gather; a sum is two
+    naive = wide + narrow + 2 * wide + 2 * narrow
+    told = answer(PAGE_06, "How many all-reduces does the column-row MLP")
+    assert f"{2 * narrow:,.0f} bytes each" in told and f"sends {naive:,.0f} bytes" in told
+    assert naive / (4 * narrow) == 3.75 and "3.75 times" in told
+    assert f"{2 * wide:,.0f}" in answer(PAGE_06, "How many collectives does the naive MLP")
+    told = answer(PAGE_06, "Four heads, two of keys and values")
+    assert f"{4 * (24 * 96 + 24):,} bytes" in told  # half of k, with its bias; two ranks send it
+    told = answer(PAGE_06, "The last layer is the first one")
+    shared = 4 * 256 * 256
+    assert (
+        f"{3 * shared:,} bytes" in told and f"{4 * shared:,} of" in told and f"{shared:,}" in told
+    )
+
+
+def test_what_is_kept_in_lab_06():
+    unit = 64 * 8 * 64
+    kept = [sum(kept_activations(64, 8, 64, 4, *way).values()) / unit for way in ((1,), (4,))]
+    cut = sum(kept_activations(64, 8, 64, 4, 4, True).values()) / unit
+    told = answer(PAGE_06, "How many s·b·h does a rank keep")
+    assert kept == [54, 21] and told.startswith("\n**21** = 10 + 24/4 + 20/4") and f"{cut}" in told
+    wide = sum(kept_activations(64, 8, 64, 4, 4, itemsize=4).values()) / unit
+    assert f"{wide:g} by the formula" in told
+    long = sum(kept_activations(2048, 8, 64, 4).values()) / (2048 * 8 * 64)
+    assert f"{long - 34:g} of **{long:g}**" in answer(PAGE_06, "grows with the length of the texts")
+
+
+def test_the_slow_link_of_lab_06():
+    def step(ranks: int, latency: float = 4e-3) -> float:
+        sums = 2 * collective_seconds("ring", ranks, 4 * 64 * 128, latency, 1.6e-7)
+        return 1000 * (0.4 / ranks + sums)
+
+    told = answer(PAGE_06, "as fast as one rank are eight?")
+    assert f"**{step(1) / step(8):.1f}** =" in told and f"are {step(1) / step(4):.1f} times" in told
+    one = step(1) / (50 + (step(8) - 50) / 2)
+    assert f"{one:.1f} (one all-reduce)" in told
+    told = answer(PAGE_06, "The fastest number of ranks")
+    for latency in (4e-3, 1e-3):
+        best = min(range(1, 65), key=lambda ranks: step(ranks, latency))
+        assert f"**{best}**" in told and f"{step(best, latency):.1f} ms" in told
+
+
+def test_the_grids_of_lab_06():
+    words = matmul_words(512, 512, 512, (2, 2, 2))
+    told = answer(PAGE_06, "How many words on the grid (2, 2, 2)?")
+    assert told.startswith(f"\n**{words:,.0f}** =") and words == matmul_lower_bound(
+        512, 512, 512, 8
+    )
+    told = answer(PAGE_06, "X (8,192 × 512)")
+    grid, words = best_grid(8192, 512, 2048, 8)
+    assert f"**{grid}, {words:,.0f} words**" in told
+    assert words == matmul_words(8192, 512, 2048, (8, 1, 1)) and "(8, 1, 1)" in told
+    assert f"the bound is {matmul_lower_bound(8192, 512, 2048, 8):,.0f}" in told
+
+
 # -- labs 09 and 09b -------------------------------------------------------------------------------
 def test_the_numbers_of_lab_09():
     page = "09_pipelines"
@@ -419,7 +504,8 @@ def test_each_level_is_told_as_it_is():
 FIGURES = teaching("figures").FIGURES
 RUNS = {name for name in FIGURES if name[:2] in ("00", "02")} | {
     "01_batches", "03_one_bucket", "03_three_buckets", "03_slow_rank", "04_spectrum",
-    "04_staleness", "04_synchronous", "09_bubble", "09_simulated_and_measured",
+    "04_staleness", "04_synchronous", "06_in_sequence", "06_matrices", "06_naive_matrices",
+    "06_side_by_side", "09_bubble", "09_simulated_and_measured",
 }  # fmt: skip
 
 

@@ -904,6 +904,264 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "06": {
+        "speed-up of 2 ranks, halves in sequence": [
+            (
+                (1.9, 2.1),
+                "2 would need both ranks to compute at the same time: rank 1 waits for the "
+                "activations of rank 0, and rank 0 for their gradient.",
+            ),
+            (
+                (1.1, 1.9),
+                "That needs several microbatches, one behind the other: here the whole batch goes "
+                "from rank to rank at once.",
+            ),
+            (
+                (0.4, 0.6),
+                "Each rank computes half of the layers: one half after the other takes as long as "
+                "both on one rank.",
+            ),
+            ((2.2, ANY), "Two ranks are at most twice as fast as one."),
+        ],
+        "speed-up of 2 ranks, halves side by side": [
+            (
+                (0.95, 1.05),
+                "1 is the chain: a branch does not wait for the output of the other.",
+            ),
+            (
+                (1.1, 1.85),
+                "That leaves time for messages or for waiting: the branches are equal, and "
+                "messages take no time here.",
+            ),
+            ((0.4, 0.6), "Each rank computes half of the products, at the same time."),
+            ((2.2, ANY), "Two ranks are at most twice as fast as one."),
+        ],
+        "bytes that an LSTM keeps, 40 time steps over 20": [
+            (
+                (0.95, 1.05),
+                "1 is right for the weights, which all time steps share: each step keeps results "
+                "of its own for the backward.",
+            ),
+            (
+                (1.1, 1.7),
+                "Weights do not count here: all that is kept belongs to some time step.",
+            ),
+            (
+                (3.8, 4.2),
+                "4 is a square: each time step keeps as much as any other, and none keeps pairs.",
+            ),
+            (
+                (19, 41),
+                "Those are the time steps themselves: the question is how many times as many "
+                "bytes.",
+            ),
+        ],
+        "bytes a rank of 4 sends, partition output, B = 64, 512 to 2048": [
+            (
+                98_304,
+                "98,304 leaves out the 2 of an all-reduce: it adds up, and then it copies.",
+            ),
+            (
+                262_144,
+                "262,144 is the whole all-reduce: a rank sends (n-1)/n = 3/4 of it.",
+            ),
+            (
+                786_432,
+                "786,432 all-reduces Y: here each rank has columns of Y for itself, and summands "
+                "of the gradient of X.",
+            ),
+            (
+                393_216,
+                "393,216 counts an all-reduce in each direction: in the forward nothing is sent, "
+                "since X is whole on all ranks.",
+            ),
+            (49_152, "Those are elements: each of them has 4 bytes in float32."),
+            (
+                6_291_456,
+                "That is data parallelism: here no other rank has a gradient of the same columns "
+                "of W.",
+            ),
+            (
+                0,
+                "0 is right for the forward: in the backward each rank knows a summand of the "
+                "gradient of X.",
+            ),
+        ],
+        "bytes a rank of 4 sends, reduce output, B = 64, 512 to 2048": [
+            (
+                196_608,
+                "196,608 is what partition output sends, and the number of elements here: each of "
+                "them has 4 bytes.",
+            ),
+            (
+                393_216,
+                "393,216 leaves out the 2 of an all-reduce: it adds up, and then it copies.",
+            ),
+            (
+                1_048_576,
+                "1,048,576 is the whole all-reduce: a rank sends (n-1)/n = 3/4 of it.",
+            ),
+            (
+                1_572_864,
+                "1,572,864 counts an all-reduce in each direction: in the backward each rank knows "
+                "all there is to know about its columns of X.",
+            ),
+            (
+                6_291_456,
+                "That is data parallelism: here no other rank has a gradient of the same rows of "
+                "W.",
+            ),
+            (0, "0 is right for the backward: in the forward each rank has a summand of Y."),
+        ],
+        "B from which data parallelism beats partition output, 512 to 2048": [
+            (
+                512,
+                "512 is C_in, from which on data parallelism beats reduce output. Set 2·B·C_in "
+                "equal to 2·C_in·C_out.",
+            ),
+            (
+                1024,
+                "1,024 has a factor of 2 on one side alone: both all-reduces have it.",
+            ),
+            (
+                4096,
+                "4,096 has a factor of 2 on one side alone: both all-reduces have it.",
+            ),
+            (64, "64 is the batch of the example: there partition output sends far less."),
+            (
+                8192,
+                "8,192 is 4 · C_out: the number of ranks is in both counts, and cancels.",
+            ),
+        ],
+        "collectives of a naive MLP, forward and backward": [
+            (
+                2,
+                "2 are those of the forward: in the backward the gradient of the input of each "
+                "product is a sum over the ranks.",
+            ),
+            (
+                3,
+                "3 leaves out one gradient: the MLP's own input needs one as well, for what lies "
+                "below.",
+            ),
+            (
+                6,
+                "6 would also send gradients of the weights: each rank has its columns for itself.",
+            ),
+            (1, "1 is enough for neither direction: each product is gathered."),
+            (8, "8 counts two for each product and direction: one is enough."),
+        ],
+        "all-reduces of a column-row MLP, forward and backward": [
+            (
+                1,
+                "1 is the forward, or the backward: f sums in the one, g in the other.",
+            ),
+            (
+                4,
+                "4 is the naive way: between the two products nothing has to be sent.",
+            ),
+            (
+                0,
+                "0 leaves each rank with a summand of Y, and of the gradient of X.",
+            ),
+            (
+                3,
+                "3 sums once in one direction and twice in the other: both are alike, one at the "
+                "end of each.",
+            ),
+        ],
+        "bytes sent in a forward, with sequence parallelism over without": [
+            (
+                (0.24, 0.26),
+                "A quarter of the tokens lies on each rank, but before the products all ranks "
+                "need all tokens.",
+            ),
+            (
+                (0.49, 0.51),
+                "1/2 is the all-gather alone, or the reduce-scatter: an all-reduce is both.",
+            ),
+            (
+                (1.9, 2.1),
+                "2 takes an all-gather for as much as an all-reduce: it sends half as much.",
+            ),
+            (
+                (1.4, 1.6),
+                "1.5 is the backward, in which some tokens are gathered a second time.",
+            ),
+            (0, "0 would be right if nobody needed the tokens of others: the products do."),
+        ],
+        "kept with tensor parallelism over 4 ranks, 54 on one": [
+            (
+                13.5,
+                "13.5 divides everything by 4: 10 of the 34 lie between the products, whole on "
+                "every rank.",
+            ),
+            (
+                11,
+                "11 leaves out the 10 that lie between the products, whole on every rank.",
+            ),
+            (
+                28.5,
+                "28.5 leaves the softmax whole: its heads are cut as well.",
+            ),
+            (54, "54 is the whole layer: what lies inside attention and MLP is cut."),
+            (
+                39.4,
+                "39.4 is what is counted in 32 bits: the published count has 16 bits.",
+            ),
+        ],
+        "GFLOP/s of a sixteenth of the columns over those of all": [
+            ((0.01, 1.2), "The unit is percent: half of them is written as 50, not as 0.5."),
+            (
+                (6, 6.5),
+                "6.25 % is the share of the FLOPs: the question is how many FLOPs are done in a "
+                "second.",
+            ),
+            (
+                lambda measured: (7, 0.8 * measured),
+                "A core is busy with little work: even a sixteenth of the columns takes 8.4 "
+                "million FLOPs.",
+            ),
+            (
+                lambda measured: (1.25 * measured, 250),
+                "Beginning and ending a product takes a time that does not shrink with its "
+                "columns.",
+            ),
+            ((1000, ANY), "The product has a sixteenth of the FLOPs, not a sixteenth of the time."),
+        ],
+        "speed-up of an MLP on 8 ranks, slow link": [
+            (
+                (7.5, 8.5),
+                "8 leaves the messages out: two all-reduces of 14 rounds each take 130 ms.",
+            ),
+            (
+                (3.4, 3.55),
+                "That counts one all-reduce: the forward has one, and the backward has one.",
+            ),
+            (
+                (2.4, 2.5),
+                "That is 4 ranks: on 8 each all-reduce takes 14 rounds instead of 6.",
+            ),
+            (
+                (0, 1.05),
+                "Eight ranks compute for 50 ms and communicate for 130 ms: that is less than the "
+                "400 ms of one.",
+            ),
+        ],
+        "words a rank receives, 512 x 512 matrices on a grid (2, 2, 2)": [
+            (131_072, "131,072 is the best 2D grid: cuts of all three dimensions move less."),
+            (
+                65_536,
+                "65,536 counts X and W alone: the parts of Y are added up over the cut of k.",
+            ),
+            (
+                196_608,
+                "196,608 counts three whole blocks: half of each is the rank's own already.",
+            ),
+            (32_768, "32,768 is one of the three matrices: X, W and Y all move."),
+            (393_216, "Those are bytes: a word is an element, which has 4 of them."),
+        ],
+    },
     "09": {
         "speed-up of 8 devices, one microbatch at a time": [
             (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.curve import curve
     from dlviz.viz.charts.disagreement import disagreement
     from dlviz.viz.charts.losses import losses
+    from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.paths import paths
@@ -62,6 +63,7 @@ __all__ = [
     "disagreement",
     "encode",
     "losses",
+    "matrices",
     "memory",
     "memory_table",
     "message_frames",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,20 @@ import dlviz
 from dlviz.collectives import trials
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.metrics import step_seconds
+from dlviz.parallel import model as distributed
 from dlviz.parallel import update_rules
 from dlviz.parallel.stability import spectral_radius
+from dlviz.parallel.tensor import NaiveMLP, ParallelMLP
 from dlviz.patterns import TITLES as ALGORITHMS
 from dlviz.schedules import TITLES as SCHEDULES
 from dlviz.schedules import make
-from dlviz.sim import collective_seconds, scaling_curves
+from dlviz.sim import (
+    collective_seconds,
+    kept_activations,
+    layer_bytes,
+    matmul_table,
+    scaling_curves,
+)
 from dlviz.viz import print as paper
 
 ALPHA, BETA = 2e-3, 1e-7  # lab 02's slow network: 2 ms a message, 0.1 ms a KB
@@ -381,6 +389,82 @@ def lab_04_spectrum() -> Any:
         rows.append(found)
     table = pandas.concat(rows, ignore_index=True)
     return paper.spectrum(table, **goal, title="One worker always three times as slow")
+
+
+# -- lab 06 ----------------------------------------------------------------------------------------
+@cache
+def two_halves(side_by_side: bool) -> dlviz.Trace:
+    """Lab 06's network in two parts on two ranks, paced: a layer's forward takes 40 ms."""
+    layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()) for _ in range(4)]
+    halves = [torch.nn.Sequential(*layers[:2]), torch.nn.Sequential(*layers[2:])]
+    net = distributed.SideBySide(halves) if side_by_side else torch.nn.Sequential(*halves)
+    device = Device("slow", flops=4 * 6 * 64 * 256 * 256 / 0.48, memory=1e9, memory_bandwidth=1e15)
+    machine = Machine(device, Topology.switch(2, Link(0, math.inf)), step=None)
+    data = [(torch.rand(64, 256), torch.zeros(64, dtype=torch.int64))]
+    return dlviz.launch(distributed.train, 2, machine=machine, args=(net, data)).trace
+
+
+@figure
+def lab_06_in_sequence() -> Any:
+    """One rank computes while the other waits: two ranks save memory, and no time."""
+    return paper.timeline(two_halves(False), title="Two halves in sequence")
+
+
+@figure
+def lab_06_side_by_side() -> Any:
+    """Neither branch needs the other's output: two ranks are twice as fast."""
+    return paper.timeline(two_halves(True), title="Two halves side by side")
+
+
+@figure
+def lab_06_cost_map() -> Any:
+    """Many rows: cut the batch; wide outputs: cut columns of W; wide inputs: cut rows of W."""
+    return paper.cost_map(partial(layer_bytes, ranks=4))
+
+
+@cache
+def mlp_on_ranks(naive: bool) -> dlviz.Trace:
+    return dlviz.launch(_mlp, 4, args=(NaiveMLP if naive else ParallelMLP,)).trace
+
+
+def _mlp(comm: dlviz.Comm, kind: type[torch.nn.Module]) -> None:
+    mlp = kind(comm, 512, 2048)
+    mlp(torch.ones(64, 512, requires_grad=True)).sum().backward()
+
+
+@figure
+def lab_06_matrices() -> Any:
+    """Columns, then rows: nothing is sent between the two products."""
+    return paper.matrices(mlp_on_ranks(False), title="An MLP cut by columns, then by rows")
+
+
+@figure
+def lab_06_naive_matrices() -> Any:
+    """Columns twice: each product is gathered, the wide one as well."""
+    return paper.matrices(mlp_on_ranks(True), title="An MLP cut by columns twice")
+
+
+@figure
+def lab_06_kept() -> Any:
+    """Tensor parallelism leaves 10 of 34 whole on every rank; sequence parallelism cuts them."""
+    ways = {"one rank": (1, False), "4 ranks": (4, False), "sequence parallel": (4, True)}
+    kept = {n: kept_activations(64, 8, 64, 4, *way).values() for n, way in ways.items()}
+    values = {"published": {name: sum(parts) / (64 * 8 * 64) for name, parts in kept.items()}}
+    return paper.bars(values, title="What a layer keeps on a rank", ylabel="bytes / s·b·h")
+
+
+@figure
+def lab_06_grids() -> Any:
+    """The cube wants all three dimensions cut, a long product the long one alone."""
+    shapes = {"64 × 512 × 2,048, 4 ranks": (64, 512, 2048, 4), "512³, 8 ranks": (512,) * 3 + (8,)}
+    tables = {name: matmul_table(*shape) for name, shape in shapes.items()}
+    forms = dict.fromkeys(row["form"] for rows in tables.values() for row in rows)
+    values = {
+        str(form): {n: row["over"] for n, rows in tables.items() for row in rows
+                    if row["form"] == form}
+        for form in forms
+    }  # fmt: skip
+    return paper.bars(values, title="Words received, over the lower bound", ylabel="times")
 
 
 # -- labs 09 and 09b -------------------------------------------------------------------------------

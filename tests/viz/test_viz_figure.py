@@ -9,6 +9,7 @@ import pytest
 from test_viz_cost_map import RUNS as LAYERS
 from test_viz_cost_map import price
 from test_viz_losses import CURVES, replicas
+from test_viz_matrices import made_by_hand
 from test_viz_spectrum import CROWDED
 from test_viz_stability import RUNS, radius
 from test_viz_staleness import served
@@ -42,6 +43,7 @@ def one_of_each(**theme):
         "disagreement": viz.disagreement({"gossip": replicas(0.1)}, **theme),
         "staleness": viz.staleness({"a": served()}, **theme),
         "stability": viz.stability(radius, RUNS, **theme),
+        "matrices": viz.matrices(made_by_hand(), **theme),
         "cost_map": viz.cost_map(price, LAYERS, **theme),
         "bars": viz.bars({"a": {1: 2.0}}, **theme),
     }

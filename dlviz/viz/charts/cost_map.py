@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 INNER = 400.0  # pixels of the axes
 FINE = 4  # points of the map for each doubling
-WEIGHTS, BATCH, WIDEST = 2**20, (16, 16_384), 16
+WEIGHTS, BATCH, WIDEST = 2**20, (16, 16_384), 64
 TITLE = "Which form sends the fewest bytes?"
 AXIS, SHAPES = "rows of X, B", "C_in → C_out"
 FORMS = {form: palette.Style(hue) for form, (_, hue, _) in palette.FORMS.items()}
@@ -108,7 +108,7 @@ def cost_map(
     for form, place in places(found).items():
         figure.add_annotation(_label(NAMES[form], place, {"font": {"size": 15}}))
     for name in EDGES:
-        figure.add_annotation(_label(name, edge(found, name)[1], {"xanchor": "left", "xshift": 6}))
+        figure.add_annotation(_label(name, edge(found, name)[1], {"xanchor": "left", "xshift": 12}))
     return figure
 
 
@@ -175,7 +175,7 @@ def shapes(found: Sampled) -> dict[float, str]:
 
 
 def places(found: Sampled) -> dict[str, tuple[float, float]]:
-    """Where a form's name is written: near the middle of the row of its part that is three
+    """Where a form's name is written: left of the lines, on the row of its part that is three
     quarters of the way from the square layer to the widest, or on the square layer's."""
     written = {}
     for form in FORMS:
@@ -183,7 +183,7 @@ def places(found: Sampled) -> dict[str, tuple[float, float]]:
         side = np.sign(np.round(np.log(found.ratios)[least.any(axis=1)].sum(), 6))
         row = round((len(least) - 1) * (1 + 0.75 * side) / 2)
         if least[row].any():
-            across = np.quantile(found.batches[least[row]], 0.4)
+            across = np.quantile(found.batches[least[row]], 0.25 if side else 0.4)
             written[form] = float(across), float(found.ratios[row])
     return written
 

@@ -140,6 +140,43 @@ def message_key(name: str, symbol: str, color: str, **options: Any) -> go.Scatte
     )
 
 
+def changes(series: Any) -> dict[str, Any]:
+    """What a picture changes of a series, which keeps its name and looks."""
+    all_of_it = series.to_plotly_json()
+    changing = ("type", "base", "x", "y", "width", "text", "customdata")
+    return {key: all_of_it[key] for key in changing if key in all_of_it}
+
+
+def slider(first: str, stops: int, gap: float, inner: float, theme: str) -> dict[str, Any]:
+    """A slider `gap` pixels below axes that are `inner` high, with so many stops, of which the
+    first is named."""
+    colors = palette.colors(theme)
+    jump = {
+        "mode": "immediate",
+        "frame": {"duration": 0, "redraw": True},
+        "transition": {"duration": 0},
+    }
+    return {
+        "bgcolor": colors["faint"],
+        "activebgcolor": colors["ink"],
+        "bordercolor": colors["faint"],
+        "tickcolor": colors["faint"],
+        "active": 0,
+        "x": 0,
+        "len": 1,
+        "y": -gap / inner,
+        "yanchor": "top",
+        "pad": {"t": 0, "b": 0},
+        "currentvalue": {"visible": False},
+        "ticklen": 4,
+        "font": {"size": 11},
+        "steps": [
+            {"label": str(i) if i else first, "method": "animate", "args": [[str(i)], jump]}
+            for i in range(stops)
+        ],
+    }
+
+
 class Figure(go.Figure):
     """A figure that brings the style sheet along wherever a notebook shows it, and that stands
     still on a page until it is asked to play."""

@@ -20,7 +20,7 @@ import plotly.graph_objects as go
 from dlviz.analysis.contributions import MAX_RANKS
 from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import ROWS, Figure, lay_out, message_key
+from dlviz.viz.charts.figure import ROWS, Figure, changes, lay_out, message_key, slider
 from dlviz.viz.labels import hover
 from dlviz.viz.scene import RULED, CellRange, Scene, number
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CELLS = 0.62  # height of a rank's cells where rows are 1 apart
 ROW, ABOVE, BELOW = 74, 40, 110  # pixels: a rank's row, the words over it, the controls below
+SLIDER = 56  # pixels from the cells to the slider, for the axis
 TALL = 640  # pixels: a figure is no higher, so that a notebook shows all of it
 
 
@@ -75,14 +76,14 @@ def messages(
             "range": [len(scene.rows) - 0.5, -0.5],
             **ROWS,
         },
-        sliders=[_slider(frames, inner, theme)],
+        sliders=[slider(frames[0].name, len(frames), SLIDER, inner, theme)],
     )
     figure.add_annotation(scene.headline(0))
     *shared, _ = figure.layout.annotations  # pyright: ignore[reportAttributeAccessIssue]
     figure.frames = [
         go.Frame(
             name=str(i),
-            data=[_changes(series) for series in scene.series(frame)],
+            data=[changes(series) for series in scene.series(frame)],
             traces=moving,
             layout={"annotations": [*shared, scene.headline(i)]},
         )
@@ -300,39 +301,3 @@ def _words(one: CellRange) -> str:
     values = ", ".join(map(number, one.contents[:8].tolist()))
     values += ", …" if len(one.contents) > 8 else ""
     return f"<b>rank {one.rank}, {one.cells}</b><br>{one.words}<br>contents {values}"
-
-
-def _changes(series: Any) -> dict[str, Any]:
-    """What a picture changes of a series, which keeps its name and looks."""
-    all_of_it = series.to_plotly_json()
-    changing = ("type", "base", "x", "y", "width", "text", "customdata")
-    return {key: all_of_it[key] for key in changing if key in all_of_it}
-
-
-def _slider(frames: list[Frame], inner: float, theme: str) -> dict[str, Any]:
-    """A slider with one stop for each round."""
-    colors = palette.colors(theme)
-    jump = {
-        "mode": "immediate",
-        "frame": {"duration": 0, "redraw": True},
-        "transition": {"duration": 0},
-    }
-    return {
-        "bgcolor": colors["faint"],
-        "activebgcolor": colors["ink"],
-        "bordercolor": colors["faint"],
-        "tickcolor": colors["faint"],
-        "active": 0,
-        "x": 0,
-        "len": 1,
-        "y": -56 / inner,
-        "yanchor": "top",
-        "pad": {"t": 0, "b": 0},
-        "currentvalue": {"visible": False},
-        "ticklen": 4,
-        "font": {"size": 11},
-        "steps": [
-            {"label": str(i) if i else frame.name, "method": "animate", "args": [[str(i)], jump]}
-            for i, frame in enumerate(frames)
-        ],
-    }

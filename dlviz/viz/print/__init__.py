@@ -11,6 +11,7 @@ from dlviz.viz.print.bars import breakdown, compare, timelines
 from dlviz.viz.print.cost_map import cost_map
 from dlviz.viz.print.costs import costs
 from dlviz.viz.print.maps import curve, traffic
+from dlviz.viz.print.matrices import matrices
 from dlviz.viz.print.messages import messages
 from dlviz.viz.print.methods import disagreement, losses, spectrum
 from dlviz.viz.print.pipeline import bubble, memory
@@ -27,6 +28,7 @@ __all__ = [
     "curve",
     "disagreement",
     "losses",
+    "matrices",
     "memory",
     "messages",
     "spectrum",

@@ -59,7 +59,7 @@ def cost_map(
         across, (x, y) = mapped.edge(found, name)
         look = {"color": palette.BLACK, "linestyle": DASHES[dash], "linewidth": 1.1}
         axes.add_line(Line2D(across, found.ratios, **look))
-        paper.label(axes, x, y, f"  {name}", palette.BLACK, ha="left")
+        paper.label(axes, x, y, f"   {name}", palette.BLACK, ha="left")
     for form, place in mapped.places(found).items():
         paper.label(axes, *place, mapped.NAMES[form], palette.BLACK, paper.BODY + 2)
     for _, dots in entries:

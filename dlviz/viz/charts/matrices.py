@@ -1,0 +1,255 @@
+"""The matrices of layers that ranks share, coloured by owner, joined by the messages of a real run.
+
+              X     W of up   Y of up    W of down   Y of down
+    rank 0  [   ]   [0   ]    [0   ]     [0      ]   [/ / /] |      a block of rank 0's hue: rank 0
+    rank 1  [   ]   [  1 ]    [  1 ]     [1      ]   [/ / /] v      alone has it; grey: all have it;
+                                                                    hatched: a summand of the whole
+
+A slider goes through the products and the rounds of messages, forward and then backward, where each
+matrix is the gradient of what it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.blocks import Blocks, brief
+from dlviz.viz.charts.figure import ROWS, Figure, changes, lay_out, message_key, slider
+from dlviz.viz.labels import hover
+from dlviz.viz.passes import Held, MatrixBlock, Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dlviz.trace import Trace
+
+ROW, ABOVE, BELOW = 96, 92, 108  # pixels: a rank's row, the words and names over it, what is below
+SLIDER = 14  # pixels from the matrices to the slider
+TALL = 640  # pixels: a figure is no higher, so that a notebook shows all of it
+TITLE = "Who holds which part of which matrix"
+OWN, ALL, SUMMAND = "a part, on this rank", "the same on all ranks", "a summand of the whole"
+COMMON = palette.KINDS["phase"]  # grey: no rank's own
+LEAN = 0.12  # of a row: an arrow ends so far from the middle of its ranks
+
+
+def matrices(
+    trace: Trace,
+    *,
+    step: int | None = None,
+    layers: Sequence[str] | None = None,
+    theme: str = "auto",
+    title: str = TITLE,
+) -> Figure:
+    """Go through one pass of layers of `dlviz.parallel.tensor`, product by product and round by
+    round. `step` chooses a step of the Trace, `layers` those whose names begin so.
+
+    Raises ValueError where the run recorded no product, or more than 9 matrices."""
+    picture = _Slides(trace, step, layers, theme)
+    moments, still = picture.moments, picture.still()
+    first = picture.series(moments[0])
+    figure = Figure([*still, *first])
+    moving = list(range(len(still), len(still) + len(first)))
+    heading = text.heading(title, text.subtitle(trace, "device"))
+    top, rows = heading["margin"]["t"] + ABOVE, len(picture.ranks)
+    inner = min(max(rows, 2) * ROW, TALL - top - BELOW)
+    lay_out(
+        figure,
+        heading,
+        text.details(trace, "device"),
+        theme,
+        inner=inner + ABOVE,
+        below=BELOW,
+        margin={"l": 60, "t": top},
+        barmode="overlay",
+        bargap=0,
+        legend=palette.LEGEND_BELOW,
+        xaxis={"visible": False, "range": [-0.05, picture.lefts[-1]], "fixedrange": True},
+        yaxis={
+            "tickvals": list(range(rows)),
+            "ticktext": [f"rank {rank}" for rank in picture.ranks],
+            "range": [rows - 0.5, -0.5],
+            **ROWS,
+        },
+        sliders=[slider("start", len(moments), SLIDER, inner, theme)],
+    )
+    shared = list(figure.layout.annotations)  # pyright: ignore[reportAttributeAccessIssue]
+    for note in picture.words(0):
+        figure.add_annotation(note)
+    figure.frames = [
+        go.Frame(
+            name=str(i),
+            data=[changes(series) for series in picture.series(moment)],
+            traces=moving,
+            layout={"annotations": [*shared, *picture.words(i)]},
+        )
+        for i, moment in enumerate(moments)
+    ]
+    return figure
+
+
+@dataclass(frozen=True)
+class _Slides(Blocks):
+    """The Blocks of a Trace as plotly draws them in one theme."""
+
+    theme: str = "auto"
+
+    def words(self, at: int) -> list[dict[str, Any]]:
+        """Above the columns their names, and above these what happens in the moment."""
+        moment = self.moments[at]
+        top = {"yref": "paper", "y": 1, "showarrow": False, "yanchor": "bottom"}
+        said = f"<b>{text.clean(moment.title)}</b>: {text.clean(moment.words)}"
+        head = {"text": said, "x": 0, "xref": "paper", "xanchor": "left", "yshift": 62}
+        notes = [{**top, **head}]
+        for place, column in enumerate(self.columns):
+            wide, _ = self.sizes[place]
+            names = [
+                ("d" if moment.backward else "") + text.cut(brief(name), 16)
+                for name in column.names
+            ]
+            rows, columns = column.shape
+            lines = [*names, f"{rows:,} × {columns:,}"]
+            at_middle = {"x": self.lefts[place] + wide / 2, "text": "<br>".join(lines)}
+            notes.append({**top, **at_middle, "font": {"size": 11}, "yshift": 6})
+        return notes
+
+    def still(self) -> list[Any]:
+        """What no moment changes: the outline of every matrix on every rank, and the legend."""
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for row in range(len(self.ranks)):
+            for place in range(len(self.columns)):
+                left, right, top, bottom = self.box(place, self.outline(place), row)
+                x += [left, right, right, left, left, None]
+                y += [top, top, bottom, bottom, top, None]
+        colors = palette.colors(self.theme)
+        line = {"color": colors["faint"], "width": 0.8}
+        outlines = go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+        entries = [
+            go.Bar(x=[None], y=[None], name=name, marker=style.marker(), orientation="h")
+            for name, style in looks(self)
+        ]
+        arrow = [message_key("message", "arrow", colors["ink"])] if self._sends else []
+        return [outlines, *entries, *arrow]
+
+    @property
+    def _sends(self) -> bool:
+        return any(moment.messages for moment in self.moments)
+
+    def series(self, moment: Moment) -> list[Any]:
+        """The moving parts, in an order that is the same in every moment."""
+        cells = [
+            (row, rank, place, block)
+            for row, rank in enumerate(self.ranks)
+            for place, held in enumerate(moment.held)
+            for each, block in held.items()
+            if each == rank
+        ]
+        styles = [palette.rank_style(rank) for rank in self.ranks]
+        drawn = [style_of(self, moment.held[place], rank) for _, rank, place, _ in cells]
+        bars = [
+            self._bar(style, [one for one, own in zip(cells, drawn, strict=True) if own == style])
+            for style in [COMMON, *styles, *map(summand, styles)]
+        ]
+        return [*bars, self._made(moment), self._hover(moment, cells), *self._arrows(moment)]
+
+    def _bar(self, style: palette.Style, cells: list) -> go.Bar:
+        """Blocks of one look."""
+        return go.Bar(**self._across(cells), marker=style.marker(), hoverinfo="skip")
+
+    def _across(self, cells: list) -> dict[str, Any]:
+        """Where bars lie that cover the blocks."""
+        boxes = [self.box(place, block, row) for row, _, place, block in cells]
+        return {
+            "orientation": "h",
+            "base": [left for left, *_ in boxes],
+            "x": [right - left for left, right, *_ in boxes],
+            "y": [(top + bottom) / 2 for *_, top, bottom in boxes],
+            "width": [bottom - top for *_, top, bottom in boxes],
+            "showlegend": False,
+        }
+
+    def _made(self, moment: Moment) -> go.Scatter:
+        """A frame around what the moment makes."""
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for place in moment.made:
+            for row, rank in enumerate(self.ranks):
+                if rank in moment.held[place]:
+                    left, right, top, bottom = self.box(place, moment.held[place][rank], row)
+                    x += [left, right, right, left, left, None]
+                    y += [top, top, bottom, bottom, top, None]
+        line = {"color": palette.colors(self.theme)["ink"], "width": 2}
+        return go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+
+    def _hover(self, moment: Moment, cells: list) -> go.Bar:
+        """What shows under the pointer: one clear bar over each block."""
+        return go.Bar(
+            **self._across(cells),
+            marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 0}},
+            **hover([self._told(moment, *cell[1:]) for cell in cells]),
+            hoverlabel={"bgcolor": palette.colors(self.theme)["cell"]},
+        )
+
+    def _told(self, moment: Moment, rank: int, place: int, block: MatrixBlock) -> str:
+        names = [("d" if moment.backward else "") + name for name in self.columns[place].names]
+        who = "all ranks" if self.shared(moment.held[place], rank) else f"rank {rank}"
+        lines = [f"<b>{text.clean(', '.join(names))}</b>", f"{who}: {block.shape}", block.words]
+        return "<br>".join(lines)
+
+    def _arrows(self, moment: Moment) -> list[go.Scatter]:
+        """The messages, each from its rank's row to the other's."""
+        x: list[float | None] = []
+        y: list[float | None] = []
+        data: list[str | None] = []
+        table, row = self.trace.messages, {rank: i for i, rank in enumerate(self.ranks)}
+        for message, across in zip(moment.messages, self.lanes(moment), strict=True):
+            src, dst = row[int(table.src[message])], row[int(table.dst[message])]
+            lean = float(np.sign(dst - src)) * LEAN
+            x += [across] * 3 + [None]
+            y += [src + lean, (src + dst) / 2, dst - lean, None]
+            size = text.nbytes(int(table.nbytes[message]))
+            ends = f"rank {table.src[message]} to rank {table.dst[message]}"
+            data += [f"<b>{ends}</b><br>{size}"] * 3 + [None]
+        most = max(len(each.messages) for each in self.moments)
+        ink, paper = (palette.colors(self.theme)[part] for part in ("ink", "paper"))
+        look = {"color": ink, "symbol": "arrow", "opacity": 1, "angleref": "previous"}
+        halo = {"color": paper, "width": 1}
+        return [
+            go.Scatter(
+                x=x,
+                y=y,
+                name="message",
+                showlegend=False,
+                mode="lines+markers",
+                line={"color": ink, "width": 2},
+                marker={**look, "size": [0, 0, 12, 0] * most, "line": halo},
+                customdata=data,
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+        ]
+
+
+def looks(blocks: Blocks) -> list[tuple[str, palette.Style]]:
+    """How a block is filled, by who holds it; on the first rank."""
+    first = palette.rank_style(blocks.ranks[0])
+    held = (own for moment in blocks.moments for own in moment.held)
+    sums = any(block.summands > 1 for own in held for block in own.values())
+    return [(OWN, first), (ALL, COMMON), *([(SUMMAND, summand(first))] if sums else [])]
+
+
+def style_of(blocks: Blocks, held: Held, rank: int) -> palette.Style:
+    """How the block of a matrix that the rank holds is filled."""
+    if blocks.shared(held, rank):
+        return COMMON
+    style = palette.rank_style(rank)
+    return summand(style) if held[rank].summands > 1 else style
+
+
+def summand(style: palette.Style) -> palette.Style:
+    """How a rank's summand of a whole matrix is filled."""
+    return palette.Style(style.color, "/")
