@@ -59,7 +59,7 @@ lab: $(READY)
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
 test: style
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not sweep" tests
+	$(BIN)/python -m pytest -p no:nbval -n 2 --dist worksteal -m "not sweep" tests
 	DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1 \
 	  $(BIN)/python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env labs/*.ipynb
 

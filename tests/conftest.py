@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import cache
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -122,7 +122,7 @@ def no_leftovers() -> Iterator[None]:
     The forkserver and the resource tracker stay, as they serve the next run; so does whatever was
     there before the test, such as the browser, with its own children.
     """
-    before = {pid for pid, _ in descendants(frozenset())}
+    before = processes()
     yield
     deadline = time.monotonic() + GRACE
     while (left := leftovers(before)) and time.monotonic() < deadline:
@@ -130,35 +130,39 @@ def no_leftovers() -> Iterator[None]:
     assert not left, f"the test left behind: {', '.join(left)}"
 
 
-def leftovers(before: set[int]) -> list[str]:
-    processes = [f"process {pid} ({name})" for pid, name in descendants(frozenset(before))]
+def leftovers(before: Set[int]) -> list[str]:
+    left = [f"process {pid} ({name})" for pid, name in descendants(before)]
     folders = SHARED_MEMORY.glob(f"dlviz-{os.getpid()}-*")
-    return [*processes, *map(str, folders)]
+    return [*left, *map(str, folders)]
 
 
-def descendants(old: frozenset[int]) -> list[tuple[int, str]]:
+def processes() -> set[int]:
+    """The pids of all processes of this machine."""
+    return set(map(int, filter(str.isdigit, os.listdir("/proc")))) if PROC.exists() else set()
+
+
+def descendants(old: Set[int]) -> list[tuple[int, str]]:
     """(pid, name) of this process's descendants, but those in `old` and their own descendants.
 
     The helpers of multiprocessing are left out, not their children: ranks are the forkserver's.
+    Only processes that are not in `old` are looked at: thousands of tests ask.
     """
-    if not PROC.exists():
-        return []
     children: dict[int, list[tuple[int, str]]] = {}
-    for process in filter(str.isdigit, os.listdir("/proc")):
+    for pid in processes() - old:
         try:
-            text = Path("/proc", process, "stat").read_text()
+            text = Path("/proc", str(pid), "stat").read_text()
         except OSError:  # it ended while we looked
             continue
         name = text[text.index("(") + 1 : text.rindex(")")]
         parent = int(text[text.rindex(")") :].split()[2])
-        children.setdefault(parent, []).append((int(process), name))
+        children.setdefault(parent, []).append((pid, name))
     helpers = {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid}
-    found, ahead = [], [os.getpid()]
+    found, ahead = [], [os.getpid(), *(helpers & old)]
     while ahead:
         for pid, name in children.get(ahead.pop(), []):
             if pid in helpers:
                 ahead.append(pid)
-            elif pid not in old:
+            else:
                 found.append((pid, name))
                 ahead.append(pid)
     return found

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dlviz.models import Transformer, seed_layers
+from dlviz.models import Transformer, seed_layers, token_loss
 from dlviz.models.dropout import Dropout, kept
 from dlviz.models.transformer import Block
 
@@ -61,6 +61,13 @@ def test_a_token_is_predicted_from_those_before_it_and_the_output_is_tied():
     with torch.no_grad():
         net.tokens.weight[3] = 0
     assert not net(text)[..., 3].any() and net(text)[..., 2].all(), "a logit's weights"
+
+
+def test_a_shard_without_rows_has_gradients_of_zero():
+    net = Transformer(1, 16, 4, 10, 8, kv_heads=2, dropout=0.1)
+    nothing = torch.zeros(0, 7, dtype=torch.int64)
+    token_loss(net(nothing), nothing).backward()
+    assert not any(p.grad.any() for p in net.parameters())
 
 
 def test_a_block_built_alone_has_the_models_weights():

@@ -168,11 +168,10 @@ def attend(
 
     `drop` drops weights; those of a part of the heads have its first head as `start` of dim 1.
     """
-    s = q.shape[2]
     q = q.unflatten(1, (k.shape[1], -1))  # (B, kv, a/kv, s, d)
     scores = q @ k.mT[:, :, None] / q.shape[-1] ** 0.5  # (B, kv, a/kv, s, s)
     if causal:
-        later = torch.ones(s, s, dtype=torch.bool, device=q.device).triu(1)
+        later = torch.ones(q.shape[-2:-1] * 2, dtype=torch.bool, device=q.device).triu(1)  # (s, s)
         scores = scores.masked_fill(later, -torch.inf)
     weights = scores.softmax(-1)
     if drop is not None:

@@ -1,6 +1,8 @@
 """Data parallelism against one process of plain torch on the whole batch."""
 
 import copy
+from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -97,18 +99,34 @@ def assert_equal(found, expected, dtype):
             assert (found[name] - value).norm() <= tolerance * value.norm(), name
 
 
-@pytest.mark.parametrize("way", ["naive", "ddp"])
+WAYS, DTYPES = ("naive", "ddp"), (torch.float64, torch.float32)
+
+
+def every_case(comm):
+    return {
+        (way, dtype): worker(comm, way, "ring" if dtype == torch.float64 else "backend", dtype, 3)
+        for way, dtype in product(WAYS, DTYPES)
+    }
+
+
+@cache
+def every_result(ranks):
+    """What each rank found, a dict by way and dtype."""
+    run = dlviz.launch(every_case, ranks=ranks)
+    run.trace.validate()
+    return run.results
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_gradients_and_parameters_equal_one_process(ranks, way):
-    for dtype in (torch.float64, torch.float32):
+    for dtype in DTYPES:
         expected = oracle(dtype, steps=3)
         grads = {name: p.grad for name, p in expected.named_parameters()}
-        all_reduce = "ring" if dtype == torch.float64 else "backend"
-        run = dlviz.launch(worker, ranks=ranks, args=(way, all_reduce, dtype, 3))
-        for found, parameters, _ in run.results:
+        for result in every_result(ranks):
+            found, parameters, _ = result[way, dtype]
             assert_equal(found, grads, dtype)
             assert_equal(parameters, dict(expected.named_parameters()), dtype)
-        run.trace.validate()
 
 
 def test_every_rank_starts_a_forward_from_rank_0s_buffers():

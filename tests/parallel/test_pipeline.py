@@ -2,6 +2,8 @@
 
 import random
 import time
+from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -157,10 +159,13 @@ def many_steps(comm, schedule, batches):
     return gap([stages[i] for i in mine], [reference[i] for i in mine])
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zbv"])
-def test_gradients_add_up_over_steps_whatever_the_shapes(name):
-    run = dlviz.launch(many_steps, ranks=2, args=(schedules.make(name, 2, 4), [4, 12, 8, 4, 12]))
-    assert max(run.results) < 1e-12
+def test_gradients_add_up_over_steps_whatever_the_shapes():
+    def worker(comm):
+        made = (schedules.make(name, 2, 4) for name in ("1f1b", "zbv"))
+        return [many_steps(comm, one, [4, 12, 8, 4, 12]) for one in made]
+
+    for both in dlviz.launch(worker, ranks=2).results:
+        assert max(both) < 1e-12
 
 
 def with_tied(comm, schedule, optimize):
@@ -185,13 +190,27 @@ def with_tied(comm, schedule, optimize):
     return worst
 
 
-@pytest.mark.parametrize("name", ["gpipe", "zb_h1", "zbv"])
+TIED = [schedules.make(name, 3, 4) for name in ("gpipe", "zb_h1", "zbv")]
+
+
+@cache
+def every_tied():
+    """What each rank found, a dict by name and whether it trained."""
+    return dlviz.launch(
+        lambda comm: {
+            (one.name, optimize): with_tied(comm, one, optimize)
+            for one, optimize in product(TIED, (False, True))
+        },
+        ranks=3,
+    ).results
+
+
+@pytest.mark.parametrize("schedule", TIED, ids=lambda schedule: schedule.name)
 @pytest.mark.parametrize("optimize", [False, True], ids=["added up", "trained"])
 def test_a_parameter_shared_by_stages_of_several_ranks_gets_the_sum_of_their_gradients(
-    name, optimize
+    schedule, optimize
 ):
-    run = dlviz.launch(with_tied, ranks=3, args=(schedules.make(name, 3, 4), optimize))
-    assert max(run.results) < 1e-12
+    assert max(result[schedule.name, optimize] for result in every_tied()) < 1e-12
 
 
 def versions(comm, schedule, steps, momentum):
@@ -260,15 +279,18 @@ def never_flushing(name, ranks, microbatches):
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_without_a_flush_each_backward_uses_the_weights_of_its_forward(schedule, momentum):
-    losses, expected = replayed(schedule, 2, momentum)
-    run = dlviz.launch(versions, ranks=schedule.ranks, args=(schedule, 2, momentum))
-    for its_losses, stages in run.results:
-        assert its_losses == pytest.approx(losses, rel=1e-12)
-        for stage, weights in stages.items():
-            for key, w in weights.items():
-                torch.testing.assert_close(w.data, expected[stage][key], rtol=0, atol=1e-12)
+def test_without_a_flush_each_backward_uses_the_weights_of_its_forward(schedule):
+    def worker(comm):
+        return [versions(comm, schedule, 2, momentum) for momentum in (0.0, 0.9)]
+
+    results = dlviz.launch(worker, ranks=schedule.ranks).results
+    for found, momentum in zip(zip(*results, strict=True), (0.0, 0.9), strict=True):
+        losses, expected = replayed(schedule, 2, momentum)
+        for its_losses, stages in found:
+            assert its_losses == pytest.approx(losses, rel=1e-12)
+            for stage, weights in stages.items():
+                for key, w in weights.items():
+                    torch.testing.assert_close(w.data, expected[stage][key], rtol=0, atol=1e-12)
 
 
 def test_pipedream_keeps_p_minus_r_versions_of_the_weights_at_most():
@@ -340,10 +362,12 @@ def language_model(comm, schedule):
     return max(worst, abs(value - expected))
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb_h1"])
-def test_a_model_and_a_loss_of_a_cell_with_words_as_input_between_stages(name):
-    run = dlviz.launch(language_model, ranks=4, args=(schedules.make(name, 4, 3),))
-    assert max(run.results) < 1e-12
+def test_a_model_and_a_loss_of_a_cell_with_words_as_input_between_stages():
+    def worker(comm):
+        return [language_model(comm, schedules.make(name, 4, 3)) for name in ("1f1b", "zb_h1")]
+
+    for both in dlviz.launch(worker, ranks=4).results:
+        assert max(both) < 1e-12
 
 
 # -- what a run leaves ---------------------------------------------------------------------------

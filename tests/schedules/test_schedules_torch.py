@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -24,9 +25,15 @@ CLASSES = {
 CHUNKS = {"zbv": (2,), "dualpipev": (2,)}
 
 
+@cache
+def a_stage() -> mock.NonCallableMagicMock:
+    """One for all: making it takes longer than all that a test does with it."""
+    return mock.create_autospec(PipelineStage, instance=True)
+
+
 def torchs(make_one: Any, ranks: int, microbatches: int, chunks: int) -> Any:
     """torch's schedule, on stages that are there in name alone."""
-    stage = mock.create_autospec(PipelineStage, instance=True)
+    stage = a_stage()
     stage.group_rank, stage.group_size, stage.submod = 0, ranks, None
     stage.num_stages = ranks * chunks
     return make_one([stage] * chunks, microbatches)
