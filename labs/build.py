@@ -128,7 +128,8 @@ def at_the_end(figure: dict[str, Any]) -> dict[str, Any]:
         data[place] = {**data[place], **moved}
     active = {"active": len(figure["frames"]) - 1}
     sliders = [{**slider, **active} for slider in figure["layout"].get("sliders", [])]
-    return {"data": data, "layout": {**figure["layout"], "sliders": sliders}}
+    layout = {**figure["layout"], **last.get("layout", {}), "sliders": sliders}
+    return {"data": data, "layout": layout}
 
 
 def small(drawn: bytes) -> bytes:

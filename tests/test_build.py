@@ -89,7 +89,9 @@ def test_the_picture_of_a_figure_with_frames_is_that_of_its_last(monkeypatch):
     points = {"sgd": np.array([[0.0, 2.0], [1.0, 1.0], [3.0, 0.5]])}
     figure = paths(points, lambda x, y: x**2 + y**2, x=(-4, 4), y=(-4, 4))
     stored = json.loads(figure.to_json())
+    stored["frames"][-1]["layout"] = {"annotations": [{"text": "the end"}]}
     module.picture(stored)
+    assert drawn[0]["layout"]["annotations"] == [{"text": "the end"}]
     assert list(drawn[0]["data"][1]["x"]) == [0, 1, 3] and drawn[0]["data"][1]["name"] == "sgd"
     assert drawn[0]["layout"]["sliders"][0]["active"] == 2
     assert len(stored["data"][1]["x"]) == 1 and stored["layout"]["sliders"][0]["active"] == 0
