@@ -36,9 +36,9 @@ def sent(form: str, rows: int = 64, inputs: int = 512, outputs: int = 2048) -> f
 
 
 def test_a_forward_of_a_layer_takes_40_ms_on_the_machine_of_part_1():
-    flops = 4 * 6 * 64 * 256 * 256 / 0.48
-    assert 2 * 64 * 256 * 256 / flops == pytest.approx(0.040)
-    assert "flops=4 * 6 * 64 * 256 * 256 / 0.48" in TEXT and "forward takes 40 ms" in TEXT
+    flops = 4 * 6 * 32 * 128 * 128 / 0.48
+    assert 2 * 32 * 128 * 128 / flops == pytest.approx(0.040)
+    assert "flops=4 * 6 * 32 * 128 * 128 / 0.48" in TEXT and "forward takes 40 ms" in TEXT
 
 
 def test_the_bytes_that_part_2_states_and_asks_for():

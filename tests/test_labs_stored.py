@@ -151,6 +151,34 @@ def test_larger_steps_take_pipedream_further_from_one_process():
     assert (slow, fast) == ("0.1", "0.5") and float(far) > 5 * float(near)
 
 
+def test_the_committed_halves_hold_half_the_bytes_in_both_cuts():
+    rows = table("06_tensor_parallel", '"bytes a rank holds"')
+    for cut in ("in sequence", "side by side"):
+        (_, whole, _), (_, half, _) = rows[f"{cut}, 1"], rows[f"{cut}, 2"]
+        assert half == whole / 2, cut
+
+
+def test_the_committed_words_are_those_of_the_formula():
+    told = shown("06_tensor_parallel", "pd.concat(tables)").splitlines()
+    rows = [line.split()[-4:] for line in told if re.search(r"\(\d, \d, \d\)", line)]
+    assert len(rows) == 15
+    for words, over, received, bound in rows:
+        assert words == received and float(over) == pytest.approx(int(words) / int(bound), abs=0.06)
+
+
+def test_the_committed_steps_of_an_mlp_on_a_slow_link_lie_within_3_percent_of_the_formula():
+    rows = table("06_tensor_parallel", 'steps["times as fast"]')
+    assert [*rows] == ["1", "2", "4", "8"]
+    for measured, formula, _ in rows.values():
+        assert measured == pytest.approx(formula, rel=0.03)
+    assert rows["8"][2] < rows["4"][2]
+
+
+def test_the_committed_counts_of_kept_activations_are_the_published_ones_and_their_gap():
+    for published, wider, beside, counted in table("06_tensor_parallel", "kept).T.round").values():
+        assert published + wider + beside == pytest.approx(counted, abs=0.02) and 0 < beside < 0.5
+
+
 def steps_by_batch(words: str) -> dict[int, list[float]]:
     """The steps of five seeds, sorted, by batch: infinite where a run never got there."""
     rows = [

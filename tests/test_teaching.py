@@ -348,7 +348,7 @@ def test_the_bytes_of_the_two_mlps_of_lab_06():
     told = answer(PAGE_06, "Four heads, two of keys and values")
     assert f"{4 * (24 * 96 + 24):,} bytes" in told  # half of k, with its bias; two ranks send it
     told = answer(PAGE_06, "The last layer is the first one")
-    shared = 4 * 256 * 256
+    shared = 4 * 128 * 128
     assert (
         f"{3 * shared:,} bytes" in told and f"{4 * shared:,} of" in told and f"{shared:,}" in told
     )

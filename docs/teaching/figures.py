@@ -395,12 +395,12 @@ def lab_04_spectrum() -> Any:
 @cache
 def two_halves(side_by_side: bool) -> dlviz.Trace:
     """Lab 06's network in two parts on two ranks, paced: a layer's forward takes 40 ms."""
-    layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()) for _ in range(4)]
+    layers = [torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU()) for _ in range(4)]
     halves = [torch.nn.Sequential(*layers[:2]), torch.nn.Sequential(*layers[2:])]
     net = distributed.SideBySide(halves) if side_by_side else torch.nn.Sequential(*halves)
-    device = Device("slow", flops=4 * 6 * 64 * 256 * 256 / 0.48, memory=1e9, memory_bandwidth=1e15)
+    device = Device("slow", flops=4 * 6 * 32 * 128 * 128 / 0.48, memory=1e9, memory_bandwidth=5e8)
     machine = Machine(device, Topology.switch(2, Link(0, math.inf)), step=None)
-    data = [(torch.rand(64, 256), torch.zeros(64, dtype=torch.int64))]
+    data = [(torch.rand(32, 128), torch.zeros(32, dtype=torch.int64))]
     return dlviz.launch(distributed.train, 2, machine=machine, args=(net, data)).trace
 
 
