@@ -76,15 +76,18 @@ class Process:
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room for messages that it will
-        not look for while it waits for another one."""
+        not look for while it waits for another one. A thread whose wait a loss has ended counts as
+        busy, though it may not have woken up yet."""
         self.pacing.take_stock()
+        self.waiting.collect()
         posts = list(self.waiting.posts.items())
         frames = sys._current_frames()
         idle = {lane.ident for lane in self.lanes if lane.idle}
         busy = awake() - self.own_threads - idle - {thread for thread, _ in posts}
         waits = [self._wait(frames.get(thread), post) for thread, post in posts]
+        ended = sum(self.waiting.ends_by_loss(post) for _, post in posts)
         sent, claimed = self.matching.counts()
-        return RankState(waits, len(busy), finished, sent, claimed, dict(self.calls))
+        return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.calls))
 
     def _wait(self, frame: FrameType | None, post: PostedWait) -> Wait:
         file, line = ("", 0) if frame is None else user_line(frame)

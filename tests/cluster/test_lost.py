@@ -579,6 +579,18 @@ def test_the_deadlock_verdict_counts_the_lost_as_gone():
     )
 
 
+def test_who_has_not_yet_woken_up_to_a_loss_is_in_no_deadlock():
+    """A rank that the system lets sleep on, whatever has come for it."""
+
+    def worker(comm):
+        if comm.rank:
+            die()
+        comm.process.pipes.sleep = lambda left: time.sleep(1.5)
+        return met(lambda: comm.recv(torch.zeros(SHORT), 1))
+
+    assert survived(worker, 2, (1,)).results[0] == 1
+
+
 def test_a_run_out_of_time_says_who_was_lost(tmp_path, monkeypatch):
     there = tmp_path / "there"
     out_of_time.when(monkeypatch, there.exists)

@@ -244,6 +244,15 @@ class Waiting:
         self.collect()
         return self._inbox.refused.get(tick)
 
+    def ends_by_loss(self, post: PostedWait) -> bool:
+        """Whether nobody but lost ranks could have brought what a thread waits for."""
+        try:
+            if post.what is not None:
+                post.what.give_up(self.lost)
+        except RankLost:
+            return True
+        return False
+
     # -- serving -------------------------------------------------------------------------------
     def collect(self) -> None:
         """Take in what has come for this rank."""

@@ -161,7 +161,7 @@ class Supervisor:
             if failure.lost_peer and perf_counter_ns() - failure.when < NEWS * 1e9:
                 return  # somebody must have died
             raise self._failure(first, failure)
-        states = self._watch.look()
+        states = None if self._untold else self._watch.look()
         if states is not None:
             raise self._deadlock(states)
         if perf_counter() - self.started > self.timeout:

@@ -107,7 +107,7 @@ class RankState:
     receives posted, by peer and `Wait.key`; `calls` are the collective calls made, by group."""
 
     waits: list[Wait] = field(default_factory=list)
-    busy_threads: int = 0  # threads that are in no posted wait
+    busy_threads: int = 0  # threads that are in no posted wait, or in one that a loss has ended
     finished: bool = False
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     claimed: dict[tuple[int, int], int] = field(default_factory=dict)
