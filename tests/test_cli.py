@@ -71,9 +71,10 @@ def test_a_run_prints_what_it_came_to_and_keeps_its_trace(tmp_path, capsys):
     model = MLP()
     losses = train(model, digits("train"), steps=3)
     assert lines[6].split() == ["rule", "sgd", "at", "a", "rate", "of", "0.5"]
-    assert f"{losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last" in lines[7]
-    assert f"{accuracy(model, *digits('test')):.1%} of the test images" in lines[8]
-    assert lines[9].startswith(f"{out}  {len(trace.spans):,} spans, {len(trace.messages):,} mess")
+    assert f" {1e3 * metrics.seconds_per_step(trace):.1f} ms in the median" in lines[7]
+    assert f"{losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last" in lines[8]
+    assert f"{accuracy(model, *digits('test')):.1%} of the test images" in lines[9]
+    assert lines[10].startswith(f"{out}  {len(trace.spans):,} spans, {len(trace.messages):,} mess")
 
 
 def test_ddp_has_several_buckets_in_flight_and_naive_has_none(tmp_path, capsys):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,7 +107,7 @@ class Blocks:
     def lefts(self) -> list[float]:
         """Where each column begins, and where the last one's gutter ends."""
         steps = [wide + GUTTER for wide, _ in self.sizes]
-        return [0.0, *np.cumsum(steps).tolist()]
+        return [*accumulate(steps, initial=0.0)]
 
     def box(self, place: int, block: MatrixBlock, row: float) -> tuple[float, float, float, float]:
         """Left, right, top and bottom of a block in column `place` of the row at `row`."""
