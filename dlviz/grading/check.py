@@ -123,9 +123,9 @@ class Check:
         return report.points
 
     def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:
-        """What the check comes to, at sizes written as numbers or tuples of them."""
+        """What the check comes to, at sizes written as numbers or tuples of them, each tried once."""
         given = [each if isinstance(each, tuple) else (each,) for each in sizes or self.sizes]
-        tried = [self.size(*numbers) for numbers in given]
+        tried = [*dict.fromkeys(self.size(*numbers) for numbers in given)]
         left = self.run(programs, tried)
         answers = launch(_judged, 1, device="cpu", args=(self, left)).results[0]
         failed = {size: it for size, it in answers.items() if isinstance(it, CheckFailed)}

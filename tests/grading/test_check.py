@@ -73,6 +73,7 @@ def test_a_program_that_is_right_has_all_points_and_is_told_so_with_what_is_to_b
 def test_each_size_has_an_equal_share_rounded_down_to_quarters():
     assert check_doubled.grade(doubles_small).points == 2.25
     assert check_doubled.grade(doubles_small, sizes=[1, 2, 3]).points == 2
+    assert check_doubled.grade(doubles_small, sizes=[1, 2, 3, 3, 2]).points == 2  # each counts once
     assert check_doubled.grade(doubles_one, sizes=[1, 2, 3, 4, 5, 6, 7]).points == 0.25
     assert check_doubled.grade(doubles_one, sizes=range(1, 20)).points == 0
 
