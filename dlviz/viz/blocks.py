@@ -131,22 +131,24 @@ class Blocks:
 
     def lanes(self, moment: Moment) -> list[float]:
         """Where each message's arrow runs: in the gutter of the column that it is of, side by side
-        with those that pass the same ranks."""
+        with those that pass the same ranks, the short ones first, whatever the order in
+        which they came."""
         if not moment.messages:
             return []
         table, place = self.trace.messages, moment.made[0]
+        ends = {row: (int(table.src[row]), int(table.dst[row])) for row in moment.messages}
         taken: list[list[tuple[int, int]]] = []
-        chosen = []
-        for row in moment.messages:
-            low, high = sorted((int(table.src[row]), int(table.dst[row])))
+        chosen = {}
+        for row in sorted(ends, key=lambda row: (abs(ends[row][0] - ends[row][1]), ends[row])):
+            low, high = sorted(ends[row])
             free = (i for i, own in enumerate(taken) if all(h <= low or high <= b for b, h in own))
             lane = next(free, len(taken))
             if lane == len(taken):
                 taken.append([])
             taken[lane].append((low, high))
-            chosen.append(lane)
+            chosen[row] = lane
         left = self.lefts[place] + self.sizes[place][0]
-        return [left + GUTTER * (lane + 1) / (len(taken) + 1) for lane in chosen]
+        return [left + GUTTER * (chosen[row] + 1) / (len(taken) + 1) for row in moment.messages]
 
 
 def brief(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -218,6 +220,14 @@ def test_arrows_join_the_ranks_of_the_messages_beside_the_matrix_they_are_of(tra
         table = trace.messages
         assert ends == [(table.src[row], table.dst[row]) for row in moment.messages]
         assert all(left < x < right for x in arrows.x if x is not None)
+
+
+def test_an_arrow_stays_in_its_place_in_whatever_order_the_messages_came(trace):
+    blocks = Blocks(trace, layers=["mlp"])
+    moment = next(moment for moment in blocks.moments if len(moment.messages) > 2)
+    turned = replace(moment, messages=moment.messages[::-1])
+    assert blocks.lanes(turned) == blocks.lanes(moment)[::-1]
+    assert len(set(blocks.lanes(moment))) > 1
 
 
 def test_backward_the_matrices_are_gradients_and_each_stage_says_what_happens(trace):

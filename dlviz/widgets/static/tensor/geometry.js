@@ -26,7 +26,7 @@ import { scaleLog } from "../shared/scale.js";
 const [SMALL, LARGE] = [14, 62]; // pixels of a side
 const [STACK, SHEET] = [14, 4]; // pixels of all sheets of a stack, of one at most
 const [EDGE, SIGN, MOVE] = [9, 22, 46]; // pixels beside all, of a sign between two columns, of a collective
-const [NAME, MADE, LETTER] = [27, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
+const [NAME, MADE, LETTER] = [30, 13, 5.6]; // pixels above a matrix, below it, and of a letter there
 
 /**
  * The matrices in columns, those of the backward below those of the forward.

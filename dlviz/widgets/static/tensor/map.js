@@ -1,4 +1,5 @@
 // Which form sends least over B and C_out, the sizes that are chosen, and the runs.
+import { clamp } from "../shared/arrays.js";
 import { h, s, write } from "../shared/dom.js";
 import { fitted, pointIn } from "../collectives/axes.js";
 import { mapOf } from "./geometry.js";
@@ -8,7 +9,7 @@ import { exact } from "./words.js";
 /** @import { Drawn } from "./geometry.js" */
 /** @import { Tensor, Told } from "./state.js" */
 
-const CROSS = 5; // pixels
+const [CROSS, LETTER] = [5, 6.4]; // pixels of a mark, of a letter of a name
 
 /**
  * @param {Tensor} own
@@ -62,8 +63,11 @@ function drawn(told, { x, y, regions, lines, across, up }) {
     s("text", { x: 2, y: bottom + 25, class: "dlv-start" }, "↑ C_out"),
     ...lines.map(({ from, to }) => s("path", { class: "dlv-equal", d: path([from, to]) })),
     ...lines.map((line) => labelOf(line, x, y)),
-    ...regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) =>
-      s("text", { x: mx, y: my, class: "dlv-winner" }, nameOf(told, form))),
+    ...regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) => {
+      const name = nameOf(told, form);
+      const half = (name.length * LETTER) / 2;
+      return s("text", { x: clamp(mx, left + half, right - half), y: my, class: "dlv-winner" }, name);
+    }),
     s("path", { class: "dlv-here", d: `M${cx} ${top}V${bottom}M${left} ${cy}H${right}` }),
     s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: told.hues[told.controls.form] }),
     ...told.points.map((run) => s("path", {
