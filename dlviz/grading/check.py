@@ -123,7 +123,7 @@ class Check:
         return report.points
 
     def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:
-        """What the check comes to, at sizes written as numbers or tuples of them, each tried once."""
+        """What the check comes to, at sizes given as numbers or tuples of them, each tried once."""
         given = [each if isinstance(each, tuple) else (each,) for each in sizes or self.sizes]
         tried = [*dict.fromkeys(self.size(*numbers) for numbers in given)]
         left = self.run(programs, tried)
