@@ -1895,6 +1895,7 @@ def test_z_goes_back_to_what_was_in_view_and_y_forward_again(read_page, trace):
 def test_rows_are_hidden_pinned_and_moved_by_their_list(read_page, trace):
     reader = read_page(trace)
     reader.button("rows").click()
+    reader.settle()  # the list is painted with the next picture
     panel = reader.panel("rows")
     names = panel.locator("li > span").all_text_contents()
     before = reader.picture
