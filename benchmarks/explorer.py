@@ -2,7 +2,7 @@
 
 Of collectives: on a switch the front end has been told the lines ahead, on other topologies the
 kernel plays them. Of schedules: the kernel tells a few steps of the slider ahead; the slider passes
-new values all the time.
+new values all the time. Of tensor parallelism: the kernel answers each move.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ Echo()""",
 schedules""",
     """both = dlviz.widgets.ScheduleExplorer("1f1b", ranks=16, microbatches=64, beside="zb_h1")
 both""",
+    """layer = dlviz.widgets.TensorExplorer()
+layer""",
 ]
 ECHOED = """async () => {
     const shown = document.querySelector('.echo');
@@ -115,13 +117,34 @@ REDRAWN = """async ([index, from]) => {
     return times.slice(2);
 }"""
 
+PRICED = """async () => {
+    const root = document.querySelector('.dlv-ways').closest('.dlv');
+    const slider = root.querySelector('input[type=range][aria-label=B]');
+    const shown = () => root.querySelector('.dlv-ways tbody').textContent;
+    const times = [];
+    for (let turn = 0; turn < 20; turn++) {
+        const before = shown();
+        const begun = performance.now();
+        slider.value = String(4 + 2 * (turn % 2));
+        slider.dispatchEvent(new Event('input'));
+        while (shown() === before) {
+            if (performance.now() - begun > 5000) throw new Error('nothing changed');
+            await new Promise(done => setTimeout(done));
+        }
+        await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+        times.push((performance.now() - begun) / 1000);
+        await new Promise(done => setTimeout(done, 50));
+    }
+    return times.slice(2);
+}"""
+
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as name, chromium() as browser:
         found = in_notebook(browser, Path(name))
     echo = median(found["echo"])
     kernel = {beside: answering(beside) for beside in ("", "zb_h1")}
-    return [
+    lines = [
         compare(
             f"slider to new lines in JupyterLab, {where}",
             found[where],
@@ -130,7 +153,8 @@ def rows() -> list[Row]:
             note=f"beside FigureWidget's; a bare echo of the kernel takes {amount(echo)}",
         )
         for where in ("a switch", "two racks")
-    ] + [
+    ]
+    timelines = [
         compare(
             f"slider to timeline in JupyterLab, p=16, m=64, {which}",
             found[which],
@@ -143,6 +167,14 @@ def rows() -> list[Row]:
             ("1f1b and zb_h1", "zb_h1", None),
         )
     ]
+    layer = compare(
+        "slider to bytes and blocks in JupyterLab, a layer on 4 ranks",
+        found["layer"],
+        found["echo"],
+        most=LIMIT,
+        note="beside a bare echo",
+    )
+    return [*lines, *timelines, layer]
 
 
 def answering(beside: str) -> float:
@@ -167,6 +199,7 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
         lab.page.wait_for_selector(".js-plotly-plot .js-line")
         lab.page.wait_for_function("() => document.querySelectorAll('.dlv-player').length >= 2")
         lab.page.wait_for_function("() => document.querySelectorAll('.dlv-bubble').length >= 2")
+        lab.page.wait_for_selector(".dlv-ways")
         peer = [".noUi-handle", ["ArrowRight", "ArrowLeft"], ".js-plotly-plot .js-line"]
         found = take_turns(
             {
@@ -175,6 +208,7 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
                 "peer": lambda: lab.page.evaluate(PLAYED, peer),
                 "1f1b": lambda: lab.page.evaluate(REDRAWN, [0, 46]),
                 "1f1b and zb_h1": lambda: lab.page.evaluate(REDRAWN, [1, 46]),
+                "layer": lambda: lab.page.evaluate(PRICED),
                 "echo": lambda: lab.page.evaluate(ECHOED),
             },
             rounds=2,
