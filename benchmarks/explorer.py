@@ -75,15 +75,15 @@ ECHOED = """async () => {
     }
     return times.slice(2);
 }"""
-SLID = """async ([index, from]) => {
-    const root = document.querySelectorAll(".dlv-player")[index].closest(".dlv");
-    const slider = root.querySelector('[aria-label=ranks]');
-    const shown = () => root.querySelector('.dlv-costs .dlv-cost').getAttribute('d');
+SLID = """async ([within, index, label, places, picture]) => {
+    const root = document.querySelectorAll(within)[index].closest('.dlv');
+    const slider = root.querySelector(`input[aria-label=${label}]`);
+    const shown = () => root.querySelector(picture).outerHTML;
     const times = [];
     for (let turn = 0; turn < 20; turn++) {
         const before = shown();
         const begun = performance.now();
-        slider.value = String(from + (turn + 1) % 2);
+        slider.value = String(places[(turn + 1) % 2]);
         slider.dispatchEvent(new Event('input'));
         while (shown() === before) {
             if (performance.now() - begun > 5000) throw new Error('nothing changed');
@@ -107,27 +107,6 @@ REDRAWN = """async ([index, from]) => {
         slider.dispatchEvent(new Event('input'));
         const shown = () => root.querySelector('.dlv-sidename').textContent;
         while (root.dataset.draws === draws || !shown().includes(`m = ${from + turn})`)) {
-            if (performance.now() - begun > 5000) throw new Error('nothing changed');
-            await new Promise(done => setTimeout(done));
-        }
-        await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
-        times.push((performance.now() - begun) / 1000);
-        await new Promise(done => setTimeout(done, 50));
-    }
-    return times.slice(2);
-}"""
-
-PRICED = """async () => {
-    const root = document.querySelector('.dlv-ways').closest('.dlv');
-    const slider = root.querySelector('input[type=range][aria-label=B]');
-    const shown = () => root.querySelector('.dlv-ways tbody').textContent;
-    const times = [];
-    for (let turn = 0; turn < 20; turn++) {
-        const before = shown();
-        const begun = performance.now();
-        slider.value = String(4 + 2 * (turn % 2));
-        slider.dispatchEvent(new Event('input'));
-        while (shown() === before) {
             if (performance.now() - begun > 5000) throw new Error('nothing changed');
             await new Promise(done => setTimeout(done));
         }
@@ -201,14 +180,18 @@ def in_notebook(browser: Any, folder: Path) -> dict[str, list[float]]:
         lab.page.wait_for_function("() => document.querySelectorAll('.dlv-bubble').length >= 2")
         lab.page.wait_for_selector(".dlv-ways")
         peer = [".noUi-handle", ["ArrowRight", "ArrowLeft"], ".js-plotly-plot .js-line"]
+        lines = ".dlv-costs .dlv-cost"
+        switch = [".dlv-player", 0, "ranks", [4, 5], lines]
+        racks = [".dlv-player", 1, "ranks", [6, 7], lines]
+        layer = [".dlv-ways", 0, "B", [4, 6], ".dlv-ways tbody"]
         found = take_turns(
             {
-                "a switch": lambda: lab.page.evaluate(SLID, [0, 4]),
-                "two racks": lambda: lab.page.evaluate(SLID, [1, 6]),
+                "a switch": lambda: lab.page.evaluate(SLID, switch),
+                "two racks": lambda: lab.page.evaluate(SLID, racks),
                 "peer": lambda: lab.page.evaluate(PLAYED, peer),
                 "1f1b": lambda: lab.page.evaluate(REDRAWN, [0, 46]),
                 "1f1b and zb_h1": lambda: lab.page.evaluate(REDRAWN, [1, 46]),
-                "layer": lambda: lab.page.evaluate(PRICED),
+                "layer": lambda: lab.page.evaluate(SLID, layer),
                 "echo": lambda: lab.page.evaluate(ECHOED),
             },
             rounds=2,

@@ -34,13 +34,13 @@ def plain(what: str) -> nn.Module:
 
 def ours(comm: Any, what: str, whole: nn.Module, all_reduce: str) -> nn.Module:
     if what == MLP:
-        net: nn.Module = ParallelMLP(comm, 512, 2048, all_reduce=all_reduce)
-        net.load(whole.state_dict())  # type: ignore[operator]
-        return net
-    net = ParallelBlock(comm, 256, HEADS, HEADS, 0.0, 0, 0, all_reduce=all_reduce)
-    for name in ("attention", "mlp"):
-        net.get_submodule(name).load(whole.get_submodule(name).state_dict())  # type: ignore[operator]
-    return net
+        mlp = ParallelMLP(comm, 512, 2048, all_reduce=all_reduce)
+        mlp.load(whole.state_dict())
+        return mlp
+    block = ParallelBlock(comm, 256, HEADS, HEADS, 0.0, 0, 0, all_reduce=all_reduce)
+    block.attention.load(whole.get_submodule("attention").state_dict())
+    block.mlp.load(whole.get_submodule("mlp").state_dict())
+    return block
 
 
 def torchs(comm: Any, what: str, whole: nn.Module) -> nn.Module:

@@ -183,10 +183,9 @@ class Parallel:
         found = np.array([own.steps[step].unseen[way] for own in self.left])
         phases = (spans.kind == "phase") & (spans.name == way) & (spans.step == step)
         for rank, begin, end in zip(
-            spans.rank[phases], spans.wall_start[phases], spans.wall_end[phases], strict=True
+            spans.rank[phases], spans.start[phases], spans.end[phases], strict=True
         ):
-            at = messages.wall_sent
-            own = (messages.src == rank) & (at >= begin) & (at <= end)
+            own = (messages.src == rank) & (messages.sent >= begin) & (messages.sent <= end)
             found[rank] += messages.nbytes[own].sum()
         return found
 

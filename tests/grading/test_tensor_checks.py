@@ -20,8 +20,11 @@ from dlviz.grading.feedback import CheckFailed
 from dlviz.grading.tensor_hints import gradients, plain
 from dlviz.grading.tensor_run import (
     STEPS,
+    WAYS,
     MLPSize,
+    MLPStep,
     Parallel,
+    Sharded,
     attempt,
     attempt_function,
     refuse,
@@ -497,3 +500,24 @@ def test_a_rehearsal_shows_products_and_all_reduces_of_a_paced_step():
     assert "the gradients are those of one process" in told(kept) and not kept.right
     stuck = tensor_checks.rehearse(program.NotOnTheLast, ranks=2)
     assert len(stuck.trace.spans) and "deadlock" in repr(stuck) and not stuck.right
+
+
+def test_the_bytes_of_a_paced_run_are_those_that_the_paced_clock_has_in_a_phase():
+    """There the wall clock of a phase's end may be read before its last message is sent."""
+    way = {"rank": 0, "lane": "compute", "kind": "phase", "step": 0}
+    spans = [
+        {
+            **way,
+            "name": "forward",
+            "start": 0.0,
+            "end": 0.010,
+            "wall_start": 0.0,
+            "wall_end": 0.010,
+        },
+        {**way, "name": "backward", "start": 0.01, "end": 0.02, "wall_start": 0.01, "wall_end": 1},
+    ]
+    message = {"src": 0, "dst": 1, "nbytes": 48, "sent": 0.009, "arrived": 0.01, "received": 0.01}
+    message |= {"wall_sent": 0.0102, "wall_received": 0.0103}
+    step = MLPStep({}, torch.zeros(1), {}, {}, {"forward": 0.0, "backward": 0.0}, [])
+    tried = Parallel(TWO, 0, [Sharded([step])], Trace(spans, [message], meta={"ranks": 2}))
+    assert [tried.sent(way, 0).tolist() for way in WAYS] == [[48.0], [0.0]]

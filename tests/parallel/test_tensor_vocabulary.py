@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn import functional
@@ -78,7 +80,7 @@ def on_ranks(comm):
                 values = learn(
                     table,
                     table.logits,
-                    lambda logits, targets: parallel_cross_entropy(axis, logits, targets, IGNORED),  # noqa: B023
+                    partial(parallel_cross_entropy, axis, ignore_index=IGNORED),
                 )
             found[ranks, dtype] = *values, table.weight.grad, seen.elements
     return found

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import kernel
+
+from dlviz.widgets.modules import joined, read
 
 # Two views of one model, whose requests a function `ask` answers, with the state that then is.
 LIVE = """(traits) => {
@@ -31,6 +36,26 @@ LIVE = """(traits) => {
 }"""
 SETTLED = """() => [...document.querySelectorAll('.dlv')]
     .every((view) => view.dataset.asking === 'false')"""
+
+
+def open_page(browser, explorer, entry):
+    """A page on which two views of `explorer` are answered as by a kernel, once what they asked for
+    is done, and the list that its errors go to; `entry` is the front end's module."""
+    page, faults = browser.new_page(viewport={"width": 833, "height": 680}), []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.set_content(f"<style>{read('dlviz.css')}</style>")
+
+    def answer(request):
+        number = request.pop("id")
+        found = kernel.ask(explorer, **request)
+        while explorer.doing:
+            time.sleep(0.05)
+        return explorer.state, {"id": number, **found}
+
+    page.expose_function("ask", answer)
+    code = joined(entry, "frontEnd")
+    page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
+    return page, faults
 
 
 class ExplorerPage:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 
 import kernel
 import node
 import numpy as np
 import pytest
-from explorer_page import LIVE, SETTLED, ExplorerPage, saved_pages
+from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.widgets import ConsistencyExplorer
 from dlviz.widgets.methods import KNOBS, METHODS, SHOWN, figures
-from dlviz.widgets.modules import joined, read
 
 TWO = {"workers": 2, "slow": 1.7}  # whose pushes never come at once
 
@@ -252,21 +250,7 @@ class Page(ExplorerPage):
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser, tmp_path):
     explorer = ConsistencyExplorer(**TWO)
-    page = browser.new_page(viewport={"width": 833, "height": 680})
-    faults = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.set_content(f"<style>{read('dlviz.css')}</style>")
-
-    def answer(request):
-        number = request.pop("id")
-        found = kernel.ask(explorer, **request)
-        while explorer.doing:
-            time.sleep(0.05)
-        return explorer.state, {"id": number, **found}
-
-    page.expose_function("ask", answer)
-    code = joined("consistency/index", "frontEnd")
-    page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
+    page, faults = open_page(browser, explorer, "consistency/index")
     shown = Page(page)
     changes = {
         "way": lambda: shown.control("way").select_option("chance"),

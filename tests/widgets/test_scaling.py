@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 
-import kernel
 import pytest
-from explorer_page import LIVE, SETTLED, ExplorerPage, saved_pages
+from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.sim.scaling import scaled
 from dlviz.widgets import ScalingExplorer
-from dlviz.widgets.modules import joined, read
 from dlviz.widgets.scaling import MOST, SIZES
 
 
@@ -64,17 +62,7 @@ def test_a_name_that_is_no_control_is_refused():
 @pytest.mark.slow
 def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(browser):
     explorer = ScalingExplorer()
-    page = browser.new_page(viewport={"width": 833, "height": 680})
-    page.set_content(f"<style>{read('dlviz.css')}</style>")
-
-    def answer(request):
-        number = request.pop("id")
-        found = kernel.ask(explorer, **request)
-        return explorer.state, {"id": number, **found}
-
-    page.expose_function("ask", answer)
-    code = joined("scaling/index", "frontEnd")
-    page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
+    page, faults = open_page(browser, explorer, "scaling/index")
     shown = ExplorerPage(page)
     one, other = page.locator(".dlv-cheapest").all()
     picture = (
@@ -110,6 +98,7 @@ def test_every_control_changes_both_views_of_a_widget_by_the_kernels_numbers(bro
     for trouble in page.locator(".dlv-trouble").all():
         assert "compute='no time' is no number" in trouble.inner_text()
     page.close()
+    assert not faults
 
 
 @pytest.mark.slow

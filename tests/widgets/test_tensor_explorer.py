@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
-import kernel
 import node
 import numpy as np
 import pytest
 import torch
-from explorer_page import LIVE, SETTLED, ExplorerPage, saved_pages
+from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 from torch import nn
 
 import dlviz
@@ -22,7 +20,6 @@ from dlviz.widgets import TensorExplorer
 from dlviz.widgets.blocks import DIMS, PICTURES, picture
 from dlviz.widgets.forms import FORMS, NAMES, SIZES, WAYS, check, elements, sent
 from dlviz.widgets.layer_run import LR, STEPS, blocks_of, train
-from dlviz.widgets.modules import joined, read
 from dlviz.widgets.view import identity
 
 LAYER = {"batch": 64, "inputs": 512, "outputs": 2048}
@@ -373,21 +370,7 @@ BY_KEY = {  # from the sizes that were typed
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):
     explorer = TensorExplorer(**LAYER)
-    page = browser.new_page(viewport={"width": 833, "height": 680})
-    faults = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.set_content(f"<style>{read('dlviz.css')}</style>")
-
-    def answer(request):
-        number = request.pop("id")
-        found = kernel.ask(explorer, **request)
-        while explorer.doing:
-            time.sleep(0.05)
-        return explorer.state, {"id": number, **found}
-
-    page.expose_function("ask", answer)
-    code = joined("tensor/index", "frontEnd")
-    page.evaluate(f"(traits) => {{ {code}\n({LIVE})(traits); }}", explorer.get_state())
+    page, faults = open_page(browser, explorer, "tensor/index")
     shown = Page(page)
     table = shown.root.locator(".dlv-ways tbody")
     box = shown.root.locator(".dlv-sizes svg").bounding_box()

@@ -98,11 +98,10 @@ def load_whole(comm: Comm, net: nn.Module, state: Mapping[str, torch.Tensor]) ->
     given other values."""
     expected = {f"{layer}.{name}" for layer, _, name, *_ in axis_parameters(comm, net)}
     if wrong := sorted(expected ^ state.keys()):
-        other = "lacks" if wrong[0] in expected else "has no place for"
+        fault = "the state lacks" if wrong[0] in expected else "the model has no place for"
         raise ValueError(
-            f"the state and {type(net).__name__} do not go together: the "
-            f"{'state' if wrong[0] in expected else 'model'} {other} {wrong[0]}. Give the state of "
-            "the plain model of the same sizes."
+            f"the state and {type(net).__name__} do not go together: {fault} {wrong[0]}. Give the "
+            "state of the plain model of the same sizes."
         )
     for layer, module in layers_of(net).items():
         own = (name for name, _ in module.named_parameters(recurse=False))
