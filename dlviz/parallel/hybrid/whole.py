@@ -1,0 +1,38 @@
+"""The whole model's state, put together on rank 0: along tp, then along pp."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from dlviz.cluster.control.form import name_of
+from dlviz.parallel.hybrid.parts import Part
+from dlviz.parallel.replicas import text_of
+from dlviz.parallel.tensor.parameters import whole_state
+
+
+def state_of(mesh: Any, part: Part) -> dict[str, torch.Tensor]:
+    """On rank 0 the parameters and buffers of all ranks' parts by name, on the CPU, in the order of
+    the whole model; empty on the others. Every rank must call it.
+
+    The first replica's are taken, and a tensor is sent at a time.
+    """
+    # What is in no layer, a buffer say, is the same on all ranks of tp.
+    found = {name: value.cpu() for name, value in part.net.state_dict().items()}
+    found |= whole_state(mesh.tp, part.net)
+    if mesh.tp.rank or mesh.dp.rank:
+        return {}
+    whole = dict(found)
+    for rank in range(1, mesh.pp.size):
+        forms = "\n".join(f"{name} {name_of(t.dtype)} {[*t.shape]}" for name, t in found.items())
+        for form in text_of(mesh.pp, forms, rank).split("\n"):
+            name, dtype, shape = form.split(" ", 2)
+            value = found[name] if mesh.pp.rank == rank else None
+            if value is None:
+                value = torch.empty(json.loads(shape), dtype=getattr(torch, dtype))
+            mesh.pp.broadcast(value, rank)
+            if mesh.pp.rank == 0:
+                whole.setdefault(name, value)
+    return {} if mesh.pp.rank else {name: whole[name] for name in sorted(whole, key=part.place)}
