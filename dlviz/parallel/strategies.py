@@ -4,7 +4,8 @@ A strategy is a function `train(comm, model, batches, rule, *, loss=..., ...)`, 
 `launch`, that every rank calls with the same batches, and that returns `losses` and `state` (where
 no rank has the whole model, rank 0 alone gets it); what else it returns is told at the end of
 `dlviz run`. Each of its arguments by keyword that is an int, a float, a str or a bool is an option
-there. Its module is loaded when it is looked up: the names, and what a line says of each, need no
+there; one with the axes of a mesh takes their lengths and, as `order`, the names of all, of which
+its default lists them. Its module is loaded when it is looked up: the names, and what a line says of each, need no
 torch.
 """
 
@@ -85,6 +86,10 @@ STRATEGIES = Strategies(
         "tensor": (
             "tensor.train.train",
             "tensor parallel: each layer is cut over the ranks, which exchange activations",
+        ),
+        "3d": (
+            "hybrid.train",
+            "data, pipeline and tensor parallel at once, on the axes of --mesh dp=2,pp=2,tp=2",
         ),
         "ensemble": ("ensemble.train", "each rank trains a model of its own, and nothing is sent"),
     }
