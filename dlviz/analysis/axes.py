@@ -29,7 +29,7 @@ _GROUP = re.compile(r"(\w+) \((\d+(?:, \d+)*),?\)")
 
 
 @dataclass(frozen=True)
-class Axis:
+class AxisTraffic:
     """The communication along one axis. `groups` are its groups, the global ranks of each; each
     array has an entry for each rank of the run."""
 
@@ -47,7 +47,7 @@ def axes(
     topology: Topology | None = None,
     step: int | None = None,
     clock: str = "device",
-) -> dict[str, Axis]:
+) -> dict[str, AxisTraffic]:
     """The communication of a run, or of one step of it, by axis, in the order of the placement: the
     axis whose ranks are neighbours comes last.
 
@@ -84,7 +84,7 @@ def axes(
     found = {}
     for name, groups in _groups([*messages.group[rows], *named]).items():
         own, under_way = of == name, open_on == name
-        found[name] = Axis(
+        found[name] = AxisTraffic(
             groups,
             sent=sum_of(own),
             forward=sum_of(own & (direction == "forward")),
