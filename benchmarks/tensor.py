@@ -44,8 +44,13 @@ def ours(comm: Any, what: str, whole: nn.Module, all_reduce: str) -> nn.Module:
 
 
 def torchs(comm: Any, what: str, whole: nn.Module) -> nn.Module:
-    """By columns, then by rows; one all-reduce of the gradient of what enters q, k and v."""
     from torch.distributed.device_mesh import init_device_mesh
+
+    return cut_by_torch(copy.deepcopy(whole), init_device_mesh("cpu", (comm.size,)))
+
+
+def cut_by_torch(net: nn.Module, axis: Any) -> nn.Module:
+    """By columns, then by rows; one all-reduce of the gradient of what enters q, k and v."""
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -54,7 +59,6 @@ def torchs(comm: Any, what: str, whole: nn.Module) -> nn.Module:
         parallelize_module,
     )
 
-    net = copy.deepcopy(whole)
     plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if isinstance(net, Block):
         plan = {f"mlp.{name}": style for name, style in plan.items()}
@@ -63,8 +67,9 @@ def torchs(comm: Any, what: str, whole: nn.Module) -> nn.Module:
             input_layouts=Replicate(), desired_input_layouts=Replicate()
         )
         plan["attention.output"] = RowwiseParallel()
-        net.attention.heads = net.attention.kv_heads = HEADS // comm.size
-    return parallelize_module(net, init_device_mesh("cpu", (comm.size,)), plan)
+        net.attention.heads //= axis.size()
+        net.attention.kv_heads //= axis.size()
+    return parallelize_module(net, axis, plan)
 
 
 def seconds_a_step(comm: Any, net: nn.Module, what: str, steps: int) -> float:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from dlviz import Trace, datasets, metrics
+from dlviz.analysis.axes import axes
 from dlviz.cli import main, run
 from dlviz.cli.tasks import TASKS
 from dlviz.cli.words import size_of
@@ -143,6 +144,52 @@ def test_a_transformer_cut_over_ranks_says_what_each_sent_and_held(tmp_path, cap
     assert main(["show", str(out), "--no-open"]) == 0
 
 
+@pytest.mark.slow
+def test_one_command_trains_on_a_mesh_of_eight_ranks_and_says_what_each_axis_sent(tmp_path, capsys):
+    """The placement is the order in --mesh. Two blocks, h = 64, 64 positions, V padded to 48; a
+    step of 64 rows of 52 tokens: 32 a replica, 8 a microbatch."""
+    out = tmp_path / "t.json.gz"
+    line = "run 3d --ranks 8 --mesh pp=2,dp=2,tp=2 --steps 2 --microbatches 4 --schedule gpipe"
+    assert main([*line.split(), "--out", str(out)]) == 0
+    printed, trace = capsys.readouterr().out, Trace.load(out)
+    trace.validate()
+    assert printed.startswith("3d on 8 ranks, sentences, 2 steps of 64 sentences: ")
+    assert re.search(r"^step +\d+\.\d ms in the median$", printed, re.M)
+    assert re.search(r"^loss +\d\.\d+ nats per target token in the first step", printed, re.M)
+
+    found, held = axes(trace), metrics.peak_memory(trace)
+    assert [*found] == ["pp", "dp", "tp"]
+    assert found["pp"].groups == ((0, 4), (1, 5), (2, 6), (3, 7))
+    assert found["dp"].groups == ((0, 2), (1, 3), (4, 6), (5, 7))
+    rows = [re.split(r" {3,}", row.strip()) for row in printed.splitlines()[2:11]]
+    assert rows[0][4:] == ["sent", "along pp", "along dp", "along tp", "held"]
+    for rank, row in enumerate(rows[1:]):
+        sent = [metrics.bytes_sent(trace)[rank], *(axis.sent[rank] for axis in found.values())]
+        assert row[0] == str(rank) and sent[0] == sum(sent[1:])
+        assert row[4:] == [size_of(nbytes) for nbytes in (*sent, held[rank])]
+
+    assert (metrics.busy(trace) > 0).all()
+    h, steps, microbatches, tokens = 64, 2, 4, 8 * 52
+    x = 4 * tokens * h  # bytes of a microbatch's activations, float32
+    first, last = np.array([1] * 4 + [0] * 4), np.array([0] * 4 + [1] * 4)  # stages
+    assert (found["pp"].forward == steps * microbatches * x * first).all()
+    assert (found["pp"].backward == steps * microbatches * x * last).all()
+    tied, loss = 4 * 48 // 2 * h, 8  # gradient of the embedding's shard; the mean, in float64
+    told = steps * (microbatches * x + tied + loss * last)
+    assert (found["pp"].sent == told).all()
+
+    # Of 2 ranks each sends as much as it all-reduces: for a block 4 times x, for the embedding's
+    # output and the gradient of the logits' input once; three numbers a token for the loss.
+    calls = 5 * x + 3 * 4 * tokens * last
+    assert (found["tp"].sent == steps * microbatches * calls).all()
+
+    block = (12 * h * h + 7 * h) // 2 + 6 * h  # on both ranks: norms, biases after the all-reduce
+    numbers = 48 // 2 * h + 64 * h * first + block + 2 * h * last  # the last stage has a norm
+    layers = 1 + first + 16 + 2 * last  # parameters: of each a flag rides along, of a bucket one
+    buckets = len({*trace.only(kind="collective").spans.bucket.tolist()} - {-1})
+    assert buckets > 1 and (found["dp"].sent == steps * 4 * (numbers + layers + buckets)).all()
+
+
 def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
     def another(comm, model, batches, rule, *, loss, every: int, share: float | None = None):
         """Counts."""
@@ -212,6 +259,14 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run ddp --rule faster", "argument --rule: invalid choice: 'faster' (choose from"),
         ("run ddp --model lstm --data digits", "--model lstm is trained on sentences."),
         ("run tensor --model lstm --ranks 1 --steps 1", "layer 0, a _Tokens, cannot be cut over"),
+        ("run 3d", "the following arguments are required: --mesh"),
+        ("run 3d --mesh dp=2,ep=2", "argument --mesh: 'dp=2,ep=2' is no mesh: give the length of"),
+        ("run 3d --mesh dp=2,dp=2", "argument --mesh: 'dp=2,dp=2' is no mesh: give the length of"),
+        ("run 3d --mesh dp", "as in dp=2,pp=2,tp=2, the axis whose ranks are neighbours last"),
+        ("run 3d --mesh tp=4 --model mlp", "3d trains a transformer: leave out --model."),
+        ("run 3d --mesh tp=4 --dp 1", "--dp 1 (its own options are --mesh, --schedule, --microb"),
+        ("run 3d --ranks 1 --mesh dp=3,tp=2", "has 6 places for the 1 ranks of world"),
+        ("run 3d --ranks 1 --mesh tp=0", "tp=0 is no length of an axis"),
         ("run ddp --sequence-parallel", "unrecognized arguments: --sequence-parallel (its own opt"),
         ("run ddp --slow 2", "argument --slow: '2' is no RANK:FACTOR: 2:3 makes rank 2 three"),
         ("run ddp --slow 1:0", "argument --slow: '1:0' is no RANK:FACTOR"),
@@ -269,7 +324,8 @@ def test_show_writes_a_page_beside_the_trace_and_opens_it(trace, capsys, monkeyp
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_trace_of_every_strategy_is_drawn(name, tmp_path):
     out = tmp_path / "t.json.gz"
-    assert main(["run", name, "--ranks", "2", "--steps", "2", "--out", str(out)]) == 0
+    mesh = ["--mesh", "pp=2"] if name == "3d" else []
+    assert main(["run", name, "--ranks", "2", "--steps", "2", "--out", str(out), *mesh]) == 0
     assert main(["show", str(out), "--no-open"]) == 0
     trace, page = Trace.load(out), out.with_name("t.html").read_text()
     given = re.search(r'id="state">(.*?)</script>', page, re.S)[1]

@@ -2,8 +2,9 @@
 
 Nothing here knows a strategy. Their names and lines come from `dlviz.parallel.STRATEGIES`; what a
 strategy's `train` takes by keyword as an int, a float or a str is an option of its own
-(`--bucket-bytes 4000`), a bool one without a value (`--sequence-parallel`); what it returns besides
-losses and state is told last.
+(`--bucket-bytes 4000`), a bool one without a value (`--sequence-parallel`); one that works on the
+axes of a mesh has them as `--mesh dp=2,pp=2,tp=2`; what it returns besides losses and state is told
+last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +52,17 @@ def add_run(commands: Any) -> None:
                 *(f"{name:{width}} {line}" for name, line in STRATEGIES.lines.items()),
                 "",
                 "A strategy has options of its own, such as --lr 0.1 --all-reduce tree "
-                "--bucket-bytes 4000 of ddp.",
+                "--bucket-bytes 4000 of ddp, or",
+                "--mesh dp=2,pp=2,tp=2 --schedule zb_h1 of 3d: its axes and how many ranks each "
+                "has, neighbours last.",
             ]
         ),
     )
     run.add_argument("strategy", choices=STRATEGIES, metavar="STRATEGY", help="one of those below")
     run.add_argument("--ranks", type=_whole, default=4, help="processes to train on (4)")
-    run.add_argument("--model", choices=DATA, default="mlp", help=f"{', '.join(DATA)} (mlp)")
+    run.add_argument(
+        "--model", choices=DATA, help=f"{', '.join(DATA)} (mlp; on a mesh a transformer)"
+    )
     run.add_argument("--data", choices=DATA.values(), help="digits for the mlp, else sentences")
     run.add_argument(
         "--rule", choices=RULES, default="sgd", metavar="RULE", help=f"{', '.join(RULES)} (sgd)"
@@ -83,18 +89,23 @@ def add_run(commands: Any) -> None:
 
 def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
     """What the rest of the line gives of the strategy's own options."""
-    if not rest:
+    axes = _axes(strategy)
+    if not rest and not axes:
         return {}
     parser = Parser(prog=f"dlviz run {strategy}", add_help=False, allow_abbrev=False)
-    flags = {f"--{name.replace('_', '-')}": kind for name, kind in _own(strategy).items()}
+    own = {name: kind for name, kind in _own(strategy).items() if name not in axes}
+    flags = {f"--{name.replace('_', '-')}": kind for name, kind in own.items()}
+    if axes:
+        parser.add_argument("--mesh", type=partial(_mesh, axes=axes), required=True)
     for flag, kind in flags.items():
         how: Any = {"action": "store_true"} if kind is bool else {"type": kind}
         parser.add_argument(flag, default=argparse.SUPPRESS, **how)
     found, unknown = parser.parse_known_args(rest)
     if unknown:
-        also = f"its own options are {', '.join(flags)}"
+        also = f"its own options are {', '.join(['--mesh', *flags] if axes else flags)}"
         parser.error(f"unrecognized arguments: {' '.join(unknown)} ({also})")
-    return vars(found)
+    given = vars(found)
+    return given | given.pop("mesh", {})
 
 
 def _own(strategy: str) -> dict[str, type]:
@@ -106,6 +117,25 @@ def _own(strategy: str) -> dict[str, type]:
         if each.kind is each.KEYWORD_ONLY
     }
     return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _axes(strategy: str) -> tuple[str, ...]:
+    """The axes of the mesh on which the strategy works; none where it works on all ranks alike."""
+    order = inspect.signature(STRATEGIES[strategy]).parameters.get("order")
+    return () if order is None else tuple(order.default)
+
+
+def _mesh(text: str, axes: tuple[str, ...]) -> dict[str, Any]:
+    """The length of each axis, 1 where the text does not name it, and the order of all."""
+    found = re.findall(r"(\w+)=(\d+)", text)
+    lengths = {name: int(length) for name, length in found if name in axes}
+    if ",".join(f"{name}={length}" for name, length in lengths.items()) != text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no mesh: give the length of each axis, as in "
+            f"{','.join(f'{name}=2' for name in axes)}, the axis whose ranks are neighbours last"
+        )
+    others = dict.fromkeys((name for name in axes if name not in lengths), 1)
+    return {**others, **lengths, "order": (*others, *lengths)}
 
 
 def _whole(text: str) -> int:
@@ -141,6 +171,10 @@ def run_command(options: argparse.Namespace) -> int:
     """Train, print the summary, keep the trace."""
     if options.out is not None:
         check_target(options.out, ENDINGS)
+    on_mesh = bool(_axes(options.strategy))
+    options.model = options.model or ("transformer" if on_mesh else "mlp")
+    if on_mesh and options.model != "transformer":
+        raise Unusable(f"{options.strategy} trains a transformer: leave out --model.")
     if options.data not in (None, DATA[options.model]):
         raise Unusable(f"--model {options.model} is trained on {DATA[options.model]}.")
     factors = _factors(options)
@@ -191,18 +225,21 @@ def _check_refused(error: RunError) -> None:
 def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | None) -> str:
     """What the run came to, as text: a line on it, a table by rank, how well it learnt."""
     from dlviz import metrics
+    from dlviz.analysis.axes import axes
 
     meta, result = run.trace.meta, run.results[0]
     clock = "wall clock" if meta["clock"] == "wall" else f"device clock, {meta['machine']}"
     numbered = set(run.trace.spans.step.tolist()) - {-1}
     shares = metrics.breakdown(run.trace.only(step=numbered))  # without what went before step 0
-    columns: dict[str, list[str]] = {
+    columns = {
         "rank": [str(rank) for rank in run.trace.ranks],
         "compute": _milliseconds(shares["compute"] + shares["update"]),
         "exposed communication": _milliseconds(shares["communication"]),
         "idle": _milliseconds(shares["idle"] + shares["other"]),
         "sent": [size_of(sent) for sent in metrics.bytes_sent(run.trace)],
     }
+    for name, axis in axes(run.trace).items():
+        columns[f"along {name}"] = [size_of(sent) for sent in axis.sent]
     if len(run.trace.memory):
         columns["held"] = [size_of(most) for most in metrics.peak_memory(run.trace)]
     state: dict[str, Any] = {}

@@ -4,8 +4,8 @@ A strategy is a function `train(comm, model, batches, rule, *, loss=..., ...)`, 
 `launch`, that every rank calls with the same batches, and that returns `losses` and `state` (where
 no rank has the whole model, rank 0 alone gets it); what else it returns is told at the end of
 `dlviz run`. Each of its arguments by keyword that is an int, a float, a str or a bool is an option
-there. Its module is loaded when it is looked up: the names, and what a line says of each, need no
-torch.
+there; one that works on a mesh takes the length of each axis, and as `order` the names of them all.
+Its module is loaded when it is looked up: the names, and what a line says of each, need no torch.
 """
 
 from __future__ import annotations
@@ -85,6 +85,10 @@ STRATEGIES = Strategies(
         "tensor": (
             "tensor.train.train",
             "tensor parallel: each layer is cut over the ranks, which exchange activations",
+        ),
+        "3d": (
+            "hybrid.train",
+            "data, pipeline and tensor parallel at once, on the axes of --mesh dp=2,pp=2,tp=2",
         ),
         "ensemble": ("ensemble.train", "each rank trains a model of its own, and nothing is sent"),
     }

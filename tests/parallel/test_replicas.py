@@ -61,7 +61,10 @@ def test_different_models_are_named_with_both_ranks():
 def test_every_strategy_finds_them_before_its_first_step(name):
     def worker(comm):
         batches = [(torch.ones(4, 2), torch.zeros(4, dtype=torch.int64))]
-        STRATEGIES[name](comm, nn.Linear(2, 3 if comm.rank else 2), batches, "sgd")
+        model, options = nn.Linear(2, 3 if comm.rank else 2), {}
+        if name == "3d":  # the model is its stages
+            model, options = [model], {"dp": 2, "pp": 1, "tp": 1, "microbatches": 1}
+        STRATEGIES[name](comm, model, batches, "sgd", **options)
 
     with pytest.raises(dlviz.RankError, match="rank 0 and rank 1 hold different models") as error:
         dlviz.launch(worker, 2)

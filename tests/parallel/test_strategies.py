@@ -20,6 +20,7 @@ SERVED = {  # by ranks that do not compute
     "sync_server by two": {"servers": 2},
     "stale_synchronous": {"bound": 0},
 }
+CUT = ("model", "tensor", "3d")  # the model, not the batch, or not the batch alone
 PADDING = 0
 OPTIMIZERS = {
     "sgd": lambda p, lr: torch.optim.SGD(p, lr),
@@ -184,7 +185,7 @@ def test_an_update_is_charged_its_bytes_and_an_idle_rank_nothing():
 
 def test_the_registry_names_what_it_loads():
     others = {"async_server", "hogwild", "easgd", "local_sgd", "gossip", "ensemble"}
-    others |= {"model", "tensor"}
+    others |= {"model", "tensor", "3d"}
     named = {*ALL_COMPUTE, *(name.split()[0] for name in SERVED), *others}
     assert set(STRATEGIES) == {*STRATEGIES.lines} == named
     assert all(train.__name__ in ("train", name) for name, train in STRATEGIES.items())
@@ -207,7 +208,7 @@ def test_batches_that_do_not_go_together_are_refused_before_training(batch, says
     assert not (error.value.trace.spans.step >= 0).any()
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ("model", "tensor")])
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in CUT])
 def test_a_batch_of_padding_alone_is_refused(name):
     nothing = torch.zeros(4, 6, dtype=torch.int64)
     args, options = (Speller(), [(nothing, nothing)], "sgd"), {"loss": loss, "weight": weight}
