@@ -73,8 +73,9 @@ def mesh_step(
     """A step of a Transformer on the ranks of `machine` as a mesh of `axes`: the lengths of dp, pp
     and tp, slowest first. `batch` is the sequences of all replicas.
 
-    The pipeline is 1F1B; a stage takes its products at the device's FLOP/s and then the all-reduces
-    of tp. Gradients are averaged after the flush. Raises ValueError where the axes are not all the
+    The pipeline is 1F1B; a stage takes the products with its weights at the device's FLOP/s, as a
+    paced run does, in which attention's own two cost nothing, and then the all-reduces of tp.
+    Gradients are averaged after the flush. Raises ValueError where the axes are not all the
     ranks, or do not divide layers, vocabulary or batch.
     """
     dp, pp, tp = (axes[name] for name in ("dp", "pp", "tp"))
@@ -108,7 +109,7 @@ def mesh_step(
     )  # fmt: skip
 
     one, small = took["tp"]
-    compute = 2 * tokens * (own * (12 * hidden**2 + 2 * sequence * hidden)) / tp
+    compute = 2 * tokens * own * 12 * hidden**2 / tp
     logits = 2 * tokens * hidden * vocabulary / tp
     ends = [(stage == 0, stage == pp - 1) for stage in range(pp)]
     rate = machine.device.flops

@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dlviz.analysis.axes import axes
 from dlviz.analysis.steps import step_seconds
 from dlviz.machine import Device, Link, Machine, Topology
@@ -29,7 +31,7 @@ LENGTHS = (1, 2, 4)  # of an axis: the model has 4 layers and 4 heads, the batch
 NODES = (1, 2, 4)
 SLOWER = (1, 2, 5, 10, 20)
 RANKS = 8  # at most
-STEPS = 2  # of a run
+STEPS = 3  # of a run
 SIZES = {"layers": 4, "hidden": 64, "vocabulary": 128, "sequence": 64}
 HEADS = 4
 BATCH, MICROBATCHES = 16, 4
@@ -72,7 +74,7 @@ def ranks_of(values: dict[str, Any]) -> int:
 
 def machine_of(ranks: int, nodes: int, slower: float) -> Machine:
     between = Link(INSIDE.latency * slower, INSIDE.bandwidth / slower)
-    return Machine(DEVICE, Topology.racks(nodes, ranks // nodes, INSIDE, between))
+    return Machine(DEVICE, Topology.racks(nodes, ranks // nodes, INSIDE, between), None)
 
 
 @lru_cache(maxsize=1000)
@@ -148,12 +150,12 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to: bytes that each rank sent in a step, and seconds."""
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
-    told = [f"The last of {STEPS} steps; its loss is {losses[-1]:.4g}."]
+    told = [f"The median of {STEPS} steps; the loss of the last is {losses[-1]:.4g}."]
     if (late := trace.meta["lateness"]["worst"]) > 0.1:
         told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
     return {
         "sent": {axis: last[axis].sent.tolist() if axis in last else none for axis in AXES},
         "between": {axis: last[axis].between.tolist() if axis in last else none for axis in AXES},
-        "total": float(step_seconds(trace)[STEPS - 1]),
+        "total": float(np.median(step_seconds(trace))),
         "notes": told,
     }

@@ -15,7 +15,7 @@ const [EDGE, GAP, ROOM] = [2, 14, 6]; // pixels beside all, between two nodes, i
 const [ABOVE, TILE, BELOW] = [24, 74, 8]; // pixels above the ranks, of a rank, below them
 const [STEP, WIDEST] = [5, 96]; // pixels between two lines, of a rank
 
-export const HEIGHT = 186;
+export const HEIGHT = 160;
 
 /**
  * @param {number} nodes
@@ -37,7 +37,7 @@ export function pictureOf(nodes, ranks, groups, width) {
     const left = x + (wide - per * tile) / 2;
     return { x: left + (rank % per) * tile + 3, y: EDGE + ABOVE, width: tile - 6, height: TILE };
   });
-  const top = EDGE + tall + 14;
+  const top = EDGE + tall + 8;
   const link = nodes > 1 ? { x: EDGE, y: top, width: width - 2 * EDGE, height: HEIGHT - EDGE - top } : null;
   return {
     nodes: boxes, ranks: places, link,
@@ -48,7 +48,7 @@ export function pictureOf(nodes, ranks, groups, width) {
       const shift = (number - (groups.length - 1) / 2) * 2; // lines of two groups lie beside each other
       const [a, b] = [from, to].map(({ x, width: own }) => (x + own / 2 + shift).toFixed(1));
       const end = inside ? from.y : from.y + TILE;
-      const turn = inside ? from.y - 5 - off : top + 6 + number * STEP;
+      const turn = inside ? from.y - 5 - off : top + 6 + (number % 8) * STEP;
       return { group: number, path: `M${a} ${end}V${turn}H${b}V${end}` };
     })),
   };

@@ -58,7 +58,7 @@ function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, lin
       s("rect", { class: "dlv-meshlink", rx: 6, ...link }),
       nodes.map(({ x, y, width, height }) =>
         s("path", { class: "dlv-meshwire", d: `M${x + width / 2} ${y + height}V${link.y}` })),
-      s("text", { x: link.x + link.width / 2, y: link.y + link.height - 9 },
+      s("text", { class: "dlv-start", x: link.x + 8, y: link.y + link.height / 2 },
         `between nodes: ${controls.slower === 1 ? "as fast as inside" : `${digits(controls.slower)} times slower`}`))]
       : []),
     ...ranks.map((box, rank) => {
