@@ -7,6 +7,7 @@ from dlviz.sim.data_parallel import Layer, data_parallel
 from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
+from dlviz.sim.mesh import MeshStep, mesh_groups, mesh_step
 from dlviz.sim.planner import plans
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 from dlviz.sim.strategies import strategy
@@ -29,9 +30,12 @@ __all__ = [
     "kept_activations",
     "layer_bytes",
     "layer_elements",
+    "MeshStep",
     "matmul_lower_bound",
     "matmul_table",
     "matmul_words",
+    "mesh_groups",
+    "mesh_step",
     "plans",
     "scaling_curves",
     "simulate",

@@ -3,6 +3,7 @@
 from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
 from dlviz.widgets.levels import ScheduleLevels
+from dlviz.widgets.mesh import MeshExplorer
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.scaling import ScalingExplorer
 from dlviz.widgets.schedules import ScheduleExplorer
@@ -12,6 +13,7 @@ from dlviz.widgets.timeline import Timeline
 __all__ = [
     "CollectiveExplorer",
     "ConsistencyExplorer",
+    "MeshExplorer",
     "MessagePlayer",
     "ScalingExplorer",
     "ScheduleExplorer",

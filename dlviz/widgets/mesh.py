@@ -1,0 +1,170 @@
+"""MeshExplorer: which of the three axes of a mesh belongs on the fast links.
+
+    an axis is dragged into a node, or onto the links between nodes
+        where each rank is in the mesh, and the groups of an axis
+        bytes of each axis inside nodes and between them, seconds; measured below predicted
+        Run it: a Transformer on these ranks, paced
+
+All six placements are told at once, each at all speeds of the slow link. What is priced and run is
+in mesh_run.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from dlviz.trace import Trace
+from dlviz.viz import palette, text
+from dlviz.widgets.explorer import Explorer
+from dlviz.widgets.mesh_run import (
+    AXES,
+    BATCH,
+    DEVICE,
+    HEADS,
+    INSIDE,
+    LENGTHS,
+    MICROBATCHES,
+    NODES,
+    RANKS,
+    SIZES,
+    SLOWER,
+    TITLES,
+    check,
+    placements,
+    predicted,
+    ranks_of,
+    run,
+)
+from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.view import compact, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KEPT = 8  # runs that can be shown again
+SHAPE = ("dp", "pp", "tp", "nodes")
+
+
+class MeshExplorer(Explorer):
+    """Choose how long the data-parallel, pipeline and tensor-parallel axes are and which of them
+    lies inside a node; see the groups of each, what it sends over fast and slow links and what a
+    step takes; run it.
+
+    `dp`, `pp` and `tp` are 1, 2 or 4, of 8 ranks at most; `order` names the axes, the one whose
+    ranks are neighbours last. `nodes`, 1, 2 or 4, share the ranks, and the links between them are
+    `slower` times as slow as those inside: 1, 2, 5, 10 or 20. All may be set later on; a value that
+    cannot be is told in the widget and changes nothing else. `run()` does what the button does; the
+    last runs are shown again where their controls are chosen, and on a saved page. `measured` is
+    the Trace of the last run, or None. Raises ValueError where a first value cannot be.
+    """
+
+    module = "mesh/index"
+    controls = ("order", *SHAPE, "slower")
+
+    order = traitlets.Any("dp,pp,tp").tag(sync=True)
+    dp = traitlets.Any(2).tag(sync=True)
+    pp = traitlets.Any(2).tag(sync=True)
+    tp = traitlets.Any(2).tag(sync=True)
+    nodes = traitlets.Any(2).tag(sync=True)
+    slower = traitlets.Any(10).tag(sync=True)
+
+    def __init__(
+        self,
+        dp: int = 2,
+        pp: int = 2,
+        tp: int = 2,
+        nodes: int = 2,
+        slower: int = 10,
+        order: str = "dp,pp,tp",
+        *,
+        theme: str = "auto",
+    ):
+        values = (order, dp, pp, tp, nodes, slower)
+        now: dict[str, Any] = dict(zip(self.controls, values, strict=True))
+        check(now)
+        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
+        super().__init__(Trace(), now, theme)
+
+    @property
+    def measured(self) -> Trace | None:
+        return self._measured
+
+    def check(self, values: dict[str, Any]) -> None:
+        check(values)
+
+    def moved(self, values: dict[str, Any]) -> None:
+        self.forget()
+        self._now = values
+
+    def work(self) -> Any:
+        return partial(self._work, dict(self._now))
+
+    def _work(self, values: dict[str, Any], tell: Tell) -> Found:
+        found, trace = run(values, tell)
+        others = [one for one in self._runs if one["controls"] != values]
+        self._runs = [*others, {"controls": values, "run": found}][-KEPT:]
+        return found, trace
+
+    def kept(self) -> dict[str, Any]:
+        """All that a page without a kernel can show: the placements of the runs too."""
+        every = {key(one): one for one in [self._now, *(o["controls"] for o in self._runs)]}
+        shapes = {name: placed(values) for name, values in every.items()}
+        return {**super().kept(), "shapes": compact(shapes)}
+
+    def picture(self) -> Figure:
+        """What a step takes by each placement, over the speed of the slow link."""
+        from dlviz.viz.print import curve
+
+        shape = {name: self._now[name] for name in SHAPE}
+        lines = {
+            f"{inner} inside": [predicted(order, **shape, slower=slow).total for slow in SLOWER]
+            for inner, order in {"tp": "dp,pp,tp", "pp": "dp,tp,pp", "dp": "tp,pp,dp"}.items()
+        }
+        theme = "dark" if self.theme == "dark" else "light"
+        title = f"A step of {ranks_of(self._now)} ranks on {shape['nodes']} nodes"
+        labels = ("times as slow between nodes", "seconds")
+        return curve(lines, x=SLOWER, title=title, xlabel=labels[0], ylabel=labels[1], theme=theme)
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "title": "Which axis belongs on the fast links?",
+            "details": DETAILS,
+            "axes": [[axis, TITLES[axis]] for axis in AXES],
+            "limits": {"lengths": LENGTHS, "nodes": NODES, "slower": SLOWER},
+            "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS)],
+            "hues": {"inside": palette.GREEN, "between": palette.ORANGE},
+            "placements": placed(self._now),
+            "run": self._run,
+            "runs": self._runs,
+            "ran": self._ran,
+        }
+
+
+def key(values: dict[str, Any]) -> str:
+    """The name of what a saved page shows of these lengths."""
+    return " ".join(str(values[name]) for name in SHAPE)
+
+
+def placed(values: dict[str, Any]) -> dict[str, Any]:
+    return placements(**{name: values[name] for name in SHAPE})
+
+
+DETAILS = [
+    "The model: a Transformer of {layers} layers, hidden size {hidden}, {heads} heads, {vocabulary}"
+    " tokens and sequences of {sequence}; float32. A step: {batch} sequences, {microbatches} "
+    "microbatches a replica, 1F1B.".format(
+        **SIZES, heads=HEADS, batch=BATCH, microbatches=MICROBATCHES
+    ),
+    f"A rank computes {DEVICE.flops / 1e9:g} GFLOP/s. Inside a node a message takes "
+    f"{1e3 * INSIDE.latency:g} ms and its bytes at {text.nbytes(int(INSIDE.bandwidth))}/s. The "
+    "ranks of a node share one link out of it.",
+    "The seconds of an axis are those of its calls, one after the other, with all groups of the "
+    "axis under way at once. A step takes less than the sum where stages work side by side, and "
+    "more where a stage waits.",
+    "A run is held to the same machine. Its bytes are those of the Trace's messages in the last "
+    "step, its seconds are the median of its steps by the device clock. In both the products with "
+    "weights take time, attention's own two take none.",
+]

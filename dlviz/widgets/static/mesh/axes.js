@@ -1,0 +1,91 @@
+// The three axes in the order of the placement: each is chosen by a click, and moved by dragging it or by keys.
+import { h } from "../shared/dom.js";
+import { movedTo } from "./state.js";
+import { placeWords } from "./words.js";
+
+/** @import { Axis, Mesh } from "./state.js" */
+
+const FAR = 5; // pixels until a click is a drag
+
+/**
+ * Gives an axis another place, if there is one.
+ * @param {Mesh} own
+ * @param {Axis} axis
+ * @param {number} place
+ */
+export function move({ shown, choose, frame }, axis, place) {
+  if (place < 0 || place > 2) return;
+  choose({ order: movedTo(shown.now.controls.order, axis, place) });
+  frame.say(`${axis}: ${placeWords(shown.now.controls, axis)}.`);
+}
+
+/**
+ * @param {Mesh} own
+ * @returns {HTMLElement}
+ */
+export function axesBar(own) {
+  const { shown } = own;
+  const { now } = shown;
+  const chips = now.told.axes.map(([axis, title]) => chip(own, axis, title));
+  shown.paints(["controls", "axis", "live"], () => {
+    const order = now.controls.order.split(",");
+    for (const one of chips) {
+      const axis = /** @type {Axis} */ (one.dataset.axis);
+      const place = order.indexOf(axis);
+      one.dataset.place = String(place);
+      one.style.order = String(place);
+      one.setAttribute("aria-pressed", String(axis === now.axis));
+      one.setAttribute("aria-label", `${axis}: ${placeWords(now.controls, axis)}`);
+    }
+  });
+  return h("div", { class: "dlv-meshaxes", role: "group", "aria-label": "the placement: drag an axis, or ← →" },
+    h("span", {}, "ranks lie furthest apart"), h("span", { class: "dlv-meshchips" }, chips),
+    h("span", {}, "ranks are neighbours"),
+    h("span", { class: "dlv-letters" }, "Drag an axis: here, into a node, or between the nodes."));
+}
+
+function chip(own, axis, title) {
+  const { shown } = own;
+  /** @type {[number, number] | null} */
+  let from = null;
+  const element = h("button", {
+    type: "button", "data-axis": axis, class: "dlv-meshchip", title: `${title} parallel; ← → move it`,
+    onclick: () => {
+      shown.set({ axis });
+      shown.flush();
+    },
+    onpointerdown(/** @type {PointerEvent} */ event) {
+      from = [event.clientX, event.clientY];
+      element.setPointerCapture(event.pointerId);
+    },
+    onpointermove(/** @type {PointerEvent} */ event) {
+      if (!from) return;
+      const [x, y] = [event.clientX - from[0], event.clientY - from[1]];
+      if (!element.dataset.dragged && Math.hypot(x, y) < FAR) return;
+      element.dataset.dragged = "true";
+      element.style.transform = `translate(${x}px, ${y}px)`;
+    },
+    onpointerup(/** @type {PointerEvent} */ event) {
+      const dragged = element.dataset.dragged;
+      stop();
+      if (!dragged) return;
+      const around = /** @type {Document | ShadowRoot} */ (element.getRootNode());
+      const under = around.elementsFromPoint(event.clientX, event.clientY).find((one) => one !== element);
+      const place = under?.closest("[data-place]")?.getAttribute("data-place");
+      shown.set({ axis });
+      if (place != null) move(own, axis, Number(place));
+      shown.flush();
+    },
+    onpointercancel: stop,
+  }, `${axis} `, h("span", { class: "dlv-meshlength" }));
+
+  function stop() {
+    from = null;
+    delete element.dataset.dragged;
+    element.style.transform = "";
+  }
+
+  const length = element.querySelector("span");
+  shown.paints(["controls"], () => void (length && (length.textContent = `× ${shown.now.controls[axis]}`)));
+  return element;
+}

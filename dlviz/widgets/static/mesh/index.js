@@ -1,0 +1,47 @@
+// Explores which axis of a mesh belongs on the fast links: the groups of each, bytes over both kinds of links, a run.
+import { h, write } from "../shared/dom.js";
+import { explorer } from "../shared/explorer.js";
+import { axesBar, move } from "./axes.js";
+import { controls } from "./controls.js";
+import { meshPicture } from "./picture.js";
+import { alone, foresee } from "./state.js";
+import { trafficTable } from "./table.js";
+import { answerWords, ranWords } from "./words.js";
+
+/** @import { KeyRow } from "../shared/stage.js" */
+/** @import { Model } from "../shared/theme.js" */
+/** @import { Axis, Mesh } from "./state.js" */
+
+const SAVED = "This page has no kernel: placements, the speed between nodes and recorded runs can be chosen; "
+  + "for all else, run the notebook's cell.";
+
+/** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
+function render({ model, el }) {
+  const own = /** @type {Mesh} */ (explorer(model, el, {
+    name: "explorer of meshes", saved: SAVED, free: [], alone, keys: (begun) => keysOf(/** @type {Mesh} */ (begun)),
+    foresee, runnable: () => true, ranWords, more: { axis: /** @type {Axis} */ ("tp") },
+  }));
+  own.frame.controls(...controls(own));
+  const answer = h("p", { class: "dlv-cheapest", role: "status" });
+  own.shown.paints(["told"], () => write(answer, answerWords(own.shown.now.told)));
+  own.frame.body.append(own.trouble, axesBar(own), meshPicture(own), own.bar.line, answer, trafficTable(own));
+  return own.begin();
+}
+
+/** @type {(own: Mesh) => KeyRow[]} */
+function keysOf(own) {
+  const { shown, shown: { now } } = own;
+  const by = (steps) => () => move(own, now.axis, now.controls.order.split(",").indexOf(now.axis) + steps);
+  const next = () => {
+    const names = now.told.axes.map(([axis]) => axis);
+    shown.set({ axis: names[(names.indexOf(now.axis) + 1) % names.length] });
+    shown.flush();
+  };
+  return [
+    ["← →", "the axis further apart, closer", { ArrowLeft: by(-1), ArrowRight: by(1) }],
+    ["a", "next axis", { a: next }],
+    ["r", "run it, stop it", { r: () => own.bar.press() }],
+  ];
+}
+
+export default { render };

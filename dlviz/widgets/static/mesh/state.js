@@ -1,0 +1,122 @@
+// What the kernel tells of a mesh, what follows from a placement, and what a page without a kernel can show.
+
+/** @import { Alone, Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Model, Style } from "../shared/theme.js" */
+
+/**
+ * `order` names the axes with commas between, the one whose ranks are neighbours last; the links between `nodes` are
+ * `slower` times as slow as those inside.
+ * @typedef {{ order: string, dp: number, pp: number, tp: number, nodes: number, slower: number }} Controls
+ */
+
+/** @typedef {"dp" | "pp" | "tp"} Axis */
+
+/** @typedef {Record<Axis, number[]>} Bytes of each rank in a step */
+
+/**
+ * What follows from an order of the axes; seconds are a list, one for each speed of the slow links.
+ * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>,
+ *   total: number[] }} Placement
+ */
+
+/** @typedef {{ sent: Bytes, between: Bytes, total: number, notes: string[] }} Run */
+
+/**
+ * @typedef {Answer & { controls: Controls, axes: [Axis, string][],
+ *   limits: { lengths: number[], nodes: number[], slower: number[] }, owners: Style[],
+ *   hues: { inside: string, between: string }, placements: Record<string, Placement>,
+ *   run: (Partial<Run> & { error?: string, stopped?: string }) | null, runs: { controls: Controls, run: Run }[] }} Told
+ */
+
+/** @typedef {Explorer<Told, { axis: Axis }>} Mesh `axis` is the one whose groups are shown */
+
+/**
+ * What is told of the chosen order and speed, which the kernel has told already.
+ * @param {Told} told
+ * @param {Controls} controls
+ * @returns {Told}
+ */
+export function foresee(told, { order, slower }) {
+  const same = order === told.controls.order && slower === told.controls.slower;
+  if (same || !(order in told.placements)) return told;
+  return { ...told, controls: { ...told.controls, order, slower }, run: null };
+}
+
+/**
+ * The placement that is chosen, seconds at the chosen speed, and the run of these controls.
+ * @param {Told} told
+ * @returns {{ placement: Placement, at: number, run: Run | null }}
+ */
+export function chosen({ controls, placements, limits, runs }) {
+  return {
+    placement: placements[controls.order], at: limits.slower.indexOf(controls.slower),
+    run: runs.find((one) => nameOf(one.controls) === nameOf(controls))?.run ?? null,
+  };
+}
+
+/**
+ * The order in which an axis has another place.
+ * @param {string} order
+ * @param {Axis} axis
+ * @param {number} place 0: its ranks lie furthest apart, 2: they are neighbours
+ * @returns {string}
+ */
+export function movedTo(order, axis, place) {
+  const others = order.split(",").filter((one) => one !== axis);
+  others.splice(place, 0, axis);
+  return others.join();
+}
+
+/**
+ * The place of a rank along each axis.
+ * @param {Controls} controls
+ * @param {number} rank
+ * @returns {Record<Axis, number>}
+ */
+export function placeIn(controls, rank) {
+  const places = /** @type {Record<Axis, number>} */ ({});
+  for (const axis of /** @type {Axis[]} */ (controls.order.split(",").reverse())) {
+    places[axis] = rank % controls[axis];
+    rank = Math.floor(rank / controls[axis]);
+  }
+  return places;
+}
+
+/**
+ * Bytes of all ranks in a step.
+ * @param {Pick<Run, "sent" | "between">} found
+ * @param {Axis} axis
+ * @returns {{ inside: number, between: number }}
+ */
+export function traffic({ sent, between }, axis) {
+  const sum = (values) => values.reduce((all, one) => all + one, 0);
+  return { inside: sum(sent[axis]) - sum(between[axis]), between: sum(between[axis]) };
+}
+
+function nameOf({ order, dp, pp, tp, nodes, slower }) {
+  return [order, dp, pp, tp, nodes, slower].join(" ");
+}
+
+/**
+ * What answers on a saved page: it holds all orders of the lengths that are chosen, and of the runs.
+ * @param {Model} model
+ * @returns {Alone & { show: (controls: Controls) => void }}
+ */
+export function alone(model) {
+  const shapes = JSON.parse(model.get("shapes") ?? "{}");
+  const now = () => JSON.parse(model.get("state"));
+
+  /** @type {(controls: Controls) => void} */
+  function show(controls) {
+    const { dp, pp, tp, nodes } = controls;
+    const placements = shapes[[dp, pp, tp, nodes].join(" ")] ?? now().placements;
+    for (const [name, value] of Object.entries(controls)) model.set(name, value);
+    model.set("state", JSON.stringify({ ...now(), controls, placements, run: null, error: "" }));
+  }
+
+  return {
+    show,
+    can: (name) => name === "order" || name === "slower",
+    change: (name, value) => show({ ...now().controls, [name]: value }),
+  };
+}

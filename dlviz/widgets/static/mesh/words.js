@@ -1,0 +1,83 @@
+// What is said of placements and runs.
+import { bytes, digits, seconds } from "../shared/numbers.js";
+import { chosen, placeIn, traffic } from "./state.js";
+
+/** @import { Now } from "../shared/explorer.js" */
+/** @import { Axis, Controls, Told } from "./state.js" */
+
+/**
+ * What a placement comes to, in a sentence or two.
+ * @param {Told} told
+ * @returns {string}
+ */
+export function answerWords(told) {
+  const { placement, at, run } = chosen(told);
+  const total = placement.total[at];
+  const least = Math.min(...Object.values(told.placements).map((one) => one.total[at]));
+  const slow = told.axes.map(([axis]) => traffic(placement, axis).between).reduce((all, one) => all + one, 0);
+  const best = total <= least * 1.005 ? "No placement is faster." : `The fastest placement takes ${seconds(least)}.`;
+  const measured = run ? ` (measured ${seconds(run.total)})` : "";
+  const carried = told.controls.nodes > 1 ? `; the slow links carry ${bytes(slow)}` : "";
+  return `A step takes ${seconds(total)}${measured}${carried}. ${best}`;
+}
+
+/**
+ * Which axis has its groups inside nodes, for those who listen.
+ * @param {Told} told
+ * @param {Axis} axis
+ * @returns {string}
+ */
+export function pictureWords({ controls, placements }, axis) {
+  const groups = placements[controls.order].groups[axis].map((group) => group.join(" ")).join("; ");
+  return `${controls.nodes} nodes. The groups of ${axis}: ${groups}.`;
+}
+
+/**
+ * A rank in lines, the first its name.
+ * @param {Told} told
+ * @param {number} rank
+ * @returns {string[]}
+ */
+export function rankLines({ controls, placements, axes }, rank) {
+  const places = placeIn(controls, rank);
+  const { groups, sent } = placements[controls.order];
+  return [
+    `rank ${rank}: ${axes.map(([axis]) => `${axis} ${places[axis]}`).join(", ")}`,
+    ...axes.map(([axis]) => {
+      const own = groups[axis].find((group) => group.includes(rank)) ?? [];
+      return `${axis} group ${own.join(" ")}: sends ${bytes(sent[axis][rank])} in a step`;
+    }),
+  ];
+}
+
+/**
+ * Where an axis is among the three, in words.
+ * @param {Controls} controls
+ * @param {Axis} axis
+ * @returns {string}
+ */
+export function placeWords({ order }, axis) {
+  return ["its ranks lie furthest apart", "between the two others", "its ranks are neighbours"][
+    order.split(",").indexOf(axis)];
+}
+
+/**
+ * What became of the last run.
+ * @param {Now<Told>} now
+ * @returns {string}
+ */
+export function ranWords({ told }) {
+  if (told.run?.error) return `The run failed: ${told.run.error}`;
+  return told.run?.stopped ?? chosen(told).run?.notes.join(" ") ?? "";
+}
+
+/**
+ * The controls of a run that can be shown again.
+ * @param {Controls} controls
+ * @returns {string}
+ */
+export function choiceWords({ order, dp, pp, tp, nodes, slower }) {
+  const lengths = { dp, pp, tp };
+  const axes = order.split(",").map((axis) => `${axis} ${lengths[axis]}`).join(", ");
+  return `${axes}; ${nodes} node${nodes > 1 ? "s" : ""}, ${digits(slower)}×`;
+}

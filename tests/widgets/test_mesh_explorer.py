@@ -1,0 +1,248 @@
+"""The explorer of meshes: what it predicts of a placement, a run beside it, and every control."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import kernel
+import node
+import numpy as np
+import pytest
+from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
+
+from dlviz.analysis.axes import axes
+from dlviz.widgets import MeshExplorer
+from dlviz.widgets.mesh_run import ORDERS, SLOWER, STEPS, predicted
+
+AXES = ("dp", "pp", "tp")
+
+
+def state(explorer):
+    return json.loads(explorer.state)
+
+
+def test_it_imports_no_torch_before_a_run():
+    code = "import sys; from dlviz.widgets import MeshExplorer; MeshExplorer().dp = 1; "
+    subprocess.run([sys.executable, "-c", f"{code} assert 'torch' not in sys.modules"], check=True)
+
+
+def test_tensor_parallel_ranks_belong_inside_a_node():
+    told = state(MeshExplorer())["placements"]
+    slow = SLOWER.index(10)
+    for order, placement in told.items():
+        last = order.split(",")[-1]
+        nearest = order.split(",")[0]  # of nodes of 4, the axis between them
+        for axis in AXES:
+            between, sent = placement["between"][axis], placement["sent"][axis]
+            assert between == (sent if axis == nearest else [0] * 8), (order, axis)
+        assert placement["groups"][last][0] == [0, 1]
+    tensor_apart = [told[order]["total"][slow] for order in ORDERS if order.startswith("tp")]
+    others = [told[order]["total"][slow] for order in ORDERS if not order.startswith("tp")]
+    assert min(tensor_apart) > 2 * max(others)
+    for placement in told.values():
+        assert placement["total"] == sorted(placement["total"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("dp", 3, "dp=3 is none here: use 1, 2 or 4"),
+        ("tp", True, "tp=True is none here"),
+        ("tp", "two", "tp='two' is none here"),
+        ("pp", 4, "dp * pp * tp = 16 ranks are more than 8"),
+        ("nodes", 3, "nodes=3 is none here"),
+        ("slower", 3, "slower=3 is none here: use 1, 2, 5, 10 or 20"),
+        ("order", "tp,dp", "order='tp,dp' is no placement"),
+        ("order", ["tp", "dp", "pp"], "is no placement"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+    explorer = MeshExplorer()
+    before = state(explorer)
+    setattr(explorer, name, value)
+    after = state(explorer)
+    assert says in after["error"] and after["placements"] == before["placements"]
+    setattr(explorer, name, before["controls"][name])
+    assert state(explorer)["error"] == ""
+    with pytest.raises(ValueError):
+        MeshExplorer(**{name: value})
+
+
+def test_ranks_that_do_not_fill_the_nodes_are_told():
+    with pytest.raises(ValueError, match="2 ranks do not fill nodes=4 nodes"):
+        MeshExplorer(1, 1, 2, nodes=4)
+
+
+def test_controls_that_change_at_once_are_told_at_once():
+    explorer = MeshExplorer()
+    values = {"dp": 1, "tp": 4, "order": "tp,dp,pp", "slower": 2}
+    assert kernel.ask(explorer, "change", values=values) == {}
+    told = state(explorer)
+    assert told["controls"] | values == told["controls"]
+    assert told["placements"] == state(MeshExplorer(1, 2, 4))["placements"]
+
+
+def test_a_place_in_the_mesh_and_a_placement_are_those_of_the_kernel():
+    told = state(MeshExplorer(4, 2, 1))
+    found = node.run(
+        "mesh/state.js",
+        """const told = v[0];
+        return Object.keys(told.placements).map((order) => {
+            const controls = { ...told.controls, order };
+            const places = Array.from({ length: 8 }, (_, rank) => m.placeIn(controls, rank));
+            const own = m.foresee(told, { ...controls, slower: 20 });
+            return { order, places, own: own.controls, chosen: m.chosen(own) };
+        });""",
+        told,
+    )
+    assert [one["order"] for one in found] == list(ORDERS)
+    for one in found:
+        placement = told["placements"][one["order"]]
+        assert one["chosen"]["placement"] == placement and one["chosen"]["at"] == 4
+        assert one["own"]["order"] == one["order"] and one["own"]["slower"] == 20
+        for axis in AXES:
+            for group in placement["groups"][axis]:
+                others = [{**one["places"][rank], axis: 0} for rank in group]
+                assert all(other == others[0] for other in others)
+                assert [one["places"][rank][axis] for rank in group] == [*range(len(group))]
+
+
+def test_an_axis_moves_to_its_new_place():
+    moves = [["dp,pp,tp", "tp", 0], ["dp,pp,tp", "dp", 2], ["dp,pp,tp", "pp", 1]]
+    found = node.run("mesh/state.js", "return v[0].map((move) => m.movedTo(...move));", moves)
+    assert found == ["tp,dp,pp", "pp,tp,dp", "dp,pp,tp"]
+
+
+def test_ranks_lie_in_their_nodes_and_lines_join_the_ranks_of_a_group():
+    picture = node.run(
+        "mesh/geometry.js", "return m.pictureOf(2, 8, [[0, 4], [1, 5], [2, 3]], 800);"
+    )
+    for rank, box in enumerate(picture["ranks"]):
+        around = picture["nodes"][rank // 4]
+        assert around["x"] < box["x"] and box["x"] + box["width"] < around["x"] + around["width"]
+    link = picture["link"]
+    *apart, near = [
+        [float(part) for part in one["path"].replace("M", "").replace("V", " ").replace("H", " ")
+         .split()] for one in picture["groups"]
+    ]  # fmt: skip
+    for x1, _, turn, x2, _ in apart:
+        assert link["y"] < turn < link["y"] + link["height"] and x2 - x1 > 300
+    assert near[2] < picture["ranks"][2]["y"]
+    assert node.run("mesh/geometry.js", "return m.pictureOf(1, 2, [[0, 1]], 800).link;") is None
+
+
+class Page(ExplorerPage):
+    """What else this explorer has."""
+
+    @property
+    def answer(self):
+        return self.root.locator(".dlv-cheapest").inner_text()
+
+    def order(self):
+        chips = self.root.locator(".dlv-meshchip").all()
+        return ",".join(
+            chip.get_attribute("data-axis")
+            for chip in sorted(chips, key=lambda one: one.get_attribute("data-place"))
+        )
+
+    def drag(self, axis, onto):
+        self.root.locator(f".dlv-meshchip[data-axis={axis}]").hover()
+        self.page.mouse.down()
+        box = onto.bounding_box()
+        self.page.mouse.move(box["x"] + 4, box["y"] + box["height"] / 2, steps=4)
+        self.page.mouse.up()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
+def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):
+    explorer = MeshExplorer(2, 1, 2)
+    page, faults = open_page(browser, explorer, "mesh/index")
+    shown = Page(page)
+    root = shown.root
+    for name, value in {"nodes": "1", "pp": "2", "dp": "1", "tp": "4"}.items():
+        shown.control(name).select_option(value)
+        page.wait_for_function(SETTLED)
+        assert str(state(explorer)["controls"][name]) == value, name
+        assert root.locator("[data-rank]").count() == explorer.dp * explorer.pp * explorer.tp
+    for name, value in {"nodes": "2", "tp": "2", "dp": "2"}.items():
+        shown.control(name).select_option(value)
+        page.wait_for_function(SETTLED)
+    shown.slide("between them", 4)
+    assert "20× slower" in root.locator(".dlv-toolbar").inner_text()
+    page.wait_for_function(SETTLED)
+    assert explorer.slower == 20
+
+    link, inner = (root.locator(f"svg [data-place='{place}']").first for place in (0, 2))
+    shown.drag("tp", link)
+    assert shown.order() == "tp,dp,pp"
+    page.wait_for_function(SETTLED)
+    assert explorer.order == "tp,dp,pp" and "The fastest placement takes" in shown.answer
+    assert "the 4 groups of tp" in root.inner_text()
+    shown.drag("dp", inner)
+    assert shown.order() == "tp,pp,dp"
+    shown.drag("tp", root.locator(".dlv-meshchip[data-axis=pp]"))
+    assert shown.order() == "pp,tp,dp"
+    page.wait_for_function(SETTLED)
+    root.locator(".dlv-meshchip[data-axis=dp]").click()  # no drag: its groups are shown
+    assert "groups of dp" in root.inner_text() and shown.order() == "pp,tp,dp"
+    for key, order in {"ArrowLeft": "pp,dp,tp", "ArrowRight": "pp,tp,dp"}.items():
+        page.keyboard.press(key)
+        assert shown.order() == order
+    page.keyboard.press("ArrowRight")  # it is the last
+    assert shown.order() == "pp,tp,dp"
+    page.keyboard.press("a")
+    assert "groups of pp" in root.inner_text()
+    shown.control("the groups of tp").click()
+    assert "groups of tp" in root.inner_text()
+    tp = explorer.told()["placements"]["pp,tp,dp"]["groups"]["tp"]
+    for number, group in enumerate(tp):
+        drawn = root.locator(f"[data-group='{number}']").all()
+        assert [int(one.get_attribute("data-rank")) for one in drawn] == [*group]
+    root.locator("[data-rank='3']").hover()
+    assert "rank 3: dp 1, pp 0, tp 1" in root.locator(".dlv-tip:visible").inner_text()
+    page.wait_for_function(SETTLED)
+
+    shown.control("dp").select_option("4")
+    shown.control("pp").select_option("4")
+    page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
+    assert "more than 8" in root.locator(".dlv-trouble").inner_text()
+    shown.control("pp").select_option("1")
+    page.wait_for_function(SETTLED)
+    shown.control("run it on real ranks").click()
+    page.wait_for_function(
+        "() => document.querySelector('.dlv-cheapest').textContent.includes('measured')"
+    )
+    run = state(explorer)["run"]
+    told = explorer.told()["placements"][explorer.order]
+    assert [run["sent"], run["between"]] == [told["sent"], told["between"]]
+    last = axes(explorer.measured, step=STEPS - 1)
+    assert run["sent"]["dp"] == last["dp"].sent.tolist() and run["sent"]["pp"] == [0] * 8
+    assert run["total"] > 0.9 * predicted(**explorer._now).total  # a busy machine takes longer
+    page.close()
+
+    explorer.order, explorer.dp, explorer.tp = "dp,pp,tp", 1, 4
+    explorer.pp = 4  # with what is wrong it is as high as it gets
+    with saved_pages(
+        browser, tmp_path, Page, lambda own: own.wait_for_selector("[data-rank]")
+    ) as show:
+        saved = show(explorer, viewport={"width": 833, "height": 680})
+        root = saved.root
+        assert root.locator(".dlv-trouble").inner_text()
+        assert root.bounding_box()["height"] <= 640
+        assert saved.control("dp").is_disabled() and saved.control("nodes").is_disabled()
+        assert "measured" not in saved.answer
+        saved.slide("between them", 0)
+        assert "as fast as inside" in root.inner_text()
+        saved.drag("tp", root.locator("svg [data-place='0']").first)
+        assert saved.order() == "tp,dp,pp"
+        saved.control("recorded runs").select_option(index=1)
+        assert "measured" in saved.answer and saved.order() == "pp,tp,dp"
+        assert root.locator("[data-rank]").count() == 8
+        assert root.bounding_box()["height"] <= 640
+        rows = root.locator(".dlv-ran").all_inner_texts()
+        for axis, row in zip(AXES, rows, strict=True):
+            assert f"{np.sum(run['between'][axis]):,}" in row
+    assert not faults
