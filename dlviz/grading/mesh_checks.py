@@ -19,6 +19,7 @@ from dlviz.grading.check import at_each, check
 from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number, passes
 from dlviz.grading.mesh_hints import ACROSS, GROUP, same, why_gradient, why_group, why_loss, why_sum
 from dlviz.grading.mesh_model import Widths, cut
+from dlviz.grading.mesh_plans import check_plan, plan_table
 from dlviz.grading.mesh_run import (
     AXES,
     STEPS,
@@ -38,7 +39,9 @@ __all__ = [
     "check_groups",
     "check_loss",
     "check_neighbours",
+    "check_plan",
     "check_sums",
+    "plan_table",
     "rehearse",
 ]
 RATE = 8e6  # FLOP/s of a rank in a rehearsal

@@ -481,6 +481,63 @@ def twos(rank, sizes):
 RIGHT_GROUPS = (groups, groups_by_places, groups_by_torch)
 
 
+# -- plans -----------------------------------------------------------------------------------------
+
+
+def choose(table, memory):
+    """The solution's."""
+    fitting = [row for row in table if row["memory"] <= memory]
+    return min(fitting, key=lambda row: row["seconds"])
+
+
+def choose_in_order(table, memory):
+    rows = sorted(table, key=lambda row: row["seconds"])
+    return next(row for row in rows if not row["memory"] > memory)
+
+
+def choose_by_loop(table, memory):
+    """Without recomputation and with names alone, where that is within 5 %."""
+    best = None
+    for row in table:
+        if row["memory"] <= memory and (best is None or row["seconds"] < best["seconds"]):
+            best = row
+    near = [r for r in table if r["memory"] <= memory and r["seconds"] < 1.04 * best["seconds"]]
+    return dict(min(near, key=lambda row: row["memory"]))
+
+
+def fastest(table, memory):
+    return min(table, key=lambda row: row["seconds"])
+
+
+def by_the_column_fits(table, memory):
+    return min((row for row in table if row["fits"]), key=lambda row: row["seconds"])
+
+
+def least_memory(table, memory):
+    return min(table, key=lambda row: row["memory"])
+
+
+def smallest_bubble(table, memory):
+    return min((row for row in table if row["memory"] <= memory), key=lambda row: row["bubble"])
+
+
+def first_that_fits(table, memory):
+    return next(row for row in table if row["memory"] <= memory)
+
+
+def place_of_the_row(table, memory):
+    return table.index(choose(table, memory))
+
+
+def of_all_ranks(table, memory):
+    """The limit is taken as that of all devices together."""
+    fitting = [r for r in table if r["memory"] * r["dp"] * r["pp"] * r["tp"] <= memory]
+    return min(fitting, key=lambda row: row["seconds"])
+
+
+RIGHT_CHOICES = (choose, choose_in_order, choose_by_loop)
+
+
 # -- many of them in one run -----------------------------------------------------------------------
 
 

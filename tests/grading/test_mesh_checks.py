@@ -13,14 +13,15 @@ from courses import Assignment
 
 from dlviz import launch
 from dlviz.collectives import all_reduce
-from dlviz.grading import feedback, mesh_checks
+from dlviz.grading import feedback, mesh_checks, mesh_plans
 from dlviz.grading.feedback import CheckFailed
 from dlviz.grading.mesh_model import Widths
+from dlviz.grading.mesh_plans import Chosen, PlanSize, plan_table
 from dlviz.grading.mesh_run import STEPS, Meshed, MeshSize, attempt, refuse
 from dlviz.parallel.tensor.conjugate import f, g
 
 CHECKS = ("neighbours", "sums", "gradients", "loss")
-POINTS = {"groups": 3, "neighbours": 2, "sums": 4, "gradients": 4, "loss": 1}
+POINTS = {"groups": 3, "neighbours": 2, "sums": 4, "gradients": 4, "loss": 1, "plan": 4}
 CUBE = MeshSize(2, 2, 2)
 STAGES, SPLIT = MeshSize(1, 2, 2), MeshSize(2, 1, 2)
 MESHES = (CUBE, MeshSize(1, 3, 2), MeshSize(2, 1, 2, "tp dp pp"))  # of groups
@@ -298,6 +299,53 @@ def test_wrong_groups_are_told_by_rank_and_axis(given):
 def test_right_groups_of_any_kind_get_all_points():
     found = tried_groups()
     assert [found[each] for each in program.RIGHT_GROUPS] == [[None] * len(MESHES)] * 3
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+SMALL, LARGE = PlanSize(8, 8), PlanSize(32, 2)
+WRONG_CHOICES = {  # what is said of each on eight devices
+    program.fastest: "needs 16.22 GB on its .* the fastest plan of all, and a run of it ends with",
+    program.least_memory: "s a step .* the plan with the least memory. Memory that is left over",
+    program.smallest_bubble: "with the smallest bubble. A step waits for the all-reduces of tp",
+    program.first_that_fits: "s a step .* of the rows that fit, which column",
+    program.place_of_the_row: r"choose returns '\d+' .* which line returns the row itself",
+}
+
+
+def chosen(given, size):
+    """What the check says of a choice, made in this process."""
+    table = plan_table(size.devices)
+    return failure("plan", Chosen(size, table, mesh_plans._choose(None, given, table, size.limit)))
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE, PlanSize(64, 1)], ids=str)
+def test_right_choices_of_any_kind_get_all_points(size):
+    told = {given: chosen(given, size) for given in program.RIGHT_CHOICES}
+    assert told == dict.fromkeys(program.RIGHT_CHOICES)
+
+
+@pytest.mark.parametrize("given", WRONG_CHOICES)
+def test_a_wrong_choice_is_told_what_it_is(given):
+    is_told(chosen(given, SMALL), WRONG_CHOICES[given])
+
+
+def test_a_plan_that_fits_into_the_device_need_not_fit_into_the_limit():
+    table = plan_table(32)
+    over = next(
+        row for row in table if row["fits"] and row["memory"] > 16e9 and row["seconds"] > 0.6
+    )
+    is_told(failure("plan", Chosen(LARGE, table, over)), "the column fits goes by all the memory")
+    is_told(chosen(program.by_the_column_fits, LARGE), "GB on its fullest rank")
+
+
+@pytest.mark.slow
+def test_a_choice_is_graded_in_a_process_of_its_own(capsys):
+    assert mesh_checks.check_plan(solution("choose"), sizes=[(8, 4)]) == POINTS["plan"]
+    assert "at devices x GB = 8x4." in told(capsys.readouterr().out)
+    with pytest.raises(CheckFailed) as failed:
+        mesh_plans.attempt_choice(program.of_all_ranks, SMALL)
+    is_told(failed.value, "In which unit is the limit.* that of one rank")
 
 
 # -- to look at ------------------------------------------------------------------------------------

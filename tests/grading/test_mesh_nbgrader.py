@@ -17,6 +17,7 @@ AUTOMATIC = {
     "check_sums": 4,
     "check_gradients": 4,
     "check_loss": 1,
+    "check_plan": 4,
 }
 
 
@@ -32,9 +33,9 @@ def test_the_committed_notebook_holds_no_output():
     assert "widgets" not in MESH.source.metadata
 
 
-def test_the_checks_are_worth_14_points_and_the_question_2():
+def test_the_checks_are_worth_18_points_and_the_question_2():
     assert MESH.points() == {**AUTOMATIC, "explain": 2}
-    assert MESH.points_in_the_table() == 16
+    assert MESH.points_in_the_table() == 20
     assert {name: getattr(mesh_checks, name).points for name in AUTOMATIC} == AUTOMATIC
 
 
@@ -53,7 +54,7 @@ def test_the_copy_that_is_handed_out_is_free_of_the_solution_and_of_hidden_tests
     assert [line for line in known if line in raw] == []
     for word in ("SOLUTION", "HIDDEN", "also=", "sys.modules", "reversed"):
         assert word not in raw
-    assert raw.count("# YOUR CODE HERE") == 8 and "YOUR ANSWER HERE" in raw
+    assert raw.count("# YOUR CODE HERE") == 9 and "YOUR ANSWER HERE" in raw
     for kept in ("def train_step(comm", "loss.backward()", "y.backward(gradient)"):
         assert kept in raw
 
@@ -82,8 +83,8 @@ def test_right_partly_right_and_empty_submissions_are_graded_and_get_their_feedb
     MESH.hand_in(course, "eve")
     grades = MESH.grade(course)
     told = {student: MESH.told(course, student) for student in grades}
-    assert grades == {"ada": 14, "eve": 0, "bob": 14 - 4 + 1.25}, told
+    assert grades == {"ada": 18, "eve": 0, "bob": 18 - 4 + 1.25}, told
     assert "Not yet" not in told["ada"] and "data:image/png" in MESH.feedback(course, "ada")
     assert "the gradients are those of one process" in told["ada"]
     assert "averaged, not added up" in told["bob"]
-    assert told["eve"].count("still to be written") >= 5
+    assert told["eve"].count("still to be written") >= 6
