@@ -5,8 +5,8 @@
     x = x + GELU(x up2ᵀ) down2ᵀ
     loss = cross entropy of x Eᵀ                 the same E: its gradient has two shares
 
-A rank has a `Part`: the blocks of its stage, of each an equal part of the inner width. E is whole
-on every rank, since the first stage looks tokens up in it and the last one multiplies by it.
+A rank has a `StagePart`: the blocks of its stage, of each an equal part of the inner width. E is
+whole on every rank, since the first stage looks tokens up in it and the last one multiplies by it.
 Everything is in float64.
 """
 
@@ -58,7 +58,7 @@ class Widths:
         return tokens, targets
 
 
-class Block(nn.Module):
+class CutBlock(nn.Module):
     """A rank's part of a block: its columns of the inner width."""
 
     def __init__(self, up: torch.Tensor, down: torch.Tensor):
@@ -70,7 +70,7 @@ class Block(nn.Module):
         return linear(gelu(linear(x, self.up)), self.down)
 
 
-class Part(nn.Module):
+class StagePart(nn.Module):
     """What one rank has of the network, and the math that it does alone."""
 
     def __init__(self, widths: Widths, state: State, mesh: Any):
@@ -78,7 +78,7 @@ class Part(nn.Module):
         self._widths = widths
         self.embedding = nn.Parameter(state["embedding"].clone())
         self.blocks = nn.ModuleList(
-            Block(*(cut(f"{i}.{name}", state, mesh.tp.size, mesh.tp.rank) for name in CUT))
+            CutBlock(*(cut(f"{i}.{name}", state, mesh.tp.size, mesh.tp.rank) for name in CUT))
             for i in blocks_of(mesh.pp.size, mesh.pp.rank)
         )
 

@@ -25,7 +25,7 @@ from dlviz.cluster import Comm, Run, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
 from dlviz.grading.feedback import CheckFailed, listed
 from dlviz.grading.guard import Watch, check_open
-from dlviz.grading.mesh_model import BLOCKS, Part, State, Widths, blocks_of, gradients
+from dlviz.grading.mesh_model import BLOCKS, StagePart, State, Widths, blocks_of, gradients
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -205,11 +205,6 @@ class Meshed:
         own &= [int(dst) in self.size.group(rank, axis) for dst in table.dst]
         return float(table.nbytes[own].sum())
 
-    @property
-    def moved(self) -> int:
-        """Bytes of the activations of a replica."""
-        return NUMBER * self.widths.activations
-
     def wanted(self, key: Key) -> float:
         """Bytes of the sums of a group by a ring: 2(n-1) times those of its tensors."""
         axis, ranks = key
@@ -290,7 +285,7 @@ def stepped(
     for each in (comm, *(getattr(mesh, axis) for axis in AXES)):
         for name in ("send", "recv", "isend", "irecv", "agree"):
             setattr(each, name, watch.noting(getattr(each, name)))
-    part = Part(widths, widths.whole(seed), mesh)
+    part = StagePart(widths, widths.whole(seed), mesh)
     names = names_of(part, size, comm.rank)
     for step in range(STEPS):
         part.zero_grad()
@@ -298,7 +293,7 @@ def stepped(
             each[mesh.dp.rank] for each in widths.batch(seed, step, size.dp)
         )  # (B, s)
         comm.barrier()
-        with watch.watching(), Products(comm), comm.span("phase", "step", step=first + step):
+        with watch.watching(), PacedProducts(comm), comm.span("phase", "step", step=first + step):
             loss = program(comm, mesh, part, tokens, targets)
         left.losses.append(_plain(loss))
         left.gradients.append({name: _copied(p.grad) for name, p in names.items()})
@@ -311,7 +306,7 @@ def stepped(
     return left
 
 
-def names_of(part: Part, size: MeshSize, rank: int) -> dict[str, torch.nn.Parameter]:
+def names_of(part: StagePart, size: MeshSize, rank: int) -> dict[str, torch.nn.Parameter]:
     """A rank's parameters by the names of the whole weights."""
     blocks = blocks_of(size.pp, size.place(rank)["pp"])
     found = {"embedding": part.embedding}
@@ -331,7 +326,7 @@ def _copied(gradient: torch.Tensor | None) -> torch.Tensor | None:
     return None if gradient is None else gradient.detach().clone()
 
 
-class Products(TorchDispatchMode):
+class PacedProducts(TorchDispatchMode):
     """On a paced run products of matrices are spans that take their FLOPs' time."""
 
     def __init__(self, comm: Comm):
