@@ -521,10 +521,6 @@ def smallest_bubble(table, memory):
     return min((row for row in table if row["memory"] <= memory), key=lambda row: row["bubble"])
 
 
-def first_that_fits(table, memory):
-    return next(row for row in table if row["memory"] <= memory)
-
-
 def place_of_the_row(table, memory):
     return table.index(choose(table, memory))
 
