@@ -83,7 +83,7 @@ def test_right_partly_right_and_empty_submissions_are_graded_and_get_their_feedb
     MESH.hand_in(course, "eve")
     grades = MESH.grade(course)
     told = {student: MESH.told(course, student) for student in grades}
-    assert grades == {"ada": 18, "eve": 0, "bob": 18 - 4 + 1.25}, told
+    assert grades == {"ada": 18, "eve": 0, "bob": 18 - 4 + 0.75}, told
     assert "Not yet" not in told["ada"] and "data:image/png" in MESH.feedback(course, "ada")
     assert "the gradients are those of one process" in told["ada"]
     assert "averaged, not added up" in told["bob"]
