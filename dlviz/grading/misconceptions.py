@@ -1493,6 +1493,35 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ((40, 47), "There are two all-reduces of 6 ms, and nothing else is sent."),
         ],
     },
+    "mesh_3d": {
+        "rank with which rank 5 averages gradients, mesh dp=2, pp=2, tp=2": [
+            (4, "Rank 4 differs on tp: it has other columns of the same layers."),
+            (7, "Rank 7 differs on pp: it has other layers of the same replica."),
+            (6, "Rank 6 differs on tp and on pp: it has copies of nothing that rank 5 has."),
+            (5, "Rank 5 is this rank itself: the other replica has the copies of its weights."),
+        ],
+        "bytes that a rank sends along tp, 2x2x2, two blocks of 16-32-16, 8 x 8 tokens": [
+            (8192, "8192 is one direction: f adds as much in backward as g does in forward."),
+            (
+                32768,
+                "32768 is for both blocks: with two stages a rank has one of them.",
+            ),
+            (2048, "2048 is the number of numbers: each takes 8 bytes."),
+            (4096, "4096 is half of the activations, once: two all-reduces send both halves."),
+            (1024, "1024 is the number of activations: each takes 8 bytes, and goes twice."),
+        ],
+        "bytes that a rank sends along dp, 2x2x2, two blocks of 16-32-16, V = 48": [
+            (4096, "4096 leaves out the embedding, which every rank has and averages."),
+            (6144, "6144 is the embedding alone: a rank's part of its block comes on top."),
+            (14336, "14336 has a whole block: of two ranks on tp each has half of it."),
+            (
+                18432,
+                "18432 has both blocks in parts: with two stages a rank has one.",
+            ),
+            (20480, "20480 is what both ranks of the group send: the question asks for one."),
+            (1280, "1280 is the number of parameters: each gradient takes 8 bytes."),
+        ],
+    },
     "one_f_one_b": {
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             (8, "8 is GPipe, whose backwards come after the last forward."),

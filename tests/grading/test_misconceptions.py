@@ -260,6 +260,13 @@ def answers() -> dict[str, list[float]]:
             96 / 4 + 2e3 * dlviz.sim.collective_seconds("ring", 4, 512, 1e-3, 0.0),
             37,
         ],
+        "rank with which rank 5 averages gradients, mesh dp=2, pp=2, tp=2": [5 - 2 * 2],
+        "bytes that a rank sends along tp, 2x2x2, two blocks of 16-32-16, 8 x 8 tokens": [
+            2 * ring_bytes(2, 8 * 8 * 16 * 8)
+        ],
+        "bytes that a rank sends along dp, 2x2x2, two blocks of 16-32-16, V = 48": [
+            ring_bytes(2, 48 * 16 * 8) + ring_bytes(2, 2 * 16 * 16 * 8)
+        ],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]
         ],
