@@ -56,3 +56,77 @@ def lockstep(ranks: int = 4, batches: int = 20, seconds: float = 0.1) -> Trace:
     """All ranks share each batch."""
     steps = [(n, seconds * n, seconds * (n + 1)) for n in range(batches)]
     return worked(dict.fromkeys(range(ranks), steps))
+
+
+def stages_that_communicate(step: int = 0) -> Trace:
+    """A step of 1F1B by two stages (pp) of two ranks each (tp), two microbatches. Seconds:
+
+        forward   | layer 2 | all-reduce 1 | layer 1 |       of a message between stages: 0.5
+        backward  | layer 3 | all-reduce 1 | layer 2 |       of a bucket of dp at the end: 2
+
+    ranks 0, 1   0F0 0-4   0F1 4-8   wait 8-15   0B0 15-21   wait 21-25   0B1 25-31   dp 31-33
+    ranks 2, 3   wait 0-4.5   1F0 4.5-8.5   1B0 8.5-14.5   1F1 14.5-18.5   1B1 18.5-24.5   dp
+
+    A second copy of it all, ranks 4 to 7, is the other replica; on ranks 2, 3, 6 and 7 the bucket
+    is on its way from 23.5 on, on lane comm. Bytes: 40 of a tensor between stages; an all-reduce
+    over tp sends 60 a rank, a bucket 200.
+    """
+    spans, messages = [], []
+
+    def add(rank, kind, start, end, lane="compute", **more):
+        times = {"start": start, "end": end, "wall_start": start, "wall_end": end}
+        spans.append({"rank": rank, "lane": lane, "kind": kind, "step": step, **times, **more})
+
+    def send(src, dst, nbytes, start, end, axis, **more):
+        """A message of a group of `axis`, and its send; its row."""
+        apart = {"dp": 4, "pp": 2, "tp": 1}[axis]
+        first = min(src, dst)
+        group = f"{axis} ({first}, {first + apart})"
+        times = {"sent": start, "arrived": end, "received": end, "wall_sent": start}
+        messages.append(
+            {"src": src, "dst": dst, "nbytes": nbytes, "count": nbytes // 4, "op": "copy"}
+            | {**times, "wall_received": end, "group": group}
+        )
+        add(src, "send", start, start, flow=len(messages) - 1, peer=dst, **more)
+        return len(messages) - 1
+
+    def action(rank, name, start, flow):
+        """A phase with two layers and an all-reduce in between."""
+        stage, kind, microbatch = int(name[0]), name[1], int(name[2])
+        works, long, short = ("forward", 2, 1) if kind == "F" else ("backward", 3, 2)
+        about = {"stage": stage, "microbatch": microbatch, "flow": flow}
+        first, last = start + long, start + long + 1
+        add(rank, "phase", start, last + short, name=name, depth=0, **about)
+        add(rank, works, start, first, name="up", depth=1, **about)
+        partner, fields = rank ^ 1, {"call": len(spans), "direction": works}
+        group = f"tp ({min(rank, partner)}, {max(rank, partner)})"
+        inside = {"stage": stage, "microbatch": microbatch, "group": group, "fields": fields}
+        add(rank, "collective", first, last, name="all-reduce", depth=1, nbytes=60, **inside)
+        send(rank, partner, 60, first, last, "tp", depth=2, **inside)
+        add(rank, works, last, last + short, name="down", depth=1, **about)
+
+    for replica in (0, 4):
+        for rank in (replica, replica + 1):
+            after, bucket = rank + 2, f"dp ({rank % 4}, {rank % 4 + 4})"
+            action(rank, "0F0", 0, -1)
+            onward = [send(rank, after, 40, 4, 4.5, "pp")]
+            action(rank, "0F1", 4, -1)
+            onward.append(send(rank, after, 40, 8, 8.5, "pp"))
+            add(after, "recv", 0, 4.5, flow=onward[0], peer=rank)
+            action(after, "1F0", 4.5, onward[0])
+            action(after, "1B0", 8.5, -1)
+            back = [send(after, rank, 40, 14.5, 15, "pp")]
+            action(after, "1F1", 14.5, onward[1])
+            action(after, "1B1", 18.5, -1)
+            back.append(send(after, rank, 40, 24.5, 25, "pp"))
+            add(rank, "recv", 8, 15, flow=back[0], peer=after)
+            action(rank, "0B0", 15, back[0])
+            add(rank, "recv", 21, 25, flow=back[1], peer=after)
+            action(rank, "0B1", 25, back[1])
+            add(rank, "collective", 31, 33, name="bucket 0", group=bucket, bucket=0)
+            send(rank, (rank + 4) % 8, 200, 31, 33, "dp", depth=1, bucket=0, group=bucket)
+            bucket = f"dp ({after % 4}, {after % 4 + 4})"
+            about = {"lane": "comm", "bucket": 0, "group": bucket}
+            add(after, "collective", 23.5, 25.5, name="bucket 0", **about)
+            send(after, (after + 4) % 8, 200, 23.5, 25.5, "dp", depth=1, **about)
+    return Trace(spans, messages, meta={"ranks": 8, "clock": "paced", "machine": "two nodes"})

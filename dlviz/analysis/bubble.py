@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dlviz.analysis.columns import COMPUTE, seconds_open, times_of, union
+from dlviz.analysis.columns import COMPUTE, of_kinds, seconds_open, times_of, union
 from dlviz.trace import Trace
 
 CHUNKED = ("interleaved", "looped_bfs", "interleaved_zb")  # schedules of any number of chunks
@@ -40,13 +40,17 @@ def busy(trace: Trace, clock: str = "device") -> np.ndarray:
     return seconds_open(trace, COMPUTE, clock)
 
 
-def bubble_ratio(trace: Trace, clock: str = "device") -> float:
+def bubble_ratio(trace: Trace, clock: str = "device", whole_actions: bool = False) -> float:
     """Mean idle / mean busy over the ranks, in the window of a step; the median of several steps.
 
     GPipe and 1F1B with p ranks and m microbatches of equal length: (p-1)/m. NaN where no rank
     computes. Source: Narayanan et al., SC 2021, section 2.2 (bubble time / ideal time).
+
+    In a stage that communicates a rank does not compute during a layer's all-reduce, so that the
+    all-reduce counts as idle. With `whole_actions` a rank is busy from the beginning of an action
+    to its end: (p-1)/m then holds, as the paper's time of a forward has these all-reduces in it.
     """
-    return _median(_ratios(trace, clock))
+    return _median(_ratios(trace, clock, whole_actions))
 
 
 def bubble_fraction(trace: Trace, clock: str = "device") -> float:
@@ -167,9 +171,11 @@ def visit_seconds(trace: Trace) -> tuple[float, float, float]:
     return mean("forward"), *(split if any(split) else (mean("backward"), 0.0))
 
 
-def _ratios(trace: Trace, clock: str) -> Iterator[float]:
+def _ratios(trace: Trace, clock: str, whole_actions: bool = False) -> Iterator[float]:
     """Of each step idle / busy of the mean rank, from its first compute to its last."""
-    spans, start, end = times_of(trace.spans, clock, COMPUTE)
+    spans = trace.spans
+    action = (spans.kind == "phase") & (spans.microbatch >= 0) & whole_actions
+    spans, start, end = times_of(spans[of_kinds(spans, COMPUTE) | action], clock)
     ranks = trace.ranks
     order = np.argsort(spans.step, kind="stable")
     edges = np.flatnonzero(np.diff(spans.step[order])) + 1

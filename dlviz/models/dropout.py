@@ -65,7 +65,8 @@ class Dropout(nn.Module):
     """In training sets cells of a tensor to 0 with probability `rate`, and divides the others by
     1 - rate. `site` is its number in the model.
 
-    `step` counts the forwards in training; whoever goes forward several times a step sets it.
+    `step` counts the forwards in training; whoever goes forward several times a step sets it. `row`
+    is the place in the whole batch of the first row of x: whoever has a part of the rows sets it.
     """
 
     def __init__(self, rate: float, seed: int, site: int):
@@ -76,12 +77,13 @@ class Dropout(nn.Module):
                 "less than 1."
             )
         self.rate, self.seed, self.site = rate, seed, site
-        self.step = 0
+        self.step = self.row = 0
 
     def forward(self, x: torch.Tensor, start: Mapping[int, int] = WHOLE) -> torch.Tensor:
         """`start`: where in the whole tensor the part x begins, by dim."""
         if not (self.training and self.rate):
             return x
+        start = {0: self.row, **start}
         mask = kept(self.rate, x.shape, self.seed, self.site, self.step, start).to(x.device)
         self.step += 1
         return x * mask / (1 - self.rate)

@@ -10,19 +10,31 @@ whichever comes first:
     forward   |fc1|fc2|fc3|
     backward              |fc3    |fc2    |fc1    |
 
+In a pipeline, inside an action, the spans bear its stage and microbatch, and where the backward is
+cut in two each layer has a span of either kind:
+
+    backward_input    |fc3|fc2|fc1|
+    backward_weight                    |fc3|fc2|fc1|
+
 On a paced run each takes what the machine says: so many ms, whatever the layer (`Machine.step`), or
 with step=None its price on the examples that this rank has (prices.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.hooks import at_end_of_backward, tensors_in
-from dlviz.parallel.prices import Products, price, pricing
+from dlviz.parallel.prices import Products, price, pricing, weights_price
+from dlviz.schedules import Action
+from dlviz.schedules.action import KIND_NAMES
 
 
 def layers_of(model: nn.Module) -> dict[str, nn.Module]:
@@ -39,6 +51,27 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
+@dataclass(eq=False)
+class LayerBackward:
+    """What is known of a layer's backward when its forward is over: `seconds` on a device that
+    prices by the layer, `of_weights` of them for the gradients of its parameters: all of them where
+    no input is `wanted`, has a gradient."""
+
+    layer: str
+    parameters: list[nn.Parameter]
+    wanted: bool
+    seconds: float | None = None
+    of_weights: float | None = None
+
+    def of_input(self) -> float | None:
+        return None if self.seconds is None else self.seconds - (self.of_weights or 0.0)
+
+    def of_operation(self) -> float | None:
+        """What an operation with weights takes of W: the first of the layer all."""
+        seconds, self.of_weights = self.of_weights, 0.0
+        return seconds
+
+
 class LayerSpans:
     """Records `model`'s layers on `comm`'s timeline from now on."""
 
@@ -49,6 +82,8 @@ class LayerSpans:
         self._backward: Any = None  # the open span
         self._layer: str | None = None  # whose it is
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
+        self._in_weights = False  # what runs is one operation's part of W
+        self.action: Action | None = None  # of a pipeline, that this rank is at
         for name, layer in layers_of(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
             computes = dict(layer.named_children()).get("product", layer)
@@ -61,10 +96,24 @@ class LayerSpans:
             for parameter in own:
                 parameter.register_post_accumulate_grad_hook(self._has_gradient)
 
+    @contextmanager
+    def work_on(self, action: Action) -> Iterator[None]:
+        """The layers that run inside do so for `action`."""
+        self.action = action
+        try:
+            yield
+        finally:
+            self.action = None
+
+    def _fields(self) -> dict[str, int]:
+        at = self.action
+        return {} if at is None else {"stage": at.stage, "microbatch": at.microbatch}
+
     def _start_forward(self, name: str) -> Any:
         def hook(layer: nn.Module, inputs: Any) -> None:
             # A price is known when the forward is over.
-            span = self._comm.compute("forward", name, None if self._device is None else 0.0)
+            seconds = None if self._device is None else 0.0
+            span = self._comm.compute("forward", name, seconds, **self._fields())
             span.__enter__()
             products = None
             if self._device is not None and not isinstance(layer, nn.RNNBase):
@@ -77,34 +126,57 @@ class LayerSpans:
     def _end_forward(self, name: str, parameters: list[nn.Parameter], sends: bool) -> Any:
         def hook(layer: nn.Module, inputs: Any, keywords: Any, output: Any) -> None:
             span, products = self._forward.pop()
-            back = None
+            given = [*tensors_in([*inputs, *keywords.values()])]
+            back = LayerBackward(name, parameters, wanted(given, parameters))
             if self._device is not None:
                 if products is not None:
                     products.__exit__(None, None, None)
-                given = [*inputs, *keywords.values()]
-                span.seconds, back = price(self._device, layer, given, output, products)
+                priced = price(self._device, layer, [*inputs, *keywords.values()], output, products)
+                span.seconds, back.seconds = priced
+                back.of_weights = back.seconds
+                if back.wanted:
+                    back.of_weights = weights_price(self._device, parameters, products, priced[1])
             span.__exit__(None, None, None)
-            for tensor in tensors_in([*inputs, *keywords.values()]) if sends else ():
+            for tensor in given if sends or self.action else ():
                 if tensor.requires_grad and not tensor.is_leaf:
                     tensor.register_hook(lambda gradient: self.end_backward())
             for tensor in tensors_in(output):
                 if tensor.requires_grad:
-                    tensor.register_hook(
-                        lambda gradient: self._start_backward(name, parameters, back)
-                    )
+                    tensor.register_hook(lambda gradient: self._start_backward(back))
+                    if self.action:
+                        name_operations(tensor, given, back)
                     break
 
         return hook
 
-    def _start_backward(
-        self, name: str, parameters: list[nn.Parameter], seconds: float | None
-    ) -> None:
+    def _start_backward(self, back: LayerBackward) -> None:
+        if self._in_weights:
+            return
         if self._layer is None:
             at_end_of_backward(self._end_of_pass)
         self.end_backward()
-        self._layer, self._missing = name, set(parameters)
-        self._backward = self._comm.compute("backward", name, seconds)
+        kind = KIND_NAMES[self.action.kind] if self.action else "backward"
+        self._layer, self._missing = back.layer, set(back.parameters)
+        if kind == "backward_input" and not back.wanted:
+            return  # all of it is W's
+        # A layer that W reaches by this hook lies off the path: all of its backward is W's.
+        seconds = back.of_input() if kind == "backward_input" else back.seconds
+        self._backward = self._comm.compute(kind, back.layer, seconds, **self._fields())
         self._backward.__enter__()
+
+    @contextmanager
+    def of_weights(self, operation: Any) -> Iterator[None]:
+        """The span of what an operation of a forward computes in W, inside."""
+        back, self._in_weights = operation.metadata.get(LayerBackward), True
+        try:
+            if back is None:  # of no layer
+                yield
+                return
+            kind = "backward_weight"
+            with self._comm.compute(kind, back.layer, back.of_operation(), **self._fields()):
+                yield
+        finally:
+            self._in_weights = False
 
     def _has_gradient(self, parameter: nn.Parameter) -> None:
         self._missing.discard(parameter)
@@ -120,3 +192,23 @@ class LayerSpans:
     def _end_of_pass(self) -> None:
         self.end_backward()
         self._layer = None
+
+
+def wanted(given: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether one of the tensors given to a layer, its own parameters aside, has a gradient."""
+    own = {p.untyped_storage().data_ptr() for p in parameters}
+    return any(t.requires_grad and t.untyped_storage().data_ptr() not in own for t in given)
+
+
+def name_operations(
+    output: torch.Tensor, given: Sequence[torch.Tensor], back: LayerBackward
+) -> None:
+    """Have the operations that made `output` of what was `given` know whose they are."""
+    seen = {tensor.grad_fn for tensor in given if tensor.grad_fn is not None}
+    nodes: list[Any] = [output.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            node.metadata[LayerBackward] = back
+            nodes += [child for child, _ in node.next_functions]

@@ -121,3 +121,13 @@ def price(
     graded = [t for t in [*read, *layer.parameters(recurse=False)] if t.requires_grad]
     back = moved + sum(tensor.nbytes for tensor in graded)
     return moved / device.memory_bandwidth, back / device.memory_bandwidth
+
+
+def weights_price(
+    device: Device, parameters: Iterable[torch.Tensor], products: Products | None, backward: float
+) -> float:
+    """Of the seconds of a layer's `backward` those of the gradients of its weights, which W takes
+    where I and W are apart: one product for each of the forward, without one the bytes written."""
+    if products is not None and not products.seen:
+        return sum(p.nbytes for p in parameters) / device.memory_bandwidth
+    return min(backward, backward / 2 if products is None else products.forward / device.flops)

@@ -62,7 +62,7 @@ def check_same(comm: Comm, mine: list[str], what: str, advice: str) -> None:
     others = [rank for rank, each in enumerate(digests) if not torch.equal(each, digests[0])]
     if not others:
         return
-    zero, other = (_text_of(comm, "\n".join(mine), rank).split("\n") for rank in (0, others[0]))
+    zero, other = (text_of(comm, "\n".join(mine), rank).split("\n") for rank in (0, others[0]))
     place = next(
         (i for i, pair in enumerate(zip(zero, other, strict=False)) if pair[0] != pair[1]),
         min(len(zero), len(other)),
@@ -89,7 +89,7 @@ def outline(model: nn.Module) -> list[str]:
     return modules + tensors
 
 
-def _text_of(comm: Comm, text: str, rank: int) -> str:
+def text_of(comm: Comm, text: str, rank: int) -> str:
     """The text of `rank`, on every rank."""
     encoded = torch.tensor(list(text.encode()), dtype=torch.uint8)
     length = torch.tensor([len(encoded)])

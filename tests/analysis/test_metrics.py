@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from random_traces import random_trace
+from worked_traces import stages_that_communicate
 
 from dlviz import launch, metrics
 from dlviz.analysis.bubble import FORMULAS
@@ -192,6 +193,44 @@ def test_an_idle_rank_counts_and_a_rank_that_was_not_chosen_does_not():
     assert metrics.bubble_ratio(trace) == pytest.approx(2.0)
     assert metrics.bubble_fraction(trace.only(rank=0)) == 0.0
     assert metrics.busy(trace.only(rank=0)).tolist() == [3.0, 0.0, 0.0]
+
+
+def test_in_a_stage_that_communicates_an_all_reduce_is_no_compute_and_is_exposed():
+    """Two visits of a forward (2 + 1 s of layers, 1 s of all-reduce) and a backward (3 + 2, 1)."""
+    trace = stages_that_communicate()
+    trace.validate()
+    assert metrics.busy(trace).tolist() == [2 * 3 + 2 * 5] * 8
+    # ranks 0, 1, 4, 5: 4 all-reduces, waits of 7 and 4, a bucket of 2; the others: 4 all-reduces,
+    # a wait of 4.5, and of their bucket (23.5 to 25.5) what lies after their last layer, at 24.5
+    exposed, hidden = [4 + 11 + 2] * 2 + [4 + 4.5 + 1] * 2, [0, 0, 1, 1]
+    assert metrics.exposed_communication(trace).tolist() == exposed * 2
+    assert metrics.overlap(trace) == pytest.approx(sum(hidden) / (sum(exposed) + sum(hidden)))
+    shares = metrics.breakdown(trace)
+    assert shares["compute"].tolist() == [16] * 8
+    assert shares["communication"].tolist() == exposed * 2
+    assert shares["idle"].tolist() == [33 - 16 - 17] * 2 + [33 - 16 - 9.5] * 2 + [0, 0, 7.5, 7.5]
+
+
+def test_the_bubble_of_stages_that_communicate_is_told_with_and_without_their_all_reduces():
+    """The first layer begins at 0 s, the last ends at 31 s. Actions take 4 and 6 s, two of each."""
+    trace = stages_that_communicate()
+    assert metrics.bubble_ratio(trace) == pytest.approx((31 - 16) / 16)
+    assert metrics.bubble_fraction(trace) == pytest.approx((31 - 16) / 31)
+    assert metrics.bubble_ratio(trace, whole_actions=True) == pytest.approx((31 - 20) / 20)
+    # (p-1)/m, and the message that the first action of ranks 2, 3 waits for, and that of 0B1
+    assert (31 - 20) / 20 == pytest.approx(1 / 2 + 2 * 0.5 / 20)
+    assert metrics.idle_inside(trace).tolist() == [31 - 16] * 2 + [20 - 16] * 2 + [15, 15, 4, 4]
+
+
+def test_of_an_action_of_several_layers_a_microbatch_is_in_flight_until_its_last_backward():
+    trace = stages_that_communicate()
+    assert metrics.peak_in_flight(trace).tolist() == [2, 2, 1, 1] * 2
+    assert metrics.crossings(trace) == 2 * 4 * 2  # 2(s-1)m, in each of 4 pipelines
+
+
+def test_whole_actions_change_nothing_where_an_action_is_one_span_of_compute():
+    trace = simulate(make("1f1b", 4, 8), Costs())
+    assert metrics.bubble_ratio(trace, whole_actions=True) == metrics.bubble_ratio(trace)
 
 
 @pytest.mark.parametrize("times", [(1, 1, 1), (3, 7, 5), (11, 2, 6), (4, 9, 13)])

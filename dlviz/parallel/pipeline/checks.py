@@ -12,7 +12,7 @@ from dlviz.cluster import Comm
 from dlviz.schedules import Action, Schedule
 
 
-def checked(comm: Comm, stages: Sequence[nn.Module], schedule: Schedule) -> tuple[int, str]:
+def checked(comm: Comm, stages: Sequence[nn.Module | None], schedule: Schedule) -> tuple[int, str]:
     """How many microbatches the schedule has, and which kinds of actions ("BF", say). Raises
     ValueError where it is illegal, or is not for these ranks and stages."""
     if schedule.ranks != comm.size:

@@ -29,8 +29,9 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.warm import rehearsed
+from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline.checks import check_output, checked, no_update, pieces_of
-from dlviz.parallel.pipeline.p2p import P2P
+from dlviz.parallel.pipeline.p2p import P2P, Message
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import SharedParameters
 from dlviz.parallel.pipeline.stage_worker import Loss, StageWorker
@@ -41,11 +42,12 @@ if TYPE_CHECKING:
     from dlviz.sim import Costs
 
 Math = Callable[[Action, torch.Tensor | None], torch.Tensor | None]
+Received = Sequence[tuple[torch.Tensor | None, Message | None]]
 
 
 def train_step(
     comm: Comm,
-    stages: Sequence[nn.Module],
+    stages: Sequence[nn.Module | None],
     schedule: Schedule,
     inputs: torch.Tensor,
     targets: torch.Tensor,
@@ -53,19 +55,23 @@ def train_step(
     optimizer: torch.optim.Optimizer | None = None,
     costs: Costs | None = None,
     shapes: Shapes | None = None,
+    layers: LayerSpans | None = None,
 ) -> float:
     """Run one step of `schedule`; every rank calls it. Returns the mean loss, on every rank.
 
     `stages` are all stages of the model, each of which takes a tensor and gives one, whose shape
-    follows from the input's; a rank uses those that live on it, on its device. `inputs` (B, ...)
-    and `targets` (B, ...) are the whole batch, which is cut into equal microbatches;
+    follows from the input's; a rank uses those that live on it, on its device. Another rank's may
+    lie on the meta device, or be None where it shares no parameter with this rank's. `inputs`
+    (B, ...) and `targets` (B, ...) are the whole batch, which is cut into equal microbatches;
     `loss(output, target)` is the mean over one. The gradients are added to the `.grad` of the
     parameters of a rank's stages; a parameter that stages of several ranks share gets the sum on
     each. `optimizer`, of the parameters of a rank's stages, is used by schedules that do not flush,
     and by them alone.
 
     On a paced run an action takes what `costs` say (a message takes what the machine says), by
-    default the machine's step for each forward (one without a step needs `costs`). `shapes`, the
+    default the machine's step for each forward (one without a step needs `costs`). Of stages that
+    communicate give `layers`, the spans of those of this rank: an action is then a phase, in which
+    each layer is computed by itself, at its own price, and what is sent lies beside. `shapes`, the
     same object for all steps of the same stages, lets the later ones post every receive ahead.
     Raises ValueError where schedule, stages and batch do not go together.
 
@@ -76,6 +82,10 @@ def train_step(
     if kinds == "F":
         raise ValueError(f"{schedule!r} has no backwards to train with: call infer, or use gpipe.")
     if costs is not None:
+        if layers is not None:
+            raise ValueError(
+                "costs= says what an action takes and layers= what its layers: give one."
+            )
         costs.check_stages(len(stages))
     if len(inputs) != len(targets):
         raise ValueError(
@@ -90,13 +100,13 @@ def train_step(
     elif optimizer is None or shared.count:
         raise ValueError(no_update(schedule, shared.count))
     target_pieces = pieces_of(comm, targets, microbatches)
-    worker = StageWorker(comm, stages, mine, row, target_pieces, loss, optimizer)
+    worker = StageWorker(comm, stages, mine, row, target_pieces, loss, optimizer, layers)
     p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
     # Posted before the first action: the loss may come while this rank still works.
     request = None if comm.rank == last else comm.irecv(mean, last, tag)
     with comm.span("phase", schedule.name or "pipeline"):
-        _work_through(comm, row, p2p, worker.run, worker.conclude, costs)
+        _work_through(comm, row, p2p, worker.run, worker.conclude, costs, layers)
         if request is None:
             mean += sum(map(float, worker.losses)) / microbatches
             p2p.send_to_all(mean, tag)
@@ -160,31 +170,53 @@ def _work_through(
     math: Math,
     conclude: Callable[[Action], None] = lambda half: None,
     costs: Costs | None = None,
+    layers: LayerSpans | None = None,
 ) -> None:
     """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
     if row and row[0].halves[0].stage == 0:  # this rank waits for nobody
         comm.begin()
     for action in row:
         received = [p2p.receive(half) for half in action.halves]  # an overlap needs both to begin
-        spans = [
-            {
-                "kind": KIND_NAMES[half.kind],
-                "stage": half.stage,
-                "microbatch": half.microbatch,
-                "message": message,
-            }
-            for half, (_, message) in zip(action.halves, received, strict=True)
-        ]
-        # Spans of one lane nest: the second half of an overlap is recorded on a lane beside it.
-        beside = comm.beside(**spans[1]) if action.parts else nullcontext()
-        with beside, comm.compute(**spans[0], seconds=_seconds(comm, action, costs)):
-            left = [
-                math(half, tensor)
-                for half, (tensor, _) in zip(action.halves, received, strict=True)
-            ]
+        if layers is None:
+            left = _computed(comm, action, received, math, costs)
+        else:
+            left = _by_layers(comm, action, received, math, layers)
         for half, tensor in zip(action.halves, left, strict=True):
             p2p.pass_on(half, tensor)
             conclude(half)
+
+
+def _computed(
+    comm: Comm, action: Action, received: Received, math: Math, costs: Costs | None
+) -> list[torch.Tensor | None]:
+    """What an action leaves, computed in one go."""
+    spans = [
+        {
+            "kind": KIND_NAMES[half.kind],
+            "stage": half.stage,
+            "microbatch": half.microbatch,
+            "message": message,
+        }
+        for half, (_, message) in zip(action.halves, received, strict=True)
+    ]
+    # Spans of one lane nest: the second half of an overlap is recorded on a lane beside it.
+    beside = comm.beside(**spans[1]) if action.parts else nullcontext()
+    with beside, comm.compute(**spans[0], seconds=_seconds(comm, action, costs)):
+        return [
+            math(half, tensor) for half, (tensor, _) in zip(action.halves, received, strict=True)
+        ]
+
+
+def _by_layers(
+    comm: Comm, action: Action, received: Received, math: Math, layers: LayerSpans
+) -> list[torch.Tensor | None]:
+    """What an action leaves, computed layer by layer; what they send is no computing."""
+    left = []
+    for half, (tensor, message) in zip(action.halves, received, strict=True):
+        at = {"stage": half.stage, "microbatch": half.microbatch}
+        with comm.span("phase", str(half), **at, message=message), layers.work_on(half):
+            left.append(math(half, tensor))
+    return left
 
 
 def _seconds(comm: Comm, action: Action, costs: Costs | None) -> float | None:

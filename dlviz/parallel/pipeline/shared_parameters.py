@@ -22,13 +22,13 @@ from dlviz.cluster import Comm
 
 
 def shared_by_ranks(
-    stages: Sequence[nn.Module], stage_rank: Sequence[int]
+    stages: Sequence[nn.Module | None], stage_rank: Sequence[int]
 ) -> list[tuple[nn.Parameter, list[int]]]:
     """The trained parameters that stages of several ranks share, each with these ranks, ascending.
     Two stages share a parameter where they hold the same object."""
     held: dict[nn.Parameter, set[int]] = {}
     for stage, rank in zip(stages, stage_rank, strict=True):
-        for parameter in stage.parameters():
+        for parameter in stage.parameters() if stage is not None else ():
             if parameter.requires_grad:
                 held.setdefault(parameter, set()).add(rank)
     return [(parameter, sorted(ranks)) for parameter, ranks in held.items() if len(ranks) > 1]
@@ -41,7 +41,7 @@ class SharedParameters:
     def __init__(
         self,
         comm: Comm,
-        stages: Sequence[nn.Module],
+        stages: Sequence[nn.Module | None],
         stage_rank: Sequence[int],
         first_tag: int,
     ):

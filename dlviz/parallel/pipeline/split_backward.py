@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from torch.nn.parameter import is_lazy
 from dlviz.parallel.pipeline.stage_backward import Forward
 
 Arrived = list[tuple[GradientEdge, torch.Tensor]]  # the gradient at a place in the graph
+Inside = Callable[[Node], AbstractContextManager[object]]
 
 
 class SplitForward(Forward):
@@ -60,12 +61,16 @@ class SplitForward(Forward):
                 self._reached.setdefault(edge.node, []).append((edge, arrived))
         return self.of_input(found[0] if inputs else None)
 
-    def backward_weight(self) -> None:
-        """W, after I: add to the weights' gradients, and compute no other."""
+    def backward_weight(self, inside: Inside = lambda node: nullcontext()) -> None:
+        """W, after I: add to the weights' gradients, and compute no other. An operation's part of
+        it runs in `inside(node)`."""
         ends: Arrived = []
         for node, arrived in self._reached.items():
             # Without a path the gradient has arrived at the root, and all of the backward is W.
-            ends += self._off_path(node, arrived) if node in self._path else arrived
+            if node in self._path:
+                with inside(node):
+                    arrived = self._off_path(node, arrived)
+            ends += arrived
         if ends:
             torch.autograd.backward([edge for edge, _ in ends], [grad for _, grad in ends])
 

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline.checks import check_output
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.pipeline.shapes import StageShape
@@ -36,12 +37,13 @@ class StageWorker:
     def __init__(
         self,
         comm: Comm,
-        stages: Sequence[nn.Module],
+        stages: Sequence[nn.Module | None],
         shapes: dict[int, StageShape],
         row: Sequence[Action],
         targets: Sequence[torch.Tensor],
         loss: Loss,
         optimizer: torch.optim.Optimizer | None,
+        layers: LayerSpans | None,
     ):
         self.comm = comm
         self.stages = stages
@@ -50,7 +52,8 @@ class StageWorker:
         self.loss = loss
         self.losses: list[torch.Tensor] = []
         self.optimizer = optimizer
-        self.stashes = {stage: Stash(stages[stage]) for stage in shapes} if optimizer else {}
+        self.layers = layers
+        self.stashes = {stage: Stash(own(stages, stage)) for stage in shapes if optimizer}
         # What the gradient of a microbatch's loss counts.
         self.share = 1.0 if optimizer else 1 / len(targets)
         halves = [half for action in row for half in action.halves]
@@ -71,7 +74,7 @@ class StageWorker:
     def forward(self, at: tuple[int, int], x: torch.Tensor | None) -> torch.Tensor | None:
         assert x is not None
         stage, microbatch = at
-        module, shape = self.stages[stage], self.shapes[stage]
+        module, shape = own(self.stages, stage), self.shapes[stage]
         weights = self.stashes[stage].now if self.stashes else None
         # Counted once: every microbatch of a stage saves as many bytes.
         saved = SavedActivations(module) if shape.output is None else nullcontext()
@@ -106,7 +109,11 @@ class StageWorker:
         return self.forwards[at].backward_input(self.seed(at, gradient))
 
     def backward_weight(self, at: tuple[int, int], _: torch.Tensor | None) -> None:
-        self.forwards[at].backward_weight()
+        forward = self.forwards[at]
+        if self.layers is None:
+            forward.backward_weight()
+        else:
+            forward.backward_weight(self.layers.of_weights)
 
     def seed(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor:
         """The gradient with which a backward begins: the one received, or the loss's share of the
@@ -137,3 +144,10 @@ class StageWorker:
         for (stage, _), forward in self.forwards.items():
             stored[stage].add(id(forward.weights))
         return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in stored.items())
+
+
+def own(stages: Sequence[nn.Module | None], stage: int) -> nn.Module:
+    """A stage that lives on this rank."""
+    module = stages[stage]
+    assert module is not None
+    return module

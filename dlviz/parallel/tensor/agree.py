@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -30,7 +30,7 @@ def check_shape(name: str, value: torch.Tensor, shape: Sequence[int]) -> None:
 
 
 def check_replicas(
-    comm: Comm, what: str, tensors: dict[str, torch.Tensor], advice: str, about: str = ""
+    comm: Comm, what: str, tensors: Mapping[str, torch.Tensor], advice: str, about: str = ""
 ) -> None:
     """Raise ValueError on every rank, which names two ranks, unless all hold the same values in
     each of `tensors`, and say the same `about` what holds them.

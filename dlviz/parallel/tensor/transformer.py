@@ -91,10 +91,7 @@ class ParallelTransformer(nn.Module):
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """What the first block takes: (B, s) -> (B, s, h), or of this rank's tokens (B, s/n, h)."""
-        check_length(tokens, self.sequence)
-        mine = own_tokens(self.comm, tokens.shape[1], self.sequence_parallel)
-        places = torch.arange(mine.start, mine.stop, device=tokens.device)
-        return self.drop(self.tokens(tokens) + self.positions(places), {1: mine.start})
+        return embedded(self, tokens)
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """What the last block's output says of the next tokens: (B, s, V/n)."""
@@ -137,6 +134,15 @@ class ParallelBlock(nn.Module):
         start = {1: self.comm.rank * x.shape[1]} if self.sequence_parallel else WHOLE
         x = x + self.drop1(self.attention(self.norm1(x)), start)
         return x + self.drop2(self.mlp(self.norm2(x)), start)
+
+
+def embedded(net: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Tokens (B, s) to what the first block takes, by the `tokens`, `positions` and `drop` of
+    `net`."""
+    check_length(tokens, net.sequence)
+    mine = own_tokens(net.comm, tokens.shape[1], net.sequence_parallel)
+    places = torch.arange(mine.start, mine.stop, device=tokens.device)
+    return net.drop(net.tokens(tokens) + net.positions(places), {1: mine.start})
 
 
 def own_tokens(comm: Comm, sequence: int, sequence_parallel: bool) -> slice:

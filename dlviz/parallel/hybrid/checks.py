@@ -1,0 +1,123 @@
+"""Whether mesh, model and schedule of a hybrid run go together: one sentence where not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.models import Transformer
+from dlviz.parallel.replicas import check_same, check_same_model
+from dlviz.parallel.shards import Batches, check_batches
+from dlviz.parallel.tensor.agree import check_replicas
+from dlviz.parallel.tensor.parameters import axis_parameters
+from dlviz.schedules import Schedule, make
+
+AXES = ("dp", "pp", "tp")
+
+
+def mesh_of(comm: Comm, lengths: dict[str, int], order: Sequence[str]) -> Any:
+    """The mesh with these axes, the last in `order` fastest. Raises ValueError for an axis without
+    a length, an order that is none, and lengths whose product is not the ranks."""
+    for name, length in lengths.items():
+        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+            raise ValueError(
+                f"{name}={length!r} is no length of an axis: use 1 where the model is not cut "
+                "along it, else a whole number of ranks."
+            )
+    if sorted(order) != sorted(AXES):
+        raise ValueError(
+            f"order={tuple(order)!r} has to name each of dp, pp and tp once, the axis whose ranks "
+            "are neighbours last."
+        )
+    return comm.mesh(**{name: lengths[name] for name in order})
+
+
+def schedule_of(name: str, ranks: int, microbatches: int, chunks: int | None) -> Schedule:
+    """The schedule of a replica. ValueError for one that does not train, or does not flush."""
+    schedule = make(name, ranks, microbatches, chunks)
+    if not schedule.flushes or name == "inference":
+        does = "updates each stage at a time of its own" if name != "inference" else "has forwards"
+        raise ValueError(
+            f"schedule={name!r} {does}, and replicas average the gradients of a whole batch: use "
+            "gpipe, 1f1b, interleaved or zb_h1."
+        )
+    return schedule
+
+
+def check_clip(clip: float | None) -> None:
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip={clip!r} leaves no gradient: use a norm above 0, or None.")
+
+
+def check_same_transformer(comm: Comm, model: Transformer) -> None:
+    """Raise ValueError on every rank, which names two, unless all were given the same model.
+
+    Cost: two all-gathers of 32 bytes, by the backend."""
+    check_same_model(comm, model)
+    sizes = f"heads={model.heads}, dropout={model.drop.rate}, seed={model.drop.seed}"
+    given = {name: p for name, p in model.named_parameters() if not p.is_meta}
+    advice = "seed the models alike, or load the same weights"
+    check_replicas(comm, "models", given, advice, f"a Transformer with {sizes}")
+
+
+def check_same_batches(comm: Comm, batches: Batches) -> None:
+    """Raise ValueError unless all ranks have the same batches, of as many inputs as labels."""
+    check_batches(batches)
+    given = {
+        f"{what} of batch {number}": part
+        for number, batch in enumerate(batches)
+        for what, part in zip(("inputs", "labels"), batch, strict=True)
+    }
+    check_replicas(comm, "batches", given, "give all ranks the same batches")
+
+
+def check_stages(
+    comm: Comm,
+    mesh: Any,
+    stages: Sequence[nn.Module | None],
+    schedule: Schedule,
+    sequence_parallel: bool,
+) -> None:
+    """Raise ValueError unless there is a stage for each of the schedule's, each rank has its own,
+    and all that hold one hold the same."""
+    if sequence_parallel:
+        raise ValueError(
+            "sequence_parallel=True is for a models.Transformer: stages of your own are not cut."
+        )
+    check_same(
+        comm, [f"{len(stages)} stages"], "models", "give every rank a list of all of its stages"
+    )
+    if len(stages) != len(schedule.stage_rank):
+        raise ValueError(
+            f"the model has {len(stages)} stages and {schedule!r} {len(schedule.stage_rank)}: give "
+            "one module for each."
+        )
+    own: dict[str, nn.Module] = {}
+    missing = []
+    for number, (stage, rank) in enumerate(zip(stages, schedule.stage_rank, strict=True)):
+        if rank != mesh.pp.rank:
+            continue
+        if stage is None or any(p.is_meta for p in stage.parameters()):
+            missing.append(number)
+        else:
+            own[str(number)] = stage
+    lacks = torch.tensor([missing[0] if missing else -1])
+    found = lacks.new_empty(comm.size, 1)
+    comm.all_gather(found, lacks)
+    for rank, number in enumerate(found.flatten().tolist()):
+        if number >= 0:
+            raise ValueError(
+                f"rank {rank} holds no values of stage {number}, which lives on it: give each rank "
+                "its own stages; those of other ranks may be None."
+            )
+    net = nn.ModuleDict(own)
+    cut = {p for *_, p, dim, _ in axis_parameters(mesh.tp, net) if dim is not None}
+    whole = {name: p for name, p in net.named_parameters() if p not in cut}
+    advice = "build the same stages, seeded alike, on all replicas"
+    for axis, alike in ((mesh.dp, dict(net.named_parameters())), (mesh.tp, whole)):
+        check_same_model(axis, net)
+        check_replicas(axis, "stages", alike, advice)

@@ -1,0 +1,64 @@
+"""The gradients of a rank's part after the flush: averaged over the replicas, and clipped.
+
+    axis   of a parameter's gradient the ranks have
+    dp     each that of its rows: averaged, by what these weigh, in DDP's buckets
+    tp     each its own of a cut parameter, all the same of a whole one
+    pp     each its own, but for tied weights, of which two stages have the same sum
+
+So the square of the norm is the sum over tp and pp, in which what several ranks hold counts once.
+Source: M. Shoeybi et al., "Megatron-LM", 2019 (its clip_grad_norm); S. Li et al., "PyTorch
+Distributed", VLDB 2020 (buckets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dlviz.cluster import Comm
+from dlviz.parallel.buckets import Bucket
+from dlviz.parallel.hybrid.parts import Part
+from dlviz.parallel.shards import all_reduce_called
+from dlviz.parallel.tensor.conjugate import reduced
+from dlviz.parallel.tensor.parameters import axis_parameters
+
+
+def average(axis: Comm, buckets: Sequence[Bucket], weight: float, all_reduce: str) -> None:
+    """Give every replica the mean of all replicas' gradients, of which this one's `weight` so much.
+
+    Cost: one all-reduce of all gradients, and of a number for each parameter and for each bucket.
+    """
+    if axis.size == 1:
+        return
+    reduce = all_reduce_called(all_reduce)
+    for number, bucket in enumerate(buckets):
+        bucket.pack(weight)
+        fields = {"group": axis.name, "bucket": number, "nbytes": bucket.flat.nbytes}
+        with axis.span("collective", f"bucket {number}", **fields):
+            reduce(axis, bucket.flat)
+        bucket.unpack()
+
+
+@torch.no_grad()
+def clip_norm(mesh: Any, part: Part, most: float, all_reduce: str) -> float:
+    """Scale all gradients so that the norm of all of them together is `most` at the most; returns
+    the norm that they had. It is the same on all replicas.
+
+    Cost: two all-reduces of 8 bytes, over tp and over pp.
+    """
+    held = {each.parameter: each.copies for each in axis_parameters(mesh.tp, part.net)}
+    total = torch.zeros((), dtype=torch.float64)
+    for p in part.net.parameters():
+        if p.grad is not None and p not in part.copied:
+            copies = held[p] if p in held else mesh.tp.size
+            total += p.grad.double().square().sum().cpu() / copies
+    for axis in (mesh.tp, mesh.pp):
+        if axis.size > 1:
+            total = reduced(total, axis, all_reduce, "norm", "backward")
+    norm = total.sqrt().item()
+    for p in part.net.parameters():
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (norm + 1e-6)))  # as torch's clip_grad_norm_
+    return norm

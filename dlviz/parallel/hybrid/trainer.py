@@ -1,0 +1,129 @@
+"""Training on a mesh of three axes: replicas, of pipelines, of stages whose layers are cut.
+
+    replica 0 (dp)   stage 0   tp 0 | tp 1   --activations-->   stage 1   tp 0 | tp 1
+                               rank 0 rank 1 <--gradients--               rank 2 rank 3
+                       |          |                               |
+                       '- gradients, averaged over dp, after the flush: rank 0 with rank 4, ...
+                       |          |                               |
+    replica 1 (dp)   stage 0   tp 0 | tp 1   --activations-->   stage 1   tp 0 | tp 1
+                               rank 4 rank 5 <--gradients--               rank 6 rank 7
+
+A step of rank 2, with 2 microbatches by 1F1B; what is sent lies beside what is computed, on the
+same lane, and says which axis it belongs to:
+
+    pp   wait |                       | wait                 |
+    tp        |q k v|ar|up|ar| loss ..|    |..  and backward |
+    dp                                                        bucket 0 | bucket 1 |
+                                                                                   norm | update |
+
+The batch is cut by dp into rows and by pp into microbatches, the model by pp into runs of layers
+and by tp inside of layers. With two axes of length 1 this is data, pipeline or tensor parallelism.
+dp and tp cut what a layer does (intra-operator), pp cuts between layers (inter-operator).
+
+Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM", SC 2021. In PyTorch: a DeviceMesh, whose axes are given to FSDP or DDP, to
+torch.distributed.pipelining and to parallelize_module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.models import Transformer, token_loss
+from dlviz.parallel.buckets import fill_buckets
+from dlviz.parallel.ddp import BUCKET_BYTES
+from dlviz.parallel.hybrid import checks
+from dlviz.parallel.hybrid.gradients import average, clip_norm
+from dlviz.parallel.hybrid.parts import stages_part, transformer_part
+from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
+from dlviz.parallel.hybrid.whole import state_of
+from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.pipeline import Shapes, train_step
+from dlviz.parallel.shards import Batches, Loss, Losses, Result, trained, update
+from dlviz.parallel.tensor.parameters import add_partial_gradients
+from dlviz.parallel.tensor.train import token_loss_over
+from dlviz.parallel.update_rules import Rule, as_rule
+
+
+def train(
+    comm: Comm,
+    model: Transformer | Sequence[nn.Module | None],
+    batches: Batches,
+    rule: str | Rule = "sgd",
+    *,
+    dp: int,
+    pp: int,
+    tp: int,
+    order: Sequence[str] = checks.AXES,
+    schedule: str = "1f1b",
+    microbatches: int = 4,
+    chunks: int | None = None,
+    loss: Loss = token_loss,
+    lr: float = 0.5,
+    clip: float | None = None,
+    all_reduce: str = "ring",
+    sequence_parallel: bool = False,
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Result:
+    """Train `model` on dp * pp * tp ranks, all of which are given the same `batches`. A worker for
+    `launch`.
+
+    `model` is a `models.Transformer`, which is cut and left empty; built under
+    `torch.device("meta")` it has no values, and each rank draws its part by the model's seed. Or a
+    list with all stages, of which a rank needs its own, with values: those of other ranks may be
+    None, or on the meta device. Over several ranks of tp such stages are what they were built as:
+    cut over the axis of a mesh like this one, or the same on all its ranks.
+
+    The ranks of the axis that `order` names last are neighbours. `schedule` is one that flushes, of
+    `microbatches` a replica, with `chunks` stages a rank. `loss` is a mean over rows, or
+    `models.token_loss`. `clip` is the largest norm of all gradients together.
+
+    Returns `losses` on every rank, and as `state` the trained parameters, on rank 0; it is empty on
+    the others. Raises ValueError, before training, for a mesh that is none of these ranks, fewer
+    layers than stages, and where two ranks hold different models or batches.
+
+    Cost, for a replica's b tokens a microbatch, of P parameters in all, by the ring: along tp as
+    `tensor.train`, of the l/pp layers of a stage; along pp m activations and m gradients of b * h
+    numbers, on each tp rank; along dp 2(dp-1)/dp of P/(pp * tp) gradients, or some more: norms and
+    biases are on all ranks of tp, the embedding is on two stages.
+    """
+    moves = as_rule(rule, lr)
+    mesh = checks.mesh_of(comm, {"dp": dp, "pp": pp, "tp": tp}, order)
+    plan = checks.schedule_of(schedule, pp, microbatches, chunks)
+    checks.check_clip(clip)
+    checks.check_same_batches(comm, batches)
+    if isinstance(model, Transformer):
+        mean_loss = token_loss_over(mesh.tp, loss, all_reduce)
+        checks.check_same_transformer(comm, model)
+        part = transformer_part(mesh, model, plan, all_reduce, sequence_parallel)
+    else:
+        mean_loss = loss
+        checks.check_stages(comm, mesh, model, plan, sequence_parallel)
+        part = stages_part(mesh, model, plan)
+    net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
+    layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp, len(batches))
+    place_dropout = DropoutPlaces(part.stages, layers)
+    weights = sum(p.nbytes for p in net.parameters())
+    comm.memory("weights", weights)
+    comm.memory("update rule", getattr(moves, "kept", 0) * weights)
+    for step, batch in enumerate(comm.progress(batches, "training")):
+        with comm.span("phase", f"step {step}", step=step):
+            replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss)
+            place_dropout.at(step, replica)
+            if replica.weight:  # where it is 0 all ranks of the replica know it
+                given = replica.inputs, replica.places, replica.loss
+                mean = train_step(mesh.pp, part.stages, plan, *given, shapes=shapes, layers=layers)
+                losses.add(step, replica.weight, mean)
+            if sequence_parallel:
+                add_partial_gradients(mesh.tp, net, all_reduce)
+            average(mesh.dp, buckets, replica.weight, all_reduce)
+            comm.memory("gradients", sum(p.grad.nbytes for p in parameters if p.grad is not None))
+            if clip is not None:
+                clip_norm(mesh, part, clip, all_reduce)
+            update(comm, moves, parameters)
+            net.zero_grad()
+            comm.memory("gradients", 0)
+    return {"losses": losses.means(), "state": state_of(mesh, part)}
