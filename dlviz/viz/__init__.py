@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
+    from dlviz.viz.charts.order import order
     from dlviz.viz.charts.paths import paths
+    from dlviz.viz.charts.plans import plans
     from dlviz.viz.charts.scaling import scaling
     from dlviz.viz.charts.spectrum import spectrum
     from dlviz.viz.charts.spread import spread
@@ -68,7 +70,9 @@ __all__ = [
     "memory_table",
     "message_frames",
     "messages",
+    "order",
     "paths",
+    "plans",
     "scaling",
     "spectrum",
     "spectrum_table",
