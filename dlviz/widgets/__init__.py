@@ -4,6 +4,7 @@ from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
 from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.player import MessagePlayer
+from dlviz.widgets.plans import PlanExplorer
 from dlviz.widgets.scaling import ScalingExplorer
 from dlviz.widgets.schedules import ScheduleExplorer
 from dlviz.widgets.tensor import TensorExplorer
@@ -13,6 +14,7 @@ __all__ = [
     "CollectiveExplorer",
     "ConsistencyExplorer",
     "MessagePlayer",
+    "PlanExplorer",
     "ScalingExplorer",
     "ScheduleExplorer",
     "ScheduleLevels",
