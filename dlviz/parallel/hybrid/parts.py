@@ -75,7 +75,7 @@ class TransformerPart(nn.Module):
             self.norm = nn.LayerNorm(hidden)
         for name, module in self.named_modules():
             if isinstance(module, ShardedLinear):
-                module.name = name
+                module.name, module.checked = name, True  # train has compared the models
 
     def draw(self, model: Transformer) -> None:
         """Draw the weights that the whole `model` draws with its seed."""

@@ -126,4 +126,5 @@ def train(
             update(comm, moves, parameters)
             net.zero_grad()
             comm.memory("gradients", 0)
-    return {"losses": losses.means(), "state": state_of(mesh, part)}
+    with comm.span("phase", "state"):
+        return {"losses": losses.means(), "state": state_of(mesh, part)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
 
+from dlviz.cluster.control.form import name_of
 from dlviz.parallel.hybrid.parts import Part
 from dlviz.parallel.replicas import text_of
 from dlviz.parallel.tensor.parameters import whole_state
@@ -22,14 +24,15 @@ def state_of(mesh: Any, part: Part) -> dict[str, torch.Tensor]:
     found |= whole_state(mesh.tp, part.net)
     if mesh.tp.rank or mesh.dp.rank:
         return {}
+    whole = dict(found)
     for rank in range(1, mesh.pp.size):
-        for name in text_of(mesh.pp, "\n".join(found), rank).split("\n"):
-            if mesh.pp.rank == rank:
-                mesh.pp.send(found[name], 0)
-            elif mesh.pp.rank == 0:
-                value = mesh.pp.probe(rank)
-                mesh.pp.recv(value, rank)
-                found.setdefault(name, value)
-    if mesh.pp.rank:
-        return {}
-    return {name: found[name] for name in sorted(found, key=part.place)}
+        forms = "\n".join(f"{name} {name_of(t.dtype)} {[*t.shape]}" for name, t in found.items())
+        for form in text_of(mesh.pp, forms, rank).split("\n"):
+            name, dtype, shape = form.split(" ", 2)
+            value = found[name] if mesh.pp.rank == rank else None
+            if value is None:
+                value = torch.empty(json.loads(shape), dtype=getattr(torch, dtype))
+            mesh.pp.broadcast(value, rank)
+            if mesh.pp.rank == 0:
+                whole.setdefault(name, value)
+    return {} if mesh.pp.rank else {name: whole[name] for name in sorted(whole, key=part.place)}

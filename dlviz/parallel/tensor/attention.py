@@ -128,12 +128,12 @@ class SharedColumns(ColumnParallelLinear):
 
     def forward(self, x: torch.Tensor | Entered) -> torch.Tensor:
         whole, linear = x if isinstance(x, Entered) else self.enter(x)
-        if not self._checked:
+        if not self.checked:
             advice = "seed them alike, or load the same weights"
             check_replicas(
                 self.share, f"parts of {self.name}", dict(self.named_parameters()), advice
             )
-        self._checked = True
+        self.checked = True
         assert self.bias is not None
         both = torch.cat([self.weight, self.bias[:, None]], 1)  # (n/t, k + 1): one all-reduce
         both = f(self.share, both, self.all_reduce, self.name)

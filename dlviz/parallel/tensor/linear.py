@@ -42,7 +42,8 @@ class ShardedLinear(nn.Module):
     """What both have: this rank's part of the weight, (n, k) cut along dim `cut`, and of the bias.
 
     `cuts` says of each parameter along which dim the ranks share it; a parameter that it lacks is
-    whole on every rank. `comm` is the tensor-parallel axis."""
+    whole on every rank. `comm` is the tensor-parallel axis. `checked`: that its ranks have the same
+    layer is known, else the first forward sees to it."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class ShardedLinear(nn.Module):
         shape[cut] //= comm.size
         self.weight = nn.Parameter(torch.empty(shape))
         self.bias = nn.Parameter(torch.empty(outputs if cut else shape[0])) if bias else None
-        self._checked = False
+        self.checked = False
         self.reset_parameters()
 
     @property
@@ -125,12 +126,12 @@ class ShardedLinear(nn.Module):
     def check(self, replicas: dict[str, torch.Tensor], alike: str = "") -> None:
         """At the first forward: all ranks have this layer, say the same `alike`, and have the same
         values in its `replicas`. ValueError, which names two ranks."""
-        if not self._checked:
+        if not self.checked:
             advice = "give every rank of the axis the same model, seeded alike, and the same input"
             layer = self.name or type(self).__name__
             about = f"{layer} ({self.extra_repr()}){alike}"
             check_replicas(self.comm, f"models or inputs at {layer}", replicas, advice, about)
-        self._checked = True
+        self.checked = True
 
 
 def load_layers(module: nn.Module, state: State) -> None:
