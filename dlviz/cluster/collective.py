@@ -49,6 +49,7 @@ class Collectives:
         self.members = members
         self.name = name
         self.number = number
+        process.groups[number] = {"group": name, "members": members}
         self.size = len(members)
         self.rank = members.index(process.rank)
         self._group: Group | None = None

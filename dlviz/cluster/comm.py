@@ -79,7 +79,7 @@ class Comm(Collectives):
             request.finish("isend", lane, times)
         lane.pace.end(times)
         if self.recorder.on:
-            lane.add("wait", "sends", times, {})
+            lane.add("wait", "sends", times, {"group": self.name})
 
     def irecv(
         self, tensor: torch.Tensor, src: int, tag: int = 0, op: str = "copy"
@@ -119,7 +119,7 @@ class Comm(Collectives):
         channel = self._from(src, tag)
         if not channel.envelopes:
             lane = self.recorder.lane
-            with self.recorder.open("wait", None, {"peer": channel.peer}):
+            with self.recorder.open("wait", None, {"peer": channel.peer, "group": self.name}):
                 lane.pace.begin()
                 lane.pace.settle()
                 self.process.waiting.wait(Next(channel), "recv", lane)

@@ -38,7 +38,11 @@ class Mesh:
     def of(cls, comm: Any, axes: dict[str, int]) -> Mesh:
         """The grid of the ranks of `comm`; all of them must call this."""
         total = 1
-        for length in axes.values():
+        for name, length in axes.items():
+            if length < 1:
+                raise ValueError(
+                    f"mesh axis {name}={length} has no rank: an axis has a length of 1 or more."
+                )
             total *= length
         if total != comm.size:
             raise ValueError(
@@ -49,7 +53,8 @@ class Mesh:
         for name, length in axes.items():
             stride //= length
             here = comm.rank // stride % length
-            row = comm.split(comm.rank - here * stride, here)
-            row.name = f"{name} {row.members}"
-            found[name] = row
+            row = colors(comm, comm.rank - here * stride, here)
+            assert row is not None  # it has a color
+            number, members, _ = row
+            found[name] = type(comm)(comm.process, members, number, f"{name} {members}")
         return cls(**found)

@@ -69,6 +69,7 @@ class Process:
         self.left: deque[torch.Tensor] = deque(maxlen=LEFT)  # of groups: others may still read it
         self.calls: dict[int, int] = {}  # collective calls made, by group
         self.own_threads: set[int] = set()
+        self.groups: dict[int, dict[str, Any]] = {}  # by their numbers: what a `Wait` says of them
         self.next_group = 2
         self.announce: Any = None  # called with the name of each progress bar that begins
         self.gloo: Any = None  # the group of all ranks
@@ -92,6 +93,7 @@ class Process:
     def _wait(self, frame: FrameType | None, post: PostedWait) -> Wait:
         file, line = ("", 0) if frame is None else user_line(frame)
         details = {} if post.what is None else post.what.details()
+        details = self.groups.get(details.get("group_id", 0), {}) | details
         return Wait(self.rank, post.lane.name, post.op, f"{file}:{line}", post.since, **details)
 
     def serve(self) -> None:

@@ -15,6 +15,7 @@ from dlviz.viz.waits import waited_for
 
 if TYPE_CHECKING:
     from dlviz.viz import print as print
+    from dlviz.viz.charts.axis_bytes import axis_bytes
     from dlviz.viz.charts.bars import bars
     from dlviz.viz.charts.breakdown import breakdown
     from dlviz.viz.charts.bubble import bubble
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Frame",
+    "axis_bytes",
     "bars",
     "breakdown",
     "bubble",

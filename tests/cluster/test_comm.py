@@ -201,6 +201,10 @@ def test_a_mesh_that_does_not_fit_and_an_axis_it_lacks_are_named():
         dlviz.launch(lambda comm: comm.mesh(dp=2, pp=2), ranks=3)
     with pytest.raises(dlviz.RankError, match="no axis 'tp': it has dp"):
         dlviz.launch(lambda comm: comm.mesh(dp=1).tp, ranks=1)
+    for length in (0, -1):
+        axes = {"dp": length, "pp": length}
+        with pytest.raises(dlviz.RankError, match=rf"mesh axis dp={length} has no rank: an axis"):
+            dlviz.launch(lambda comm, axes=axes: comm.mesh(**axes), ranks=1)
 
 
 @pytest.mark.parametrize(

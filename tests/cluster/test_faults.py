@@ -24,9 +24,10 @@ import torch.distributed as dist
 
 import dlviz
 from dlviz import DeadlockError, RankError, RunTimeout, launch
-from dlviz.cluster.control.board import WAITING
+from dlviz.cluster.control.board import PID, WAITING
 from dlviz.cluster.rank import ControlChannel, Failure
 from dlviz.cluster.stuck.verdict import origin
+from dlviz.collectives import all_reduce
 from dlviz.machine import classroom
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
@@ -194,6 +195,35 @@ def test_a_rank_that_leaves_is_named_with_its_exit_code_though_others_wait_for_i
         (0, "recv", 1),
         (2, "recv", 1),
     }
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_rank_that_is_killed_in_a_collective_of_an_axis_is_named_with_the_axis(by_hand):
+    """Rank 5 waits until the two others of its tp group are in the all-reduce, and kills one."""
+
+    def worker(comm):
+        mesh, tensor = comm.mesh(dp=2, tp=3), torch.zeros(6)
+        board, token = comm.process.board, torch.zeros(1)
+        if comm.rank == 5:
+            mesh.tp.recv(token, 0), mesh.tp.recv(token, 1)
+            while not (board.get(3, WAITING) and board.get(4, WAITING)):
+                time.sleep(0.01)
+            os.kill(board.get(4, PID), signal.SIGKILL)
+            time.sleep(20)
+        if comm.rank in (3, 4):
+            mesh.tp.isend(token, 2)
+        if by_hand:
+            all_reduce(mesh.tp, tensor)
+        else:
+            mesh.tp.all_reduce(tensor)
+
+    error = failure(RankError, worker, 6)
+    assert (error.rank, error.exitcode) == (4, -signal.SIGKILL)
+    first, *lines = str(error).splitlines()
+    assert first.startswith("rank 4 was killed by SIGKILL before its worker returned")
+    where = "message 0, group" if by_hand else "call 0 of group"
+    assert len(lines) == 1 and lines[0].startswith("  rank 3 waits in ")
+    assert f"({where} tp (3, 4, 5), shape " in lines[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
@@ -454,6 +484,28 @@ def test_two_ranks_that_send_and_receive_in_crossed_order():
     error = deadlock(worker)
     assert waits(error) == [(0, "send", 1), (1, "send", 0)] and error.cycle == [0, 1]
     assert error.output == ["", ""] and len(error.trace.messages) == 4
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_axes_in_crossed_order_are_named_with_their_groups(by_hand):
+    def worker(comm):
+        mesh, tensor = comm.mesh(dp=2, tp=2), torch.zeros(6)
+        first, second = (mesh.dp, mesh.tp) if comm.rank in (0, 3) else (mesh.tp, mesh.dp)
+        for axis in (first, second):
+            if by_hand:
+                all_reduce(axis, tensor)
+            else:
+                axis.all_reduce(tensor)
+
+    error = deadlock(worker, 4)
+    op, where = ("irecv", "message 0, group") if by_hand else ("all_reduce", "call 0 of group")
+    lines = str(error).splitlines()
+    groups = ["dp (0, 2)", "tp (0, 1)", "tp (2, 3)", "dp (1, 3)"]
+    for line, rank, group in zip(lines[1:5], range(4), groups, strict=True):
+        assert line.startswith(f"  rank {rank} waits in {op}")
+        assert f"({where} {group}, shape " in line
+    assert [wait.group for wait in error.waits] == groups
+    assert error.cycle == [0, 2, 3, 1]
 
 
 def test_a_cycle_is_named_while_another_rank_computes_in_c():

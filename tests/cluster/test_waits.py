@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from dataclasses import replace
 
 import pytest
 
@@ -132,6 +133,18 @@ def test_nobody_is_stuck_where_nobody_waits():
     assert deadlocked({0: FINISHED, 1: FINISHED}) == []
 
 
+def test_a_wait_misses_its_peer_and_those_that_it_does_something_together_with():
+    in_a_ring = recv(3, 5, group="tp (3, 4, 5)", group_id=7)
+    members = {"members": (3, 4, 5)}
+    for wait, missed in (
+        (recv(0, 1), [1]),
+        (replace(recv(0, 1), members=(0, 1, 2)), [1]),  # others of the world may be elsewhere
+        (replace(in_a_ring, **members), [3, 4, 5]),
+        (collective(1, 4, 0, 1), [0, 1]),
+    ):
+        assert [rank for rank in range(7) if wait.misses(rank)] == missed
+
+
 @pytest.mark.parametrize(
     "wait, words",
     [
@@ -140,6 +153,18 @@ def test_nobody_is_stuck_where_nobody_waits():
             "rank 2 waits in recv from rank 0 (message 7, tag 3, shape (4, 2) float32)",
         ),
         (recv(2, None), "rank 2 waits in recv from any rank"),
+        (
+            recv(2, 6, index=1, group="pp (2, 6)", shape=(3,), dtype="float64"),
+            "rank 2 waits in recv from rank 6 (message 1, group pp (2, 6), shape (3,) float64)",
+        ),
+        (
+            Wait(0, "comm", "irecv", "a.py:1", 0, peer=4, group="dp (0, 4).comm"),
+            "rank 0 (lane comm) waits in irecv from rank 4 (message 0, group dp (0, 4).comm)",
+        ),
+        (
+            Wait(0, "comm", "irecv", "a.py:1", 0, peer=4, group="world.comm"),
+            "rank 0 (lane comm) waits in irecv from rank 4 (message 0)",
+        ),
         (
             Wait(0, "compute", "recv", "a.py:1", 0, members=(3, 1), listed=True, tag=4),
             "rank 0 waits in recv from rank 3 or 1 (tag 4)",

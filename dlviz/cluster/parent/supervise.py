@@ -202,8 +202,9 @@ class Supervisor:
         death = verdict.death(rank)
         details = self._gather(death)
         stack = verdict.crash(rank)
+        message = "\n  ".join([death, *verdict.bereaved(rank, details["waits"] or [])])
         return RankError(
-            f"{death}\n\n{stack}" if stack else death,
+            f"{message}\n\n{stack}" if stack else message,
             rank=rank.number,
             exitcode=rank.exitcode,
             traceback=stack or None,

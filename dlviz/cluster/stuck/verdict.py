@@ -61,6 +61,12 @@ def death(rank: Remote) -> str:
     return f"rank {rank.number} was killed by {name} {when}{hint}"
 
 
+def bereaved(dead: Remote, waits: list[Wait]) -> list[str]:
+    """The waits that miss the dead rank, in a sentence each: they say in which group (an axis of a
+    mesh, say) it died."""
+    return [describe(wait) for wait in waits if wait.misses(dead.number)]
+
+
 @dataclass(frozen=True)
 class Deadlock:
     """What is said of a deadlock: the error's message, the same in one sentence, the waits of the

@@ -57,12 +57,25 @@ class Wait:
             what, details = self.op, [f"call {self.sequence} of group {self.group}"]
         if self.peer is not None:
             details.append(f"message {self.index}")
+        if self.op in SENDS + RECEIVES and not self.of_world:
+            details.append(f"group {self.group}")
         if self.tag:
             details.append(f"tag {self.tag}")
         if self.shape is not None:
             details.append(f"shape {tuple(self.shape)} {self.dtype}")
         detail = f" ({', '.join(details)})" if details else ""
         return f"rank {self.rank}{self._lane} waits in {what}{detail}"
+
+    def misses(self, rank: int) -> bool:
+        """Whether it may be the loss of that rank that keeps it waiting: it is for that rank, in a
+        collective with it, or for a message of a group of both, such as a ring's round."""
+        together = self.sequence >= 0 or not self.of_world
+        return self.peer == rank or (together and rank in self.members)
+
+    @property
+    def of_world(self) -> bool:
+        """Whether its group is that of all ranks; a lane has a group of its own."""
+        return self.group.removesuffix(f".{self.lane}") == "world"
 
     @property
     def _sources(self) -> str:

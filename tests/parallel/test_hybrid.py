@@ -1,0 +1,319 @@
+"""One model on a mesh of three axes against one process of the plain one: losses, every gradient
+and the weights."""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import dlviz
+from dlviz.models import Transformer, seed_layers, token_loss
+from dlviz.parallel import hybrid, update_rules
+from dlviz.parallel.tensor import ParallelMLP
+
+H, HEADS, V, S = 24, 24, 48, 24
+STEPS = 20
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+SCHEDULES = ["1f1b", "zb_h1", "gpipe", "interleaved"]
+
+
+class Case(NamedTuple):
+    """A mesh, and how it trains. `rows` are those of each batch, in turn; `kv_heads` heads of keys
+    and values."""
+
+    dp: int
+    pp: int
+    tp: int
+    schedule: str = "1f1b"
+    dtype: torch.dtype = torch.float64
+    clip: float | None = 0.3
+    steps: int = STEPS
+    rows: tuple[int, ...] = (8, 7)
+    dropout: float = 0.1
+    kv_heads: int = 24
+    sequence_parallel: bool = False
+    order: tuple[str, ...] = ("dp", "pp", "tp")
+    drawn: bool = True
+
+    @property
+    def layers(self):
+        return max(2, self.pp * (2 if self.schedule == "interleaved" and self.pp > 1 else 1))
+
+    @property
+    def microbatches(self):
+        return max(2, self.pp)
+
+
+def meshes(ranks):
+    sizes = [n for n in range(1, ranks + 1) if ranks % n == 0]
+    return [
+        each for each in itertools.product(sizes, repeat=3) if each[0] * each[1] * each[2] == ranks
+    ]
+
+
+def thinned(ranks):
+    """Each mesh once, the schedules and what else is hard spread over them; one for 20 steps. The
+    second batch has no row for a replica."""
+    for place, (dp, pp, tp) in enumerate(meshes(ranks)):
+        yield Case(
+            dp, pp, tp, SCHEDULES[(place + ranks) % 4],
+            dtype=torch.float32 if place % 4 == 3 else torch.float64,
+            clip=None if place % 4 == 2 else 0.3,
+            steps=STEPS if (pp, tp) in ((2, 2), (2, 3)) else 2,
+            rows=(dp * 2 - 1, max(dp - 1, 1), dp * 2),
+            kv_heads=(24, 2, 6)[place % 3] if ranks == 8 else (24, 3, 6)[place % 3],
+            sequence_parallel=tp > 1 and place % 3 == 1,
+            order=(("dp", "pp", "tp"), ("tp", "dp", "pp"), ("pp", "tp", "dp"))[place % 3],
+            drawn=place % 2 == 0,
+        )  # fmt: skip
+
+
+def grid(ranks):
+    for sizes, schedule, dtype, (clip, dropout), cut, drawn in itertools.product(
+        meshes(ranks), SCHEDULES, TOLERANCE, [(None, 0.0), (0.3, 0.1)], (False, True), (False, True)
+    ):
+        if sizes[2] > 1 or not cut:
+            more = {"sequence_parallel": cut, "drawn": drawn}
+            yield Case(*sizes, schedule, dtype, clip, dropout=dropout, **more)
+
+
+def plain(case):
+    sizes = case.layers, H, HEADS, V, S, case.kv_heads, case.dropout
+    return Transformer(*sizes, seed=5).to(case.dtype)
+
+
+@lru_cache
+def batches(steps, rows):
+    """No two rows alike, and as many targets in no two."""
+    generator, found = torch.Generator().manual_seed(1), []
+    for step in range(steps):
+        tokens = torch.randint(1, V, (rows[step % len(rows)], S + 1), generator=generator)
+        for row, text in enumerate(tokens):
+            text[S - (5 * row + step) % S :] = 0
+        tokens[0, 1] = 1
+        found.append((tokens[:, :-1], tokens[:, 1:]))
+    return found
+
+
+def worker(comm, cases):
+    found = []
+    for case in cases:
+        with torch.device("meta" if case.drawn else "cpu"):
+            model = plain(case)
+        options: Any = {name: getattr(case, name) for name in ("dp", "pp", "tp", "order")}
+        options |= {name: getattr(case, name) for name in ("schedule", "microbatches")}
+        options["sequence_parallel"] = case.sequence_parallel
+        texts = batches(case.steps, case.rows)
+        trained = hybrid.train(comm, model, texts, "momentum", lr=0.1, clip=case.clip, **options)
+        assert not any(p.numel() for p in model.parameters() if not p.is_meta)
+        with torch.device("meta" if case.drawn else "cpu"):
+            model = plain(case)
+        # One step of SGD at rate 1 moves each weight by its gradient.
+        moved = hybrid.train(comm, model, texts[1:2], lr=1.0, **options)
+        found.append((trained, moved["state"]))
+    return found
+
+
+@lru_cache
+def one_process(case):
+    """The losses and the state after all steps, and the gradients of batch 1 at the start."""
+    model, texts = plain(case), batches(case.steps, case.rows)
+    token_loss(model(texts[1][0]), texts[1][1]).backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model = plain(case)
+    rule, parameters, losses = update_rules.make("momentum", 0.1), list(model.parameters()), []
+    for tokens, targets in texts:
+        model.zero_grad()
+        loss = token_loss(model(tokens), targets)
+        loss.backward()
+        if case.clip:
+            nn.utils.clip_grad_norm_(parameters, case.clip)
+        losses.append(loss.item())
+        rule.step(parameters, [p.grad for p in parameters])
+    return losses, model.state_dict(), gradients
+
+
+def compare(ranks, cases):
+    run = dlviz.launch(worker, ranks, args=(cases,))
+    run.trace.validate()
+    for number, case in enumerate(cases):
+        kinds = {"order": Case._field_defaults["order"], "sequence_parallel": False, "drawn": True}
+        same = case._replace(dp=1, tp=1, **kinds)  # what one process does not know
+        losses, state, gradients = one_process(same)
+        within, start = TOLERANCE[case.dtype], plain(case).state_dict()
+        for rank, results in enumerate(run.results):
+            found, moved = results[number]
+            assert found["losses"] == pytest.approx(losses, abs=10 * within, rel=0), case
+            assert [*found["state"]] == ([] if rank else [*state])
+        found, moved = run.results[0][number]
+        for name, value in state.items():
+            gap = (found["state"][name] - value).norm() / value.norm().clamp_min(0.1)
+            assert gap <= within, (case, name, "weights")
+            gradient = start[name] - moved[name]
+            gap = (gradient - gradients[name]).norm() / gradients[name].norm().clamp_min(0.1)
+            assert gap <= within, (case, name, "gradient")
+
+
+@pytest.mark.parametrize("ranks", [8, 6])
+def test_every_mesh_takes_the_path_of_one_process(ranks):
+    compare(ranks, list(thinned(ranks)))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ranks", [8, 6])
+def test_every_mesh_schedule_and_option_takes_the_path_of_one_process(ranks):
+    compare(ranks, list(grid(ranks)))
+
+
+def test_the_thinned_cases_hold_each_schedule_with_and_without_each_option():
+    cases = [case for ranks in (8, 6) for case in thinned(ranks)]
+    assert {(c.dp, c.pp, c.tp) for c in cases} == {*meshes(8), *meshes(6)}
+    several = [c for c in cases if c.pp > 1]
+    assert {c.schedule for c in several} == set(SCHEDULES)
+    assert {c.schedule for c in several if c.tp > 1} == set(SCHEDULES)
+    assert {c.schedule for c in several if c.dp > 1} == set(SCHEDULES)
+    assert {c.dtype for c in cases} == set(TOLERANCE)
+    assert any(c.sequence_parallel and c.schedule == "zb_h1" for c in several)
+    assert any(c.kv_heads < c.tp and c.schedule == "zb_h1" for c in several)
+    assert any(c.steps == STEPS for c in several)
+
+
+# -- a list of stages ----------------------------------------------------------------------------
+class Scaled(nn.Module):
+    """A layer in which a parameter and a buffer stand beside another layer; `frozen` is not
+    trained."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+        self.scale = nn.Parameter(torch.ones(outputs))
+        self.frozen = nn.Parameter(torch.ones(outputs), requires_grad=False)
+        self.register_buffer("shift", torch.full((outputs,), 0.1))
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x) * self.scale * self.frozen + self.shift)
+
+
+def own_stages(count):
+    """Of which the first and the last share a weight."""
+    stages = [Scaled(12, 12) for _ in range(count)]
+    stages[-1].linear.weight = stages[0].linear.weight
+    for number, stage in enumerate(stages):
+        seed_layers(stage, 7, 10 * number)
+    seed_layers(stages[0].linear, 3)
+    return [stage.double() for stage in stages]
+
+
+def squares(rows):
+    generator, found = torch.Generator().manual_seed(2), []
+    for count in rows:
+        x = torch.randn(count, 12, generator=generator).double()
+        found.append((x, x.flip(1).sin()))
+    return found
+
+
+ROWS = (12, 7, 1)
+OWN = [
+    (1, "zb_h1", None), (2, "1f1b", None), (1, "interleaved", None), (2, "gpipe", 0.05),
+]  # fmt: skip
+
+
+def own_worker(comm):
+    found = []
+    for dp, schedule, clip in OWN:
+        stages = own_stages(2 * comm.size // dp if schedule == "interleaved" else comm.size // dp)
+        found.append(
+            hybrid.train(
+                comm, stages, squares(ROWS), "momentum", lr=0.1, dp=dp, pp=comm.size // dp, tp=1,
+                schedule=schedule, loss=functional.mse_loss, clip=clip,
+            )
+        )  # fmt: skip
+    return found
+
+
+def in_one_process(stages, clip):
+    model = nn.Sequential(*stages)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    rule, losses = update_rules.make("momentum", 0.1), []
+    for x, y in squares(ROWS):
+        model.zero_grad()
+        loss = functional.mse_loss(model(x), y)
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(parameters, clip)
+        losses.append(loss.item())
+        rule.step(parameters, [p.grad for p in parameters])
+    return losses, model.state_dict()
+
+
+def test_a_list_of_stages_of_ones_own_takes_the_path_of_one_process():
+    run = dlviz.launch(own_worker, 4)
+    for number, (dp, schedule, clip) in enumerate(OWN):
+        count = 8 if schedule == "interleaved" else 4 // dp
+        losses, state = in_one_process(own_stages(count), clip)
+        assert run.results[0][number]["losses"] == pytest.approx(losses, abs=1e-10), schedule
+        found = run.results[0][number]["state"]
+        assert sorted(found) == sorted(state)
+        for name, value in state.items():
+            assert torch.allclose(found[name], value, rtol=0, atol=1e-10), (schedule, name)
+
+
+class CutStage(nn.Module):
+    def __init__(self, axis):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.mlp = ParallelMLP(axis, 16, 32)
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+class WholeStage(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.mlp = nn.ModuleDict({"up": nn.Linear(16, 32), "down": nn.Linear(32, 16)})
+
+    def forward(self, x):
+        return x + self.mlp["down"](functional.gelu(self.mlp["up"](self.norm(x))))
+
+
+def pairs():
+    x = torch.randn(6, 16, generator=torch.Generator().manual_seed(2)).double()
+    return [(x, x.cos()), (x + 1, x.sin())]
+
+
+def cut_worker(comm):
+    """The stages of other ranks are not there."""
+    axis = comm.mesh(dp=1, pp=2, tp=2)
+    stages = [
+        seed_layers(CutStage(axis.tp), 9, 10 * number).double() if number == axis.pp.rank else None
+        for number in range(2)
+    ]
+    options: Any = {"dp": 1, "pp": 2, "tp": 2, "microbatches": 3, "clip": 0.1}
+    return hybrid.train(comm, stages, pairs(), lr=0.1, loss=functional.mse_loss, **options)
+
+
+def test_stages_that_cut_themselves_over_tp_take_the_path_of_one_process():
+    run = dlviz.launch(cut_worker, 4)
+    model = nn.Sequential(*(seed_layers(WholeStage(), 9, 10 * number) for number in range(2)))
+    model.double()
+    for place, (x, y) in enumerate(pairs()):
+        model.zero_grad()
+        loss = functional.mse_loss(model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        assert run.results[0]["losses"][place] == pytest.approx(loss.item(), abs=1e-10)
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+    state = run.results[0]["state"]
+    assert sorted(state) == sorted(model.state_dict())
+    for name, value in model.state_dict().items():
+        assert torch.allclose(state[name], value, rtol=0, atol=1e-10), name
