@@ -1,5 +1,5 @@
-"""A plan on real ranks: the lab Transformer trained along its three axes, held to the machine of the
-plan. Every figure is from the Trace."""
+"""A plan on real ranks: the lab Transformer trained along its three axes, held to the machine of
+the plan. Every figure is from the Trace."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ The plans are those of dlviz/sim/planner.py, the run is in plan_run.py.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import traitlets
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.schedules import TITLES
-from dlviz.sim import TransformerShape, plans, transformer_parameters
+from dlviz.sim import TransformerShape, plans
 from dlviz.trace import Trace
 from dlviz.viz import palette
 from dlviz.widgets.explorer import Explorer
@@ -36,7 +37,9 @@ SHAPES = {  # layers, hidden, heads, vocabulary, sequence
     "Megatron-LM 8.3 B": TransformerShape(72, 3072, 32, 51200, 1024),
     "GPT-3 175 B": TransformerShape(96, 12288, 96, 50257, 2048),
 }
-OWN = "lab"  # the device and the link by which this computer can run a plan: slow enough for 8 ranks
+OWN = (
+    "lab"  # the device and the link by which this computer can run a plan: slow enough for 8 ranks
+)
 SLOW = "lab, 10x slower"
 CHIPS: dict[str, Device] = {
     OWN: Device(OWN, flops=1e8, memory=4e6, memory_bandwidth=1e9),
@@ -47,6 +50,7 @@ WIRES: dict[str, Link] = {
     SLOW: Link(latency=20e-3, bandwidth=1e7),
     **{name: known.link for name, known in LINKS.items()},
 }
+OWN_BYTES: dict[str, Any] = {"itemsize": 4, "parameter_bytes": 8}  # float32, weights and gradients
 MOST = 4096  # devices
 LARGEST = 65536  # sequences of a batch
 RUNNABLE = 8  # ranks
@@ -54,7 +58,7 @@ PARTS = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")  # the name of
 AXES = ("dp", "tp", "pp")
 COLUMNS = (*PARTS, "seconds", "memory", "bubble", "limited_by")
 KEPT = 8  # runs that can be shown again, and tables
-AT_ONCE = 64  # devices: the plans of more are shown once the reader pauses
+AT_ONCE = 8  # devices: the plans of more are shown once the reader pauses
 
 
 class PlanExplorer(Explorer):
@@ -219,7 +223,9 @@ class PlanExplorer(Explorer):
         key = machine_part(values)
         if key not in self._tables:
             shape = self._shapes[values["model"]]
-            rows = plans(shape, machine_of(values), values["devices"], values["batch"])
+            held = OWN_BYTES if values["device"] == OWN else {}
+            given = (shape, machine_of(values), values["devices"], values["batch"])
+            rows = plans(*given, memory=math.inf, **held)
             rows = sorted(rows, key=lambda row: (row["seconds"], row["memory"]))
             self._tables = {**dict([*self._tables.items()][-KEPT:]), key: rows}
         return self._tables[key]
@@ -262,7 +268,7 @@ def check(values: dict[str, Any], shapes: dict[str, TransformerShape]) -> None:
 
 
 def machine_of(values: dict[str, Any]) -> Machine:
-    """The machine that is chosen: nodes of so many devices, or fewer where there are not as many."""
+    """The machine that is chosen; where there are fewer devices than a node has, it is one node."""
     node, devices = min(values["node"], values["devices"]), values["devices"]
     inside, between = WIRES[values["inside"]], WIRES[values["between"]]
     topology = Topology.racks(devices // node, node, inside, between)
@@ -290,7 +296,7 @@ def cannot_run(values: dict[str, Any], row: dict[str, Any]) -> str:
     if values["model"] != LAB:
         return f"The {LAB} can be run here, no larger model."
     if values["device"] != OWN:
-        return "A run is held to its machine, and these devices are too fast: choose the lab's to run a plan."
+        return "A run is held to its machine, and these devices are too fast: choose the lab's."
     if values["devices"] > RUNNABLE:
         return f"At most {RUNNABLE} ranks can be run here."
     if row["recompute"] != "none":
@@ -310,4 +316,16 @@ SAYS = {
     "bubble": "the bubble",
     **{axis: f"communication of {name}" for axis, (name, _) in palette.AXES.items()},
 }
-DETAILS: list[str] = []
+DETAILS = [
+    "A plan cuts the devices into data parallel (dp) × tensor parallel (tp) × pipeline (pp). dp "
+    "and tp cut inside an operation (intra-operator), pp cuts between operations (inter-operator). "
+    "The ranks of tp are neighbours, then those of pp.",
+    "Memory is that of the fullest rank: 16 bytes a parameter (mixed-precision Adam), and the "
+    "activations of the microbatches in flight. The lab's devices hold float32 and train by SGD: "
+    "8 bytes a parameter.",
+    "The seconds are those of products at the device's peak, of messages and of the bubble. No "
+    "program reaches the peak of a GPU. Exposed communication is what no math hides.",
+    "The bubble is idle / busy (the bubble ratio).",
+    "The lab's devices take 0.1 GFLOP/s, their links 2 ms and 100 MB/s, slow enough for 8 ranks on "
+    "this computer. A run is held to this machine; its seconds are by the wall clock.",
+]

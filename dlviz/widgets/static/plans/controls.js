@@ -23,14 +23,14 @@ export function controls(own) {
   return {
     groups: [
       [h("label", {}, "model ", select(own, "model", named(models)))],
-      [many(own, "devices", counts), field(own, "devices", { letter: "", unit: "", per: 1 })],
+      [many(own, "devices", counts), field(own, "devices", { letter: "", unit: "in all", per: 1 })],
       [many(own, "batch", batches), field(own, "batch", { letter: "", unit: "sequences", per: 1 })],
     ],
     machine: h("div", { class: "dlv-toolbar dlv-machine", role: "group", "aria-label": "the machine and the run" },
       h("span", {}, h("label", {}, "device ", select(own, "device", named(chips)))),
       h("span", {}, h("label", {}, "inside ", select(own, "inside", named(links)))),
       h("span", {}, h("label", {}, "between ", select(own, "between", named(links)))),
-      h("span", {}, field(own, "node", { letter: "nodes of", unit: "", per: 1 })),
+      h("span", {}, field(own, "node", { letter: "nodes of", unit: "devices", per: 1 })),
       h("span", {}, memory(own), button("all", "all memory of a device", () => own.choose({ memory: null }))),
       h("span", {}, own.bar.start, recordings(own))),
   };

@@ -61,7 +61,7 @@ export function limitWords({ plans, says }, i, limit) {
 export function answerWords(told, controls) {
   const { plans } = told;
   const all = plans.memory.length;
-  if (!all) return told.settled ? "There is no such plan: the batch is smaller than every data-parallel axis." : "Computing all plans …";
+  if (!all) return told.settled ? "No plan cuts this model and this batch for so many devices." : "Computing all plans …";
   const limit = limitOf(told, controls);
   const best = bestOf(plans, limit);
   if (best < 0) {
@@ -79,7 +79,7 @@ export function answerWords(told, controls) {
 function fasterWords(/** @type {Plans} */ { memory, seconds: took }, best, limit) {
   if (!best) return "";
   const lacks = bytes(memory[0] - limit);
-  return ` The fastest of all takes ${digits(took[best] / took[0])} times less and lacks ${lacks}.`;
+  return ` The fastest of all is ${digits(took[best] / took[0])} times as fast and needs ${lacks} more.`;
 }
 
 /**
