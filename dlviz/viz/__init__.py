@@ -15,6 +15,7 @@ from dlviz.viz.waits import waited_for
 
 if TYPE_CHECKING:
     from dlviz.viz import print as print
+    from dlviz.viz.charts.axis_bytes import axis_bytes
     from dlviz.viz.charts.bars import bars
     from dlviz.viz.charts.breakdown import breakdown
     from dlviz.viz.charts.bubble import bubble
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
+    from dlviz.viz.charts.order import order
     from dlviz.viz.charts.paths import paths
+    from dlviz.viz.charts.plans import plans
     from dlviz.viz.charts.scaling import scaling
     from dlviz.viz.charts.spectrum import spectrum
     from dlviz.viz.charts.spread import spread
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Frame",
+    "axis_bytes",
     "bars",
     "breakdown",
     "bubble",
@@ -68,7 +72,9 @@ __all__ = [
     "memory_table",
     "message_frames",
     "messages",
+    "order",
     "paths",
+    "plans",
     "scaling",
     "spectrum",
     "spectrum_table",

@@ -154,6 +154,11 @@ FORMS = {  # how ranks share a layer -> what readers know it by, its hue, its ma
     "partition_output": ("partition output", ORANGE, "square"),
     "reduce_output": ("reduce output", PURPLE, "diamond"),
 }
+AXES = {  # an axis of a mesh -> what readers know it by, its hue
+    "dp": ("data parallel", SKY),
+    "pp": ("pipeline", GREEN),
+    "tp": ("tensor parallel", ORANGE),
+}
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
 TRAFFIC = ("#C9E4F6", SKY, BLUE, "#00507F")  # few bytes to many, on light and dark
 GROWTH = ((0.0, BLUE), (0.5, "#D6EAF8"), (0.5, "#FBE7CC"), (1.0, VERMILION))

@@ -4,6 +4,7 @@ from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
 from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.mesh import MeshExplorer
+from dlviz.widgets.plans import PlanExplorer
 from dlviz.widgets.player import MessagePlayer
 from dlviz.widgets.scaling import ScalingExplorer
 from dlviz.widgets.schedules import ScheduleExplorer
@@ -15,6 +16,7 @@ __all__ = [
     "ConsistencyExplorer",
     "MeshExplorer",
     "MessagePlayer",
+    "PlanExplorer",
     "ScalingExplorer",
     "ScheduleExplorer",
     "ScheduleLevels",

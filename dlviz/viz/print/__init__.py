@@ -15,6 +15,7 @@ from dlviz.viz.print.matrices import matrices
 from dlviz.viz.print.messages import messages
 from dlviz.viz.print.methods import disagreement, losses, spectrum
 from dlviz.viz.print.pipeline import bubble, memory
+from dlviz.viz.print.plans import plans
 from dlviz.viz.print.servers import bars, stability, staleness
 from dlviz.viz.print.timeline import timeline
 
@@ -31,6 +32,7 @@ __all__ = [
     "matrices",
     "memory",
     "messages",
+    "plans",
     "spectrum",
     "stability",
     "staleness",

@@ -1,0 +1,88 @@
+"""A plan on real ranks: the lab Transformer trained along its three axes, held to the machine of
+the plan. Every figure is from the Trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dlviz.analysis.axes import axes
+from dlviz.analysis.bubble import bubble_ratio
+from dlviz.analysis.memory import peak_memory
+from dlviz.analysis.steps import step_seconds
+from dlviz.machine import Machine
+from dlviz.trace import Trace
+from dlviz.viz import text
+from dlviz.widgets.running import Found, Tell
+
+if TYPE_CHECKING:
+    from dlviz.cluster import Comm
+    from dlviz.sim import TransformerShape
+
+STEPS = 3  # of a run
+AXES = ("dp", "tp", "pp")
+SLOW = 0.1  # of a step: so late a run may be
+
+
+def run(
+    shape: TransformerShape, machine: Machine, batch: int, plan: dict[str, Any], tell: Tell
+) -> Found:
+    """Train on real ranks, paced: what the front end shows, its seconds by the wall clock, and the
+    Trace."""
+    from dlviz.cluster.parent.launch import watched
+    from dlviz.cluster.parent.output import ProgressCallback
+
+    args = (shape, batch, plan)
+    done = watched(ProgressCallback(tell), train, machine.ranks, machine, args=args)
+    return found(done.trace, done.results[0]), done.trace
+
+
+def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
+    """What a run comes to, as its plan says it, and what there is to say of it."""
+    took = float(np.median(step_seconds(trace, "wall")))
+    of = axes(trace)
+    exposed = {name: float(axis.exposed.mean()) / STEPS for name, axis in of.items()}
+    told = [
+        f"The median of {STEPS} steps by the wall clock; the losses fall from {losses[0]:.4g} to "
+        f"{losses[-1]:.4g}."
+    ]
+    late = trace.meta["lateness"]["worst"]
+    if late > SLOW * took:
+        told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
+    return {
+        "seconds": took,
+        "memory": int(peak_memory(trace).max()),
+        "bubble": float(bubble_ratio(trace, whole_actions=True)),
+        "exposed": {name: exposed.get(name, 0.0) for name in AXES},
+        "notes": told,
+    }
+
+
+def train(comm: Comm, shape: TransformerShape, batch: int, plan: dict[str, Any]) -> list[float]:
+    """What a rank runs; returns the losses. The model has no values where it is built: each rank
+    draws those of its own layers."""
+    import torch
+
+    from dlviz.models import Transformer
+    from dlviz.parallel import hybrid
+
+    with torch.device("meta"):
+        model = Transformer(
+            shape.layers, shape.hidden, shape.heads, shape.vocabulary, shape.sequence
+        )
+    generator = torch.Generator().manual_seed(0)
+    size = (batch, shape.sequence + 1)
+    texts = torch.randint(shape.vocabulary, size, generator=generator)  # (B, s + 1)
+    batches = [(texts[:, :-1], texts[:, 1:])] * STEPS
+    done = hybrid.train(
+        comm,
+        model,
+        batches,
+        dp=plan["dp"],
+        pp=plan["pp"],
+        tp=plan["tp"],
+        schedule=plan["schedule"],
+        microbatches=batch // plan["dp"] // plan["microbatch"],
+    )
+    return done["losses"]

@@ -1,0 +1,331 @@
+"""PlanExplorer: every way to train a Transformer on so many devices; which is best within their
+memory, and why the others fail.
+
+    model, device, links in and between nodes, devices, batch, memory limit
+        step time over memory of all plans, cut at the limit     the best, in a sentence
+        a row a mesh, and below it its plans: seconds, memory, bubble, what is exposed, what limits
+        Run it: a plan for up to 8 ranks on the lab Transformer; measured below predicted
+
+The plans are those of dlviz/sim/planner.py, the run is in plan_run.py.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from dlviz.machine import Device, Link, Machine, Topology
+from dlviz.machine.hardware import DEVICES, LINKS
+from dlviz.schedules import TITLES
+from dlviz.sim import TransformerShape, plans
+from dlviz.trace import Trace
+from dlviz.viz import palette
+from dlviz.widgets.explorer import Explorer
+from dlviz.widgets.plan_run import run
+from dlviz.widgets.running import Found, Tell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAB = "lab Transformer"
+SHAPES = {  # layers, hidden, heads, vocabulary, sequence
+    LAB: TransformerShape(4, 64, 4, 128, 64),
+    "GPT-2 XL": TransformerShape(48, 1600, 25, 50257, 1024),
+    "Megatron-LM 8.3 B": TransformerShape(72, 3072, 32, 51200, 1024),
+    "GPT-3 175 B": TransformerShape(96, 12288, 96, 50257, 2048),
+}
+OWN = (
+    "lab"  # the device and the link by which this computer can run a plan: slow enough for 8 ranks
+)
+SLOW = "lab, 10x slower"
+CHIPS: dict[str, Device] = {
+    OWN: Device(OWN, flops=1e8, memory=4e6, memory_bandwidth=1e9),
+    **{name: known.device for name, known in DEVICES.items()},
+}
+WIRES: dict[str, Link] = {
+    OWN: Link(latency=2e-3, bandwidth=1e8),
+    SLOW: Link(latency=20e-3, bandwidth=1e7),
+    **{name: known.link for name, known in LINKS.items()},
+}
+OWN_BYTES: dict[str, Any] = {"itemsize": 4, "parameter_bytes": 8}  # float32, weights and gradients
+MOST = 4096  # devices
+LARGEST = 65536  # sequences of a batch
+RUNNABLE = 8  # ranks
+PARTS = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")  # the name of a plan
+AXES = ("dp", "tp", "pp")
+COLUMNS = (*PARTS, "seconds", "memory", "bubble", "limited_by")
+KEPT = 8  # runs that can be shown again, and tables
+AT_ONCE = 8  # devices: the plans of more are shown once the reader pauses
+
+
+class PlanExplorer(Explorer):
+    """Choose a model, a machine and how much memory a device may use; see every plan, which is best
+    and why the others fail; run one.
+
+    `model` is a name of SHAPES, or a `dlviz.sim.TransformerShape`. `device` is a name of
+    `dlviz.machine.hardware.DEVICES`, `inside` and `between` (nodes) are names of `LINKS`, or all
+    three "lab", by which this computer can run a plan. `node` devices make a node, `devices`
+    are all. `batch` is in sequences, `memory` in bytes a device; None: all that it has. `plan` is
+    (dp, tp, pp, microbatch, schedule, recompute), None: the best. All may be set later on; a value
+    that cannot be is told in the widget and changes nothing else; where no plan is of that name the
+    best is shown. `plans` are the rows of `dlviz.sim.plans`. `run()` does what the button does; the
+    last runs are shown again, and on a saved page. `measured` is the Trace of the last run, or
+    None. Raises ValueError where a first value cannot be.
+    """
+
+    module = "plans/index"
+    controls = (
+        "model", "device", "inside", "between", "node", "devices", "batch", "memory", "plan"
+    )  # fmt: skip
+
+    model = traitlets.Any(LAB).tag(sync=True)
+    device = traitlets.Any(OWN).tag(sync=True)
+    inside = traitlets.Any(OWN).tag(sync=True)
+    between = traitlets.Any(SLOW).tag(sync=True)
+    node = traitlets.Any(4).tag(sync=True)
+    devices = traitlets.Any(8).tag(sync=True)
+    batch = traitlets.Any(16).tag(sync=True)
+    memory = traitlets.Any(None).tag(sync=True)
+    plan = traitlets.Any(None).tag(sync=True)
+
+    def __init__(
+        self,
+        model: str | TransformerShape = LAB,
+        devices: int = 8,
+        batch: int = 16,
+        *,
+        device: str = OWN,
+        inside: str = OWN,
+        between: str = SLOW,
+        node: int = 4,
+        memory: float | None = None,
+        plan: tuple[int, int, int, int, str, str] | None = None,
+        theme: str = "auto",
+    ):
+        self._shapes = dict(SHAPES)
+        chosen = (self._named(model), device, inside, between, node, devices, batch, memory, plan)
+        now: dict[str, Any] = dict(zip(self.controls, chosen, strict=True))
+        self.check(now)
+        self._tables: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        self._runs: list[dict[str, Any]] = []  # the last of each plan, the newest last
+        super().__init__(Trace(), now, theme)
+
+    @property
+    def measured(self) -> Trace | None:
+        return self._measured
+
+    @property
+    def plans(self) -> list[dict[str, Any]]:
+        """All plans of what is chosen, the fastest first, with whether they fit within `memory`."""
+        limit = self._limit()
+        return [{**row, "fits": row["memory"] <= limit} for row in self._rows(self._now)]
+
+    @traitlets.validate("model")
+    def _name(self, proposal: Any) -> Any:
+        return self._named(proposal["value"])
+
+    def _named(self, model: Any) -> Any:
+        """A shape's own name, by which a front end chooses it."""
+        if not isinstance(model, TransformerShape):
+            return model
+        name = f"{model.layers} layers of {model.hidden}"
+        self._shapes[name] = model
+        return name
+
+    def check(self, values: dict[str, Any]) -> None:
+        check(values, self._shapes)
+
+    def moved(self, values: dict[str, Any]) -> None:
+        if machine_part(values) != machine_part(self._now) or values["plan"] != self._now["plan"]:
+            self.forget()
+        self._now = values
+        self._settled = values["devices"] <= AT_ONCE or machine_part(values) in self._tables
+
+    def settle(self) -> None:
+        """Show the plans of many devices, which take longer than a slider waits for."""
+        if not self._settled:
+            self._rows(self._now)
+            self._settled = True
+            self.show()
+
+    def kept(self) -> dict[str, Any]:
+        self.settle()
+        return super().kept()
+
+    def work(self) -> Any:
+        row = self._chosen(self._now)
+        if row is None:
+            raise ValueError("There is no plan to run.")
+        long = cannot_run(self._now, row)
+        if long:
+            raise ValueError(long)
+        return partial(self._work, dict(self._now), row)
+
+    def _work(self, values: dict[str, Any], row: dict[str, Any], tell: Tell) -> Found:
+        shape = self._shapes[values["model"]]
+        found, trace = run(shape, machine_of(values), values["batch"], row, tell)
+        own = {"on": machine_part(values), "plan": name_of(row), "run": found}
+        others = [one for one in self._runs if (one["on"], one["plan"]) != (own["on"], own["plan"])]
+        self._runs = [*others, own][-KEPT:]
+        return found, trace
+
+    def picture(self) -> Figure:
+        """The shortest step within a memory limit, over the limit."""
+        from dlviz.viz.print import curve
+
+        theme = "dark" if self.theme == "dark" else "light"
+        best: list[tuple[float, float]] = []
+        for row in sorted(self._rows(self._now), key=lambda row: (row["memory"], row["seconds"])):
+            if not best or row["seconds"] < best[-1][1]:
+                best.append((row["memory"] / 1e9, row["seconds"]))
+        title = f"{self._now['model']} on {self._now['devices']} devices: the best plan of all"
+        return curve(
+            [seconds for _, seconds in best],
+            x=[memory for memory, _ in best],
+            log=True,
+            title=title,
+            xlabel="memory limit, GB a device",
+            ylabel="seconds of a step",
+            theme=theme,
+        )
+
+    def told(self) -> dict[str, Any]:
+        now = self._now
+        rows = self._rows(now) if self._settled else []
+        chosen = self._chosen(now) if rows else None
+        runs = [one for one in self._runs if one["on"] == machine_part(now)]
+        failed = self._run if self._run and "seconds" not in self._run else None
+        return {
+            "title": "Which plan is best?",
+            "details": DETAILS,
+            "models": [*self._shapes],
+            "chips": [*CHIPS],
+            "links": [*WIRES],
+            "counts": COUNTS,
+            "batches": BATCHES,
+            "titles": TITLES,
+            "hues": HUES,
+            "axes": {axis: f"{axis} exposed" for axis in AXES},
+            "says": SAYS,
+            "own": CHIPS[now["device"]].memory,
+            "plans": columns(rows),
+            "long": cannot_run(now, chosen) if chosen else "",
+            "run": failed,
+            "runs": [{"plan": one["plan"], "run": one["run"]} for one in runs],
+            "ran": self._ran,
+        }
+
+    def _rows(self, values: dict[str, Any]) -> list[dict[str, Any]]:
+        """All plans, the fastest first, whatever memory they need."""
+        key = machine_part(values)
+        if key not in self._tables:
+            shape = self._shapes[values["model"]]
+            held = OWN_BYTES if values["device"] == OWN else {}
+            given = (shape, machine_of(values), values["devices"], values["batch"])
+            rows = plans(*given, memory=math.inf, **held)
+            rows = sorted(rows, key=lambda row: (row["seconds"], row["memory"]))
+            self._tables = {**dict([*self._tables.items()][-KEPT:]), key: rows}
+        return self._tables[key]
+
+    def _limit(self) -> float:
+        memory = self._now["memory"]
+        return CHIPS[self._now["device"]].memory if memory is None else memory
+
+    def _chosen(self, values: dict[str, Any]) -> dict[str, Any] | None:
+        """The plan that the front end shows: the chosen one, else the best, else the smallest."""
+        rows, limit = self._rows(values), self._limit()
+        named = [row for row in rows if name_of(row) == list(values["plan"] or ())]
+        fit = [row for row in rows if row["memory"] <= limit]
+        return next(iter([*named, *fit]), min(rows, key=lambda row: row["memory"], default=None))
+
+
+def check(values: dict[str, Any], shapes: dict[str, TransformerShape]) -> None:
+    """Raises ValueError for values that cannot be."""
+    known = {"model": shapes, "device": CHIPS, "inside": WIRES, "between": WIRES}
+    for name, of in known.items():
+        if values[name] not in of:
+            raise ValueError(f"{name}={values[name]!r} is unknown: use one of {', '.join(of)}.")
+    for name, most in (("node", MOST), ("devices", MOST), ("batch", LARGEST)):
+        value = values[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise ValueError(f"{name}={value!r} has to be a whole number from 1 to {most}.")
+    node, devices = values["node"], values["devices"]
+    if devices > node and devices % node:
+        raise ValueError(
+            f"devices={devices} do not fill nodes of {node}: use a multiple of {node}, or another "
+            "node."
+        )
+    memory, plan = values["memory"], values["plan"]
+    if memory is not None:
+        number = isinstance(memory, int | float) and not isinstance(memory, bool)
+        if not number or not 0 < memory < float("inf"):
+            raise ValueError(f"memory={memory!r} has to be bytes above 0, or None for all of them.")
+    if plan is not None and (not isinstance(plan, list | tuple) or len(plan) != len(PARTS)):
+        raise ValueError(f"plan={plan!r} has to be ({', '.join(PARTS)}), or None for the best.")
+
+
+def machine_of(values: dict[str, Any]) -> Machine:
+    """The machine that is chosen; where there are fewer devices than a node has, it is one node."""
+    node, devices = min(values["node"], values["devices"]), values["devices"]
+    inside, between = WIRES[values["inside"]], WIRES[values["between"]]
+    topology = Topology.racks(devices // node, node, inside, between)
+    return Machine(CHIPS[values["device"]], topology, None)
+
+
+def machine_part(values: dict[str, Any]) -> tuple[Any, ...]:
+    """What the plans depend on."""
+    return tuple(values[name] for name in PlanExplorer.controls if name not in ("memory", "plan"))
+
+
+def name_of(row: dict[str, Any]) -> list[Any]:
+    """The name of a plan."""
+    return [row[part] for part in PARTS]
+
+
+def columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The plans as a front end reads them, a list a column."""
+    exposed = {axis: [row[f"{axis}_exposed"] for row in rows] for axis in AXES}
+    return {**{name: [row[name] for row in rows] for name in COLUMNS}, "exposed": exposed}
+
+
+def cannot_run(values: dict[str, Any], row: dict[str, Any]) -> str:
+    """Why a plan cannot be run here; "" where it can."""
+    if values["model"] != LAB:
+        return f"The {LAB} can be run here, no larger model."
+    if values["device"] != OWN:
+        return "A run is held to its machine, and these devices are too fast: choose the lab's."
+    if values["devices"] > RUNNABLE:
+        return f"At most {RUNNABLE} ranks can be run here."
+    if row["recompute"] != "none":
+        return "A plan is run without recomputation: choose one of those."
+    return ""
+
+
+COUNTS = sorted({many for k in range(13) for many in (2**k, 3 * 2**k) if many <= MOST})
+BATCHES = [2**k for k in range(17)]
+HUES = {
+    "compute": palette.PURPLE,
+    "bubble": palette.BLUE,
+    **{axis: hue for axis, (_, hue) in palette.AXES.items()},
+}
+SAYS = {
+    "compute": "math",
+    "bubble": "the bubble",
+    **{axis: f"communication of {name}" for axis, (name, _) in palette.AXES.items()},
+}
+DETAILS = [
+    "A plan cuts the devices into data parallel (dp) × tensor parallel (tp) × pipeline (pp). dp "
+    "and tp cut inside an operation (intra-operator), pp cuts between operations (inter-operator). "
+    "The ranks of tp are neighbours, then those of pp.",
+    "Memory is that of the fullest rank: 16 bytes a parameter (mixed-precision Adam), and the "
+    "activations of the microbatches in flight. The lab's devices hold float32 and train by SGD: "
+    "8 bytes a parameter.",
+    "The seconds are those of products at the device's peak, of messages and of the bubble. No "
+    "program reaches the peak of a GPU. Exposed communication is what no math hides.",
+    "The bubble is idle / busy (the bubble ratio).",
+    "The lab's devices take 0.1 GFLOP/s, their links 2 ms and 100 MB/s, slow enough for 8 ranks on "
+    "this computer. A run is held to this machine; its seconds are by the wall clock.",
+]

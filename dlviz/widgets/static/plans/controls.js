@@ -1,0 +1,96 @@
+// The controls: model, device, links, nodes, devices, batch and the memory limit; the runs that can be shown again.
+import { field, select, slider } from "../shared/controls.js";
+import { h } from "../shared/dom.js";
+import { bytes } from "../shared/numbers.js";
+import { button } from "../shared/stage.js";
+import { limitOf } from "./state.js";
+import { recordedWords } from "./words.js";
+
+/** @import { Child } from "../shared/dom.js" */
+/** @import { Controls, Planner } from "./state.js" */
+
+const PLACES = 200; // of the slider of the memory limit
+const ROOM = 1.25; // beyond the least and the most that a plan needs, as a ratio
+
+/**
+ * The groups of the toolbar, and a toolbar for the machine.
+ * @param {Planner} own
+ * @returns {{ groups: Child[][], machine: HTMLElement }}
+ */
+export function controls(own) {
+  const { models, chips, links, counts, batches } = own.shown.now.told;
+  const named = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, string]} */ ([name, name]));
+  return {
+    groups: [
+      [h("label", {}, "model ", select(own, "model", named(models)))],
+      [many(own, "devices", counts), field(own, "devices", { letter: "", unit: "in all", per: 1 })],
+      [many(own, "batch", batches), field(own, "batch", { letter: "", unit: "sequences", per: 1 })],
+    ],
+    machine: h("div", { class: "dlv-toolbar dlv-machine", role: "group", "aria-label": "the machine and the run" },
+      h("span", {}, h("label", {}, "device ", select(own, "device", named(chips)))),
+      h("span", {}, h("label", {}, "inside ", select(own, "inside", named(links)))),
+      h("span", {}, h("label", {}, "between ", select(own, "between", named(links)))),
+      h("span", {}, field(own, "node", { letter: "nodes of", unit: "devices", per: 1 })),
+      h("span", {}, memory(own), button("all", "all memory of a device", () => own.choose({ memory: null }))),
+      h("span", {}, own.bar.start, recordings(own))),
+  };
+}
+
+/** A slider over numbers. */
+function many(own, name, values) {
+  const nearest = (value) => values.reduce((best, one, i) =>
+    (Math.abs(Math.log(one / value)) < Math.abs(Math.log(values[best] / value)) ? i : best), 0);
+  return slider(own, name, {
+    label: name, min: 0, max: values.length - 1, class: "dlv-slide",
+    place: (value) => (Number.isFinite(value) && value > 0 ? nearest(value) : 0), value: (place) => values[place],
+    says: (value) => `${value} ${name}`, short: String,
+  }).group[0];
+}
+
+/** The slider of the memory limit: from below the plan that needs least to above all. */
+function memory(own) {
+  const { shown } = own;
+  const { now } = shown;
+  /** @type {() => [low: number, high: number]} */
+  const ends = () => {
+    const all = [...now.told.plans.memory, limitOf(now.told, now.controls)];
+    return [Math.min(...all) / ROOM, Math.max(...all) * ROOM];
+  };
+  const input = h("input", {
+    type: "range", min: 0, max: PLACES, step: 1, class: "dlv-slide", "aria-label": "memory limit",
+    oninput: () => own.choose({ memory: limitAt(ends(), Number(input.value)) }),
+  });
+  const amount = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
+  shown.paints(["told", "controls", "live"], () => {
+    const limit = limitOf(now.told, now.controls);
+    const [low, high] = ends();
+    input.value = String(Math.round(PLACES * Math.log(limit / low) / Math.log(high / low)));
+    input.disabled = !own.can("memory");
+    input.setAttribute("aria-valuetext", bytes(limit));
+    amount.textContent = bytes(limit);
+  });
+  return h("label", {}, "memory limit ", input, amount);
+}
+
+/** The bytes at a place of the slider, to three digits. */
+function limitAt([low, high], place) {
+  return Number((low * (high / low) ** (place / PLACES)).toPrecision(3));
+}
+
+/** A choice among the plans that were run with these controls. */
+function recordings({ shown, choose }) {
+  const { now } = shown;
+  const box = h("select", {
+    "aria-label": "recorded runs", class: "dlv-recorded",
+    onchange: () => box.value !== "-1" && choose({ plan: now.told.runs[Number(box.value)].plan }),
+  });
+  const element = h("label", {}, "recorded runs ", box);
+  shown.paints(["told", "controls"], () => {
+    const { runs } = now.told;
+    const words = runs.map(({ plan }) => recordedWords(now.told, plan));
+    box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
+    box.value = String(runs.findIndex(({ plan }) => String(plan) === String(now.controls.plan)));
+    element.hidden = !words.length;
+  });
+  return element;
+}

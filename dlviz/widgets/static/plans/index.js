@@ -1,0 +1,64 @@
+// Explores all plans of a model on a machine: which is best, where memory cuts, why each fails; runs one.
+import { h, write } from "../shared/dom.js";
+import { explorer } from "../shared/explorer.js";
+import { controls } from "./controls.js";
+import { planMap } from "./map.js";
+import { chosenOf, limitOf, meshesOf, meshOf, nameOf } from "./state.js";
+import { planTable } from "./table.js";
+import { answerWords, ranWords } from "./words.js";
+
+/** @import { KeyRow } from "../shared/stage.js" */
+/** @import { Model } from "../shared/theme.js" */
+/** @import { Planner } from "./state.js" */
+
+const HEIGHT = 184; // pixels of the map
+const SAVED = "This page has no kernel: plans and the memory limit can be chosen; for all else, run its notebook.";
+
+/** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
+function render({ model, el }) {
+  const own = /** @type {Planner} */ (explorer(model, el, {
+    name: "explorer of plans", saved: SAVED, free: ["memory", "plan"],
+    keys: (begun) => keysOf(/** @type {Planner} */ (begun)),
+    clear() {
+      const any = own.shown.now.controls.plan != null;
+      own.choose({ plan: null });
+      return any;
+    },
+    foresee: (told) => told,
+    runnable: ({ told }) => !told.long, ranWords, more: { pointed: -1 },
+  }));
+  const { shown } = own;
+  const { groups, machine } = controls(own);
+  own.frame.controls(...groups);
+  const answer = h("p", { class: "dlv-cheapest", role: "status" });
+  shown.paints(["told", "controls"], () => write(answer, answerWords(shown.now.told, shown.now.controls)));
+  own.frame.body.append(machine, own.trouble, own.bar.line, answer, planMap(own, HEIGHT), planTable(own));
+  return own.begin();
+}
+
+/** @type {(own: Planner) => KeyRow[]} */
+function keysOf({ shown: { now }, choose, bar }) {
+  const plan = (i) => choose({ plan: nameOf(now.told.plans, i) });
+  const chosen = () => chosenOf(now.told, now.controls);
+  const mesh = (by) => () => {
+    const meshes = meshesOf(now.told.plans, limitOf(now.told, now.controls));
+    const at = meshes.findIndex((one) => one.mesh === meshOf(now.told.plans, chosen())) + by;
+    if (meshes[at]) plan(meshes[at].first);
+  };
+  const within = (by) => () => { // along the map, among the plans of the mesh
+    const { plans } = now.told;
+    const name = meshOf(plans, chosen());
+    const own = plans.memory.map((_, i) => i).filter((i) => meshOf(plans, i) === name)
+      .sort((a, b) => plans.memory[a] - plans.memory[b] || a - b);
+    const next = own[own.indexOf(chosen()) + by];
+    if (next != null) plan(next);
+  };
+  return [
+    ["↑ ↓", "the mesh before, after", { ArrowUp: mesh(-1), ArrowDown: mesh(1) }],
+    ["← →", "its plan with less, more memory", { ArrowLeft: within(-1), ArrowRight: within(1) }],
+    ["b", "the best plan", { b: () => choose({ plan: null }) }],
+    ["r", "run it, stop it", { r: () => bar.press() }],
+  ];
+}
+
+export default { render };

@@ -1,0 +1,138 @@
+// Step time over memory of all plans: the limit, which a pointer drags, the best plan, the chosen one and its run.
+import { fitted, pointIn } from "../collectives/axes.js";
+import { h, s } from "../shared/dom.js";
+import { bytes, seconds } from "../shared/numbers.js";
+import { tooltip } from "../shared/tooltip.js";
+import { mapOf, planAt } from "./geometry.js";
+import { bestOf, chosenOf, limitOf, meshOf, nameOf, runOf } from "./state.js";
+import { mapWords, planLines } from "./words.js";
+
+/** @import { Drawn } from "./geometry.js" */
+/** @import { Planner, Told } from "./state.js" */
+
+const GRIP = 7; // pixels from the limit to the pointer that drags it
+const CROSS = 6; // pixels of a run's mark
+
+/**
+ * @param {Planner} own
+ * @param {number} height pixels
+ * @returns {HTMLElement}
+ */
+export function planMap(own, height) {
+  const { shown } = own;
+  const { now } = shown;
+  const svg = s("svg", { class: "dlv-costs dlv-planmap", role: "img" });
+  const tip = tooltip(/** @type {any} */ (svg));
+  const element = h("div", { class: "dlv-plot" }, svg, tip.element);
+  /** @type {Drawn | null} */
+  let map = null;
+
+  pointed(own, svg, tip, () => map);
+  shown.paints(["told", "controls", "width", "pointed"], () => {
+    if (!element.clientWidth) return;
+    const { told, controls } = now;
+    if (!told.plans.dp.length) {
+      map = null;
+      return svg.replaceChildren();
+    }
+    map = mapOf(told.plans, limitOf(told, controls), fitted(svg, element.clientWidth, height), height);
+    const chosen = chosenOf(told, controls);
+    svg.replaceChildren(...axes(map), ...plansDrawn(told, map, limitOf(told, controls)),
+      ...marked(now, map, chosen));
+    svg.setAttribute("aria-label", mapWords(told, controls, chosen));
+  });
+  return element;
+}
+
+/** Has a pointer name a plan, choose it, and drag the limit. */
+function pointed({ shown, choose }, svg, tip, /** @type {() => Drawn | null} */ mapNow) {
+  const { now } = shown;
+  let dragging = false;
+  const onLimit = (map, x) => Math.abs(x - map.cut) <= GRIP;
+  svg.addEventListener("pointerdown", (event) => {
+    const map = mapNow();
+    if (!map) return;
+    const [x, y] = pointIn(svg, event);
+    const at = planAt(map, x, y);
+    if (at >= 0) return choose({ plan: nameOf(now.told.plans, at) });
+    if (!onLimit(map, x)) return;
+    dragging = true;
+    svg.setPointerCapture(event.pointerId);
+  });
+  svg.addEventListener("pointermove", (event) => {
+    const map = mapNow();
+    if (!map) return;
+    const [x, y] = pointIn(svg, event);
+    if (dragging) return choose({ memory: Math.round(map.x.invert(x)) });
+    const at = planAt(map, x, y);
+    shown.set({ pointed: at });
+    svg.style.cursor = at >= 0 ? "pointer" : onLimit(map, x) ? "ew-resize" : "default";
+    if (at < 0) tip.hide();
+    else tip.show(event, planLines(now.told, at, limitOf(now.told, now.controls)));
+  });
+  const end = () => {
+    dragging = false;
+  };
+  svg.addEventListener("pointerup", end);
+  svg.addEventListener("pointercancel", end);
+  svg.addEventListener("pointerleave", () => {
+    tip.hide();
+    shown.set({ pointed: -1 });
+  });
+}
+
+function axes(/** @type {Drawn} */ { x, y, across, up }) {
+  const [left, right] = x.range;
+  const [bottom, top] = y.range;
+  return [
+    s("g", { class: "dlv-axis" }, across.map(({ at }) => s("path", { d: `M${at} ${top}V${bottom}` })),
+      up.map(({ at }) => s("path", { d: `M${left} ${at}H${right}` }))),
+    ...across.map(({ value, at }) => s("text", { x: at, y: bottom + 12 }, bytes(value))),
+    ...up.map(({ value, at }) => s("text", { x: left - 6, y: at, class: "dlv-left" }, seconds(value))),
+    s("text", { x: right, y: bottom + 27, class: "dlv-left" }, "memory per rank →"),
+    s("text", { x: 2, y: bottom + 27, class: "dlv-start" }, "↑ seconds of a step"),
+  ];
+}
+
+/** All plans: one path for those of a hue that fit, and one for those that fail. */
+function plansDrawn(/** @type {Told} */ { plans, hues }, /** @type {Drawn} */ { x, y, cut, points }, limit) {
+  const [bottom, top] = y.range;
+  const dots = (by, fits) => points.filter((_, i) => plans.limited_by[i] === by && plans.memory[i] <= limit === fits)
+    .map(([px, py]) => `M${px.toFixed(1)} ${py.toFixed(1)}h0`).join("");
+  return [
+    s("rect", { class: "dlv-fails", x: cut, y: top, width: x.range[1] - cut, height: bottom - top }),
+    ...[false, true].flatMap((fits) => Object.entries(hues).map(([by, stroke]) => {
+      const d = dots(by, fits);
+      return d && s("path", { class: fits ? "dlv-plan" : "dlv-plan dlv-dim", d, stroke, "data-limit": by });
+    }).filter(Boolean)),
+    s("path", { class: "dlv-limit", d: `M${cut} ${top}V${bottom}` }),
+    s("text", { ...limitAt(x, cut), y: top + 6 }, `limit ${bytes(limit)}`),
+  ];
+}
+
+/** Where the name of the limit has room: to its right, or to its left. */
+function limitAt({ range: [, right] }, cut) {
+  const left = cut > right - 80;
+  return { x: cut + (left ? -4 : 4), class: `dlv-winner ${left ? "dlv-left" : "dlv-start"}` };
+}
+
+/** The plans of the chosen mesh, the best and the chosen one, the one that is pointed at, and the run. */
+function marked({ told, controls, pointed: over }, /** @type {Drawn} */ { x, y, points }, chosen) {
+  if (chosen < 0) return [];
+  const { plans, hues } = told;
+  const run = runOf(told, chosen);
+  const mesh = meshOf(plans, chosen);
+  const ring = ([cx, cy], r, name) => s("circle", { class: name, cx, cy, r });
+  const best = bestOf(plans, limitOf(told, controls));
+  const [cx, cy] = points[chosen];
+  return [
+    ...points.filter((_, i) => meshOf(plans, i) === mesh).map((point) => ring(point, 4, "dlv-sibling")),
+    s("circle", { class: "dlv-spot", cx, cy, r: 6, fill: hues[plans.limited_by[chosen]] }),
+    ...(best < 0 ? [] : [s("text", { x: points[best][0], y: points[best][1] - 13, class: "dlv-winner" }, "◆ best")]),
+    ...(over < 0 || over >= points.length ? [] : [ring(points[over], 8, "dlv-pointedat")]),
+    ...(run ? [s("path", {
+      class: "dlv-measured", d: `M${x(run.memory) - CROSS} ${y(run.seconds) - CROSS}l${2 * CROSS} ${2 * CROSS}`
+        + `m0 ${-2 * CROSS}l${-2 * CROSS} ${2 * CROSS}`,
+    })] : []),
+  ];
+}

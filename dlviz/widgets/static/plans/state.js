@@ -1,0 +1,172 @@
+// What the kernel tells of all plans, and which of them fit, are best and are chosen under a memory limit.
+
+/** @import { Answer, Explorer } from "../shared/explorer.js" */
+
+/** @typedef {[dp: number, tp: number, pp: number, microbatch: number, schedule: string, recompute: string]} Name */
+
+/**
+ * @typedef {object} Controls
+ * @property {string} model
+ * @property {string} device
+ * @property {string} inside a link, as is `between`
+ * @property {string} between
+ * @property {number} node devices of a node
+ * @property {number} devices
+ * @property {number} batch sequences
+ * @property {number | null} memory bytes; null: all of a device's
+ * @property {Name | null} plan null: the best
+ */
+
+/**
+ * Columns of all plans, the fastest first; `memory` is in bytes, `bytes` and `exposed` (s) are of each axis.
+ * @typedef {object} Plans
+ * @property {number[]} dp
+ * @property {number[]} tp
+ * @property {number[]} pp
+ * @property {number[]} microbatch
+ * @property {string[]} schedule
+ * @property {string[]} recompute
+ * @property {number[]} seconds
+ * @property {number[]} memory
+ * @property {number[]} bubble
+ * @property {string[]} limited_by what takes most of the step beside the math
+ * @property {Record<string, number[]>} exposed
+ */
+
+/**
+ * What a run came to, as the plans say it.
+ * @typedef {{ seconds: number, memory: number, bubble: number, exposed: Record<string, number>,
+ *   notes: string[] }} Run
+ */
+
+/**
+ * @typedef {object} Machine
+ * @property {Controls} controls
+ * @property {string[]} models
+ * @property {string[]} chips
+ * @property {string[]} links
+ * @property {number[]} counts devices that the slider gives
+ * @property {number[]} batches
+ * @property {Record<string, string>} titles of the schedules
+ * @property {Record<string, string>} hues of what limits a plan
+ * @property {Record<string, string>} says what limits it, in words
+ * @property {Record<string, string>} axes
+ * @property {number} own bytes of a device's memory
+ * @property {Plans} plans
+ * @property {string} long why the chosen plan cannot be run here, or ""
+ * @property {{ error?: string, stopped?: string } | null} run that came to nothing
+ * @property {{ plan: Name, run: Run }[]} runs with these controls
+ */
+
+/** @typedef {Answer & Machine} Told */
+
+/** @typedef {Explorer<Told, { pointed: number }>} Planner */
+
+/**
+ * The plans of one mesh, the best first; `first` stands for them in the table.
+ * @typedef {{ mesh: string, first: number, plans: number[] }} Mesh
+ */
+
+/**
+ * The memory limit in bytes.
+ * @param {Pick<Told, "own">} told
+ * @param {Controls} controls
+ * @returns {number}
+ */
+export function limitOf({ own }, { memory }) {
+  return typeof memory === "number" ? memory : own;
+}
+
+/**
+ * The fastest plan within the limit; -1 where none fits.
+ * @param {Plans} plans
+ * @param {number} limit bytes
+ * @returns {number}
+ */
+export function bestOf({ memory }, limit) {
+  return memory.findIndex((bytes) => bytes <= limit);
+}
+
+/**
+ * The plan that needs the least memory; -1 where there is none.
+ * @param {Plans} plans
+ * @returns {number}
+ */
+export function leastOf({ memory }) {
+  return memory.reduce((best, bytes, i) => (best < 0 || bytes < memory[best] ? i : best), -1);
+}
+
+/**
+ * The place of a plan by its name, -1 where there is none of that name.
+ * @param {Plans} plans
+ * @param {Name | null} name
+ * @returns {number}
+ */
+export function placeOf(plans, name) {
+  if (!name) return -1;
+  return plans.dp.findIndex((_, i) => nameOf(plans, i).every((part, at) => part === name[at]));
+}
+
+/**
+ * @param {Plans} plans
+ * @param {number} i
+ * @returns {Name}
+ */
+export function nameOf({ dp, tp, pp, microbatch, schedule, recompute }, i) {
+  return [dp[i], tp[i], pp[i], microbatch[i], schedule[i], recompute[i]];
+}
+
+/**
+ * The plan that is shown: the one the reader chose, else the best, else the one that needs the least memory.
+ * @param {Told} told
+ * @param {Controls} controls
+ * @returns {number}
+ */
+export function chosenOf(told, controls) {
+  const own = placeOf(told.plans, controls.plan);
+  if (own >= 0) return own;
+  const best = bestOf(told.plans, limitOf(told, controls));
+  return best >= 0 ? best : leastOf(told.plans);
+}
+
+/**
+ * The plans of each mesh, those that fit by their seconds before those that fail by the bytes they lack.
+ * @param {Plans} plans
+ * @param {number} limit bytes
+ * @returns {Mesh[]}
+ */
+export function meshesOf(plans, limit) {
+  const { memory } = plans;
+  const lacks = (i) => Math.max(0, memory[i] - limit);
+  const better = (a, b) => lacks(a) - lacks(b) || a - b; // plans stand in the order of their seconds
+  /** @type {Map<string, number[]>} */
+  const found = new Map();
+  for (let i = 0; i < memory.length; i++) {
+    const mesh = meshOf(plans, i);
+    if (!found.has(mesh)) found.set(mesh, []);
+    found.get(mesh)?.push(i);
+  }
+  return [...found].map(([mesh, own]) => {
+    const sorted = own.sort(better);
+    return { mesh, first: sorted[0], plans: sorted };
+  }).sort((a, b) => better(a.first, b.first));
+}
+
+/**
+ * @param {Plans} plans
+ * @param {number} i
+ * @returns {string}
+ */
+export function meshOf({ dp, tp, pp }, i) {
+  return `dp ${dp[i]} × tp ${tp[i]} × pp ${pp[i]}`;
+}
+
+/**
+ * The run of a plan, where there is one.
+ * @param {Told} told
+ * @param {number} i
+ * @returns {Run | undefined}
+ */
+export function runOf({ plans, runs }, i) {
+  return i < 0 ? undefined : runs.find(({ plan }) => String(plan) === String(nameOf(plans, i)))?.run;
+}

@@ -1,0 +1,77 @@
+// All plans: a row a mesh, for which its best plan stands; below the chosen mesh its plans, and below one its run.
+import { h, refill } from "../shared/dom.js";
+import { bytes, digits, seconds } from "../shared/numbers.js";
+import { chosenOf, limitOf, meshesOf, meshOf, nameOf, runOf } from "./state.js";
+import { limitWords, rowWords } from "./words.js";
+
+/** @import { Mesh, Planner, Run, Told } from "./state.js" */
+
+/**
+ * @param {Planner} own
+ * @returns {HTMLElement}
+ */
+export function planTable({ shown, choose }) {
+  const { now } = shown;
+  const box = h("div", { class: "dlv-scroll dlv-plans", role: "group", "aria-label": "all plans" });
+  shown.paints(["told", "controls"], () => {
+    const { told, controls } = now;
+    const limit = limitOf(told, controls);
+    const chosen = chosenOf(told, controls);
+    refill(box, [tableOf(told, limit, chosen, (i) => choose({ plan: nameOf(told.plans, i) }))]);
+    reveal(box);
+  });
+  return box;
+}
+
+/** Has the chosen row in view, within the table alone. */
+function reveal(box) {
+  const row = box.querySelector("[aria-selected=true]");
+  if (!row) return;
+  const head = box.querySelector("thead").offsetHeight;
+  const { offsetTop: top, offsetHeight: height } = row;
+  if (top - head < box.scrollTop) box.scrollTop = top - head;
+  else if (top + height > box.scrollTop + box.clientHeight) box.scrollTop = top + height - box.clientHeight;
+}
+
+/** @type {(told: Told, limit: number, chosen: number, choose: (i: number) => void) => HTMLElement} */
+function tableOf(told, limit, chosen, choose) {
+  const { plans, axes } = told;
+  const exposed = Object.keys(plans.exposed);
+  const heads = ["mesh, and its plans", "recompute", "a step", "memory", "bubble", ...exposed.map((axis) => axes[axis]),
+    "what limits it"];
+  const row = (i, words, classes) => rowOf(told, i, { words, classes, limit, chosen, choose, exposed });
+  const meshes = meshesOf(plans, limit);
+  return h("table", { class: "dlv-prices dlv-ways" },
+    h("thead", {}, h("tr", {}, heads.map((text, i) =>
+      h("th", { scope: "col", class: i > 1 && i < heads.length - 1 && "dlv-amount" }, text)))),
+    h("tbody", {}, meshes.flatMap((mesh) => {
+      const open = chosen >= 0 && meshOf(plans, chosen) === mesh.mesh;
+      const own = open ? mesh.plans : [];
+      return [row(mesh.first, mesh.mesh, "dlv-mesh"), ...own.flatMap((i) => {
+        const run = i === chosen ? runOf(told, i) : undefined;
+        return [row(i, rowWords(told, i), "dlv-variant"), ...(run ? [measured(run, exposed)] : [])];
+      })];
+    })));
+}
+
+function rowOf(/** @type {Told} */ { plans, ...told }, i, { words, classes, limit, chosen, choose, exposed }) {
+  const variant = classes === "dlv-variant";
+  const fails = plans.memory[i] > limit;
+  return h("tr", {
+    class: `${classes}${fails ? " dlv-failing" : ""}`,
+    "aria-selected": String(variant && i === chosen),
+  },
+  h("th", { scope: "row" }, h("button", { type: "button", class: "dlv-link", onclick: () => choose(i) }, words)),
+  h("td", {}, plans.recompute[i]),
+  [seconds(plans.seconds[i]), bytes(plans.memory[i]), digits(plans.bubble[i]),
+    ...exposed.map((axis) => seconds(plans.exposed[axis][i]))].map((text) => h("td", { class: "dlv-amount" }, text)),
+  h("td", { class: "dlv-limits" },
+    h("span", { class: "dlv-hue", style: `background: ${told.hues[plans.limited_by[i]]}` }),
+    limitWords({ plans, ...told }, i, limit)));
+}
+
+function measured(/** @type {Run} */ run, exposed) {
+  return h("tr", { class: "dlv-ran" }, h("th", { scope: "row" }, "measured"), h("td"),
+    [seconds(run.seconds), bytes(run.memory), digits(run.bubble), ...exposed.map((axis) => seconds(run.exposed[axis]))]
+      .map((text) => h("td", { class: "dlv-amount" }, text)), h("td", {}));
+}

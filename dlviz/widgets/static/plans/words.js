@@ -1,0 +1,134 @@
+// What is said of plans, and of a run.
+import { bytes, digits, seconds } from "../shared/numbers.js";
+import { bestOf, chosenOf, leastOf, limitOf, meshOf, runOf } from "./state.js";
+
+/** @import { Now } from "../shared/explorer.js" */
+/** @import { Controls, Name, Plans, Told } from "./state.js" */
+
+/** @type {Record<string, string>} */
+const AGAIN = { none: "no recomputation", selective: "selective recomputation", full: "full recomputation" };
+
+/**
+ * A plan in words.
+ * @param {Told} told
+ * @param {number} i
+ * @returns {string}
+ */
+export function planWords(told, i) {
+  return `${meshOf(told.plans, i)}, ${variantWords(told, i)}`;
+}
+
+/**
+ * What a plan has beside its mesh, in words.
+ * @param {Told} told
+ * @param {number} i
+ * @returns {string}
+ */
+export function variantWords({ plans, titles }, i) {
+  const { microbatch, schedule, recompute, pp } = plans;
+  const order = pp[i] > 1 ? `${titles[schedule[i]]}, ` : "";
+  return `microbatches of ${microbatch[i]}, ${order}${AGAIN[recompute[i]]}`;
+}
+
+/**
+ * What a plan has beside its mesh and its recomputation, as short as a row of the table.
+ * @param {Told} told
+ * @param {number} i
+ * @returns {string}
+ */
+export function rowWords({ plans, titles }, i) {
+  return `microbatch ${plans.microbatch[i]}${plans.pp[i] > 1 ? `, ${titles[plans.schedule[i]]}` : ""}`;
+}
+
+/**
+ * Why a plan fails, or what limits it.
+ * @param {Told} told
+ * @param {number} i
+ * @param {number} limit bytes
+ * @returns {string}
+ */
+export function limitWords({ plans, says }, i, limit) {
+  const lacks = plans.memory[i] - limit;
+  return lacks > 0 ? `fails: ${bytes(lacks)} too much` : says[plans.limited_by[i]];
+}
+
+/**
+ * Which plan is best, and what the limit costs.
+ * @param {Told} told
+ * @param {Controls} controls
+ * @returns {string}
+ */
+export function answerWords(told, controls) {
+  const { plans } = told;
+  const all = plans.memory.length;
+  if (!all && !told.settled) return "Computing all plans …";
+  if (!all) return "No plan cuts this model and this batch for so many devices.";
+  const limit = limitOf(told, controls);
+  const best = bestOf(plans, limit);
+  if (best < 0) {
+    const least = leastOf(plans);
+    return `None of ${all} plans fits in ${bytes(limit)} a rank. The smallest is ${planWords(told, least)}: it needs `
+      + `${bytes(plans.memory[least])}, ${bytes(plans.memory[least] - limit)} too much.`;
+  }
+  const fit = plans.memory.filter((own) => own <= limit).length;
+  const many = fit === all ? `All ${all} plans fit` : `${fit} of ${all} plans fit`;
+  return `${many} in ${bytes(limit)} a rank. The best is ${planWords(told, best)}: `
+    + `${seconds(plans.seconds[best])} a step, ${bytes(plans.memory[best])}.${fasterWords(plans, best, limit)}`;
+}
+
+/** What the fastest of all lacks, where it does not fit. */
+function fasterWords(/** @type {Plans} */ { memory, seconds: took }, best, limit) {
+  if (!best) return "";
+  const lacks = bytes(memory[0] - limit);
+  return ` The fastest of all is ${digits(took[best] / took[0])} times as fast and needs ${lacks} more.`;
+}
+
+/**
+ * A plan in lines, the first its name.
+ * @param {Told} told
+ * @param {number} i
+ * @param {number} limit
+ * @returns {string[]}
+ */
+export function planLines(told, i, limit) {
+  const { plans } = told;
+  return [
+    meshOf(plans, i), variantWords(told, i),
+    `${seconds(plans.seconds[i])} a step, ${bytes(plans.memory[i])} a rank, bubble ratio ${digits(plans.bubble[i])}`,
+    limitWords(told, i, limit),
+  ];
+}
+
+/**
+ * The map, for those who listen.
+ * @param {Told} told
+ * @param {Controls} controls
+ * @param {number} chosen
+ * @returns {string}
+ */
+export function mapWords(told, controls, chosen) {
+  const shown = chosen < 0 ? "" : ` Chosen: ${planLines(told, chosen, limitOf(told, controls)).join("; ")}.`;
+  return `Step time over memory per rank of all plans. ${answerWords(told, controls)}${shown}`;
+}
+
+/**
+ * What became of the last run.
+ * @param {Now<Told>} now
+ * @returns {string}
+ */
+export function ranWords({ told, controls, live }) {
+  const { run } = told;
+  if (run) return run.error ? `The run failed: ${run.error}` : run.stopped ?? "";
+  return runOf(told, chosenOf(told, controls))?.notes.join(" ") ?? (live ? told.long : "");
+}
+
+/**
+ * A recorded run in words.
+ * @param {Told} told
+ * @param {Name} name
+ * @returns {string}
+ */
+export function recordedWords({ titles }, [dp, tp, pp, microbatch, schedule, recompute]) {
+  const order = pp > 1 ? `, ${titles[schedule]}` : "";
+  return `dp ${dp} × tp ${tp} × pp ${pp}, microbatches of ${microbatch}${order}, ${AGAIN[recompute]}`;
+}

@@ -1,0 +1,46 @@
+"""A run on a mesh by axis: lanes of its communication, and what takes its critical path."""
+
+from __future__ import annotations
+
+import pytest
+from worked_traces import stages_that_communicate
+
+from dlviz.analysis.by_axis import lanes, path
+from dlviz.analysis.columns import COMMUNICATION, of_kinds
+from dlviz.metrics import critical_path, makespan
+
+
+def test_communication_lies_on_a_lane_of_its_axis_and_the_rest_stays_where_it_was():
+    trace = stages_that_communicate()
+    moved = lanes(trace)
+    moved.validate()
+    talks = of_kinds(trace.spans, COMMUNICATION)
+    assert {*moved.spans.lane[talks].tolist()} == {"dp", "pp", "tp"}
+    assert moved.spans.lane[~talks].tolist() == trace.spans.lane[~talks].tolist()
+    for name in trace.spans.names:
+        if name != "lane":
+            assert moved.spans[name].tolist() == pytest.approx(
+                trace.spans[name].tolist(), nan_ok=True
+            ) if name in ("start", "end", "wall_start", "wall_end") else (
+                moved.spans[name].tolist() == trace.spans[name].tolist()
+            )  # fmt: skip
+    for row, lane in enumerate(moved.spans.lane.tolist()):
+        group = trace.spans.group[row] or trace.messages.group[trace.spans.flow[row]]
+        if talks[row]:
+            assert group.startswith(f"{lane} (")
+
+
+def test_the_parts_of_the_critical_path_add_up_to_the_step():
+    trace = stages_that_communicate()
+    parts = path(trace, 0)
+    assert sum(parts.values()) == pytest.approx(makespan(trace))
+    spans = critical_path(trace)
+    kinds = trace.spans.kind[spans.span]
+    math = (spans.end - spans.start)[of_kinds(trace.spans, ("forward", "backward"))[spans.span]]
+    assert parts["compute"] == pytest.approx(math.sum()) and parts["compute"] > 0
+    assert "tp" in parts and "collective" in kinds.tolist() or "send" in kinds.tolist()
+
+
+def test_lanes_by_axis_leave_the_critical_path_as_it_is():
+    trace = stages_that_communicate()
+    assert path(lanes(trace), 0) == pytest.approx(path(trace, 0))

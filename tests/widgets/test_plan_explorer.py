@@ -1,0 +1,321 @@
+"""The explorer of plans: which it calls best, where memory cuts, what it runs, every control."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import node
+import numpy as np
+import pytest
+from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
+
+from dlviz.metrics import step_seconds
+from dlviz.sim import TransformerShape, plans
+from dlviz.widgets import PlanExplorer
+from dlviz.widgets.plans import COLUMNS, LAB, PARTS, SHAPES, machine_of
+
+PLAN = (2, 2, 2, 2, "1f1b", "none")
+V100 = {
+    "model": "Megatron-LM 8.3 B",
+    "device": "V100 SXM2 32GB",
+    "inside": "NVLink 2",
+    "between": "InfiniBand HDR",
+    "node": 16,
+}
+
+
+def state(explorer):
+    return json.loads(explorer.state)
+
+
+def name_of(row):
+    return [row[part] for part in PARTS]
+
+
+def rows_of(told, order):
+    """The plans of the front end's columns, in its `order`."""
+    return [{name: told["plans"][name][i] for name in COLUMNS} for i in order]
+
+
+FILTER = """
+const [told, limits] = v;
+return limits.map((memory) => {
+  const controls = { ...told.controls, memory };
+  const meshes = m.meshesOf(told.plans, memory);
+  return { best: m.bestOf(told.plans, memory), chosen: m.chosenOf(told, controls), meshes,
+    order: meshes.flatMap(({ plans }) => plans) };
+});
+"""
+
+
+def test_the_best_within_a_limit_is_that_of_the_planner():
+    """The front end filters alone: the planner is asked anew for each limit."""
+    explorer = PlanExplorer()
+    told = state(explorer)
+    need = sorted({row["memory"] for row in explorer.plans})
+    limits = [need[0] - 1, need[0], need[len(need) // 2], need[-1]]
+    for limit, found in zip(limits, node.run("plans/state.js", FILTER, told, limits), strict=True):
+        rows = plans(
+            SHAPES[LAB], machine_of(told["controls"]), 8, 16,
+            memory=limit, itemsize=4, parameter_bytes=8,
+        )  # fmt: skip
+        fit = [row for row in rows if row["fits"]]
+        assert sorted(found["order"]) == [*range(len(rows))]
+        explorer.memory = limit
+        assert sum(row["fits"] for row in explorer.plans) == len(fit)
+        (chosen,) = rows_of(told, [found["chosen"]])
+        assert name_of(chosen) == name_of(explorer._chosen(explorer._now))
+        if not fit:
+            assert found["best"] == -1
+            assert chosen["memory"] == need[0]
+            continue
+        (best,) = rows_of(told, [found["best"]])
+        assert best["seconds"] == fit[0]["seconds"] and best["memory"] <= limit
+        firsts = rows_of(told, [mesh["first"] for mesh in found["meshes"]])
+        lacks = [max(0, row["memory"] - limit) for row in firsts]
+        assert lacks == sorted(lacks) and firsts[0] == best
+        for mesh in found["meshes"]:
+            own = rows_of(told, mesh["plans"])
+            assert len({(row["dp"], row["tp"], row["pp"]) for row in own}) == 1
+            seconds = [row["seconds"] for row in own if row["memory"] <= limit]
+            assert seconds == sorted(seconds)
+            if seconds:
+                assert rows_of(told, [mesh["first"]])[0]["seconds"] == seconds[0]
+
+
+SAYS = """
+const [told, limits] = v;
+return limits.map((memory) => m.answerWords(told, { ...told.controls, memory }));
+"""
+
+
+def test_the_sentence_names_the_best_and_how_many_bytes_the_others_lack():
+    told = state(PlanExplorer())
+    many, memory = len(told["plans"]["memory"]), told["plans"]["memory"]
+    none, some, every = node.run(
+        "plans/words.js", SAYS, told, [min(memory) - 1, min(memory), max(memory)]
+    )
+    assert none.startswith(f"None of {many} plans fits in ") and none.endswith("1 byte too much.")
+    fit = sum(own <= min(memory) for own in memory)
+    assert some.startswith(f"{fit} of {many} plans fit in ")
+    assert "The fastest of all is" in some and " times as fast and needs " in some
+    first = rows_of(told, [0])[0]
+    assert every.startswith(f"All {many} plans fit in ") and "fastest of all" not in every
+    assert f"dp {first['dp']} × tp {first['tp']} × pp {first['pp']}" in every
+
+
+MAP = """
+const [plans, limit, width, height] = v;
+const drawn = m.mapOf(plans, limit, width, height);
+return { ...drawn, found: drawn.points.map(([x, y]) => m.planAt(drawn, x + 1, y - 1)),
+  far: m.planAt(drawn, 1, 1) };
+"""
+
+
+def test_a_plan_that_fails_lies_beyond_the_limit_on_the_map():
+    explorer = PlanExplorer()
+    told, width, height = state(explorer)["plans"], 780, 200
+    limit = float(np.median(told["memory"]))
+    drawn = node.run("plans/geometry.js", MAP, told, limit, width, height)
+    points = np.array(drawn["points"])
+    fits = np.array(told["memory"]) <= limit
+    assert (points[fits, 0] <= drawn["cut"] + 1e-6).all()
+    assert (points[~fits, 0] > drawn["cut"]).all() and fits.any() and not fits.all()
+    assert (points >= 0).all() and (points <= [width, height]).all()
+    assert (np.diff(points[:, 1]) <= 1e-9).all()  # the fastest first: from below upwards
+    assert drawn["far"] == -1
+    for i, found in enumerate(drawn["found"]):
+        assert np.hypot(*(points[found] - points[i])) < 3  # itself, or one that covers it
+    for marks, least in (("across", 60), ("up", 30)):
+        at = sorted(mark["at"] for mark in drawn[marks])
+        assert len(at) >= 2 and (np.diff(at) >= least).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("model", "GPT-9", "model='GPT-9' is unknown: use one of lab Transformer,"),
+        ("device", "abacus", "device='abacus' is unknown: use one of lab, V100"),
+        ("between", "string", "between='string' is unknown"),
+        ("devices", 0, "devices=0 has to be a whole number from 1 to 4096"),
+        ("devices", 10, "devices=10 do not fill nodes of 4: use a multiple of 4, or another node"),
+        ("batch", 2.5, r"batch=2.5 has to be a whole number from 1 to"),
+        ("node", True, "node=True has to be"),
+        ("memory", -1, "memory=-1 has to be bytes above 0, or None for all of them"),
+        ("memory", "much", "memory='much' has to be"),
+        ("plan", (8, 1, 1), r"plan=\(8, 1, 1\) has to be \(dp, tp, pp, microbatch, schedule,"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, says):
+    explorer = PlanExplorer()
+    before = state(explorer)
+    with pytest.raises(ValueError, match=says) as refused:
+        PlanExplorer(**{**before["controls"], name: value})
+    setattr(explorer, name, value)
+    after = state(explorer)
+    assert after["error"] == str(refused.value) and after["plans"] == before["plans"]
+    setattr(explorer, name, before["controls"][name])
+    assert state(explorer) == before
+
+
+def test_a_shape_of_the_readers_own_is_one_of_the_models():
+    explorer = PlanExplorer(TransformerShape(2, 32, 2, 128, 16), devices=2, batch=4)
+    assert explorer.model == "2 layers of 32" and explorer.model in state(explorer)["models"]
+    assert {row["dp"] * row["tp"] * row["pp"] for row in explorer.plans} == {2}
+    explorer.model = TransformerShape(6, 48, 4, 128, 16)
+    assert explorer.model == "6 layers of 48" and not state(explorer)["error"]
+    (axes,) = explorer.picture().axes
+    assert axes.get_xlabel() == "memory limit, GB a device"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": "GPT-2 XL"}, "The lab Transformer can be run here"),
+        ({"device": "H100 SXM"}, "these devices are too fast"),
+        ({"devices": 16}, "At most 8 ranks can be run here"),
+        ({"plan": (1, 2, 4, 4, "1f1b", "full")}, "run without recomputation"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_says_why(change, says):
+    explorer = PlanExplorer(**{"plan": PLAN, **change})
+    assert says in state(explorer)["long"]
+    explorer.run()
+    assert says in state(explorer)["run"]["error"] and explorer.measured is None
+
+
+FRESH = """
+import statistics, sys, time
+from dlviz.widgets import PlanExplorer
+explorer = PlanExplorer(devices=512, batch=512, **{V100})
+took = []
+for step in range(12):
+    sizes = {"memory": 1e9 + step}, {"batch": 256 + 64 * step}, {"node": 8 + 8 * (step % 2)}
+    for change in sizes:
+        began = time.process_time()
+        explorer._change(change)
+        took.append(time.process_time() - began)
+    explorer.settle()
+assert "torch" not in sys.modules
+print(statistics.median(took))
+"""
+
+
+def test_a_slider_is_answered_at_once_and_loads_no_torch():
+    """Seconds of the processor, whatever else it does."""
+    code = FRESH.replace("{V100}", repr(V100))
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert float(run.stdout) < 0.05
+
+
+class Page(ExplorerPage):
+    """What else this explorer has."""
+
+    @property
+    def answer(self):
+        return self.root.locator(".dlv-cheapest").inner_text()
+
+    @property
+    def row(self):
+        return self.root.locator(".dlv-plans [aria-selected=true]")
+
+    def height(self):
+        return self.root.bounding_box()["height"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
+def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):
+    explorer = PlanExplorer()
+    page, faults = open_page(browser, explorer, "plans/index")
+    shown = Page(page)
+    changes = {
+        "batch": lambda: shown.slide("batch", 5),
+        "batch typed": lambda: shown.enter("batch, sequences", "48"),
+        "devices typed": lambda: shown.enter("devices, in all", "12"),
+        "devices": lambda: shown.slide("devices", 5),
+        "node": lambda: shown.enter("node, devices", "2"),
+        "device": lambda: shown.control("device").select_option("A100 80GB SXM"),
+        "model": lambda: shown.control("model").select_option("GPT-2 XL"),
+        "inside": lambda: shown.control("inside").select_option("NVLink 3"),
+        "between": lambda: shown.control("between").select_option("InfiniBand HDR"),
+        "memory": lambda: shown.slide("memory limit", 120),
+        "plan by key": lambda: shown.root.press("ArrowDown"),
+        "its memory by key": lambda: shown.root.press("ArrowRight"),
+        "best by key": lambda: shown.root.press("b"),
+        "plan by its row": lambda: shown.root.locator(".dlv-mesh button").nth(2).click(),
+        "all memory": lambda: shown.control("all memory of a device").click(),
+        "plan cleared": lambda: shown.root.press("Escape"),
+        "more than is computed at once": lambda: shown.enter("devices, in all", "16"),
+    }
+    for name, change in changes.items():
+        before = state(explorer)["controls"]
+        change()
+        page.wait_for_function(SETTLED)
+        page.wait_for_function("() => document.querySelector('.dlv-plan')")
+        told = state(explorer)
+        assert told["controls"] != before and not told["error"], name
+        many, fit = len(explorer.plans), sum(row["fits"] for row in explorer.plans)
+        assert f"{fit} of {many} plans" in shown.answer or f"All {many} plans" in shown.answer, name
+        chosen = explorer._chosen(explorer._now)
+        assert f"microbatch {chosen['microbatch']}" in shown.row.inner_text(), name
+        assert shown.height() <= 640, name
+
+    points = shown.root.locator(".dlv-plan:not(.dlv-dim)").first.get_attribute("d")
+    x, y = (float(part) for part in points[1:].split("h")[0].split())
+    box = shown.root.locator(".dlv-planmap").bounding_box()
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    assert shown.root.locator(".dlv-tip strong").inner_text().startswith("dp ")
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_function(SETTLED)
+    assert explorer.plan is not None
+    limit = shown.root.locator(".dlv-limit").bounding_box()
+    page.mouse.move(limit["x"] + limit["width"] / 2, limit["y"] + 3)
+    page.mouse.down()
+    page.mouse.move(limit["x"] - 60, limit["y"] + 3)
+    page.mouse.up()
+    page.wait_for_function(SETTLED)
+    assert 0 < explorer.memory < 80e9
+
+    shown.enter("devices, in all", "many")
+    page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
+    assert "devices='many'" in shown.root.locator(".dlv-trouble").inner_text()
+    assert shown.height() <= 640
+    shown.enter("devices, in all", "8")
+    page.wait_for_function(SETTLED)
+    assert shown.control("run it on real ranks").is_disabled()
+    first = PlanExplorer(plan=PLAN)
+    for name in first.controls:
+        setattr(explorer, name, getattr(first, name))
+    page.evaluate("text => model.set('state', text)", explorer.state)
+    shown.root.press("r")
+    page.wait_for_function("() => document.querySelector('.dlv-ran')", timeout=90_000)
+    told = state(explorer)
+    (recorded,) = told["runs"]
+    row = next(row for row in explorer.plans if name_of(row) == list(PLAN))
+    took = np.median(step_seconds(explorer.measured))
+    assert took == pytest.approx(row["seconds"], rel=0.2)
+    assert recorded["run"]["memory"] > row["memory"] / 2
+    assert recorded["run"]["exposed"]["tp"] > 0 and shown.height() <= 640
+    measured = shown.root.locator(".dlv-ran td").all_inner_texts()
+    page.close()
+
+    explorer.plan = None
+    with saved_pages(
+        browser, tmp_path, Page, lambda own: own.wait_for_selector(".dlv-plan")
+    ) as show:
+        saved = show(explorer, viewport={"width": 833, "height": 680})
+        assert saved.control("model").is_disabled() and saved.control("devices").is_disabled()
+        assert not saved.root.locator(".dlv-ran").count()
+        saved.control("recorded runs").select_option(index=1)
+        assert saved.root.locator(".dlv-ran td").all_inner_texts() == measured
+        before = saved.answer
+        saved.slide("memory limit", 20)
+        assert saved.answer != before and saved.height() <= 640
+        saved.root.focus()
+        saved.page.keyboard.press("ArrowDown")
+        assert not saved.root.locator(".dlv-ran").count()
+    assert not faults
