@@ -98,6 +98,14 @@ def gradients_of(*nbytes: int) -> torch.nn.Module:
     return model
 
 
+def second_stage() -> int:
+    """Parameters of a rank of the second of two stages of lab 10, two layers over two ranks: the
+    products and biases that are cut, those that are not, the last norm, half of the embedding."""
+    h = 64
+    cut, whole = 12 * h * h + 7 * h, 2 * h + 4 * h
+    return 2 * (cut // 2 + whole) + 2 * h + 128 * h // 2
+
+
 def answers() -> dict[str, list[float]]:
     """What is measured: computed here apart from the labs, or the range that machines show."""
     slow = Link(SLOW[0], 1 / SLOW[1])
@@ -232,6 +240,29 @@ def answers() -> dict[str, list[float]]:
         "bubble ratio of ZB-H1, 4 ranks, 8 microbatches": [
             bubble_ratio(simulated("zb_h1", 4, 8)),
             0.13,
+        ],
+        "rank with which rank 5 averages its gradients, mesh 2 x 2 x 2": [(5 + 4) % 8],
+        "bytes a rank sends along tp in a step, layers alone, 2 x 2 x 2": [
+            2 * 4 * 4 * ring_bytes(2, 4 * 2 * 64 * 64)  # layers, all-reduces, microbatches
+        ],
+        "bytes a rank of the first stage sends along pp in a step, 2 x 2 x 2": [4 * 4 * 2 * 64**2],
+        "KB a rank of the second stage sends along dp in a step, 2 x 2 x 2": [
+            second_stage() * 4 / 1e3,
+            218.5,
+        ],
+        "step with tp between the racks over tp inside, 10 times slower link": [2.2, 2.5, 3],
+        "share of the microbatches' bytes that scatter and gather save, tp = 2": [
+            100 * (1 - 1 / 2)
+        ],
+        "bubble ratio of the 2 x 2 x 2 step, 4 microbatches": [
+            bubble_ratio(simulated("1f1b", 2, 4)),
+            0.28,
+        ],
+        "share of the weights that rank 0 holds, pp = 2, tp = 2": [
+            100 * (second_stage() - 128 + 64 * 64) / 212_352
+        ],
+        "plans of 8 ranks for 4 layers and 4 heads": [
+            sum(8 % (pp * tp) == 0 for pp in (1, 2, 4) for tp in (1, 2, 4))
         ],
         "bytes that a rank sends, 4 ranks, 96 bytes each": [ring / n * (tensor / n)],
         "the chunk that is whole on rank 0 after reduce-scatter, 4 ranks": [
