@@ -1,18 +1,26 @@
 """What an operation or a whole schedule would take, without running it. No torch here."""
 
-from dlviz.sim.activations import kept_activations
+from dlviz.sim.activations import activation_bytes, kept_activations
 from dlviz.sim.collective import collective
 from dlviz.sim.costs import collective_seconds
 from dlviz.sim.data_parallel import Layer, data_parallel
 from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
+from dlviz.sim.planner import plans
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 from dlviz.sim.strategies import strategy
+from dlviz.sim.transformer_size import (
+    TransformerShape,
+    transformer_flops,
+    transformer_parameters,
+)
 
 __all__ = [
     "Costs",
     "Layer",
+    "TransformerShape",
+    "activation_bytes",
     "best_grid",
     "collective",
     "collective_seconds",
@@ -24,7 +32,10 @@ __all__ = [
     "matmul_lower_bound",
     "matmul_table",
     "matmul_words",
+    "plans",
     "scaling_curves",
     "simulate",
     "strategy",
+    "transformer_flops",
+    "transformer_parameters",
 ]

@@ -8,11 +8,16 @@ The formulas count bytes of 16-bit values; a dropout's mask takes a byte a cell.
 leaves 10 s b h whole on every rank: what the norms, the first layers of attention and MLP, and the
 dropouts after them keep. Sequence parallelism cuts these too, along the tokens.
 
+What is computed again in the backward need not be kept: with selective recomputation the scores of
+the attention (the term 5 a s/h), with full recomputation everything but a block's input (2 s b h).
+
 Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
 MLSys 2023, equations 1, 2 and 4, whose items are these.
 """
 
 from __future__ import annotations
+
+RECOMPUTE = ("none", "selective", "full")
 
 # layer: sbh values, as²b values, bytes of masks in sbh and in as²b; whole without sequence
 # parallelism
@@ -44,12 +49,49 @@ def kept_activations(
     in values of `itemsize` bytes: together the formula, for 2. Raises ValueError for sizes below 1.
     """
     sizes = {"sequence": sequence, "batch": batch, "hidden": hidden, "heads": heads}
-    for name, size in {**sizes, "ranks": ranks, "itemsize": itemsize}.items():
-        if size < 1:
-            raise ValueError(f"{name}={size!r} keeps nothing: use 1 or more.")
+    _check(**sizes, ranks=ranks, itemsize=itemsize)
     sbh, ssab = sequence * batch * hidden, heads * sequence**2 * batch
     found = {}
     for layer, (values, square_values, mask, square_mask, whole) in _ITEMS.items():
         nbytes = (values * sbh + square_values * ssab) * itemsize + mask * sbh + square_mask * ssab
         found[layer] = nbytes / (1 if whole and not sequence_parallel else ranks)
     return found
+
+
+def activation_bytes(
+    layers: int,
+    hidden: int,
+    heads: int,
+    sequence: int,
+    batch: int,
+    tensor: int = 1,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+    itemsize: int = 2,
+) -> float:
+    """Bytes that `layers` blocks keep on each of `tensor` ranks for one microbatch of `batch`
+    sequences; `recompute` is one of RECOMPUTE.
+
+    Raises ValueError for sizes below 1, and for another `recompute`."""
+    if recompute not in RECOMPUTE:
+        raise ValueError(
+            f"recompute={recompute!r} is not known: use {', '.join(map(repr, RECOMPUTE))}."
+        )
+    _check(layers=layers)
+    size = (sequence, batch, hidden, heads, tensor, sequence_parallel, itemsize)
+    if recompute == "full":
+        _check(sequence=sequence, batch=batch, hidden=hidden, ranks=tensor, itemsize=itemsize)
+        inputs = sequence * batch * hidden * itemsize
+        return layers * inputs / (tensor if sequence_parallel else 1)
+    kept = sum(kept_activations(*size).values())
+    if recompute == "selective":
+        squares, masks = (sum(item[at] for item in _ITEMS.values()) for at in (1, 3))
+        again = heads * sequence**2 * batch * (squares * itemsize + masks) / tensor
+        return layers * (kept - again)
+    return layers * kept
+
+
+def _check(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}={size!r} keeps nothing: use 1 or more.")

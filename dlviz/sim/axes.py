@@ -1,0 +1,93 @@
+"""What the messages of a mesh's axes cross: which links, and with how many others they share them.
+
+    dp=2, pp=2, tp=2 on nodes of 4        order dp, pp, tp: the last one's ranks are neighbours
+
+    node 0   0 1 2 3     tp 0-1 2-3   pp 0-2 1-3        stride 1 and 2: inside
+    node 1   4 5 6 7     tp 4-5 6-7   pp 4-6 5-7
+             | | | |     dp 0-4 1-5 2-6 3-7             stride 4: 4 groups share a node's way out
+
+An axis of n ranks and stride d has its groups in blocks of n d ranks in a row. It stays inside
+nodes of g ranks where these blocks fill them; else min(g, d) of its groups use a node's one way out
+at the same time, and each has that part of its bandwidth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlviz.machine import Topology
+from dlviz.sim.costs import collective_seconds
+
+AXES = ("dp", "pp", "tp")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of `length` ranks, `stride` apart, on a topology of switches or racks."""
+
+    topology: Topology
+    length: int
+    stride: int
+
+    def hop(self, place: int) -> tuple[float, float]:
+        """Latency (s) and seconds a byte from rank `place` of the axis to the next, counted round;
+        all its groups send at once."""
+        here = place % self.length * self.stride
+        there = (place + 1) % self.length * self.stride
+        return self._way(here, there)
+
+    def slowest(self) -> tuple[float, float]:
+        """Latency and seconds a byte of the slowest of all hops."""
+        if self.length == 1:
+            return 0.0, 0.0
+        hops = {self.hop(place) for place in range(self.length)}
+        return max(hop[0] for hop in hops), max(hop[1] for hop in hops)
+
+    def all_reduce(self, nbytes: float, gamma: float = 0.0) -> float:
+        """Seconds of a ring all-reduce of `nbytes` on each group."""
+        alpha, beta = self.slowest()
+        return collective_seconds("ring", self.length, nbytes, alpha, beta, gamma)
+
+    def _way(self, here: int, there: int) -> tuple[float, float]:
+        alpha = beta = 0.0
+        below = 1  # ranks that share a link of this level
+        for ways, link in zip(self.topology.sizes, self.topology.levels, strict=True):
+            share = min(below, self.stride)
+            alpha, beta = link.latency, max(beta, share / link.bandwidth)
+            below *= ways
+            if self._inside(here, there, below):
+                break
+        return alpha, beta
+
+    def _inside(self, here: int, there: int, size: int) -> bool:
+        """Whether the hop stays in one group of `size` ranks wherever the axis lies."""
+        block = self.length * self.stride
+        if size % block == 0:
+            return True
+        aligned = block % size == 0 and size % self.stride == 0
+        return aligned and here // size == there // size
+
+
+def axes_of(
+    topology: Topology, lengths: Mapping[str, int], order: Sequence[str]
+) -> dict[str, Axis]:
+    """The axes of a mesh by name; the last of `order` varies fastest. Raises ValueError for a ring,
+    on which a stride shares no single link, for an order that names not each axis once, and where
+    the mesh has more ranks than the topology."""
+    if sorted(order) != sorted(lengths):
+        raise ValueError(f"order={tuple(order)} has to name each of {', '.join(lengths)} once.")
+    total = math.prod(lengths.values())
+    if topology.kind == "ring" and topology.ranks > 1:
+        raise ValueError("a ring has no nodes to place axes on: use Topology.switch or racks.")
+    if total > topology.ranks:
+        raise ValueError(
+            f"the mesh {dict(lengths)} has {total} ranks and the machine joins {topology.ranks}: "
+            "use fewer, or a larger machine."
+        )
+    found, stride = {}, 1
+    for name in reversed(order):
+        found[name] = Axis(topology, lengths[name], stride)
+        stride *= lengths[name]
+    return found

@@ -1,0 +1,363 @@
+"""Every plan to train a Transformer on so many devices: what a step takes, and whether it fits.
+
+    dp x pp x tp = devices     dp replicas; pp stages of layers; tp ranks that share each layer
+    microbatch                 sequences that go through a pipeline at once, m of them a step
+    schedule, recompute        the order of the microbatches; what the backward computes again
+
+dp and tp cut inside an operation (intra-operator parallelism), pp between them (inter-operator). A
+step, with F and B the seconds of a microbatch on a stage (its products and, along tp, its
+all-reduces) and c those of a message to the next stage, on the slowest stage and of all of them:
+
+                                                             bubble, where all are alike
+    GPipe, 1F1B    (m-1) max(F+B) + sum(F+B)                 (p-1)/m
+    interleaved    m max(F+B) + (p-1)/(pv) sum(F+B)          (p-1)/(vm), v=2 chunks a rank
+    ZB-H1          m max(F+B) + sum(F+I-W) of the others     (p-1)/(3m)
+
+    + 2 sum(c)                 a microbatch's way there and back, at the start and the end
+    + a wait each microbatch   where those in flight, k at most, do not last until the first one
+                               is back: (sum(F+B) + 2 sum(c))/k is longer than max(F+B)
+    + the gradients' all-reduce along dp, after the flush, and the update
+
+Memory of a rank: `parameter_bytes` for each parameter that it holds (16: mixed-precision Adam keeps
+value and gradient in 16 bits, value, mean and variance in 32), and the activations of the
+microbatches in flight (activations.py). Norms, dropout, the loss and lookups take no time, and no
+collective hides behind math: a plan is as fast as its peaks allow, and no program reaches these.
+How far one stays behind them depends on its kernels, which the planner does not know.
+
+Megatron-LM's largest model of 2019, 8.3 billion parameters (l=72, h=3072, V=51,200, s=1,024, 512
+sequences a step) on 512 V100 in nodes of 16, was trained as tp 8 x dp 64 at 15.1 PFLOP/s, 24 % of
+the peak. Here that plan fits as well, and is judged faster by what its products miss of the peak.
+
+Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM", SC 2021, sections 2 and 3; M. Shoeybi et al., "Megatron-LM", 2019, section 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dlviz.machine import Machine
+from dlviz.machine.topology import count, require
+from dlviz.sim.activations import RECOMPUTE, activation_bytes
+from dlviz.sim.axes import AXES, Axis, axes_of
+from dlviz.sim.transformer_size import TransformerShape, block_flops, logits_flops
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb_h1")
+CHUNKS = 2  # of a rank, interleaved
+Row = dict[str, Any]
+
+
+def plans(
+    shape: TransformerShape,
+    machine: Machine,
+    devices: int,
+    batch: int,
+    *,
+    memory: float | None = None,
+    order: Sequence[str] = AXES,
+    itemsize: int = 2,
+    parameter_bytes: float = 16.0,
+    sequence_parallel: bool = False,
+) -> list[Row]:
+    """All plans for `batch` sequences a step on `devices` of `machine`, a row each: those that fit
+    first, the fastest first.
+
+    A row has `dp tp pp microbatch schedule recompute`; `seconds` of a step; `memory`, bytes of the
+    fullest rank, and `stage`, the pipeline stage that it has; `over`, the bytes beyond `memory`
+    (bytes a device may use, by default all that it has) or 0, and `fits`; `bubble`, idle / busy;
+    `compute_seconds bubble_seconds tp_exposed pp_exposed dp_exposed`, the parts of the step in s;
+    and `limited_by`: "memory" where it does not fit, else what takes longest of "compute", "bubble"
+    and the axes' communication, "tp", "pp" and "dp".
+
+    `order` names the axes from the slowest to the fastest, as `comm.mesh`. Values and gradients
+    that are sent, and activations, have `itemsize` bytes.
+
+    Raises ValueError for more devices than the machine joins, and for sizes that are none.
+    """
+    for name, value in (("devices", devices), ("batch", batch), ("itemsize", itemsize)):
+        count("plans", name, value)
+    limit = machine.device.memory if memory is None else memory
+    require("plans", "memory", limit, zero=False, infinite=True)
+    require("plans", "parameter_bytes", parameter_bytes, zero=False, infinite=False)
+    rows = []
+    for dp, pp, tp in _meshes(shape, devices, batch):
+        axes = axes_of(machine.topology, {"dp": dp, "pp": pp, "tp": tp}, order)
+        for microbatch in _divisors(batch // dp):
+            for recompute in RECOMPUTE:
+                load = Load(
+                    shape, machine, axes, microbatch, recompute, itemsize, sequence_parallel
+                )
+                many = batch // dp // microbatch
+                for schedule in _schedules(shape, pp, many):
+                    row = load.row(schedule, many, parameter_bytes)
+                    over = max(0.0, row["memory"] - limit)
+                    parts = {name: row[of] for name, of in PARTS.items()}
+                    limited = "memory" if over else max(parts, key=lambda part: parts[part])
+                    rows.append({**row, "over": over, "fits": not over, "limited_by": limited})
+    return sorted(rows, key=lambda row: (not row["fits"], row["seconds"], row["memory"]))
+
+
+def why_none_fits(rows: Sequence[Row]) -> str:
+    """Which plan of `plans` comes nearest to fitting, and what it lacks; "" where one fits."""
+    if not rows:
+        return "there is no plan: no dp, tp and pp that multiply to the devices go into the model."
+    row = min(rows, key=lambda row: row["over"])
+    if row["fits"]:
+        return ""
+    return (
+        f"no plan fits: the smallest, dp {row['dp']}, tp {row['tp']}, pp {row['pp']}, microbatches "
+        f"of {row['microbatch']}, {row['schedule']}, recompute {row['recompute']}, needs "
+        f"{row['memory']:,.0f} bytes on each rank of stage {row['stage']}, {row['over']:,.0f} "
+        "bytes too many: use more devices, or larger ones."
+    )
+
+
+PARTS = {  # of a step, by what limits it
+    "compute": "compute_seconds",
+    "bubble": "bubble_seconds",
+    "tp": "tp_exposed",
+    "pp": "pp_exposed",
+    "dp": "dp_exposed",
+}
+
+
+def _meshes(shape: TransformerShape, devices: int, batch: int) -> Iterator[tuple[int, int, int]]:
+    """All (dp, pp, tp) of so many devices that go into the model and the batch."""
+    for tp in _divisors(devices):
+        if shape.heads % tp or shape.vocabulary % tp:
+            continue
+        for pp in _divisors(devices // tp):
+            dp = devices // tp // pp
+            if pp <= shape.layers and batch % dp == 0:
+                yield dp, pp, tp
+
+
+def _schedules(shape: TransformerShape, pp: int, many: int) -> Iterator[str]:
+    """Those in which a pipeline can take so many microbatches; without one there is no order."""
+    if pp == 1:
+        yield "1f1b"
+        return
+    for name in SCHEDULES:
+        if name != "interleaved" or (many % pp == 0 and CHUNKS * pp <= shape.layers):
+            yield name
+
+
+def _divisors(number: int) -> list[int]:
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+class Visit(NamedTuple):
+    """Seconds of a microbatch on a run of blocks: its math, and its all-reduces along tp, in the
+    forward and in the backward; of the backward's math those of the weights' gradients."""
+
+    forward: float
+    backward: float
+    forward_tp: float
+    backward_tp: float
+    weights: float
+
+    @property
+    def seconds(self) -> float:
+        return self.forward + self.backward + self.forward_tp + self.backward_tp
+
+    @property
+    def skewed(self) -> float:
+        """F + I - W: what a stage's turn takes before and after W fills the gaps of ZB-H1."""
+        return max(0.0, self.seconds - 2 * self.weights)
+
+    def and_then(self, other: Visit) -> Visit:
+        return Visit(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def times(self, many: int) -> Visit:
+        return Visit(*(many * each for each in self))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a microbatch of so many sequences is to the stages of a mesh."""
+
+    shape: TransformerShape
+    machine: Machine
+    axes: Mapping[str, Axis]
+    microbatch: int
+    recompute: str
+    itemsize: int
+    sequence_parallel: bool
+
+    def row(self, schedule: str, many: int, parameter_bytes: float) -> Row:
+        """A plan's step of `many` microbatches and its memory."""
+        dp, pp, tp = (self.axes[axis].length for axis in AXES)
+        chunks = CHUNKS if schedule == "interleaved" else 1
+        visits = self.visits(pp * chunks)
+        ranks = [_sum(visits[rank::pp]) for rank in range(pp)]
+        slow = max(ranks, key=lambda visit: visit.seconds)
+        busy, whole = many * slow.seconds, _sum(visits).seconds
+        if schedule == "interleaved":
+            bubble = (pp - 1) / (pp * chunks) * whole
+        elif schedule == "zb_h1":
+            bubble = sum(visit.skewed for visit in ranks) - slow.skewed
+        else:
+            bubble = whole - slow.seconds
+        messages = 2 * self.borders(pp, chunks)
+        flight = in_flight(schedule, pp, many, chunks)
+        way = whole - sum(visit.weights for visit in visits) * (schedule == "zb_h1") + messages
+        waits = max(0.0, way / flight - slow.seconds) * max(0.0, many - flight)
+        held = [self.parameters(runs) for runs in self.runs(pp, chunks)]
+        weights = max(held) * self.itemsize
+        reduce = self.axes["dp"].all_reduce(weights, self.machine.device.gamma)
+        update = 3 * weights / self.machine.device.memory_bandwidth
+        memory, stage = self.memory(held, schedule, many, parameter_bytes, chunks)
+        math_seconds = many * (slow.forward + slow.backward) + update
+        exposed = many * (slow.forward_tp + slow.backward_tp)
+        ties = self.tied(pp) if pp > 1 else 0.0
+        return {
+            "dp": dp,
+            "tp": tp,
+            "pp": pp,
+            "microbatch": self.microbatch,
+            "schedule": schedule,
+            "recompute": self.recompute,
+            "seconds": busy + bubble + messages + waits + ties + reduce + update,
+            "memory": memory,
+            "stage": stage,
+            "bubble": bubble / busy,
+            "compute_seconds": math_seconds,
+            "bubble_seconds": bubble,
+            "tp_exposed": exposed,
+            "pp_exposed": messages + waits + ties,
+            "dp_exposed": reduce,
+        }
+
+    # -- the blocks of the stages -------------------------------------------------------------
+    def runs(self, pp: int, chunks: int) -> list[list[tuple[int, bool, bool]]]:
+        """Of each pipeline rank its runs of blocks: how many, and whether the embedding comes
+        before them, the logits after them."""
+        stages = pp * chunks
+        layers = self._layers(stages)
+        every = [(layers[i], i == 0, i == stages - 1) for i in range(stages)]
+        return [every[rank::pp] for rank in range(pp)]
+
+    def _layers(self, stages: int) -> list[int]:
+        """The blocks of each stage, so that the costliest has as little to multiply as can be."""
+        shape = self.shape
+        if stages == 1:
+            return [shape.layers]
+        block, others = 12 * shape.hidden, stages - 1
+
+        def costliest(last: int) -> float:
+            most = math.ceil((shape.layers - last) / others)
+            return max(most * block, last * block + shape.vocabulary)
+
+        last = min(range(1, shape.layers - others + 1), key=costliest)
+        least, more = divmod(shape.layers - last, others)
+        return [*(least + (stage < more) for stage in range(others)), last]
+
+    def visits(self, stages: int) -> list[Visit]:
+        """What a microbatch takes on each stage."""
+        layers, block = self._layers(stages), self._block()
+        found = {many: block.times(many) for many in {*layers}}
+        visits = [found[many] for many in layers]
+        visits[0] = visits[0].and_then(self._embedding())
+        visits[-1] = visits[-1].and_then(self._logits())
+        return visits
+
+    def _block(self) -> Visit:
+        matrices, squares = self._seconds(
+            *block_flops(self.shape.hidden, self.shape.sequence, self.microbatch)
+        )
+        again = {"none": 0.0, "selective": squares, "full": matrices + squares}[self.recompute]
+        there, back = 2 * self._all_reduce(), 2 * self._all_reduce()
+        if self.sequence_parallel:
+            back *= 1.5  # what was gathered in the forward is gathered again
+        if self.recompute == "full":
+            back += there
+        forward = matrices + squares
+        return Visit(forward, 2 * forward + again, there, back, matrices)
+
+    def _embedding(self) -> Visit:
+        return Visit(0.0, 0.0, self._all_reduce(), 0.0, 0.0)
+
+    def _logits(self) -> Visit:
+        shape, tokens = self.shape, self.microbatch * self.shape.sequence
+        (product,) = self._seconds(
+            logits_flops(shape.hidden, shape.vocabulary, shape.sequence, self.microbatch)
+        )
+        loss = 3 * self.axes["tp"].all_reduce(4 * tokens)  # largest, sum and target's logit
+        return Visit(product, 2 * product, loss, self._all_reduce(), product)
+
+    def _seconds(self, *flops: int) -> list[float]:
+        return [each / self.axes["tp"].length / self.machine.device.flops for each in flops]
+
+    # -- messages ------------------------------------------------------------------------------
+    @property
+    def _activations(self) -> int:
+        """Bytes of what goes from block to block."""
+        return self.microbatch * self.shape.sequence * self.shape.hidden * self.itemsize
+
+    def _all_reduce(self) -> float:
+        return self.axes["tp"].all_reduce(self._activations, self.machine.device.gamma)
+
+    def borders(self, pp: int, chunks: int) -> float:
+        """Seconds of a microbatch's messages from the first stage to the last."""
+        hops = [self.axes["pp"].hop(stage % pp) for stage in range(pp * chunks - 1)]
+        cut = self.axes["tp"].length if self.sequence_parallel else 1
+        return sum(alpha + beta * self._activations / cut for alpha, beta in hops)
+
+    def tied(self, pp: int) -> float:
+        """Seconds in which first and last stage add up the embedding's gradient."""
+        alpha, beta = self.axes["pp"].slowest()
+        nbytes = self.shape.vocabulary * self.shape.hidden * self.itemsize
+        return 2 * (alpha + beta * nbytes / self.axes["tp"].length)
+
+    # -- memory --------------------------------------------------------------------------------
+    def parameters(self, runs: Sequence[tuple[int, bool, bool]]) -> float:
+        """Those that a rank with these runs of blocks holds; an embedding that it needs twice it
+        holds once."""
+        shape, tp, found = self.shape, self.axes["tp"].length, 0.0
+        h = shape.hidden
+        for blocks, first, last in runs:
+            found += blocks * ((12 * h * h + 7 * h) / tp + 6 * h)  # norms and two biases are whole
+            found += first * shape.sequence * h + last * 2 * h
+        if any(first or last for _, first, last in runs):
+            found += shape.vocabulary * h / tp
+        return found
+
+    def memory(
+        self, held: Sequence[float], schedule: str, many: int, parameter_bytes: float, chunks: int
+    ) -> tuple[float, int]:
+        """Bytes of the fullest rank, and its place in the pipeline."""
+        pp, shape, tp = len(held), self.shape, self.axes["tp"].length
+        size = (shape.hidden, shape.heads, shape.sequence, self.microbatch)
+        how = (tp, self.sequence_parallel)
+        block = activation_bytes(1, *size, *how, self.recompute, self.itemsize)
+        again = activation_bytes(1, *size, *how, "none", self.itemsize) - block  # of one block
+        found = []
+        for rank, runs in enumerate(self.runs(pp, chunks)):
+            flight = in_flight(schedule, pp, many, chunks, rank)
+            kept = flight * sum(blocks for blocks, *_ in runs) * block + again
+            if any(last for *_, last in runs):  # of one microbatch: its loss is followed by B
+                tokens = self.microbatch * shape.sequence
+                logits = tokens * shape.vocabulary * 4 / tp + 2 * self._activations
+                kept += logits * (many if schedule == "gpipe" else 1)
+            found.append(parameter_bytes * held[rank] + kept)
+        stage = max(range(pp), key=found.__getitem__)
+        return found[stage], stage
+
+
+def in_flight(schedule: str, pp: int, many: int, chunks: int = 1, rank: int = 0) -> float:
+    """Of how many microbatches a pipeline rank holds the activations at most; of an interleaved one
+    in parts, a chunk of v being 1/v."""
+    if schedule == "gpipe":
+        return many
+    if schedule == "interleaved":
+        visits = min(2 * (pp - 1 - rank) + (chunks - 1) * pp + 1, chunks * many)
+        return visits / chunks
+    return min(pp - rank, many)
+
+
+def _sum(visits: Sequence[Visit]) -> Visit:
+    return Visit(*(sum(each) for each in zip(*visits, strict=True)))
