@@ -70,7 +70,9 @@ def worker(comm):
     with Live() as live:
         part = transformer_part(mesh, empty_model(), make("1f1b", 2, M), "ring", False)
     held = {name: p.numel() for name, p in part.net.named_parameters()}
-    return mesh.dp.rank, mesh.pp.rank, held, live.peak
+    turned = mesh_of(comm, MESH, ("tp", "pp", "dp"))
+    groups = {axis: getattr(turned, axis).members for axis in MESH}
+    return mesh.dp.rank, mesh.pp.rank, held, live.peak, groups
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +175,7 @@ def test_an_action_is_its_layers_and_what_they_send_and_nothing_is_charged_twice
 
 def test_no_rank_builds_or_holds_more_than_its_part(run):
     memory = run.trace.memory
-    for rank, (_, stage, held, peak) in enumerate(run.results):
+    for rank, (_, stage, held, peak, _) in enumerate(run.results):
         assert sum(held.values()) == HELD[stage]
         largest = 4 * 4 * H * H  # of one layer, as it is drawn: less than this at a time
         assert 4 * HELD[stage] <= peak <= 4 * HELD[stage] + largest < 4 * P / 2
@@ -184,7 +186,7 @@ def test_no_rank_builds_or_holds_more_than_its_part(run):
 def test_the_parts_add_up_to_the_model_and_the_copies_that_are_listed(run):
     whole = {name: p.numel() for name, p in empty_model().named_parameters()}
     held = dict.fromkeys(whole, 0)
-    for replica, _, part, _ in run.results:
+    for replica, _, part, *_ in run.results:
         if replica == 0:
             for name, numbers in part.items():
                 held[name] += numbers
@@ -196,3 +198,15 @@ def test_the_parts_add_up_to_the_model_and_the_copies_that_are_listed(run):
     expected |= {"tokens.weight": V * H}  # tied: in the last stage as well
     assert copies == expected
     assert sum(held.values()) == P + sum(copies.values()) and P == 212_352
+
+
+def test_the_axis_that_the_order_names_last_has_neighbours(run):
+    for rank, (*_, groups) in enumerate(run.results):
+        first = rank - rank % 2
+        assert groups["dp"] == (first, first + 1)
+        assert groups["pp"] == (rank - rank // 2 % 2 * 2, rank - rank // 2 % 2 * 2 + 2)
+        assert groups["tp"] == (rank % 4, rank % 4 + 4)
+    trained = set(run.trace.messages.group[:])
+    assert trained == {f"{axis} {(rank, rank + step)}" for axis, step, firsts in
+                       (("dp", 4, range(4)), ("pp", 2, (0, 1, 4, 5)), ("tp", 1, (0, 2, 4, 6)))
+                       for rank in firsts}  # fmt: skip

@@ -42,7 +42,15 @@ from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
 from dlviz.parallel.hybrid.whole import state_of
 from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline import Shapes, train_step
-from dlviz.parallel.shards import Batches, Loss, Losses, Result, trained, update
+from dlviz.parallel.shards import (
+    Batches,
+    Loss,
+    Losses,
+    Result,
+    all_reduce_called,
+    trained,
+    update,
+)
 from dlviz.parallel.tensor.parameters import add_partial_gradients
 from dlviz.parallel.tensor.train import token_loss_over
 from dlviz.parallel.update_rules import Rule, as_rule
@@ -94,6 +102,7 @@ def train(
     mesh = checks.mesh_of(comm, {"dp": dp, "pp": pp, "tp": tp}, order)
     plan = checks.schedule_of(schedule, pp, microbatches, chunks)
     checks.check_clip(clip)
+    all_reduce_called(all_reduce)  # raises for a name that there is not
     checks.check_same_batches(comm, batches)
     if isinstance(model, Transformer):
         mean_loss = token_loss_over(mesh.tp, loss, all_reduce)
