@@ -9,7 +9,7 @@ import nbformat
 from dlviz.metrics import bubble_ratio
 from dlviz.models import Transformer
 from dlviz.schedules import make
-from dlviz.sim import Costs, simulate
+from dlviz.sim import Costs, simulate, transformer_flops, transformer_parameters
 
 LAB = Path(__file__).parents[1] / "labs" / "10_three_axes.ipynb"
 TEXT = "\n".join(cell.source for cell in nbformat.read(LAB, as_version=4).cells)
@@ -77,3 +77,13 @@ def test_the_groups_of_the_first_question():
     dp, pp, tp = (members(5, axis, (2, 4, 2)) for axis in range(3))
     assert (dp, pp, tp) == ([5, 13], [1, 3, 5, 7], [4, 5])
     assert "tp (4, 5), pp (1, 3, 5, 7), dp (5, 13)" in TEXT
+
+
+def test_the_large_model_of_part_7():
+    parameters = transformer_parameters(72, 3072, 51_200, 1024)
+    assert f"{parameters / 1e9:.1f} billion parameters" in TEXT
+    page = (LAB.parents[1] / "docs" / "teaching" / f"{LAB.stem}.md").read_text()
+    assert f"16 · {parameters / 1e9:.3f} billion = {16 * parameters / 1e9:.1f} GB" in page
+    assert round(100 * 15.1e15 / (512 * 125e12)) == 24 and "24 % of the peak" in TEXT
+    step = transformer_flops(72, 3072, 51_200, 1024, 512)
+    assert f"{step / 1e15:.0f} PFLOP a step of 512 texts, {step / 5 / 125e12:.0f} s on five" in page

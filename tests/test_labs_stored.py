@@ -95,6 +95,7 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "share of the microbatches' bytes that scatter and gather save, tp = 2": (50, 0),
         "share of the weights that rank 0 holds, pp = 2, tp = 2": (27.6, 2e-3),
         "plans of 8 ranks for 4 layers and 4 heads": (8, 0),
+        "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": (5, 0),
     },
 }
 

@@ -1435,6 +1435,15 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ((3, 4), "Order counts: dp = 4, pp = 2 is another plan than dp = 2, pp = 4."),
             (1, "1 is the cube: axes of length 1 and 4 are plans as well."),
         ],
+        "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": [
+            (1, "1 holds the weights in 16 bits, 17 GB: gradients and Adam take 14 bytes more."),
+            (2, "2 hold the weights in 32 bits: gradients and Adam's state come on top."),
+            (4, "4 have 128 GB: 16 bytes of 8.3 billion parameters are 133 GB."),
+            (
+                (100, 600),
+                "That many were used: they were needed for the time, and not for these bytes.",
+            ),
+        ],
     },
     "ring_all_reduce": {
         "bytes that a rank sends, 4 ranks, 96 bytes each": [

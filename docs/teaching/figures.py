@@ -21,6 +21,7 @@ import dlviz
 from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
 from dlviz.machine import Device, Link, Machine, Topology, classroom
+from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.metrics import step_seconds
 from dlviz.models import Transformer
 from dlviz.parallel import hybrid, update_rules
@@ -31,10 +32,12 @@ from dlviz.patterns import TITLES as ALGORITHMS
 from dlviz.schedules import TITLES as SCHEDULES
 from dlviz.schedules import make
 from dlviz.sim import (
+    TransformerShape,
     collective_seconds,
     kept_activations,
     layer_bytes,
     matmul_table,
+    plans,
     scaling_curves,
 )
 from dlviz.viz import print as paper
@@ -609,6 +612,15 @@ def lab_10_axis_bytes() -> Any:
 def lab_10_memory() -> Any:
     """The first stage keeps the activations of two microbatches, the last stage those of one."""
     return paper.memory(cube("dp", "pp", "tp"), title="Activations on eight ranks")
+
+
+@figure
+def lab_10_plans() -> Any:
+    """8.3 billion parameters on 512 GPUs: what fits, and which plan is fastest."""
+    nodes = Topology.racks(32, 16, LINKS["NVLink 2"].link, Link(14e-6, 100e9))
+    machine = Machine(DEVICES["V100 SXM2 32GB"].device, nodes, step=None)
+    shape = TransformerShape(72, 3072, 24, 51_200, 1024)
+    return paper.plans(plans(shape, machine, 512, 512), title="8.3 billion parameters, 512 GPUs")
 
 
 def save(drawn: Any, stem: Path) -> None:

@@ -21,7 +21,7 @@ from dlviz.parallel.gossip import contraction
 from dlviz.parallel.stability import stable_alpha
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
-from dlviz.sim import kept_activations, layer_bytes, matmul_words
+from dlviz.sim import kept_activations, layer_bytes, matmul_words, transformer_parameters
 
 LABS = Path(__file__).parents[2] / "labs"
 NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
@@ -263,6 +263,9 @@ def answers() -> dict[str, list[float]]:
         ],
         "plans of 8 ranks for 4 layers and 4 heads": [
             sum(8 % (pp * tp) == 0 for pp in (1, 2, 4) for tp in (1, 2, 4))
+        ],
+        "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": [
+            math.ceil(16 * transformer_parameters(72, 3072, 51_200, 1024) / 32e9)
         ],
         "bytes that a rank sends, 4 ranks, 96 bytes each": [ring / n * (tensor / n)],
         "the chunk that is whole on rank 0 after reduce-scatter, 4 ranks": [
