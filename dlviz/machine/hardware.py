@@ -49,6 +49,7 @@ DEVICES: dict[str, KnownDevice] = {
         _device(
             "H100 SXM", 989.4e12, 80e9, 3.35e12, "NVIDIA H100 data sheet and white paper, 2023"
         ),
+        _device("H200 SXM", 989.5e12, 141e9, 4.8e12, "NVIDIA H200 data sheet, November 2024"),
         _device(
             "laptop core",
             96e9,
@@ -77,6 +78,9 @@ LINKS: dict[str, KnownLink] = {
     "PCIe 5.0 x16": KnownLink(
         Link(_PCIE, 32e9 * 16 * 128 / 130 / 8),
         "32 GT/s x 16 lanes, 128b/130b: PCI Express Base Specification 5.0" + _NCCL,
+    ),
+    "InfiniBand EDR": KnownLink(
+        Link(_NETWORK, 100e9 / 8), "100 Gb/s: Mellanox ConnectX-5 VPI product brief" + _NCCL
     ),
     "InfiniBand HDR": KnownLink(
         Link(_NETWORK, 200e9 / 8), "200 Gb/s: NVIDIA ConnectX-6 data sheet" + _NCCL

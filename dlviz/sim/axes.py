@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dlviz.machine import Topology
 from dlviz.sim.costs import collective_seconds
@@ -38,6 +39,7 @@ class Axis:
         there = (place + 1) % self.length * self.stride
         return self._way(here, there)
 
+    @cached_property
     def slowest(self) -> tuple[float, float]:
         """Latency and seconds a byte of the slowest of all hops."""
         if self.length == 1:
@@ -47,7 +49,7 @@ class Axis:
 
     def all_reduce(self, nbytes: float, gamma: float = 0.0) -> float:
         """Seconds of a ring all-reduce of `nbytes` on each group."""
-        alpha, beta = self.slowest()
+        alpha, beta = self.slowest
         return collective_seconds("ring", self.length, nbytes, alpha, beta, gamma)
 
     def _way(self, here: int, there: int) -> tuple[float, float]:

@@ -54,6 +54,11 @@ class Explorer(Runner):
     def show(self) -> None:
         self.state = compact(dressed(self._trace, self._state()))
 
+    def ahead(self, name: str, pictures: dict[Any, Any]) -> Answer:
+        """What tells `pictures`, by the values of the control `name`, before they are chosen."""
+        of = {**self._now, name: None}
+        return {"ahead": {"of": of, "ran": self._ran, "name": name, "pictures": pictures}}
+
     def requests(self) -> dict[str, Callable[..., Answer]]:
         return {**super().requests(), "change": self._change, "settle": self.settle}
 

@@ -202,7 +202,7 @@ class ScheduleExplorer(Explorer):
                 continue
             if now["beside"]:
                 pictures[values[name]].append(self._beside(values))
-        return {"ahead": {"of": {**now, name: None}, "name": name, "pictures": pictures}}
+        return self.ahead(name, pictures)
 
     def _take(self, new: dict[str, Any], before: dict[str, Any]) -> None:
         """Go on with other values of the controls. ValueError where they cannot be."""

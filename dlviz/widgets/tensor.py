@@ -11,6 +11,7 @@ The arithmetic is in forms.py, the blocks are in blocks.py, the run is in layer_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ from dlviz.widgets.forms import (
 )
 from dlviz.widgets.layer_run import STEPS, run
 from dlviz.widgets.player import player_state
-from dlviz.widgets.requests import sentence
+from dlviz.widgets.requests import Answer, sentence
 from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact, dressed, styled
 
@@ -103,6 +104,16 @@ class TensorExplorer(Explorer):
     def show(self) -> None:
         self.player = self._recorded(self._now).get("player", "")
         super().show()
+
+    def requests(self) -> dict[str, Callable[..., Answer]]:
+        return {**super().requests(), "ahead": self._along}
+
+    def _along(self, name: str, sizes: list[int]) -> Answer:
+        """How it looks along a slider, so that it can be drawn before the kernel has answered."""
+        every = {size: {**self._now, name: size} for size in sizes}
+        for values in every.values():
+            check(**values)
+        return self.ahead(name, {size: self._shown(values) for size, values in every.items()})
 
     def work(self) -> Any:
         long = too_long(**self._now)

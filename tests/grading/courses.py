@@ -22,7 +22,7 @@ STUDENTS = ROOT / "labs" / "assignments"
 
 @dataclass(frozen=True)
 class Assignment:
-    """By the name of its folder under source/."""
+    """By the name of its folder under source/; of the name "*" are all."""
 
     name: str
 
@@ -74,7 +74,7 @@ class Assignment:
         return STUDENTS / self.name / f"{self.name}.ipynb"
 
     def release(self, course: Path) -> Path:
-        """Make the course, and the students' copy in it."""
+        """Make a course, and the students' copy in it."""
         made = shutil.ignore_patterns("release", "gradebook.db*")  # by `make assignments`
         shutil.copytree(ASSIGNMENTS, course, dirs_exist_ok=True, ignore=made)
         assert "WARNING" not in nbgrader(course, "generate_assignment", self.name)
@@ -101,7 +101,8 @@ class Assignment:
         nbgrader(course, "generate_feedback", self.name)
         nbgrader(course, "export")
         with open(course / "grades.csv") as file:
-            return {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+            rows = [row for row in csv.DictReader(file) if row["assignment"] == self.name]
+        return {row["student_id"]: float(row["score"]) for row in rows}
 
     def feedback(self, course: Path, student: str) -> str:
         return (course / "feedback" / student / self.name / f"{self.name}.html").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import pytest
 from courses import Assignment, nbgrader
@@ -27,12 +26,6 @@ AUTOMATIC = {
 }
 
 
-@pytest.fixture(scope="module")
-def course(tmp_path_factory) -> Path:
-    """A course to which the assignment was released."""
-    return PIPELINE.release(tmp_path_factory.mktemp("course"))
-
-
 def test_the_committed_notebook_of_1f1b_holds_no_output():
     code = [cell for cell in PIPELINE.source.cells if cell.cell_type == "code"]
     assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
@@ -53,7 +46,7 @@ def test_no_hint_and_no_message_about_a_schedule_holds_a_line_of_the_solution():
 
 @pytest.mark.slow
 def test_the_students_copy_of_1f1b_is_free_of_the_solution_and_of_hidden_tests(course):
-    (path,) = (course / "release").rglob("*.ipynb")
+    (path,) = (course / "release" / PIPELINE.name).rglob("*.ipynb")
     text = PIPELINE.released(course)
     assert [line for line in PIPELINE.solution_lines() if line in text] == []
     raw = path.read_text()
@@ -70,7 +63,9 @@ def test_the_students_copy_of_1f1b_is_free_of_the_solution_and_of_hidden_tests(c
     assert text.count("# YOUR CODE HERE") == 2 and "YOUR ANSWER HERE" in text
     assert "def one_f_one_b(rank, ranks, microbatches):" in text
     assert "def interleaved(rank, ranks, microbatches, chunks):" in text
-    assert [file.name for file in (course / "release").rglob("*") if file.is_file()] == [path.name]
+    assert [
+        file.name for file in (course / "release" / PIPELINE.name).rglob("*") if file.is_file()
+    ] == [path.name]
     assert raw == PIPELINE.handed_out().read_text(), "run make assignments"
 
 

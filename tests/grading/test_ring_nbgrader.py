@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 from courses import Assignment, nbgrader
@@ -20,12 +19,6 @@ AUTOMATIC = {
     "check_bytes": 3,
     "check_no_hang": 3,
 }
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory) -> Path:
-    """A course to which the assignment was released."""
-    return RING.release(tmp_path_factory.mktemp("course"))
 
 
 def test_the_committed_notebook_holds_no_output():
@@ -52,7 +45,7 @@ def test_no_hint_and_no_message_of_a_check_holds_a_line_of_the_solution():
 
 @pytest.mark.slow
 def test_the_students_copy_is_free_of_the_solution_and_of_hidden_tests(course):
-    (path,) = (course / "release").rglob("*.ipynb")
+    (path,) = (course / "release" / RING.name).rglob("*.ipynb")
     text = RING.released(course)
     assert [line for line in RING.solution_lines() if line in text] == []
     raw = path.read_text()
@@ -60,7 +53,9 @@ def test_the_students_copy_is_free_of_the_solution_and_of_hidden_tests(course):
         assert word not in raw
     assert text.count("# YOUR CODE HERE") == 2 and "YOUR ANSWER HERE" in text
     assert "def reduce_scatter(comm, chunks):" in text and "def all_gather(comm, chunks):" in text
-    assert [file.name for file in (course / "release").rglob("*") if file.is_file()] == [path.name]
+    assert [
+        file.name for file in (course / "release" / RING.name).rglob("*") if file.is_file()
+    ] == [path.name]
     assert raw == RING.handed_out().read_text(), "run make assignments"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import pytest
 from courses import Assignment, nbgrader
@@ -20,12 +19,6 @@ AUTOMATIC = {
     "check_all_reduces": 2,
     "check_bytes": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory) -> Path:
-    """A course to which the assignment was released."""
-    return MLP.release(tmp_path_factory.mktemp("course"))
 
 
 def test_the_committed_notebook_holds_no_output():
@@ -66,8 +59,10 @@ def test_the_copy_that_is_handed_out_is_free_of_the_solution_and_of_hidden_tests
 
 @pytest.mark.slow
 def test_the_copy_that_is_handed_out_is_what_nbgrader_makes(course):
-    (path,) = (course / "release").rglob("*.ipynb")
-    assert [file.name for file in (course / "release").rglob("*") if file.is_file()] == [path.name]
+    (path,) = (course / "release" / MLP.name).rglob("*.ipynb")
+    assert [file.name for file in (course / "release" / MLP.name).rglob("*") if file.is_file()] == [
+        path.name
+    ]
     assert path.read_text() == MLP.handed_out().read_text(), "run make assignments"
 
 

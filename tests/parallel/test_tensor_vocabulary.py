@@ -131,6 +131,8 @@ def outside(comm):
         lambda: table(torch.tensor([[0, 3], [1, 4]])),
         lambda: parallel_cross_entropy(comm, torch.zeros(1, 2, 2), torch.tensor([[3, -1]])),
         lambda: VocabularyParallelEmbedding(comm, 45, 3),
+        lambda: table.load({"tokens.weight": torch.zeros(4, 3)}),
+        lambda: table.load({}),
     ):
         with pytest.raises(ValueError) as error:
             act()
@@ -138,8 +140,10 @@ def outside(comm):
     return said
 
 
-def test_a_token_outside_the_vocabulary_and_one_that_does_not_divide_are_refused_by_all():
-    for token, target, size in dlviz.launch(outside, 2).results:
+def test_a_token_outside_a_vocabulary_that_does_not_divide_and_a_strange_state_are_refused():
+    for token, target, size, named, empty in dlviz.launch(outside, 2).results:
         assert token.startswith("token 4 at place 1 of row 1 is not in the model's vocabulary=4")
         assert target.startswith("token -1 at place 1 of row 0 is not in the model's vocabulary=4")
         assert size.startswith("vocabulary=45 cannot be split over 2 ranks")
+        assert named == "the state of tokens holds tokens.weight: give weight."
+        assert empty == "the state of tokens holds nothing: give weight."

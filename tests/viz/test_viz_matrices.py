@@ -14,6 +14,7 @@ from dlviz.parallel.tensor import NaiveMLP, ParallelMLP
 from dlviz.trace import Trace
 from dlviz.viz import palette
 from dlviz.viz.blocks import Blocks
+from dlviz.viz.charts.matrices import OWN, SUMMAND
 from dlviz.viz.passes import MatrixBlock
 
 RANKS, ROWS, HIDDEN, INNER = 3, 5, 6, 12
@@ -199,12 +200,16 @@ def test_a_summand_is_hatched_and_the_sum_has_the_hue_of_no_rank(trace):
     for frame, moment in zip(figure.frames, moments, strict=True):
         shown = [figure.data[place] for place in frame.traces]
         sums = {
-            still.marker.color
+            still.marker.pattern.fgcolor
             for still, own in zip(shown, frame.data, strict=True)
             if still.type == "bar" and still.marker.pattern.shape == "/" and own.x
         }
         held = [block for own in moment.held for block in own.values() if block.summands > 1]
         assert sums == (hatched if held else set()), moment.title
+    key = {each.name: each.marker for each in figure.data if each.showlegend is not False}
+    part, summand = key[OWN], key[SUMMAND]
+    assert part.color == summand.pattern.fgcolor and part.pattern.shape == ""
+    assert summand.color == summand.pattern.bgcolor == "rgba(0, 0, 0, 0)"  # lines on paper
 
 
 def test_arrows_join_the_ranks_of_the_messages_beside_the_matrix_they_are_of(trace):

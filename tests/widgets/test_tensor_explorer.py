@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import kernel
 import node
 import numpy as np
 import pytest
@@ -234,6 +235,37 @@ def test_a_slider_gives_sizes_that_the_ranks_can_divide():
         assert len({tuple(own) for own in sizes}) >= len(SIZES) / 2
 
 
+FORESEEN = """
+const [told, ahead, name, sizes] = v;
+return sizes.map((size) => m.foresee(told, { ...told.controls, [name]: size }, ahead));
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("partition_output", "batch"), ("data", "inputs"), ("mlp", "outputs")]
+)
+def test_what_is_told_ahead_along_a_slider_is_what_the_kernel_answers(form, name):
+    explorer = TensorExplorer(form, **LAYER)
+    told = state(explorer)
+    wanted = node.run("tensor/state.js", "return m.along(...v);", {"told": told, "ahead": {}},
+                      {name: 1})  # fmt: skip
+    found = json.loads(json.dumps(kernel.ask(explorer, "ahead", **wanted)["ahead"]))
+    now = {"told": told, "ahead": found}
+    assert node.run("tensor/state.js", "return m.along(...v);", now, {name: 1}) is None
+    sizes = [*dict.fromkeys(wanted["sizes"])]
+    assert wanted["name"] == name and len(sizes) >= 20
+    foreseen = node.run("tensor/state.js", FORESEEN, told, found, name, sizes)
+    for size, shown in zip(sizes, foreseen, strict=True):
+        setattr(explorer, name, size)
+        assert shown == state(explorer)
+    other = next(one for one in NAMES if one != name)
+    setattr(explorer, other, 24)  # nothing was told of that
+    now = state(explorer)
+    assert node.run("tensor/state.js", FORESEEN, now, found, name, sizes[:1]) == [now]
+    ran = {**told, "ran": told["ran"] + 1}  # the map has another point
+    assert node.run("tensor/state.js", FORESEEN, ran, found, name, sizes[:1]) == [ran]
+
+
 FRESH = """
 import statistics, sys, time
 from dlviz.widgets import TensorExplorer
@@ -359,6 +391,12 @@ class Page(ExplorerPage):
         return {block.get_attribute("data-block").split()[1] for block in blocks}
 
 
+# What is asked waits until it is released.
+HELD = """() => {
+    const [send, held] = [model.send, []];
+    model.send = (request) => held.push(request);
+    window.release = () => (model.send = send, held.forEach(send));
+}"""
 BY_KEY = {  # from the sizes that were typed
     "B by key": ("batch", 128),
     "C_out by key": ("outputs", 512),
@@ -406,6 +444,19 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert {"ArrowRight", "ArrowUp"} and page.locator(
         ".other .dlv-cheapest"
     ).inner_text() == shown.answer
+
+    first = {"B": lambda: shown.slide("B", 5), "C_in": lambda: shown.control("C_in").focus()}
+    for name, begin in first.items():  # a slider that moved, and one that is to move
+        begin()
+        page.wait_for_function(SETTLED)
+        page.evaluate("ask({ id: 'last', kind: 'settle' })")  # answered after all before it
+        page.evaluate(HELD)
+        for place in (9, 6):
+            said = shown.answer
+            shown.slide(name, place)
+            assert shown.answer != said  # the kernel has not answered
+        page.evaluate("release()")
+        page.wait_for_function(SETTLED)
 
     shown.press("rank 1")
     assert shown.dim() == {"0"}

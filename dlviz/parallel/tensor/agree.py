@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -20,6 +20,15 @@ def check_divides(name: str, value: int, ranks: int, whole: str) -> None:
         raise ValueError(
             f"{name}={value} cannot be split over {ranks} ranks: each rank needs a whole number of "
             f"{whole}. Use {fits} ranks."
+        )
+
+
+def check_names(layer: str, state: Collection[str], names: Collection[str]) -> None:
+    """Raise ValueError unless the state given for a layer has its parameters' `names`."""
+    if set(state) != set(names):
+        raise ValueError(
+            f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
+            f"{' and '.join(names)}."
         )
 
 

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from dlviz.cluster import Comm
 from dlviz.models.transformer import SmallEmbedding, check_tokens
-from dlviz.parallel.tensor.agree import check_divides, check_replicas, check_shape
+from dlviz.parallel.tensor.agree import check_divides, check_names, check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import f, g, gather_sequence, scatter_sequence
 from dlviz.parallel.tensor.product import Product
 from dlviz.parallel.tensor.regather import Regathered
@@ -70,8 +70,9 @@ class VocabularyParallelEmbedding(nn.Module):
 
     @torch.no_grad()
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Keep this rank's part of the whole `weight` (V, h). ValueError for another shape, and, on
-        all ranks, where they are given other values."""
+        """Keep this rank's part of the whole `weight` (V, h). ValueError for other names or another
+        shape, and, on all ranks, where they are given other values."""
+        check_names("tokens", state, ["weight"])
         check_shape("tokens.weight", state["weight"], (self.vocabulary, self.weight.shape[1]))
         advice = "load the same weights on every rank of the axis"
         check_replicas(self.comm, "weights for tokens", dict(state), advice)

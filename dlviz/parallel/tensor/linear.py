@@ -24,7 +24,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.shards import all_reduce_called
-from dlviz.parallel.tensor.agree import check_divides, check_replicas, check_shape
+from dlviz.parallel.tensor.agree import check_divides, check_names, check_replicas, check_shape
 from dlviz.parallel.tensor.conjugate import (
     f,
     g,
@@ -110,11 +110,7 @@ class ShardedLinear(nn.Module):
         """Keep this rank's part of the whole layer's `weight` (n, k) and `bias` (n,). ValueError
         for other names or shapes, and, on all ranks, where they are given other values."""
         own, layer = dict(self.named_parameters()), self.name or type(self).__name__
-        if own.keys() != state.keys():
-            raise ValueError(
-                f"the state of {layer} holds {', '.join(state) or 'nothing'}: give "
-                f"{' and '.join(own)}."
-            )
+        check_names(layer, state, own)
         shapes = {"weight": (self.outputs, self.inputs), "bias": (self.outputs,)}
         for name, whole in state.items():
             check_shape(f"{name} of {layer}", whole, shapes[name])

@@ -251,5 +251,6 @@ def style_of(blocks: Blocks, held: Held, rank: int) -> palette.Style:
 
 
 def summand(style: palette.Style) -> palette.Style:
-    """How a rank's summand of a whole matrix is filled."""
-    return palette.Style(style.color, "/")
+    """How a rank's summand of a whole matrix is filled: by lines alone, as it is not that matrix
+    yet; even the small key of a legend tells it from a part."""
+    return palette.Style(style.color, "/", solid=False)

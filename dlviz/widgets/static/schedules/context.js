@@ -36,11 +36,6 @@
  */
 
 /**
- * Pictures of the sides by the values of the control `name`, all others being those of `of`; {} where nothing was told.
- * @typedef {{ of?: Record<string, any>, name?: string, pictures?: Record<string, any[]> }} Ahead
- */
-
-/**
  * What is shown now.
  * @typedef {object} Now
  * @property {Told} told

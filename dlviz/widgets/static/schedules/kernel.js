@@ -1,9 +1,11 @@
 // What becomes of what the kernel tells: sides that are read once, and pictures that were told ahead.
+import { aheadOf } from "../shared/ahead.js";
 import { spanOf } from "./geometry.js";
 import { readSide } from "./state.js";
 import { sideWords } from "./words.js";
 
-/** @import { Ahead, Explorer, Now, Told } from "./context.js" */
+/** @import { Ahead } from "../shared/ahead.js" */
+/** @import { Explorer, Now, Told } from "./context.js" */
 /** @import { Side } from "./state.js" */
 /** @import { Run } from "./words.js" */
 
@@ -18,11 +20,7 @@ export const NOTHING = { side: -1, span: -1, hole: -1, name: "" };
  * @returns {Told}
  */
 export function foresee(told, controls, ahead) {
-  const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== told.controls[one]);
-  if (name == null || others.length || told.error || ahead.name !== name) return told;
-  const { of = {}, pictures = {} } = ahead;
-  const alike = Object.keys(of).every((one) => one === name || of[one] === told.controls[one]);
-  const sides = alike && pictures[controls[name]];
+  const sides = aheadOf(told, controls, ahead);
   return sides ? { ...told, controls, sides, run: null } : told;
 }
 

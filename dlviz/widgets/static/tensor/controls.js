@@ -1,7 +1,7 @@
 // The controls: form, ranks, sizes by slider or typed, and the runs that can be shown again.
 import { field, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
-import { alone, fitting, placeOf } from "./state.js";
+import { alone, along, fitting, placeOf } from "./state.js";
 import { choiceWords } from "./words.js";
 
 /** @import { Child } from "../shared/dom.js" */
@@ -44,12 +44,17 @@ function numbered({ shown, choose, can }, ranks) {
 function size(own, /** @type {Size} */ name, unit) {
   const { now } = own.shown;
   const { sizes, names } = now.told;
-  const { group: [label] } = slider(own, name, {
+  const { input, group: [label] } = slider(own, name, {
     label: names[name], min: 0, max: sizes.length - 1, class: "dlv-slide",
     place: (value) => (Number.isFinite(value) && value > 0 ? placeOf(sizes, value) : 0),
     value: (place) => fitting(now.told, now.controls, name, sizes[place]),
     says: (value) => `${value} ${unit}`, short: String,
   });
+  const near = () => {
+    const wanted = now.live && along(now, { [name]: true });
+    if (wanted) own.lookAhead(wanted);
+  };
+  for (const event of ["pointerenter", "focus"]) input.addEventListener(event, near);
   return [label, field(own, name, { letter: "", unit, per: 1 })];
 }
 

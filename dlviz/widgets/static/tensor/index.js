@@ -7,7 +7,7 @@ import { controls } from "./controls.js";
 import { costMap } from "./map.js";
 import { matricesPicture } from "./matrices.js";
 import { messages } from "./messages.js";
-import { alone, fitting, placeOf, standOut } from "./state.js";
+import { along, alone, fitting, foresee, placeOf, standOut } from "./state.js";
 import { bytesTable } from "./table.js";
 import { ranWords } from "./words.js";
 
@@ -28,7 +28,8 @@ function render({ model, el }) {
       standOut(own, { rank: -1 });
       return any;
     },
-    foresee: (told) => told, runnable: ({ told }) => !told.long, ranWords,
+    foresee, runnable: ({ told }) => !told.long, ranWords,
+    neighbours: (values) => along(own.shown.now, values),
     more: /** @type {More} */ ({ part: "costs", rank: -1, pointed: -1 }),
   }));
   own.tabs = tabs(own);

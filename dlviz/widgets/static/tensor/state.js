@@ -1,6 +1,8 @@
 // What the kernel tells of a shared layer, a size that the ranks can divide, and what a page without a kernel can show.
+import { aheadOf, isAlong } from "../shared/ahead.js";
 import { clamp } from "../shared/arrays.js";
 
+/** @import { Ahead } from "../shared/ahead.js" */
 /** @import { Alone, Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Part, Tabs } from "../shared/tabs.js" */
 /** @import { Model, Style } from "../shared/theme.js" */
@@ -57,6 +59,7 @@ import { clamp } from "../shared/arrays.js";
  * @property {string} answer
  * @property {string} long why it cannot be run here, or ""
  * @property {Run | null} run
+ * @property {number} ran
  * @property {Controls[]} recorded
  * @property {(Controls & { bytes: number })[]} points runs on the map
  */
@@ -93,6 +96,30 @@ export function fitting({ forms, sizes }, { form, ranks }, name, size) {
   const step = cut ? ranks : 1;
   const largest = Math.floor(sizes[sizes.length - 1] / step) * step;
   return clamp(Math.round(size / step) * step, step, largest);
+}
+
+/**
+ * What can be shown before the kernel has answered: all that it told ahead along a slider, but for a run.
+ * @param {Told} told
+ * @param {Controls} controls
+ * @param {Ahead} ahead
+ * @returns {Told}
+ */
+export function foresee(told, controls, ahead) {
+  const picture = aheadOf(told, controls, ahead);
+  return picture ? { ...told, ...picture, controls, run: null } : told;
+}
+
+/**
+ * What to ask to be told ahead along the slider of one of `values`; null where it was told.
+ * @param {{ told: Told, ahead: Ahead }} now
+ * @param {Record<string, unknown>} values
+ * @returns {{ name: Size, sizes: number[] } | null}
+ */
+export function along({ told, ahead }, values) {
+  const name = /** @type {Size[]} */ (Object.keys(told.names)).find((one) => one in values);
+  if (!name || isAlong(told, ahead, name)) return null;
+  return { name, sizes: told.sizes.map((size) => fitting(told, told.controls, name, size)) };
 }
 
 /**

@@ -1,0 +1,35 @@
+// What a kernel told ahead of the values along one slider, so that they can be shown before it has answered.
+
+/** @import { Answer } from "./explorer.js" */
+
+/**
+ * Pictures by the values of the control `name`, all others being those of `of`, after run `ran`; {} where nothing was
+ * told.
+ * @typedef {{ of?: Record<string, any>, ran?: number, name?: string, pictures?: Record<string, any> }} Ahead
+ */
+
+/**
+ * Whether pictures were told along a slider of what is shown now.
+ * @param {Answer & { ran: number }} told
+ * @param {Ahead} ahead
+ * @param {string} slider
+ * @returns {boolean}
+ */
+export function isAlong({ controls, ran }, ahead, slider) {
+  const { of = {} } = ahead;
+  return ahead.name === slider && ahead.ran === ran
+    && Object.keys(of).every((name) => name === slider || of[name] === controls[name]);
+}
+
+/**
+ * What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
+ * @param {Answer & { ran: number }} told
+ * @param {Record<string, any>} controls
+ * @param {Ahead} ahead
+ * @returns {any}
+ */
+export function aheadOf(told, controls, ahead) {
+  const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== told.controls[one]);
+  if (name == null || others.length || told.error || !isAlong(told, ahead, name)) return null;
+  return ahead.pictures?.[controls[name]] ?? null;
+}
