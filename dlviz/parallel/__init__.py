@@ -8,6 +8,7 @@ layers.py        each layer's forward and backward as spans, and their price (pr
 replicas.py      the same network on every rank
 pipeline/        stages on ranks, by any schedule
 tensor/          each layer cut over ranks: linear, MLP, attention, a Transformer
+hybrid/          all three at once: replicas of pipelines of cut layers, on a mesh
 summa/           one product of matrices, and its gradients, on a grid of ranks
 
 The names of the strategies are here at once; torch loads with the first module that needs it.
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from dlviz.parallel.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from dlviz.parallel import data, pipeline, summa, tensor, update_rules
+    from dlviz.parallel import data, hybrid, pipeline, summa, tensor, update_rules
 
-__all__ = ["STRATEGIES", "data", "pipeline", "summa", "tensor", "update_rules"]
+__all__ = ["STRATEGIES", "data", "hybrid", "pipeline", "summa", "tensor", "update_rules"]
 
 
 def __getattr__(name: str) -> Any:

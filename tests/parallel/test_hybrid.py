@@ -149,7 +149,7 @@ def compare(ranks, cases):
         within, start = TOLERANCE[case.dtype], plain(case).state_dict()
         for rank, results in enumerate(run.results):
             found, moved = results[number]
-            assert found["losses"] == pytest.approx(losses, abs=10 * within, rel=0), case
+            assert found["losses"] == pytest.approx(losses, rel=within, abs=0), case
             assert [*found["state"]] == ([] if rank else [*state])
         found, moved = run.results[0][number]
         for name, value in state.items():

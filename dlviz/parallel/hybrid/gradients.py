@@ -19,7 +19,7 @@ import torch
 
 from dlviz.cluster import Comm
 from dlviz.parallel.buckets import Bucket
-from dlviz.parallel.hybrid.parts import Part
+from dlviz.parallel.hybrid.parts import RankPart
 from dlviz.parallel.shards import all_reduce_called
 from dlviz.parallel.tensor.conjugate import reduced
 from dlviz.parallel.tensor.parameters import axis_parameters
@@ -42,7 +42,7 @@ def average(axis: Comm, buckets: Sequence[Bucket], weight: float, all_reduce: st
 
 
 @torch.no_grad()
-def clip_norm(mesh: Any, part: Part, most: float, all_reduce: str) -> float:
+def clip_norm(mesh: Any, part: RankPart, most: float, all_reduce: str) -> float:
     """Scale all gradients so that the norm of all of them together is `most` at the most; returns
     the norm that they had. It is the same on all replicas.
 

@@ -34,7 +34,7 @@ from dlviz.parallel.tensor.transformer import ParallelBlock, embedded
 from dlviz.schedules import Schedule
 
 
-class Part(NamedTuple):
+class RankPart(NamedTuple):
     """`net` has the layers of this rank under the names that they have in the whole model, `stages`
     all stages of the pipeline, as `train_step` takes them. `copied` are parameters that a rank
     before this one holds too. `place` orders the names of the whole model."""
@@ -130,7 +130,7 @@ def blocks_of(model: Transformer, stages: int) -> list[range]:
 
 def transformer_part(
     mesh: Any, model: Transformer, schedule: Schedule, all_reduce: str, sequence_parallel: bool
-) -> Part:
+) -> RankPart:
     """This rank's part of `model`, with its values or, where it lies on the meta device, those that
     its seed draws. `model` is left empty."""
     how = {"all_reduce": all_reduce, "sequence_parallel": sequence_parallel}
@@ -158,7 +158,7 @@ def transformer_part(
     ]
     empty(model.parameters())
     copied = {tied} if last in mine and 0 not in mine else set()
-    return Part(net, stages, frozenset(copied), list(dict(model.named_parameters())).index)
+    return RankPart(net, stages, frozenset(copied), list(dict(model.named_parameters())).index)
 
 
 def holder(shared: nn.Parameter) -> nn.Module:
@@ -168,7 +168,7 @@ def holder(shared: nn.Parameter) -> nn.Module:
     return stage
 
 
-def stages_part(mesh: Any, model: Sequence[nn.Module | None], schedule: Schedule) -> Part:
+def stages_part(mesh: Any, model: Sequence[nn.Module | None], schedule: Schedule) -> RankPart:
     """This rank's part of a list of stages; those of other ranks are left empty."""
     net, others = nn.ModuleDict(), nn.ModuleList()
     earlier: set[nn.Parameter] = set()
@@ -180,7 +180,9 @@ def stages_part(mesh: Any, model: Sequence[nn.Module | None], schedule: Schedule
             earlier.update(stage.parameters() if rank < mesh.pp.rank else ())
     own = set(net.parameters())
     empty([p for p in others.parameters() if p not in own])
-    return Part(net, list(model), frozenset(own & earlier), lambda name: int(name.split(".")[0]))
+    return RankPart(
+        net, list(model), frozenset(own & earlier), lambda name: int(name.split(".")[0])
+    )
 
 
 def empty(parameters: Iterable[nn.Parameter]) -> None:

@@ -28,6 +28,7 @@ torch.distributed.pipelining and to parallelize_module.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
@@ -37,7 +38,7 @@ from dlviz.parallel.buckets import fill_buckets
 from dlviz.parallel.ddp import BUCKET_BYTES
 from dlviz.parallel.hybrid import checks
 from dlviz.parallel.hybrid.gradients import average, clip_norm
-from dlviz.parallel.hybrid.parts import stages_part, transformer_part
+from dlviz.parallel.hybrid.parts import RankPart, stages_part, transformer_part
 from dlviz.parallel.hybrid.replica import DropoutPlaces, Replica
 from dlviz.parallel.hybrid.whole import state_of
 from dlviz.parallel.layers import LayerSpans
@@ -54,6 +55,7 @@ from dlviz.parallel.shards import (
 from dlviz.parallel.tensor.parameters import add_partial_gradients
 from dlviz.parallel.tensor.train import token_loss_over
 from dlviz.parallel.update_rules import Rule, as_rule
+from dlviz.schedules import Schedule
 
 
 def train(
@@ -104,14 +106,7 @@ def train(
     checks.check_clip(clip)
     all_reduce_called(all_reduce)  # raises for a name that there is not
     checks.check_same_batches(comm, batches)
-    if isinstance(model, Transformer):
-        mean_loss = token_loss_over(mesh.tp, loss, all_reduce)
-        checks.check_same_transformer(comm, model)
-        part = transformer_part(mesh, model, plan, all_reduce, sequence_parallel)
-    else:
-        mean_loss = loss
-        checks.check_stages(comm, mesh, model, plan, sequence_parallel)
-        part = stages_part(mesh, model, plan)
+    part, mean_loss = part_of(comm, mesh, model, plan, loss, all_reduce, sequence_parallel)
     net, parameters, buckets = part.net, trained(part.net), fill_buckets(part.net, bucket_bytes)
     layers, shapes, losses = LayerSpans(comm, net), Shapes(), Losses(mesh.dp, len(batches))
     place_dropout = DropoutPlaces(part.stages, layers)
@@ -137,3 +132,22 @@ def train(
             comm.memory("gradients", 0)
     with comm.span("phase", "state"):
         return {"losses": losses.means(), "state": state_of(mesh, part)}
+
+
+def part_of(
+    comm: Comm,
+    mesh: Any,
+    model: Transformer | Sequence[nn.Module | None],
+    plan: Schedule,
+    loss: Loss,
+    all_reduce: str,
+    sequence_parallel: bool,
+) -> tuple[RankPart, Loss]:
+    """What this rank holds of `model`, which all ranks were given alike, and the loss of what its
+    last stage gives."""
+    if isinstance(model, Transformer):
+        mean_loss = token_loss_over(mesh.tp, loss, all_reduce)
+        checks.check_same_transformer(comm, model)
+        return transformer_part(mesh, model, plan, all_reduce, sequence_parallel), mean_loss
+    checks.check_stages(comm, mesh, model, plan, sequence_parallel)
+    return stages_part(mesh, model, plan), loss

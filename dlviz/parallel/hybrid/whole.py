@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from dlviz.cluster.control.form import name_of
-from dlviz.parallel.hybrid.parts import Part
+from dlviz.parallel.hybrid.parts import RankPart
 from dlviz.parallel.replicas import text_of
 from dlviz.parallel.tensor.parameters import whole_state
 
 
-def state_of(mesh: Any, part: Part) -> dict[str, torch.Tensor]:
+def state_of(mesh: Any, part: RankPart) -> dict[str, torch.Tensor]:
     """On rank 0 the parameters and buffers of all ranks' parts by name, on the CPU, in the order of
     the whole model; empty on the others. Every rank must call it.
 

@@ -2,6 +2,7 @@
 
 gpipe_by_hand.py       GPipe and nothing else, as on the lecture's page: read it first
 run.py                 train_step and infer: the actions of a rank, one after the other
+actions.py             an action on the timeline, and what it takes
 trainer.py             train: step after step
 stage_worker.py        what an action computes, and what is kept for the next
 stage_backward.py      a forward and its backward (B)

@@ -21,7 +21,6 @@ own sources are in dlviz/schedules. In PyTorch: torch.distributed.pipelining.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,19 +29,16 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.cluster.warm import rehearsed
 from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.pipeline.actions import Math, at_once, by_layers
 from dlviz.parallel.pipeline.checks import check_output, checked, no_update, pieces_of
-from dlviz.parallel.pipeline.p2p import P2P, Message
+from dlviz.parallel.pipeline.p2p import P2P
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import SharedParameters
 from dlviz.parallel.pipeline.stage_worker import Loss, StageWorker
 from dlviz.schedules import Action, Schedule, make
-from dlviz.schedules.action import KIND_NAMES
 
 if TYPE_CHECKING:
     from dlviz.sim import Costs
-
-Math = Callable[[Action, torch.Tensor | None], torch.Tensor | None]
-Received = Sequence[tuple[torch.Tensor | None, Message | None]]
 
 
 def train_step(
@@ -178,50 +174,9 @@ def _work_through(
     for action in row:
         received = [p2p.receive(half) for half in action.halves]  # an overlap needs both to begin
         if layers is None:
-            left = _computed(comm, action, received, math, costs)
+            left = at_once(comm, action, received, math, costs)
         else:
-            left = _by_layers(comm, action, received, math, layers)
+            left = by_layers(comm, action, received, math, layers)
         for half, tensor in zip(action.halves, left, strict=True):
             p2p.pass_on(half, tensor)
             conclude(half)
-
-
-def _computed(
-    comm: Comm, action: Action, received: Received, math: Math, costs: Costs | None
-) -> list[torch.Tensor | None]:
-    """What an action leaves, computed in one go."""
-    spans = [
-        {
-            "kind": KIND_NAMES[half.kind],
-            "stage": half.stage,
-            "microbatch": half.microbatch,
-            "message": message,
-        }
-        for half, (_, message) in zip(action.halves, received, strict=True)
-    ]
-    # Spans of one lane nest: the second half of an overlap is recorded on a lane beside it.
-    beside = comm.beside(**spans[1]) if action.parts else nullcontext()
-    with beside, comm.compute(**spans[0], seconds=_seconds(comm, action, costs)):
-        return [
-            math(half, tensor) for half, (tensor, _) in zip(action.halves, received, strict=True)
-        ]
-
-
-def _by_layers(
-    comm: Comm, action: Action, received: Received, math: Math, layers: LayerSpans
-) -> list[torch.Tensor | None]:
-    """What an action leaves, computed layer by layer; what they send is no computing."""
-    left = []
-    for half, (tensor, message) in zip(action.halves, received, strict=True):
-        at = {"stage": half.stage, "microbatch": half.microbatch}
-        with comm.span("phase", str(half), **at, message=message), layers.work_on(half):
-            left.append(math(half, tensor))
-    return left
-
-
-def _seconds(comm: Comm, action: Action, costs: Costs | None) -> float | None:
-    """How long `action` takes on a paced run."""
-    machine = comm.machine
-    if machine is None or costs is not None:
-        return None if costs is None else costs.seconds(action)
-    return sum(machine.seconds(KIND_NAMES[half.kind]) for half in action.halves)
