@@ -18,6 +18,7 @@ MINUTES = {
     "06_tensor_parallel": 75,
     "09_pipelines": 60,
     "09b_zero_bubble": 60,
+    "10_three_axes": 75,
 }
 
 

@@ -87,6 +87,16 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "updates between forward and backward, rank 0 of 4, PipeDream": (3, 0),
         "bubble ratio of ZB-H1, 4 ranks, 8 microbatches": (1 / 8, 0.06),
     },
+    "10_three_axes": {
+        "rank with which rank 5 averages its gradients, mesh 2 x 2 x 2": (1, 0),
+        "bytes a rank sends along tp in a step, layers alone, 2 x 2 x 2": (1_048_576, 0),
+        "bytes a rank of the first stage sends along pp in a step, 2 x 2 x 2": (131_072, 0),
+        "KB a rank of the second stage sends along dp in a step, 2 x 2 x 2": (218.5, 0),
+        "share of the microbatches' bytes that scatter and gather save, tp = 2": (50, 0),
+        "share of the weights that rank 0 holds, pp = 2, tp = 2": (27.6, 2e-3),
+        "plans of 8 ranks for 4 layers and 4 heads": (8, 0),
+        "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": (5, 0),
+    },
 }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlviz.analysis.axes import axis_of
-from dlviz.analysis.columns import COMMUNICATION, COMPUTE, TIE, UPDATE, of_kinds
+from dlviz.analysis.columns import COMMUNICATION, COMPUTE, TIE, UPDATE, of_kinds, times_of, union
 from dlviz.analysis.path import path_of_step
 from dlviz.trace import Table, Trace
 
@@ -28,16 +28,35 @@ def lanes(trace: Trace) -> Trace:
 
 def path(trace: Trace, step: int, clock: str = "device") -> dict[str, float]:
     """Seconds of the critical path of a step by what they went to: "compute" (with updates), each
-    axis along which something was sent or awaited, and "messages and gaps", the rest of the step.
+    axis along which the path sends or waits for a message, and "other", the rest of the step.
 
-    Raises ValueError for a step that the Trace lacks.
+    Between two stretches of the path a message is under way: its seconds are those of the axis on
+    which the rank of the second stretch has a communication open meanwhile. Raises ValueError for a
+    step that the Trace lacks.
     """
+    spans, axis = trace.spans, _axes(trace)
     row, start, end, seconds = path_of_step(trace, step, clock)
-    axis, working = _axes(trace)[row], of_kinds(trace.spans, COMPUTE + UPDATE)[row]
-    what = np.where(axis != "", axis, np.where(working, "compute", "other"))
-    took = {str(name): float((end - start)[what == name].sum()) for name in dict.fromkeys(what)}
-    took["messages and gaps"] = seconds - sum(took.values())
-    return {name: part for name, part in took.items() if part > TIE}
+    working = of_kinds(spans, COMPUTE + UPDATE)[row]
+    found = {"compute": float((end - start)[working].sum())}
+    _, begin, finish = times_of(spans, clock)
+    for name in dict.fromkeys(axis[axis != ""].tolist()):
+        sent = float((end - start)[axis[row] == name].sum())
+        open_on = np.flatnonzero(axis == name)
+        waited = [
+            _overlap(left, right, begin[here], finish[here])
+            for left, right, rank in zip(end[:-1], start[1:], spans.rank[row[1:]], strict=True)
+            if right > left
+            for here in [open_on[spans.rank[open_on] == rank]]
+        ]
+        found[name] = sent + sum(waited)
+    found["other"] = seconds - sum(found.values())
+    return {name: part for name, part in found.items() if part > TIE}
+
+
+def _overlap(left: float, right: float, begin: np.ndarray, finish: np.ndarray) -> float:
+    """The seconds from `left` to `right` in which at least one of these intervals is open."""
+    begin, finish = np.clip(begin, left, right), np.clip(finish, left, right)
+    return float(union(np.zeros(len(begin), int), begin, finish, 1)[0])
 
 
 def _axes(trace: Trace) -> np.ndarray:

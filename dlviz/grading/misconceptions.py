@@ -1281,6 +1281,170 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "10": {
+        "rank with which rank 5 averages its gradients, mesh 2 x 2 x 2": [
+            (
+                4,
+                "4 shares every layer of rank 5: it holds the other columns, whose gradients are "
+                "its own.",
+            ),
+            (
+                7,
+                "7 has the other stage of rank 5's replica: its gradients are those of other "
+                "layers.",
+            ),
+            (6, "6 is the next number: the rank of the same stage and columns is 4 away."),
+            (3, "3 differs from 5 in two axes: the dp group differs in dp alone."),
+        ],
+        "bytes a rank sends along tp in a step, layers alone, 2 x 2 x 2": [
+            (
+                524_288,
+                "524,288 is the forward alone: the backward sums as many gradients of activations.",
+            ),
+            (
+                2_097_152,
+                "2,097,152 counts all four layers: a rank has two of them.",
+            ),
+            (
+                262_144,
+                "262,144 is one microbatch: a step has four of them.",
+            ),
+            (
+                4_194_304,
+                "4,194,304 is what all four ranks of a replica send: the question is about one "
+                "rank.",
+            ),
+            (
+                131_072,
+                "131,072 is one all-reduce of each microbatch: each of two layers has four.",
+            ),
+        ],
+        "bytes a rank of the first stage sends along pp in a step, 2 x 2 x 2": [
+            (32_768, "32,768 is one microbatch: a step has four of them."),
+            (
+                262_144,
+                "262,144 counts both directions: the gradients are sent by the second stage.",
+            ),
+            (
+                65_536,
+                "65,536 cuts the activations over tp: between layers they are whole on both ranks, "
+                "and each sends all of them.",
+            ),
+            (
+                524_288,
+                "524,288 counts all 16 texts in each microbatch: one has 2 of them.",
+            ),
+        ],
+        "KB a rank of the second stage sends along dp in a step, 2 x 2 x 2": [
+            (
+                849.4,
+                "849 KB is the gradient of the whole model: a rank holds one of four parts.",
+            ),
+            (
+                424.7,
+                "425 KB is half of the model: pp and tp both cut it.",
+            ),
+            (
+                106.2,
+                "106 KB is an eighth of the model: dp does not cut it, a replica has four ranks.",
+            ),
+            (
+                437,
+                "437 KB would be two times what it holds: an all-reduce over n = 2 ranks sends "
+                "2(n-1)/n = 1 times that.",
+            ),
+            (53.1, "53 thousand are the parameters: each has 4 bytes."),
+        ],
+        "step with tp between the racks over tp inside, 10 times slower link": [
+            (
+                (9.5, 10.5),
+                "10 is the ratio of the links: the math takes as long in both placements, and the "
+                "other placement also has an axis on the slow link.",
+            ),
+            (
+                (0.9, 1.1),
+                "1 would need messages that hide behind the math: ranks wait for each all-reduce "
+                "of a layer.",
+            ),
+            (
+                (4.5, 5.5),
+                "That is the ratio of the bytes on the slow link: the math comes on top in both "
+                "cases.",
+            ),
+            ((0.05, 0.9), "The axis that sends more is the worse one to have on the slow link."),
+        ],
+        "share of the microbatches' bytes that scatter and gather save, tp = 2": [
+            (
+                0,
+                "0 would be right if each rank of a tp group had a part: between layers both have "
+                "the same activations.",
+            ),
+            (0.5, "The unit is percent: half of them is written as 50, not as 0.5."),
+            (
+                100,
+                "100 % would leave the next stage without input: one copy has to cross.",
+            ),
+            (75, "75 % is what four ranks would save, 1 - 1/t: t is 2 here."),
+            (25, "25 % is half of the half: of two equal copies one is saved."),
+        ],
+        "bubble ratio of the 2 x 2 x 2 step, 4 microbatches": [
+            (
+                0.2,
+                "0.2 is the bubble fraction, idle over all time: the ratio is idle over busy.",
+            ),
+            (
+                (0.48, 0.52),
+                "0.5 counts both replicas: each has a pipeline of its own, and both are idle at "
+                "the same time.",
+            ),
+            (
+                (0.7, 1.8),
+                "That takes all ranks for stages: the pipeline has 2 of them.",
+            ),
+            ((0.12, 0.13), "An eighth would need m = 8: a replica has 4 microbatches."),
+            ((20, 30), "The ratio is a plain number: 25 % is written as 0.25."),
+        ],
+        "share of the weights that rank 0 holds, pp = 2, tp = 2": [
+            (
+                25,
+                "25 % would need four parts without overlap: norms, some biases, positions and the "
+                "embedding lie on several ranks.",
+            ),
+            (
+                12.5,
+                "12.5 % cuts the weights over dp as well: replicas hold the same.",
+            ),
+            (50, "50 % is one cut: pp cuts between layers, and tp cuts each matrix."),
+            (100, "100 % is data parallelism alone: pp and tp cut the model."),
+            ((0.2, 0.3), "The unit is percent: a quarter is written as 25, not as 0.25."),
+        ],
+        "plans of 8 ranks for 4 layers and 4 heads": [
+            (
+                10,
+                "10 are all ways to write 8 as dp · pp · tp: eight stages of four layers and "
+                "eight parts of four heads are none.",
+            ),
+            (
+                9,
+                "9 leaves out one axis of 8: both pp = 8 and tp = 8 are impossible here.",
+            ),
+            (
+                7,
+                "7 leaves out one plan: dp = 8 alone is one, with the whole model on every rank.",
+            ),
+            ((3, 4), "Order counts: dp = 4, pp = 2 is another plan than dp = 2, pp = 4."),
+            (1, "1 is the cube: axes of length 1 and 4 are plans as well."),
+        ],
+        "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": [
+            (1, "1 holds the weights in 16 bits, 17 GB: gradients and Adam take 14 bytes more."),
+            (2, "2 hold the weights in 32 bits: gradients and Adam's state come on top."),
+            (4, "4 have 128 GB: 16 bytes of 8.3 billion parameters are 133 GB."),
+            (
+                (100, 600),
+                "That many were used: they were needed for the time, and not for these bytes.",
+            ),
+        ],
+    },
     "ring_all_reduce": {
         "bytes that a rank sends, 4 ranks, 96 bytes each": [
             (288, "288 sends the whole tensor to the three others: a ring sends chunks."),

@@ -18,21 +18,26 @@ import pandas
 import torch
 
 import dlviz
+from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
 from dlviz.machine import Device, Link, Machine, Topology, classroom
+from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.metrics import step_seconds
+from dlviz.models import Transformer
+from dlviz.parallel import hybrid, update_rules
 from dlviz.parallel import model as distributed
-from dlviz.parallel import update_rules
 from dlviz.parallel.stability import spectral_radius
 from dlviz.parallel.tensor import NaiveMLP, ParallelMLP
 from dlviz.patterns import TITLES as ALGORITHMS
 from dlviz.schedules import TITLES as SCHEDULES
 from dlviz.schedules import make
 from dlviz.sim import (
+    TransformerShape,
     collective_seconds,
     kept_activations,
     layer_bytes,
     matmul_table,
+    plans,
     scaling_curves,
 )
 from dlviz.viz import print as paper
@@ -574,6 +579,48 @@ def lab_09b_bubbles() -> Any:
     names = ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zbv")
     traces = {SCHEDULES[n]: [planned(n, 4, m) for m in (4, 8, 16, 32)] for n in names}
     return paper.bubble(traces, title="Six schedules, four ranks")
+
+
+# -- lab 10 ----------------------------------------------------------------------------------------
+@cache
+def cube(*order: str) -> dlviz.Trace:
+    """Two steps of the lab's Transformer as 2 x 2 x 2, on two racks of four."""
+    device = Device("slow", flops=3e8, memory=1e9, memory_bandwidth=2e8)
+    racks = Topology.racks(2, 4, Link(0, 20e6), Link(0, 2e6))
+    texts = (3 * torch.arange(65) + torch.arange(16)[:, None]) % 127 + 1  # (16, 65)
+    work = Transformer(4, 64, 4, 128, 64), 2 * [(texts[:, :-1], texts[:, 1:])]
+    sizes = {"dp": 2, "pp": 2, "tp": 2, "microbatches": 4, "order": order}
+    machine = Machine(device, racks, step=None)
+    return dlviz.launch(hybrid.train, 8, machine=machine, args=work, kwargs=sizes).trace
+
+
+@figure
+def lab_10_step() -> Any:
+    """Sums of tp inside each action, one message of pp after it, gradients of dp at the end."""
+    trace = lanes(cube("dp", "pp", "tp"))
+    return paper.timeline(trace, step=1, messages=False, title="2 x 2 x 2, by axis")
+
+
+@figure
+def lab_10_axis_bytes() -> Any:
+    """The axis between the racks decides what the slow link carries."""
+    orders = {"dp between racks": ("dp", "pp", "tp"), "tp between racks": ("tp", "pp", "dp")}
+    return dlviz.viz.axis_bytes({name: cube(*order) for name, order in orders.items()}, step=1)
+
+
+@figure
+def lab_10_memory() -> Any:
+    """The first stage keeps the activations of two microbatches, the last stage those of one."""
+    return paper.memory(cube("dp", "pp", "tp"), title="Activations on eight ranks")
+
+
+@figure
+def lab_10_plans() -> Any:
+    """8.3 billion parameters on 512 GPUs: what fits, and which plan is fastest."""
+    nodes = Topology.racks(32, 16, LINKS["NVLink 2"].link, Link(14e-6, 100e9))
+    machine = Machine(DEVICES["V100 SXM2 32GB"].device, nodes, step=None)
+    shape = TransformerShape(72, 3072, 24, 51_200, 1024)
+    return paper.plans(plans(shape, machine, 512, 512), title="8.3 billion parameters, 512 GPUs")
 
 
 def save(drawn: Any, stem: Path) -> None:

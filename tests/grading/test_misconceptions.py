@@ -21,7 +21,7 @@ from dlviz.parallel.gossip import contraction
 from dlviz.parallel.stability import stable_alpha
 from dlviz.parallel.update_rules import make as make_rule
 from dlviz.schedules import make
-from dlviz.sim import kept_activations, layer_bytes, matmul_words
+from dlviz.sim import kept_activations, layer_bytes, matmul_words, transformer_parameters
 
 LABS = Path(__file__).parents[2] / "labs"
 NOTEBOOKS = sorted([*LABS.glob("*.ipynb"), *LABS.parent.glob("assignments/source/*/*.ipynb")])
@@ -96,6 +96,14 @@ def gradients_of(*nbytes: int) -> torch.nn.Module:
     model = torch.nn.Module()
     model.all = torch.nn.ParameterList(parameters)
     return model
+
+
+def second_stage() -> int:
+    """Parameters of a rank of the second of two stages of lab 10, two layers over two ranks: the
+    products and biases that are cut, those that are not, the last norm, half of the embedding."""
+    h = 64
+    cut, whole = 12 * h * h + 7 * h, 2 * h + 4 * h
+    return 2 * (cut // 2 + whole) + 2 * h + 128 * h // 2
 
 
 def answers() -> dict[str, list[float]]:
@@ -232,6 +240,32 @@ def answers() -> dict[str, list[float]]:
         "bubble ratio of ZB-H1, 4 ranks, 8 microbatches": [
             bubble_ratio(simulated("zb_h1", 4, 8)),
             0.13,
+        ],
+        "rank with which rank 5 averages its gradients, mesh 2 x 2 x 2": [(5 + 4) % 8],
+        "bytes a rank sends along tp in a step, layers alone, 2 x 2 x 2": [
+            2 * 4 * 4 * ring_bytes(2, 4 * 2 * 64 * 64)  # layers, all-reduces, microbatches
+        ],
+        "bytes a rank of the first stage sends along pp in a step, 2 x 2 x 2": [4 * 4 * 2 * 64**2],
+        "KB a rank of the second stage sends along dp in a step, 2 x 2 x 2": [
+            second_stage() * 4 / 1e3,
+            218.5,
+        ],
+        "step with tp between the racks over tp inside, 10 times slower link": [2.2, 2.5, 3],
+        "share of the microbatches' bytes that scatter and gather save, tp = 2": [
+            100 * (1 - 1 / 2)
+        ],
+        "bubble ratio of the 2 x 2 x 2 step, 4 microbatches": [
+            bubble_ratio(simulated("1f1b", 2, 4)),
+            0.28,
+        ],
+        "share of the weights that rank 0 holds, pp = 2, tp = 2": [
+            100 * (second_stage() - 128 + 64 * 64) / 212_352
+        ],
+        "plans of 8 ranks for 4 layers and 4 heads": [
+            sum(8 % (pp * tp) == 0 for pp in (1, 2, 4) for tp in (1, 2, 4))
+        ],
+        "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": [
+            math.ceil(16 * transformer_parameters(72, 3072, 51_200, 1024) / 32e9)
         ],
         "bytes that a rank sends, 4 ranks, 96 bytes each": [ring / n * (tensor / n)],
         "the chunk that is whole on rank 0 after reduce-scatter, 4 ranks": [
