@@ -41,6 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course to which all assignments were released."""
+    from courses import Assignment  # beside the tests that ask for it
+
+    return Assignment("*").release(tmp_path_factory.mktemp("course"))
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[object]:
     """A headless Chromium, as playwright's `Browser`; close the pages you open.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 
 import pytest
 from courses import Assignment, nbgrader
@@ -19,12 +18,6 @@ AUTOMATIC = {
     "check_loss": 1,
     "check_plan": 4,
 }
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory) -> Path:
-    """A course to which the assignment was released."""
-    return MESH.release(tmp_path_factory.mktemp("course"))
 
 
 def test_the_committed_notebook_holds_no_output():
@@ -61,8 +54,9 @@ def test_the_copy_that_is_handed_out_is_free_of_the_solution_and_of_hidden_tests
 
 @pytest.mark.slow
 def test_the_copy_that_is_handed_out_is_what_nbgrader_makes(course):
-    (path,) = (course / "release").rglob("*.ipynb")
-    assert [file.name for file in (course / "release").rglob("*") if file.is_file()] == [path.name]
+    released = course / "release" / MESH.name
+    (path,) = released.rglob("*.ipynb")
+    assert [file.name for file in released.rglob("*") if file.is_file()] == [path.name]
     assert path.read_text() == MESH.handed_out().read_text(), "run make assignments"
 
 
