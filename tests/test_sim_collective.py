@@ -276,7 +276,10 @@ def test_messages_that_meet_at_a_port_queue_there():
     assert (first.arrived, second.arrived) == pytest.approx((one, 2 * one))
 
 
-def test_a_server_with_a_fast_link_takes_in_slow_uploads_at_once():
+@pytest.mark.parametrize("whole_steps", [True, False])
+def test_a_server_with_a_fast_link_takes_in_slow_uploads_at_once(whole_steps, monkeypatch):
+    if not whole_steps:
+        monkeypatch.setattr(Messages, "play_steps", lambda self: False)
     slow, fast = Link(1e-2, 1e6), Link(1e-4, 1e8)
     on = machine(Topology.switch(5, [fast, *[slow] * 4]), 0.0)
     rows = [*sim.collective("parameter_server", 5, 10_000, on).messages.rows()]
