@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from typing import Any
 
 import torch
 
@@ -47,7 +48,7 @@ def secure_sum(
     twice, out of turn, for somebody else or of another round.
 
     Cost: 4 exchanges. Of L values in words of w bytes a client sends w L + 179 n + 148 + t bytes
-    and gets 216 n + 84, where t is the length of the terms' text, about 80. Without masks it would
+    and gets 216 n + 84, where t is the length of the terms' text, about 55. Without masks it would
     be w L. A client makes n masks of L words, and the server as many for itself and for each client
     that was lost after its shares.
     """
@@ -85,7 +86,8 @@ def serve(comm: Comm, terms: Terms) -> torch.Tensor:
 
 def take_part(comm: Comm, terms: Terms, vector: torch.Tensor) -> None:
     """A client's part."""
-    machine, answer = client(comm.rank, terms, vector), None
+    machine: Any = client(comm.rank, terms, vector)
+    answer = None  # starts it
     for exchange in EXCHANGES:
         with comm.span("phase", exchange):
             try:

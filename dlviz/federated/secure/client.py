@@ -13,8 +13,17 @@ from collections.abc import Callable, Generator
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dlviz.federated.secure.masks import KEY, pair_mask, public_of, seal, stream, unseal
+from dlviz.federated.secure.masks import (
+    KEY,
+    pair_mask,
+    private_key,
+    public_of,
+    seal,
+    stream,
+    unseal,
+)
 from dlviz.federated.secure.messages import (
     CLIENT,
     DEALT,
@@ -53,7 +62,8 @@ def client(
     count, word = len(residues), terms.code.word
 
     # 1. Keys. Masks have a pair of their own: the server gets its private half of who drops out.
-    sealing, masking = draw(KEY), draw(KEY)
+    mask_key, self_mask = draw(KEY), draw(KEY)
+    sealing, masking = private_key(draw(KEY)), private_key(mask_key)
     public = Public(public_of(sealing), public_of(masking))
     answer = yield pack(KEYS, number, SERVER, NO_ROUND, b"".join(public) + str(terms).encode())
     listed = unpack(answer, KEYS, SERVER, number, NO_ROUND)
@@ -63,8 +73,7 @@ def client(
         raise ValueError(f"the server names keys of client {number} that are not its own.")
 
     # 2. Shares of both secrets, sealed for everybody whose keys have come.
-    self_mask = draw(KEY)
-    dealt = deal((masking, self_mask), number, sealing, roster, round_id, terms)
+    dealt = deal((mask_key, self_mask), number, sealing, roster, round_id, terms)
     answer = yield pack(SHARES, number, SERVER, round_id, dealt)
     relayed = unpack(answer, SHARES, SERVER, number, round_id)
     held = open_dealt(relayed, number, sealing, roster, round_id)
@@ -101,7 +110,7 @@ def encode(number: int, terms: Terms, vector: torch.Tensor) -> np.ndarray:
 def deal(
     secrets: tuple[bytes, bytes],
     number: int,
-    sealing: bytes,
+    sealing: X25519PrivateKey,
     roster: dict[int, Public],
     round_id: bytes,
     terms: Terms,
@@ -121,7 +130,11 @@ def deal(
 
 
 def open_dealt(
-    body: bytes, number: int, sealing: bytes, roster: dict[int, Public], round_id: bytes
+    body: bytes,
+    number: int,
+    sealing: X25519PrivateKey,
+    roster: dict[int, Public],
+    round_id: bytes,
 ) -> Held:
     """What was dealt to client `number`. Raises ValueError, which names the dealer, for a share
     that does not verify."""

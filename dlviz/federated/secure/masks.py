@@ -28,16 +28,20 @@ TAG = 16  # bytes that sealing adds
 PAIR = Struct("<HH")
 
 
-def public_of(private: bytes) -> bytes:
+def private_key(secret: bytes) -> X25519PrivateKey:
+    """The private key that these 32 random bytes are."""
+    return X25519PrivateKey.from_private_bytes(secret)
+
+
+def public_of(private: X25519PrivateKey) -> bytes:
     """The public key that others may have."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return private.public_key().public_bytes_raw()
 
 
-def agree(private: bytes, public: bytes, purpose: bytes) -> bytes:
+def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
     """The key that the owners of two key pairs have for a purpose, and nobody else. Raises
     ValueError for a public key that is none."""
-    theirs = X25519PublicKey.from_public_bytes(public)
-    secret = X25519PrivateKey.from_private_bytes(private).exchange(theirs)
+    secret = private.exchange(X25519PublicKey.from_public_bytes(public))
     return HKDF(SHA256(), KEY, salt=None, info=purpose).derive(secret)
 
 
@@ -48,7 +52,13 @@ def stream(key: bytes, count: int, word: np.dtype) -> np.ndarray:
 
 
 def pair_mask(
-    private: bytes, public: bytes, one: int, other: int, round_id: bytes, count: int, word: np.dtype
+    private: X25519PrivateKey,
+    public: bytes,
+    one: int,
+    other: int,
+    round_id: bytes,
+    count: int,
+    word: np.dtype,
 ) -> np.ndarray:
     """What client `one` adds; `other` adds its negative. `private` is one's key, `public` other's,
     or the other way round."""
@@ -57,14 +67,16 @@ def pair_mask(
     return mask if one < other else -mask
 
 
-def seal(private: bytes, public: bytes, src: int, dst: int, round_id: bytes, plain: bytes) -> bytes:
+def seal(
+    private: X25519PrivateKey, public: bytes, src: int, dst: int, round_id: bytes, plain: bytes
+) -> bytes:
     """`plain` so that client `dst` alone can read it."""
     key = agree(private, public, b"seal" + PAIR.pack(src, dst) + round_id)
     return ChaCha20Poly1305(key).encrypt(bytes(12), plain, None)
 
 
 def unseal(
-    private: bytes, public: bytes, src: int, dst: int, round_id: bytes, sealed: bytes
+    private: X25519PrivateKey, public: bytes, src: int, dst: int, round_id: bytes, sealed: bytes
 ) -> bytes:
     """What client `src` has sealed. Raises ValueError where it has not."""
     key = agree(private, public, b"seal" + PAIR.pack(src, dst) + round_id)

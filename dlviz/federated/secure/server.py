@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator
 
 import numpy as np
 
-from dlviz.federated.secure.masks import KEY, agree, pair_mask, public_of, stream
+from dlviz.federated.secure.masks import KEY, agree, pair_mask, private_key, public_of, stream
 from dlviz.federated.secure.messages import (
     CLIENT,
     DEALT,
@@ -86,7 +86,7 @@ def server(terms: Terms) -> Generator[tuple[Messages, np.ndarray | None], Messag
             total -= stream(secret, terms.count, word)
             continue
         for each in stayed:  # add what the lost client would have added
-            keys = secret, roster[each].masking
+            keys = private_key(secret), roster[each].masking
             total += pair_mask(*keys, dealer, each, round_id, terms.count, word)
     verdict = {each: pack(UNMASKING, SERVER, each, round_id, b"") for each in revealed}
     yield verdict, terms.code.reduce(total)
@@ -102,7 +102,7 @@ def read_keys(message: bytes, number: int, terms: Terms) -> bytes:
         )
     for public in (both[:KEY], both[KEY:]):
         try:
-            agree(bytes(KEY), public, b"a trial")
+            agree(private_key(bytes(KEY)), public, b"a trial")
         except ValueError:
             raise ValueError(f"client {number}'s {public.hex()} is no key of X25519.") from None
     return both
@@ -163,7 +163,7 @@ def recover_secret(
     try:
         secret = recover(shares)
         assert isinstance(secret, bytes)
-        if which == MASK_KEY and public_of(secret) != public.masking:
+        if which == MASK_KEY and public_of(private_key(secret)) != public.masking:
             raise ValueError("they give another key than its own.")
     except ValueError as error:
         raise ValueError(
