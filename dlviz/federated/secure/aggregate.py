@@ -49,8 +49,8 @@ def secure_sum(
 
     Cost: 4 exchanges. Of L values in words of w bytes a client sends w L + 179 n + 148 + t bytes
     and gets 216 n + 84, where t is the length of the terms' text, about 55. Without masks it would
-    be w L. A client makes n masks of L words, and the server as many for itself and for each client
-    that was lost after its shares.
+    be w L. A client makes n masks of L words; so does the server, and as many again for each client
+    that was lost after its shares. On a paced run the arithmetic takes no device time.
     """
     shape = tuple(vector.shape)
     dtype = str(vector.dtype).removeprefix("torch.")

@@ -99,10 +99,12 @@ def encode(number: int, terms: Terms, vector: torch.Tensor) -> np.ndarray:
     """The residues of a client's vector. Raises ValueError where it has none."""
     if not vector.is_floating_point():
         raise ValueError(f"client {number}'s vector is of {vector.dtype}: use a float dtype.")
-    for place in (~vector.isfinite()).flatten().nonzero().flatten().tolist():
+    values = vector.detach().flatten()
+    bad = (~values.isfinite()).nonzero().flatten()
+    if len(bad):
         raise ValueError(
-            f"client {number}'s vector is {float(vector.flatten()[place])} in element {place}: the "
-            "sum would be too, or say nothing; use finite values."
+            f"client {number}'s vector is {float(values[bad[0]])} in element {int(bad[0])}: no "
+            "residue stands for that; use finite values."
         )
     return terms.code.encode(vector)
 
