@@ -14,19 +14,23 @@ that removes its pairwise masks, its vector may yet arrive.
     exchange          a client sends                        the server answers
     keys              two public keys                       the list of all keys
     shares            sealed shares of its secrets          the shares that are for it
-    masked updates    its masked vector                     whose masked vector has come
+    masked vectors    its masked vector                     whose masked vector has come
     unmasking         a share of one secret of each         that there is a sum
 
     shares.py         a secret as n shares, k of which recover it (Shamir)
     fixed_point.py    values as whole numbers modulo 2^bits, and what the modulus holds
     masks.py          X25519, HKDF, ChaCha20: keys that two agree on, streams of masks, sealing
+    terms.py          what all have to agree on, and what makes it safe: k > n/2 above all
     messages.py       who sends what to whom in which exchange of which round
-    protocol.py       a client and the server: each a coroutine from messages to messages
+    client.py         a client: a coroutine, messages out and answers in
+    server.py         the server: a coroutine, answers out and messages in
     aggregate.py      `secure_sum`: both on the ranks of a Comm
 
-What it does not do: the server hands on the keys that it was sent (one that puts its own in their
-place would read all; the paper's clients sign theirs), a client may add what it likes (within
-`clip`), and a sum tells something about its addends: of two clients each knows the other's.
+What it does not do. The server is believed when it says whose keys and whose shares have come: one
+that puts keys of its own in their place, or names others to each client, can still read a vector
+(the paper's clients sign their keys and compare the lists). A lie about who has dropped out after
+that gets it none. Nobody sees whether a client has clipped, or what it has added. A sum tells
+something about its addends: who knows that of two has the other.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning",
 CCS 2017, Figure 4 without signatures; Shamir, "How to Share a Secret", CACM 22(11), 1979.

@@ -1,7 +1,7 @@
 """A client of a round: a coroutine that yields its message of an exchange, and gets the answer.
 
-It knows no ranks and trusts the server with nothing but the list of keys: what an answer asks of it
-it checks, and ends the round with a ValueError where it would tell too much.
+It knows no ranks. It believes the server whose keys and whose shares have come; what it is then
+asked to reveal it checks, and ends the round with a ValueError where it would tell too much.
 
 Source: Bonawitz et al., CCS 2017, Figure 4, "User u".
 """
