@@ -19,6 +19,7 @@ from dlviz.parallel import hybrid
 from dlviz.parallel.hybrid.checks import mesh_of
 from dlviz.parallel.hybrid.parts import transformer_part
 from dlviz.schedules import make
+from dlviz.sim import transformer_flops
 
 # The Transformer of lab 10: 8 ranks as 2 x 2 x 2, 4 microbatches of 2 sequences a replica.
 LAYERS, H, HEADS, V, S = 4, 64, 4, 128, 64
@@ -171,6 +172,30 @@ def test_an_action_is_its_layers_and_what_they_send_and_nothing_is_charged_twice
             computed[rank, place] = sum(spans.end[n] - spans.start[n] for n in of)
         # I and W of a layer take what its B takes.
         assert computed[rank, 0] == pytest.approx(computed[rank, 1], abs=1e-9)
+
+
+def test_attentions_products_take_their_flops_and_no_part_of_w(run):
+    spans = run.trace.spans
+    own = spans[np.char.endswith(spans.name.astype(str), ".attention")]
+    took = own.end - own.start
+    square = 4 * B * S * S * H / 2 / 1e9  # FLOPs of one of two ranks, at 1 GFLOP/s
+    actions = 8 * LAYERS // 2 * M
+    for kind, times, many in (
+        ("forward", 1, 2 * actions), ("backward", 2, actions), ("backward_input", 2, actions)
+    ):  # fmt: skip
+        assert took[own.kind == kind] == pytest.approx([times * square] * many)
+    assert len(own) == 4 * actions
+
+
+def test_the_products_of_all_ranks_are_those_of_one_process(run):
+    """`transformer_flops` is what torch counts in it (test_sim_plans.py)."""
+    spans = run.trace.spans
+    between = ("norm", "norm1", "norm2", "positions")  # these have no product
+    product = [name.split(".")[-1] not in between for name in spans.name]
+    math = np.isin(spans.kind, COMPUTE) & (spans.kind != "update") & product
+    took = (spans.end - spans.start)[math].sum()
+    step = transformer_flops(LAYERS, H, V, S, 2 * M * B)
+    assert took * 1e9 == pytest.approx(len(SCHEDULES) * step, rel=1e-9)
 
 
 def test_no_rank_builds_or_holds_more_than_its_part(run):
