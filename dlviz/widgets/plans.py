@@ -288,7 +288,9 @@ def name_of(row: dict[str, Any]) -> list[Any]:
 def columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The plans as a front end reads them, a list a column."""
     exposed = {axis: [row[f"{axis}_exposed"] for row in rows] for axis in AXES}
-    return {**{name: [row[name] for row in rows] for name in COLUMNS}, "exposed": exposed}
+    sent = {axis: [round(row[f"{axis}_bytes"]) for row in rows] for axis in AXES}
+    named = {name: [row[name] for row in rows] for name in COLUMNS}
+    return {**named, "exposed": exposed, "sent": sent}
 
 
 def cannot_run(values: dict[str, Any], row: dict[str, Any]) -> str:
@@ -324,7 +326,8 @@ DETAILS = [
     "activations of the microbatches in flight. The lab's devices hold float32 and train by SGD: "
     "8 bytes a parameter.",
     "The seconds are those of products at the device's peak, of messages and of the bubble. No "
-    "program reaches the peak of a GPU. Exposed communication is what no math hides.",
+    "program reaches the peak of a GPU. Exposed communication is what no math hides: its seconds "
+    "are in the table, its bytes in the details of a plan on the map.",
     "The bubble is idle / busy (the bubble ratio).",
     "The lab's devices take 0.1 GFLOP/s, their links 2 ms and 100 MB/s, slow enough for 8 ranks on "
     "this computer. A run is held to this machine; its seconds are by the wall clock.",

@@ -106,6 +106,23 @@ def test_the_sentence_names_the_best_and_how_many_bytes_the_others_lack():
     assert f"dp {first['dp']} × tp {first['tp']} × pp {first['pp']}" in every
 
 
+LINES = "const [told, i] = v; return m.planLines(told, i, 1e9);"
+
+
+def test_a_plan_tells_the_bytes_that_a_rank_sends_exposed_along_each_axis():
+    explorer = PlanExplorer()
+    told, rows = state(explorer), explorer.plans
+    for i in (0, next(i for i, row in enumerate(rows) if name_of(row) == list(PLAN))):
+        (words,) = (
+            line for line in node.run("plans/words.js", LINES, told, i) if "exposed" in line
+        )
+        for axis in ("dp", "tp", "pp"):
+            sent = round(rows[i][f"{axis}_bytes"])
+            assert told["plans"]["sent"][axis][i] == sent
+            assert (f"{axis} " in words) == (rows[i][axis] > 1) == (sent > 0)
+    assert words == "a rank sends exposed: dp 234 KB, tp 1.19 MB, pp 49.2 KB"
+
+
 MAP = """
 const [plans, limit, width, height] = v;
 const drawn = m.mapOf(plans, limit, width, height);
