@@ -165,6 +165,6 @@ DETAILS = [
     "axis under way at once. A step takes less than the sum where stages work side by side, and "
     "more where a stage waits.",
     "A run is held to the same machine. Its bytes are those of the Trace's messages in the last "
-    "step, its seconds are the median of its steps by the device clock. The prediction leaves out "
-    "what norms and lookups take.",
+    "step, its seconds those from the end of a step to the end of the next, by the device clock. "
+    "The prediction leaves out what norms and lookups take.",
 ]

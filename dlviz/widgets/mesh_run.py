@@ -12,10 +12,8 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dlviz.analysis.axes import axes
-from dlviz.analysis.steps import step_seconds
+from dlviz.analysis.steps import seconds_between_ends
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.mesh import MeshStep, mesh_step
 from dlviz.trace import Trace
@@ -150,12 +148,15 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to: bytes that each rank sent in a step, and seconds."""
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
-    told = [f"The median of {STEPS} steps; the loss of the last is {losses[-1]:.4g}."]
+    told = [
+        f"The median from one step's end to the next, of {STEPS} steps; the loss of the last is "
+        f"{losses[-1]:.4g}."
+    ]
     if (late := trace.meta["lateness"]["worst"]) > 0.1:
         told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
     return {
         "sent": {axis: last[axis].sent.tolist() if axis in last else none for axis in AXES},
         "between": {axis: last[axis].between.tolist() if axis in last else none for axis in AXES},
-        "total": float(np.median(step_seconds(trace))),
+        "total": seconds_between_ends(trace),
         "notes": told,
     }

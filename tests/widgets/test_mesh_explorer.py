@@ -220,7 +220,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert [run["sent"], run["between"]] == [told["sent"], told["between"]]
     last = axes(explorer.measured, step=STEPS - 1)
     assert run["sent"]["dp"] == last["dp"].sent.tolist() and run["sent"]["pp"] == [0] * 8
-    assert run["total"] > 0.9 * predicted(**explorer._now).total  # a busy machine takes longer
+    assert run["total"] > 0.98 * predicted(**explorer._now).total  # a busy machine takes longer
     page.close()
 
     explorer.order, explorer.dp, explorer.tp = "dp,pp,tp", 1, 4

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
-from dlviz.metrics import step_seconds
+from dlviz.analysis.steps import seconds_between_ends
 from dlviz.sim import TransformerShape, plans
 from dlviz.widgets import PlanExplorer
 from dlviz.widgets.plans import COLUMNS, LAB, PARTS, SHAPES, machine_of
@@ -313,8 +313,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     told = state(explorer)
     (recorded,) = told["runs"]
     row = next(row for row in explorer.plans if name_of(row) == list(PLAN))
-    took = np.median(step_seconds(explorer.measured))
-    assert took == pytest.approx(row["seconds"], rel=0.2)
+    took = seconds_between_ends(explorer.measured)  # a busy machine begins a step late
+    assert 0.98 * row["seconds"] < took < 1.1 * row["seconds"]
     assert recorded["run"]["memory"] > row["memory"] / 2
     assert recorded["run"]["exposed"]["tp"] > 0 and shown.height() <= 640
     measured = shown.root.locator(".dlv-ran td").all_inner_texts()
