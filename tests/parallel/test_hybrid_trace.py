@@ -198,6 +198,13 @@ def test_the_products_of_all_ranks_are_those_of_one_process(run):
     assert took * 1e9 == pytest.approx(len(SCHEDULES) * step, rel=1e-9)
 
 
+def test_a_wait_for_a_send_names_its_axis(run):
+    spans = run.trace.spans
+    groups = spans.group[(spans.kind == "wait") & (spans.name == "send")]
+    assert "pp (0, 2)" in groups, "the gradient of the tied embedding"
+    assert all(group.split()[0] in MESH for group in groups)
+
+
 def test_no_rank_builds_or_holds_more_than_its_part(run):
     memory = run.trace.memory
     for rank, (_, stage, held, peak, _) in enumerate(run.results):
