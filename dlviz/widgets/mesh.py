@@ -115,13 +115,13 @@ class MeshExplorer(Explorer):
         return {**super().kept(), "shapes": compact(shapes)}
 
     def picture(self) -> Figure:
-        """What a step takes by each placement, over the speed of the slow link."""
+        """What a step takes with each axis between nodes, over the speed of the slow link."""
         from dlviz.viz.print import curve
 
         shape = {name: self._now[name] for name in SHAPE}
         lines = {
-            f"{inner} inside": [predicted(order, **shape, slower=slow).total for slow in SLOWER]
-            for inner, order in {"tp": "dp,pp,tp", "pp": "dp,tp,pp", "dp": "tp,pp,dp"}.items()
+            f"{outer} between": [predicted(order, **shape, slower=slow).total for slow in SLOWER]
+            for outer, order in {"dp": "dp,pp,tp", "pp": "pp,dp,tp", "tp": "tp,pp,dp"}.items()
         }
         theme = "dark" if self.theme == "dark" else "light"
         title = f"A step of {ranks_of(self._now)} ranks on {shape['nodes']} nodes"

@@ -180,14 +180,16 @@ class PlanExplorer(Explorer):
         best: list[tuple[float, float]] = []
         for row in sorted(self._rows(self._now), key=lambda row: (row["memory"], row["seconds"])):
             if not best or row["seconds"] < best[-1][1]:
-                best.append((row["memory"] / 1e9, row["seconds"]))
+                best.append((row["memory"], row["seconds"]))
         title = f"{self._now['model']} on {self._now['devices']} devices: the best plan of all"
+        memory, took = zip(*best, strict=True)
+        unit, size = ("GB", 1e9) if max(memory) >= 1e9 else ("MB", 1e6)
         return curve(
-            [seconds for _, seconds in best],
-            x=[memory for memory, _ in best],
-            log=True,
+            took,
+            x=[nbytes / size for nbytes in memory],
+            log=max(took) > 10 * min(took),
             title=title,
-            xlabel="memory limit, GB a device",
+            xlabel=f"memory limit, {unit} a device",
             ylabel="seconds of a step",
             theme=theme,
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -18,6 +20,7 @@ from dlviz.models import Transformer
 from dlviz.parallel import hybrid
 from dlviz.parallel.hybrid.checks import mesh_of
 from dlviz.parallel.hybrid.parts import transformer_part
+from dlviz.parallel.update_rules import SGD
 from dlviz.schedules import make
 from dlviz.sim import transformer_flops
 
@@ -242,3 +245,31 @@ def test_the_axis_that_the_order_names_last_has_neighbours(run):
     assert trained == {f"{axis} {(rank, rank + step)}" for axis, step, firsts in
                        (("dp", 4, range(4)), ("pp", 2, (0, 1, 4, 5)), ("tp", 1, (0, 2, 4, 6)))
                        for rank in firsts}  # fmt: skip
+
+
+class SlowToSetUp(SGD):
+    """Keeps training from its first step for so many seconds."""
+
+    def __init__(self, seconds):
+        super().__init__(0.1)
+        self.seconds = seconds
+
+    @property
+    def kept(self):
+        time.sleep(self.seconds)
+        return 0
+
+
+def late_worker(comm):
+    stages = [nn.Linear(4, 4), nn.Linear(4, 4)]
+    batch = torch.ones(4, 4), torch.zeros(4, 4)
+    rule = SlowToSetUp(0.3 * (comm.rank == 1))
+    options: Any = {"dp": 1, "pp": 2, "tp": 1, "loss": nn.functional.mse_loss}
+    return hybrid.train(comm, stages, [batch], rule, **options)
+
+
+def test_what_is_set_up_takes_no_device_time_and_all_ranks_begin_the_first_step_together():
+    spans = dlviz.launch(late_worker, 2, machine=classroom(2, step=None)).trace.spans
+    first = spans.start[(spans.kind == "phase") & (spans.name == "step 0")]
+    assert len(first) == 2 and first[0] == first[1] >= 0.3
+    assert spans.start[spans.step == 0].min() == first[0]

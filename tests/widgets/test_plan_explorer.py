@@ -184,7 +184,7 @@ def test_a_shape_of_the_readers_own_is_one_of_the_models():
     explorer.model = TransformerShape(6, 48, 4, 128, 16)
     assert explorer.model == "6 layers of 48" and not state(explorer)["error"]
     (axes,) = explorer.picture().axes
-    assert axes.get_xlabel() == "memory limit, GB a device"
+    assert axes.get_xlabel() == "memory limit, MB a device" and axes.get_yscale() == "linear"
 
 
 @pytest.mark.parametrize(
