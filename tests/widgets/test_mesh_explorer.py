@@ -210,6 +210,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
     assert "more than 8" in root.locator(".dlv-trouble").inner_text()
     shown.control("pp").select_option("1")
+    shown.slide("between them", 0)  # a short run
     page.wait_for_function(SETTLED)
     shown.control("run it on real ranks").click()
     page.wait_for_function(
@@ -234,8 +235,9 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         assert root.bounding_box()["height"] <= 640
         assert saved.control("dp").is_disabled() and saved.control("nodes").is_disabled()
         assert "measured" not in saved.answer
-        saved.slide("between them", 0)
         assert "as fast as inside" in root.inner_text()
+        saved.slide("between them", 4)
+        assert "20 times slower" in root.inner_text()
         saved.drag("tp", root.locator("svg [data-place='0']").first)
         assert saved.order() == "tp,dp,pp"
         saved.control("recorded runs").select_option(index=1)

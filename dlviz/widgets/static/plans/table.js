@@ -47,7 +47,7 @@ function tableOf(told, limit, chosen, choose) {
     h("tbody", {}, meshes.flatMap((mesh) => {
       const open = chosen >= 0 && meshOf(plans, chosen) === mesh.mesh;
       const own = open ? mesh.plans : [];
-      return [row(mesh.first, mesh.mesh, "dlv-mesh"), ...own.flatMap((i) => {
+      return [row(mesh.first, mesh.mesh, "dlv-meshrow"), ...own.flatMap((i) => {
         const run = i === chosen ? runOf(told, i) : undefined;
         return [row(i, rowWords(told, i), "dlv-variant"), ...(run ? [measured(run, exposed)] : [])];
       })];
