@@ -310,6 +310,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert recorded["run"]["memory"] > row["memory"] / 2
     assert recorded["run"]["exposed"]["tp"] > 0 and shown.height() <= 640
     measured = shown.root.locator(".dlv-ran td").all_inner_texts()
+    rows, ran = (shown.root.locator(which).bounding_box() for which in (".dlv-plans", ".dlv-ran"))
+    assert ran["y"] + ran["height"] <= rows["y"] + rows["height"] + 1  # in view
     page.close()
 
     explorer.plan = None

@@ -14,7 +14,8 @@
 /** @typedef {Record<Axis, number[]>} Bytes of each rank in a step */
 
 /**
- * What follows from an order of the axes; seconds are a list, one for each speed of the slow links (null: not told yet).
+ * What follows from an order of the axes; seconds are a list, one for each speed of the slow links,
+ * null where it is not told yet.
  * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>,
  *   total: number[] }} Placement
  */
