@@ -313,7 +313,7 @@ HUES = {
 SAYS = {
     "compute": "math",
     "bubble": "the bubble",
-    **{axis: f"communication of {name}" for axis, (name, _) in palette.AXES.items()},
+    **{axis: f"communication along {axis}" for axis in AXES},
 }
 DETAILS = [
     "A plan cuts the devices into data parallel (dp) × tensor parallel (tp) × pipeline (pp). dp "
