@@ -8,6 +8,7 @@ No torch before a run.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -88,18 +89,22 @@ def predicted(order: str, dp: int, pp: int, tp: int, nodes: int, slower: float) 
     )
 
 
-def placements(dp: int, pp: int, tp: int, nodes: int) -> dict[str, Any]:
-    """What follows from each order of the axes, its seconds at each of SLOWER."""
+def placements(
+    dp: int, pp: int, tp: int, nodes: int, slower: Collection[int] = SLOWER
+) -> dict[str, Any]:
+    """What follows from each order of the axes, its seconds at each of SLOWER, None at those that
+    are not asked for."""
     found = {}
     for order in ORDERS:
-        steps = [predicted(order, dp, pp, tp, nodes, slower) for slower in SLOWER]
-        one = steps[0]
+        steps = {slow: predicted(order, dp, pp, tp, nodes, slow) for slow in slower}
+        one = next(iter(steps.values()))
+        at_each = [steps.get(slow) for slow in SLOWER]
         found[order] = {
             "groups": one.groups,
             "sent": {axis: one.sent[axis].tolist() for axis in AXES},
             "between": {axis: one.between[axis].tolist() for axis in AXES},
-            "seconds": {axis: [step.seconds[axis] for step in steps] for axis in AXES},
-            "total": [step.total for step in steps],
+            "seconds": {axis: [step and step.seconds[axis] for step in at_each] for axis in AXES},
+            "total": [step and step.total for step in at_each],
         }
     return found
 

@@ -37,9 +37,7 @@ SHAPES = {  # layers, hidden, heads, vocabulary, sequence
     "Megatron-LM 8.3 B": TransformerShape(72, 3072, 32, 51200, 1024),
     "GPT-3 175 B": TransformerShape(96, 12288, 96, 50257, 2048),
 }
-OWN = (
-    "lab"  # the device and the link by which this computer can run a plan: slow enough for 8 ranks
-)
+OWN = "lab"  # the device and link with which a plan is run here: slow enough for 8 ranks
 SLOW = "lab, 10x slower"
 CHIPS: dict[str, Device] = {
     OWN: Device(OWN, flops=1e8, memory=4e6, memory_bandwidth=1e9),
@@ -58,7 +56,7 @@ PARTS = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")  # the name of
 AXES = ("dp", "tp", "pp")
 COLUMNS = (*PARTS, "seconds", "memory", "bubble", "limited_by")
 KEPT = 8  # runs that can be shown again, and tables
-AT_ONCE = 8  # devices: the plans of more are shown once the reader pauses
+AT_ONCE = 128  # devices times sequences: more have more plans, shown once the reader pauses
 
 
 class PlanExplorer(Explorer):
@@ -142,10 +140,11 @@ class PlanExplorer(Explorer):
         if machine_part(values) != machine_part(self._now) or values["plan"] != self._now["plan"]:
             self.forget()
         self._now = values
-        self._settled = values["devices"] <= AT_ONCE or machine_part(values) in self._tables
+        few = values["devices"] * values["batch"] <= AT_ONCE
+        self._settled = few or machine_part(values) in self._tables
 
     def settle(self) -> None:
-        """Show the plans of many devices, which take longer than a slider waits for."""
+        """Show many plans, which take longer than a slider waits for."""
         if not self._settled:
             self._rows(self._now)
             self._settled = True
@@ -318,7 +317,7 @@ HUES = {
 SAYS = {
     "compute": "math",
     "bubble": "the bubble",
-    **{axis: f"communication of {name}" for axis, (name, _) in palette.AXES.items()},
+    **{axis: f"communication along {axis}" for axis in AXES},
 }
 DETAILS = [
     "A plan cuts the devices into data parallel (dp) × tensor parallel (tp) × pipeline (pp). dp "
