@@ -1,0 +1,31 @@
+"""Federated learning: clients that keep their data, and a server that averages what they learnt.
+
+rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py, record.py)
+selection.py     1: whom a round asks
+local.py         3: what a client does with the weights (weights.py), or many at once (stacked.py)
+aggregation.py   5: what the server makes of the updates
+partition.py     who has which examples
+
+The names are here at once; torch loads with the first module that needs it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlviz.federated import partition
+    from dlviz.federated.rounds import Round, train
+
+__all__ = ["Round", "partition", "train"]
+
+_HOME = {"Round": "rounds", "train": "rounds"}  # name: its module, where it is none itself
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"dlviz.federated.{_HOME[name]}"), name)
+    if name in __all__:
+        return import_module(f"dlviz.federated.{name}")
+    raise AttributeError(f"module 'dlviz.federated' has no attribute {name!r}")

@@ -1,0 +1,78 @@
+"""What a server notes of a round: while it is under way, and for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from dlviz.federated.aggregation import weighted_mean
+from dlviz.federated.messages import Done
+
+Tensor = torch.Tensor
+
+
+class Round(NamedTuple):
+    """What became of a round. Clients are numbers, in increasing order."""
+
+    number: int
+    selected: list[int]
+    answered: list[int]  # their updates are in the new weights
+    late: list[int]  # selected, and not there when the round was closed
+    lost: list[int]  # their rank was lost since the round before
+    rejected: dict[int, str]  # client: why its update is not in the new weights
+    taken: list[int]  # late in a round before; their updates are in the new weights
+    dropped: list[int]  # late in a round before; their updates came now and were thrown away
+    nbytes: int  # of weights and updates
+    loss: float  # of the answers, mean over their examples; nan without one
+    unchanged: str  # why the weights stayed as they were; "" where they have moved
+    computed: int = 0  # examples that clients trained on in this round, once for each epoch
+    unused: int = 0  # of these, those of updates that are in no weights
+
+
+@dataclass
+class Open:
+    """A round under way. `waiting`: clients selected whose answers are still to come."""
+
+    number: int
+    weights: Tensor  # (parameters,), what is sent out
+    selected: list[int] = field(default_factory=list)
+    waiting: set[int] = field(default_factory=set)
+    answers: dict[int, tuple[Done, Tensor]] = field(default_factory=dict)
+    taken: dict[int, tuple[Done, Tensor]] = field(default_factory=dict)
+    dropped: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    rejected: dict[int, str] = field(default_factory=dict)
+    nbytes: int = 0
+
+    def file(self, done: Done, row: Tensor, fault: str, keep: bool) -> None:
+        """An answer has come; of one that is late, whether to `keep` it."""
+        if fault:
+            self.rejected[done.client] = fault
+        elif done.number == self.number:
+            self.answers[done.client] = done, row
+        elif keep:
+            self.taken[done.client] = done, row
+        else:
+            self.dropped.append(done.client)
+        if done.number == self.number:
+            self.waiting.discard(done.client)
+
+    def closed(self, unchanged: str) -> Round:
+        """The round's record."""
+        told = [(done.loss, done.examples) for _, (done, _) in sorted(self.answers.items())]
+        losses, examples = torch.tensor(told, dtype=torch.float64).view(-1, 2).unbind(1)
+        return Round(
+            number=self.number,
+            selected=self.selected,
+            answered=sorted(self.answers),
+            late=sorted(self.waiting),
+            lost=sorted(self.lost),
+            rejected=dict(sorted(self.rejected.items())),
+            taken=sorted(self.taken),
+            dropped=sorted(self.dropped),
+            nbytes=self.nbytes,
+            loss=weighted_mean(losses, examples).item() if told else float("nan"),
+            unchanged=unchanged,
+        )

@@ -1,0 +1,237 @@
+"""The server: it selects, sends its weights out, and aggregates what comes back.
+
+It is told how many examples each client has, and receives updates; it sees no data. A client that
+is lost, late, or sends what is no update is named in the round's record, and training goes on from
+the last good weights. A rank that still owes an answer is sent nothing: it is busy. Where a client
+of it is selected meanwhile, it gets the round's weights as soon as its old answer has come.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from dlviz.cluster import Comm, RankLost
+from dlviz.federated.aggregation import Combine, ServerUpdate
+from dlviz.federated.messages import (
+    DONE,
+    INVITATION,
+    LEDGER,
+    SIZES,
+    UPDATE,
+    WEIGHTS,
+    Done,
+    fault_of,
+    phase,
+    residents,
+)
+from dlviz.federated.record import Open, Round
+from dlviz.federated.selection import Selection
+
+Tensor = torch.Tensor
+
+
+class Server:
+    """Rank 0; `expect` comes before the first round, `end` after the last."""
+
+    def __init__(
+        self,
+        comm: Comm,
+        weights: Tensor,
+        clients: int,
+        selection: Selection,
+        combine: Combine,
+        update: ServerUpdate,
+    ):
+        self.comm, self.weights, self.clients = comm, weights, clients
+        self.selection, self.combine, self.update = selection, combine, update
+        self.homes = {rank: residents(rank, comm.size, clients) for rank in range(1, comm.size)}
+        self.owed: dict[int, set[tuple[int, int]]] = {rank: set() for rank in self.homes}
+        self.sizes = [0] * clients
+        self.used: set[tuple[int, int]] = set()  # round and client
+        self.computed: dict[tuple[int, int], int] = {}  # examples, as far as is known
+        self.sends: list[Any] = []
+        self.word = torch.empty(len(Done._fields), dtype=torch.float64)
+
+    def expect(self, fp16: bool, deadline: float | None, late_weight: float) -> None:
+        """What comes back, by when, and what it counts in a later round (0: it is dropped); and ask
+        every rank how many examples its clients have."""
+        if not 0 <= late_weight < float("inf"):
+            raise ValueError(f"late_weight={late_weight!r} is no weight: use 0 to drop, or more.")
+        self.form = self.weights.half() if fp16 else self.weights
+        self.deadline, self.late_weight = deadline, late_weight
+        for rank, clients in self.homes.items():
+            sizes = torch.zeros(len(clients), dtype=torch.int64)
+            with suppress(RankLost):
+                self.comm.recv(sizes, rank, SIZES)
+            for k, size in zip(clients, sizes.tolist(), strict=True):
+                self.sizes[k] = size
+
+    # -- a round -------------------------------------------------------------------------------
+    def round(self, number: int) -> Round:
+        """The five phases."""
+        now = Open(number, self.weights.clone())
+        self.sends = [each for each in self.sends if each.tick and not each.done]  # not yet taken
+        with phase(self.comm, 0, number):
+            self.select(now)
+            asked = [rank for rank, owed in self.owed.items() if not owed]
+            for rank in asked:
+                self.invite(rank, number, now.waiting)
+        with phase(self.comm, 1, number):
+            for rank in asked:
+                self.send_weights(rank, now)
+        with phase(self.comm, 2, number):
+            rank = self.hear(now)
+        with phase(self.comm, 3, number):
+            while rank is not None:
+                self.take(rank, now)
+                rank = self.hear(now)
+        with phase(self.comm, 4, number):
+            return self.aggregate(now)
+
+    def select(self, now: Open) -> None:
+        for rank in self.comm.lost:
+            self.lose(rank, now)
+        present = sorted(k for rank in self.owed for k in self.homes[rank])
+        now.selected = self.selection.choose(now.number, present, self.sizes)
+        now.rejected |= {k: "has no data" for k in now.selected if not self.sizes[k]}
+        now.waiting = {k for k in now.selected if self.sizes[k]}
+
+    def invite(self, rank: int, number: int, chosen: set[int]) -> None:
+        """Tell a rank which of its clients are selected; it is free."""
+        flags = [k in chosen for k in self.homes[rank]]
+        self.start_send(torch.tensor([number, *flags]), rank, INVITATION)
+
+    def send_weights(self, rank: int, now: Open) -> None:
+        """The weights, for each client of the rank that is selected."""
+        for k in sorted(now.waiting.intersection(self.homes[rank])):
+            self.start_send(now.weights, rank, WEIGHTS)
+            self.owed[rank].add((now.number, k))
+            now.nbytes += now.weights.nbytes
+
+    def start_send(self, tensor: Tensor, rank: int, tag: int) -> None:
+        with suppress(RankLost):  # it is told where it hears next
+            self.sends.append(self.comm.isend(tensor, rank, tag))
+
+    def hear(self, now: Open) -> int | None:
+        """Wait for the next answer; its rank, None when the round is over."""
+        wanted = self.selection.wanted(self.clients) if self.selection.spare else self.clients
+        while now.waiting and len(now.answers) < wanted:
+            rank = self.listen(now)
+            if rank is not None:
+                return rank
+        return None
+
+    def listen(self, now: Open) -> int | None:
+        """The rank whose answer comes next; None where one is lost before."""
+        try:
+            return self.comm.recv(self.word, list(self.owed), DONE)
+        except RankLost as error:
+            self.lose(self.comm.members.index(error.rank), now)
+            return None
+
+    def take(self, rank: int, now: Open) -> None:
+        """The update that the word just heard is of."""
+        done = Done.unpacked(self.word)
+        try:
+            row = self.comm.probe(rank, UPDATE)  # of whatever shape and dtype it is sent
+            self.comm.recv(row, rank, UPDATE)
+        except RankLost:
+            self.lose(rank, now)
+            return
+        now.nbytes += row.nbytes
+        key = done.number, done.client
+        if key not in self.owed[rank]:
+            now.rejected[done.client] = f"rank {rank} sent an update of it that nobody asked for"
+            return
+        self.owed[rank].discard(key)
+        self.computed[key] = done.computed
+        now.file(done, row, fault_of(done, row, self.form), keep=self.late_weight > 0)
+        if not self.owed[rank] and now.waiting.intersection(self.homes[rank]):
+            self.invite(rank, now.number, now.waiting)  # it was busy when the round began
+            self.send_weights(rank, now)
+
+    def lose(self, rank: int, now: Open) -> None:
+        """Go on without the clients of a rank."""
+        if self.owed.pop(rank, None) is None:
+            return
+        now.lost += self.homes[rank]
+        now.waiting -= set(self.homes[rank])
+
+    def aggregate(self, now: Open) -> Round:
+        """Move the weights; what became of the round."""
+        came = sorted([*now.answers.values(), *now.taken.values()], key=place)
+        rows = [row.to(self.weights.dtype) for _, row in came]
+        share = [1.0 if done.number == now.number else self.late_weight for done, _ in came]
+        weights = torch.tensor(
+            [w * done.examples for w, (done, _) in zip(share, came, strict=True)],
+            dtype=torch.float64,
+        )
+        updates = torch.stack(rows) if rows else self.weights[None][:0]  # (clients, parameters)
+        unchanged = self.move(updates, weights, now)
+        if not unchanged:
+            self.used |= {(done.number, done.client) for done, _ in came}
+        return now.closed(unchanged)
+
+    def move(self, updates: Tensor, weights: Tensor, now: Open) -> str:
+        """Move the server's weights by `updates`; why not, where they have to stay."""
+        # Under Poisson nobody may come, and noise that is left out then would say so.
+        if not len(updates) and self.selection.rule != "poisson":
+            return "no client " + ("answered" if now.selected else "was there to be selected")
+        with self.comm.compute("update"):
+            try:
+                update = self.combine(updates, weights)
+            except ValueError as error:
+                return str(error)
+            moved = self.weights.clone()
+            self.update.step(moved, update)
+        if not moved.isfinite().all():
+            return "the new weights would not be finite"
+        self.weights = moved
+        return ""
+
+    # -- after the last ----------------------------------------------------------------------------
+    def end(self, records: list[Round]) -> list[Round]:
+        """Send everybody home, take what is still on its way, and put into the records what has
+        been computed."""
+        after = Open(len(records), self.weights)
+        for rank in self.owed:
+            self.invite(rank, after.number, set())
+        while any(self.owed.values()):
+            rank = self.listen(after)
+            if rank is not None:
+                self.take(rank, after)
+        for rank in self.owed:
+            ledger = torch.zeros(len(records), len(self.homes[rank]), dtype=torch.int64)
+            with suppress(RankLost):
+                self.comm.recv(ledger, rank, LEDGER)
+            for number, place in ledger.nonzero().tolist():
+                self.computed[number, self.homes[rank][place]] = int(ledger[number, place])
+        for request in self.sends:
+            with suppress(RankLost):
+                request.wait()
+        late = [*after.dropped, *after.taken]
+        return [
+            record._replace(
+                dropped=sorted(record.dropped + late * (record is records[-1])),
+                computed=self.work(record.number, False),
+                unused=self.work(record.number, True),
+            )
+            for record in records
+        ]
+
+    def work(self, number: int, unused: bool) -> int:
+        """The examples computed in a round; of these, those that are `unused`."""
+        return sum(
+            examples
+            for key, examples in self.computed.items()
+            if key[0] == number and not (unused and key in self.used)
+        )
+
+
+def place(came: tuple[Done, Tensor]) -> tuple[int, int]:
+    """Where an answer stands in the sum: in the order of the clients, not of their arrival."""
+    done, _ = came
+    return done.client, done.number
