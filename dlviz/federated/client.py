@@ -10,12 +10,11 @@ from its own weights, as the lecture has it: nothing of that is sent, and all of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.federated.local import Data, Training, alone
+from dlviz.federated.local import Data, LocalTraining, alone
 from dlviz.federated.messages import (
     DONE,
     INVITATION,
@@ -23,7 +22,7 @@ from dlviz.federated.messages import (
     SIZES,
     UPDATE,
     WEIGHTS,
-    Done,
+    Answer,
     phase,
     residents,
 )
@@ -35,24 +34,10 @@ Tensor = torch.Tensor
 Outgoing = Callable[[Tensor, int, int], Tensor]
 
 
-@dataclass(frozen=True)
-class Sending:
-    """What becomes of an update before it is sent: clipped, noised or falsified by `outgoing`, then
-    rounded to 16 bits with `fp16`."""
-
-    outgoing: Outgoing | None
-    fp16: bool
-
-    def __call__(self, update: Tensor, client: int, number: int) -> Tensor:
-        if self.outgoing is not None:
-            update = self.outgoing(update, client, number)
-        return (update.half() if self.fp16 else update).contiguous()
-
-
 class Clients:
     """The clients that live on this rank, each with data and weights of its own."""
 
-    def __init__(self, comm: Comm, layout: Layout, clients: Sequence[Data], how: Training):
+    def __init__(self, comm: Comm, layout: Layout, clients: Sequence[Data], how: LocalTraining):
         self.comm, self.layout, self.how = comm, layout, how
         self.numbers = residents(comm.rank, comm.size, len(clients))
         self.data = {
@@ -85,7 +70,9 @@ class Clients:
         return self.how.epochs * self.examples(client)
 
 
-def take_part(clients: Clients, rounds: int, sending: Sending, always: bool) -> None:
+def take_part(
+    clients: Clients, rounds: int, always: bool, outgoing: Outgoing | None, fp16: bool
+) -> None:
     """What a rank with clients does in a training of so many rounds."""
     comm, own = clients.comm, clients.numbers
     comm.send(torch.tensor([clients.examples(k) for k in own], dtype=torch.int64), 0, SIZES)
@@ -102,7 +89,7 @@ def take_part(clients: Clients, rounds: int, sending: Sending, always: bool) -> 
             with phase(comm, 2, number):
                 found = clients.train(chosen, number)
             with phase(comm, 3, number):
-                send(clients, chosen, found, number, sending)
+                send(clients, chosen, found, number, outgoing, fp16)
         others = [k for k in own if always and k not in chosen and clients.examples(k)]
         if others:
             with phase(comm, 2, number, unused=True):
@@ -127,12 +114,17 @@ def send(
     chosen: Sequence[int],
     found: Sequence[tuple[Tensor, float]],
     number: int,
-    sending: Sending,
+    outgoing: Outgoing | None,
+    fp16: bool,
 ) -> None:
-    """Send the updates `found`, each followed by the word that it is there."""
+    """Send the updates `found`, each followed by the word that it is there. Before, `outgoing`
+    clips, noises or falsifies it, and `fp16` rounds it to 16 bits a value."""
     comm, requests = clients.comm, []
     for k, (update, loss) in zip(chosen, found, strict=True):
-        done = Done(number, k, clients.examples(k), clients.work(k), loss)
-        requests.append(comm.isend(sending(update, k, number), 0, UPDATE))
+        done = Answer(number, k, clients.examples(k), clients.work(k), loss)
+        if outgoing is not None:
+            update = outgoing(update, k, number)
+        row = (update.half() if fp16 else update).contiguous()
+        requests.append(comm.isend(row, 0, UPDATE))
         requests.append(comm.isend(done.packed(), 0, DONE))
     comm.wait_sent(requests)

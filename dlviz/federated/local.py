@@ -29,7 +29,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # the mean over a batch
 
 
 @dataclass(frozen=True)
-class Training:
+class LocalTraining:
     """How clients train. `batch=None`: the whole data of the client is one batch."""
 
     epochs: int
@@ -66,7 +66,7 @@ def alone(
     layout: Layout,
     start: Tensor,  # (parameters,)
     data: Data,
-    how: Training,
+    how: LocalTraining,
     number: int,
     client: int,
 ) -> tuple[Tensor, float]:

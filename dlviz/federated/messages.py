@@ -22,7 +22,7 @@ SIZES, INVITATION, WEIGHTS, UPDATE, DONE, LEDGER = range(6)  # tags
 PHASES = ("1 selection", "2 weights out", "3 local training", "4 updates back", "5 aggregation")
 
 
-class Done(NamedTuple):
+class Answer(NamedTuple):
     """What goes with an update. `computed`: the examples that its training took, each time that it
     took one; `loss` is their mean."""
 
@@ -36,12 +36,12 @@ class Done(NamedTuple):
         return torch.tensor(self, dtype=torch.float64)
 
     @classmethod
-    def unpacked(cls, word: torch.Tensor) -> Done:
+    def unpacked(cls, word: torch.Tensor) -> Answer:
         number, client, examples, computed, loss = word.tolist()
         return cls(int(number), int(client), int(examples), int(computed), loss)
 
 
-def fault_of(done: Done, row: torch.Tensor, form: torch.Tensor) -> str:
+def fault_of(done: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
     """Why a row that came is no update in the form of `form`; "" where it is one."""
     if (row.shape, row.dtype) != (form.shape, form.dtype):
         return (

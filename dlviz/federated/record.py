@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from dlviz.federated.aggregation import weighted_mean
-from dlviz.federated.messages import Done
+from dlviz.federated.messages import Answer
 
 Tensor = torch.Tensor
 
@@ -39,14 +39,14 @@ class Open:
     weights: Tensor  # (parameters,), what is sent out
     selected: list[int] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
-    answers: dict[int, tuple[Done, Tensor]] = field(default_factory=dict)
-    taken: dict[int, tuple[Done, Tensor]] = field(default_factory=dict)
+    answers: dict[int, tuple[Answer, Tensor]] = field(default_factory=dict)
+    taken: dict[int, tuple[Answer, Tensor]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     rejected: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
 
-    def file(self, done: Done, row: Tensor, fault: str, keep: bool) -> None:
+    def file(self, done: Answer, row: Tensor, fault: str, keep: bool) -> None:
         """An answer has come; of one that is late, whether to `keep` it."""
         if fault:
             self.rejected[done.client] = fault

@@ -29,8 +29,8 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.federated.aggregation import Combine, ServerRule, ServerUpdate, weighted_mean
-from dlviz.federated.client import Clients, Outgoing, Sending, take_part
-from dlviz.federated.local import Data, Loss, Training
+from dlviz.federated.client import Clients, Outgoing, take_part
+from dlviz.federated.local import Data, LocalTraining, Loss
 from dlviz.federated.record import Round
 from dlviz.federated.selection import Selection
 from dlviz.federated.server import Server
@@ -82,13 +82,13 @@ def train(
     Cost: 2|w| bytes for each client selected in a round, half of the way back with fp16.
     """
     check(comm, rounds, clients)
-    how = Training(epochs, batch, lr, loss, proximal, seed)
+    how = LocalTraining(epochs, batch, lr, loss, proximal, seed)
     select = Selection(selection, fraction, spare, available, seed)
     layout = Layout(model.to(comm.device))
     update = ServerUpdate(server_momentum, server_lr, server_rule, layout.trained)
     if comm.rank:
         own = Clients(comm, layout, clients, how)
-        take_part(own, rounds, Sending(outgoing, fp16), always)
+        take_part(own, rounds, always, outgoing, fp16)
         return {"state": {}, "rounds": []}
     server = Server(comm, layout.read(), len(clients), select, combine, update)
     server.expect(fp16, deadline, late_weight)

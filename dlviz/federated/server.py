@@ -22,7 +22,7 @@ from dlviz.federated.messages import (
     SIZES,
     UPDATE,
     WEIGHTS,
-    Done,
+    Answer,
     fault_of,
     phase,
     residents,
@@ -53,7 +53,7 @@ class Server:
         self.used: set[tuple[int, int]] = set()  # round and client
         self.computed: dict[tuple[int, int], int] = {}  # examples, as far as is known
         self.sends: list[Any] = []
-        self.word = torch.empty(len(Done._fields), dtype=torch.float64)
+        self.word = torch.empty(len(Answer._fields), dtype=torch.float64)
 
     def expect(self, fp16: bool, deadline: float | None, late_weight: float) -> None:
         """What comes back, by when, and what it counts in a later round (0: it is dropped); and ask
@@ -134,7 +134,7 @@ class Server:
 
     def take(self, rank: int, now: Open) -> None:
         """The update that the word just heard is of."""
-        done = Done.unpacked(self.word)
+        done = Answer.unpacked(self.word)
         try:
             row = self.comm.probe(rank, UPDATE)  # of whatever shape and dtype it is sent
             self.comm.recv(row, rank, UPDATE)
@@ -231,7 +231,7 @@ class Server:
         )
 
 
-def place(came: tuple[Done, Tensor]) -> tuple[int, int]:
+def place(came: tuple[Answer, Tensor]) -> tuple[int, int]:
     """Where an answer stands in the sum: in the order of the clients, not of their arrival."""
     done, _ = came
     return done.client, done.number

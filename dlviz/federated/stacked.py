@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from dlviz.cluster import Comm
-from dlviz.federated.local import Data, Training
+from dlviz.federated.local import Data, LocalTraining
 from dlviz.federated.weights import Layout
 
 Tensor = torch.Tensor
@@ -29,7 +29,7 @@ def together(
     layout: Layout,
     starts: Tensor,  # (clients, parameters)
     data: Sequence[Data],
-    how: Training,
+    how: LocalTraining,
     number: int,
     clients: Sequence[int],
 ) -> tuple[Tensor, list[float]]:
@@ -67,7 +67,7 @@ class Models:
     """The models of several clients as one: a row of `weights` each, and where their data lie."""
 
     def __init__(
-        self, comm: Comm, layout: Layout, starts: Tensor, data: Sequence[Data], how: Training
+        self, comm: Comm, layout: Layout, starts: Tensor, data: Sequence[Data], how: LocalTraining
     ):
         self.comm, self.how = comm, how
         self.weights = starts.clone()
@@ -107,7 +107,7 @@ class Models:
         return self.comm.compute(kind, seconds=seconds, models=many)
 
 
-def losses_of(layout: Layout, how: Training) -> Callable[..., Tensor]:
+def losses_of(layout: Layout, how: LocalTraining) -> Callable[..., Tensor]:
     """The losses (models,) of weights by name (models, ...), each on its own batch of inputs and
     labels (models, examples, ...)."""
 
@@ -117,7 +117,7 @@ def losses_of(layout: Layout, how: Training) -> Callable[..., Tensor]:
     return vmap(loss)
 
 
-def can_stack(layout: Layout, data: Data, how: Training) -> bool:
+def can_stack(layout: Layout, data: Data, how: LocalTraining) -> bool:
     """Whether models like this one can be trained as one. Those that keep statistics or draw random
     numbers in a forward cannot, nor those whose forward torch has no batched form of."""
     if any(True for _ in layout.model.buffers()):

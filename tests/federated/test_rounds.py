@@ -12,7 +12,7 @@ from federated_oracle import THETA, averaged, dealt, gap, model
 import dlviz
 from dlviz.federated import train
 from dlviz.federated.aggregation import ServerUpdate, weighted_mean
-from dlviz.federated.local import Training, alone
+from dlviz.federated.local import LocalTraining, alone
 from dlviz.federated.messages import PHASES, UPDATE, WEIGHTS
 from dlviz.federated.stacked import can_stack, together
 from dlviz.federated.weights import Layout
@@ -37,7 +37,7 @@ def trained(cases, ranks, **how):
 
 def orders(options, number, client, examples):
     how = {"epochs": 1, "batch": None, "seed": 0} | options
-    how = Training(how["epochs"], how["batch"], 0.1, torch.nn.functional.cross_entropy, 0, 0)
+    how = LocalTraining(how["epochs"], how["batch"], 0.1, torch.nn.functional.cross_entropy, 0, 0)
     return [
         how.order(number, client, epoch, examples).split(how.batch or examples)
         for epoch in range(how.epochs)
@@ -168,7 +168,7 @@ def test_clients_that_share_a_process_equal_clients_alone(batch):
         layout = Layout(model())
         noise = torch.randn(len(clients), THETA, generator=torch.Generator().manual_seed(0))
         starts = layout.read() + 0.1 * noise.double()
-        how = Training(3, batch, 0.3, torch.nn.functional.cross_entropy, 0.2, seed=5)
+        how = LocalTraining(3, batch, 0.3, torch.nn.functional.cross_entropy, 0.2, seed=5)
         assert can_stack(layout, clients[0], how)
         numbers = list(range(len(clients)))
         rows, losses = together(comm, layout, starts, clients, how, 4, numbers)
@@ -356,11 +356,11 @@ CROSS = torch.nn.functional.cross_entropy
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Training(0, None, 0.1, CROSS, 0, 0), "epochs=0 trains nothing"),
-        (lambda: Training(1, 0, 0.1, CROSS, 0, 0), "batch=0 holds no example"),
-        (lambda: Training(1, 2.5, 0.1, CROSS, 0, 0), "batch=2.5 holds"),
-        (lambda: Training(1, None, float("nan"), CROSS, 0, 0), "lr=nan has to be"),
-        (lambda: Training(1, None, 0.1, CROSS, -1.0, 0), "proximal=-1.0 has to be"),
+        (lambda: LocalTraining(0, None, 0.1, CROSS, 0, 0), "epochs=0 trains nothing"),
+        (lambda: LocalTraining(1, 0, 0.1, CROSS, 0, 0), "batch=0 holds no example"),
+        (lambda: LocalTraining(1, 2.5, 0.1, CROSS, 0, 0), "batch=2.5 holds"),
+        (lambda: LocalTraining(1, None, float("nan"), CROSS, 0, 0), "lr=nan has to be"),
+        (lambda: LocalTraining(1, None, 0.1, CROSS, -1.0, 0), "proximal=-1.0 has to be"),
         (lambda: ServerUpdate(1.0, 1.0, None, 1), "server_momentum=1.0 grows for ever"),
         (lambda: ServerUpdate(0.0, -1.0, None, 1), "server_lr=-1.0 is no rate"),
         (lambda: ServerUpdate(0.9, 1.0, update_rules.make("adam", 1), 1), "with a server_rule"),
