@@ -15,18 +15,19 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from ctypes import string_at
 from functools import partial
+from math import isfinite
 from math import nan as NAN
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 
+from dlviz.cluster.awaited import AnySource, Next, Room
 from dlviz.cluster.collective import Collectives
 from dlviz.cluster.control.board import DONE, TOTAL
-from dlviz.cluster.control.form import empty, form_of, name_of
+from dlviz.cluster.control.form import empty, form_of
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import HEAD, INLINE, LONGEST, SYNC
-from dlviz.cluster.control.waiting import mourn
 from dlviz.cluster.errors import RankLost
 from dlviz.cluster.groups import Mesh, colors
 from dlviz.cluster.lanes import Lane
@@ -38,7 +39,6 @@ from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.survivors import Votes, together
 
 T = TypeVar("T")
-GLANCE = 1e-3  # s between two looks for room
 
 
 class Comm(Collectives):
@@ -90,27 +90,69 @@ class Comm(Collectives):
         _check_order("irecv", tensor, src)
         return self._receive(tensor, src, tag, op, self.recorder.lane.pace.ahead)
 
+    @overload
     def recv(
         self,
         tensor: torch.Tensor,
         src: int | Collection[int] | None = None,
         tag: int = 0,
         op: str = "copy",
-    ) -> int:
+        deadline: None = None,
+    ) -> int: ...
+    @overload
+    def recv(
+        self,
+        tensor: torch.Tensor,
+        src: int | Collection[int] | None = None,
+        tag: int = 0,
+        op: str = "copy",
+        *,
+        deadline: float | None,
+    ) -> int | None: ...
+    def recv(
+        self,
+        tensor: torch.Tensor,
+        src: int | Collection[int] | None = None,
+        tag: int = 0,
+        op: str = "copy",
+        deadline: float | None = None,
+    ) -> int | None:
         """Receive into `tensor` from `src`, or from whichever message comes first: of all ranks',
         or of those that `src` lists, RankLost as soon as one of these is lost and has sent none.
-        Returns the source."""
+        Returns the source.
+
+        With a `deadline`, seconds of the run's clock (`comm.now() + 0.2`, say), it returns None
+        when no message has come by then, and leaves `tensor` as it was; one that comes later is
+        there for a later receive. A deadline that is past counts as now: what has come is taken,
+        nothing is waited for. The rank is in no deadlock meanwhile.
+
+        On a paced run the device's clock alone decides what has come, and in which order: a
+        message counts that this rank's port has taken in by the deadline, however late its sender's
+        process is. So the wait goes on until each of the other ranks has come so far, by its own
+        clock, that no message of it can be here in time, or waits itself, is lost or has finished;
+        longer than the deadline by the wall clock where one is late. (A sender whose `isend` waits
+        for this rank to take another message first sends nothing meanwhile. Where pairs of ranks
+        share links, the order in which messages cross these is as certain as the ledger's.)
+
+        ValueError for a deadline that is no finite number.
+        """
         _check_order("recv", tensor, src)
         lane = self.recorder.lane
         times = lane.pace.start()
+        if deadline is not None:
+            deadline = max(_check_deadline(deadline), self.now())
+            src = src if src is None or isinstance(src, Collection) else [src]
         if src is None or isinstance(src, Collection):
-            request, src = self._earliest(tensor, src, tag, op, times)
+            request, src = self._earliest(tensor, src, tag, op, times, deadline)
         else:
             request = self._receive(tensor, src, tag, op, posted_at=NAN)
             request.finish("recv", lane, times)
         lane.pace.end(times)
         if self.recorder.on:
-            lane.add("recv", None, times, request.about())
+            if request is None:
+                lane.add("wait", "until a deadline", times, {"group": self.name})
+            else:
+                lane.add("recv", None, times, request.about())
         return src
 
     def probe(self, src: int, tag: int = 0) -> torch.Tensor:
@@ -182,6 +224,7 @@ class Comm(Collectives):
         while True:
             try:
                 os.write(channel.pipe, head + data)
+                process.pipes.wrote(channel.peer)
                 return
             except BlockingIOError:  # it has not read those before
                 room = partial(process.pipes.room, channel.pipe)
@@ -220,10 +263,14 @@ class Comm(Collectives):
         tag: int,
         op: str,
         times: list[Any],
-    ) -> tuple[ReceiveRequest, int]:
-        """Receive the earliest message from any source, or any `listed` one; returns that too."""
+        deadline: float | None,
+    ) -> tuple[ReceiveRequest, int] | tuple[None, None]:
+        """Receive the earliest message from any source, or any `listed` one; returns that too, None
+        and None where the deadline has passed."""
         while True:
-            src = self._first(tensor, listed, tag, times)
+            src = self._first(tensor, listed, tag, times, deadline)
+            if src is None:
+                return None, None
             request = self._receive(tensor, src, tag, op, posted_at=NAN)
             try:
                 request.finish("recv", self.recorder.lane, times)
@@ -232,19 +279,31 @@ class Comm(Collectives):
             return request, src
 
     def _first(
-        self, tensor: torch.Tensor, listed: Collection[int] | None, tag: int, times: list[Any]
-    ) -> int:
-        """The source of the earliest message with `tag` that nobody has claimed."""
+        self,
+        tensor: torch.Tensor,
+        listed: Collection[int] | None,
+        tag: int,
+        times: list[Any],
+        deadline: float | None,
+    ) -> int | None:
+        """The source of the earliest message with `tag` that nobody has claimed; None where the
+        deadline has passed, and the lane has come to it."""
         if listed is not None and not listed:
             raise ValueError(f"src={listed!r} lists no rank to receive from: name one or more.")
-        lane = self.recorder.lane
+        lane, waiting = self.recorder.lane, self.process.waiting
         lane.pace.begin()
         sources = listed or [rank for rank in range(self.size) if rank != self.rank]
         channels = [self._from(rank, tag) for rank in sources]
-        first = AnySource(channels, listed is not None, lane.pace, self._key(tag), tensor)
+        first = AnySource(channels, listed is not None, lane.pace, self._key(tag), tensor, deadline)
+        if deadline is not None:
+            waiting.collect()  # what has come before a deadline that is past
         if not first.done:
             lane.pace.settle()  # messages come in meanwhile
-        self.process.waiting.wait(first, "recv", lane, times)
+        waiting.wait(first, "recv", lane, times)
+        if first.found is None:
+            lane.pace.wait_until(deadline)
+            lane.pace.settle()
+            return None
         return self.members.index(first.found.src)
 
     # -- channels ------------------------------------------------------------------------------
@@ -319,6 +378,13 @@ class Comm(Collectives):
         return together(self, act, needed)
 
     # -- time, buffers, progress -----------------------------------------------------------------
+    def now(self) -> float:
+        """Seconds from the run's start by the clock that the Trace's `start` and `end` are read
+        from: on a paced run the device's, of this lane."""
+        pace = self.recorder.lane.pace
+        pace.begin()
+        return pace.now()
+
     def compute(
         self, kind: str, name: str | None = None, seconds: float | None = None, **fields: Any
     ) -> Any:
@@ -369,83 +435,14 @@ class Comm(Collectives):
             board.put(rank, DONE, number + 1)
 
 
-class Room:
-    """What a sender waits for before its message can go: it looks now and then."""
-
-    left = GLANCE
-
-    def __init__(self, request: SendRequest, room: Callable[[], bool]):
-        self.details = request.details
-        self.give_up = request.give_up
-        self._room = room
-        self._found = False
-
-    @property
-    def done(self) -> bool:
-        self._found = self._found or self._room()
-        return self._found
-
-
-class Next:
-    """The next message of a channel, as something to wait for."""
-
-    left = None
-
-    def __init__(self, channel: Channel):
-        self._channel = channel
-
-    @property
-    def done(self) -> bool:
-        return bool(self._channel.envelopes)
-
-    def give_up(self, lost: dict[int, str]) -> None:
-        mourn((self._channel.peer,), lost)
-
-    def details(self) -> dict[str, Any]:
-        channel, key = self._channel, self._channel.key
-        place = {"tag": key & TAGS, "group_id": key >> TAG_BITS}
-        return {"peer": channel.peer, "index": channel.count, **place}
-
-
-class AnySource:
-    """The earliest message of several channels, as something to wait for. On a paced run that is
-    the one with the smallest stamp, once the wall clock has reached it."""
-
-    def __init__(
-        self, channels: list[Channel], listed: bool, pace: Any, key: int, tensor: torch.Tensor
-    ):
-        self.found: Any = None
-        self.left: float | None = None
-        self._channels = channels
-        self._listed = listed
-        self._pace = pace
-        self._key = key
-        self._shape = tuple(tensor.shape)
-        self._dtype = name_of(tensor.dtype)
-
-    @property
-    def done(self) -> bool:
-        if self.found is None:
-            come = [each.envelopes[0] for each in self._channels if each.envelopes]
-            self.found, self.left = self._pace.earliest(come)
-        return self.found is not None
-
-    def give_up(self, lost: dict[int, str]) -> None:
-        """Raise RankLost where all sources, or one that was listed, are lost and have left no
-        message."""
-        gone = {each.peer for each in self._channels if each.peer in lost and not each.envelopes}
-        if self._listed or len(gone) == len(self._channels):
-            mourn((rank for rank in reversed(lost) if rank in gone), lost)
-
-    def details(self) -> dict[str, Any]:
-        return {
-            "tag": self._key & TAGS,
-            "group_id": self._key >> TAG_BITS,
-            "members": tuple(channel.peer for channel in self._channels),
-            "listed": self._listed,
-            "shape": self._shape,
-            "dtype": self._dtype,
-        }
+def _check_deadline(deadline: Any) -> float:
+    number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+    if not number or not isfinite(deadline):
+        raise ValueError(
+            f"recv: deadline={deadline!r} has to be a finite number, seconds of the run's clock: "
+            "give comm.now() + 0.2, say, or None to wait for as long as it takes."
+        )
+    return deadline
 
 
 def _check_order(call: str, tensor: Any, peer: Any) -> None:

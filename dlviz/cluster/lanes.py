@@ -47,7 +47,9 @@ class Handle:
             lane.pace.pay()  # what comes before the wait ends at its own time
             if not self._over.is_set():
                 process.waiting.post("lane", lane, None)
+                lane.pace.idles(lambda: not self._over.is_set())
                 self._over.wait()
+                lane.pace.idles()
                 process.waiting.unpost()
             lane.pace.wait_until(self._end)
             lane.pace.settle()
@@ -71,8 +73,11 @@ class Lane:
         self._jobs: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
         self._failed: list[Handle] = []
         self._name = name
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._pace: Any = None
+        opened = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(opened,), name=name, daemon=True)
         self._thread.start()
+        opened.wait()
         self.ident = self._thread.ident
         comm.process.lanes.append(self)
 
@@ -84,6 +89,7 @@ class Lane:
         """Run `function(lane.comm, *args)` on the lane after all that was submitted before."""
         handle = Handle(self.comm, function, args)
         self._submitted += 1
+        self._pace.stir()
         self._jobs.put(handle)
         return handle
 
@@ -96,8 +102,10 @@ class Lane:
         for error in filter(None, map(Handle.unseen, self._failed)):
             raise error
 
-    def _work(self) -> None:
-        self.comm.recorder.open_lane(self._name)
+    def _work(self, opened: threading.Event) -> None:
+        self._pace = self.comm.recorder.open_lane(self._name).pace
+        self._pace.idles(lambda: self.idle)
+        opened.set()
         while True:
             job = self._jobs.get()
             if job is None:
@@ -107,5 +115,6 @@ class Lane:
             if job.unseen():
                 self._failed.append(job)
             self._finished += 1
+            self._pace.stir()
             if self._jobs.empty():
                 self.comm.hold()  # nothing to send next: the wall clock may catch up

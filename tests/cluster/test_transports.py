@@ -20,7 +20,6 @@ from dlviz.cluster.buffers import OutstandingSends
 from dlviz.cluster.control.form import DTYPES, form_of
 from dlviz.cluster.control.group import CALLS, SHORT
 from dlviz.cluster.control.pipes import (
-    BELL,
     HEAD,
     INLINE,
     LONGEST,
@@ -28,6 +27,7 @@ from dlviz.cluster.control.pipes import (
     TAKEN,
     Inbox,
     Pipes,
+    bell,
     refusal,
 )
 from dlviz.cluster.reduction import LONG
@@ -190,20 +190,20 @@ def test_what_is_sent_next_never_overwrites_what_is_on_its_way(way):
 def test_records_that_are_read_in_two_parts_are_put_together():
     form = form_of((5,), torch.float64)
     head = HEAD.pack(3 * SOURCE + 7, INLINE, 11, 12, 0, 13, 0.5, form)
-    data = head + bytes(range(40)) + refusal(9, form) + BELL + head + bytes(range(40, 80))
+    data = head + bytes(range(40)) + refusal(9, form) + bell(5) + head + bytes(range(40, 80))
     for cut in range(len(data)):
         inbox = Inbox()
         came = [*inbox.envelopes(data[:cut]), *inbox.envelopes(data[cut:])]
         assert [each.data for each in came] == [bytes(range(40)), bytes(range(40, 80))]
         assert {(each.src, each.key, each.tick) for each in came} == {(3, 7, 12)}
-        assert inbox.refused == {9: form}
+        assert inbox.refused == {9: form} and inbox.heard == {3: 2, 5: 1}
 
 
 def test_what_is_written_to_a_rank_that_is_not_there_yet_waits_for_it(tmp_path):
     early = Pipes(str(tmp_path), 0, 2)
-    early.ring(1, BELL)
+    early.ring(1)
     late = Pipes(str(tmp_path), 1, 2)
-    assert late.read() == BELL
+    assert late.read() == bell(0)
     for pipes in (early, late):
         pipes.close()
 

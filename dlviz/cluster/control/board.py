@@ -7,6 +7,7 @@ It carries no tensor. It holds, as plain 64-bit cells that one side writes and o
               threads to be woken by ticks, progress
     ticks     per rank: for each of its messages under way whether it was taken, on a paced run at
               which device time, and whether its sender sleeps on it
+    horizon   how far every rank has come, on a paced run (see pacing/horizon.py)
     ledger    of the links that several pairs of ranks share, on a paced run (see pacing/ledger.py)
 
 The file is sparse: what nobody uses takes no memory.
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 import mmap
 import os
+
+from dlviz.cluster.pacing import horizon
 
 STATE = 16  # cells a rank
 ACTIVITY, WAITING, DONE, TOTAL, EPOCH, PID, WANTS, PROBE, UNREAD = range(9)  # cells of a state
@@ -30,7 +33,8 @@ class Board:
     def __init__(self, path: str, ranks: int, ledger: int = 0, create: bool = False):
         self.ranks = ranks
         self._ticks = ranks * STATE * 8
-        self.ledger = self._ticks + ranks * TICKS * TICK * 8  # where it begins; `ledger` bytes
+        self.horizon = self._ticks + ranks * TICKS * TICK * 8  # where it begins
+        self.ledger = self.horizon + horizon.size(ranks)  # where it begins; `ledger` bytes
         size = self.ledger + ledger
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
         handle = os.open(path, flags, 0o600)

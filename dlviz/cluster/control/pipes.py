@@ -12,6 +12,8 @@ import fcntl
 import os
 import select
 import struct
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from math import nan as NAN
@@ -31,7 +33,7 @@ SOURCE = 1 << 48  # a channel's number is its source times this, plus its key
 TAKEN, REFUSED = 1, 2  # what a receiver puts into a tick
 LOSS = -3  # in place of a channel: the run has lost the rank in place of a tick, how follows
 REFUSAL = -2  # in place of a channel: the message with that tick does not fit what was posted
-BELL = HEAD.pack(-1, 0, 0, 0, 0, 0, NAN, b"")  # says no more than: look again
+BELL = -1  # in place of a channel: look again, says the rank in place of a tick
 
 
 class Envelope(Departure):
@@ -67,6 +69,11 @@ class Envelope(Departure):
         self.data: bytes | None = None
 
 
+def bell(rank: int) -> bytes:
+    """What tells another rank to look again, from `rank`."""
+    return HEAD.pack(BELL, 0, 0, rank, 0, 0, NAN, b"")
+
+
 def refusal(tick: int, posted: bytes) -> bytes:
     """What tells a sender that its message does not fit a tensor of the form `posted`."""
     return HEAD.pack(REFUSAL, 0, 0, tick, 0, 0, NAN, posted)
@@ -96,11 +103,13 @@ def tell(folder: str, rank: int, record: bytes) -> bool:
 
 class Inbox:
     """What was read from a pipe. `refused` are the forms that messages of this rank were refused
-    for, by tick; `lost` says of ranks that the run has lost how."""
+    for, by tick; `lost` says of ranks that the run has lost how; `heard` counts the envelopes and
+    bells of each rank."""
 
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
         self.refused: dict[int, bytes] = {}
+        self.heard: Counter[int] = Counter()
         self._rest = b""  # what was read of the last record, where the end was not
 
     def envelopes(self, data: bytes) -> Iterator[Envelope]:
@@ -117,7 +126,10 @@ class Inbox:
                     if after > end:
                         break
                     envelope.data = data[head:after]
+                self.heard[envelope.src] += 1
                 yield envelope
+            elif fields[0] == BELL:
+                self.heard[fields[3]] += 1
             elif fields[0] == REFUSAL:
                 self.refused[fields[3]] = fields[7]
             elif fields[0] == LOSS:
@@ -130,11 +142,16 @@ class Inbox:
 
 
 class Pipes:
-    """The pipe of `rank`, and those of the others from this side. They lie in `folder`."""
+    """The pipe of `rank`, and those of the others from this side. They lie in `folder`. On a paced
+    run `written` counts the envelopes and bells to each rank."""
+
+    written: memoryview | None = None
 
     def __init__(self, folder: str, rank: int, ranks: int):
         self._name = os.path.join(folder, "pipe-{}").format
         self.own = self._open(rank)
+        self._bell = bell(rank)
+        self._lock = threading.Lock()
         with suppress(AttributeError, OSError):  # not on macOS, nor for a user who has many
             fcntl.fcntl(self.own, fcntl.F_SETPIPE_SZ, SPACE)
         self._others = [-1] * ranks
@@ -154,15 +171,23 @@ class Pipes:
             os.mkfifo(self._name(rank), 0o600)
         return os.open(self._name(rank), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def ring(self, rank: int, bell: bytes) -> None:
+    def ring(self, rank: int) -> None:
         """Wake `rank`; one whose pipe is full has enough to read, and will look then."""
         with suppress(BlockingIOError):
-            os.write(self.to(rank), bell)
+            os.write(self.to(rank), self._bell)
+            self.wrote(rank)
+
+    def wrote(self, rank: int) -> None:
+        """An envelope or a bell is in that rank's pipe."""
+        if self.written is not None:
+            with self._lock:  # lanes of one rank write at the same time
+                self.written[rank] += 1
 
     def send(self, rank: int, record: bytes) -> None:
         """Write to `rank`; waits until its pipe has room, a second at most."""
         select.select([], [self.to(rank)], [], 1.0)
-        self.ring(rank, record)
+        with suppress(BlockingIOError):
+            os.write(self.to(rank), record)
 
     def read(self) -> bytes:
         """What has come, b"" for nothing."""

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, Protocol
 
 from dlviz.cluster.control.board import ACTIVITY, ASLEEP, STATE, WAITING, WANTS, Board
 from dlviz.cluster.control.matching import Matching
-from dlviz.cluster.control.pipes import BELL, Inbox, Pipes
+from dlviz.cluster.control.pipes import Inbox, Pipes
 from dlviz.cluster.errors import RankLost
+from dlviz.cluster.pacing.horizon import Horizon
 
 SOON = 2_000_000_000  # ns to wait for the news that a rank is lost
 
@@ -92,6 +93,7 @@ class Waiting:
     that the run has lost how, `may_lose` are those that it may lose."""
 
     may_lose: frozenset[int] = frozenset()
+    _horizon: Horizon | None = None
 
     def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching):
         self.posts: dict[int, PostedWait] = {}
@@ -108,7 +110,12 @@ class Waiting:
         self._handling = threading.Lock()
         self._reading = threading.Lock()  # held by the thread that reads the pipe
         self._reader = 0  # its ident
+        self._heard = 0  # records that have been read and delivered, on a paced run
         self._seats: list[SimpleQueue] = []  # of those that sleep beside it
+
+    def publish(self, horizon: Horizon) -> None:
+        """Let the other ranks of a paced run see what this one has read, and whether it sleeps."""
+        self._horizon, self._pipes.written = horizon, horizon.sent
 
     # -- posting -------------------------------------------------------------------------------
     def post(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
@@ -119,6 +126,8 @@ class Waiting:
 
     def unpost(self) -> None:
         del self.posts[threading.get_ident()]
+        if self._horizon is not None:
+            self._horizon.wake()
         self._stir()
 
     def _stir(self) -> None:
@@ -169,7 +178,7 @@ class Waiting:
         with self._fence:  # first write, then look
             self._cells[tick] = state
         if self._cells[tick + ASLEEP]:
-            self._pipes.ring(peer, BELL)
+            self._pipes.ring(peer)
 
     def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
         """`wait` for what other ranks write on the board: they ring when they have."""
@@ -188,11 +197,11 @@ class Waiting:
             pass
         for peer in peers:
             if self._cells[peer * STATE + WANTS] and peer != self._rank:
-                self._pipes.ring(peer, BELL)
+                self._pipes.ring(peer)
 
     def ring(self, peer: int) -> None:
         """Have `peer`, or another thread of this rank, look again."""
-        self._pipes.ring(peer, BELL)
+        self._pipes.ring(peer)
 
     def rest(self, until: int) -> bool:
         """Sleep until perf_counter_ns is `until`, and serve the others meanwhile; whether there was
@@ -212,11 +221,14 @@ class Waiting:
             self._reader = threading.get_ident()
             try:
                 while not what.done:
+                    heard = self._heard
                     self._matching.take_late()
                     if what.done:
                         break
                     if self.lost and not what.done:
                         what.give_up(self.lost)
+                    if self._horizon is not None:
+                        self._horizon.sleep(what, heard)
                     self._pipes.sleep(what.left)
                     self.collect()
             finally:
@@ -260,10 +272,13 @@ class Waiting:
             data = self._pipes.read()
             if data:
                 self._matching.deliver(self._inbox.envelopes(data))
+                if self._horizon is not None:
+                    self._horizon.hear(self._inbox.heard)
+                    self._heard = self._inbox.heard.total()
         if data and self._seats:
             self._wake()
         if data and self._reading.locked() and self._reader != threading.get_ident():
-            self._pipes.ring(self._rank, BELL)  # it sleeps on a pipe that is empty now
+            self._pipes.ring(self._rank)  # it sleeps on a pipe that is empty now
 
     def serve(self) -> None:
         """For a rank whose threads all compute: take what was sent to it into the receives that it

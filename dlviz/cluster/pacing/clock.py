@@ -35,6 +35,7 @@ from dlviz.cluster.control.board import Board
 from dlviz.cluster.control.form import size_of
 from dlviz.cluster.control.pipes import Envelope
 from dlviz.cluster.control.waiting import Waiting
+from dlviz.cluster.pacing.horizon import Horizon
 from dlviz.cluster.pacing.ledger import ENTRIES, Departure, Ledger
 from dlviz.cluster.pacing.paced import Pace
 from dlviz.machine import Machine
@@ -64,6 +65,9 @@ class DeviceClock:
             lock = open(ledger, "w")  # noqa: SIM115 (held for the rank's life)
             start, ranks = board.ledger, board.ranks
             self._ledger = Ledger(board.memory, start, ranks, links, lock, self.path)
+        self.horizon = Horizon(
+            board.memory, board.horizon, board.ranks, rank, self.lanes, self._latency_from
+        )
         self._lock = threading.Lock()
         self._left: deque[Departure] = deque()  # this rank's messages that the ledger has to book
         self._out = 0.0
@@ -77,6 +81,7 @@ class DeviceClock:
         self.rest = waiting.rest
         self.collect = waiting.collect
         self.lost = waiting.lost
+        waiting.publish(self.horizon)
 
     def lane(self, name: str) -> Pace:
         pace = Pace(self, name)
@@ -88,6 +93,9 @@ class DeviceClock:
         if found is None:
             found = self._paths[src, dst] = self._topology.path(src, dst)
         return found
+
+    def _latency_from(self, src: int) -> float:
+        return self.path(src, self.rank).latency
 
     def price(self, op: str, members: Sequence[int], nbytes: int) -> float:
         """What one of the backend's own collectives takes, by its slowest link."""
@@ -141,6 +149,7 @@ class DeviceClock:
 
     def finish(self) -> None:
         """Wait until all that this rank has sent has left its port."""
+        self.horizon.leave()
         while self._left:
             self.wait_for(self._left.popleft())
 

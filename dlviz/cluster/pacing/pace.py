@@ -7,15 +7,26 @@ it has: a device's, and those of each of its lanes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import nan as NAN
-from time import perf_counter
-from typing import Any
+from time import perf_counter_ns
+from typing import Any, NamedTuple
 
 from dlviz.cluster.pacing.ledger import Departure
 from dlviz.trace.recorder import Recorder, Span, WallPace
 
 GONE = Departure(-1, -1, NAN, NAN)  # when a message leaves: when it is sent
+
+
+class Choice(NamedTuple):
+    """What a receive from several ranks makes of the messages that have come: the one that it
+    takes; or None, where its deadline is `over`, or it looks again after `left` seconds (None: when
+    something has come). On a paced run it goes on by itself at device time `until`."""
+
+    message: Any
+    over: bool = False
+    left: float | None = None
+    until: float | None = None
 
 
 class NoDevice:
@@ -25,7 +36,7 @@ class NoDevice:
     defers = False  # a synchronous sender's message is taken when its bytes are
 
     def lane(self, name: str) -> NoPace:
-        return NoPace()
+        return NoPace(self)
 
     def serve_with(self, waiting: Any) -> None:
         """Be told how the rank sleeps."""
@@ -59,6 +70,9 @@ class NoPace(WallPace):
     time = None  # device seconds
     ahead = NAN  # the device time of a receive that is posted now
 
+    def __init__(self, device: Any):
+        self._device = device
+
     def begin(self, ahead: float = 0.0) -> None:
         """The lane's first operation starts now."""
 
@@ -74,8 +88,14 @@ class NoPace(WallPace):
         """What comes next starts now, however long setting it up has taken."""
 
     def now(self) -> float:
-        """Seconds, from any moment on."""
-        return perf_counter()
+        """Seconds from the run's start."""
+        return (perf_counter_ns() - self._device.epoch) * 1e-9
+
+    def idles(self, idle: Callable[[], bool] | None = None) -> None:
+        """The lane sends nothing while `idle()`; by default while its thread has ended."""
+
+    def stir(self) -> None:
+        """What `idle()` says has changed."""
 
     def compute(
         self, recorder: Recorder, kind: str, name: str | None, seconds: float | None, fields: Any
@@ -100,10 +120,14 @@ class NoPace(WallPace):
     def reduced(self, nbytes: int) -> None:
         """A message was added to what was there."""
 
-    def earliest(self, envelopes: Iterable[Any]) -> tuple[Any, float | None]:
-        """The first to be delivered of those that have come from several ranks; None where that is
-        not clear before so many seconds are over."""
-        return min(envelopes, key=lambda envelope: envelope.wall, default=None), None
+    def earliest(self, come: Callable[[], Sequence[Any]], deadline: float | None) -> Choice:
+        """The first to be delivered of those that have `come()` from several ranks, before the
+        deadline if there is one."""
+        first = min(come(), key=lambda envelope: envelope.wall, default=None)
+        if first is not None or deadline is None:
+            return Choice(first)
+        left = deadline - self.now()
+        return Choice(None, over=left <= 0, left=max(left, 0.0))
 
     def collective(self, start: Any, op: str, members: Sequence[int], nbytes: int) -> None:
         """One of the backend's own collectives is over, that began at the latest rank's `start`."""

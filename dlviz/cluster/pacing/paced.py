@@ -6,16 +6,19 @@ import ctypes
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
 from dlviz.cluster.control.pipes import Envelope
 from dlviz.cluster.pacing.ledger import Departure
+from dlviz.cluster.pacing.pace import Choice
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import moment
 from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
 
+AGAIN = 1e-3  # s between two looks at how far the other ranks have come
 OWN_TIME = 500_000  # ns: what Comm, and a strategy on it, may take between two operations
 
 
@@ -43,6 +46,8 @@ class Pace:
         self._read = 0
         self._gave = 0  # ns after that reading, for which other ranks had the core
         self._pending: list[tuple[list, int]] = []
+        thread = threading.current_thread()
+        self._over = self._idle = lambda: not thread.is_alive()
         sharpen_sleep()
 
     # -- recording -----------------------------------------------------------------------------
@@ -67,8 +72,7 @@ class Pace:
         """The lane's first operation starts when the program reaches it, or `ahead` seconds later;
         what set it up takes no device time."""
         if not self._begun:
-            self._begun = True
-            self.free = max(self.free, self.device.now() + ahead)
+            self.wait_until(self.device.now() + ahead)
 
     def _mark(self, times: list[Any], end: int) -> None:
         """Put the lane's wall and device time into a span's times, as its start (0) or end (1)."""
@@ -106,7 +110,7 @@ class Pace:
         """The lane computed what takes a device `seconds`, and a slow rank's longer; its math took
         `math_ns` of the wall clock. (What it took within OWN_TIME did not hold up the pace.)"""
         seconds *= slowdown(self.device.machine.factors, self.device.rank, self.operations)
-        self.free += seconds
+        self._move(self.free + seconds)
         self.operations += 1
         self.overruns += math_ns > max(seconds * 1e9, OWN_TIME)
 
@@ -120,7 +124,23 @@ class Pace:
     def wait_until(self, seconds: float) -> None:
         """The lane can use what it waits for from device time `seconds` on."""
         self._begun = True
-        self.free = max(self.free, seconds)
+        self._move(max(self.free, seconds))
+
+    def _move(self, seconds: float) -> None:
+        self.free = seconds
+        self.stir()
+
+    def stir(self) -> None:
+        self.device.horizon.moved()
+
+    def idles(self, idle: Callable[[], bool] | None = None) -> None:
+        self._idle = idle or self._over
+        self.stir()
+
+    @property
+    def bound(self) -> float:
+        """The device time before which the lane sends nothing."""
+        return self.free if self._begun and not self._idle() else math.inf
 
     def settle(self, slept: bool = False) -> None:
         """Sleep off the debt before the next operation, and note how late that one begins. `slept`:
@@ -153,6 +173,7 @@ class Pace:
 
     def taken(self, departure: Departure, when: float) -> None:
         """A synchronous send was waited for; its message was taken at device time `when`."""
+        self.wait_until(departure.stamp)  # at least
         slept = self.device.wait_for(departure)
         self.wait_until(max(departure.stamp, when))
         self.settle(slept)
@@ -161,6 +182,7 @@ class Pace:
         """A message was waited for: when this rank's port had it, and when the lane goes on."""
         device = self.device
         device.collect()
+        self.wait_until(envelope.stamp)  # at least
         slept = device.wait_for(envelope)
         device.collect()
         arrived = device.arrival(envelope)
@@ -170,20 +192,43 @@ class Pace:
 
     def reduced(self, nbytes: int) -> None:
         """A message was added to what was there."""
-        self.free += self.device.gamma * nbytes
+        self._move(self.free + self.device.gamma * nbytes)
 
-    def earliest(self, envelopes: Iterable[Envelope]) -> tuple[Envelope | None, float | None]:
-        """The first to be delivered of those that have come from several ranks; None where that is
-        not clear before so many seconds are over, since an earlier one may come meanwhile."""
-        first = min(envelopes, key=lambda each: (moment(each.stamp), each.src), default=None)
-        if first is None or self.device.has_come(first):
-            return first, None
-        return None, max(first.stamp - self.device.now(), 0.0) + 1e-9
+    def earliest(self, come: Callable[[], Sequence[Envelope]], deadline: float | None) -> Choice:
+        """The first to be delivered of those that have `come()` from several ranks, once the wall
+        clock has reached it, since an earlier one may come meanwhile. With a deadline, once it is
+        certain that none will."""
+        device, first = self.device, _first(come())
+        if deadline is None:
+            if first is None or device.has_come(first):
+                return Choice(first)
+            return Choice(None, left=self._ahead(first.stamp), until=first.stamp)
+        limit = deadline if first is None else min(first.stamp, deadline)
+        if device.now() < limit:
+            return Choice(None, left=self._ahead(limit), until=limit)
+        again = Choice(None, left=AGAIN, until=limit)
+        if not device.horizon.passed(limit, self, device.lost):
+            return again
+        first = _first(come())  # all are known now that are here by then
+        if first is None or moment(first.stamp) > moment(limit):
+            return Choice(None, over=True) if limit == deadline else again
+        if not device.has_come(first):  # a shared link keeps it waiting
+            return again
+        on_time = moment(device.arrival(first)) <= moment(deadline)
+        return Choice(first) if on_time else Choice(None, over=True)
+
+    def _ahead(self, seconds: float) -> float:
+        """Until the wall clock has reached that device time."""
+        return max(seconds - self.device.now(), 0.0) + 1e-9
 
     def collective(self, start: float, op: str, members: Sequence[int], nbytes: int) -> None:
         """One of the backend's own collectives is over, that began at the latest rank's `start`."""
         if len(members) > 1:
             self.wait_until(start + self.device.price(op, members, nbytes))
+
+
+def _first(envelopes: Sequence[Envelope]) -> Envelope | None:
+    return min(envelopes, key=lambda each: (moment(each.stamp), each.src), default=None)
 
 
 class Compute(PacedSpan):

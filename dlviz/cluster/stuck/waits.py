@@ -24,8 +24,8 @@ SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
 class Wait:
     """One thread's wait. `peer` is a global rank (None: any source, or a collective); `index`
     counts the messages of this pair and tag before it; `members` are the global ranks of its
-    group, or those that a receive has `listed`; `since` is perf_counter_ns; `where` the caller's
-    line, as file:line."""
+    group, or those that a receive has `listed`; `deadline` is when it ends by itself (seconds of
+    the run's clock); `since` is perf_counter_ns; `where` the caller's line, as file:line."""
 
     rank: int
     lane: str
@@ -39,6 +39,7 @@ class Wait:
     group_id: int = 0
     members: tuple[int, ...] = ()
     listed: bool = False
+    deadline: float | None = None
     sequence: int = -1
     shape: tuple[int, ...] | None = None
     dtype: str = ""
@@ -61,6 +62,8 @@ class Wait:
             details.append(f"group {self.group}")
         if self.tag:
             details.append(f"tag {self.tag}")
+        if self.deadline is not None:
+            details.append(f"until {self.deadline:.6g} s")
         if self.shape is not None:
             details.append(f"shape {tuple(self.shape)} {self.dtype}")
         detail = f" ({', '.join(details)})" if details else ""
@@ -193,7 +196,7 @@ def deadlocked(states: dict[int, RankState]) -> list[int]:
 
 def _moving(state: RankState, states: dict[int, RankState]) -> bool:
     waits = [wait for wait in state.waits if wait.op != "lane"]
-    return not waits or any(answered(wait, states) for wait in waits)
+    return not waits or any(wait.deadline is not None or answered(wait, states) for wait in waits)
 
 
 def find_cycle(stuck: list[int], states: dict[int, RankState]) -> list[int] | None:
