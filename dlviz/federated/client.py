@@ -16,7 +16,7 @@ import torch
 from dlviz.cluster import Comm
 from dlviz.federated.local import Data, LocalTraining, alone
 from dlviz.federated.messages import (
-    DONE,
+    ANSWER,
     INVITATION,
     LEDGER,
     SIZES,
@@ -126,5 +126,5 @@ def send(
             update = outgoing(update, k, number)
         row = (update.half() if fp16 else update).contiguous()
         requests.append(comm.isend(row, 0, UPDATE))
-        requests.append(comm.isend(done.packed(), 0, DONE))
+        requests.append(comm.isend(done.packed(), 0, ANSWER))
     comm.wait_sent(requests)

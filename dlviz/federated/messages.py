@@ -4,7 +4,7 @@ tag 0   a rank's clients   to the server   how many examples each has, once, bef
 tag 1   invitation         to a rank       the round, and for each of its clients: is it selected
 tag 2   weights            to a client     the server's, a row
 tag 3   update             to the server   what its training has changed, a row
-tag 4   done               to the server   which update that was: round, client, examples, ...
+tag 4   answer             to the server   which update that was: round, client, examples, ...
 tag 5   ledger             to the server   the examples that a rank's clients computed, at the end
 
 The rows are what a round costs, 2 |θ| bytes for each client; the rest is some bytes.
@@ -18,7 +18,7 @@ import torch
 
 from dlviz.cluster import Comm
 
-SIZES, INVITATION, WEIGHTS, UPDATE, DONE, LEDGER = range(6)  # tags
+SIZES, INVITATION, WEIGHTS, UPDATE, ANSWER, LEDGER = range(6)  # tags
 PHASES = ("1 selection", "2 weights out", "3 local training", "4 updates back", "5 aggregation")
 
 

@@ -27,6 +27,7 @@ class Round(NamedTuple):
     nbytes: int  # of weights and updates
     loss: float  # of the answers, mean over their examples; nan without one
     unchanged: str  # why the weights stayed as they were; "" where they have moved
+    seconds: float  # from its begin to the new weights, by the run's clock
     computed: int = 0  # examples that clients trained on in this round, once for each epoch
     unused: int = 0  # of these, those of updates that are in no weights
 
@@ -37,6 +38,8 @@ class Open:
 
     number: int
     weights: Tensor  # (parameters,), what is sent out
+    begun: float  # s of the run's clock
+    closes: float | None  # the same; None: not before all have answered
     selected: list[int] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
     answers: dict[int, tuple[Answer, Tensor]] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class Open:
         if done.number == self.number:
             self.waiting.discard(done.client)
 
-    def closed(self, unchanged: str) -> Round:
+    def closed(self, unchanged: str, seconds: float) -> Round:
         """The round's record."""
         told = [(done.loss, done.examples) for _, (done, _) in sorted(self.answers.items())]
         losses, examples = torch.tensor(told, dtype=torch.float64).view(-1, 2).unbind(1)
@@ -75,4 +78,5 @@ class Open:
             nbytes=self.nbytes,
             loss=weighted_mean(losses, examples).item() if told else float("nan"),
             unchanged=unchanged,
+            seconds=seconds,
         )

@@ -16,7 +16,7 @@ import torch
 from dlviz.cluster import Comm, RankLost
 from dlviz.federated.aggregation import Combine, ServerUpdate
 from dlviz.federated.messages import (
-    DONE,
+    ANSWER,
     INVITATION,
     LEDGER,
     SIZES,
@@ -60,6 +60,10 @@ class Server:
         every rank how many examples its clients have."""
         if not 0 <= late_weight < float("inf"):
             raise ValueError(f"late_weight={late_weight!r} is no weight: use 0 to drop, or more.")
+        if deadline is not None and not 0 < deadline < float("inf"):
+            raise ValueError(
+                f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None to wait."
+            )
         self.form = self.weights.half() if fp16 else self.weights
         self.deadline, self.late_weight = deadline, late_weight
         for rank, clients in self.homes.items():
@@ -72,7 +76,9 @@ class Server:
     # -- a round -------------------------------------------------------------------------------
     def round(self, number: int) -> Round:
         """The five phases."""
-        now = Open(number, self.weights.clone())
+        begun = self.comm.now()
+        closes = None if self.deadline is None else begun + self.deadline
+        now = Open(number, self.weights.clone(), begun, closes)
         self.sends = [each for each in self.sends if each.tick and not each.done]  # not yet taken
         with phase(self.comm, 0, number):
             self.select(now)
@@ -89,7 +95,8 @@ class Server:
                 self.take(rank, now)
                 rank = self.hear(now)
         with phase(self.comm, 4, number):
-            return self.aggregate(now)
+            unchanged = self.aggregate(now)
+        return now.closed(unchanged, self.comm.now() - begun)
 
     def select(self, now: Open) -> None:
         for rank in self.comm.lost:
@@ -116,21 +123,21 @@ class Server:
             self.sends.append(self.comm.isend(tensor, rank, tag))
 
     def hear(self, now: Open) -> int | None:
-        """Wait for the next answer; its rank, None when the round is over."""
+        """Wait for the next answer; its rank, None when the round is over: all have answered, or
+        as many as are wanted, or its time is."""
         wanted = self.selection.wanted(self.clients) if self.selection.spare else self.clients
         while now.waiting and len(now.answers) < wanted:
-            rank = self.listen(now)
-            if rank is not None:
-                return rank
+            with suppress(RankLost):
+                return self.listen(now)
         return None
 
     def listen(self, now: Open) -> int | None:
-        """The rank whose answer comes next; None where one is lost before."""
+        """The rank whose answer comes next, None where the round closes before; of any round."""
         try:
-            return self.comm.recv(self.word, list(self.owed), DONE)
+            return self.comm.recv(self.word, list(self.owed), ANSWER, deadline=now.closes)
         except RankLost as error:
             self.lose(self.comm.members.index(error.rank), now)
-            return None
+            raise
 
     def take(self, rank: int, now: Open) -> None:
         """The update that the word just heard is of."""
@@ -160,8 +167,8 @@ class Server:
         now.lost += self.homes[rank]
         now.waiting -= set(self.homes[rank])
 
-    def aggregate(self, now: Open) -> Round:
-        """Move the weights; what became of the round."""
+    def aggregate(self, now: Open) -> str:
+        """Move the weights by what came; why not, where they have to stay."""
         came = sorted([*now.answers.values(), *now.taken.values()], key=place)
         rows = [row.to(self.weights.dtype) for _, row in came]
         share = [1.0 if done.number == now.number else self.late_weight for done, _ in came]
@@ -173,7 +180,7 @@ class Server:
         unchanged = self.move(updates, weights, now)
         if not unchanged:
             self.used |= {(done.number, done.client) for done, _ in came}
-        return now.closed(unchanged)
+        return unchanged
 
     def move(self, updates: Tensor, weights: Tensor, now: Open) -> str:
         """Move the server's weights by `updates`; why not, where they have to stay."""
@@ -196,12 +203,13 @@ class Server:
     def end(self, records: list[Round]) -> list[Round]:
         """Send everybody home, take what is still on its way, and put into the records what has
         been computed."""
-        after = Open(len(records), self.weights)
+        after = Open(len(records), self.weights, self.comm.now(), None)
         for rank in self.owed:
             self.invite(rank, after.number, set())
         while any(self.owed.values()):
-            rank = self.listen(after)
-            if rank is not None:
+            with suppress(RankLost):
+                rank = self.listen(after)
+                assert rank is not None, "nothing closes after the last round"
                 self.take(rank, after)
         for rank in self.owed:
             ledger = torch.zeros(len(records), len(self.homes[rank]), dtype=torch.int64)
