@@ -5,13 +5,12 @@
               | client 2 |
 
 It comes to what `local.alone` does for each, up to rounding, in a K-th of the operations. Any model
-is batched by torch.func.vmap; a plain MLP by hand, where a layer is one batched product of matrices
-and costs a third as much. In PyTorch's tutorials: "model ensembling".
+is batched by torch.func.vmap, an MLP by hand (mlp.py). In PyTorch's tutorials: "model ensembling".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,14 +19,10 @@ from torch.func import functional_call, vmap
 
 from dlviz.cluster import Comm
 from dlviz.federated.local import Data, LocalTraining
+from dlviz.federated.mlp import Losses, mlp_losses
 from dlviz.federated.weights import Layout
 
 Tensor = torch.Tensor
-
-
-# inputs and labels (models, examples, ...), weights by name (models, ...) -> losses (models,)
-Losses = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
-POINTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU)
 
 
 def together(
@@ -81,7 +76,7 @@ class Models:
         sizes = torch.tensor([len(labels) for _, labels in data])
         self.offsets = (sizes.cumsum(0) - sizes).tolist()
         self.seen = torch.zeros(len(data), dtype=torch.float64)  # sums of losses
-        self.losses = losses_of(layout, how)
+        self.losses = losses_of(layout, how, self.labels)
         self._first: dict[int, dict[str, Tensor]] = {}  # the weights of so many, from the first on
 
     def shuffle(self, orders: list[Tensor]) -> None:
@@ -115,18 +110,16 @@ class Models:
     def _step(self, own: dict[str, Tensor], rows: slice | Tensor, x: Tensor, y: Tensor) -> None:
         many, how = len(x), self.how
         with self._compute("forward", many):
-            values = self.losses(own, x, y)
+            values, backward = self.losses(own, x, y)
         with self._compute("backward", many):
-            gradients = torch.autograd.grad(
-                values, [*own.values()], torch.ones_like(values), allow_unused=True
-            )
+            gradients = backward()
         with self._compute("update", many), torch.no_grad():
             for (name, part), g in zip(own.items(), gradients, strict=True):
                 if g is not None:
                     if how.proximal:
                         g = g + how.proximal * (part - self.start[name][rows])
                     part.sub_(g, alpha=how.lr)
-        self.seen[rows] += values.detach() * y.shape[1]
+        self.seen[rows] += values * y.shape[1]
 
     def _compute(self, kind: str, many: int) -> Any:
         """Its device would train the models one after the other."""
@@ -135,49 +128,27 @@ class Models:
         return self.comm.compute(kind, seconds=seconds, models=many)
 
 
-def losses_of(layout: Layout, how: LocalTraining) -> Losses:
-    """The losses of models like this one, each on its own batch."""
-    forward = mlp_forward(layout)
-    if forward is not None and how.loss is nn.functional.cross_entropy:
-
-        def by_hand(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
-            logits = forward(weights, inputs).flatten(0, 1)  # (models * examples, labels)
-            each = nn.functional.cross_entropy(logits, labels.flatten(), reduction="none")
-            return each.view(labels.shape).mean(1)
-
-        return by_hand
+def losses_of(layout: Layout, how: LocalTraining, labels: Tensor) -> Losses:
+    """The losses of models like this one, each on its own batch of such `labels`."""
+    known = how.loss is nn.functional.cross_entropy and labels.dtype == torch.int64
+    if known and labels.dim() == 1 and bool((labels >= 0).all()):  # none to be ignored
+        by_hand = mlp_losses(layout)
+        if by_hand is not None:
+            return by_hand
 
     def loss(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         return how.loss(functional_call(layout.model, weights, (inputs,)), labels)
 
-    return vmap(loss)
+    def losses(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor):
+        values = vmap(loss)(weights, inputs, labels)  # (models,)
 
+        def gradients() -> list[Tensor | None]:
+            own, ones = list(weights.values()), torch.ones_like(values)
+            return list(torch.autograd.grad(values, own, ones, allow_unused=True))
 
-def mlp_forward(layout: Layout) -> Callable[[dict[str, Tensor], Tensor], Tensor] | None:
-    """The outputs (models, examples, ...) of models that are a sequence of linear layers, with what
-    is pointwise between them; None where the model is another one."""
-    model = layout.model
-    if type(model) is not nn.Sequential:
-        return None
-    layers = dict(model.named_children())
-    for name, layer in layers.items():
-        linear = type(layer) is nn.Linear and {f"{name}.weight", f"{name}.bias"} <= {
-            *layout.tensors
-        }
-        flatten = type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
-        if not (linear or flatten or type(layer) in POINTWISE):
-            return None
+        return values.detach(), gradients
 
-    def forward(weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        for name, layer in layers.items():
-            if type(layer) is nn.Linear:
-                bias = weights[f"{name}.bias"].unsqueeze(1)
-                x = torch.baddbmm(bias, x, weights[f"{name}.weight"].mT)  # (models, examples, out)
-            else:
-                x = x.flatten(2) if type(layer) is nn.Flatten else layer(x)
-        return x
-
-    return forward
+    return losses
 
 
 def can_stack(layout: Layout, data: Data, how: LocalTraining) -> bool:
@@ -188,7 +159,7 @@ def can_stack(layout: Layout, data: Data, how: LocalTraining) -> bool:
     inputs, labels = (part[:1].unsqueeze(0) for part in data)  # one example of one model
     try:
         with torch.no_grad():
-            losses_of(layout, how)(layout.views(layout.read()[None]), inputs, labels)
+            losses_of(layout, how, data[1])(layout.views(layout.read()[None]), inputs, labels)
     except RuntimeError:
         return False
     return True
