@@ -32,6 +32,7 @@ from dlviz.federated.record import Open, Round
 from dlviz.federated.selection import Selection
 
 Tensor = torch.Tensor
+PATIENCE = 10  # deadlines that the server waits, after the last round, for who is still at work
 
 
 class Server:
@@ -213,24 +214,22 @@ class Server:
     # -- after the last ----------------------------------------------------------------------------
     def end(self, records: list[Round]) -> list[Round]:
         """Send everybody home, take what is still on its way, and put into the records what has
-        been computed."""
-        after = Open(len(records), self.weights, None)
+        been computed. Who does not come home is given up, some deadlines after the last round."""
+        closes = None if self.deadline is None else self.comm.now() + PATIENCE * self.deadline
+        after = Open(len(records), self.weights, None if self.clock else closes)
         for rank in self.owed:
             self.invite(rank, after.number, set())
-        while any(self.owed.values()):
+        came: int | None = 0
+        while any(self.owed.values()) and came is not None:
             with suppress(RankLost):
-                rank = self.listen(after)
-                assert rank is not None, "nothing closes after the last round"
-                self.take(rank, after)
-        for rank in self.owed:
-            ledger = torch.zeros(len(records), len(self.homes[rank]), dtype=torch.int64)
-            with suppress(RankLost):
-                self.comm.recv(ledger, rank, LEDGER)
-            for number, place in ledger.nonzero().tolist():
-                self.computed[number, self.homes[rank][place]] = int(ledger[number, place])
+                came = self.listen(after)
+                if came is not None:
+                    self.take(came, after)
+        home = [rank for rank in self.homes if self.hear_ledger(rank, len(records), after)]
         for request in self.sends:
-            with suppress(RankLost):
-                request.wait()
+            if request.peer in [self.comm.members[rank] for rank in home]:
+                with suppress(RankLost):
+                    request.wait()
         late = [*after.dropped, *after.taken, *(self.clock.left() if self.clock else ())]
         return [
             record._replace(
@@ -240,6 +239,18 @@ class Server:
             )
             for record in records
         ]
+
+    def hear_ledger(self, rank: int, rounds: int, after: Open) -> bool:
+        """What a rank's clients have computed; whether it says so, and so is through."""
+        ledger = torch.zeros(rounds, len(self.homes[rank]), dtype=torch.int64)
+        try:
+            if self.comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
+                return False
+        except RankLost:
+            return False
+        for number, place in ledger.nonzero().tolist():
+            self.computed[number, self.homes[rank][place]] = int(ledger[number, place])
+        return True
 
     def work(self, number: int, unused: bool) -> int:
         """The examples computed in a round; of these, those that are `unused`."""
