@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         cluster,
         collectives,
         datasets,
+        federated,
         machine,
         metrics,
         models,
@@ -53,15 +54,15 @@ _HOME = {  # public name -> the module it lives in
     "Costs": "dlviz.sim",
 }
 _SUBMODULES = (
-    "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
-    "schedules", "sim", "trace", "viz", "widgets",
+    "cluster", "collectives", "datasets", "federated", "machine", "metrics", "models", "parallel",
+    "patterns", "schedules", "sim", "trace", "viz", "widgets",
 )  # fmt: skip
 
 __all__ = [
     "Comm", "Costs", "DeadlockError", "RankError", "RankLost", "Run", "RunError",
     "RunInterrupted", "RunTimeout", "Trace", "launch", "simulate",
-    "cluster", "collectives", "datasets", "machine", "metrics", "models", "parallel", "patterns",
-    "schedules", "sim", "trace", "viz", "widgets",
+    "cluster", "collectives", "datasets", "federated", "machine", "metrics", "models", "parallel",
+    "patterns", "schedules", "sim", "trace", "viz", "widgets",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 page, say what works here.
 
     dlviz run ddp --ranks 4 --data digits --out trace.json.gz
+    dlviz run federated --ranks 5
     dlviz show trace.json.gz
     dlviz report handed-in/ --out class.html
     dlviz doctor
@@ -20,7 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlviz import __version__
-from dlviz.cli.run import add_run, own_options
+from dlviz.cli import federated
+from dlviz.cli.run import FEDERATED, add_run, own_options
 from dlviz.cli.words import ENDINGS, Parser, Unusable, check_target, counts, size_of, write
 
 
@@ -46,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    if "strategy" in options:
+    if "strategy" in options and options.strategy == FEDERATED:
+        options.own, options.command = federated.own_options(rest), federated.run_command
+    elif "strategy" in options:
         options.own = own_options(options.strategy, rest)
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

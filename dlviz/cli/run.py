@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from dlviz.parallel import STRATEGIES
 if TYPE_CHECKING:
     from dlviz.cli.tasks import Task
     from dlviz.cluster import Run, RunError
+    from dlviz.trace import Trace
 
 BATCH = 64  # examples a step, shared by the ranks
 OWN = {"bucket_bytes": 2**16}  # the models are small: three buckets, not one
@@ -35,6 +36,8 @@ DATA = {
     "lstm": "sentences",
     "transformer": "sentences",
 }  # model -> what it is trained on
+FEDERATED = "federated"  # no strategy: it has clients and rounds, not batches (federated.py)
+FEDERATED_LINE = "rank 0 serves clients that keep their data: --rounds of local training, averaged"
 RULES = ("sgd", "decay", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
 
@@ -50,6 +53,7 @@ def add_run(commands: Any) -> None:
         epilog="\n".join(
             [
                 *(f"{name:{width}} {line}" for name, line in STRATEGIES.lines.items()),
+                f"{FEDERATED:{width}} {FEDERATED_LINE}",
                 "",
                 "A strategy has options of its own, such as --lr 0.1 --all-reduce tree "
                 "--bucket-bytes 4000 of ddp, or",
@@ -58,7 +62,12 @@ def add_run(commands: Any) -> None:
             ]
         ),
     )
-    run.add_argument("strategy", choices=STRATEGIES, metavar="STRATEGY", help="one of those below")
+    run.add_argument(
+        "strategy",
+        choices=[*STRATEGIES, FEDERATED],
+        metavar="STRATEGY",
+        help="one of those below",
+    )
     run.add_argument("--ranks", type=_whole, default=4, help="processes to train on (4)")
     run.add_argument(
         "--model", choices=DATA, help=f"{', '.join(DATA)} (mlp; on a mesh a transformer)"
@@ -92,9 +101,17 @@ def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
     axes = _axes(strategy)
     if not rest and not axes:
         return {}
-    parser = Parser(prog=f"dlviz run {strategy}", add_help=False, allow_abbrev=False)
-    own = {name: kind for name, kind in _own(strategy).items() if name not in axes}
-    flags = {f"--{name.replace('_', '-')}": kind for name, kind in own.items()}
+    own = taken_by(STRATEGIES[strategy])
+    given = read_own(strategy, {n: kind for n, kind in own.items() if n not in axes}, rest, axes)
+    return given | given.pop("mesh", {})
+
+
+def read_own(
+    name: str, own: dict[str, type], rest: Sequence[str], axes: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """What the rest of the line gives of `name`'s `own` options, and of its mesh."""
+    parser = Parser(prog=f"dlviz run {name}", add_help=False, allow_abbrev=False)
+    flags = {f"--{option.replace('_', '-')}": kind for option, kind in own.items()}
     if axes:
         parser.add_argument("--mesh", type=partial(_mesh, axes=axes), required=True)
     for flag, kind in flags.items():
@@ -104,13 +121,12 @@ def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
     if unknown:
         also = f"its own options are {', '.join(['--mesh', *flags] if axes else flags)}"
         parser.error(f"unrecognized arguments: {' '.join(unknown)} ({also})")
-    given = vars(found)
-    return given | given.pop("mesh", {})
+    return vars(found)
 
 
-def _own(strategy: str) -> dict[str, type]:
-    """What the strategy's `train` takes by keyword that a command line can give."""
-    parameters = inspect.signature(STRATEGIES[strategy]).parameters.values()
+def taken_by(train: Callable[..., Any]) -> dict[str, type]:
+    """What a `train` takes by keyword that a command line can give."""
+    parameters = inspect.signature(train).parameters.values()
     kinds = {
         each.name: KINDS.get(str(each.annotation).removesuffix(" | None"))
         for each in parameters
@@ -177,26 +193,41 @@ def run_command(options: argparse.Namespace) -> int:
         raise Unusable(f"{options.strategy} trains a transformer: leave out --model.")
     if options.data not in (None, DATA[options.model]):
         raise Unusable(f"--model {options.model} is trained on {DATA[options.model]}.")
-    factors = _factors(options)
-    from dlviz import RunError, launch
     from dlviz.cli.tasks import TASKS
-    from dlviz.machine import classroom
 
-    task, paced = TASKS[options.model], options.paced or factors is not None
+    task = TASKS[options.model]
     train = STRATEGIES[options.strategy]
     known = inspect.signature(train).parameters
     chosen = {"loss": task.loss, "weight": task.weight, "lr": task.rates[options.rule], **OWN}
     chosen = {name: value for name, value in chosen.items() if name in known} | options.own
+    args = task.model(), task.batches(BATCH, options.steps), options.rule
+    run = launched(options, train, args, chosen)
+    if run is None:
+        return 1
+    keep(options, run, _summary(options, task, run, chosen.get("lr")))
+    return 0
+
+
+def launched(
+    options: argparse.Namespace, train: Callable[..., Any], args: Any, kwargs: Any, **how: Any
+) -> Run | None:
+    """Launch `train` as the options say; None where the run has failed, which is printed."""
+    factors = _factors(options)
+    from dlviz import RunError, launch
+    from dlviz.machine import classroom
+
+    paced = options.paced or factors is not None
     try:
         with _warnings_in_words():
-            run = launch(
+            return launch(
                 train,
                 options.ranks,
                 machine=classroom(options.ranks, factors=factors) if paced else None,
                 device=options.device,
                 timeout=options.timeout,
-                args=(task.model(), task.batches(BATCH, options.steps), options.rule),
-                kwargs=chosen,
+                args=args,
+                kwargs=kwargs,
+                **how,
             )
     except ValueError as error:
         raise Unusable(str(error)) from error
@@ -206,12 +237,15 @@ def run_command(options: argparse.Namespace) -> int:
         if options.out is not None and error.trace is not None:
             write(options.out, error.trace.save)
             print(f"dlviz: the trace until then is in {options.out}", file=sys.stderr)
-        return 1
-    print(_summary(options, task, run, chosen.get("lr")))
+        return None
+
+
+def keep(options: argparse.Namespace, run: Run, summary: str) -> None:
+    """Print the summary and keep the trace."""
+    print(summary)
     if options.out is not None:
         write(options.out, run.trace.save)
         print(f"{options.out}  {counts(run.trace)}; `dlviz show {options.out}` draws it")
-    return 0
 
 
 def _check_refused(error: RunError) -> None:
@@ -227,17 +261,7 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
     from dlviz import metrics
     from dlviz.analysis.axes import axes
 
-    meta, result = run.trace.meta, run.results[0]
-    clock = "wall clock" if meta["clock"] == "wall" else f"device clock, {meta['machine']}"
-    numbered = set(run.trace.spans.step.tolist()) - {-1}
-    shares = metrics.breakdown(run.trace.only(step=numbered))  # without what went before step 0
-    columns = {
-        "rank": [str(rank) for rank in run.trace.ranks],
-        "compute": _milliseconds(shares["compute"] + shares["update"]),
-        "exposed communication": _milliseconds(shares["communication"]),
-        "idle": _milliseconds(shares["idle"] + shares["other"]),
-        "sent": [size_of(sent) for sent in metrics.bytes_sent(run.trace)],
-    }
+    result, columns = run.results[0], by_rank(run.trace)
     for name, axis in axes(run.trace).items():
         columns[f"along {name}"] = [size_of(sent) for sent in axis.sent]
     if len(run.trace.memory):
@@ -251,18 +275,40 @@ def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | No
         **task.told(result["losses"], state),
         **{name: value for name, value in result.items() if name not in ("losses", "state")},
     }
-    width = max(map(len, told))
-    return "\n".join(
-        [
-            f"{options.strategy} on {plural(options.ranks, 'rank')}, {DATA[options.model]}, "
-            f"{plural(options.steps, 'step')} of {BATCH} {task.examples}: {run.seconds:.2f} s "
-            f"(below, the steps by the {clock})",
-            "",
-            *_table(columns),
-            "",
-            *(f"{name.replace('_', ' '):{width}}  {value}" for name, value in told.items()),
-        ]
+    head = (
+        f"{options.strategy} on {plural(options.ranks, 'rank')}, {DATA[options.model]}, "
+        f"{plural(options.steps, 'step')} of {BATCH} {task.examples}: {run.seconds:.2f} s (below, "
+        f"the steps by the {clock_of(run.trace)})"
     )
+    return told_below(head, columns, told)
+
+
+def told_below(head: str, columns: dict[str, list[str]], told: dict[str, Any]) -> str:
+    """A line on the run, a table, and lines with a name each."""
+    width = max(map(len, told))
+    lines = (f"{name.replace('_', ' '):{width}}  {value}" for name, value in told.items())
+    return "\n".join([head, "", *_table(columns), "", *lines])
+
+
+def clock_of(trace: Trace) -> str:
+    """What the times of a trace are by."""
+    meta = trace.meta
+    return "wall clock" if meta["clock"] == "wall" else f"device clock, {meta['machine']}"
+
+
+def by_rank(trace: Trace) -> dict[str, list[str]]:
+    """The columns of a table by rank: where the time of its steps went, and what it sent."""
+    from dlviz import metrics
+
+    numbered = set(trace.spans.step.tolist()) - {-1}
+    shares = metrics.breakdown(trace.only(step=numbered))  # without what went before step 0
+    return {
+        "rank": [str(rank) for rank in trace.ranks],
+        "compute": _milliseconds(shares["compute"] + shares["update"]),
+        "exposed communication": _milliseconds(shares["communication"]),
+        "idle": _milliseconds(shares["idle"] + shares["other"]),
+        "sent": [size_of(sent) for sent in metrics.bytes_sent(trace)],
+    }
 
 
 def _table(columns: dict[str, list[str]]) -> Iterator[str]:

@@ -1,10 +1,16 @@
 """Federated learning: clients that keep their data, and a server that may not be honest.
 
-privacy.py     how little a round says about one client: clipping, noise, and their epsilon
-inversion.py   what a server reads out of an update that nobody protected
-secure/        the sum of the clients' vectors, of which the server learns nothing else
-attacks.py     what a dishonest client sends
-robust.py      how a server combines updates some of which are false
+rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py, record.py)
+selection.py     1: whom a round asks
+local.py         3: what a client does with the weights (weights.py), or many at once (stacked.py)
+aggregation.py   5: what the server makes of the updates
+arrivals.py      when answers would arrive, for clients that share a process
+partition.py     who has which examples
+privacy.py       how little a round says about one client: clipping, noise, and their epsilon
+inversion.py     what a server reads out of an update that nobody protected
+secure/          the sum of the clients' vectors, of which the server learns nothing else
+attacks.py       what a dishonest client sends
+robust.py        how a server combines updates some of which are false
 
 The names are here at once; torch loads with the first module that needs it.
 """
@@ -15,15 +21,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dlviz.federated import attacks, inversion, privacy, robust, secure
+    from dlviz.federated import attacks, inversion, partition, privacy, robust, secure
+    from dlviz.federated.arrivals import Arrivals
     from dlviz.federated.privacy import epsilon
+    from dlviz.federated.rounds import Round, train
 
-__all__ = ["attacks", "epsilon", "inversion", "privacy", "robust", "secure"]
+__all__ = [
+    "Arrivals", "Round", "attacks", "epsilon", "inversion", "partition", "privacy", "robust",
+    "secure", "train",
+]  # fmt: skip
+
+# name: its module, where it is none itself
+_HOME = {"Arrivals": "arrivals", "Round": "rounds", "epsilon": "privacy", "train": "rounds"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "epsilon":
-        return import_module("dlviz.federated.privacy").epsilon
+    if name in _HOME:
+        return getattr(import_module(f"dlviz.federated.{_HOME[name]}"), name)
     if name in __all__:
         return import_module(f"dlviz.federated.{name}")
     raise AttributeError(f"module 'dlviz.federated' has no attribute {name!r}")

@@ -1,0 +1,128 @@
+"""`dlviz run federated`: a server and clients that keep their data, ten rounds of averaging.
+
+The options are those of `dlviz.federated.train` that a command line can give, and three that say
+who has which digits: --clients, --partition and --alpha. Any client may be lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dlviz.cli.run import by_rank, clock_of, keep, launched, read_own, taken_by, told_below
+from dlviz.cli.words import ENDINGS, Unusable, check_target, plural
+
+if TYPE_CHECKING:
+    from dlviz.cluster import Run
+    from dlviz.federated import Round
+
+WIDTHS = 64, 32, 10  # of the MLP
+ROUNDS, EPOCHS, BATCH = 10, 5, 10
+PARTITIONS = ("identical", "by_label", "dirichlet", "unequal")
+DEALT = {"clients": int, "partition": str, "alpha": float}
+
+
+def own_options(rest: Sequence[str]) -> dict[str, Any]:
+    """What the rest of the line gives of the options of a federated run."""
+    if not rest:
+        return {}
+    from dlviz.federated import train
+
+    return read_own("federated", DEALT | taken_by(train), rest)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Train, print the summary, keep the trace."""
+    if options.out is not None:
+        check_target(options.out, ENDINGS)
+    if options.model not in (None, "mlp") or options.data not in (None, "digits"):
+        raise Unusable("federated trains an mlp on digits: leave out --model and --data.")
+    from dlviz.datasets import digits
+    from dlviz.federated import train
+    from dlviz.models import MLP
+
+    clients = dealt(options.own, options.ranks - 1)
+    given = {name: value for name, value in options.own.items() if name not in DEALT}
+    chosen = {"rounds": ROUNDS, "epochs": EPOCHS, "batch": BATCH, **given}
+    model, lost = MLP(WIDTHS), tuple(range(1, options.ranks))
+    run = launched(options, train, (model, clients), chosen, may_lose=lost)
+    if run is None:
+        return 1
+    keep(options, run, summary(options, run, model, digits("test"), len(clients)))
+    return 0
+
+
+def dealt(own: dict[str, Any], ranks: int) -> list[tuple[Any, Any]]:
+    """The digits of each client: as many clients as `ranks` unless the options say otherwise."""
+    from dlviz.datasets import digits
+    from dlviz.federated import partition
+
+    name, images_and_labels = own.get("partition", "identical"), digits("train")
+    if name not in PARTITIONS:
+        raise Unusable(f"--partition {name} is not known: use {', '.join(PARTITIONS)}.")
+    if "alpha" in own and name != "dirichlet":
+        raise Unusable(f"--alpha belongs to --partition dirichlet, not to {name}.")
+    images, labels = images_and_labels
+    how = {"alpha": own.get("alpha", 1.0)} if name == "dirichlet" else {}
+    try:
+        clients = own.get("clients", max(ranks, 1))
+        parts = getattr(partition, name)(labels, clients, seed=own.get("seed", 0), **how)
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    return [(images[part], labels[part]) for part in parts]
+
+
+def summary(
+    options: argparse.Namespace, run: Run, model: Any, test: tuple[Any, Any], clients: int
+) -> str:
+    """What the run came to, as text."""
+    from dlviz import metrics, models
+
+    rounds: list[Round] = run.results[0]["rounds"]
+    model.load_state_dict(run.results[0]["state"])
+    first, last, weights = rounds[0], rounds[-1], sum(p.nbytes for p in model.parameters())
+    told = {
+        "round": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
+        "loss": f"{first.loss:.3f} in the first round, {last.loss:.3f} in the last",
+        "accuracy": f"{models.accuracy(model, *test):.1%} of the test images",
+        "bytes per round": f"{sum(each.nbytes for each in rounds) / len(rounds):,.0f} in the mean; "
+        f"the weights have {weights:,}",
+        "selected": counted(each.selected for each in rounds),
+        "answered": counted(each.answered for each in rounds),
+        "late": counted(each.late for each in rounds),
+        "lost": "; ".join(
+            f"client {k} in round {each.number}" for each in rounds for k in each.lost
+        )
+        or "none",
+        "unused work": f"{sum(each.unused for each in rounds):,} of "
+        f"{sum(each.computed for each in rounds):,} examples that were trained on",
+    }
+    for each in rounds:
+        faults = [f"client {k} {why}" for k, why in each.rejected.items()]
+        if each.unchanged:
+            faults.append(f"the weights stayed as they were: {each.unchanged}")
+        if faults:
+            told[f"round {each.number}"] = "; ".join(faults)
+    head = (
+        f"federated on {plural(options.ranks, 'rank')}, digits, {plural(len(rounds), 'round')}, "
+        f"{plural(clients, 'client')}: {run.seconds:.2f} s (below, the rounds by the "
+        f"{clock_of(run.trace)})"
+    )
+    return told_below(head, by_rank(run.trace), told)
+
+
+def counted(lists: Iterable[list[int]]) -> str:
+    """How often each client is in the lists: those as often as each other are named together."""
+    times = Counter(k for each in lists for k in each)
+    together: dict[int, list[str]] = {}
+    for k, count in sorted(times.items()):
+        together.setdefault(count, []).append(str(k))
+    return (
+        "; ".join(
+            f"client{'s' * (len(who) > 1)} {', '.join(who)} in {plural(count, 'round')}"
+            for count, who in together.items()
+        )
+        or "none"
+    )

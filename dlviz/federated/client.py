@@ -1,0 +1,133 @@
+"""A rank's clients: they wait to be asked, train on their own data, and send what has changed.
+
+    server   1 select | 2 w to k | 3 wait .............. | 4 take Δ_k | 5 aggregate |
+    client   1 asked  | 2 w      | 3 E epochs of SGD     | 4 Δ_k      | 5 wait ..... |
+
+Their data never leave the rank. With `always` those that nobody has asked train as well, each on
+from its own weights, as the lecture has it: nothing of that is sent, and all of it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from dlviz.cluster import Comm
+from dlviz.federated.local import Data, LocalTraining, alone
+from dlviz.federated.messages import (
+    ANSWER,
+    INVITATION,
+    LEDGER,
+    SIZES,
+    UPDATE,
+    WEIGHTS,
+    Answer,
+    phase,
+    residents,
+)
+from dlviz.federated.stacked import can_stack, together
+from dlviz.federated.weights import Layout
+
+Tensor = torch.Tensor
+# (update (parameters,), client, round) -> what is sent in its place
+Outgoing = Callable[[Tensor, int, int], Tensor]
+
+
+UNASKED = ", not asked"  # what the phase of an unused training adds to its name
+
+
+class Clients:
+    """The clients that live on this rank, each with data and weights of its own."""
+
+    def __init__(self, comm: Comm, layout: Layout, clients: Sequence[Data], how: LocalTraining):
+        self.comm, self.layout, self.how = comm, layout, how
+        self.numbers = residents(comm.rank, comm.size, len(clients))
+        self.data = {
+            k: (clients[k][0].to(comm.device), clients[k][1].to(comm.device)) for k in self.numbers
+        }
+        self.weights = {k: layout.read() for k in self.numbers}
+        some = [data for data in self.data.values() if len(data[1])]
+        self._stacks = len(some) > 1 and can_stack(layout, some[0], how)
+
+    def train(self, chosen: Sequence[int], number: int) -> list[tuple[Tensor, float]]:
+        """Train the `chosen`; returns of each what has changed (parameters,), and its loss."""
+        starts = torch.stack([self.weights[k] for k in chosen])
+        if self._stacks and len(chosen) > 1:
+            data = [self.data[k] for k in chosen]
+            ends, losses = together(self.comm, self.layout, starts, data, self.how, number, chosen)
+            found = list(zip(ends, losses, strict=True))
+        else:
+            found = [
+                alone(self.comm, self.layout, start, self.data[k], self.how, number, k)
+                for k, start in zip(chosen, starts, strict=True)
+            ]
+        self.weights |= {k: end for k, (end, _) in zip(chosen, found, strict=True)}
+        return [(end - start, loss) for start, (end, loss) in zip(starts, found, strict=True)]
+
+    def examples(self, client: int) -> int:
+        return len(self.data[client][1])
+
+    def work(self, client: int) -> int:
+        """The examples that a round of this client takes, each as often as there are epochs."""
+        return self.how.epochs * self.examples(client)
+
+
+def take_part(
+    clients: Clients, rounds: int, always: bool, outgoing: Outgoing | None, fp16: bool
+) -> None:
+    """What a rank with clients does in a training of so many rounds."""
+    comm, own = clients.comm, clients.numbers
+    comm.send(torch.tensor([clients.examples(k) for k in own], dtype=torch.int64), 0, SIZES)
+    ledger = torch.zeros(rounds, len(own), dtype=torch.int64)
+    number, invited = 0, None
+    while number < rounds:
+        with phase(comm, 0, number):
+            invited = hear(comm, own) if invited is None else invited
+            chosen = [k for k, asked in zip(own, invited[1:].tolist(), strict=True) if asked]
+        if chosen:
+            with phase(comm, 1, number):
+                for k in chosen:
+                    comm.recv(clients.weights[k], 0, WEIGHTS)
+            with phase(comm, 2, number):
+                found = clients.train(chosen, number)
+            with phase(comm, 3, number):
+                send(clients, chosen, found, number, outgoing, fp16)
+        others = [k for k in own if always and k not in chosen and clients.examples(k)]
+        if others:
+            with phase(comm, 2, number, UNASKED):
+                clients.train(others, number)
+        for k in [*chosen, *others]:
+            ledger[number, own.index(k)] = clients.work(k)
+        with phase(comm, 4, number):
+            invited = hear(comm, own)
+        number = int(invited[0])
+    comm.send(ledger, 0, LEDGER)
+
+
+def hear(comm: Comm, own: Sequence[int]) -> Tensor:
+    """Wait for the server's next invitation (1 + clients of this rank,)."""
+    word = torch.empty(1 + len(own), dtype=torch.int64)
+    comm.recv(word, 0, INVITATION)
+    return word
+
+
+def send(
+    clients: Clients,
+    chosen: Sequence[int],
+    found: Sequence[tuple[Tensor, float]],
+    number: int,
+    outgoing: Outgoing | None,
+    fp16: bool,
+) -> None:
+    """Send the updates `found`, each followed by the word that it is there. Before, `outgoing`
+    clips, noises or falsifies it, and `fp16` rounds it to 16 bits a value."""
+    comm, requests = clients.comm, []
+    for k, (update, loss) in zip(chosen, found, strict=True):
+        answer = Answer(number, k, clients.examples(k), clients.work(k), loss)
+        if outgoing is not None:
+            update = outgoing(update, k, number)
+        row = (update.half() if fp16 else update).contiguous()
+        requests.append(comm.isend(row, 0, UPDATE))
+        requests.append(comm.isend(answer.packed(), 0, ANSWER))
+    comm.wait_sent(requests)

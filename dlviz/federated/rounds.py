@@ -1,0 +1,132 @@
+"""Federated averaging: a server and clients that keep their data, in rounds of five phases.
+
+    1 selection        the server draws C K of the K clients
+    2 weights out      and sends them its weights
+    3 local training   each trains E epochs, batches of B, on data that never leave it
+    4 updates back     and sends what has changed
+    5 aggregation      the server adds the mean, weighted by the examples of those that answered
+
+    server     1|2|3 wait ......|4|5|1|2|3 wait ......|4|5|
+    client 0   1|2|3 E epochs   |4|5 wait |...
+    client 1   1|              5 wait     |...                not selected
+
+Rank 0 is the server and client i lives on rank 1 + i % (n - 1). With E = 1 and the whole data as
+one batch this is FedSGD, which is full-batch SGD however the data lie; FedAvg works more in a round
+and takes fewer of them. A rank that the run may lose (`launch`, `may_lose`) is done without: the
+round's record names its clients.
+
+Source: McMahan, Moore, Ramage, Hampson and Arcas, "Communication-Efficient Learning of Deep
+Networks from Decentralized Data", AISTATS 2017, algorithm 1. PyTorch has none; it is what Flower
+calls FedAvg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from dlviz.cluster import Comm
+from dlviz.federated.aggregation import Combine, ServerRule, ServerUpdate, weighted_mean
+from dlviz.federated.arrivals import Arrivals, ModelledClock
+from dlviz.federated.client import Clients, Outgoing, take_part
+from dlviz.federated.local import Data, LocalTraining, Loss
+from dlviz.federated.record import Round
+from dlviz.federated.selection import Selection
+from dlviz.federated.server import Server
+from dlviz.federated.weights import Layout
+
+__all__ = ["Round", "train"]
+
+
+def train(
+    comm: Comm,
+    model: nn.Module,
+    clients: Sequence[Data],
+    *,
+    rounds: int,
+    fraction: float = 1.0,
+    epochs: int = 1,
+    batch: int | None = None,
+    lr: float = 0.1,
+    loss: Loss = nn.functional.cross_entropy,
+    seed: int = 0,
+    proximal: float = 0.0,
+    server_momentum: float = 0.0,
+    server_lr: float = 1.0,
+    deadline: float | None = None,
+    selection: str = "uniform",
+    available: Sequence[float] | None = None,
+    spare: int = 0,
+    late_weight: float = 0.0,
+    always: bool = False,
+    fp16: bool = False,
+    combine: Combine = weighted_mean,
+    server_rule: ServerRule | None = None,
+    outgoing: Outgoing | None = None,
+    arrivals: Arrivals | None = None,
+) -> dict[str, Any]:
+    """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
+
+    clients: inputs (n_k, ...) and labels (n_k, ...) of each. loss(outputs, labels) is a mean.
+    fraction, selection, available, spare: whom a round asks (selection.py).
+    epochs, batch, lr, proximal: what a client does (local.py); batch=None is its whole data.
+    server_momentum, server_lr, server_rule, combine: what the server makes of it (aggregation.py);
+        `combine` is given updates (clients, parameters) and their weights (clients,).
+    deadline: seconds that a round lasts at most. Who has not answered then is late; its update is
+        thrown away when it comes, or taken into that round, its weight times `late_weight`.
+    always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
+    outgoing: what becomes of (update (parameters,), client, round) before it is sent.
+    arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
+        is in its seconds.
+
+    Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
+    ValueError for what cannot train.
+    Cost: 2|w| bytes for each client selected in a round, half of the way back with fp16.
+    """
+    check(comm, rounds, clients)
+    check_times(deadline, late_weight)
+    how = LocalTraining(epochs, batch, lr, loss, proximal, seed)
+    select = Selection(selection, fraction, spare, available, seed)
+    layout = Layout(model.to(comm.device))
+    update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
+    if comm.rank:
+        own = Clients(comm, layout, clients, how)
+        take_part(own, rounds, always, outgoing, fp16)
+        return {"state": {}, "rounds": []}
+    server = Server(comm, layout.read(), len(clients), select, update)
+    if arrivals is not None:
+        arrivals.check(len(clients))
+    clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
+    server.expect(fp16, deadline, late_weight, clock)
+    records = [server.round(number) for number in comm.progress(range(rounds), "training")]
+    records = server.end(records)
+    layout.write(server.weights)
+    return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}
+
+
+def check(comm: Comm, rounds: int, clients: Sequence[Data]) -> None:
+    """Raise ValueError where there is nobody to train, or nothing to train on."""
+    if comm.size < 2:
+        raise ValueError("federated on 1 rank has a server and no client: use 2 ranks or more.")
+    if not (isinstance(rounds, int) and rounds >= 1):
+        raise ValueError(f"rounds={rounds!r} train nothing: use 1 or more.")
+    if not clients:
+        raise ValueError("clients=[] has nobody to train: give inputs and labels of one or more.")
+    for k, (inputs, labels) in enumerate(clients):
+        if len(inputs) != len(labels):
+            raise ValueError(
+                f"client {k} has {len(inputs)} inputs and {len(labels)} labels: it needs as many "
+                "of both."
+            )
+
+
+def check_times(deadline: float | None, late_weight: float) -> None:
+    """Raise ValueError for a deadline that nobody meets, and a weight that is none."""
+    if deadline is not None and not 0 < deadline < float("inf"):
+        raise ValueError(
+            f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None to wait."
+        )
+    if not 0 <= late_weight < float("inf"):
+        raise ValueError(f"late_weight={late_weight!r} is no weight: use 0 to drop, or more.")

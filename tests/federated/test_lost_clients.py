@@ -1,0 +1,110 @@
+"""Clients whose process is killed, raises or exits: the round ends without them and says who."""
+
+import os
+import signal
+import sys
+import time
+
+import cloudpickle
+import federated_oracle as oracle
+import out_of_time
+import pytest
+import torch
+from federated_oracle import dealt, model
+
+import dlviz
+from dlviz.federated import train
+from dlviz.federated.messages import PHASES
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(oracle)
+OPTIONS = {"rounds": 3, "batch": 16}
+ENDS = {
+    "kill": (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by signal 9"),
+    "raise": (lambda: {}["battery"], "raised KeyError: 'battery'"),
+}
+
+
+def ends_in(comm, phase, end, lost=2, number=1):
+    """Training in which the rank `lost` ends as it begins a phase of a round."""
+    span = comm.span
+
+    def begin(kind, name=None, **fields):
+        if comm.rank == lost and (kind, name, fields.get("step")) == ("phase", phase, number):
+            ENDS[end][0]()
+        return span(kind, name, **fields)
+
+    comm.span = begin
+    return train(comm, model(), dealt(4), **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("phase", "end"), [*((phase, "kill") for phase in PHASES), (PHASES[2], "raise")]
+)
+def test_a_client_that_is_lost_in_a_phase_is_named_and_the_others_go_on(phase, end):
+    """Clients 1 and 3: the ranks 2 and 4."""
+    run = dlviz.launch(ends_in, 5, args=(phase, end), may_lose=(1, 2, 3, 4), timeout=30)
+    run.trace.validate()
+    assert run.lost[2].how == ENDS[end][1] and set(run.lost) == {2}
+    records = run.results[0]["rounds"]
+    assert [record.selected for record in records][0] == [0, 1, 2, 3]
+    assert sum((record.lost for record in records), []) == [1]
+    for record in records:
+        assert set(record.selected) <= {*record.answered, *record.late, *record.lost}
+        assert set(record.answered) <= set(record.selected) and not record.late
+    there = phase == PHASES[4]  # its update of that round had been sent
+    assert (1 in records[1].answered) == there and 1 not in records[2].answered
+    assert all({0, 2, 3} <= set(record.answered) for record in records)
+    assert all(torch.isfinite(value).all() for value in run.results[0]["state"].values())
+
+
+def test_clients_that_share_a_rank_are_lost_together_and_nobody_is_left():
+    run = dlviz.launch(ends_in, 2, args=(PHASES[2], "kill", 1), may_lose=(1,), timeout=30)
+    records = run.results[0]["rounds"]
+    assert [record.answered for record in records] == [[0, 1, 2, 3], [], []]
+    assert [record.lost for record in records] == [[], [0, 1, 2, 3], []]
+    assert [record.unchanged for record in records] == [
+        "",
+        "no client answered",
+        "no client was there to be selected",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # they never take it
+def test_clients_that_hang_in_any_phase_hold_up_no_round_and_end_with_the_run(
+    tmp_path, monkeypatch
+):
+    """Rank 2 + i in phase i, all in round 1; rank 1 goes on."""
+
+    def worker(comm):
+        span = comm.span
+
+        def begin(kind, name=None, **fields):
+            stuck = comm.rank > 1 and (kind, name) == ("phase", PHASES[comm.rank - 2])
+            while stuck and fields.get("step") == 1:
+                time.sleep(1)
+            return span(kind, name, **fields)
+
+        comm.span = begin
+        options = {"rounds": 4, "deadline": 0.15}
+        result = train(comm, model(), dealt(6), **options)
+        if comm.rank == 0:
+            (tmp_path / "through").touch()
+        return result
+
+    out_of_time.when(monkeypatch, (tmp_path / "through").exists)
+    run = dlviz.launch(worker, 7, may_lose=tuple(range(1, 7)))
+    run.trace.validate()
+    assert set(run.lost) == {2, 3, 4, 5, 6}
+    assert {each.how for each in run.lost.values()} == {
+        "was still at work when the time of the run, 60 s, was up"
+    }
+    records = run.results[0]["rounds"]
+    assert len(records) == 4 and not any(record.lost for record in records)
+    for record in records[2:]:
+        assert set(record.late) >= {1, 2, 3, 4, 5} and set(record.answered) <= {0}
+
+
+def test_where_the_server_dies_the_run_ends_and_names_it_first():
+    with pytest.raises(dlviz.RankError, match="^rank 0 was killed by SIGKILL"):
+        dlviz.launch(ends_in, 3, args=(PHASES[4], "kill", 0), may_lose=(1, 2), timeout=30)
