@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 from dlviz import datasets
-from dlviz.federated import partition
 from dlviz.grading.check import at_each, check
 from dlviz.grading.fedavg_hints import (
     mean,
@@ -586,6 +585,8 @@ def experiment(
 ) -> Experiment:
     """Train an MLP on the handwritten digits with the student's program and five clients, each with
     a share of all digits, or of so many `labels` alone; batches of 10."""
+    from dlviz.federated import partition
+
     size = Cohort(CLIENTS, rounds, epochs, batch=10)
     digits_of = datasets.digits("train")[1]
     parts = (

@@ -79,7 +79,8 @@ def why_answered(
         return "no numbers (NaN)", (
             "nobody answered in this round, so there is nothing to divide. Which weights go on?"
             if not updates
-            else "what is divided by what, and what does a tensor hold that nothing was received into?"
+            else "what is divided by what? And a tensor that nothing was received into holds "
+            "whatever was in its memory before."
         )
     wrong: dict[str, tuple[Tensor, str]] = {}
     wrong["the weights that it had"] = (

@@ -287,8 +287,7 @@ def _average(
     data, weights = Examples(comm, problem, noted), problem.weights(comm.rank)
     torch.manual_seed(problem.seed + comm.rank)
     guard = FederatedGuard(comm)
-    comm.barrier()
-    comm.begin()
+    comm.barrier()  # which all leave at the same time, by the device's clock too
     with guard.watching():
         if comm.rank == 0:
             server(comm, weights, dict(problem.clients), data, size.rounds)
@@ -469,9 +468,8 @@ def _serve(
     noted = Asking()
     data, weights = Examples(comm, problem, noted), problem.weights(0)
     comm.barrier()
-    comm.begin()
     if comm.rank:
-        return _phone(comm, problem, weights, noted)
+        return _phone(comm, problem, noted)
     owed = _count_owed(comm)
     guard, chooser = FederatedGuard(comm), Chooser(size, choose, noted)
     with guard.watching():
@@ -508,12 +506,12 @@ def _count_owed(comm: Comm) -> Counter[int]:
     return owed
 
 
-def _phone(comm: Comm, problem: Problem, weights: torch.Tensor, noted: Asking) -> Asking:
+def _phone(comm: Comm, problem: Problem, noted: Asking) -> Asking:
     """A client's part: it does a step with all its examples for each message, until the server
     names a round before the first."""
     net, (inputs, labels) = problem.net, problem.data(comm.rank)
     assert comm.machine is not None
-    message = torch.empty(1 + len(weights), dtype=torch.float64)
+    message = torch.empty(1 + net.size, dtype=torch.float64)
     while True:
         comm.recv(message, 0)
         if not (named := float(message[0])) >= 0:

@@ -745,6 +745,15 @@ class ReceivesFromAll(Timed):
         return updates
 
 
+class GoesOnAfterNone(Timed):
+    def gather(self, number, chosen):
+        updates = {}
+        while len(updates) < len(chosen):
+            if (k := self.take()) is not None:
+                updates[k] = self.update()
+        return updates
+
+
 class KeysNone(Timed):
     def gather(self, number, chosen):
         updates = {}
