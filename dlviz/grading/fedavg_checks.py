@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from dlviz import datasets
+from dlviz.federated import partition
 from dlviz.grading.check import at_each, check
 from dlviz.grading.fedavg_hints import (
     mean,
@@ -44,6 +45,7 @@ from dlviz.grading.fedavg_run import (
     Stragglers,
     Timed,
     averaged,
+    epochs_of,
     joined,
     selected,
     timed,
@@ -121,7 +123,7 @@ def _check_counted(ran: Averaged, client: int) -> None:
         raise CheckFailed(
             f"{size}, client {client}, who has {number(ran.problem.counts[client], 'row')}, has "
             f"computed {number(len(own.asked), 'gradient')}",
-            f"{wanted}: {number(size.rounds, 'round')} x {number(size.epochs, 'epoch')} x "
+            f"{wanted}: {number(size.rounds, 'round')} x {epochs_of(size.epochs)} x "
             f"{number(batches, 'batch')}",
             why_counted(len(own.asked), wanted, size.epochs, batches, size.rounds),
         )
@@ -149,9 +151,9 @@ def _check_order(ran: Averaged, client: int) -> None:
                 f"each of its {count} rows once in an epoch, {size.batch} in a batch",
                 hint,
             )
-    of_rounds = [epochs[r * size.epochs : (r + 1) * size.epochs] for r in range(size.rounds)]
-    if all(order == of_rounds[0] for order in of_rounds):
-        drawn = of_rounds[0][0] != [*torch.arange(count).split(size.batch)]
+    by_round = [epochs[r * size.epochs : (r + 1) * size.epochs] for r in range(size.rounds)]
+    if all(order == by_round[0] for order in by_round):
+        drawn = [row for batch in epochs[0] for row in batch] != [*range(count)]
         raise CheckFailed(
             f"{size}, client {client} takes its rows in the same order in every round: "
             f"{listed([str(row) for row in rows[0]])} first",
@@ -220,10 +222,9 @@ def check_average(ran: Averaged) -> None:
         _check_counted(ran, client)
     counts = ran.problem.clients
     for r in range(ran.size.rounds):
-        ends, seen = ran.ends(r), ran.left[0].tested[r]
-        right = mean(ends, counts)
-        if not same(seen, right):
-            before = ran.before(r)
+        ends, seen, before = ran.ends(r), ran.left[0].tested[r], ran.before(r)
+        moved = before + mean(ran.changes(r), counts)  # the same where all begin with `before`
+        if not same(seen, mean(ends, counts)) and not same(seen, moved):
             said, hint = why_average(seen, before, ends, counts, ran.problem.counts[0])
             raise CheckFailed(
                 f"{ran.size}, after round {r} the server has {said}",
@@ -585,8 +586,6 @@ def experiment(
 ) -> Experiment:
     """Train an MLP on the handwritten digits with the student's program and five clients, each with
     a share of all digits, or of so many `labels` alone; batches of 10."""
-    from dlviz.federated import partition
-
     size = Cohort(CLIENTS, rounds, epochs, batch=10)
     digits_of = datasets.digits("train")[1]
     parts = (
@@ -609,7 +608,7 @@ def experiment(
     right = passes(check_local.judge, small) and passes(check_average.judge, small)
     told = (
         f"{CLIENTS} clients with {'all labels' if labels is None else number(labels, 'label')} "
-        f"each, {number(epochs, 'epoch')} a round: "
+        f"each, {epochs_of(epochs)} a round: "
         + (
             f"{accuracy[-1]:.1%} of the test digits after {number(rounds, 'round')}, "
             f"{GOAL:.0%} not reached"

@@ -26,7 +26,7 @@ import torch
 from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
 from dlviz.grading.fedavg_hints import why_stuck
-from dlviz.grading.fedavg_model import Examples, MomentumSGD, Noted, Problem
+from dlviz.grading.fedavg_model import Examples, LocalStep, MomentumSGD, Noted, Problem
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Guard, check_open, line_of
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -34,7 +34,7 @@ from dlviz.trace import Trace
 
 Program = Callable[..., Any]
 DRAW = random.SystemRandom()
-READY_MADE = f"{PACKAGE}/federated/"
+READY_MADE, CALLED = f"{PACKAGE}/federated/", "ready-made code was called: "
 MESSAGE = 0.001  # s that a message takes on a paced run
 SLOW = 4.0  # times as long as the first client a slow one takes
 DRAWS, TIMES = 300, 4  # seeds of a select, and its calls with each
@@ -49,6 +49,8 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
     "torch.empty do, unless told otherwise.",
     "is no rank of": "rank 0 is the server; the clients are the keys of counts.",
     "division by zero": "nobody answered in that round. What are the new weights then?",
+    "choose([])": "all clients owe an update, as if nobody had answered in time. deadline=t is a "
+    "moment on the run's clock: which one is it here?",
     "choose(": "choose is called once in a round, with the list of those clients that owe no "
     "update, and returns those to ask.",
     "NoneType": "comm.recv returns None where the deadline has passed and no message has come.",
@@ -56,6 +58,10 @@ KNOWN = {  # hints by what stands in the message of a run that did not come to i
     "come: that is no client.",
     "needs rows": "randperm(len(data)) is an order of the rows; .split(batch) cuts it.",
 }
+
+
+def epochs_of(count: int) -> str:
+    return f"{count} epoch{'s' * (count != 1)}"
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,8 @@ class Cohort:
 
     def __str__(self) -> str:
         return (
-            f"with {number(self.clients, 'client')}, {number(self.rounds, 'round')}, "
-            f"{number(self.epochs, 'epoch')} and batches of {self.batch}"
+            f"with {number(self.clients, 'client')}, {number(self.rounds, 'round')} of "
+            f"{epochs_of(self.epochs)} and batches of {self.batch}"
         )
 
     @staticmethod
@@ -173,17 +179,28 @@ def problem_of(clients: int) -> Problem:
 
 
 class FederatedGuard(Guard):
-    """Ends a program that calls dlviz's own federated learning."""
+    """Ends a program that calls dlviz's own federated learning, or has any of dlviz communicate."""
 
     def _profile(self, frame: Any, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(READY_MADE):
+        if event == "call" and code.co_filename.startswith(READY_MADE) and code.co_name[0] != "_":
             line = line_of(frame)
             if not line.startswith("<frozen importlib"):  # an import alone is no call
-                called = f"dlviz.federated's {code.co_name}, {shown_line(line)}"
-                self.borrowed[called] = None
-                raise RuntimeError(f"ready-made code was called: {called}")
+                self.borrowed[f"dlviz.federated's {code.co_name}, {shown_line(line)}"] = None
+                self._end()
         super()._profile(frame, event, argument)
+
+    def _whose(self, frame: Any) -> None:
+        super()._whose(frame)
+        self._end()
+
+    def _end(self) -> None:
+        """Raise an error where ready-made code was called; what is printed is there, too, where the
+        program hides the error."""
+        if self.borrowed:
+            said = f"{CALLED}{next(iter(self.borrowed))}"
+            print(said)
+            raise RuntimeError(said)
 
     def leave(self, noted: Noted | Asking) -> None:
         noted.borrowed.extend(self.borrowed)
@@ -193,7 +210,7 @@ class FederatedGuard(Guard):
 
 def _refuse(where: str, called: str) -> CheckFailed:
     return CheckFailed(
-        f"{where}, ready-made code was called: {called}",
+        f"{where}, {CALLED}{called}",
         "comm.send, comm.recv, comm.isend and comm.irecv, in lines of your own",
         "what the ready-made code does is what you are to write: who sends what to whom in a "
         "round, and what becomes of it?",
@@ -202,8 +219,7 @@ def _refuse(where: str, called: str) -> CheckFailed:
 
 def _ended(where: str, error: RunError, expected: str) -> CheckFailed:
     """Why a run did not come to its end."""
-    text = str(error).partition("\n\n")[0]
-    if called := re.search(r"ready-made code was called: ([^\n]+)", text):
+    if called := re.search(f"{CALLED}(.+)", "\n".join(error.output or [])):
         return _refuse(where, called[1])
     if error.trace is not None and (calls := _collectives(error.trace)):
         return _refuse(where, calls[0])
@@ -250,11 +266,22 @@ class Averaged:
         """The server's weights before a round."""
         return self.left[0].tested[number - 1] if number else self.problem.weights(0)
 
+    def steps(self, number: int) -> dict[int, Sequence[LocalStep]]:
+        """Of each client in a round."""
+        return {
+            client: self.of_round(client, self.left[client].steps, number)
+            for client in self.problem.clients
+        }
+
     def ends(self, number: int) -> dict[int, torch.Tensor]:
         """The weights of each client after its last step of a round."""
+        return {client: steps[-1].after for client, steps in self.steps(number).items()}
+
+    def changes(self, number: int) -> dict[int, torch.Tensor]:
+        """By how much each client has changed the weights with which it began a round."""
         return {
-            client: self.of_round(client, self.left[client].steps, number)[-1].after
-            for client in self.problem.clients
+            client: steps[-1].after - steps[0].before
+            for client, steps in self.steps(number).items()
         }
 
 
