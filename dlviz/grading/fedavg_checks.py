@@ -16,7 +16,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,10 +38,10 @@ from dlviz.grading.fedavg_run import (
     DRAWS,
     TIMES,
     Averaged,
-    Choice,
+    SelectSize,
     Cohort,
     Program,
-    Round,
+    RoundSeen,
     Stragglers,
     Timed,
     averaged,
@@ -69,9 +69,10 @@ __all__ = [
 NUMBER = 8  # bytes
 SPARE = 1.1  # times the bytes of the weights that a message may have: with a number of its own
 SLACK = 0.005  # s within which a round ends when it is over
-CLIENTS, GOAL = 5, 0.9  # of an experiment
+CLIENTS, DIGITS, GOAL = 5, 500, 0.9  # of an experiment
 COHORTS = ((3, 2, 2, 4), (2, 3, 1, 6), (4, 2, 1, 5))  # clients, rounds, epochs, batch
-Selected = tuple[Choice, list[list[Any]], bool]
+R = TypeVar("R", bound=Rehearsal)
+Selected = tuple[SelectSize, list[list[Any]], bool]
 
 
 def in_rounds(programs: Sequence[Program], sizes: Sequence[Cohort]) -> Mapping[Cohort, Any]:
@@ -278,7 +279,7 @@ def _why_bytes(times: float, rounds: int, back: bool) -> str:
 @check(
     "a fraction of the clients, each as likely as any other",
     points=2,
-    size=Choice,
+    size=SelectSize,
     sizes=((4, 0.5), (10, 0.3), (6, 0.1), (7, 0.4)),
     run=lambda programs, sizes: at_each(sizes, lambda size: selected(programs[0], size)),
 )
@@ -310,7 +311,7 @@ def check_select(tried: Selected) -> None:
     _check_fair(size, draws)
 
 
-def _check_fair(size: Choice, draws: Sequence[Sequence[Any]]) -> None:
+def _check_fair(size: SelectSize, draws: Sequence[Sequence[Any]]) -> None:
     wanted, names = size.wanted, size.names
     if wanted == size.clients:
         return
@@ -382,7 +383,7 @@ def check_deadline(ran: Timed) -> None:
             )
 
 
-def _why_long(each: Round, due: float) -> str:
+def _why_long(each: RoundSeen, due: float) -> str:
     if any(due < came <= each.end for came in each.came.values()):
         return (
             "it waits for one that comes after the deadline. The deadline is a moment, the same "
@@ -424,7 +425,7 @@ def check_answered(ran: Timed) -> None:
             )
 
 
-def _late(ran: Timed, now: Round) -> dict[int, torch.Tensor]:
+def _late(ran: Timed, now: RoundSeen) -> dict[int, torch.Tensor]:
     """Updates of earlier rounds that the server received in this one."""
     begun = ran.rounds[now.number - 1].end if now.number else -np.inf
     return {
@@ -509,16 +510,18 @@ class RoundsRehearsal(Rehearsal):
     milliseconds: float = 0.0  # of all rounds
 
 
-def rehearse(server: Program, client: Program, clients: int = 4, rounds: int = 3) -> Rehearsal:
+def rehearse(
+    server: Program, client: Program, clients: int = 4, rounds: int = 3
+) -> RoundsRehearsal:
     """Run the student's server and clients, paced, on handwritten digits: the last client has ten
     of them, and each one ten more than the one behind it. Two epochs, batches of 10."""
     size = Cohort(clients, rounds, epochs=2, batch=10)
     counts = [10 * (clients - i) for i in range(clients)]
-    problem = _digits([*torch.arange(sum(counts)).split(counts)], momentum=0.5)
+    problem = _digits([*torch.arange(sum(counts)).split(counts)], rate=0.1, momentum=0.5)
     try:
         ran = averaged((server, client), size, problem, joined(clients, STEP))
     except CheckFailed as failed:
-        return Rehearsal.stopped(failed, clients + 1)
+        return _stopped(RoundsRehearsal, failed, clients)
     trace = _begun(ran)
     right = [passes(each.judge, ran) for each in (check_local, check_average, check_bytes)]
     nbytes, milliseconds = trace.messages.nbytes.sum() / rounds, 1000 * makespan(trace)
@@ -547,7 +550,7 @@ def rehearse_deadline(
     rounds: int = 4,
     fraction: float = 1.0,
     deadline: float = 0.04,
-) -> Rehearsal:
+) -> RoundsRehearsal:
     """Run the student's timed server and select, paced: four clients, whose local epochs take 20 ms
     and on the last one 80 ms."""
     asked = " ".join(["1234"] * rounds)
@@ -555,7 +558,7 @@ def rehearse_deadline(
     try:
         ran = timed(timed_server, size, Picked(select, fraction))
     except CheckFailed as failed:
-        return Rehearsal.stopped(failed, size.clients + 1)
+        return _stopped(RoundsRehearsal, failed, size.clients)
     judges = (check_answered, check_deadline, check_no_hang)
     same_weights, in_time, clean = (passes(each.judge, ran) for each in judges)
     trace, made = _begun(ran), sum(len(own.orders) for own in ran.left)
@@ -582,51 +585,49 @@ class Experiment(Rehearsal):
 
 
 def experiment(
-    server: Program, client: Program, labels: int | None = None, epochs: int = 1, rounds: int = 40
+    server: Program, client: Program, labels: int | None = None, epochs: int = 1, rounds: int = 60
 ) -> Experiment:
-    """Train an MLP on the handwritten digits with the student's program and five clients, each with
-    a share of all digits, or of so many `labels` alone; batches of 10."""
+    """Train an MLP on 500 handwritten digits with the student's program and five clients, each with
+    a share of all of them, or of so many `labels` alone; batches of 10, rate 0.3, no momentum."""
     size = Cohort(CLIENTS, rounds, epochs, batch=10)
-    digits_of = datasets.digits("train")[1]
+    wanted = datasets.digits("train")[1][:DIGITS]
     parts = (
-        partition.identical(digits_of, CLIENTS)
+        partition.identical(wanted, CLIENTS)
         if labels is None
-        else partition.by_label(digits_of, CLIENTS, per_client=labels)
+        else partition.by_label(wanted, CLIENTS, per_client=labels)
     )
-    problem = _digits(parts, momentum=0.0)
+    problem = _digits(parts, rate=0.3, momentum=0.0)
     try:
-        ran = averaged((server, client), size, problem, in_full=False)
         small = averaged((server, client), Cohort(*COHORTS[0]))
+        ran = averaged((server, client), size, problem, in_full=False)
     except CheckFailed as failed:
-        stopped = Rehearsal.stopped(failed, CLIENTS + 1)
-        return Experiment(stopped.trace, stopped.told)
-    images, wanted = problem.data(0)
-    net = problem.net
-    accuracy = [net.accuracy(weights, images, wanted) for weights in ran.left[0].tested]
-    reached = (r + 1 for r, share in enumerate(accuracy) if share >= GOAL)
-    after = next(reached, math.nan)
+        return _stopped(Experiment, failed, CLIENTS)
     right = passes(check_local.judge, small) and passes(check_average.judge, small)
+    accuracy = [problem.net.accuracy(each, *problem.data(0)) for each in ran.left[0].tested]
+    reached = next((r + 1 for r, share in enumerate(accuracy) if share >= GOAL), None)
+    after = number(rounds if reached is None else reached, "round")
     told = (
         f"{CLIENTS} clients with {'all labels' if labels is None else number(labels, 'label')} "
-        f"each, {epochs_of(epochs)} a round: "
-        + (
-            f"{accuracy[-1]:.1%} of the test digits after {number(rounds, 'round')}, "
-            f"{GOAL:.0%} not reached"
-            if math.isnan(after)
-            else f"{GOAL:.0%} of the test digits after {number(int(after), 'round')}"
-        )
+        f"each, {epochs_of(epochs)} a round: {GOAL:.0%} of the test digits are "
+        f"{'not read right' if reached is None else 'read right'} after {after}; the weights are "
+        f"{'those' if right else 'not those'} of one process"
     )
-    return Experiment(ran.trace, told, right, accuracy, after)
+    return Experiment(ran.trace, told, right, accuracy, math.nan if reached is None else reached)
 
 
-def _digits(parts: Sequence[torch.Tensor], momentum: float) -> Problem:
+def _digits(parts: Sequence[torch.Tensor], rate: float, momentum: float) -> Problem:
     """Of the training digits each client has the rows of a part, and the server all test digits."""
     train, test = datasets.digits("train", torch.float64), datasets.digits("test", torch.float64)
     images, labels = (torch.cat(both) for both in zip(train, test, strict=True))
     own = torch.arange(len(train[1]), len(labels))
     rows = dict(enumerate([own, *parts]))
     counts = {rank: len(each) for rank, each in rows.items()}
-    return DigitsOf(counts, 0, (64, 32, 10), 0.1, momentum, rows, images, labels)
+    return DigitsOf(counts, 0, (64, 32, 10), rate, momentum, rows, images, labels)
+
+
+def _stopped(kind: type[R], failed: CheckFailed, clients: int) -> R:
+    stopped = Rehearsal.stopped(failed, clients + 1)
+    return kind(stopped.trace, stopped.told)
 
 
 def _begun(ran: Averaged | Timed) -> Trace:

@@ -92,7 +92,7 @@ class Cohort:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectSize:
     """A fraction of so many clients."""
 
     clients: int
@@ -104,11 +104,11 @@ class Choice:
         return f"of {number(self.clients, 'client')} a fraction of {self.fraction:g}"
 
     @staticmethod
-    def listed(sizes: Sequence[Choice]) -> str:
+    def listed(sizes: Sequence[SelectSize]) -> str:
         return "at clients x fraction = " + listed([f"{s.clients}x{s.fraction:g}" for s in sizes])
 
     @staticmethod
-    def in_common(passed: Sequence[Choice], failed: Sequence[Choice]) -> str:
+    def in_common(passed: Sequence[SelectSize], failed: Sequence[SelectSize]) -> str:
         return ""
 
     @property
@@ -328,7 +328,7 @@ def _average(
 # -- who takes part --------------------------------------------------------------------------------
 
 
-def selected(program: Program, size: Choice) -> tuple[Choice, list[list[Any]], bool]:
+def selected(program: Program, size: SelectSize) -> tuple[SelectSize, list[list[Any]], bool]:
     """What a select returns, TIMES calls for each of DRAWS seeds, and whether the first seed gives
     the same again."""
     try:
@@ -338,7 +338,7 @@ def selected(program: Program, size: Choice) -> tuple[Choice, list[list[Any]], b
     return size, *run.results[0]
 
 
-def _select(comm: Comm, program: Program, size: Choice) -> tuple[list[list[Any]], bool]:
+def _select(comm: Comm, program: Program, size: SelectSize) -> tuple[list[list[Any]], bool]:
     def draws(seed: int) -> list[Any]:
         rng = random.Random(seed)
         return [_plain(program(size.names, size.fraction, rng)) for _ in range(TIMES)]
@@ -359,7 +359,7 @@ def _plain(picked: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Order:
+class OrderGot:
     """What a given client got and made of it: the round that the message named, the weights in it,
     and the update that it sent back."""
 
@@ -373,13 +373,13 @@ class Asking(Noted):
     """What one rank left: a client its orders; the server whom it let choose from, and from whom it
     left updates that it never received."""
 
-    orders: list[Order] = field(default_factory=list)
+    orders: list[OrderGot] = field(default_factory=list)
     free: list[list[int]] = field(default_factory=list)
     unreceived: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundSeen:
     """A round of the timed server, by the device's clock: when it began and ended, the weights that
     the clients got, and of each client that was asked when its update came, when the server took it
     (infinite: never), and the update."""
@@ -416,21 +416,21 @@ class Timed:
         return self.problem.weights(0) if number < 0 else self.left[0].tested[number]
 
     @cached_property
-    def rounds(self) -> list[Round]:
+    def rounds(self) -> list[RoundSeen]:
         """Of each message the place between two tests of the server's says to which round it
         belongs."""
         spans = self.trace.spans
         tests = (spans.rank == 0) & (spans.name == "test")
         ends = sorted(spans.start[tests])
         begun = [-np.inf, *ends[:-1]]
-        rounds = [Round(i, np.inf, end, {}, {}, {}, {}) for i, end in enumerate(ends)]
+        rounds = [RoundSeen(i, np.inf, end, {}, {}, {}, {}) for i, end in enumerate(ends)]
         for client in self.problem.clients:
             there, back = (self._between(*pair) for pair in ((0, client), (client, 0)))
             for order, out, reply in zip(self.left[client].orders, there, back, strict=False):
                 taken = np.inf if reply.received is None else reply.received
                 found = int(np.searchsorted(begun, out.sent, side="right")) - 1
                 own = rounds[found]
-                rounds[found] = Round(
+                rounds[found] = RoundSeen(
                     found,
                     min(own.begin, out.sent),
                     own.end,
@@ -547,6 +547,6 @@ def _phone(comm: Comm, problem: Problem, noted: Asking) -> Asking:
         training = comm.compute("backward", "local epochs", seconds=comm.machine.step)
         with comm.span("phase", f"round {named:g}"), training:
             update = -problem.rate * net.gradient(got, inputs, labels)
-        noted.orders.append(Order(named, got, update))
+        noted.orders.append(OrderGot(named, got, update))
         message[1:] = update
         comm.send(message, 0)

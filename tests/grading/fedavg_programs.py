@@ -182,7 +182,7 @@ class Client:
         self.comm.send(self.weights - start, 0)
 
 
-def pair(server=Server, client=Client):
+def pair(server: Callable[..., Any] = Server, client: Callable[..., Any] = Client) -> Pair:
     return Pair(server, client)
 
 
