@@ -16,6 +16,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -37,6 +38,7 @@ DRAW = random.SystemRandom()
 READY_MADE, CALLED = f"{PACKAGE}/federated/", "ready-made code was called: "
 MESSAGE = 0.001  # s that a message takes on a paced run
 SLOW = 4.0  # times as long as the first client a slow one takes
+LONG = 6  # times as long as a check an experiment may take
 DRAWS, TIMES = 300, 4  # seeds of a select, and its calls with each
 KNOWN = {  # hints by what stands in the message of a run that did not come to its end
     "positional argument": "server gets (comm, weights, counts, data, rounds), client (comm, "
@@ -292,14 +294,16 @@ def averaged(
     machine: Machine | None = None,
     in_full: bool = True,
 ) -> Averaged:
-    """Run the student's server and clients; where not `in_full`, the tested weights alone are kept.
-    Raises CheckFailed, caused by the RunError if there is one, where the run does not come to its
-    end, and where ready-made code did the work."""
+    """Run the student's server and clients; a run that is no check, and not noted `in_full`, may
+    take longer. Raises CheckFailed, caused by the RunError if there is one, where the run does not
+    come to its end, and where ready-made code did the work."""
     problem = problem or problem_of(size.clients)
     server, client = programs
     try:
         args = (server, client, size, problem, in_full)
-        run = run_alone(_average, size.clients + 1, *args, machine=machine)
+        run = run_alone(
+            _average, size.clients + 1, *args, machine=machine, times=1 if in_full else LONG
+        )
     except RunError as error:
         expected = "the server and all clients return after the last round"
         raise _ended(str(size), error, expected) from error
@@ -315,7 +319,7 @@ def _average(
     torch.manual_seed(problem.seed + comm.rank)
     guard = FederatedGuard(comm)
     comm.barrier()  # which all leave at the same time, by the device's clock too
-    with guard.watching():
+    with guard.watching() if in_full else nullcontext():
         if comm.rank == 0:
             server(comm, weights, dict(problem.clients), data, size.rounds)
         else:
