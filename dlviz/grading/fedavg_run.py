@@ -259,31 +259,30 @@ class Averaged:
         """Of an epoch."""
         return -(-self.problem.counts[client] // self.size.batch)
 
-    def of_round(self, client: int, what: Sequence[Any], number: int) -> Sequence[Any]:
+    def of_round(self, client: int, what: Sequence[Any], r: int) -> Sequence[Any]:
         """Of what a client has done, by gradients or steps, the part of a round."""
         each = self.size.epochs * self.batches(client)
-        return what[number * each : (number + 1) * each]
+        return what[r * each : (r + 1) * each]
 
-    def before(self, number: int) -> torch.Tensor:
+    def before(self, r: int) -> torch.Tensor:
         """The server's weights before a round."""
-        return self.left[0].tested[number - 1] if number else self.problem.weights(0)
+        return self.left[0].tested[r - 1] if r else self.problem.weights(0)
 
-    def steps(self, number: int) -> dict[int, Sequence[LocalStep]]:
+    def steps(self, r: int) -> dict[int, Sequence[LocalStep]]:
         """Of each client in a round."""
         return {
-            client: self.of_round(client, self.left[client].steps, number)
+            client: self.of_round(client, self.left[client].steps, r)
             for client in self.problem.clients
         }
 
-    def ends(self, number: int) -> dict[int, torch.Tensor]:
+    def ends(self, r: int) -> dict[int, torch.Tensor]:
         """The weights of each client after its last step of a round."""
-        return {client: steps[-1].after for client, steps in self.steps(number).items()}
+        return {client: steps[-1].after for client, steps in self.steps(r).items()}
 
-    def changes(self, number: int) -> dict[int, torch.Tensor]:
+    def changes(self, r: int) -> dict[int, torch.Tensor]:
         """By how much each client has changed the weights with which it began a round."""
         return {
-            client: steps[-1].after - steps[0].before
-            for client, steps in self.steps(number).items()
+            client: steps[-1].after - steps[0].before for client, steps in self.steps(r).items()
         }
 
 
@@ -415,9 +414,9 @@ class Timed:
     left: list[Asking]
     trace: Trace
 
-    def after(self, number: int) -> torch.Tensor:
+    def after(self, r: int) -> torch.Tensor:
         """The server's weights after a round; before the first one of -1."""
-        return self.problem.weights(0) if number < 0 else self.left[0].tested[number]
+        return self.problem.weights(0) if r < 0 else self.left[0].tested[r]
 
     @cached_property
     def rounds(self) -> list[RoundSeen]:

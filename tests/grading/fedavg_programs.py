@@ -712,8 +712,10 @@ class KeepsViews(Timed):
 
 
 class SendsTheOldWeights(Timed):
+    old: Any = None
+
     def to_send(self, number):
-        self.old = getattr(self, "old", self.weights)
+        self.old = self.weights if self.old is None else self.old
         return torch.cat([torch.tensor([float(number)]), self.old])
 
 
