@@ -221,6 +221,7 @@ def check_average(ran: Averaged) -> None:
         )
     for client in ran.problem.clients:
         _check_counted(ran, client)
+        _check_heard(ran, client)
     counts = ran.problem.clients
     for r in range(ran.size.rounds):
         ends, seen, before = ran.ends(r), ran.left[0].tested[r], ran.before(r)
@@ -232,6 +233,20 @@ def check_average(ran: Averaged) -> None:
                 "the mean of the clients' weights, each by its share of the examples",
                 hint,
             )
+
+
+def _check_heard(ran: Averaged, client: int) -> None:
+    """That a client hears from the server in each round. Where it does not, it runs ahead, and
+    which of its updates meets which of the others' is up to chance."""
+    messages = ran.trace.messages
+    heard = int(((messages.src == 0) & (messages.dst == client)).sum())
+    if heard < ran.size.rounds:
+        raise CheckFailed(
+            f"{ran.size}, the server sends client {client} {number(heard, 'message')}",
+            f"its weights in each of the {number(ran.size.rounds, 'round')}",
+            "a client that is not sent the mean trains on from its own weights. What does a round "
+            "begin with?",
+        )
 
 
 @of_rounds("weights go out once a round, and one update comes back", points=2)

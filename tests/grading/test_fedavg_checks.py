@@ -147,6 +147,7 @@ WRONG_ROUNDS = {  # a program, the checks that it loses, and what each says
     },
     pair(program.SendsOnce, program.TrainsFromItsOwn): {
         "local": "client 1 begins round 1 .* that it ended the round before .*Which message brings",
+        "average": "sends client 1 1 message .*trains on from its own weights. What does a round",
         "bytes": "rank 0 sends rank 1 288 bytes .*In which is nothing sent",
     },
     pair(program.Server, program.SameOrder): {
