@@ -132,7 +132,7 @@ class Noted:
     faults: list[str] = field(default_factory=list)
 
 
-class Examples:
+class RankExamples:
     """A rank's examples, as a program gets them."""
 
     def __init__(self, comm: Comm, problem: Problem, noted: Noted):

@@ -27,7 +27,7 @@ import torch
 from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
 from dlviz.grading.fedavg_hints import why_stuck
-from dlviz.grading.fedavg_model import Examples, LocalStep, MomentumSGD, Noted, Problem
+from dlviz.grading.fedavg_model import LocalStep, MomentumSGD, Noted, Problem, RankExamples
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Guard, check_open, line_of
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -314,7 +314,7 @@ def _average(
     comm: Comm, server: Program, client: Program, size: Cohort, problem: Problem, in_full: bool
 ) -> Noted:
     noted = Noted(in_full=in_full)
-    data, weights = Examples(comm, problem, noted), problem.weights(comm.rank)
+    data, weights = RankExamples(comm, problem, noted), problem.weights(comm.rank)
     torch.manual_seed(problem.seed + comm.rank)
     guard = FederatedGuard(comm)
     comm.barrier()  # which all leave at the same time, by the device's clock too
@@ -496,7 +496,7 @@ def _serve(
     comm: Comm, program: Program, size: Stragglers, problem: Problem, choose: Program | None
 ) -> Asking:
     noted = Asking()
-    data, weights = Examples(comm, problem, noted), problem.weights(0)
+    data, weights = RankExamples(comm, problem, noted), problem.weights(0)
     comm.barrier()
     if comm.rank:
         return _phone(comm, problem, noted)
