@@ -30,6 +30,7 @@ class Round(NamedTuple):
     seconds: float  # from its begin to the new weights, by the run's clock
     computed: int = 0  # examples that clients trained on in this round, once for each epoch
     unused: int = 0  # of these, those of updates that are in no weights
+    score: float = float("nan")  # what `evaluate` says of the new weights
 
 
 @dataclass

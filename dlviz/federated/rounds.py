@@ -22,7 +22,7 @@ calls FedAvg.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
@@ -64,6 +64,7 @@ def train(
     combine: Combine = weighted_mean,
     server_rule: ServerRule | None = None,
     outgoing: Outgoing | None = None,
+    evaluate: Callable[[nn.Module], float] | None = None,
 ) -> dict[str, Any]:
     """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
 
@@ -76,6 +77,7 @@ def train(
         thrown away when it comes, or taken into that round, its weight times `late_weight`.
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
+    evaluate: what the server measures of its model after each round, the round's `score`.
 
     Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
     ValueError for what cannot train.
@@ -92,7 +94,13 @@ def train(
         return {"state": {}, "rounds": []}
     server = Server(comm, layout.read(), len(clients), select, combine, update)
     server.expect(fp16, deadline, late_weight)
-    records = [server.round(number) for number in comm.progress(range(rounds), "training")]
+    records = []
+    for number in comm.progress(range(rounds), "training"):
+        record = server.round(number)
+        if evaluate is not None:
+            layout.write(server.weights)
+            record = record._replace(score=evaluate(model))
+        records.append(record)
     records = server.end(records)
     layout.write(server.weights)
     return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}
