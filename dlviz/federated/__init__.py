@@ -4,6 +4,7 @@ rounds.py        `train`: rounds of five phases (server.py, client.py, messages.
 selection.py     1: whom a round asks
 local.py         3: what a client does with the weights (weights.py), or many at once (stacked.py)
 aggregation.py   5: what the server makes of the updates
+arrivals.py      when answers would arrive, for clients that share a process
 partition.py     who has which examples
 
 The names are here at once; torch loads with the first module that needs it.
@@ -16,11 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlviz.federated import partition
+    from dlviz.federated.arrivals import Arrivals
     from dlviz.federated.rounds import Round, train
 
-__all__ = ["Round", "partition", "train"]
+__all__ = ["Arrivals", "Round", "partition", "train"]
 
-_HOME = {"Round": "rounds", "train": "rounds"}  # name: its module, where it is none itself
+_HOME = {
+    "Arrivals": "arrivals",
+    "Round": "rounds",
+    "train": "rounds",
+}  # name: its module, where it is none itself
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ Heterogeneous Networks", MLSys 2020 (FedProx).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,6 +51,10 @@ class LocalTraining:
         for name in ("lr", "proximal"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r} has to be a number from 0 up.")
+
+    def steps(self, examples: int) -> int:
+        """The updates that a client with so many examples makes in a round."""
+        return self.epochs * math.ceil(examples / (self.batch or examples))
 
     def order(self, number: int, client: int, epoch: int, examples: int) -> Tensor:
         """The order (examples,) in which `client` takes its examples in an epoch of a round; as

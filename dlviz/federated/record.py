@@ -28,6 +28,7 @@ class Round(NamedTuple):
     loss: float  # of the answers, mean over their examples; nan without one
     unchanged: str  # why the weights stayed as they were; "" where they have moved
     seconds: float  # from its begin to the new weights, by the run's clock
+    modelled: bool  # whether `seconds`, and who was late, are a model's (arrivals.py)
     computed: int = 0  # examples that clients trained on in this round, once for each epoch
     unused: int = 0  # of these, those of updates that are in no weights
     score: float = float("nan")  # what `evaluate` says of the new weights
@@ -39,10 +40,10 @@ class Open:
 
     number: int
     weights: Tensor  # (parameters,), what is sent out
-    begun: float  # s of the run's clock
-    closes: float | None  # the same; None: not before all have answered
+    closes: float | None  # s of the run's clock; None: not before all have answered
     selected: list[int] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
+    busy: set[int] = field(default_factory=set)  # by a model of times: selected, and not there yet
     answers: dict[int, tuple[Answer, Tensor]] = field(default_factory=dict)
     taken: dict[int, tuple[Answer, Tensor]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Open:
         if done.number == self.number:
             self.waiting.discard(done.client)
 
-    def closed(self, unchanged: str, seconds: float) -> Round:
+    def closed(self, unchanged: str, seconds: float, modelled: bool) -> Round:
         """The round's record."""
         told = [(done.loss, done.examples) for _, (done, _) in sorted(self.answers.items())]
         losses, examples = torch.tensor(told, dtype=torch.float64).view(-1, 2).unbind(1)
@@ -71,7 +72,7 @@ class Open:
             number=self.number,
             selected=self.selected,
             answered=sorted(self.answers),
-            late=sorted(self.waiting),
+            late=sorted(self.waiting | self.busy),
             lost=sorted(self.lost),
             rejected=dict(sorted(self.rejected.items())),
             taken=sorted(self.taken),
@@ -80,4 +81,5 @@ class Open:
             loss=weighted_mean(losses, examples).item() if told else float("nan"),
             unchanged=unchanged,
             seconds=seconds,
+            modelled=modelled,
         )

@@ -29,6 +29,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.federated.aggregation import Combine, ServerRule, ServerUpdate, weighted_mean
+from dlviz.federated.arrivals import Arrivals, ModelledClock
 from dlviz.federated.client import Clients, Outgoing, take_part
 from dlviz.federated.local import Data, LocalTraining, Loss
 from dlviz.federated.record import Round
@@ -64,6 +65,7 @@ def train(
     combine: Combine = weighted_mean,
     server_rule: ServerRule | None = None,
     outgoing: Outgoing | None = None,
+    arrivals: Arrivals | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
 ) -> dict[str, Any]:
     """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
@@ -77,6 +79,8 @@ def train(
         thrown away when it comes, or taken into that round, its weight times `late_weight`.
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
+    arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
+        is in its seconds.
     evaluate: what the server measures of its model after each round, the round's `score`.
 
     Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
@@ -93,7 +97,10 @@ def train(
         take_part(own, rounds, always, outgoing, fp16)
         return {"state": {}, "rounds": []}
     server = Server(comm, layout.read(), len(clients), select, combine, update)
-    server.expect(fp16, deadline, late_weight)
+    if arrivals is not None:
+        arrivals.check(len(clients))
+    clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
+    server.expect(fp16, deadline, late_weight, clock)
     records = []
     for number in comm.progress(range(rounds), "training"):
         record = server.round(number)

@@ -15,6 +15,7 @@ import torch
 
 from dlviz.cluster import Comm, RankLost
 from dlviz.federated.aggregation import Combine, ServerUpdate
+from dlviz.federated.arrivals import ModelledClock
 from dlviz.federated.messages import (
     ANSWER,
     INVITATION,
@@ -49,13 +50,16 @@ class Server:
         self.selection, self.combine, self.update = selection, combine, update
         self.homes = {rank: residents(rank, comm.size, clients) for rank in range(1, comm.size)}
         self.owed: dict[int, set[tuple[int, int]]] = {rank: set() for rank in self.homes}
+        self.wanted = selection.wanted(clients) if selection.spare else clients
         self.sizes = [0] * clients
         self.used: set[tuple[int, int]] = set()  # round and client
         self.computed: dict[tuple[int, int], int] = {}  # examples, as far as is known
         self.sends: list[Any] = []
         self.word = torch.empty(len(Answer._fields), dtype=torch.float64)
 
-    def expect(self, fp16: bool, deadline: float | None, late_weight: float) -> None:
+    def expect(
+        self, fp16: bool, deadline: float | None, late_weight: float, clock: ModelledClock | None
+    ) -> None:
         """What comes back, by when, and what it counts in a later round (0: it is dropped); and ask
         every rank how many examples its clients have."""
         if not 0 <= late_weight < float("inf"):
@@ -65,7 +69,7 @@ class Server:
                 f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None to wait."
             )
         self.form = self.weights.half() if fp16 else self.weights
-        self.deadline, self.late_weight = deadline, late_weight
+        self.deadline, self.late_weight, self.clock = deadline, late_weight, clock
         for rank, clients in self.homes.items():
             sizes = torch.zeros(len(clients), dtype=torch.int64)
             with suppress(RankLost):
@@ -77,8 +81,8 @@ class Server:
     def round(self, number: int) -> Round:
         """The five phases."""
         begun = self.comm.now()
-        closes = None if self.deadline is None else begun + self.deadline
-        now = Open(number, self.weights.clone(), begun, closes)
+        closes = None if self.deadline is None or self.clock else begun + self.deadline
+        now = Open(number, self.weights.clone(), closes)
         self.sends = [each for each in self.sends if each.tick and not each.done]  # not yet taken
         with phase(self.comm, 0, number):
             self.select(now)
@@ -95,8 +99,13 @@ class Server:
                 self.take(rank, now)
                 rank = self.hear(now)
         with phase(self.comm, 4, number):
+            seconds = self.clock and self.clock.close(
+                now, self.deadline, self.wanted, self.late_weight > 0
+            )
             unchanged = self.aggregate(now)
-        return now.closed(unchanged, self.comm.now() - begun)
+        if seconds is None:
+            return now.closed(unchanged, self.comm.now() - begun, modelled=False)
+        return now.closed(unchanged, seconds, modelled=True)
 
     def select(self, now: Open) -> None:
         for rank in self.comm.lost:
@@ -105,6 +114,9 @@ class Server:
         now.selected = self.selection.choose(now.number, present, self.sizes)
         now.rejected |= {k: "has no data" for k in now.selected if not self.sizes[k]}
         now.waiting = {k for k in now.selected if self.sizes[k]}
+        if self.clock:
+            now.busy = now.waiting & self.clock.busy()
+            now.waiting -= now.busy
 
     def invite(self, rank: int, number: int, chosen: set[int]) -> None:
         """Tell a rank which of its clients are selected; it is free."""
@@ -125,8 +137,7 @@ class Server:
     def hear(self, now: Open) -> int | None:
         """Wait for the next answer; its rank, None when the round is over: all have answered, or
         as many as are wanted, or its time is."""
-        wanted = self.selection.wanted(self.clients) if self.selection.spare else self.clients
-        while now.waiting and len(now.answers) < wanted:
+        while now.waiting and (self.clock or len(now.answers) < self.wanted):
             with suppress(RankLost):
                 return self.listen(now)
         return None
@@ -203,7 +214,7 @@ class Server:
     def end(self, records: list[Round]) -> list[Round]:
         """Send everybody home, take what is still on its way, and put into the records what has
         been computed."""
-        after = Open(len(records), self.weights, self.comm.now(), None)
+        after = Open(len(records), self.weights, None)
         for rank in self.owed:
             self.invite(rank, after.number, set())
         while any(self.owed.values()):
@@ -220,7 +231,7 @@ class Server:
         for request in self.sends:
             with suppress(RankLost):
                 request.wait()
-        late = [*after.dropped, *after.taken]
+        late = [*after.dropped, *after.taken, *(self.clock.left() if self.clock else ())]
         return [
             record._replace(
                 dropped=sorted(record.dropped + late * (record is records[-1])),

@@ -4,13 +4,13 @@
               | client 1 | on a batch of each, one backward all gradients: no row enters another's
               | client 2 |
 
-It comes to what `local.alone` does for each, up to rounding, in a K-th of the operations. In
-PyTorch: torch.func.vmap over torch.func.functional_call ("model ensembling").
+It comes to what `local.alone` does for each, up to rounding, in a K-th of the operations. Any model
+is batched by torch.func.vmap, an MLP by hand (mlp.py). In PyTorch's tutorials: "model ensembling".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.func import functional_call, vmap
 
 from dlviz.cluster import Comm
 from dlviz.federated.local import Data, LocalTraining
+from dlviz.federated.mlp import Losses, mlp_losses
 from dlviz.federated.weights import Layout
 
 Tensor = torch.Tensor
@@ -39,66 +40,86 @@ def together(
     the most full batches come first, and those left after s of them are a slice of the tensors;
     their last, shorter batches are taken after it, those of one length at once.
     """
-    sizes = [len(labels) for _, labels in data]
-    by_size = sorted(range(len(clients)), key=lambda place: -sizes[place])
+    by_size = sorted(range(len(clients)), key=lambda place: -len(data[place][1]))
+    sizes = [len(data[place][1]) for place in by_size]
     batch = how.batch or max(sizes)
-    full = [sizes[place] // batch for place in by_size]
+    full = [size // batch for size in sizes]
     tails: dict[int, list[int]] = {}
-    for row, place in enumerate(by_size):
-        if sizes[place] % batch:
-            tails.setdefault(sizes[place] % batch, []).append(row)
+    for row, size in enumerate(sizes):
+        if size % batch:
+            tails.setdefault(size % batch, []).append(row)
     models = Models(comm, layout, starts[by_size], [data[place] for place in by_size], how)
     for epoch in range(how.epochs):
-        models.shuffle(
-            [how.order(number, clients[place], epoch, sizes[place]) for place in by_size]
-        )
+        orders = [
+            how.order(number, clients[place], epoch, size)
+            for place, size in zip(by_size, sizes, strict=True)
+        ]
+        models.shuffle(orders)
         for step in range(full[0]):
-            many = sum(count > step for count in full)
-            models.step(slice(many), torch.full((many, 1), step * batch), batch)
+            models.step_of_first(sum(count > step for count in full), step * batch, batch)
         for length, rows in tails.items():
-            begin = torch.tensor([[full[row] * batch] for row in rows])
-            models.step(torch.tensor(rows), begin, length)
+            models.step_of(torch.tensor(rows), [full[row] * batch for row in rows], length)
     back = torch.tensor(by_size).argsort()
-    seen = models.seen / (how.epochs * torch.tensor([sizes[place] for place in by_size]))
+    seen = models.seen / (how.epochs * torch.tensor(sizes))
     return models.weights[back], seen[back].tolist()
 
 
 class Models:
-    """The models of several clients as one: a row of `weights` each, and where their data lie."""
+    """The models of several clients as one: a row of `weights` each, and their data."""
 
     def __init__(
         self, comm: Comm, layout: Layout, starts: Tensor, data: Sequence[Data], how: LocalTraining
     ):
-        self.comm, self.how = comm, how
-        self.weights = starts.clone()
-        self.start, self.parts = layout.views(starts), layout.views(self.weights)
+        self.comm, self.layout, self.how = comm, layout, how
+        self.weights, self.start = starts.clone(), layout.views(starts)
         self.inputs, self.labels = (torch.cat(parts) for parts in zip(*data, strict=True))
         sizes = torch.tensor([len(labels) for _, labels in data])
         self.offsets = (sizes.cumsum(0) - sizes).tolist()
         self.seen = torch.zeros(len(data), dtype=torch.float64)  # sums of losses
-        self.losses = losses_of(layout, how)
+        self.losses = losses_of(layout, how, self.labels)
+        self._first: dict[int, dict[str, Tensor]] = {}  # the weights of so many, from the first on
 
     def shuffle(self, orders: list[Tensor]) -> None:
-        """The order of an epoch: where example i of client k lies, at [k, i]."""
+        """The data in the order of an epoch: (models, most examples, ...), padded."""
         places = [order + offset for order, offset in zip(orders, self.offsets, strict=True)]
-        self.places = nn.utils.rnn.pad_sequence(places, batch_first=True)
+        rows = nn.utils.rnn.pad_sequence(places, batch_first=True)
+        self.x, self.y = self.inputs[rows], self.labels[rows]
 
-    def step(self, which: slice | Tensor, begin: Tensor, length: int) -> None:
-        """A step of SGD of the models `which`, on the `length` examples from `begin` (models, 1)
-        of each."""
-        rows = self.places[which].gather(1, begin + torch.arange(length))  # (models, length)
-        own = {name: part[which].detach().requires_grad_() for name, part in self.parts.items()}
-        many, how = len(rows), self.how
+    def step_of_first(self, many: int, begin: int, length: int) -> None:
+        """A step of SGD of so many models, on `length` examples each."""
+        if many not in self._first:
+            self._first[many] = self._leaves(self.weights[:many])
+        own, rows, columns = self._first[many], slice(many), slice(begin, begin + length)
+        self._step(own, rows, self.x[rows, columns], self.y[rows, columns])
+
+    def step_of(self, rows: Tensor, begins: list[int], length: int) -> None:
+        """The same of the models `rows`, from another example on each."""
+        columns = torch.tensor(begins)[:, None] + torch.arange(length)  # (models, length)
+        weights = self.weights[rows]
+        own = self._leaves(weights)
+        self._step(own, rows, self.x[rows[:, None], columns], self.y[rows[:, None], columns])
+        self.weights[rows] = weights
+
+    def _leaves(self, weights: Tensor) -> dict[str, Tensor]:
+        """Views of `weights` (models, parameters) that get gradients."""
+        return {
+            name: part.detach().requires_grad_()
+            for name, part in self.layout.views(weights).items()
+        }
+
+    def _step(self, own: dict[str, Tensor], rows: slice | Tensor, x: Tensor, y: Tensor) -> None:
+        many, how = len(x), self.how
         with self._compute("forward", many):
-            values = self.losses(own, self.inputs[rows], self.labels[rows])  # (models,)
+            values, backward = self.losses(own, x, y)
         with self._compute("backward", many):
-            gradients = torch.autograd.grad(values.sum(), [*own.values()], allow_unused=True)
+            gradients = backward()
         with self._compute("update", many), torch.no_grad():
             for (name, part), g in zip(own.items(), gradients, strict=True):
                 if g is not None:
-                    pull = how.proximal * (part - self.start[name][which]) if how.proximal else 0
-                    self.parts[name][which] = part - how.lr * (g + pull)
-        self.seen[which] += values.detach() * length
+                    if how.proximal:
+                        g = g + how.proximal * (part - self.start[name][rows])
+                    part.sub_(g, alpha=how.lr)
+        self.seen[rows] += values * y.shape[1]
 
     def _compute(self, kind: str, many: int) -> Any:
         """Its device would train the models one after the other."""
@@ -107,14 +128,27 @@ class Models:
         return self.comm.compute(kind, seconds=seconds, models=many)
 
 
-def losses_of(layout: Layout, how: LocalTraining) -> Callable[..., Tensor]:
-    """The losses (models,) of weights by name (models, ...), each on its own batch of inputs and
-    labels (models, examples, ...)."""
+def losses_of(layout: Layout, how: LocalTraining, labels: Tensor) -> Losses:
+    """The losses of models like this one, each on its own batch of such `labels`."""
+    known = how.loss is nn.functional.cross_entropy and labels.dtype == torch.int64
+    if known and labels.dim() == 1 and bool((labels >= 0).all()):  # none to be ignored
+        by_hand = mlp_losses(layout)
+        if by_hand is not None:
+            return by_hand
 
     def loss(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         return how.loss(functional_call(layout.model, weights, (inputs,)), labels)
 
-    return vmap(loss)
+    def losses(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor):
+        values = vmap(loss)(weights, inputs, labels)  # (models,)
+
+        def gradients() -> list[Tensor | None]:
+            own, ones = list(weights.values()), torch.ones_like(values)
+            return list(torch.autograd.grad(values, own, ones, allow_unused=True))
+
+        return values.detach(), gradients
+
+    return losses
 
 
 def can_stack(layout: Layout, data: Data, how: LocalTraining) -> bool:
@@ -125,7 +159,7 @@ def can_stack(layout: Layout, data: Data, how: LocalTraining) -> bool:
     inputs, labels = (part[:1].unsqueeze(0) for part in data)  # one example of one model
     try:
         with torch.no_grad():
-            losses_of(layout, how)(layout.views(layout.read()[None]), inputs, labels)
+            losses_of(layout, how, data[1])(layout.views(layout.read()[None]), inputs, labels)
     except RuntimeError:
         return False
     return True

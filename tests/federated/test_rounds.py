@@ -16,7 +16,7 @@ from dlviz.federated.local import LocalTraining, alone
 from dlviz.federated.messages import PHASES, UPDATE, WEIGHTS
 from dlviz.federated.stacked import can_stack, together
 from dlviz.federated.weights import Layout
-from dlviz.models import MLP
+from dlviz.models import MLP, ConvNet
 from dlviz.parallel import update_rules
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
@@ -161,14 +161,23 @@ def test_rounds_are_replayed_to_the_last_bit_from_seed_partition_and_who_answere
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+def squares(outputs, labels):
+    """A loss that is not torch's own."""
+    return (outputs.softmax(1) - torch.nn.functional.one_hot(labels, 10)).square().sum(1).mean()
+
+
 @pytest.mark.parametrize("batch", [None, 1, 7, 40])
-def test_clients_that_share_a_process_equal_clients_alone(batch):
+@pytest.mark.parametrize("how_batched", ["by hand", "another loss", "another model"])
+def test_clients_that_share_a_process_equal_clients_alone(batch, how_batched):
     def worker(comm):
         clients = [each for each in dealt(7, "dirichlet", alpha=0.5) if len(each[1])]
-        layout = Layout(model())
-        noise = torch.randn(len(clients), THETA, generator=torch.Generator().manual_seed(0))
+        net = ConvNet(dtype=torch.float64) if how_batched == "another model" else model()
+        loss = squares if how_batched == "another loss" else torch.nn.functional.cross_entropy
+        layout = Layout(net)
+        values = len(layout.read())
+        noise = torch.randn(len(clients), values, generator=torch.Generator().manual_seed(0))
         starts = layout.read() + 0.1 * noise.double()
-        how = LocalTraining(3, batch, 0.3, torch.nn.functional.cross_entropy, 0.2, seed=5)
+        how = LocalTraining(2, batch, 0.3, loss, 0.2, seed=5)
         assert can_stack(layout, clients[0], how)
         numbers = list(range(len(clients)))
         rows, losses = together(comm, layout, starts, clients, how, 4, numbers)

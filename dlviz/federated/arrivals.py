@@ -1,0 +1,99 @@
+"""When answers would arrive: the time of clients that share a process, from a model.
+
+    arrival of client k = begin + 2 α_k + bytes / β_k + steps x step x factor_k
+
+To 8 clients each has a process, and on a paced run a device and a clock of its own. A thousand
+share one: their training is real, and its time says nothing of theirs. With `Arrivals` the server
+closes its rounds by this model instead: who is late, who comes first, and how long a round lasts
+follow from it, and the round's record says `modelled`. Its Trace is the wall clock's, as ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from dlviz.federated.messages import Answer
+from dlviz.federated.record import Open
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """`step`: seconds of a local step, on one batch; `factors`: how many times as long client k
+    takes; `latency` (s) and `bandwidth` (bytes/s) of the clients' links, one for all or each."""
+
+    step: float
+    factors: Sequence[float] | None = None
+    latency: float | Sequence[float] = 0.0
+    bandwidth: float | Sequence[float] = math.inf
+
+    def seconds(self, client: int, steps: int, nbytes: int) -> float:
+        """From the begin of a round to the arrival of a client's answer."""
+        factor, latency, bandwidth = (
+            each if isinstance(each, int | float) else each[client]
+            for each in (self.factors or 1.0, self.latency, self.bandwidth)
+        )
+        return 2 * latency + nbytes / bandwidth + steps * self.step * factor
+
+    def check(self, clients: int) -> None:
+        """Raise ValueError for what is no time, and where there is not one for each client."""
+        for name in ("step", "factors", "latency", "bandwidth"):
+            value = getattr(self, name)
+            each = [value] * clients if isinstance(value, int | float) else value or [1] * clients
+            if len(each) != clients:
+                raise ValueError(
+                    f"arrivals: {len(each)} {name} do not fit {clients} clients: give one for each."
+                )
+            for k, one in enumerate(each):
+                if not (one > 0 or one == 0 and name == "latency"):
+                    raise ValueError(f"arrivals: {name} of client {k} is {one!r}: use more than 0.")
+
+
+class ModelledClock:
+    """The server's time by `arrivals`, and the answers that would still be on their way."""
+
+    def __init__(self, arrivals: Arrivals, steps: Callable[[int], int]):
+        self.arrivals, self.steps = arrivals, steps  # steps of so many examples
+        self.now = 0.0
+        self.coming: list[tuple[float, Answer, torch.Tensor]] = []
+
+    def busy(self) -> set[int]:
+        """The clients that are at an answer to a round before."""
+        return {answer.client for when, answer, _ in self.coming if when > self.now}
+
+    def left(self) -> list[int]:
+        """The clients whose answers came after the last round."""
+        return [answer.client for _, answer, _ in self.coming]
+
+    def close(self, now: Open, deadline: float | None, wanted: int, keep: bool) -> float:
+        """Take back from the round, all of whose answers are here, those that would not have come
+        by its end, and give it those of rounds before that come meanwhile (`keep` them, or drop
+        them). Returns how long it lasts, in seconds."""
+        arrivals = sorted(
+            (self.now + self._seconds(now, answer, row), k)
+            for k, (answer, row) in now.answers.items()
+        )
+        last = max((when for when, _ in arrivals), default=self.now)
+        closes = math.inf if deadline is None else self.now + deadline
+        if len(arrivals) >= wanted:
+            last = arrivals[wanted - 1][0]
+        elif now.busy and deadline is not None:
+            last = closes  # it waits for them
+        end = min(last, closes)
+        for when, answer, row in self.coming:
+            if when <= end:
+                now.file(answer, row, "", keep)
+        self.coming = [each for each in self.coming if each[0] > end]
+        for place, (when, k) in enumerate(arrivals):
+            if when > end or place >= wanted:
+                self.coming.append((when, *now.answers.pop(k)))
+                now.busy.add(k)
+        lasted, self.now = end - self.now, end
+        return lasted
+
+    def _seconds(self, now: Open, answer: Answer, row: torch.Tensor) -> float:
+        nbytes = now.weights.nbytes + row.nbytes
+        return self.arrivals.seconds(answer.client, self.steps(answer.examples), nbytes)

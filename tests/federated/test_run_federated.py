@@ -1,0 +1,58 @@
+"""`dlviz run federated`: what it prints and keeps."""
+
+import re
+
+import pytest
+
+from dlviz.cli import main
+from dlviz.trace import Trace
+
+
+def test_four_clients_are_all_selected_in_each_of_ten_rounds(tmp_path, capsys):
+    out = tmp_path / "trace.json"
+    assert main(["run", "federated", "--ranks", "5", "--epochs", "1", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "federated on 5 ranks, digits, 10 rounds, 4 clients:" in said
+    for name, value in {
+        "selected": "clients 0, 1, 2, 3 in 10 rounds",
+        "answered": "clients 0, 1, 2, 3 in 10 rounds",
+        "late": "none",
+        "lost": "none",
+        "bytes per round": "77,120 in the mean; the weights have 9,640",
+        "unused work": "0 of 14,370 examples that were trained on",
+    }.items():
+        assert re.search(rf"^{name} +{re.escape(value)}$", said, re.M), name
+    accuracy = re.search(r"^accuracy +([\d.]+)% of the test images$", said, re.M)
+    assert accuracy and float(accuracy[1]) > 70
+    trace = Trace.load(out)
+    assert set(trace.spans.step[trace.spans.kind == "phase"].tolist()) == set(range(10))
+    assert main(["show", str(out), "--no-open"]) == 0
+    assert "1 selection" in (tmp_path / "trace.html").read_text()
+
+
+def test_its_options_are_those_of_train_and_who_has_which_digits(capsys):
+    line = "run federated --ranks 3 --clients 6 --partition dirichlet --alpha 0.5 --rounds 2"
+    more = "--fraction 0.5 --selection round_robin --epochs 1 --fp16 --always"
+    assert main([*line.split(), *more.split()]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^selected +clients 0, 1, 2, 3, 4, 5 in 1 round$", said, re.M)
+    assert re.search(r"^bytes per round +43,380 in the mean", said, re.M)  # 3 x 2,410 x (4 + 2)
+    assert not re.search(r"^unused work +0 of", said, re.M)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--partition by_size", "--partition by_size is not known: use identical, by_label"),
+        ("--alpha 1", "--alpha belongs to --partition dirichlet, not to identical"),
+        ("--partition dirichlet --alpha 0", "alpha=0.0 is no concentration"),
+        ("--clients 2000", "1437 examples are too few for clients=2000"),
+        ("--model lstm", "federated trains an mlp on digits"),
+        ("--fraction 0", "fraction=0.0 of the clients cannot take part"),
+        ("--ranks 1", "federated on 1 rank has a server and no client"),
+        ("--bucket-bytes 3", "unrecognized arguments: --bucket-bytes 3 .*--rounds"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_sentence(line, message, capsys):
+    assert main(["run", "federated", "--ranks", "2", *line.split()]) == 2
+    assert re.search(message, capsys.readouterr().err)
