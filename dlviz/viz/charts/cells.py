@@ -36,13 +36,10 @@ def cells(
     Raises ValueError for what is no such table, and for names that do not fit it.
     """
     numbers = table_of(values)
-    names = [
-        named(given, count, which)
-        for given, count, which in zip((rows, columns), numbers.shape, ("rows", "columns"),
-                                       strict=True)
-    ]  # fmt: skip
+    down_names = named(rows, len(numbers), "rows")
+    across_names = named(columns, numbers.shape[1], "columns")
     heading = text.heading(title, "")
-    figure = Figure([_cells(numbers, *names, theme)])
+    figure = Figure([_cells(numbers, down_names, across_names)])
     for (row, column), number in np.ndenumerate(numbers):
         if number and numbers.shape[1] <= NUMBERED:
             strong = number > STRONG * numbers.max()
@@ -54,7 +51,7 @@ def cells(
                 showarrow=False,
                 font={"size": 11, "color": ink},
             )
-    across = {"tickvals": [*range(len(names[1]))], "ticktext": names[1], "showgrid": False}
+    across = {"tickvals": [*range(len(across_names))], "ticktext": across_names, "ticks": ""}
     lay_out(
         figure,
         heading,
@@ -62,8 +59,8 @@ def cells(
         theme,
         inner=max(LEAST, ROW * len(numbers)),
         below=60,
-        xaxis={"title": text.cut(xlabel, 80), **across, "ticks": ""},
-        yaxis={"title": text.cut(ylabel, 60), **ROWS, **down(names[0])},
+        xaxis={"title": text.cut(xlabel, 80), **across, "showgrid": False},
+        yaxis={"title": text.cut(ylabel, 60), **ROWS, **down(down_names)},
     )
     return figure
 
@@ -95,11 +92,10 @@ def named(given: Sequence[str] | None, count: int, which: str) -> list[str]:
     return [text.cut(name, 30) for name in given]
 
 
-def _cells(numbers: np.ndarray, rows: list[str], columns: list[str], theme: str) -> go.Heatmap:
-    words = [[f"{row}, {column}: {{}}" for column in columns] for row in rows]
+def _cells(numbers: np.ndarray, rows: list[str], columns: list[str]) -> go.Heatmap:
     told = [
-        [word.format(f"{number:,.5g}") for word, number in zip(line, own, strict=True)]
-        for line, own in zip(words, numbers.tolist(), strict=True)
+        [f"{row}, {column}: {n:,.5g}" for column, n in zip(columns, own, strict=True)]
+        for row, own in zip(rows, numbers.tolist(), strict=True)
     ]
     return go.Heatmap(
         z=np.where(numbers > 0, numbers, np.nan),
