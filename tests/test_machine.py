@@ -133,6 +133,65 @@ def test_on_a_switch_pairs_share_nothing():
     assert {topology.node(rank) for rank in range(4)} == {0}
 
 
+def test_where_ranks_have_links_of_their_own_a_message_crosses_those_of_both_ends():
+    topology = Topology.switch(3, [FAST, SLOW, BACKBONE])
+    assert topology.links == () and topology.ranks == 3
+    path = topology.path(1, 0)
+    assert path == Path(SLOW.latency, SLOW.bandwidth, (), (SLOW, FAST))
+    assert path.sending(1e6) == SLOW.seconds(1e6) == 1e-5 + 1e-3
+    assert path.taking(1e6) == FAST.seconds(1e6) == 1e-6 + 1e-5
+    assert path.seconds(1e6) == topology.path(0, 1).seconds(1e6) == SLOW.seconds(1e6)
+    wide = Link(1e-2, math.inf)  # late, but of any width
+    assert Topology.switch(2, [wide, SLOW]).path(0, 1).seconds(1e6) == 1e-2
+    assert Topology.switch(2, [wide, SLOW]).path(0, 1).seconds(1e8) == SLOW.seconds(1e8)
+    assert topology.levels == (Link(BACKBONE.latency, BACKBONE.bandwidth),)
+    assert topology.path(2, 2) == Path(0.0, math.inf)
+
+
+def test_equal_links_are_one_link():
+    assert Topology.switch(4, [SLOW] * 4) == Topology.switch(4, SLOW)
+    assert Topology.switch(1, (SLOW,)) == Topology.switch(1, SLOW)
+    plain = Topology.switch(2, SLOW).path(0, 1)
+    assert plain.seconds(77) == plain.sending(77) == plain.taking(77) == SLOW.seconds(77)
+
+
+@pytest.mark.parametrize(
+    ("links", "says"),
+    [
+        ([FAST, SLOW], "2 links do not fit 3 ranks: give one for each rank, or one Link for all."),
+        ([FAST] * 4, "4 links do not fit 3 ranks"),
+        ([], "0 links do not fit 3 ranks"),
+        ([FAST, 1e9, SLOW], r"link\[1\]=1000000000.0 has to be a Link."),
+        (None, "link=None has to be a Link, or a list of one for each rank."),
+        ("fast", "link='fast' has to be a Link, or a list"),
+    ],
+)
+def test_links_that_do_not_fit_are_refused(links, says):
+    for make in (Topology.switch, lambda ranks, link: classroom(ranks, link=link)):
+        with pytest.raises(ValueError, match=f"^Topology.switch: {says}"):
+            make(3, links)
+
+
+def test_a_figure_says_whose_link_is_not_that_of_most():
+    usual = Link(1e-3, 1e8)
+    slow, fast = Link(1e-2, 1e7), Link(1e-4, 1e9)
+    assert str(classroom(5, link=[fast, usual, usual, slow, usual])) == (
+        "classroom, 5 ranks on a switch, 5 ms a forward, rank 0's link is 10x faster, rank 3's "
+        "link is 10x slower"
+    )
+    both = classroom(5, link=[usual, slow, usual, slow, usual], factors=[1, 3, 1, 1, 1])
+    assert str(both).endswith("rank 1 takes 3x as long, each link of ranks 1, 3 is 10x slower")
+    assert both.topology.outline == {"kind": "switch", "sizes": [5], "slow": [1, 3]}
+    other = classroom(3, link=[Link(5e-3, 1e8), usual, usual])
+    assert str(other).endswith("rank 0's link takes 5 ms + 10 ms a MB")
+    free = Link(0, 1e8)
+    assert str(classroom(3, link=[free, free, Link(0, 1e7)])).endswith("2's link is 10x slower")
+    tie = classroom(2, link=[slow, usual])
+    assert str(tie).endswith("rank 0's link is 10x slower") and tie.topology.outline["slow"] == [0]
+    assert "slow" not in classroom(3).topology.outline
+    assert classroom(3, link=[fast, usual, usual]).topology.outline["slow"] == []
+
+
 @pytest.mark.parametrize(
     ("ranks", "src", "dst", "hops"),
     [

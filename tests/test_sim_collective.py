@@ -14,7 +14,7 @@ from dlviz.collectives import ALGORITHMS, all_reduce
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.metrics import bytes_sent, makespan
 from dlviz.patterns import Transfer
-from dlviz.sim.collective import PATTERNS, Messages
+from dlviz.sim.collective import PATTERNS, Messages, transfers
 
 ALPHA, BETA, GAMMA = 10e-6, 1e-9, 0.1e-9
 LINK = Link(ALPHA, 1 / BETA)
@@ -207,6 +207,9 @@ TOPOLOGIES = {
     "ring": lambda n: Topology.ring(n, LINK),
     "racks": lambda n: Topology.racks(-(-n // 3), 3, LINK, Link(1e-4, 1e8)),
     "tree": lambda n: Topology.tree(n, 2, LINK, LINK, Link(1e-4, 3e8), LINK),
+    "own": lambda n: Topology.switch(
+        n, [(LINK, Link(1e-4, 1e8), Link(1e-6, 1e10))[r % 3] for r in range(n)]
+    ),
 }
 
 
@@ -271,6 +274,47 @@ def test_messages_that_meet_at_a_port_queue_there():
     one = 0.5e-3 + 1000e-9
     assert (first.sent, second.sent) == (0, 0)
     assert (first.arrived, second.arrived) == pytest.approx((one, 2 * one))
+
+
+@pytest.mark.parametrize("whole_steps", [True, False])
+def test_a_server_with_a_fast_link_takes_in_slow_uploads_at_once(whole_steps, monkeypatch):
+    if not whole_steps:
+        monkeypatch.setattr(Messages, "play_steps", lambda self: False)
+    slow, fast = Link(1e-2, 1e6), Link(1e-4, 1e8)
+    on = machine(Topology.switch(5, [fast, *[slow] * 4]), 0.0)
+    rows = [*sim.collective("parameter_server", 5, 10_000, on).messages.rows()]
+    up, down = 1e-2 + 1e-2, 1e-4 + 1e-4  # s a message at a client's port, and at the server's
+    arrived = [row.arrived for row in rows if row.dst == 0]
+    assert arrived == pytest.approx([up + turn * down for turn in range(4)], abs=1e-12)
+    back = [(row.sent, row.arrived) for row in rows if row.src == 0]
+    since = up + 3 * down
+    assert back == [
+        pytest.approx((since + turn * down, since + turn * down + up), abs=1e-12)
+        for turn in range(4)
+    ]
+    crawling = machine(Topology.switch(5, [slow, *[fast] * 4]), 0.0)
+    rows = [*sim.collective("parameter_server", 5, 10_000, crawling).messages.rows()]
+    arrived = [row.arrived for row in rows if row.dst == 0]
+    assert arrived == pytest.approx([turn * up for turn in range(1, 5)], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [*FLAT])
+def test_among_ranks_with_equal_links_a_slow_one_elsewhere_changes_no_digit(name):
+    plain = sim.collective(name, 6, 6006, switch(6)).messages.rows()
+    own = machine(Topology.switch(7, [*[LINK] * 6, Link(1.0, 1e3)]))
+    assert [*sim.collective(name, 6, 6006, own).messages.rows()] == [*plain]
+
+
+def test_a_message_does_not_overtake_one_that_went_the_same_way_before():
+    """Rank 0 has sent the second, a short one, long before rank 1 has taken in the first."""
+    own = machine(Topology.switch(2, [Link(0.0, 1e9), Link(0.0, 1e6)]))
+    table = np.zeros(2, transfers("ring", 2, 2, own).dtype)
+    table["src"], table["dst"], table["op"] = 0, 1, "copy"
+    table["step"], table["count"] = [0, 1], [10_000, 100]
+    messages = Messages(table, 2, own)
+    messages.play()
+    assert messages.sent == pytest.approx([0, 1e-5])
+    assert messages.arrived == pytest.approx([1e-2, 1e-2 + 1e-4])
 
 
 def test_messages_that_meet_at_a_shared_link_take_turns_for_their_bytes():

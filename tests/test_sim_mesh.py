@@ -8,7 +8,7 @@ import pytest
 from dlviz.analysis.axes import axes
 from dlviz.cluster import launch
 from dlviz.machine import Device, Link, Machine, Topology
-from dlviz.sim import mesh_groups, mesh_step
+from dlviz.sim import mesh_groups, mesh_step, transformer_flops, transformer_parameters
 
 SIZES = {"layers": 4, "hidden": 16, "vocabulary": 32, "sequence": 8}
 BATCH, MICROBATCHES = 16, 2
@@ -104,11 +104,11 @@ def test_an_axis_takes_its_calls_by_the_links_that_it_crosses():
     assert between.total > inside.total
 
 
-def test_a_step_of_one_rank_is_its_products():
+def test_a_step_of_one_rank_is_its_products_and_the_update():
     told = step({"dp": 1, "pp": 1, "tp": 1}, machine(1, 1))
-    tokens, h, layers, v = BATCH * 8, 16, 4, 32
-    flops = 6 * tokens * (layers * 12 * h**2 + h * v)
-    assert told.total == pytest.approx(flops / 1e9)
+    flops = transformer_flops(4, 16, 32, 8, BATCH)
+    weights = 4 * (transformer_parameters(4, 16, 32, 8) + 2 * 16)
+    assert told.total == pytest.approx(flops / 1e9 + 3 * weights / 1e9)
     assert not any(sent.any() for sent in told.sent.values())
 
 
@@ -123,7 +123,7 @@ def test_groups_of_axes_of_different_lengths():
     ("lengths", "sizes", "says"),
     [
         ({"dp": 2, "pp": 2, "tp": 1}, {}, "dp=2 x pp=2 x tp=1 is not 8 ranks"),
-        ({"dp": 1, "pp": 8, "tp": 1}, {}, "layers=4 is no multiple of pp=8"),
+        ({"dp": 1, "pp": 8, "tp": 1}, {}, "layers=4 are fewer than pp=8 stages"),
         ({"dp": 2, "pp": 2, "tp": 2}, {"vocabulary": 33}, "vocabulary=33 is no multiple of tp=2"),
         ({"dp": 2, "pp": 2, "tp": 2}, {"batch": 6}, r"batch=6 is no multiple of dp \* micro"),
     ],

@@ -18,6 +18,7 @@ from dlviz.sim import (
     TransformerShape,
     activation_bytes,
     kept_activations,
+    mesh_step,
     plans,
     simulate,
     transformer_flops,
@@ -148,6 +149,39 @@ def test_the_parts_of_a_step_add_up():
         total = sum(row[f"{part}_seconds"] for part in parts)
         total += sum(row[f"{axis}_exposed"] for axis in AXES)
         assert row["seconds"] == pytest.approx(total)
+
+
+def test_of_tp_and_dp_all_bytes_are_exposed_and_of_pp_those_that_a_step_waits_for():
+    """Beside the messages of each rank, which a run's Trace has as well (test_sim_mesh.py)."""
+    machine = classroom(8, step=None)
+    sizes = {"layers": 4, "hidden": 64, "vocabulary": 128, "sequence": 64, "batch": 16}
+    for row in plans(LAB, machine, 8, 16, itemsize=4):
+        if row["schedule"] != "1f1b" or row["recompute"] != "none":
+            continue
+        many = 16 // row["dp"] // row["microbatch"]
+        axes = {axis: row[axis] for axis in AXES}
+        sent = mesh_step(axes, machine, **sizes, microbatches=many).sent
+        assert row["tp_bytes"] == sent["tp"].max()
+        assert row["dp_bytes"] == pytest.approx(sent["dp"].max(), rel=0.005)  # and flags
+        assert (row["pp_bytes"] > 0) == (row["pp"] > 1)
+        if row["pp"] == 2:
+            loss = 8  # bytes
+            tied = 128 * 64 * 4 // row["tp"]
+            one = row["microbatch"] * 64 * 64 * 4
+            assert row["pp_bytes"] == pytest.approx(one + tied)
+            assert sent["pp"].max() == many * one + tied + loss
+
+
+@pytest.mark.parametrize("latency", [0.0, 5e-4, 0.1])
+def test_no_more_bytes_are_exposed_along_pp_than_are_sent(latency):
+    machine = Machine(Device("d", 1e9, 1e9, 1e9), Topology.switch(8, Link(latency, 1e8)), None)
+    for row in plans(LAB, machine, 8, 16, itemsize=4):
+        many = 16 // row["dp"] // row["microbatch"]
+        stages = row["pp"] * (1 + (row["schedule"] == "interleaved"))
+        messages = 2 * (stages - 1) * many / row["pp"]
+        tied = (row["pp"] > 1) * 128 * 64 * 4 / row["tp"]
+        most = messages * row["microbatch"] * 64 * 64 * 4 + tied
+        assert 0 <= row["pp_bytes"] <= most * (1 + 1e-9), row
 
 
 def test_an_axis_that_leaves_the_node_shares_its_way_out():

@@ -19,25 +19,42 @@ def step_seconds(trace: Trace, clock: str = "device") -> np.ndarray:
 
     One entry per step, in the steps' order; spans without a step count as none.
     """
-    _, start, end = times_of(trace.spans, clock)
-    steps, of = np.unique(trace.spans.step, return_inverse=True)
-    first, last = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
-    np.minimum.at(first, of, start)
-    np.maximum.at(last, of, end)
-    return (last - first)[steps >= 0]
+    first, last = _bounds(trace, clock)
+    return last - first
 
 
 def seconds_per_step(trace: Trace, clock: str = "device") -> float:
     """Seconds from the beginning of a step to that of the next, the median over the steps: what a
     step adds to a run, whatever it leaves to be done in the next. Of a run of one step its length;
     NaN where spans bear no step."""
-    _, start, _ = times_of(trace.spans, clock)
+    first, _ = _bounds(trace, clock)
+    return _apart(first, trace, clock)
+
+
+def seconds_between_ends(trace: Trace, clock: str = "device") -> float:
+    """Seconds from the end of a step to that of the next, the median over the steps: what a step
+    takes whose first rank waits for the one before, though others, of a last stage say, are through
+    with that early and have begun. Of a run of one step its length; NaN where spans bear no
+    step."""
+    _, last = _bounds(trace, clock)
+    return _apart(last, trace, clock)
+
+
+def _bounds(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
+    """The first start and the last end of the spans of each step, in the steps' order."""
+    _, start, end = times_of(trace.spans, clock)
     steps, of = np.unique(trace.spans.step, return_inverse=True)
-    first = np.full(len(steps), np.inf)
+    first, last = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
     np.minimum.at(first, of, start)
-    if len(apart := np.diff(first[steps >= 0])):
-        return float(np.median(apart))
-    return float(step_seconds(trace, clock)[0]) if (steps >= 0).any() else float("nan")
+    np.maximum.at(last, of, end)
+    return first[steps >= 0], last[steps >= 0]
+
+
+def _apart(moments: np.ndarray, trace: Trace, clock: str) -> float:
+    """The median of what lies between two of the steps' `moments`."""
+    if len(moments) > 1:
+        return float(np.median(np.diff(moments)))
+    return float(step_seconds(trace, clock)[0]) if len(moments) else float("nan")
 
 
 def spans_in(trace: Trace, step: int | None) -> np.ndarray:

@@ -62,24 +62,27 @@ class LinkCost:
 
 def measure_link(machine: Machine | None = None, repeats: int = 25) -> LinkCost:
     """The link between two ranks that are started for it, by the wall clock or, with a `machine` of
-    two ranks or more, by its own. `repeats` round trips of each size from 8 bytes to 1 MiB."""
+    two ranks or more, by its own, the slowest where it has several. `repeats` round trips of each
+    size from 8 bytes to 1 MiB."""
     ranks = 2 if machine is None else machine.topology.ranks
     return launch(measure, ranks=ranks, machine=machine, args=(FINE, repeats)).results[0]
 
 
 def measure(comm: Comm, sizes: Sequence[int] = SIZES, repeats: int = REPEATS) -> LinkCost:
     """The link between ranks 0 and 1 of a group of two or more, which all call this; every rank
-    returns what rank 0 found.
+    returns what rank 0 found. Where the machine gives ranks links of their own, it is that between
+    rank 0 and the rank whose link is the slowest.
 
-    Cost: 2 * len(sizes) * (repeats + 1) messages between ranks 0 and 1, and a broadcast.
+    Cost: 2 * len(sizes) * (repeats + 1) messages between two ranks, and a broadcast.
     """
+    peer = _slowest(comm, sizes[-1])
     found = torch.zeros(1 + len(sizes), dtype=torch.float64)
     with comm.span("phase", "measure the link"):
         if comm.rank == 0:
-            times = [median(_round_trips(comm, nbytes, repeats)) / 2 for nbytes in sizes]
+            times = [median(_round_trips(comm, peer, nbytes, repeats)) / 2 for nbytes in sizes]
             times = [_seconds_per_byte_added(comm, sizes[-1]), *times]
             found[:] = torch.tensor(times, dtype=torch.float64)
-        elif comm.rank == 1:
+        elif comm.rank == peer:
             for nbytes in sizes:
                 _return(comm, nbytes, repeats)
         comm.broadcast(found)
@@ -99,13 +102,21 @@ def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
     return max(float(alpha), 0.0), max(float(beta), 0.0)
 
 
-def _round_trips(comm: Comm, nbytes: int, repeats: int) -> list[float]:
-    """Seconds of `repeats` round trips to rank 1, after one that is not counted."""
+def _slowest(comm: Comm, nbytes: int) -> int:
+    """The rank to which a message from rank 0 takes longest, by the ranks' own links; else 1."""
+    if comm.machine is None or comm.machine.topology.own is None:
+        return 1
+    path, (first, *others) = comm.machine.topology.path, comm.members
+    return 1 + max(range(len(others)), key=lambda at: path(first, others[at]).seconds(nbytes))
+
+
+def _round_trips(comm: Comm, peer: int, nbytes: int, repeats: int) -> list[float]:
+    """Seconds of `repeats` round trips to `peer`, after one that is not counted."""
     ball, now = torch.zeros(nbytes, dtype=torch.uint8), comm.recorder.lane.pace.now
     times = []
     for _ in range(repeats + 1):
         start = now()
-        comm.sendrecv(ball, 1, torch.empty_like(ball), 1)
+        comm.sendrecv(ball, peer, torch.empty_like(ball), peer)
         times.append(now() - start)
     return times[1:]
 

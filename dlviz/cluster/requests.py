@@ -109,7 +109,8 @@ class SendRequest(Request):
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
-        self._wait("isend", self.finish, "send", {"peer": self.peer})
+        group = self._process.groups[self.channel.key >> TAG_BITS]["group"]
+        self._wait("isend", self.finish, "send", {"peer": self.peer, "group": group})
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"

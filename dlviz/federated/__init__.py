@@ -1,4 +1,4 @@
-"""Federated learning: clients that keep their data, and a server that averages what they learnt.
+"""Federated learning: clients that keep their data, and a server that may not be honest.
 
 rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py, record.py)
 selection.py     1: whom a round asks
@@ -6,6 +6,11 @@ local.py         3: what a client does with the weights (weights.py), or many at
 aggregation.py   5: what the server makes of the updates
 arrivals.py      when answers would arrive, for clients that share a process
 partition.py     who has which examples
+privacy.py       how little a round says about one client: clipping, noise, and their epsilon
+inversion.py     what a server reads out of an update that nobody protected
+secure/          the sum of the clients' vectors, of which the server learns nothing else
+attacks.py       what a dishonest client sends
+robust.py        how a server combines updates some of which are false
 
 The names are here at once; torch loads with the first module that needs it.
 """
@@ -16,17 +21,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dlviz.federated import partition
+    from dlviz.federated import attacks, inversion, partition, privacy, robust, secure
     from dlviz.federated.arrivals import Arrivals
+    from dlviz.federated.privacy import epsilon
     from dlviz.federated.rounds import Round, train
 
-__all__ = ["Arrivals", "Round", "partition", "train"]
+__all__ = [
+    "Arrivals", "Round", "attacks", "epsilon", "inversion", "partition", "privacy", "robust",
+    "secure", "train",
+]  # fmt: skip
 
-_HOME = {
-    "Arrivals": "arrivals",
-    "Round": "rounds",
-    "train": "rounds",
-}  # name: its module, where it is none itself
+# name: its module, where it is none itself
+_HOME = {"Arrivals": "arrivals", "Round": "rounds", "epsilon": "privacy", "train": "rounds"}
 
 
 def __getattr__(name: str) -> Any:

@@ -42,7 +42,10 @@ class ServerUpdate:
     """Moves the server's weights; remembers the velocity, or what the rule does. `trained`: how
     many of the values training moves; those after them, buffers, take the mean as it is."""
 
-    def __init__(self, momentum: float, lr: float, rule: ServerRule | None, trained: int):
+    def __init__(
+        self, combine: Combine, momentum: float, lr: float, rule: ServerRule | None, trained: int
+    ):
+        self.combine = combine
         self.momentum, self.lr, self.rule, self.trained = momentum, lr, rule, trained
         self.velocity: Tensor | None = None
         if not 0 <= momentum < 1:
@@ -55,16 +58,22 @@ class ServerUpdate:
                 "has a rate and a memory of its own; leave them out."
             )
 
-    def step(self, weights: Tensor, update: Tensor) -> None:
-        """Move `weights` (parameters,), in place, by the round's `update`."""
+    def moved(self, weights: Tensor, updates: Tensor, shares: Tensor) -> Tensor:
+        """The weights (parameters,) after a round with `updates` (clients, parameters), which weigh
+        `shares` (clients,). Raises ValueError where they cannot be combined."""
+        update, weights = self.combine(updates, shares), weights.clone()
+        if update.shape != weights.shape or not update.isfinite().all():
+            raise ValueError(
+                f"combine made {tuple(update.shape)} of the updates, not all of it finite numbers: "
+                f"the weights need {tuple(weights.shape)}."
+            )
         moved, change = weights[: self.trained], update[: self.trained]
         if self.rule is not None:
             self.rule.step([moved], [-change])
         else:
             if self.momentum:
-                self.velocity = change + self.momentum * (
-                    torch.zeros_like(change) if self.velocity is None else self.velocity
-                )
-                change = self.velocity
+                before = 0.0 if self.velocity is None else self.velocity
+                change = self.velocity = change + self.momentum * before
             moved += self.lr * change
         weights[self.trained :] += update[self.trained :]
+        return weights

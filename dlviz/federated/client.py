@@ -34,6 +34,9 @@ Tensor = torch.Tensor
 Outgoing = Callable[[Tensor, int, int], Tensor]
 
 
+UNASKED = ", not asked"  # what the phase of an unused training adds to its name
+
+
 class Clients:
     """The clients that live on this rank, each with data and weights of its own."""
 
@@ -92,7 +95,7 @@ def take_part(
                 send(clients, chosen, found, number, outgoing, fp16)
         others = [k for k in own if always and k not in chosen and clients.examples(k)]
         if others:
-            with phase(comm, 2, number, unused=True):
+            with phase(comm, 2, number, UNASKED):
                 clients.train(others, number)
         for k in [*chosen, *others]:
             ledger[number, own.index(k)] = clients.work(k)
@@ -121,10 +124,10 @@ def send(
     clips, noises or falsifies it, and `fp16` rounds it to 16 bits a value."""
     comm, requests = clients.comm, []
     for k, (update, loss) in zip(chosen, found, strict=True):
-        done = Answer(number, k, clients.examples(k), clients.work(k), loss)
+        answer = Answer(number, k, clients.examples(k), clients.work(k), loss)
         if outgoing is not None:
             update = outgoing(update, k, number)
         row = (update.half() if fp16 else update).contiguous()
         requests.append(comm.isend(row, 0, UPDATE))
-        requests.append(comm.isend(done.packed(), 0, ANSWER))
+        requests.append(comm.isend(answer.packed(), 0, ANSWER))
     comm.wait_sent(requests)

@@ -41,7 +41,7 @@ class Answer(NamedTuple):
         return cls(int(number), int(client), int(examples), int(computed), loss)
 
 
-def fault_of(done: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
+def fault_of(answer: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
     """Why a row that came is no update in the form of `form`; "" where it is one."""
     if (row.shape, row.dtype) != (form.shape, form.dtype):
         return (
@@ -50,7 +50,7 @@ def fault_of(done: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
         )
     if not row.isfinite().all():
         return "sent NaN or Inf"
-    return "" if done.examples > 0 else f"says that it has {done.examples} examples"
+    return "" if answer.examples > 0 else f"says that it has {answer.examples} examples"
 
 
 def residents(rank: int, ranks: int, clients: int) -> list[int]:
@@ -58,6 +58,6 @@ def residents(rank: int, ranks: int, clients: int) -> list[int]:
     return [k for k in range(clients) if 1 + k % (ranks - 1) == rank]
 
 
-def phase(comm: Comm, place: int, number: int, **fields: Any) -> Any:
-    """The span of phase `place` (from 0) of round `number`."""
-    return comm.span("phase", PHASES[place], step=number, **fields)
+def phase(comm: Comm, place: int, number: int, more: str = "") -> Any:
+    """The span of phase `place` (from 0) of round `number`; `more` is added to its name."""
+    return comm.span("phase", PHASES[place] + more, step=number)

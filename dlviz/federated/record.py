@@ -18,11 +18,11 @@ class Round(NamedTuple):
 
     number: int
     selected: list[int]
-    answered: list[int]  # their updates are in the new weights
+    answered: list[int]  # in time, with an update
     late: list[int]  # selected, and not there when the round was closed
     lost: list[int]  # their rank was lost since the round before
     rejected: dict[int, str]  # client: why its update is not in the new weights
-    taken: list[int]  # late in a round before; their updates are in the new weights
+    taken: list[int]  # late in a round before; their updates came now, and count
     dropped: list[int]  # late in a round before; their updates came now and were thrown away
     nbytes: int  # of weights and updates
     loss: float  # of the answers, mean over their examples; nan without one
@@ -51,22 +51,22 @@ class Open:
     rejected: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
 
-    def file(self, done: Answer, row: Tensor, fault: str, keep: bool) -> None:
+    def file(self, answer: Answer, row: Tensor, fault: str, keep: bool) -> None:
         """An answer has come; of one that is late, whether to `keep` it."""
         if fault:
-            self.rejected[done.client] = fault
-        elif done.number == self.number:
-            self.answers[done.client] = done, row
+            self.rejected[answer.client] = fault
+        elif answer.number == self.number:
+            self.answers[answer.client] = answer, row
         elif keep:
-            self.taken[done.client] = done, row
+            self.taken[answer.client] = answer, row
         else:
-            self.dropped.append(done.client)
-        if done.number == self.number:
-            self.waiting.discard(done.client)
+            self.dropped.append(answer.client)
+        if answer.number == self.number:
+            self.waiting.discard(answer.client)
 
     def closed(self, unchanged: str, seconds: float, modelled: bool) -> Round:
         """The round's record."""
-        told = [(done.loss, done.examples) for _, (done, _) in sorted(self.answers.items())]
+        told = [(answer.loss, answer.examples) for _, (answer, _) in sorted(self.answers.items())]
         losses, examples = torch.tensor(told, dtype=torch.float64).view(-1, 2).unbind(1)
         return Round(
             number=self.number,
@@ -82,4 +82,21 @@ class Open:
             unchanged=unchanged,
             seconds=seconds,
             modelled=modelled,
+        )
+
+
+@dataclass
+class Examples:
+    """The examples that clients trained on, as far as the server is told, by round and client; and
+    whose updates are in the weights."""
+
+    computed: dict[tuple[int, int], int] = field(default_factory=dict)
+    used: set[tuple[int, int]] = field(default_factory=set)
+
+    def of(self, number: int, unused: bool = False) -> int:
+        """The examples of a round; of these, those that are in no weights."""
+        return sum(
+            examples
+            for key, examples in self.computed.items()
+            if key[0] == number and not (unused and key in self.used)
         )

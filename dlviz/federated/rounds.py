@@ -88,15 +88,16 @@ def train(
     Cost: 2|w| bytes for each client selected in a round, half of the way back with fp16.
     """
     check(comm, rounds, clients)
+    check_times(deadline, late_weight)
     how = LocalTraining(epochs, batch, lr, loss, proximal, seed)
     select = Selection(selection, fraction, spare, available, seed)
     layout = Layout(model.to(comm.device))
-    update = ServerUpdate(server_momentum, server_lr, server_rule, layout.trained)
+    update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
     if comm.rank:
         own = Clients(comm, layout, clients, how)
         take_part(own, rounds, always, outgoing, fp16)
         return {"state": {}, "rounds": []}
-    server = Server(comm, layout.read(), len(clients), select, combine, update)
+    server = Server(comm, layout.read(), len(clients), select, update)
     if arrivals is not None:
         arrivals.check(len(clients))
     clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
@@ -127,3 +128,13 @@ def check(comm: Comm, rounds: int, clients: Sequence[Data]) -> None:
                 f"client {k} has {len(inputs)} inputs and {len(labels)} labels: it needs as many "
                 "of both."
             )
+
+
+def check_times(deadline: float | None, late_weight: float) -> None:
+    """Raise ValueError for a deadline that nobody meets, and a weight that is none."""
+    if deadline is not None and not 0 < deadline < float("inf"):
+        raise ValueError(
+            f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None to wait."
+        )
+    if not 0 <= late_weight < float("inf"):
+        raise ValueError(f"late_weight={late_weight!r} is no weight: use 0 to drop, or more.")

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 import torch
 
+from dlviz.federated.privacy import poisson
+
 
 def generator(seed: int, *place: object) -> torch.Generator:
     """Random numbers that follow from the seed and the place in the program alone: (round, client,
@@ -68,9 +70,9 @@ def round_robin(pool: Pool) -> list[int]:
     return sorted(pool.there, key=lambda k: (k - turn) % len(pool.sizes))[: pool.count]
 
 
-def poisson(pool: Pool) -> list[int]:
-    drawn = torch.rand(len(pool.there), generator=pool.draw) < pool.fraction
-    return [k for k, chosen in zip(pool.there, drawn.tolist(), strict=True) if chosen]
+def by_poisson(pool: Pool) -> list[int]:
+    drawn = poisson(len(pool.there), pool.fraction, pool.draw)
+    return [pool.there[place] for place in drawn.tolist()]
 
 
 SELECTIONS: dict[str, Callable[[Pool], list[int]]] = {
@@ -78,7 +80,7 @@ SELECTIONS: dict[str, Callable[[Pool], list[int]]] = {
     "size": by_size,
     "availability": by_availability,
     "round_robin": round_robin,
-    "poisson": poisson,
+    "poisson": by_poisson,
 }
 
 

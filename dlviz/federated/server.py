@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dlviz.cluster import Comm, RankLost
-from dlviz.federated.aggregation import Combine, ServerUpdate
+from dlviz.federated.aggregation import ServerUpdate
 from dlviz.federated.arrivals import ModelledClock
 from dlviz.federated.messages import (
     ANSWER,
@@ -28,10 +28,12 @@ from dlviz.federated.messages import (
     phase,
     residents,
 )
-from dlviz.federated.record import Open, Round
+from dlviz.federated.record import Examples, Open, Round
 from dlviz.federated.selection import Selection
 
 Tensor = torch.Tensor
+NEVER = 1e6  # s: with a deadline the device's clock alone decides whose answer comes first
+PATIENCE = 10  # deadlines that the server waits, after the last round, for who is still at work
 
 
 class Server:
@@ -43,17 +45,15 @@ class Server:
         weights: Tensor,
         clients: int,
         selection: Selection,
-        combine: Combine,
         update: ServerUpdate,
     ):
-        self.comm, self.weights, self.clients = comm, weights, clients
-        self.selection, self.combine, self.update = selection, combine, update
+        self.comm, self.weights = comm, weights
+        self.selection, self.update = selection, update
         self.homes = {rank: residents(rank, comm.size, clients) for rank in range(1, comm.size)}
         self.owed: dict[int, set[tuple[int, int]]] = {rank: set() for rank in self.homes}
         self.wanted = selection.wanted(clients) if selection.spare else clients
         self.sizes = [0] * clients
-        self.used: set[tuple[int, int]] = set()  # round and client
-        self.computed: dict[tuple[int, int], int] = {}  # examples, as far as is known
+        self.work = Examples()
         self.sends: list[Any] = []
         self.word = torch.empty(len(Answer._fields), dtype=torch.float64)
 
@@ -62,12 +62,6 @@ class Server:
     ) -> None:
         """What comes back, by when, and what it counts in a later round (0: it is dropped); and ask
         every rank how many examples its clients have."""
-        if not 0 <= late_weight < float("inf"):
-            raise ValueError(f"late_weight={late_weight!r} is no weight: use 0 to drop, or more.")
-        if deadline is not None and not 0 < deadline < float("inf"):
-            raise ValueError(
-                f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None to wait."
-            )
         self.form = self.weights.half() if fp16 else self.weights
         self.deadline, self.late_weight, self.clock = deadline, late_weight, clock
         for rank, clients in self.homes.items():
@@ -80,8 +74,11 @@ class Server:
     # -- a round -------------------------------------------------------------------------------
     def round(self, number: int) -> Round:
         """The five phases."""
-        begun = self.comm.now()
-        closes = None if self.deadline is None or self.clock else begun + self.deadline
+        begun, closes = self.comm.now(), None
+        if self.deadline is not None and not self.clock:
+            closes = begun + self.deadline
+        elif self.selection.spare and self.comm.machine is not None:
+            closes = begun + NEVER
         now = Open(number, self.weights.clone(), closes)
         self.sends = [each for each in self.sends if each.tick and not each.done]  # not yet taken
         with phase(self.comm, 0, number):
@@ -152,7 +149,7 @@ class Server:
 
     def take(self, rank: int, now: Open) -> None:
         """The update that the word just heard is of."""
-        done = Answer.unpacked(self.word)
+        answer = Answer.unpacked(self.word)
         try:
             row = self.comm.probe(rank, UPDATE)  # of whatever shape and dtype it is sent
             self.comm.recv(row, rank, UPDATE)
@@ -160,13 +157,13 @@ class Server:
             self.lose(rank, now)
             return
         now.nbytes += row.nbytes
-        key = done.number, done.client
+        key = answer.number, answer.client
         if key not in self.owed[rank]:
-            now.rejected[done.client] = f"rank {rank} sent an update of it that nobody asked for"
+            now.rejected[answer.client] = f"rank {rank} sent an update of it that nobody asked for"
             return
         self.owed[rank].discard(key)
-        self.computed[key] = done.computed
-        now.file(done, row, fault_of(done, row, self.form), keep=self.late_weight > 0)
+        self.work.computed[key] = answer.computed
+        now.file(answer, row, fault_of(answer, row, self.form), keep=self.late_weight > 0)
         if not self.owed[rank] and now.waiting.intersection(self.homes[rank]):
             self.invite(rank, now.number, now.waiting)  # it was busy when the round began
             self.send_weights(rank, now)
@@ -182,75 +179,66 @@ class Server:
         """Move the weights by what came; why not, where they have to stay."""
         came = sorted([*now.answers.values(), *now.taken.values()], key=place)
         rows = [row.to(self.weights.dtype) for _, row in came]
-        share = [1.0 if done.number == now.number else self.late_weight for done, _ in came]
+        share = [1.0 if answer.number == now.number else self.late_weight for answer, _ in came]
         weights = torch.tensor(
-            [w * done.examples for w, (done, _) in zip(share, came, strict=True)],
+            [w * answer.examples for w, (answer, _) in zip(share, came, strict=True)],
             dtype=torch.float64,
         )
-        updates = torch.stack(rows) if rows else self.weights[None][:0]  # (clients, parameters)
-        unchanged = self.move(updates, weights, now)
-        if not unchanged:
-            self.used |= {(done.number, done.client) for done, _ in came}
-        return unchanged
-
-    def move(self, updates: Tensor, weights: Tensor, now: Open) -> str:
-        """Move the server's weights by `updates`; why not, where they have to stay."""
         # Under Poisson nobody may come, and noise that is left out then would say so.
-        if not len(updates) and self.selection.rule != "poisson":
+        if not came and self.selection.rule != "poisson":
             return "no client " + ("answered" if now.selected else "was there to be selected")
-        with self.comm.compute("update"):
-            try:
-                update = self.combine(updates, weights)
-            except ValueError as error:
-                return str(error)
-            moved = self.weights.clone()
-            self.update.step(moved, update)
-        if not moved.isfinite().all():
-            return "the new weights would not be finite"
-        self.weights = moved
+        updates = torch.stack(rows) if rows else self.weights[None][:0]  # (clients, parameters)
+        try:
+            with self.comm.compute("update"):
+                self.weights = self.update.moved(self.weights, updates, weights)
+        except ValueError as error:
+            return str(error)
+        self.work.used |= {(answer.number, answer.client) for answer, _ in came}
         return ""
 
     # -- after the last ----------------------------------------------------------------------------
     def end(self, records: list[Round]) -> list[Round]:
         """Send everybody home, take what is still on its way, and put into the records what has
-        been computed."""
-        after = Open(len(records), self.weights, None)
+        been computed. Who does not come home is given up, some deadlines after the last round."""
+        closes = None if self.deadline is None else self.comm.now() + PATIENCE * self.deadline
+        after = Open(len(records), self.weights, None if self.clock else closes)
         for rank in self.owed:
             self.invite(rank, after.number, set())
-        while any(self.owed.values()):
+        came: int | None = 0
+        while any(self.owed.values()) and came is not None:
             with suppress(RankLost):
-                rank = self.listen(after)
-                assert rank is not None, "nothing closes after the last round"
-                self.take(rank, after)
-        for rank in self.owed:
-            ledger = torch.zeros(len(records), len(self.homes[rank]), dtype=torch.int64)
-            with suppress(RankLost):
-                self.comm.recv(ledger, rank, LEDGER)
-            for number, place in ledger.nonzero().tolist():
-                self.computed[number, self.homes[rank][place]] = int(ledger[number, place])
+                came = self.listen(after)
+                if came is not None:
+                    self.take(came, after)
+        home = [rank for rank in self.homes if self.hear_ledger(rank, len(records), after)]
         for request in self.sends:
-            with suppress(RankLost):
-                request.wait()
+            if request.peer in [self.comm.members[rank] for rank in home]:
+                with suppress(RankLost):
+                    request.wait()
         late = [*after.dropped, *after.taken, *(self.clock.left() if self.clock else ())]
         return [
             record._replace(
                 dropped=sorted(record.dropped + late * (record is records[-1])),
-                computed=self.work(record.number, False),
-                unused=self.work(record.number, True),
+                computed=self.work.of(record.number),
+                unused=self.work.of(record.number, unused=True),
             )
             for record in records
         ]
 
-    def work(self, number: int, unused: bool) -> int:
-        """The examples computed in a round; of these, those that are `unused`."""
-        return sum(
-            examples
-            for key, examples in self.computed.items()
-            if key[0] == number and not (unused and key in self.used)
-        )
+    def hear_ledger(self, rank: int, rounds: int, after: Open) -> bool:
+        """What a rank's clients have computed; whether it says so, and so is through."""
+        ledger = torch.zeros(rounds, len(self.homes[rank]), dtype=torch.int64)
+        try:
+            if self.comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
+                return False
+        except RankLost:
+            return False
+        for number, place in ledger.nonzero().tolist():
+            self.work.computed[number, self.homes[rank][place]] = int(ledger[number, place])
+        return True
 
 
 def place(came: tuple[Answer, Tensor]) -> tuple[int, int]:
     """Where an answer stands in the sum: in the order of the clients, not of their arrival."""
-    done, _ = came
-    return done.client, done.number
+    answer, _ = came
+    return answer.client, answer.number

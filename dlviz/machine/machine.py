@@ -7,7 +7,8 @@ of two ways:
     step=None    per example: a layer's FLOPs / Device.flops, an update's bytes / memory_bandwidth
 
 `factors` make ranks slow: each computation of rank r takes factors[r] times as long, always or by
-`Chance`. Messages, and adding what they bring, keep their price. `classroom` is the machine of the
+`Chance`. Messages, and adding what they bring, keep their price; a list of links, one for each
+rank, makes a rank's messages slow. `classroom` is the machine of the
 labs: its operations last milliseconds, so that eight ranks on two cores keep up and a person can
 see the result.
 """
@@ -152,13 +153,14 @@ class Machine:
 
     def __str__(self) -> str:
         """One line for a figure: `classroom, 4 ranks on a switch, 5 ms a forward`, or `1 GFLOP/s`
-        where operations are priced per example, and which ranks are slow."""
+        where operations are priced per example, and which ranks are slow, or their links."""
         size, unit = (1e9, "GFLOP/s") if self.device.flops >= 1e9 else (1e6, "MFLOP/s")
         pace = f"{self.device.flops / size:g} {unit}"
         if self.step is not None:
             pace = f"{self.step * 1e3:g} ms a forward"
         where = f"{self.ranks} ranks {self.topology}"
-        return ", ".join([self.device.name, where, pace, *slow_ranks(self.factors)])
+        odd = [*slow_ranks(self.factors), *self.topology.odd_links]
+        return ", ".join([self.device.name, where, pace, *odd])
 
     def seconds(self, kind: str) -> float:
         """How long one operation of a compute kind takes, unless its caller says otherwise.
@@ -184,14 +186,14 @@ def classroom(
     ranks: int,
     *,
     step: float | None = 0.005,
-    link: Link = CLASSROOM,
+    link: Link | Sequence[Link] = CLASSROOM,
     factors: Sequence[float | Chance] | None = None,
 ) -> Machine:
     """`ranks` slow devices on a switch: a forward takes 5 ms, a message 0.5 ms + 1 us per KB.
 
     `step` is another time for a forward (s), or None: priced per example at 1 GFLOP/s; `link` is
-    another price of a message, `factors` makes ranks slow. The device's figures stand for no real
-    device; 1 KB is 1000 bytes.
+    another price of a message, or a link for each rank; `factors` makes ranks slow. The device's
+    figures stand for no real device; 1 KB is 1000 bytes.
     """
     device = Device("classroom", flops=1e9, memory=1e9, memory_bandwidth=1e9)
     topology = Topology.switch(count("classroom", "ranks", ranks), link)

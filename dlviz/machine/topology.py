@@ -7,14 +7,27 @@
 A message of n bytes takes latency + n / bandwidth (the alpha-beta model). Every rank has a port,
 full duplex. A link that several pairs of ranks share, such as the one out of a node, carries one
 message at a time in each direction; `Path.shared` names those that a message crosses.
+
+On a switch each rank may have a link of its own, of latency L and bandwidth B. A message crosses
+its sender's and its receiver's, the one while the other still carries it (cut-through):
+
+    it is there, at the earliest, after   max(L_src + n / B_src, L_dst + n / B_dst)
+    its sender's port is busy for         L_src + n / B_src
+    its receiver's port is busy for       L_dst + n / B_dst
+
+A message is not there before one that its sender has sent the same way earlier.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+USUAL = 1e6  # bytes of a message by which links are compared
 
 
 def moment(seconds: float) -> int:
@@ -33,15 +46,37 @@ class Link:
         require("Link", "latency", self.latency, zero=True, infinite=False)
         require("Link", "bandwidth", self.bandwidth, zero=False, infinite=True)
 
+    def seconds(self, nbytes: float) -> float:
+        return self.latency + nbytes / self.bandwidth
+
 
 @dataclass(frozen=True)
 class Path:
     """From one rank's port to another's: its latency (s), its bandwidth (bytes/s), and the links
-    on the way that other pairs of ranks use as well, each as (link id, Link)."""
+    on the way that other pairs of ranks use as well, each as (link id, Link). `ends` are the
+    sender's and the receiver's links where ranks have links of their own: latency and bandwidth are
+    then the worse of the two."""
 
     latency: float
     bandwidth: float
     shared: tuple[tuple[int, Link], ...] = ()
+    ends: tuple[Link, Link] | None = None
+
+    def seconds(self, nbytes: float) -> float:
+        """From when a message leaves until it can be at the receiver's port."""
+        return max(self.sending(nbytes), self.taking(nbytes))
+
+    def sending(self, nbytes: float) -> float:
+        """For how long a message keeps its sender's port busy."""
+        return self._port(0, nbytes)
+
+    def taking(self, nbytes: float) -> float:
+        """For how long a message keeps its receiver's port busy."""
+        return self._port(1, nbytes)
+
+    def _port(self, end: int, nbytes: float) -> float:
+        link = self.ends[end] if self.ends else self
+        return link.latency + nbytes / link.bandwidth
 
 
 @dataclass(frozen=True)
@@ -49,23 +84,32 @@ class Topology:
     """Made by `switch`, `ring`, `racks` or `tree`; ranks are numbered from 0.
 
     A hierarchy: `sizes[0]` ranks make a group, `sizes[1]` groups a larger one and so on, and two
-    ranks whose smallest common group is of level k reach each other over `levels[k]`.
+    ranks whose smallest common group is of level k reach each other over `levels[k]`. `own` has the
+    link of each rank where they differ; closed forms and planners, which know one link a level,
+    then price every message by the largest latency and the smallest bandwidth, as `levels` has it.
     """
 
     kind: str
     ranks: int
     sizes: tuple[int, ...]
     levels: tuple[Link, ...]
+    own: tuple[Link, ...] | None = None
 
     def __str__(self) -> str:
         shape = {"ring": "in a ring", "racks": f"in {-(-self.ranks // self.sizes[0])} racks"}
         return shape.get(self.kind, f"on a {self.kind}")
 
     @staticmethod
-    def switch(ranks: int, link: Link) -> Topology:
-        """Every rank reaches every other over `link`; no two pairs share anything but ports."""
+    def switch(ranks: int, link: Link | Sequence[Link]) -> Topology:
+        """Every rank reaches every other over `link`; no two pairs share anything but ports. `link`
+        may also be a list, a link for each rank: a message then crosses those of both its ends.
+        Raises ValueError where there is not one for each rank."""
         ranks = count("Topology.switch", "ranks", ranks)
-        return Topology("switch", ranks, (ranks,), (link,))
+        if isinstance(link, Link):
+            return Topology("switch", ranks, (ranks,), (link,))
+        own = _check_links("Topology.switch", link, ranks)
+        slowest = Link(max(each.latency for each in own), min(each.bandwidth for each in own))
+        return Topology("switch", ranks, (ranks,), (slowest,), own if len({*own}) > 1 else None)
 
     @staticmethod
     def ring(ranks: int, link: Link) -> Topology:
@@ -121,6 +165,10 @@ class Topology:
             return Path(0.0, math.inf)
         if self.kind == "ring":
             return self._round(src, dst)
+        if self.own:
+            ends = self.own[src], self.own[dst]
+            worst = max(end.latency for end in ends), min(end.bandwidth for end in ends)
+            return Path(*worst, ends=ends)
         top, shared, first = 0, [], 0
         while src // self._size(top) != dst // self._size(top):
             up, down = (2 * (rank // self._size(top)) for rank in (src, dst))
@@ -133,8 +181,36 @@ class Topology:
 
     @property
     def outline(self) -> dict[str, Any]:
-        """What a picture needs: the kind and, level by level, how many ranks a group holds."""
-        return {"kind": self.kind, "sizes": [self._size(level) for level in range(len(self.sizes))]}
+        """What a picture needs: the kind and, level by level, how many ranks a group holds; where
+        ranks have links of their own, those whose link is `slow`: slower than most ranks'."""
+        sizes = [self._size(level) for level in range(len(self.sizes))]
+        found: dict[str, Any] = {"kind": self.kind, "sizes": sizes}
+        if self.own:
+            usual = self._usual.seconds(USUAL)
+            slow = [rank for rank, link in enumerate(self.own) if link.seconds(USUAL) > usual]
+            found["slow"] = slow
+        return found
+
+    @property
+    def odd_links(self) -> list[str]:
+        """What a figure says of the ranks whose link is not that of most: `rank 3's link is 10x
+        slower`; ranks with the same link are named together."""
+        ranks: dict[Link, list[int]] = {}
+        for rank, link in enumerate(self.own or ()):
+            if link != self._usual:
+                ranks.setdefault(link, []).append(rank)
+        return [
+            f"rank {of[0]}'s link {_compared(link, self._usual)}"
+            if len(of) == 1
+            else f"each link of ranks {', '.join(map(str, of))} {_compared(link, self._usual)}"
+            for link, of in ranks.items()
+        ]
+
+    @property
+    def _usual(self) -> Link:
+        """The link of most ranks; of those of as many the fastest."""
+        many = Counter(self.own)
+        return min(many, key=lambda link: (-many[link], link.seconds(USUAL)))
 
     def node(self, rank: int) -> int:
         """The number of the rank's node (racks) or lowest switch (tree); 0 where there is one."""
@@ -162,6 +238,43 @@ class Topology:
                 f"rank {rank} is not in this topology: it has ranks 0 to {self.ranks - 1}."
             )
         return rank
+
+
+def _check_links(whose: str, links: Any, ranks: int) -> tuple[Link, ...]:
+    """`links` as a tuple. Raises ValueError unless they are a Link for each rank."""
+    if not isinstance(links, Sequence) or isinstance(links, str):
+        raise ValueError(
+            f"{whose}: link={links!r} has to be a Link, or a list of one for each rank."
+        )
+    for rank, link in enumerate(links):
+        if not isinstance(link, Link):
+            raise ValueError(f"{whose}: link[{rank}]={link!r} has to be a Link.")
+    if len(links) != ranks:
+        raise ValueError(
+            f"{whose}: {len(links)} links do not fit {ranks} ranks: give one for each rank, or one "
+            "Link for all."
+        )
+    return tuple(links)
+
+
+def _compared(link: Link, usual: Link) -> str:
+    """`is 10x slower`, or what it takes where latency and bandwidth are not in proportion."""
+    ratios = {
+        _ratio(link.latency, usual.latency),
+        _ratio(usual.bandwidth, link.bandwidth),
+    } - {None}
+    if len(ratios) == 1:
+        (ratio,) = ratios
+        if ratio is not None and 0 < ratio < math.inf:
+            return f"is {ratio:g}x slower" if ratio > 1 else f"is {1 / ratio:g}x faster"
+    return f"takes {link.latency * 1e3:g} ms + {1e9 / link.bandwidth:g} ms a MB"
+
+
+def _ratio(one: float, other: float) -> float | None:
+    """How many times as large; None where both are nothing, or infinite."""
+    if one == other and (one == 0 or math.isinf(one)):
+        return None
+    return round(one / other, 9) if other else math.inf
 
 
 def count(whose: str, name: str, value: Any) -> int:

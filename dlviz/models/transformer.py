@@ -123,11 +123,44 @@ class Attention(nn.Module):
         self.v = nn.Linear(hidden, kv_heads * width)
         self.output = nn.Linear(hidden, hidden)
         self.drop = drop
+        self.product = Attend()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q = in_heads(self.q(x), self.heads)  # (B, a, s, d)
         k, v = (in_heads(layer(x), self.kv_heads) for layer in (self.k, self.v))  # (B, kv, s, d)
-        return self.output(attend(q, k, v, self.drop))  # (B, s, h)
+        return self.output(self.product(q, k, v, self.drop))  # (B, s, h)
+
+
+class Attend(nn.Module):
+    """Attention's own two products, of activations alone: scores and values.
+
+    A module, though it has no weights, so that a timeline can say when it computes.
+    """
+
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        drop: Dropout | None = None,
+        start: Mapping[int, int] = WHOLE,
+        causal: bool = True,
+    ) -> torch.Tensor:
+        """For queries (B, a, s, d), keys and values (B, kv, s, d), each for a/kv heads of queries
+        in a row: the mean of the values by the softmax of q·k/√d, heads side by side, (B, s, a·d).
+
+        `drop` drops weights; those of a part of the heads have its first head as `start` of dim 1.
+        """
+        q = q.unflatten(1, (k.shape[1], -1))  # (B, kv, a/kv, s, d)
+        scores = q @ k.mT[:, :, None] / q.shape[-1] ** 0.5  # (B, kv, a/kv, s, s)
+        if causal:
+            pairs = torch.ones(q.shape[-2:-1] * 2, dtype=torch.bool, device=q.device)  # (s, s)
+            scores = scores.masked_fill(pairs.triu(1), -torch.inf)  # no token sees a later one
+        weights = scores.softmax(-1)
+        if drop is not None:
+            weights = drop(weights.flatten(1, 2), start).view_as(weights)  # by head: (B, a, s, s)
+        found = (weights @ v[:, :, None]).flatten(1, 2)  # (B, a, s, d)
+        return found.transpose(1, 2).flatten(2)  # (B, s, a * d)
 
 
 class FeedForward(nn.Module):
@@ -153,31 +186,6 @@ class SmallEmbedding(nn.Embedding):
 def in_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
     """(B, s, heads * d) -> (B, heads, s, d)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    drop: Dropout | None = None,
-    start: Mapping[int, int] = WHOLE,
-    causal: bool = True,
-) -> torch.Tensor:
-    """For queries (B, a, s, d), keys and values (B, kv, s, d), each for a/kv heads of queries in a
-    row: the mean of the values by the softmax of q·k/√d, heads side by side, (B, s, a * d).
-
-    `drop` drops weights; those of a part of the heads have its first head as `start` of dim 1.
-    """
-    q = q.unflatten(1, (k.shape[1], -1))  # (B, kv, a/kv, s, d)
-    scores = q @ k.mT[:, :, None] / q.shape[-1] ** 0.5  # (B, kv, a/kv, s, s)
-    if causal:
-        later = torch.ones(q.shape[-2:-1] * 2, dtype=torch.bool, device=q.device).triu(1)  # (s, s)
-        scores = scores.masked_fill(later, -torch.inf)
-    weights = scores.softmax(-1)
-    if drop is not None:
-        weights = drop(weights.flatten(1, 2), start).view_as(weights)  # by head: (B, a, s, s)
-    found = (weights @ v[:, :, None]).flatten(1, 2)  # (B, a, s, d)
-    return found.transpose(1, 2).flatten(2)  # (B, s, a * d)
 
 
 def check_heads(hidden: int, heads: int, kv_heads: int) -> None:

@@ -1,9 +1,10 @@
 """Which layer computes when: the forward and the backward of every layer as spans on the timeline.
 
 A layer is a module with parameters of its own and no such module inside. Its forward lies between
-two module hooks; a layer that communicates names, as `product`, the module in it that computes. Its
-backward begins when the gradient of its output is there (a hook on that tensor: a module's own
-backward hooks raise on in-place ReLU) and ends when its parameters have theirs (or the inputs of a
+two module hooks; a layer that communicates names, as `product`, the module in it that computes. So
+does attention: its own products lie between its layers, and have no weights. A layer's backward
+begins when the gradient of its output is there (a hook on that tensor: a module's own backward
+hooks raise on in-place ReLU) and ends when its parameters have theirs (or the inputs of a
 `product`: what follows may be sent), when another layer begins, or when the backward pass is over,
 whichever comes first:
 
@@ -51,6 +52,17 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
+def with_spans(model: nn.Module) -> dict[str, nn.Module]:
+    """What computes, by name: the layers, and what has a `product` without weights between layers
+    of its own, as attention does."""
+    found = layers_of(model)
+    for name, module in model.named_modules():
+        product = dict(module.named_children()).get("product")
+        if product is not None and not [*product.parameters()]:
+            found[name or type(model).__name__] = module
+    return found
+
+
 @dataclass(eq=False)
 class LayerBackward:
     """What is known of a layer's backward when its forward is over: `seconds` on a device that
@@ -84,7 +96,7 @@ class LayerSpans:
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
         self._in_weights = False  # what runs is one operation's part of W
         self.action: Action | None = None  # of a pipeline, that this rank is at
-        for name, layer in layers_of(model).items():
+        for name, layer in with_spans(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
             computes = dict(layer.named_children()).get("product", layer)
             computes.register_forward_pre_hook(self._start_forward(name))

@@ -8,12 +8,12 @@
                parameter is written
 
 The products are counted as the forward runs. What lies between layers (ReLU, pooling, the loss) has
-no parameters of its own and costs nothing.
+no parameters of its own and costs nothing, but for attention's products (layers.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -124,10 +124,13 @@ def price(
 
 
 def weights_price(
-    device: Device, parameters: Iterable[torch.Tensor], products: Products | None, backward: float
+    device: Device, parameters: Sequence[torch.Tensor], products: Products | None, backward: float
 ) -> float:
     """Of the seconds of a layer's `backward` those of the gradients of its weights, which W takes
-    where I and W are apart: one product for each of the forward, without one the bytes written."""
+    where I and W are apart: one product for each of the forward, without one the bytes written;
+    nothing where it has no `parameters` that are trained."""
+    if not parameters:
+        return 0.0
     if products is not None and not products.seen:
         return sum(p.nbytes for p in parameters) / device.memory_bandwidth
     return min(backward, backward / 2 if products is None else products.forward / device.flops)

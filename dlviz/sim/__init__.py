@@ -20,6 +20,7 @@ from dlviz.sim.transformer_size import (
 __all__ = [
     "Costs",
     "Layer",
+    "MeshStep",
     "TransformerShape",
     "activation_bytes",
     "best_grid",
@@ -30,7 +31,6 @@ __all__ = [
     "kept_activations",
     "layer_bytes",
     "layer_elements",
-    "MeshStep",
     "matmul_lower_bound",
     "matmul_table",
     "matmul_words",

@@ -52,6 +52,10 @@ class Axis:
         alpha, beta = self.slowest
         return collective_seconds("ring", self.length, nbytes, alpha, beta, gamma)
 
+    def sent(self, nbytes: float) -> float:
+        """Bytes that a rank sends in it."""
+        return 2 * (self.length - 1) / self.length * nbytes
+
     def _way(self, here: int, there: int) -> tuple[float, float]:
         alpha = beta = 0.0
         below = 1  # ranks that share a link of this level

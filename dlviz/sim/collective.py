@@ -10,6 +10,8 @@ that a paced run is held to as well:
                 (at the same moment: of their steps, then of their senders)
     a link      that is shared is busy for bytes/bandwidth of each message; it takes them in the
                 order in which they have got to be the first in their senders' ports
+    a switch    whose ranks have links of their own keeps each port busy for what its own link
+                takes; a message takes what the slower of the two does
     a rank      sends all it has to in a step, then takes what it gets in that step; adding takes
                 gamma a byte, during which its ports go on
 
@@ -23,11 +25,11 @@ import gc
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dlviz.machine import Machine
+from dlviz.machine import Link, Machine
 from dlviz.machine.topology import moment
 from dlviz.patterns import (
     Transfer,
@@ -117,8 +119,9 @@ def _nodes(ranks: int, machine: Machine) -> list[list[int]]:
 
 class Messages:
     """Columns of all messages, in the pattern's order, and when each was sent, had arrived and was
-    received. `seconds` is what a message takes, `adding` what adding its bytes takes. A sender has
-    nothing to send before its message's `leaves`, a receiver takes nothing before `takes` (s).
+    received. `seconds` is what a message takes, `sending` and `taking` for how long it keeps the
+    two ports busy, `adding` what adding its bytes takes. A sender has nothing to send before its
+    message's `leaves`, a receiver takes nothing before `takes` (s).
 
     Of the shared links that messages cross, `link` are the numbers, `crossing` the messages and
     `busy` the seconds, message by message.
@@ -148,7 +151,10 @@ class Messages:
             paths = [topology.path(0, min(1, topology.ranks - 1))]
         latency = np.array([path.latency for path in paths])
         bandwidth = np.array([path.bandwidth for path in paths])
-        self.seconds = latency[pair] + self.nbytes / bandwidth[pair]
+        self.seconds = self.sending = self.taking = latency[pair] + self.nbytes / bandwidth[pair]
+        if topology.own:
+            self.sending, self.taking = self._at_ports(topology.own)
+            self.seconds = np.maximum(self.sending, self.taking)
         self.adding = np.where(self.op == "add", self.nbytes * machine.device.gamma, 0.0)
         self.sent, self.arrived, self.received = np.empty((3, len(table)))
 
@@ -161,6 +167,15 @@ class Messages:
         self.link = np.array([number for number, _ in shared], np.int64)[at]
         width = np.array([link.bandwidth for _, link in shared])[at]
         self.busy = self.nbytes[self.crossing] / width
+
+    def _at_ports(self, own: Sequence[Link]) -> tuple[np.ndarray, np.ndarray]:
+        """For how long each message keeps its sender's and its receiver's port busy."""
+        latency = np.array([link.latency for link in own])
+        bandwidth = np.array([link.bandwidth for link in own])
+        sending, taking = (
+            latency[end] + self.nbytes / bandwidth[end] for end in (self.src, self.dst)
+        )
+        return sending, taking
 
     def play(self) -> None:
         """Find when each message was sent, had arrived and was received."""
@@ -185,7 +200,6 @@ class Messages:
         for end, beyond in zip(ends, np.searchsorted(self.crossing, ends), strict=True):
             src, dst = self.src[first:end], self.dst[first:end]
             start = np.maximum(np.maximum(free[src], out[src]), self.leaves[first:end])
-            seconds = self.seconds[first:end]
             if beyond > crossed:
                 on, of = self.link[crossed:beyond], self.crossing[crossed:beyond] - first
                 ready = start[of]
@@ -193,11 +207,12 @@ class Messages:
                     return False
                 np.maximum.at(start, of, link_free[on])
                 link_free[on], booked[on] = start[of] + self.busy[crossed:beyond], ready
-            stamp = start + seconds
+            stamp = start + self.seconds[first:end]
             if (stamp < newest[dst]).any():  # an earlier step's message comes after this one
                 return False
-            arrived = np.maximum(stamp, into[dst] + seconds)
-            out[src], newest[dst], into[dst] = stamp, stamp, arrived
+            arrived = np.maximum(stamp, into[dst] + self.taking[first:end])
+            out[src] = start + self.sending[first:end]
+            newest[dst], into[dst] = stamp, arrived
             received = np.maximum(np.maximum(free[dst], arrived), self.takes[first:end])
             free[dst] = received + self.adding[first:end]
             self.sent[first:end], self.arrived[first:end] = start, arrived
@@ -218,8 +233,10 @@ class Messages:
             crossings[message].append((number, busy))
         src, dst = self.src.tolist(), self.dst.tolist()
         seconds, adding = self.seconds.tolist(), self.adding.tolist()
+        sending, taking = self.sending.tolist(), self.taking.tolist()
+        newest: dict[tuple[int, int], float] = {}  # stamp of a pair's newest message
         leaves, takes = self.leaves.tolist(), self.takes.tolist()
-        sent, arrived, received = ([math.nan] * count for _ in range(3))
+        sent, stamp, arrived, received = ([math.nan] * count for _ in range(4))
         events: list[tuple[int, int]] = []  # moment, message; message + count where it departs
         queues: list[deque[tuple[float, int]]] = [deque() for _ in range(self.ranks)]  # at ports
 
@@ -257,14 +274,16 @@ class Messages:
                 for link, busy in crossings[message]:
                     link_free[link] = start + busy
                 sent[message] = start
-                out[rank] = start + seconds[message]
-                heapq.heappush(events, (moment(out[rank]), message))
+                out[rank], pair = start + sending[message], (rank, dst[message])
+                newest[pair] = max(start + seconds[message], newest.get(pair, 0.0))
+                stamp[message] = newest[pair]
+                heapq.heappush(events, (moment(stamp[message]), message))
                 if queues[rank]:
                     go_out(rank)
             else:
                 rank = dst[message]
-                stamp = sent[message] + seconds[message]
-                into[rank] = arrived[message] = max(stamp, into[rank] + seconds[message])
+                into[rank] += taking[message]
+                into[rank] = arrived[message] = max(stamp[message], into[rank])
                 if programs[rank][place[rank]] == ~message:
                     go_on(rank)
         self.sent[:], self.arrived[:], self.received[:] = sent, arrived, received
@@ -287,14 +306,16 @@ def _repeats(step: np.ndarray, values: np.ndarray) -> bool:
 
 
 def _trace(messages: Messages, what: str, ranks: int, machine: Machine) -> Trace:
-    src, dst, seconds = messages.src, messages.dst, messages.seconds
+    src, dst = messages.src, messages.dst
     adds = np.flatnonzero(messages.adding)
     flow = np.concatenate([np.arange(len(src)), np.arange(len(src)), adds])
     counts = [len(src), len(src), len(adds)]
     names = [name.format(rank) for name in NAMES for rank in range(ranks)]
     peer = np.concatenate([dst, src, src[adds]])
-    start = [messages.sent, messages.arrived - seconds, messages.received[adds]]
-    end = [messages.sent + seconds, messages.arrived, start[2] + messages.adding[adds]]
+    start = [messages.sent, messages.arrived - messages.taking, messages.received[adds]]
+    end = [
+        messages.sent + messages.sending, messages.arrived, start[2] + messages.adding[adds],
+    ]  # fmt: skip
     spans = {
         "rank": np.concatenate([src, dst, dst[adds]]),
         "lane": np.repeat(np.array(["send", "recv", "compute"], object), counts),

@@ -144,7 +144,7 @@ def _all_reduces(
     when it has added what came and what it sent has left."""
     done = ready.copy()
     np.maximum.at(done, (messages.dst, bucket), messages.received + messages.adding)
-    np.maximum.at(done, (messages.src, bucket), messages.sent + messages.seconds)
+    np.maximum.at(done, (messages.src, bucket), messages.sent + messages.sending)
     done = np.maximum.accumulate(done, axis=1)
     before = np.hstack([np.zeros((len(done), 1)), done[:, :-1]])
     return np.maximum(ready, before), done

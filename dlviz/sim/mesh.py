@@ -12,9 +12,12 @@ of a step, for m microbatches of T tokens a replica, by the ring, in float32:
          tp rank; the gradient of the tied embedding between the first stage and the last
     dp   an all-reduce of the gradients that a rank holds, with a flag a parameter and a weight
 
-All groups of an axis communicate at the same time, so that ranks of a node share its way out.
+The bytes are those of each message of each rank. The seconds are the planner's, of a plan with 1F1B
+and no recomputation: all groups of an axis communicate at the same time, and share a node's way out
+(axes.py). `dlviz.parallel.hybrid` does what this predicts.
+
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
-Megatron-LM", SC 2021, section 3. `dlviz.parallel.hybrid` does what this predicts.
+Megatron-LM", SC 2021, section 3.
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlviz.machine import Machine
-from dlviz.schedules import make
-from dlviz.sim.collective import Messages, transfers
-from dlviz.sim.engine import Costs, simulate
+from dlviz.sim.axes import axes_of
+from dlviz.sim.collective import transfers
+from dlviz.sim.planner import Load
+from dlviz.sim.transformer_size import TransformerShape
 
 ITEMSIZE = 4  # bytes: float32
 TENSORS = 16  # parameters of a layer: q, k, v, projection, up, down and two norms, with biases
@@ -73,58 +77,62 @@ def mesh_step(
     """A step of a Transformer on the ranks of `machine` as a mesh of `axes`: the lengths of dp, pp
     and tp, slowest first. `batch` is the sequences of all replicas.
 
-    The pipeline is 1F1B; a stage takes the products with its weights at the device's FLOP/s, as a
-    paced run does, in which attention's own two cost nothing, and then the all-reduces of tp.
-    Gradients are averaged after the flush. Raises ValueError where the axes are not all the
-    ranks, or do not divide layers, vocabulary or batch.
+    Raises ValueError where the axes are not all the ranks, and for fewer layers than stages, a
+    vocabulary that tp or a batch that dp and the microbatches do not divide.
     """
-    dp, pp, tp = (axes[name] for name in ("dp", "pp", "tp"))
+    dp, pp = axes["dp"], axes["pp"]
     _check(axes, machine, layers, vocabulary, batch, microbatches)
-    own, tokens = layers // pp, batch // (dp * microbatches) * sequence
+    shape = TransformerShape(layers, hidden, 1, vocabulary, sequence)
+    on = axes_of(machine.topology, axes, [*axes])
+    load = Load(shape, machine, on, batch // (dp * microbatches), "none", ITEMSIZE, False)
     groups = mesh_groups(axes)
-    first = np.zeros(machine.ranks, bool)
-    last = first.copy()
-    for group in groups["pp"]:
-        first[group[0]] = last[group[-1]] = True
-
-    block, calls = tokens * hidden, microbatches
-    reduce = _rings(machine, groups["tp"], np.full(machine.ranks, block))
-    stages = (4 * own + first + last) * calls  # all-reduces of T * h numbers on each rank
-    loss = _rings(machine, groups["tp"], np.where(last, tokens, 0))
-    shards = _parameters(own, hidden, vocabulary, sequence, tp, first, last)
-    gradients = _rings(machine, groups["dp"], shards)
-    forth, back = _neighbours(groups["pp"], block), _neighbours(groups["pp"], block, -1)
-    tied = _ends(groups["pp"], vocabulary // tp * hidden)
-    told = [(end, start, 2) for g in groups["pp"] for end in g[-1:] for start in g[:-1]]  # the loss
-    plan = {
-        "dp": [(gradients, 1)],
-        "pp": [(forth, calls), (back, calls), (tied, 1), (_table(told), 1)],
-        "tp": [(reduce, stages), (loss, 3 * calls)],
-    }
-    took = {name: [_seconds(table, machine) for table, _ in own] for name, own in plan.items()}
+    messages = _messages(load, groups, microbatches)
     sent, between = (
         {name: np.sum([_bytes(table, machine, times, out) for table, times in parts], axis=0)
-         for name, parts in plan.items()}
+         for name, parts in messages.items()}
         for out in (False, True)
     )  # fmt: skip
-
-    one, small = took["tp"]
-    compute = 2 * tokens * own * 12 * hidden**2 / tp
-    logits = 2 * tokens * hidden * vocabulary / tp
-    ends = [(stage == 0, stage == pp - 1) for stage in range(pp)]
-    rate = machine.device.flops
-    forward = [(compute + logits * z) / rate + one * (2 * own + a) + small * 3 * z for a, z in ends]
-    backward = [2 * (compute + logits * z) / rate + one * (2 * own + z) for _, z in ends]
-    costs = Costs(forward=forward, backward=backward, latency=max(took["pp"][:2]))
-    flush = simulate(make("1f1b", pp, microbatches), costs)
-    after = sum(took["pp"][2:])
+    step = load.row("1f1b", microbatches, ITEMSIZE)
+    there_and_back = 2 * max(load.borders(pp, 1), default=0.0)
     seconds = {
-        "dp": took["dp"][0],
-        "pp": calls * sum(took["pp"][:2]) + after,
-        "tp": int(stages.max()) * one + 3 * calls * small,
+        "dp": step["dp_exposed"],
+        "pp": microbatches * there_and_back + (load.tied(pp) if pp > 1 else 0.0),
+        "tp": step["tp_exposed"],
     }
-    total = float(flush.spans.end.max()) + after + took["dp"][0]
-    return MeshStep(groups, sent, between, seconds, total)
+    return MeshStep(groups, sent, between, seconds, step["seconds"])
+
+
+def _messages(
+    load: Load, groups: Groups, calls: int
+) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
+    """The messages of each axis: tables of those of a call, and how often each rank makes it, for
+    so many microbatches."""
+    shape, machine, ranks = load.shape, load.machine, load.machine.ranks
+    tokens, every = load.microbatch * shape.sequence, np.ones(ranks, np.int64)
+    reduces, losses, gradients = (0 * every for _ in range(3))
+    runs = load.runs(len(groups["pp"][0]), 1)
+    for place, [(blocks, first, last)] in enumerate(runs):
+        here = [group[place] for group in groups["pp"]]
+        reduces[here] = (4 * blocks + first + last) * calls
+        losses[here] = 3 * last * calls
+        flags = TENSORS * blocks + (first or last) + first + 2 * last  # one a parameter
+        gradients[here] = load.parameters(runs[place]) + flags + 1  # and a weight
+    embedding = shape.vocabulary * shape.hidden // len(groups["tp"][0])
+    told = [(end, start, 2) for g in groups["pp"] for end in g[-1:] for start in g[:-1]]  # the loss
+    block = tokens * shape.hidden
+    return {
+        "dp": [(_rings(machine, groups["dp"], gradients), every)],
+        "pp": [
+            (_neighbours(groups["pp"], block), calls * every),
+            (_neighbours(groups["pp"], block, -1), calls * every),
+            (_ends(groups["pp"], embedding), every),
+            (_table(told), every),
+        ],
+        "tp": [
+            (_rings(machine, groups["tp"], block * every), reduces),
+            (_rings(machine, groups["tp"], tokens * every), losses),
+        ],
+    }
 
 
 def _check(
@@ -138,30 +146,16 @@ def _check(
     shown = " x ".join(f"{name}={length}" for name, length in axes.items())
     if int(np.prod([*axes.values()])) != machine.ranks:
         raise ValueError(f"{shown} is not {machine.ranks} ranks: change an axis, or the machine.")
+    if layers < axes["pp"]:
+        raise ValueError(
+            f"layers={layers} are fewer than pp={axes['pp']} stages: make the axis shorter."
+        )
     for what, many, by, of in (
-        ("layers", layers, axes["pp"], "pp"),
         ("vocabulary", vocabulary, axes["tp"], "tp"),
         ("batch", batch, axes["dp"] * microbatches, "dp * microbatches"),
     ):
         if many % by:
             raise ValueError(f"{what}={many} is no multiple of {of}={by}: choose one that is.")
-
-
-def _parameters(
-    layers: int,
-    hidden: int,
-    vocabulary: int,
-    sequence: int,
-    tp: int,
-    first: np.ndarray,
-    last: np.ndarray,
-) -> np.ndarray:
-    """Numbers that each rank gives to the average: its parameters, a flag for each, a weight."""
-    block = (12 * hidden**2 + 7 * hidden) // tp + 6 * hidden + TENSORS
-    embedding = (first | last) * (vocabulary // tp * hidden + 1)
-    return (
-        layers * block + embedding + first * (sequence * hidden + 1) + last * 2 * (hidden + 1) + 1
-    )
 
 
 def _table(messages: list[tuple[int, int, int]]) -> np.ndarray:
@@ -204,23 +198,7 @@ def _rings(machine: Machine, groups: list[tuple[int, ...]], counts: np.ndarray) 
     return joined[np.argsort(joined["step"], kind="stable")]
 
 
-def _scaled(table: np.ndarray) -> np.ndarray:
-    table = table.copy()
-    for name in ("offset", "count"):
-        table[name] *= ITEMSIZE
-    return table
-
-
-def _seconds(table: np.ndarray, machine: Machine) -> float:
-    """When the last of these messages has been received."""
-    if not len(table):
-        return 0.0
-    messages = Messages(_scaled(table), machine.ranks, machine)
-    messages.play()
-    return float((messages.received + messages.adding).max())
-
-
-def _bytes(table: np.ndarray, machine: Machine, times: int | np.ndarray, out: bool) -> np.ndarray:
+def _bytes(table: np.ndarray, machine: Machine, times: np.ndarray, out: bool) -> np.ndarray:
     """Bytes that each rank sends in so many calls; of these, where `out`, to other nodes."""
     node = np.array([machine.topology.node(rank) for rank in range(machine.ranks)])
     src, dst = table["src"], table["dst"]

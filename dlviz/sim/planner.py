@@ -69,8 +69,13 @@ def plans(
     fullest rank, and `stage`, the pipeline stage that it has; `over`, the bytes beyond `memory`
     (bytes a device may use, by default all that it has) or 0, and `fits`; `bubble`, idle / busy;
     `compute_seconds bubble_seconds tp_exposed pp_exposed dp_exposed`, the parts of the step in s;
-    and `limited_by`: "memory" where it does not fit, else what takes longest of "compute", "bubble"
-    and the axes' communication, "tp", "pp" and "dp".
+    `tp_bytes pp_bytes dp_bytes`, what a rank sends in the last three; and `limited_by`: "memory"
+    where it does not fit, else what takes longest of "compute", "bubble" and the axes'
+    communication, "tp", "pp" and "dp".
+
+    No math hides what is sent along tp and dp, so that these bytes are all that a rank sends there:
+    of the slowest stage, and of the fullest. Along pp they are those of the messages that the step
+    waits for, a mean over the stages, and the gradient of an embedding that two stages have.
 
     `order` names the axes from the slowest to the fastest, as `comm.mesh`. Values and gradients
     that are sent, and activations, have `itemsize` bytes.
@@ -152,13 +157,15 @@ def _divisors(number: int) -> list[int]:
 
 class Visit(NamedTuple):
     """Seconds of a microbatch on a run of blocks: its math, and its all-reduces along tp, in the
-    forward and in the backward; of the backward's math those of the weights' gradients."""
+    forward and in the backward; of the backward's math those of the weights' gradients. `sent` are
+    the bytes that a rank sends along tp."""
 
     forward: float
     backward: float
     forward_tp: float
     backward_tp: float
     weights: float
+    sent: float
 
     @property
     def seconds(self) -> float:
@@ -226,6 +233,9 @@ class Load:
             "tp_exposed": exposed,
             "pp_exposed": messages + ties,
             "dp_exposed": reduce,
+            "tp_bytes": many * slow.sent,
+            "pp_bytes": self.waited_for(messages, borders, pp),
+            "dp_bytes": self.axes["dp"].sent(weights),
         }
 
     # -- the blocks of the stages -------------------------------------------------------------
@@ -266,24 +276,28 @@ class Load:
             *block_flops(self.shape.hidden, self.shape.sequence, self.microbatch)
         )
         again = {"none": 0.0, "selective": squares, "full": matrices + squares}[self.recompute]
-        there, back = 2 * self._all_reduce(), 2 * self._all_reduce()
+        there = back = 2.0  # all-reduces
         if self.sequence_parallel:
             back *= 1.5  # what was gathered in the forward is gathered again
         if self.recompute == "full":
             back += there
-        forward = matrices + squares
-        return Visit(forward, 2 * forward + again, there, back, matrices)
+        forward, one = matrices + squares, self._all_reduce()
+        sent = (there + back) * self.axes["tp"].sent(self._activations)
+        return Visit(forward, 2 * forward + again, there * one, back * one, matrices, sent)
 
     def _embedding(self) -> Visit:
-        return Visit(0.0, 0.0, self._all_reduce(), 0.0, 0.0)
+        sent = self.axes["tp"].sent(self._activations)
+        return Visit(0.0, 0.0, self._all_reduce(), 0.0, 0.0, sent)
 
     def _logits(self) -> Visit:
         shape, tokens = self.shape, self.microbatch * self.shape.sequence
         (product,) = self._seconds(
             logits_flops(shape.hidden, shape.vocabulary, shape.sequence, self.microbatch)
         )
-        loss = 3 * self.axes["tp"].all_reduce(4 * tokens)  # largest, sum and target's logit
-        return Visit(product, 2 * product, loss, self._all_reduce(), product)
+        tp, one = self.axes["tp"], 4 * tokens  # bytes: largest, sum and target's logit of a token
+        sent = 3 * tp.sent(one) + tp.sent(self._activations)
+        there, back = 3 * tp.all_reduce(one), self._all_reduce()
+        return Visit(product, 2 * product, there, back, product, sent)
 
     def _seconds(self, *flops: int) -> list[float]:
         return [each / self.axes["tp"].length / self.machine.device.flops for each in flops]
@@ -297,17 +311,33 @@ class Load:
     def _all_reduce(self) -> float:
         return self.axes["tp"].all_reduce(self._activations, self.machine.device.gamma)
 
+    @property
+    def _message(self) -> float:
+        """Bytes of what a rank sends to the next stage."""
+        return self._activations / (self.axes["tp"].length if self.sequence_parallel else 1)
+
     def borders(self, pp: int, chunks: int) -> list[float]:
         """Seconds of a microbatch's message from each stage to the next."""
         hops = [self.axes["pp"].hop(stage % pp) for stage in range(pp * chunks - 1)]
-        cut = self.axes["tp"].length if self.sequence_parallel else 1
-        return [alpha + beta * self._activations / cut for alpha, beta in hops]
+        return [alpha + beta * self._message for alpha, beta in hops]
 
     def tied(self, pp: int) -> float:
         """Seconds in which first and last stage add up the embedding's gradient."""
         alpha, beta = self.axes["pp"].slowest
-        nbytes = self.shape.vocabulary * self.shape.hidden * self.itemsize
-        return 2 * (alpha + beta * nbytes / self.axes["tp"].length)
+        return 2 * (alpha + beta * self._embedding_bytes)
+
+    @property
+    def _embedding_bytes(self) -> float:
+        return self.shape.vocabulary * self.shape.hidden * self.itemsize / self.axes["tp"].length
+
+    def waited_for(self, seconds: float, borders: Sequence[float], pp: int) -> float:
+        """Bytes that a rank sends to other stages while the step waits for that: so many times a
+        message's way there and back as go into these `seconds`, and the embedding's gradient."""
+        if pp == 1:
+            return 0.0
+        way = 2 * sum(borders)
+        times = seconds / way if way else 0.0
+        return times * 2 * len(borders) / pp * self._message + self._embedding_bytes
 
     # -- memory --------------------------------------------------------------------------------
     def parameters(self, runs: Sequence[tuple[int, bool, bool]]) -> float:

@@ -9,9 +9,10 @@
 
 A paced run is held to the same law: an operation begins where the one before it ended; a message
 leaves when its sender's port is free and takes latency + bytes/bandwidth, for which both ports are
-busy; a port takes the messages to its rank in the order in which they would arrive, at the same
-moment by sender; a receive from any source takes the earliest. The order in which ranks meet is
-found here, not told: a program may go by what it receives.
+busy (each for what its own link takes, where ranks have links of their own); a port takes the
+messages to its rank in the order in which they would arrive, at the same moment by sender; a
+receive from any source takes the earliest. The order in which ranks meet is found here, not told: a
+program may go by what it receives.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class _Message:
     since: float  # when its sender called
     sent: float
     stamp: float
+    taking: float  # its receiver's port
     arrived: float = math.nan
     received: float = math.nan
 
@@ -100,6 +102,7 @@ class _Rank:
     free: float = 0.0  # when it is next free, and each way its port
     out: float = 0.0
     into: float = 0.0
+    newest: dict[int, float] = field(default_factory=dict)  # stamp by destination
     operations: int = 0
     holders: list[tuple[Begin, int, float]] = field(default_factory=list)  # what, step, since
     inbox: list[_Message] = field(default_factory=list)  # in the order of arrival
@@ -177,10 +180,12 @@ class _Play:
     def _send(self, number: int, one: Send) -> None:
         rank, path = self.ranks[number], self.machine.topology.path(number, one.dst)
         sent = max(rank.free, rank.out)
-        rank.out = sent + path.latency + one.nbytes / path.bandwidth
+        rank.out = sent + path.sending(one.nbytes)
+        stamp = max(sent + path.seconds(one.nbytes), rank.newest.get(one.dst, 0.0))
+        rank.newest[one.dst] = stamp
         message = _Message(
             len(self.messages), number, one.dst, one.nbytes, one.value, self._step(number),
-            one.wait, rank.free, sent, rank.out,
+            one.wait, rank.free, sent, stamp, path.taking(one.nbytes),
         )  # fmt: skip
         self.messages.append(message)
         self._later(message.stamp, _ARRIVES, number, message)
@@ -189,7 +194,7 @@ class _Play:
 
     def _arrive(self, message: _Message) -> None:
         rank = self.ranks[message.dst]
-        rank.into = message.arrived = max(message.stamp, rank.into + message.stamp - message.sent)
+        rank.into = message.arrived = max(message.stamp, rank.into + message.taking)
         rank.inbox.append(message)
         self._take(message.dst)
 

@@ -5,8 +5,8 @@
         bytes of each axis inside nodes and between them, seconds; measured below predicted
         Run it: a Transformer on these ranks, paced
 
-All six placements are told at once, each at all speeds of the slow link. What is priced and run is
-in mesh_run.py.
+All six placements are told at once, each at the speed of the slow link that is chosen, and at the
+others once the reader pauses. What is priced and run is in mesh_run.py.
 """
 
 from __future__ import annotations
@@ -97,7 +97,14 @@ class MeshExplorer(Explorer):
 
     def moved(self, values: dict[str, Any]) -> None:
         self.forget()
+        self._settled &= placed_by(values) == placed_by(self._now)
         self._now = values
+
+    def settle(self) -> None:
+        """Show the other speeds of the slow link, which a control does not wait for."""
+        if not self._settled:
+            self._settled = True
+            self.show()
 
     def work(self) -> Any:
         return partial(self._work, dict(self._now))
@@ -110,18 +117,19 @@ class MeshExplorer(Explorer):
 
     def kept(self) -> dict[str, Any]:
         """All that a page without a kernel can show: the placements of the runs too."""
+        self.settle()
         every = {key(one): one for one in [self._now, *(o["controls"] for o in self._runs)]}
-        shapes = {name: placed(values) for name, values in every.items()}
+        shapes = {name: placements(**placed_by(values)) for name, values in every.items()}
         return {**super().kept(), "shapes": compact(shapes)}
 
     def picture(self) -> Figure:
-        """What a step takes by each placement, over the speed of the slow link."""
+        """What a step takes with each axis between nodes, over the speed of the slow link."""
         from dlviz.viz.print import curve
 
-        shape = {name: self._now[name] for name in SHAPE}
+        shape = placed_by(self._now)
         lines = {
-            f"{inner} inside": [predicted(order, **shape, slower=slow).total for slow in SLOWER]
-            for inner, order in {"tp": "dp,pp,tp", "pp": "dp,tp,pp", "dp": "tp,pp,dp"}.items()
+            f"{outer} between": [predicted(order, **shape, slower=slow).total for slow in SLOWER]
+            for outer, order in {"dp": "dp,pp,tp", "pp": "pp,dp,tp", "tp": "tp,pp,dp"}.items()
         }
         theme = "dark" if self.theme == "dark" else "light"
         title = f"A step of {ranks_of(self._now)} ranks on {shape['nodes']} nodes"
@@ -129,14 +137,16 @@ class MeshExplorer(Explorer):
         return curve(lines, x=SLOWER, title=title, xlabel=labels[0], ylabel=labels[1], theme=theme)
 
     def told(self) -> dict[str, Any]:
+        now = self._now
+        speeds = SLOWER if self._settled else (now["slower"],)
         return {
             "title": "Which axis belongs on the fast links?",
             "details": DETAILS,
             "axes": [[axis, TITLES[axis]] for axis in AXES],
             "limits": {"lengths": LENGTHS, "nodes": NODES, "slower": SLOWER},
             "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS)],
-            "hues": {"inside": palette.GREEN, "between": palette.ORANGE},
-            "placements": placed(self._now),
+            "hues": {axis: hue for axis, (_, hue) in palette.AXES.items()},
+            "placements": placements(**placed_by(now), slower=speeds),
             "run": self._run,
             "runs": self._runs,
             "ran": self._ran,
@@ -148,8 +158,9 @@ def key(values: dict[str, Any]) -> str:
     return " ".join(str(values[name]) for name in SHAPE)
 
 
-def placed(values: dict[str, Any]) -> dict[str, Any]:
-    return placements(**{name: values[name] for name in SHAPE})
+def placed_by(values: dict[str, Any]) -> dict[str, Any]:
+    """What all placements depend on."""
+    return {name: values[name] for name in SHAPE}
 
 
 DETAILS = [
@@ -165,6 +176,6 @@ DETAILS = [
     "axis under way at once. A step takes less than the sum where stages work side by side, and "
     "more where a stage waits.",
     "A run is held to the same machine. Its bytes are those of the Trace's messages in the last "
-    "step, its seconds are the median of its steps by the device clock. In both the products with "
-    "weights take time, attention's own two take none.",
+    "step, its seconds those from the end of a step to the end of the next, by the device clock. "
+    "The prediction leaves out what norms and lookups take.",
 ]

@@ -8,14 +8,13 @@ No torch before a run.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dlviz.analysis.axes import axes
-from dlviz.analysis.steps import step_seconds
+from dlviz.analysis.steps import seconds_between_ends
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.sim.mesh import MeshStep, mesh_step
 from dlviz.trace import Trace
@@ -90,18 +89,22 @@ def predicted(order: str, dp: int, pp: int, tp: int, nodes: int, slower: float) 
     )
 
 
-def placements(dp: int, pp: int, tp: int, nodes: int) -> dict[str, Any]:
-    """What follows from each order of the axes, its seconds at each of SLOWER."""
+def placements(
+    dp: int, pp: int, tp: int, nodes: int, slower: Collection[int] = SLOWER
+) -> dict[str, Any]:
+    """What follows from each order of the axes, its seconds at each of SLOWER, None at those that
+    are not asked for."""
     found = {}
     for order in ORDERS:
-        steps = [predicted(order, dp, pp, tp, nodes, slower) for slower in SLOWER]
-        one = steps[0]
+        steps = {slow: predicted(order, dp, pp, tp, nodes, slow) for slow in slower}
+        one = next(iter(steps.values()))
+        at_each = [steps.get(slow) for slow in SLOWER]
         found[order] = {
             "groups": one.groups,
             "sent": {axis: one.sent[axis].tolist() for axis in AXES},
             "between": {axis: one.between[axis].tolist() for axis in AXES},
-            "seconds": {axis: [step.seconds[axis] for step in steps] for axis in AXES},
-            "total": [step.total for step in steps],
+            "seconds": {axis: [step and step.seconds[axis] for step in at_each] for axis in AXES},
+            "total": [step and step.total for step in at_each],
         }
     return found
 
@@ -150,12 +153,15 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to: bytes that each rank sent in a step, and seconds."""
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
-    told = [f"The median of {STEPS} steps; the loss of the last is {losses[-1]:.4g}."]
+    told = [
+        f"The median from one step's end to the next, of {STEPS} steps; the loss of the last is "
+        f"{losses[-1]:.4g}."
+    ]
     if (late := trace.meta["lateness"]["worst"]) > 0.1:
         told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
     return {
         "sent": {axis: last[axis].sent.tolist() if axis in last else none for axis in AXES},
         "between": {axis: last[axis].between.tolist() if axis in last else none for axis in AXES},
-        "total": float(np.median(step_seconds(trace))),
+        "total": seconds_between_ends(trace),
         "notes": told,
     }

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dlviz.analysis.axes import axes
 from dlviz.analysis.bubble import bubble_ratio
 from dlviz.analysis.memory import peak_memory
-from dlviz.analysis.steps import step_seconds
+from dlviz.analysis.steps import seconds_between_ends
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 from dlviz.viz import text
@@ -40,12 +38,12 @@ def run(
 
 def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to, as its plan says it, and what there is to say of it."""
-    took = float(np.median(step_seconds(trace, "wall")))
+    took = seconds_between_ends(trace, "wall")
     of = axes(trace)
     exposed = {name: float(axis.exposed.mean()) / STEPS for name, axis in of.items()}
     told = [
-        f"The median of {STEPS} steps by the wall clock; the losses fall from {losses[0]:.4g} to "
-        f"{losses[-1]:.4g}."
+        f"The median from one step's end to the next, of {STEPS} steps, by the wall clock; the "
+        f"losses fall from {losses[0]:.4g} to {losses[-1]:.4g}."
     ]
     late = trace.meta["lateness"]["worst"]
     if late > SLOW * took:

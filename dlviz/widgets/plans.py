@@ -37,9 +37,7 @@ SHAPES = {  # layers, hidden, heads, vocabulary, sequence
     "Megatron-LM 8.3 B": TransformerShape(72, 3072, 32, 51200, 1024),
     "GPT-3 175 B": TransformerShape(96, 12288, 96, 50257, 2048),
 }
-OWN = (
-    "lab"  # the device and the link by which this computer can run a plan: slow enough for 8 ranks
-)
+OWN = "lab"  # the device and link with which a plan is run here: slow enough for 8 ranks
 SLOW = "lab, 10x slower"
 CHIPS: dict[str, Device] = {
     OWN: Device(OWN, flops=1e8, memory=4e6, memory_bandwidth=1e9),
@@ -58,7 +56,7 @@ PARTS = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")  # the name of
 AXES = ("dp", "tp", "pp")
 COLUMNS = (*PARTS, "seconds", "memory", "bubble", "limited_by")
 KEPT = 8  # runs that can be shown again, and tables
-AT_ONCE = 8  # devices: the plans of more are shown once the reader pauses
+AT_ONCE = 128  # devices times sequences: more have more plans, shown once the reader pauses
 
 
 class PlanExplorer(Explorer):
@@ -142,10 +140,11 @@ class PlanExplorer(Explorer):
         if machine_part(values) != machine_part(self._now) or values["plan"] != self._now["plan"]:
             self.forget()
         self._now = values
-        self._settled = values["devices"] <= AT_ONCE or machine_part(values) in self._tables
+        few = values["devices"] * values["batch"] <= AT_ONCE
+        self._settled = few or machine_part(values) in self._tables
 
     def settle(self) -> None:
-        """Show the plans of many devices, which take longer than a slider waits for."""
+        """Show many plans, which take longer than a slider waits for."""
         if not self._settled:
             self._rows(self._now)
             self._settled = True
@@ -180,14 +179,16 @@ class PlanExplorer(Explorer):
         best: list[tuple[float, float]] = []
         for row in sorted(self._rows(self._now), key=lambda row: (row["memory"], row["seconds"])):
             if not best or row["seconds"] < best[-1][1]:
-                best.append((row["memory"] / 1e9, row["seconds"]))
+                best.append((row["memory"], row["seconds"]))
         title = f"{self._now['model']} on {self._now['devices']} devices: the best plan of all"
+        memory, took = zip(*best, strict=True)
+        unit, size = ("GB", 1e9) if max(memory) >= 1e9 else ("MB", 1e6)
         return curve(
-            [seconds for _, seconds in best],
-            x=[memory for memory, _ in best],
-            log=True,
+            took,
+            x=[nbytes / size for nbytes in memory],
+            log=max(took) > 10 * min(took),
             title=title,
-            xlabel="memory limit, GB a device",
+            xlabel=f"memory limit, {unit} a device",
             ylabel="seconds of a step",
             theme=theme,
         )
@@ -288,7 +289,9 @@ def name_of(row: dict[str, Any]) -> list[Any]:
 def columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The plans as a front end reads them, a list a column."""
     exposed = {axis: [row[f"{axis}_exposed"] for row in rows] for axis in AXES}
-    return {**{name: [row[name] for row in rows] for name in COLUMNS}, "exposed": exposed}
+    sent = {axis: [round(row[f"{axis}_bytes"]) for row in rows] for axis in AXES}
+    named = {name: [row[name] for row in rows] for name in COLUMNS}
+    return {**named, "exposed": exposed, "sent": sent}
 
 
 def cannot_run(values: dict[str, Any], row: dict[str, Any]) -> str:
@@ -314,7 +317,7 @@ HUES = {
 SAYS = {
     "compute": "math",
     "bubble": "the bubble",
-    **{axis: f"communication of {name}" for axis, (name, _) in palette.AXES.items()},
+    **{axis: f"communication along {axis}" for axis in AXES},
 }
 DETAILS = [
     "A plan cuts the devices into data parallel (dp) × tensor parallel (tp) × pipeline (pp). dp "
@@ -324,7 +327,8 @@ DETAILS = [
     "activations of the microbatches in flight. The lab's devices hold float32 and train by SGD: "
     "8 bytes a parameter.",
     "The seconds are those of products at the device's peak, of messages and of the bubble. No "
-    "program reaches the peak of a GPU. Exposed communication is what no math hides.",
+    "program reaches the peak of a GPU. Exposed communication is what no math hides: its seconds "
+    "are in the table, its bytes in the details of a plan on the map.",
     "The bubble is idle / busy (the bubble ratio).",
     "The lab's devices take 0.1 GFLOP/s, their links 2 ms and 100 MB/s, slow enough for 8 ranks on "
     "this computer. A run is held to this machine; its seconds are by the wall clock.",

@@ -621,7 +621,7 @@ def lab_10_plans() -> Any:
     """8.3 billion parameters on 512 GPUs: what fits, and which plan is fastest."""
     nodes = Topology.racks(32, 16, LINKS["NVLink 2"].link, Link(14e-6, 100e9))
     machine = Machine(DEVICES["V100 SXM2 32GB"].device, nodes, step=None)
-    shape = TransformerShape(72, 3072, 24, 51_200, 1024)
+    shape = TransformerShape(72, 3072, 32, 51_200, 1024)
     return paper.plans(plans(shape, machine, 512, 512), title="8.3 billion parameters, 512 GPUs")
 
 

@@ -14,6 +14,7 @@ from worked_traces import stages_that_communicate
 from dlviz import launch, metrics
 from dlviz.analysis.bubble import FORMULAS
 from dlviz.analysis.columns import CLOCKS
+from dlviz.analysis.steps import seconds_between_ends
 from dlviz.parallel import pipeline
 from dlviz.schedules import NAMES, Schedule, make, needs
 from dlviz.sim import Costs, simulate
@@ -884,9 +885,10 @@ def test_a_step_lasts_from_its_first_start_to_its_last_end_on_any_rank():
     assert metrics.step_seconds(trace).tolist() == [5.0, 5.5]
     assert metrics.seconds_per_step(trace) == 2.0, "the next begins before the last rank ends"
     assert metrics.seconds_per_step(trace.only(step=1)) == 5.5, "there is one step alone"
+    assert seconds_between_ends(trace) == 2.5 and seconds_between_ends(trace.only(step=1)) == 5.5
     empty = Trace(meta={"clock": "simulated", "ranks": 2})
     assert metrics.step_seconds(empty).tolist() == []
-    assert np.isnan(metrics.seconds_per_step(empty))
+    assert np.isnan(metrics.seconds_per_step(empty)) and np.isnan(seconds_between_ends(empty))
 
 
 def test_gradients_of_pipedream_are_as_stale_as_its_pipeline_is_deep():

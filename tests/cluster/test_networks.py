@@ -30,6 +30,7 @@ NETWORKS = {
     "ring": lambda ranks: Topology.ring(ranks, LINK),
     "racks": lambda ranks: Topology.racks(2, ranks // 2, LINK, SLOW),
     "tree": lambda ranks: Topology.tree(ranks, 2, LINK, SLOW, SLOW),
+    "own": lambda ranks: Topology.switch(ranks, [(LINK, SLOW)[rank % 2] for rank in range(ranks)]),
 }
 TRIES = 5
 
@@ -86,7 +87,7 @@ def as_played(found: list[tuple], played: list[tuple]) -> bool:
     [
         ("racks", 4),
         *(pytest.param(network, ranks, marks=pytest.mark.slow) for network, ranks in (
-            ("switch", 7), ("ring", 5), ("racks", 6), ("tree", 5),
+            ("switch", 7), ("ring", 5), ("racks", 6), ("tree", 5), ("own", 4),
         )),
         *(pytest.param(network, ranks, marks=[pytest.mark.slow, pytest.mark.sweep])
           for network, ranks in (
@@ -165,6 +166,49 @@ def test_messages_of_the_same_stamp_are_taken_in_the_order_of_their_sources(netw
     run = until(lambda run: run.results[0] == [1, 2, 3], whoever_comes, NETWORKS[network](4))
     stamps = [row[5] for row in sorted(messages_of(run.trace), key=lambda row: row[1])]
     assert stamps == sorted(stamps)
+
+
+def up_and_down(comm, nbytes):
+    """All send to rank 0 at once, which then sends to all; rank 1 gets a short one after that."""
+    comm.barrier()
+    x = torch.zeros(nbytes, dtype=torch.uint8)
+    if comm.rank == 0:
+        for _ in range(comm.size - 1):
+            comm.recv(x)
+        last = comm.now()
+        for request in [comm.isend(x, rank) for rank in range(1, comm.size)]:
+            request.wait()
+        gone = comm.now() - last
+        comm.send(x[:10], 1)
+        return gone
+    comm.isend(x, 0).wait()
+    comm.recv(x, 0)
+    if comm.rank == 1:
+        comm.recv(x[:10], 0)
+    return None
+
+
+def test_a_server_with_a_fast_link_takes_in_slow_uploads_at_once_and_is_done_before_they_are():
+    nbytes, fast = 10_000, Link(1e-3, 1e8)
+    up, down = (link.seconds(nbytes) for link in (SLOW, fast))
+    topology = Topology.switch(5, [fast, *[SLOW] * 4])
+
+    def check(run):
+        rows = messages_of(run.trace)
+        uploads = [row[5] for row in rows if row[2] == 0]
+        since = up + 3 * down
+        sends = [(since + turn * down, since + turn * down + up) for turn in range(4)]
+        short = since + 4 * down, since + up + SLOW.seconds(10)  # at rank 1's port after the first
+        wanted = [*[(0, up + turn * down) for turn in range(4)], sends[0], short, *sends[1:]]
+        found = [row[4:] for row in sorted(rows, key=lambda row: (row[1] == 0, row[2], row[4]))]
+        return sorted(uploads) == pytest.approx(
+            [each[1] * 1e6 for each in wanted[:4]], abs=2e-3
+        ) and [*np.ravel(found[4:])] == pytest.approx(
+            [each * 1e6 for pair in wanted[4:] for each in pair], abs=2e-3
+        )
+
+    run = until(check, up_and_down, topology, nbytes)
+    assert run.results[0] == pytest.approx(4 * down, abs=1e-9)
 
 
 # -- a shared link ---------------------------------------------------------------------------------

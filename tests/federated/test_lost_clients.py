@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+import time
 
 import cloudpickle
 import federated_oracle as oracle
+import out_of_time
 import pytest
 import torch
 from federated_oracle import dealt, model
@@ -66,6 +68,41 @@ def test_clients_that_share_a_rank_are_lost_together_and_nobody_is_left():
         "no client answered",
         "no client was there to be selected",
     ]
+
+
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # they never take it
+def test_clients_that_hang_in_any_phase_hold_up_no_round_and_end_with_the_run(
+    tmp_path, monkeypatch
+):
+    """Rank 2 + i in phase i, all in round 1; rank 1 goes on."""
+
+    def worker(comm):
+        span = comm.span
+
+        def begin(kind, name=None, **fields):
+            stuck = comm.rank > 1 and (kind, name) == ("phase", PHASES[comm.rank - 2])
+            while stuck and fields.get("step") == 1:
+                time.sleep(1)
+            return span(kind, name, **fields)
+
+        comm.span = begin
+        options = {"rounds": 4, "deadline": 0.15}
+        result = train(comm, model(), dealt(6), **options)
+        if comm.rank == 0:
+            (tmp_path / "through").touch()
+        return result
+
+    out_of_time.when(monkeypatch, (tmp_path / "through").exists)
+    run = dlviz.launch(worker, 7, may_lose=tuple(range(1, 7)))
+    run.trace.validate()
+    assert set(run.lost) == {2, 3, 4, 5, 6}
+    assert {each.how for each in run.lost.values()} == {
+        "was still at work when the time of the run, 60 s, was up"
+    }
+    records = run.results[0]["rounds"]
+    assert len(records) == 4 and not any(record.lost for record in records)
+    for record in records[2:]:
+        assert set(record.late) >= {1, 2, 3, 4, 5} and set(record.answered) <= {0}
 
 
 def test_where_the_server_dies_the_run_ends_and_names_it_first():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -18,7 +20,9 @@ from dlviz.models import Transformer
 from dlviz.parallel import hybrid
 from dlviz.parallel.hybrid.checks import mesh_of
 from dlviz.parallel.hybrid.parts import transformer_part
+from dlviz.parallel.update_rules import SGD
 from dlviz.schedules import make
+from dlviz.sim import transformer_flops
 
 # The Transformer of lab 10: 8 ranks as 2 x 2 x 2, 4 microbatches of 2 sequences a replica.
 LAYERS, H, HEADS, V, S = 4, 64, 4, 128, 64
@@ -173,6 +177,37 @@ def test_an_action_is_its_layers_and_what_they_send_and_nothing_is_charged_twice
         assert computed[rank, 0] == pytest.approx(computed[rank, 1], abs=1e-9)
 
 
+def test_attentions_products_take_their_flops_and_no_part_of_w(run):
+    spans = run.trace.spans
+    own = spans[np.char.endswith(spans.name.astype(str), ".attention")]
+    took = own.end - own.start
+    square = 4 * B * S * S * H / 2 / 1e9  # FLOPs of one of two ranks, at 1 GFLOP/s
+    actions = 8 * LAYERS // 2 * M
+    for kind, times, many in (
+        ("forward", 1, 2 * actions), ("backward", 2, actions), ("backward_input", 2, actions)
+    ):  # fmt: skip
+        assert took[own.kind == kind] == pytest.approx([times * square] * many)
+    assert len(own) == 4 * actions
+
+
+def test_the_products_of_all_ranks_are_those_of_one_process(run):
+    """`transformer_flops` is what torch counts in it (test_sim_plans.py)."""
+    spans = run.trace.spans
+    between = ("norm", "norm1", "norm2", "positions")  # these have no product
+    product = [name.split(".")[-1] not in between for name in spans.name]
+    math = np.isin(spans.kind, COMPUTE) & (spans.kind != "update") & product
+    took = (spans.end - spans.start)[math].sum()
+    step = transformer_flops(LAYERS, H, V, S, 2 * M * B)
+    assert took * 1e9 == pytest.approx(len(SCHEDULES) * step, rel=1e-9)
+
+
+def test_a_wait_for_a_send_names_its_axis(run):
+    spans = run.trace.spans
+    groups = spans.group[(spans.kind == "wait") & (spans.name == "send")]
+    assert "pp (0, 2)" in groups, "the gradient of the tied embedding"
+    assert all(group.split()[0] in MESH for group in groups)
+
+
 def test_no_rank_builds_or_holds_more_than_its_part(run):
     memory = run.trace.memory
     for rank, (_, stage, held, peak, _) in enumerate(run.results):
@@ -210,3 +245,31 @@ def test_the_axis_that_the_order_names_last_has_neighbours(run):
     assert trained == {f"{axis} {(rank, rank + step)}" for axis, step, firsts in
                        (("dp", 4, range(4)), ("pp", 2, (0, 1, 4, 5)), ("tp", 1, (0, 2, 4, 6)))
                        for rank in firsts}  # fmt: skip
+
+
+class SlowToSetUp(SGD):
+    """Keeps training from its first step for so many seconds."""
+
+    def __init__(self, seconds):
+        super().__init__(0.1)
+        self.seconds = seconds
+
+    @property
+    def kept(self):
+        time.sleep(self.seconds)
+        return 0
+
+
+def late_worker(comm):
+    stages = [nn.Linear(4, 4), nn.Linear(4, 4)]
+    batch = torch.ones(4, 4), torch.zeros(4, 4)
+    rule = SlowToSetUp(0.3 * (comm.rank == 1))
+    options: Any = {"dp": 1, "pp": 2, "tp": 1, "loss": nn.functional.mse_loss}
+    return hybrid.train(comm, stages, [batch], rule, **options)
+
+
+def test_what_is_set_up_takes_no_device_time_and_all_ranks_begin_the_first_step_together():
+    spans = dlviz.launch(late_worker, 2, machine=classroom(2, step=None)).trace.spans
+    first = spans.start[(spans.kind == "phase") & (spans.name == "step 0")]
+    assert len(first) == 2 and first[0] == first[1] >= 0.3
+    assert spans.start[spans.step == 0].min() == first[0]

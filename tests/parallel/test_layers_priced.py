@@ -18,9 +18,17 @@ from torch.utils.flop_counter import FlopCounterMode
 import dlviz
 from dlviz import metrics
 from dlviz.machine import Chance, Device, Link, classroom
+from dlviz.models import Transformer
+from dlviz.models.transformer import Attend
 from dlviz.parallel.data import DDP, average_gradients
-from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.prices import Products, price, recurrent_flops, update_seconds
+from dlviz.parallel.layers import LayerSpans, layers_of
+from dlviz.parallel.prices import (
+    Products,
+    price,
+    recurrent_flops,
+    update_seconds,
+    weights_price,
+)
 from dlviz.sim import Costs, Layer, data_parallel, data_parallel_seconds, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
@@ -122,6 +130,23 @@ def test_products_of_activations_and_vectors_count_by_the_factors_that_get_a_gra
     assert back * 1e9 == pytest.approx(2 * sum(forward))
 
 
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_attentions_own_products_take_the_flops_that_torch_counts(kv_heads):
+    q, *kv = (torch.randn(3, heads, 5, 6, requires_grad=True) for heads in (4, kv_heads, kv_heads))
+    (forward, backward), _ = seconds(Attend(), q, *kv)
+    assert forward * 1e9 == pytest.approx(2 * 2 * 3 * 4 * 5 * 5 * 6)
+    assert (forward * 1e9, backward * 1e9) == pytest.approx(counted(Attend(), q, *kv))
+
+
+def test_of_a_layer_without_trained_weights_nothing_waits_for_w():
+    x = torch.randn(7, 6, requires_grad=True)
+    layer = frozen(nn.Linear(6, 10))
+    with Products() as products:
+        layer(x)
+    assert weights_price(DEVICE, [], products, 1.0) == 0
+    assert weights_price(DEVICE, [layer.weight], products, 1.0) == 2 * 7 * 6 * 10 / 1e9
+
+
 def test_a_layer_without_products_takes_what_it_reads_and_writes():
     norm, x = nn.LayerNorm(8), torch.randn(5, 8, requires_grad=True)  # 160 bytes
     (forward, backward), _ = seconds(norm, x)
@@ -168,6 +193,35 @@ def work(comm, batch, way="ddp", bucket_bytes=10**9, pause=0.0, bias=True, steps
             with comm.compute("update", seconds=update_seconds(comm, model.parameters())):
                 pass
     return sum(p.nbytes for p in model.parameters())
+
+
+TOKENS = torch.zeros(3, 5, dtype=torch.int64)
+
+
+def transformer(comm):
+    """Names of the layers of a plain Transformer, which has gone forward and backward."""
+    net = Transformer(1, 8, 4, 6, 5, kv_heads=2, dropout=0.1)
+    LayerSpans(comm, net)
+    net(TOKENS).sum().backward()
+    return [*layers_of(net)]
+
+
+def test_attention_is_computed_between_its_layers_and_is_no_layer_that_is_seeded():
+    run = dlviz.launch(transformer, 1, machine=classroom(1, step=None))
+    assert "blocks.0.attention.output" in run.results[0]
+    assert "blocks.0.attention" not in run.results[0]
+    spans = run.trace.spans
+    spans = spans[np.char.startswith(spans.name.astype(str), "blocks.0.attention")]
+    names = spans.name.astype(str)
+    assert [name.removeprefix("blocks.0.attention") for name in names[spans.kind == "forward"]] == [
+        ".q", ".k", ".v", "", ".output"
+    ]  # fmt: skip
+    back = names[spans.kind == "backward"].tolist()
+    assert back[:2] == ["blocks.0.attention.output", "blocks.0.attention"] and len(back) == 5
+    own = spans[names == "blocks.0.attention"]
+    flops = 2 * 2 * 3 * 5 * 5 * 8  # of the scores and of the values
+    assert own.kind.tolist() == ["forward", "backward"]
+    assert (own.end - own.start).tolist() == pytest.approx([flops / 1e9, 2 * flops / 1e9])
 
 
 def timed(trace, step, rank, clock="device"):

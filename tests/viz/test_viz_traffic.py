@@ -67,6 +67,21 @@ def test_racks_are_parted_by_lines_and_what_crosses_them_is_counted():
     assert not switch.layout.shapes and "between" not in switch.layout.title.subtitle.text
 
 
+def test_what_crossed_slow_links_is_counted_and_their_ranks_are_named():
+    link, slow = Link(1e-4, 1e9), Link(1e-3, 1e8)
+    trace = collective("ring", 4, 4096, classroom(4, link=[link, slow, link, slow]))
+    told = viz.traffic(trace).layout.title.subtitle.text
+    assert "24.6 KB over the slow links of ranks 1, 3." in told  # of four pairs each has one
+    assert "over" not in viz.traffic(trace.only(rank=[0, 2])).layout.title.subtitle.text
+    one = collective("direct", 3, 3000, classroom(3, link=[link, slow, link]))
+    table = one.messages
+    crossed = int(table.nbytes[(table.src == 1) | (table.dst == 1)].sum())
+    told = viz.traffic(one).layout.title.subtitle.text
+    assert crossed == 4 * 3000 and "12 KB over the slow link of rank 1." in told
+    fast = collective("ring", 4, 4096, classroom(4, link=[Link(1e-5, 1e10), *[link] * 3]))
+    assert "slow" not in viz.traffic(fast).layout.title.subtitle.text
+
+
 def test_the_table_is_the_map_with_its_sums():
     trace = ring(4, 10)
     table = viz.traffic_table(trace)

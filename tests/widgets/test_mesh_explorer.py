@@ -23,9 +23,24 @@ def state(explorer):
     return json.loads(explorer.state)
 
 
-def test_it_imports_no_torch_before_a_run():
-    code = "import sys; from dlviz.widgets import MeshExplorer; MeshExplorer().dp = 1; "
-    subprocess.run([sys.executable, "-c", f"{code} assert 'torch' not in sys.modules"], check=True)
+FRESH = """
+import statistics, sys, time
+from dlviz.widgets import MeshExplorer
+explorer, took = MeshExplorer(), []
+for dp, pp, tp, nodes in [(2, 1, 4, 2), (4, 1, 2, 2), (4, 2, 1, 2), (2, 4, 1, 4), (1, 2, 4, 4)]:
+    for change in ({"dp": dp, "pp": pp, "tp": tp, "nodes": nodes}, {"slower": 5}, {"slower": 10}):
+        began = time.process_time()
+        explorer._change(change)
+        took.append(time.process_time() - began)
+assert "torch" not in sys.modules
+print(statistics.median(took[::3]), statistics.median(took[1::3]))
+"""
+
+
+def test_a_control_is_answered_at_once_and_loads_no_torch():
+    """Seconds of the processor, whatever else it does; lengths and speeds that it has not told."""
+    run = subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True, text=True)
+    assert max(map(float, run.stdout.split())) < 0.05, run.stdout
 
 
 def test_tensor_parallel_ranks_belong_inside_a_node():
@@ -81,7 +96,15 @@ def test_controls_that_change_at_once_are_told_at_once():
     assert kernel.ask(explorer, "change", values=values) == {}
     told = state(explorer)
     assert told["controls"] | values == told["controls"]
-    assert told["placements"] == state(MeshExplorer(1, 2, 4))["placements"]
+    whole = state(MeshExplorer(1, 2, 4))["placements"]
+    for order, own in told["placements"].items():
+        at = [
+            total if slow == 2 else None
+            for slow, total in zip(SLOWER, whole[order]["total"], strict=True)
+        ]
+        assert own["total"] == at and own["sent"] == whole[order]["sent"]
+    kernel.ask(explorer, "settle")
+    assert state(explorer)["placements"] == whole
 
 
 def test_a_place_in_the_mesh_and_a_placement_are_those_of_the_kernel():
@@ -133,6 +156,9 @@ def test_ranks_lie_in_their_nodes_and_lines_join_the_ranks_of_a_group():
     assert node.run("mesh/geometry.js", "return m.pictureOf(1, 2, [[0, 1]], 800).link;") is None
 
 
+LINK, NODE = (f'svg [data-place="{place}"] > rect' for place in (0, 2))
+
+
 class Page(ExplorerPage):
     """What else this explorer has."""
 
@@ -148,11 +174,15 @@ class Page(ExplorerPage):
         )
 
     def drag(self, axis, onto):
-        self.root.locator(f".dlv-meshchip[data-axis={axis}]").hover()
+        """By what it says of its length; what it is over is marked, and nothing else."""
+        self.root.locator(f".dlv-meshchip[data-axis={axis}] .dlv-meshlength").hover()
         self.page.mouse.down()
-        box = onto.bounding_box()
+        # at once: what is drawn may be drawn anew meanwhile
+        box = self.root.evaluate(f"root => root.querySelector('{onto}').getBoundingClientRect()")
         self.page.mouse.move(box["x"] + 4, box["y"] + box["height"] / 2, steps=4)
+        assert self.root.locator("[data-onto]").count() <= 1
         self.page.mouse.up()
+        assert self.root.locator("[data-onto]").count() == 0
 
 
 @pytest.mark.slow
@@ -175,19 +205,21 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page.wait_for_function(SETTLED)
     assert explorer.slower == 20
 
-    link, inner = (root.locator(f"svg [data-place='{place}']").first for place in (0, 2))
-    shown.drag("tp", link)
+    shown.drag("tp", LINK)
     assert shown.order() == "tp,dp,pp"
     page.wait_for_function(SETTLED)
     assert explorer.order == "tp,dp,pp" and "The fastest placement takes" in shown.answer
     assert "the 4 groups of tp" in root.inner_text()
-    shown.drag("dp", inner)
+    shown.drag("dp", NODE)
     assert shown.order() == "tp,pp,dp"
-    shown.drag("tp", root.locator(".dlv-meshchip[data-axis=pp]"))
+    shown.drag("tp", ".dlv-meshchip[data-axis=pp]")
     assert shown.order() == "pp,tp,dp"
     page.wait_for_function(SETTLED)
     root.locator(".dlv-meshchip[data-axis=dp]").click()  # no drag: its groups are shown
     assert "groups of dp" in root.inner_text() and shown.order() == "pp,tp,dp"
+    root.locator(".dlv-meshchip[data-axis=tp]").focus()  # keys move the one with the focus
+    assert "groups of tp" in root.inner_text()
+    root.locator(".dlv-meshchip[data-axis=dp]").focus()
     for key, order in {"ArrowLeft": "pp,dp,tp", "ArrowRight": "pp,tp,dp"}.items():
         page.keyboard.press(key)
         assert shown.order() == order
@@ -210,17 +242,19 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page.wait_for_function("() => document.querySelector('.dlv-trouble').textContent")
     assert "more than 8" in root.locator(".dlv-trouble").inner_text()
     shown.control("pp").select_option("1")
+    shown.slide("between them", 0)  # a short run
     page.wait_for_function(SETTLED)
     shown.control("run it on real ranks").click()
     page.wait_for_function(
-        "() => document.querySelector('.dlv-cheapest').textContent.includes('measured')"
+        "() => document.querySelector('.dlv-cheapest').textContent.includes('measured')",
+        timeout=90_000,
     )
     run = state(explorer)["run"]
     told = explorer.told()["placements"][explorer.order]
     assert [run["sent"], run["between"]] == [told["sent"], told["between"]]
     last = axes(explorer.measured, step=STEPS - 1)
     assert run["sent"]["dp"] == last["dp"].sent.tolist() and run["sent"]["pp"] == [0] * 8
-    assert run["total"] > 0.9 * predicted(**explorer._now).total  # a busy machine takes longer
+    assert run["total"] > 0.98 * predicted(**explorer._now).total  # a busy machine takes longer
     page.close()
 
     explorer.order, explorer.dp, explorer.tp = "dp,pp,tp", 1, 4
@@ -234,9 +268,10 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         assert root.bounding_box()["height"] <= 640
         assert saved.control("dp").is_disabled() and saved.control("nodes").is_disabled()
         assert "measured" not in saved.answer
-        saved.slide("between them", 0)
         assert "as fast as inside" in root.inner_text()
-        saved.drag("tp", root.locator("svg [data-place='0']").first)
+        saved.slide("between them", 4)
+        assert "20 times slower" in root.inner_text()
+        saved.drag("tp", LINK)
         assert saved.order() == "tp,dp,pp"
         saved.control("recorded runs").select_option(index=1)
         assert "measured" in saved.answer and saved.order() == "pp,tp,dp"

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
-from dlviz.metrics import step_seconds
+from dlviz.analysis.steps import seconds_between_ends
 from dlviz.sim import TransformerShape, plans
 from dlviz.widgets import PlanExplorer
-from dlviz.widgets.plans import COLUMNS, LAB, PARTS, SHAPES, machine_of
+from dlviz.widgets.plans import AT_ONCE, COLUMNS, LAB, PARTS, SHAPES, machine_of
 
 PLAN = (2, 2, 2, 2, "1f1b", "none")
+SMALL = (1, 2, 2, 1, "1f1b", "none")  # of two sequences: a step of half a second
 V100 = {
     "model": "Megatron-LM 8.3 B",
     "device": "V100 SXM2 32GB",
@@ -106,6 +107,23 @@ def test_the_sentence_names_the_best_and_how_many_bytes_the_others_lack():
     assert f"dp {first['dp']} × tp {first['tp']} × pp {first['pp']}" in every
 
 
+LINES = "const [told, i] = v; return m.planLines(told, i, 1e9);"
+
+
+def test_a_plan_tells_the_bytes_that_a_rank_sends_exposed_along_each_axis():
+    explorer = PlanExplorer()
+    told, rows = state(explorer), explorer.plans
+    for i in (0, next(i for i, row in enumerate(rows) if name_of(row) == list(PLAN))):
+        (words,) = (
+            line for line in node.run("plans/words.js", LINES, told, i) if "exposed" in line
+        )
+        for axis in ("dp", "tp", "pp"):
+            sent = round(rows[i][f"{axis}_bytes"])
+            assert told["plans"]["sent"][axis][i] == sent
+            assert (f"{axis} " in words) == (rows[i][axis] > 1) == (sent > 0)
+    assert words == "a rank sends exposed: dp 234 KB, tp 1.19 MB, pp 49.2 KB"
+
+
 MAP = """
 const [plans, limit, width, height] = v;
 const drawn = m.mapOf(plans, limit, width, height);
@@ -167,7 +185,7 @@ def test_a_shape_of_the_readers_own_is_one_of_the_models():
     explorer.model = TransformerShape(6, 48, 4, 128, 16)
     assert explorer.model == "6 layers of 48" and not state(explorer)["error"]
     (axes,) = explorer.picture().axes
-    assert axes.get_xlabel() == "memory limit, GB a device"
+    assert axes.get_xlabel() == "memory limit, MB a device" and axes.get_yscale() == "linear"
 
 
 @pytest.mark.parametrize(
@@ -187,27 +205,33 @@ def test_a_plan_that_cannot_be_run_says_why(change, says):
 
 
 FRESH = """
-import statistics, sys, time
+import sys, time
 from dlviz.widgets import PlanExplorer
-explorer = PlanExplorer(devices=512, batch=512, **{V100})
-took = []
-for step in range(12):
-    sizes = {"memory": 1e9 + step}, {"batch": 256 + 64 * step}, {"node": 8 + 8 * (step % 2)}
-    for change in sizes:
+from dlviz.widgets.plans import WIRES
+few, many = PlanExplorer(), PlanExplorer(devices=512, batch=512, **{V100})
+many.settle()
+moves = {
+    "link, few devices": [(few, {"inside": name}) for name in [*WIRES][1:8]],  # all at once
+    "memory, many": [(many, {"memory": 1e9 + step}) for step in range(8)],
+    "batch, many": [(many, {"batch": 256 + 64 * step}) for step in range(8)],
+}
+for name, changes in moves.items():
+    took = []
+    for explorer, change in changes:
         began = time.process_time()
         explorer._change(change)
         took.append(time.process_time() - began)
-    explorer.settle()
+    print(name, min(took), sep=":")
 assert "torch" not in sys.modules
-print(statistics.median(took))
 """
 
 
 def test_a_slider_is_answered_at_once_and_loads_no_torch():
-    """Seconds of the processor, whatever else it does."""
+    """Seconds of the processor; the least of changes that cost the same, whatever else it does."""
     code = FRESH.replace("{V100}", repr(V100))
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert float(run.stdout) < 0.05
+    took = dict(line.split(":") for line in run.stdout.splitlines())
+    assert len(took) == 3 and max(map(float, took.values())) < 0.05, took
 
 
 class Page(ExplorerPage):
@@ -232,9 +256,9 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page, faults = open_page(browser, explorer, "plans/index")
     shown = Page(page)
     changes = {
-        "batch": lambda: shown.slide("batch", 5),
-        "batch typed": lambda: shown.enter("batch, sequences", "48"),
-        "devices typed": lambda: shown.enter("devices, in all", "12"),
+        "batch": lambda: shown.slide("batch", 3),
+        "batch typed": lambda: shown.enter("batch, sequences", "12"),
+        "devices typed": lambda: shown.enter("devices, in all", "4"),
         "devices": lambda: shown.slide("devices", 5),
         "node": lambda: shown.enter("node, devices", "2"),
         "device": lambda: shown.control("device").select_option("A100 80GB SXM"),
@@ -245,7 +269,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         "plan by key": lambda: shown.root.press("ArrowDown"),
         "its memory by key": lambda: shown.root.press("ArrowRight"),
         "best by key": lambda: shown.root.press("b"),
-        "plan by its row": lambda: shown.root.locator(".dlv-mesh button").nth(2).click(),
+        "plan by its row": lambda: shown.root.locator(".dlv-meshrow button").nth(2).click(),
         "all memory": lambda: shown.control("all memory of a device").click(),
         "plan cleared": lambda: shown.root.press("Escape"),
         "more than is computed at once": lambda: shown.enter("devices, in all", "16"),
@@ -254,7 +278,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         before = state(explorer)["controls"]
         change()
         page.wait_for_function(SETTLED)
-        page.wait_for_function("() => document.querySelector('.dlv-plan')")
+        if explorer.devices * explorer.batch > AT_ONCE:
+            page.wait_for_function("() => document.querySelector('.dlv-plan')")
         told = state(explorer)
         assert told["controls"] != before and not told["error"], name
         many, fit = len(explorer.plans), sum(row["fits"] for row in explorer.plans)
@@ -263,6 +288,11 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         assert f"microbatch {chosen['microbatch']}" in shown.row.inner_text(), name
         assert shown.height() <= 640, name
 
+    columns = "them => them.map(it => it.getBoundingClientRect().right)"
+    heads = shown.root.locator(".dlv-plans thead th").evaluate_all(columns)
+    for row in (".dlv-meshrow", ".dlv-variant"):
+        cells = shown.root.locator(f"{row} >> nth=0").locator("th, td").evaluate_all(columns)
+        assert cells == pytest.approx(heads), row  # each below its head
     points = shown.root.locator(".dlv-plan:not(.dlv-dim)").first.get_attribute("d")
     x, y = (float(part) for part in points[1:].split("h")[0].split())
     box = shown.root.locator(".dlv-planmap").bounding_box()
@@ -287,20 +317,23 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     shown.enter("devices, in all", "8")
     page.wait_for_function(SETTLED)
     assert shown.control("run it on real ranks").is_disabled()
-    first = PlanExplorer(plan=PLAN)
-    for name in first.controls:
-        setattr(explorer, name, getattr(first, name))
+    small = PlanExplorer(devices=4, batch=2, plan=SMALL)
+    for name in small.controls:
+        setattr(explorer, name, getattr(small, name))
     page.evaluate("text => model.set('state', text)", explorer.state)
     shown.root.press("r")
     page.wait_for_function("() => document.querySelector('.dlv-ran')", timeout=90_000)
     told = state(explorer)
     (recorded,) = told["runs"]
-    row = next(row for row in explorer.plans if name_of(row) == list(PLAN))
-    took = np.median(step_seconds(explorer.measured))
-    assert took == pytest.approx(row["seconds"], rel=0.2)
+    row = next(row for row in explorer.plans if name_of(row) == list(SMALL))
+    assert recorded["run"]["seconds"] == seconds_between_ends(explorer.measured, "wall")
+    # By the device clock, and from below: a first stage that a busy machine holds up begins late.
+    assert seconds_between_ends(explorer.measured) > 0.98 * row["seconds"]
     assert recorded["run"]["memory"] > row["memory"] / 2
     assert recorded["run"]["exposed"]["tp"] > 0 and shown.height() <= 640
     measured = shown.root.locator(".dlv-ran td").all_inner_texts()
+    rows, ran = (shown.root.locator(which).bounding_box() for which in (".dlv-plans", ".dlv-ran"))
+    assert ran["y"] + ran["height"] <= rows["y"] + rows["height"] + 1  # in view
     page.close()
 
     explorer.plan = None

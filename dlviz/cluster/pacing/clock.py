@@ -15,8 +15,9 @@ clock: one late wake-up does not delay the rest.
 
 Ports follow the lectures' (and MPICH's) model: full duplex, busy for latency + nbytes/bandwidth
 of each message. A sending port takes messages in the order in which they are sent, a receiving one
-in the order of their stamps, at the same moment by source. A link that several pairs share is busy
-for nbytes/bandwidth (ledger.py).
+in the order of their stamps, at the same moment by source. Where ranks have links of their own, a
+port is busy for what its rank's takes (machine/topology.py). A link that several pairs share is
+busy for nbytes/bandwidth (ledger.py).
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class DeviceClock:
         self._left: deque[Departure] = deque()  # this rank's messages that the ledger has to book
         self._out = 0.0
         self._in = 0.0
+        self._newest: dict[int, float] = {}  # stamp of the newest message, by destination
         self._order = itertools.count()
         # What the port has yet to take, by stamp and source.
         self._inbound: list[tuple[int, int, int, Envelope]] = []
@@ -115,8 +117,11 @@ class DeviceClock:
                 return self._left[-1]
             path = self.path(self.rank, dst)
             start = max(ready, self._out)
-            self._out = start + path.latency + nbytes / path.bandwidth
-            return Departure(self.rank, -1, start, self._out)
+            self._out = start + path.sending(nbytes)
+            stamp = max(start + path.seconds(nbytes), self._newest.get(dst, 0.0))
+            self._newest[dst] = stamp
+            gone = self._out if self._out < stamp else math.nan
+            return Departure(self.rank, -1, start, stamp, gone)
 
     def full(self) -> bool:
         """Whether too many of this rank's messages are on their way for one more."""
@@ -176,8 +181,7 @@ class DeviceClock:
                 if first.entry >= 0 or moment(first.stamp) > place:
                     self._queue(first)  # a shared link keeps it waiting
                     continue
-                path = self.path(first.src, self.rank)
-                seconds = path.latency + size_of(first.form) / path.bandwidth
+                seconds = self.path(first.src, self.rank).taking(size_of(first.form))
                 first.arrived = self._in = max(first.stamp, self._in + seconds)
         return envelope.arrived
 

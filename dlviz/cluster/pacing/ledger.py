@@ -56,16 +56,18 @@ class Departure:
     """When a message leaves its sender's port and when it is at its receiver's (device seconds).
 
     While it has a place in the ledger, `entry` (else -1), `sent` is not known and `stamp` is the
-    earliest that it can be.
+    earliest that it can be. `gone` is when it has left its sender's port, where that is before the
+    slower link of its receiver has carried it, else NaN: at `stamp`.
     """
 
-    __slots__ = ("entry", "sent", "src", "stamp")
+    __slots__ = ("entry", "gone", "sent", "src", "stamp")
 
-    def __init__(self, src: int, entry: int, sent: float, stamp: float):
+    def __init__(self, src: int, entry: int, sent: float, stamp: float, gone: float = math.nan):
         self.src = src
         self.entry = entry
         self.sent = sent
         self.stamp = stamp
+        self.gone = gone
 
 
 class Ledger:
@@ -154,8 +156,7 @@ class Ledger:
     def _seconds(self, src: int, number: int) -> float:
         """What a message takes that has not been read yet."""
         dst, nbytes, *_ = self._read(src, number)
-        path = self._path(src, dst)
-        return path.latency + nbytes / path.bandwidth
+        return self._path(src, dst).seconds(nbytes)
 
     def _port(self, rank: int) -> tuple[float, int, int]:
         return PORT.unpack_from(self._memory, self._ranks[rank])

@@ -169,7 +169,11 @@ class Pace:
 
     def sent(self, departure: Departure) -> None:
         """A send was waited for."""
-        self.taken(departure, -math.inf)
+        if math.isnan(departure.gone):
+            self.taken(departure, -math.inf)
+        else:
+            self.wait_until(departure.gone)
+            self.settle()
 
     def taken(self, departure: Departure, when: float) -> None:
         """A synchronous send was waited for; its message was taken at device time `when`."""

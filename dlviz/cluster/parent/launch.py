@@ -62,7 +62,8 @@ def launch(
     for each other for ever, RunTimeout when the time is up, RunInterrupted (a KeyboardInterrupt)
     when it is interrupted; each bears the Trace up to then.
 
-    The run survives the exit, exception or kill of the ranks in `may_lose`, whose processes end.
+    The run survives the exit, exception or kill of the ranks in `may_lose`, whose processes end,
+    as do those of them that are still at work when the time is up and all others have finished.
     Whoever sends to a lost rank (and waits for that), receives from it or meets it in a collective
     gets RankLost, which it may catch; a receive from any source goes on with the rest. What such a
     rank had sent is received, but messages longer than about 4 KB may have gone with its memory.

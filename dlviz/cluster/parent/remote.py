@@ -40,6 +40,7 @@ class Remote:
         self.state: RankState | None = None
         self.rows: RankRecord | None = None
         self.lost: Lost | None = None
+        self.overdue = ""  # what should have found it finished
         self.progress: str | None = None  # name of the progress bar that it began last
         self.ended = False  # its process
         self.pending: set[str] = set()  # questions that it has not answered yet
@@ -102,12 +103,14 @@ class Remote:
         return data
 
     def lose(self, epoch: int) -> Lost:
-        """End what is left of a rank that has failed or died, and say what became of it. `epoch` is
-        perf_counter_ns at the run's start."""
+        """End what is left of a rank that has failed or died, or is overdue, and say what became of
+        it. `epoch` is perf_counter_ns at the run's start."""
         when, how = perf_counter_ns(), "closed its connection to the launching process"
         if self.failure is not None:
             when, code = self.failure.when, self.failure.exitcode
             how = f"raised {self.failure.summary.splitlines()[0]}"
+        elif self.overdue:
+            how, code = f"was still at work when {self.overdue}", None
         else:
             self.process.join(GRACE)
             code = self.exitcode

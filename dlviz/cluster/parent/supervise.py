@@ -164,22 +164,30 @@ class Supervisor:
         states = None if self._untold else self._watch.look()
         if states is not None:
             raise self._deadlock(states)
-        if perf_counter() - self.started > self.timeout:
+        if perf_counter() - self.started > self.timeout and not self._give_up():
             raise self._timeout()
 
     # -- losses --------------------------------------------------------------------------------
     def _count_losses(self) -> None:
         """Give up the ranks that the run may lose and that have failed or died since all had
-        joined, and tell the others, each as soon as its pipe has room."""
+        joined, or are overdue, and tell the others, each as soon as its pipe has room."""
         epoch = self.board.get(0, EPOCH)
         for number in self._may_lose if epoch else ():
             rank = self.ranks[number]
-            if rank.lost is None and (rank.gone or rank.failure is not None):
+            if rank.lost is None and (rank.gone or rank.failure is not None or rank.overdue):
                 record = loss(number, rank.lose(epoch).how)
                 for cell in (WAITING, WANTS):  # it needs no serving
                     self.board.put(number, cell, 0)
                 self._untold += [(other, record) for other in range(self._size) if other != number]
         self._untold = [each for each in self._untold if not tell(self._folder, *each)]
+
+    def _give_up(self) -> bool:
+        """The time is up: lose the ranks that are still at it, where the run may lose all these."""
+        late = [rank for rank in self.ranks if rank.lost is None and not rank.finished]
+        found = self.board.get(0, EPOCH) and self._may_lose.issuperset(r.number for r in late)
+        for rank in late if found else ():
+            rank.overdue = f"the time of the run, {self.timeout:g} s, was up"
+        return bool(found)
 
     @property
     def lost(self) -> dict[int, Lost]:

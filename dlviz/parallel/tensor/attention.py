@@ -28,7 +28,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.models.dropout import Dropout
-from dlviz.models.transformer import attend, check_heads, in_heads
+from dlviz.models.transformer import Attend, check_heads, in_heads
 from dlviz.parallel.tensor.agree import check_divides, check_replicas
 from dlviz.parallel.tensor.conjugate import f
 from dlviz.parallel.tensor.linear import (
@@ -86,6 +86,7 @@ class ParallelAttention(nn.Module):
             else ColumnParallelLinear(comm, hidden, width, **how)
             for _ in "kv"
         )
+        self.product = Attend()
         self.output = RowParallelLinear(comm, hidden, hidden, **how)
         for name, layer in self.named_children():
             if isinstance(layer, ColumnParallelLinear | RowParallelLinear):
@@ -101,7 +102,7 @@ class ParallelAttention(nn.Module):
         entered = self.q.enter(batch)  # one f for all three
         q = in_heads(self.q(entered), self.heads)  # (B, a/t, s, d)
         k, v = (in_heads(layer(entered), self.kv_heads) for layer in (self.k, self.v))
-        found = attend(q, k, v, self.drop, {1: self.first}, self.causal)  # (B, s, h/t)
+        found = self.product(q, k, v, self.drop, {1: self.first}, self.causal)  # (B, s, h/t)
         return self.output(found).view(x.shape)
 
 

@@ -7,7 +7,8 @@
 
 A pair without a message is left blank, so that the shape of an algorithm is seen before its numbers
 are read. Where the machine has racks, or switches under switches, lines part them: what lies in a
-block off the diagonal went over a link that pairs of ranks share.
+block off the diagonal went over a link that pairs of ranks share. Where some ranks have slow links
+of their own, the subtitle counts what crossed these.
 """
 
 from __future__ import annotations
@@ -218,4 +219,11 @@ def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
         across = int(sent[group[:, None] != group].sum())
         what = "racks" if text.topology(trace)["kind"] == "racks" else "switches"
         words += f"; {text.nbytes(across)} between {what} (lines), over links that pairs share"
+    outline = text.topology(trace)
+    slow = [place for place, rank in enumerate(trace.ranks) if rank in outline.get("slow", ())]
+    if slow:
+        crossed = sent.sum() - np.delete(np.delete(sent, slow, 0), slow, 1).sum()
+        links = f"slow link{'s' if len(slow) > 1 else ''} of rank{'s' if len(slow) > 1 else ''}"
+        named = ", ".join(str(trace.ranks[place]) for place in slow)
+        words += f"; {text.nbytes(int(crossed))} over the {links} {named}"
     return words + "."

@@ -48,12 +48,16 @@ function chip(own, axis, title) {
   const { shown } = own;
   /** @type {[number, number] | null} */
   let from = null;
+  /** @type {Element | null} */
+  let onto = null; // what it would be dropped on
+  const show = () => {
+    shown.set({ axis });
+    shown.flush();
+  };
   const element = h("button", {
     type: "button", "data-axis": axis, class: "dlv-meshchip", title: `${title} parallel; ← → move it`,
-    onclick: () => {
-      shown.set({ axis });
-      shown.flush();
-    },
+    style: `border-bottom-color: ${shown.now.told.hues[axis]}`,
+    onclick: show, onfocus: show, // keys move the one that has the focus
     onpointerdown(/** @type {PointerEvent} */ event) {
       from = [event.clientX, event.clientY];
       element.setPointerCapture(event.pointerId);
@@ -64,22 +68,25 @@ function chip(own, axis, title) {
       if (!element.dataset.dragged && Math.hypot(x, y) < FAR) return;
       element.dataset.dragged = "true";
       element.style.transform = `translate(${x}px, ${y}px)`;
+      over(placeUnder(element, event));
     },
-    onpointerup(/** @type {PointerEvent} */ event) {
-      const dragged = element.dataset.dragged;
+    onpointerup() {
+      const place = onto?.getAttribute("data-place");
       stop();
-      if (!dragged) return;
-      const around = /** @type {Document | ShadowRoot} */ (element.getRootNode());
-      const under = around.elementsFromPoint(event.clientX, event.clientY).find((one) => one !== element);
-      const place = under?.closest("[data-place]")?.getAttribute("data-place");
-      shown.set({ axis });
-      if (place != null) move(own, axis, Number(place));
-      shown.flush();
+      if (place) move(own, axis, Number(place));
     },
     onpointercancel: stop,
   }, `${axis} `, h("span", { class: "dlv-meshlength" }));
 
+  /** @type {(place: Element | null) => void} */
+  function over(place) {
+    onto?.removeAttribute("data-onto");
+    onto = place;
+    onto?.setAttribute("data-onto", "");
+  }
+
   function stop() {
+    over(null);
     from = null;
     delete element.dataset.dragged;
     element.style.transform = "";
@@ -88,4 +95,11 @@ function chip(own, axis, title) {
   const length = element.querySelector("span");
   shown.paints(["controls"], () => void (length && (length.textContent = `× ${shown.now.controls[axis]}`)));
   return element;
+}
+
+/** What a dragged element is over, of what has a place. */
+function placeUnder(element, /** @type {PointerEvent} */ { clientX, clientY }) {
+  const around = /** @type {Document | ShadowRoot} */ (element.getRootNode());
+  const under = around.elementsFromPoint(clientX, clientY).find((one) => !element.contains(one));
+  return under?.closest("[data-place]") ?? null;
 }

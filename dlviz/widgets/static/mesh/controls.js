@@ -41,7 +41,7 @@ function numbered({ shown, choose, can }, name, values) {
 function recordings({ shown, model, choose }) {
   const { now } = shown;
   const box = h("select", {
-    "aria-label": "recorded runs", class: "dlv-recorded",
+    "aria-label": "recorded runs", class: "dlv-recordedmesh",
     onchange() {
       const place = Number(box.value);
       if (place < 0) return;

@@ -48,12 +48,25 @@ export function meshPicture({ shown }) {
 function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, link, groups }, id) {
   const of = placements[controls.order].groups[axis];
   const fillOf = (group) => (owners[group].pattern ? `url(#${id}-${group})` : owners[group].color);
+  const per = ranks.length / nodes.length;
   const patterned = owners.flatMap((style, i) => (style.pattern ? [tile(style, `${id}-${i}`)] : []));
+  const rankDrawn = (rank, box) => {
+    const group = of.findIndex((one) => one.includes(rank));
+    const places = placeIn(controls, rank);
+    const line = (text, i, bold) => s("text", {
+      x: box.x + box.width / 2, y: box.y + 11 + 17.5 * i, class: bold ? "dlv-named" : null,
+      style: `fill: ${owners[group].ink}`,
+    }, text);
+    return s("g", { "data-rank": rank, "data-group": group },
+      s("rect", { class: "dlv-block", rx: 4, ...box, fill: fillOf(group) }),
+      line(`rank ${rank}`, 0, false), axes.map(([one], i) => line(`${one} ${places[one]}`, i + 1, one === axis)));
+  };
   return [
     s("defs", {}, patterned),
     ...nodes.map((box, node) => s("g", { "data-place": 2 },
       s("rect", { class: "dlv-meshnode", rx: 6, ...box }),
-      s("text", { class: "dlv-start", x: box.x + 8, y: box.y + 10 }, `node ${node}`))),
+      s("text", { class: "dlv-start", x: box.x + 8, y: box.y + 10 }, `node ${node}`),
+      ranks.slice(node * per, (node + 1) * per).map((place, i) => rankDrawn(node * per + i, place)))),
     ...(link ? [s("g", { "data-place": 0 },
       s("rect", { class: "dlv-meshlink", rx: 6, ...link }),
       nodes.map(({ x, y, width, height }) =>
@@ -61,17 +74,6 @@ function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, lin
       s("text", { class: "dlv-start", x: link.x + 8, y: link.y + link.height / 2 },
         `between nodes: ${controls.slower === 1 ? "as fast as inside" : `${digits(controls.slower)} times slower`}`))]
       : []),
-    ...ranks.map((box, rank) => {
-      const group = of.findIndex((one) => one.includes(rank));
-      const places = placeIn(controls, rank);
-      const line = (text, i, bold) => s("text", {
-        x: box.x + box.width / 2, y: box.y + 11 + 17.5 * i, class: bold ? "dlv-named" : null,
-        style: `fill: ${owners[group].ink}`,
-      }, text);
-      return s("g", { "data-place": 2, "data-rank": rank, "data-group": group },
-        s("rect", { class: "dlv-block", rx: 4, ...box, fill: fillOf(group) }),
-        line(`rank ${rank}`, 0, false), axes.map(([one], i) => line(`${one} ${places[one]}`, i + 1, one === axis)));
-    }),
     ...groups.map(({ group, path }) => s("path", { class: "dlv-meshgroup", d: path, stroke: owners[group].color })),
   ];
 }

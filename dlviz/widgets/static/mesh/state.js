@@ -14,7 +14,8 @@
 /** @typedef {Record<Axis, number[]>} Bytes of each rank in a step */
 
 /**
- * What follows from an order of the axes; seconds are a list, one for each speed of the slow links.
+ * What follows from an order of the axes; seconds are a list, one for each speed of the slow links,
+ * null where it is not told yet.
  * @typedef {{ groups: Record<Axis, number[][]>, sent: Bytes, between: Bytes, seconds: Record<Axis, number[]>,
  *   total: number[] }} Placement
  */
@@ -24,7 +25,7 @@
 /**
  * @typedef {Answer & { controls: Controls, axes: [Axis, string][],
  *   limits: { lengths: number[], nodes: number[], slower: number[] }, owners: Style[],
- *   hues: { inside: string, between: string }, placements: Record<string, Placement>,
+ *   hues: Record<Axis, string>, placements: Record<string, Placement>,
  *   run: (Partial<Run> & { error?: string, stopped?: string }) | null, runs: { controls: Controls, run: Run }[] }} Told
  */
 
@@ -38,7 +39,7 @@
  */
 export function foresee(told, { order, slower }) {
   const same = order === told.controls.order && slower === told.controls.slower;
-  if (same || !(order in told.placements)) return told;
+  if (same || told.placements[order]?.total[told.limits.slower.indexOf(slower)] == null) return told;
   return { ...told, controls: { ...told.controls, order, slower }, run: null };
 }
 

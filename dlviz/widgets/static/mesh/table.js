@@ -29,13 +29,13 @@ function tableOf(told, chosenAxis, show) {
   const { axes, hues, controls } = told;
   const sides = [placement, ...(run ? [run] : [])];
   const most = Math.max(1, ...sides.flatMap((side) => axes.flatMap(([axis]) => Object.values(traffic(side, axis)))));
-  const bar = (many, hue) => h("td", { class: "dlv-amount dlv-meshbar" },
-    h("span", { style: `width: ${(100 * many) / most}%; background: ${hue}` }), exact(many));
+  const bar = (many, axis, side) => h("td", { class: `dlv-amount dlv-meshbar dlv-${side}` },
+    h("span", { style: `width: ${(100 * many) / most}%; color: ${hues[axis]}` }), exact(many));
   const cells = (side, axis, groups, took) => {
     const { inside, between } = traffic(side, axis);
     return [
       h("td", { class: "dlv-amount" }, groups), h("td", { class: "dlv-amount" }, exact(Math.max(...side.sent[axis]))),
-      bar(inside, hues.inside), bar(between, hues.between), h("td", { class: "dlv-amount" }, took),
+      bar(inside, axis, "inside"), bar(between, axis, "between"), h("td", { class: "dlv-amount" }, took),
     ];
   };
   return h("table", { class: "dlv-prices dlv-ways" },

@@ -31,7 +31,7 @@ export function controls(own) {
       h("span", {}, h("label", {}, "inside ", select(own, "inside", named(links)))),
       h("span", {}, h("label", {}, "between ", select(own, "between", named(links)))),
       h("span", {}, field(own, "node", { letter: "nodes of", unit: "devices", per: 1 })),
-      h("span", {}, memory(own), button("all", "all memory of a device", () => own.choose({ memory: null }))),
+      h("span", {}, memory(own), all(own)),
       h("span", {}, own.bar.start, recordings(own))),
   };
 }
@@ -72,24 +72,32 @@ function memory(own) {
   return h("label", {}, "memory limit ", input, amount);
 }
 
+/** What takes the limit away. */
+function all({ shown, choose, can }) {
+  const element = button("all", "all memory of a device", () => choose({ memory: null }));
+  shown.paints(["live"], () => void (element.disabled = !can("memory")));
+  return element;
+}
+
 /** The bytes at a place of the slider, to three digits. */
 function limitAt([low, high], place) {
   return Number((low * (high / low) ** (place / PLACES)).toPrecision(3));
 }
 
 /** A choice among the plans that were run with these controls. */
-function recordings({ shown, choose }) {
+function recordings({ shown, choose, can }) {
   const { now } = shown;
   const box = h("select", {
     "aria-label": "recorded runs", class: "dlv-recorded",
     onchange: () => box.value !== "-1" && choose({ plan: now.told.runs[Number(box.value)].plan }),
   });
   const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["told", "controls"], () => {
+  shown.paints(["told", "controls", "live"], () => {
     const { runs } = now.told;
     const words = runs.map(({ plan }) => recordedWords(now.told, plan));
     box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
     box.value = String(runs.findIndex(({ plan }) => String(plan) === String(now.controls.plan)));
+    box.disabled = !can("plan");
     element.hidden = !words.length;
   });
   return element;

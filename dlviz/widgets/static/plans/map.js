@@ -23,7 +23,11 @@ export function planMap(own, height) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-costs dlv-planmap", role: "img" });
   const tip = tooltip(/** @type {any} */ (svg));
-  const element = h("div", { class: "dlv-plot" }, svg, tip.element);
+  const { hues, says, axes: names } = now.told;
+  const legend = h("div", { class: "dlv-planlegend", "aria-hidden": "true" }, "limited by",
+    Object.entries(hues).map(([by, hue]) => h("span", {},
+      h("span", { class: "dlv-hue", style: `background: ${hue}` }), by in names ? by : says[by])));
+  const element = h("div", { class: "dlv-plot" }, svg, legend, tip.element);
   /** @type {Drawn | null} */
   let map = null;
 

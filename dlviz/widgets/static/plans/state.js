@@ -18,7 +18,8 @@
  */
 
 /**
- * Columns of all plans, the fastest first; `memory` is in bytes, `bytes` and `exposed` (s) are of each axis.
+ * Columns of all plans, the fastest first; `memory` is in bytes, `exposed` (s) and what is `sent` meanwhile (bytes) are
+ * of each axis.
  * @typedef {object} Plans
  * @property {number[]} dp
  * @property {number[]} tp
@@ -31,6 +32,7 @@
  * @property {number[]} bubble
  * @property {string[]} limited_by what takes most of the step beside the math
  * @property {Record<string, number[]>} exposed
+ * @property {Record<string, number[]>} sent
  */
 
 /**

@@ -23,14 +23,16 @@ export function planTable({ shown, choose }) {
   return box;
 }
 
-/** Has the chosen row in view, within the table alone. */
+/** Has the chosen row in view, with what was measured below it, within the table alone. */
 function reveal(box) {
   const row = box.querySelector("[aria-selected=true]");
   if (!row) return;
   const head = box.querySelector("thead").offsetHeight;
   const { offsetTop: top, offsetHeight: height } = row;
+  const below = row.nextElementSibling?.matches(".dlv-ran") ? row.nextElementSibling.offsetHeight : 0;
+  const end = top + height + below;
   if (top - head < box.scrollTop) box.scrollTop = top - head;
-  else if (top + height > box.scrollTop + box.clientHeight) box.scrollTop = top + height - box.clientHeight;
+  else if (end > box.scrollTop + box.clientHeight) box.scrollTop = end - box.clientHeight;
 }
 
 /** @type {(told: Told, limit: number, chosen: number, choose: (i: number) => void) => HTMLElement} */
@@ -47,7 +49,7 @@ function tableOf(told, limit, chosen, choose) {
     h("tbody", {}, meshes.flatMap((mesh) => {
       const open = chosen >= 0 && meshOf(plans, chosen) === mesh.mesh;
       const own = open ? mesh.plans : [];
-      return [row(mesh.first, mesh.mesh, "dlv-mesh"), ...own.flatMap((i) => {
+      return [row(mesh.first, mesh.mesh, "dlv-meshrow"), ...own.flatMap((i) => {
         const run = i === chosen ? runOf(told, i) : undefined;
         return [row(i, rowWords(told, i), "dlv-variant"), ...(run ? [measured(run, exposed)] : [])];
       })];

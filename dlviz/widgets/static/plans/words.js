@@ -95,8 +95,15 @@ export function planLines(told, i, limit) {
   return [
     meshOf(plans, i), variantWords(told, i),
     `${seconds(plans.seconds[i])} a step, ${bytes(plans.memory[i])} a rank, bubble ratio ${digits(plans.bubble[i])}`,
-    limitWords(told, i, limit),
+    ...exposedWords(told, i), limitWords(told, i, limit),
   ];
+}
+
+/** What a rank sends along each axis while no math hides it: a line, or none. */
+function exposedWords(/** @type {Told} */ { plans }, i) {
+  const sent = Object.entries(plans.sent).filter(([, of]) => of[i] > 0);
+  const words = sent.map(([axis, of]) => `${axis} ${bytes(of[i])}`);
+  return words.length ? [`a rank sends exposed: ${words.join(", ")}`] : [];
 }
 
 /**

@@ -1,0 +1,123 @@
+"""sim.plans beside 8 real ranks that train the lab's Transformer by each plan, held to a machine.
+
+By the device clock a plan takes what its operations and messages take, each at its price, whatever
+computer runs it: that is what the planner has to foresee. Which of two plans is faster is asked of
+the wall clock, on devices so slow that the math fits their pace.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import dlviz
+from dlviz.analysis.order import order
+from dlviz.machine import Device, Link, Machine, Topology
+from dlviz.metrics import COMPUTE
+from dlviz.models import Transformer
+from dlviz.parallel import hybrid
+from dlviz.sim import TransformerShape, plans
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:the run:RuntimeWarning"),  # a busy machine
+]
+
+LAB = TransformerShape(4, 64, 4, 128, 64)
+RANKS, BATCH = 8, 16
+SPEED = 1.5  # times that of the lab's devices
+MACHINE = Machine(
+    Device("lab", 1e8 * SPEED, 1e9, 1e9 * SPEED),
+    Topology.switch(RANKS, Link(2e-3 / SPEED, 1e8 * SPEED)),
+    None,
+)
+NAME = ("dp", "pp", "tp", "schedule", "microbatch")
+TIE = 0.05
+LATE, ON_TIME = 0.25, 0.02  # the few differ by so much that they may be late
+FEW = ["8 1 1 1f1b 2", "2 2 2 interleaved 4", "1 2 4 zb_h1 16", "2 4 1 1f1b 4"]
+WITHIN = {"gpipe": 0.005, "1f1b": 0.005, "interleaved": 0.02, "zb_h1": 0.05}
+
+
+def all_plans():
+    """The plans that can be run, by name."""
+    rows = plans(LAB, MACHINE, RANKS, BATCH, itemsize=4, parameter_bytes=8)
+    return {
+        " ".join(str(row[part]) for part in NAME): row for row in rows if row["recompute"] == "none"
+    }
+
+
+def train(comm, rows):
+    """A step by each plan."""
+    tokens = torch.randint(128, (BATCH, 65), generator=torch.Generator().manual_seed(0))
+    for row in rows:
+        with torch.device("meta"):
+            model = Transformer(4, 64, 4, 128, 64)
+        mesh = {axis: row[axis] for axis in ("dp", "pp", "tp")}
+        many = BATCH // row["dp"] // row["microbatch"]
+        comm.barrier()
+        with comm.span("phase", "plan"):
+            batches = [(tokens[:, :-1], tokens[:, 1:])]
+            hybrid.train(comm, model, batches, **mesh, schedule=row["schedule"], microbatches=many)
+
+
+@pytest.fixture(scope="module", params=["few", pytest.param("all", marks=pytest.mark.sweep)])
+def ran(request):
+    """The plans by name, and the Trace of a step by each."""
+    rows = all_plans()
+    chosen = {name: rows[name] for name in (FEW if request.param == "few" else rows)}
+    return chosen, dlviz.launch(
+        train, RANKS, MACHINE, args=([*chosen.values()],), timeout=580
+    ).trace
+
+
+def measured(rows, trace, clock):
+    """Seconds of each plan: from when all ranks of the first stages compute, which wait for nobody,
+    to the end of the last update."""
+    spans = trace.spans
+    start, end = (
+        (spans.start, spans.end) if clock == "device" else (spans.wall_start, spans.wall_end)
+    )
+    work = np.isin(spans.kind, [*COMPUTE, "update"])
+    found = {}
+    for rank in range(RANKS):
+        mine = np.flatnonzero(spans.rank == rank)
+        phases = mine[(spans.kind[mine] == "phase") & (spans.name[mine] == "plan")]
+        for (name, row), phase in zip(rows.items(), phases[np.argsort(start[phases])], strict=True):
+            inside = (start[mine] >= start[phase]) & (end[mine] <= end[phase]) & work[mine]
+            begin, finish = start[mine[inside]].min(), end[mine[inside]].max()
+            if rank // row["tp"] % row["pp"]:  # it waits for activations
+                begin = -np.inf
+            began, finished = found.get(name, (-np.inf, -np.inf))
+            found[name] = max(began, begin), max(finished, finish)
+    return {name: finish - begin for name, (begin, finish) in found.items()}
+
+
+def test_a_plan_takes_what_the_planner_says_by_the_device_clock(ran):
+    """What norms and lookups take is not in a plan."""
+    rows, trace = ran
+    for name, took in measured(rows, trace, "device").items():
+        assert took == pytest.approx(rows[name]["seconds"], rel=WITHIN[rows[name]["schedule"]]), (
+            name
+        )
+
+
+def test_plans_come_in_the_order_of_paced_runs_by_the_wall_clock(ran):
+    """Of those that kept their pace: what other programs held up says nothing."""
+    rows, trace = ran
+    took, device = (measured(rows, trace, clock) for clock in ("wall", "device"))
+    held = LATE if rows.keys() == {*FEW} else ON_TIME
+    kept = [name for name in rows if took[name] <= (1 + held) * device[name]]
+    assert len(kept) > len(rows) / 2
+    found = order(
+        {name: rows[name]["seconds"] for name in kept}, {name: took[name] for name in kept}, TIE
+    )
+    assert found.agree and not found.swapped
+
+
+def test_the_few_plans_hold_each_axis_and_differ_by_more_than_a_tie():
+    rows = all_plans()
+    assert len(rows) == 81
+    seconds = [rows[name]["seconds"] for name in FEW]
+    assert all(later > (1 + LATE) * one for one, later in zip(seconds, seconds[1:], strict=False))
+    assert all(any(rows[name][axis] > 1 for name in FEW) for axis in ("dp", "pp", "tp"))
