@@ -63,11 +63,15 @@ class TimeUp(RunError):
 
 
 def run_alone(
-    worker: Callable[..., Any], ranks: int, *args: Any, machine: Machine | None = None
+    worker: Callable[..., Any],
+    ranks: int,
+    *args: Any,
+    machine: Machine | None = None,
+    times: int = 1,
 ) -> Run:
-    """Run `worker(comm, *args)` on ranks, paced where a machine is given. Raises RunError where it
-    does not come to its end."""
-    seconds = limit()
+    """Run `worker(comm, *args)` on ranks, paced where a machine is given; one that is no check may
+    take so many `times` as long. Raises RunError where it does not come to its end."""
+    seconds = times * limit()
     with TemporaryDirectory(prefix="dlviz-grading-") as folder, warnings.catch_warnings():
         # of a message never received, and of a busy machine: a check tells of the one, and minds
         # the other

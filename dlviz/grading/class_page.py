@@ -32,6 +32,7 @@ ASSIGNMENTS = {
     "parameter_server": "parameter server",
     "tensor_parallel_mlp": "tensor-parallel MLP",
     "mesh_3d": "step on a mesh",
+    "fedavg": "federated averaging",
     "one_f_one_b": "1F1B",
 }
 LIMIT = 2_000_000  # bytes that a report may have

@@ -1803,6 +1803,84 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             (1280, "1280 is the number of parameters: each gradient takes 8 bytes."),
         ],
     },
+    "fedavg": {
+        "weight 2: 60 examples lead to 4, 20 to 0, and 20 to -1 too late": [
+            (2, "2 counts both clients the same: client 1 has three times the examples."),
+            (
+                2.8,
+                "2.8 divides by all 100 examples: client 3 did not answer in time, so n is 80.",
+            ),
+            (2.2, "2.2 counts client 3 too: what comes too late is thrown away."),
+            (1, "1 is the mean of all three, each counted the same."),
+            (
+                5,
+                "5 adds the clients' mean weight to the server's: what is added is their change.",
+            ),
+            (4, "4 is client 1's weight: client 2 has a quarter of the examples that count."),
+        ],
+        "bytes in a round, 4 clients, MLP 64-32-10, numbers of 8 bytes": [
+            (77120, "77120 is one direction: weights go out, and as many numbers come back."),
+            (38560, "38560 is one client, there and back: four take part."),
+            (
+                19280,
+                "19280 is one message: in a round there are 8 messages of 2,410 numbers, of 8 "
+                "bytes each.",
+            ),
+            (2410, "2410 is the number of weights: each takes 8 bytes, and goes 8 times."),
+            (
+                (0, 2400),
+                "An MLP 64-32-10 has 64 x 32 + 32 + 32 x 10 + 10 weights, each of 8 bytes.",
+            ),
+        ],
+        "4 rounds, deadline 40 ms, one of 4 clients 4 times as slow": [
+            (
+                160,
+                "160 ms has each round last until the deadline: one in which client 4 is not "
+                "asked is over when the others have answered.",
+            ),
+            (
+                (325, 350),
+                "That waits for client 4 in each round: the server goes on after 40 ms.",
+            ),
+            (
+                (95, 103),
+                "That never waits for client 4: when it is asked, the round lasts until the "
+                "deadline.",
+            ),
+            (
+                (110, 117),
+                "That asks client 4 once: its update has come when the fourth round begins, so it "
+                "is asked again.",
+            ),
+            (
+                (119, 125),
+                "That leaves out the messages, 1 ms each: the server takes one after another.",
+            ),
+            (80, "80 ms is the fast clients' work alone, or client 4's once."),
+        ],
+        "rounds to 90 %, 5 clients with two labels each": [
+            (
+                (7, 14),
+                "So many take clients with all labels. With two each pulls the weights towards "
+                "its own, and a mean undoes much of that.",
+            ),
+            (
+                (0, 6.9),
+                "Two labels are learnt sooner than ten, but the model has to know all ten, and no "
+                "client teaches them.",
+            ),
+            (
+                (15, 28),
+                "It takes longer: a client unlearns in each round the labels that it does not "
+                "have, and the mean undoes much of what it has learnt.",
+            ),
+            (
+                lambda measured: (1.6 * measured, ANY),
+                "The clients have all labels between them, and each mean mixes what they know: it "
+                "takes long, and gets there.",
+            ),
+        ],
+    },
     "one_f_one_b": {
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             (8, "8 is GPipe, whose backwards come after the last forward."),

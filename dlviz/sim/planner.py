@@ -37,6 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from dlviz.machine import Machine
@@ -243,34 +244,20 @@ class Load:
         """Of each pipeline rank its runs of blocks: how many, and whether the embedding comes
         before them, the logits after them."""
         stages = pp * chunks
-        layers = self._layers(stages)
+        layers = layers_of_stages(self.shape, stages)
         every = [(layers[i], i == 0, i == stages - 1) for i in range(stages)]
         return [every[rank::pp] for rank in range(pp)]
 
-    def _layers(self, stages: int) -> list[int]:
-        """The blocks of each stage, so that the costliest has as little to multiply as can be."""
-        shape = self.shape
-        if stages == 1:
-            return [shape.layers]
-        block, others = 12 * shape.hidden, stages - 1
-
-        def costliest(last: int) -> float:
-            most = math.ceil((shape.layers - last) / others)
-            return max(most * block, last * block + shape.vocabulary)
-
-        last = min(range(1, shape.layers - others + 1), key=costliest)
-        least, more = divmod(shape.layers - last, others)
-        return [*(least + (stage < more) for stage in range(others)), last]
-
     def visits(self, stages: int) -> list[Visit]:
         """What a microbatch takes on each stage."""
-        layers, block = self._layers(stages), self._block()
+        layers, block = layers_of_stages(self.shape, stages), self._block
         found = {many: block.times(many) for many in {*layers}}
         visits = [found[many] for many in layers]
-        visits[0] = visits[0].and_then(self._embedding())
-        visits[-1] = visits[-1].and_then(self._logits())
+        visits[0] = visits[0].and_then(self._embedding)
+        visits[-1] = visits[-1].and_then(self._logits)
         return visits
 
+    @cached_property
     def _block(self) -> Visit:
         matrices, squares = self._seconds(
             *block_flops(self.shape.hidden, self.shape.sequence, self.microbatch)
@@ -281,14 +268,16 @@ class Load:
             back *= 1.5  # what was gathered in the forward is gathered again
         if self.recompute == "full":
             back += there
-        forward, one = matrices + squares, self._all_reduce()
+        forward, one = matrices + squares, self._all_reduce
         sent = (there + back) * self.axes["tp"].sent(self._activations)
         return Visit(forward, 2 * forward + again, there * one, back * one, matrices, sent)
 
+    @cached_property
     def _embedding(self) -> Visit:
         sent = self.axes["tp"].sent(self._activations)
-        return Visit(0.0, 0.0, self._all_reduce(), 0.0, 0.0, sent)
+        return Visit(0.0, 0.0, self._all_reduce, 0.0, 0.0, sent)
 
+    @cached_property
     def _logits(self) -> Visit:
         shape, tokens = self.shape, self.microbatch * self.shape.sequence
         (product,) = self._seconds(
@@ -296,7 +285,7 @@ class Load:
         )
         tp, one = self.axes["tp"], 4 * tokens  # bytes: largest, sum and target's logit of a token
         sent = 3 * tp.sent(one) + tp.sent(self._activations)
-        there, back = 3 * tp.all_reduce(one), self._all_reduce()
+        there, back = 3 * tp.all_reduce(one), self._all_reduce
         return Visit(product, 2 * product, there, back, product, sent)
 
     def _seconds(self, *flops: int) -> list[float]:
@@ -308,6 +297,7 @@ class Load:
         """Bytes of what goes from block to block."""
         return self.microbatch * self.shape.sequence * self.shape.hidden * self.itemsize
 
+    @cached_property
     def _all_reduce(self) -> float:
         return self.axes["tp"].all_reduce(self._activations, self.machine.device.gamma)
 
@@ -357,10 +347,7 @@ class Load:
     ) -> tuple[float, int]:
         """Bytes of the fullest rank, and its place in the pipeline."""
         pp, shape, tp = len(held), self.shape, self.axes["tp"].length
-        size = (shape.hidden, shape.heads, shape.sequence, self.microbatch)
-        how = (tp, self.sequence_parallel)
-        block = activation_bytes(1, *size, *how, self.recompute, self.itemsize)
-        again = activation_bytes(1, *size, *how, "none", self.itemsize) - block  # of one block
+        block, again = self._kept
         found = []
         for rank, runs in enumerate(self.runs(pp, chunks)):
             flight = in_flight(schedule, pp, many, chunks, rank)
@@ -372,6 +359,35 @@ class Load:
             found.append(parameter_bytes * held[rank] + kept)
         stage = max(range(pp), key=found.__getitem__)
         return found[stage], stage
+
+    @cached_property
+    def _kept(self) -> tuple[float, float]:
+        """Bytes that a block keeps of a microbatch; those more that one of them has again while its
+        backward computes them."""
+        shape = self.shape
+        size = (shape.hidden, shape.heads, shape.sequence, self.microbatch)
+        how = (self.axes["tp"].length, self.sequence_parallel)
+        block, whole = (
+            activation_bytes(1, *size, *how, recompute, self.itemsize)
+            for recompute in (self.recompute, "none")
+        )
+        return block, whole - block
+
+
+@cache
+def layers_of_stages(shape: TransformerShape, stages: int) -> tuple[int, ...]:
+    """The blocks of each stage, so that the costliest has as little to multiply as can be."""
+    if stages == 1:
+        return (shape.layers,)
+    block, others = 12 * shape.hidden, stages - 1
+
+    def costliest(last: int) -> float:
+        most = math.ceil((shape.layers - last) / others)
+        return max(most * block, last * block + shape.vocabulary)
+
+    last = min(range(1, shape.layers - others + 1), key=costliest)
+    least, more = divmod(shape.layers - last, others)
+    return (*(least + (stage < more) for stage in range(others)), last)
 
 
 def pipeline_seconds(
@@ -425,4 +441,6 @@ def in_flight(schedule: str, pp: int, many: int, chunks: int = 1, rank: int = 0)
 
 
 def _sum(visits: Sequence[Visit]) -> Visit:
-    return Visit(*(sum(each) for each in zip(*visits, strict=True)))
+    if len(visits) == 1:
+        return visits[0]
+    return Visit(*map(sum, zip(*visits, strict=True)))

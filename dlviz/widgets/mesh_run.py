@@ -153,10 +153,7 @@ def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to: bytes that each rank sent in a step, and seconds."""
     last = axes(trace, step=STEPS - 1)
     none = [0] * trace.meta["ranks"]
-    told = [
-        f"The median from one step's end to the next, of {STEPS} steps; the loss of the last is "
-        f"{losses[-1]:.4g}."
-    ]
+    told = [f"The median of {STEPS} steps, from end to end; the last loss is {losses[-1]:.4g}."]
     if (late := trace.meta["lateness"]["worst"]) > 0.1:
         told.append(f"Other programs delayed the run by up to {text.seconds(late)}: run it again.")
     return {

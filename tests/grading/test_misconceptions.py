@@ -16,6 +16,7 @@ import dlviz
 from dlviz.grading.misconceptions import MISCONCEPTIONS, behind, lab_of
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import bubble_ratio, makespan, peak_in_flight
+from dlviz.models import MLP
 from dlviz.parallel.buckets import fill_buckets
 from dlviz.parallel.gossip import contraction
 from dlviz.parallel.stability import stable_alpha
@@ -314,6 +315,16 @@ def answers() -> dict[str, list[float]]:
         "bytes that a rank sends along dp, 2x2x2, two blocks of 16-32-16, V = 48": [
             ring_bytes(2, 48 * 16 * 8) + ring_bytes(2, 2 * 16 * 16 * 8)
         ],
+        "weight 2: 60 examples lead to 4, 20 to 0, and 20 to -1 too late": [
+            2 + (60 * (4 - 2) + 20 * (0 - 2)) / (60 + 20)
+        ],
+        "bytes in a round, 4 clients, MLP 64-32-10, numbers of 8 bytes": [
+            2 * 4 * 8 * sum(p.numel() for p in MLP((64, 32, 10)).parameters())
+        ],
+        "4 rounds, deadline 40 ms, one of 4 clients 4 times as slow": [
+            40 + 2 * (3 + 20 + 1) + 40 + 3 * 1
+        ],
+        "rounds to 90 %, 5 clients with two labels each": [36, 43, 50],
         "microbatches in flight on rank 0, 1F1B, 4 ranks, 8 microbatches": [
             peak_in_flight(simulated("1f1b", 4, 8))[0]
         ],

@@ -12,8 +12,7 @@ import { answerWords, ranWords } from "./words.js";
 /** @import { Model } from "../shared/theme.js" */
 /** @import { Axis, Mesh } from "./state.js" */
 
-const SAVED = "This page has no kernel: placements, the speed between nodes and recorded runs can be chosen; "
-  + "for all else, run the notebook's cell.";
+const SAVED = "No kernel: placements, speed and recorded runs can be chosen; for all else, run the notebook's cell.";
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
