@@ -130,4 +130,5 @@ def send(
         row = (update.half() if fp16 else update).contiguous()
         requests.append(comm.isend(row, 0, UPDATE))
         requests.append(comm.isend(answer.packed(), 0, ANSWER))
+    comm.hold()  # its training ends here, not when the server has taken what it made
     comm.wait_sent(requests)
