@@ -1,6 +1,7 @@
 """Federated learning: clients that keep their data, and a server that may not be honest.
 
-rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py, record.py)
+rounds.py        `train`: rounds of five phases (server.py, client.py, messages.py, record.py), and
+                 what is still on its way after the last (homecoming.py)
 selection.py     1: whom a round asks
 local.py         3: what a client does with the weights (weights.py), or many at once (stacked.py)
 aggregation.py   5: what the server makes of the updates

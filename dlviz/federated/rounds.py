@@ -31,6 +31,7 @@ from dlviz.cluster import Comm
 from dlviz.federated.aggregation import Combine, ServerRule, ServerUpdate, weighted_mean
 from dlviz.federated.arrivals import Arrivals, ModelledClock
 from dlviz.federated.client import Clients, Outgoing, take_part
+from dlviz.federated.homecoming import send_home
 from dlviz.federated.local import Data, LocalTraining, Loss
 from dlviz.federated.record import Round
 from dlviz.federated.selection import Selection
@@ -101,7 +102,7 @@ def train(
     clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
     server.expect(fp16, deadline, late_weight, clock)
     records = [server.round(number) for number in comm.progress(range(rounds), "training")]
-    records = server.end(records)
+    records = send_home(server, records)
     layout.write(server.weights)
     return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}
 

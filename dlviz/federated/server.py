@@ -19,7 +19,6 @@ from dlviz.federated.arrivals import ModelledClock
 from dlviz.federated.messages import (
     ANSWER,
     INVITATION,
-    LEDGER,
     SIZES,
     UPDATE,
     WEIGHTS,
@@ -33,11 +32,10 @@ from dlviz.federated.selection import Selection
 
 Tensor = torch.Tensor
 NEVER = 1e6  # s: with a deadline the device's clock alone decides whose answer comes first
-PATIENCE = 10  # deadlines that the server waits, after the last round, for who is still at work
 
 
 class Server:
-    """Rank 0; `expect` comes before the first round, `end` after the last."""
+    """Rank 0; `expect` comes before the first round, homecoming.py after the last."""
 
     def __init__(
         self,
@@ -195,47 +193,6 @@ class Server:
             return str(error)
         self.work.used |= {(answer.number, answer.client) for answer, _ in came}
         return ""
-
-    # -- after the last ----------------------------------------------------------------------------
-    def end(self, records: list[Round]) -> list[Round]:
-        """Send everybody home, take what is still on its way, and put into the records what has
-        been computed. Who does not come home is given up, some deadlines after the last round."""
-        closes = None if self.deadline is None else self.comm.now() + PATIENCE * self.deadline
-        after = Open(len(records), self.weights, None if self.clock else closes)
-        for rank in self.owed:
-            self.invite(rank, after.number, set())
-        came: int | None = 0
-        while any(self.owed.values()) and came is not None:
-            with suppress(RankLost):
-                came = self.listen(after)
-                if came is not None:
-                    self.take(came, after)
-        home = [rank for rank in self.homes if self.hear_ledger(rank, len(records), after)]
-        for request in self.sends:
-            if request.peer in [self.comm.members[rank] for rank in home]:
-                with suppress(RankLost):
-                    request.wait()
-        late = [*after.dropped, *after.taken, *(self.clock.left() if self.clock else ())]
-        return [
-            record._replace(
-                dropped=sorted(record.dropped + late * (record is records[-1])),
-                computed=self.work.of(record.number),
-                unused=self.work.of(record.number, unused=True),
-            )
-            for record in records
-        ]
-
-    def hear_ledger(self, rank: int, rounds: int, after: Open) -> bool:
-        """What a rank's clients have computed; whether it says so, and so is through."""
-        ledger = torch.zeros(rounds, len(self.homes[rank]), dtype=torch.int64)
-        try:
-            if self.comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
-                return False
-        except RankLost:
-            return False
-        for number, place in ledger.nonzero().tolist():
-            self.work.computed[number, self.homes[rank][place]] = int(ledger[number, place])
-        return True
 
 
 def place(came: tuple[Answer, Tensor]) -> tuple[int, int]:

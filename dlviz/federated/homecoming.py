@@ -1,0 +1,61 @@
+"""After the last round: the server sends everybody home and takes what is still on its way.
+
+Each rank then says what its clients have computed, asked for or not, and the records of the rounds
+get it. Who does not come home is given up, some deadlines after the last round.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+
+from dlviz.cluster import RankLost
+from dlviz.federated.messages import LEDGER
+from dlviz.federated.record import Open, Round
+from dlviz.federated.server import Server
+
+PATIENCE = 10  # deadlines that the server waits, after the last round, for who is still at work
+
+
+def send_home(server: Server, records: list[Round]) -> list[Round]:
+    """End the training of `server`; its rounds' records, with what has been computed in each."""
+    comm, clock = server.comm, server.clock
+    closes = None if server.deadline is None else comm.now() + PATIENCE * server.deadline
+    after = Open(len(records), server.weights, None if clock else closes)
+    for rank in server.owed:
+        server.invite(rank, after.number, set())
+    came: int | None = 0
+    while any(server.owed.values()) and came is not None:
+        with suppress(RankLost):
+            came = server.listen(after)
+            if came is not None:
+                server.take(came, after)
+    home = [rank for rank in server.homes if hear_ledger(server, rank, len(records), after)]
+    for request in server.sends:
+        if request.peer in [comm.members[rank] for rank in home]:
+            with suppress(RankLost):
+                request.wait()
+    late = [*after.dropped, *after.taken, *(clock.left() if clock else ())]
+    return [
+        record._replace(
+            dropped=sorted(record.dropped + late * (record is records[-1])),
+            computed=server.work.of(record.number),
+            unused=server.work.of(record.number, unused=True),
+        )
+        for record in records
+    ]
+
+
+def hear_ledger(server: Server, rank: int, rounds: int, after: Open) -> bool:
+    """What a rank's clients have computed; whether it says so, and so is through."""
+    clients = server.homes[rank]
+    ledger = torch.zeros(rounds, len(clients), dtype=torch.int64)
+    try:
+        if server.comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
+            return False
+    except RankLost:
+        return False
+    for number, place in ledger.nonzero().tolist():
+        server.work.computed[number, clients[place]] = int(ledger[number, place])
+    return True
