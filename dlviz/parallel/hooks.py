@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,12 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from tensors_in(item)
+
+
+def wanted(given: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether one of the tensors given to a layer, its own parameters aside, has a gradient."""
+    own = {p.untyped_storage().data_ptr() for p in parameters}
+    return any(t.requires_grad and t.untyped_storage().data_ptr() not in own for t in given)
 
 
 def at_end_of_backward(function: Any) -> None:

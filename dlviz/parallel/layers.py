@@ -32,7 +32,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.hooks import at_end_of_backward, tensors_in
+from dlviz.parallel.hooks import at_end_of_backward, tensors_in, wanted
 from dlviz.parallel.prices import Products, price, pricing, weights_price
 from dlviz.schedules import Action
 from dlviz.schedules.action import KIND_NAMES
@@ -204,12 +204,6 @@ class LayerSpans:
     def _end_of_pass(self) -> None:
         self.end_backward()
         self._layer = None
-
-
-def wanted(given: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> bool:
-    """Whether one of the tensors given to a layer, its own parameters aside, has a gradient."""
-    own = {p.untyped_storage().data_ptr() for p in parameters}
-    return any(t.requires_grad and t.untyped_storage().data_ptr() not in own for t in given)
 
 
 def name_operations(
