@@ -97,6 +97,14 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "plans of 8 ranks for 4 layers and 4 heads": (8, 0),
         "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": (5, 0),
     },
+    "12_federated": {
+        "bytes of weights and updates in a round, 4 clients, MLP 64-32-10": (77_120, 0),
+        "share of a round in which client 0 trains, 4 clients": (49.5, 2e-3),
+        "rounds to 90 %, 10 clients, C = 0.5, E = 5, B = 10": (3, 0.4),
+        "rounds to 90 %, two labels a client over identical data, E = 5, B = 10": (14.3, 0.3),
+        "rounds to 90 %, FedSGD, C = 1, two labels a client over identical data": (1, 0.03),
+        "test images of 8 and 9 read, deadline that drops their clients": (0, 0),
+    },
 }
 
 

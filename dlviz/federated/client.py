@@ -129,6 +129,5 @@ def send(
             update = outgoing(update, k, number)
         row = (update.half() if fp16 else update).contiguous()
         requests.append(comm.isend(row, 0, UPDATE))
-        requests.append(comm.isend(answer.packed(), 0, ANSWER))
-    comm.hold()  # its training ends here, not when the server has taken what it made
+        comm.send(answer.packed(), 0, ANSWER)  # it ends when the server takes them
     comm.wait_sent(requests)

@@ -22,7 +22,7 @@ calls FedAvg.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
@@ -67,6 +67,7 @@ def train(
     server_rule: ServerRule | None = None,
     outgoing: Outgoing | None = None,
     arrivals: Arrivals | None = None,
+    evaluate: Callable[[nn.Module], float] | None = None,
 ) -> dict[str, Any]:
     """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
 
@@ -81,6 +82,7 @@ def train(
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
         is in its seconds.
+    evaluate: what the server measures of its model after each round, the round's `score`.
 
     Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
     ValueError for what cannot train.
@@ -101,7 +103,13 @@ def train(
         arrivals.check(len(clients))
     clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
     server.expect(fp16, deadline, late_weight, clock)
-    records = [server.round(number) for number in comm.progress(range(rounds), "training")]
+    records = []
+    for number in comm.progress(range(rounds), "training"):
+        record = server.round(number)
+        if evaluate is not None:
+            layout.write(server.weights)
+            record = record._replace(score=evaluate(model))
+        records.append(record)
     records = send_home(server, records)
     layout.write(server.weights)
     return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}

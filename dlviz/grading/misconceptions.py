@@ -1445,6 +1445,123 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
             ),
         ],
     },
+    "12": {
+        "bytes of weights and updates in a round, 4 clients, MLP 64-32-10": [
+            (38560, "38,560 is one way: the weights go out and the updates come back."),
+            (
+                19280,
+                "19,280 is one client's, there and back: four take part in the round.",
+            ),
+            (9640, "9,640 is one message, 2,410 weights of 4 bytes: a round has eight of them."),
+            (4820, "4,820 is one message with 2 bytes for each weight: float32 takes 4."),
+            ((77, 78), "The unit is bytes: 77,120, where 77 would be kilobytes."),
+            (
+                694080,
+                "That has a message for each of the 9 steps: a client sends once, after them.",
+            ),
+            (96400, "96,400 counts the server as a fifth client: it sends nothing to itself."),
+        ],
+        "share of a round in which client 0 trains, 4 clients": [
+            ((0, 1), "The unit is percent: half of the round is written as 50, not as 0.5."),
+            (
+                (80, 100),
+                "That has the messages of one client alone: all four go through the one link of "
+                "the server, one after the other.",
+            ),
+            (
+                (60, 80),
+                "That leaves out the short messages, 10 ms each: a word to each client before the "
+                "weights, and one after its update.",
+            ),
+            (
+                (1, 40),
+                "That waits too often: the clients train at the same time, while only messages "
+                "come one after the other.",
+            ),
+        ],
+        "rounds to 90 %, 10 clients, C = 0.5, E = 5, B = 10": [
+            (
+                (30, 45),
+                "That divides 170 by the E = 5 epochs: each epoch has 15 steps here, of 10 digits "
+                "each, in place of one.",
+            ),
+            (
+                (150, 190),
+                "As many rounds as before would mean that local steps bring nothing: with "
+                "identical data each client's steps go where all want to go.",
+            ),
+            (
+                (10, 20),
+                "That has the steps of one epoch, 15: there are five epochs in a round.",
+            ),
+            ((191, ANY), "More local work does not hurt here: the data are identical."),
+            (
+                (0, 2.4),
+                "75 steps a round would make 170 steps in 2.3 rounds. Steps on 10 digits are "
+                "noisier than those on all, so a little more is needed.",
+            ),
+        ],
+        "rounds to 90 %, two labels a client over identical data, E = 5, B = 10": [
+            (
+                1,
+                "1 would be FedSGD, whose clients take one step: with 75 steps each drifts toward "
+                "its own two labels.",
+            ),
+            (
+                (1.5, 3),
+                "Two labels of ten cost more than that: what one round learns of a label, the "
+                "next, with other clients, forgets.",
+            ),
+            (
+                5,
+                "5 is ten labels over two: no round is lost for labels alone, but clients that "
+                "were not asked are forgotten.",
+            ),
+            (
+                (50, ANY),
+                "It does get there: half of the clients are asked in a round, which together have "
+                "most labels.",
+            ),
+        ],
+        "rounds to 90 %, FedSGD, C = 1, two labels a client over identical data": [
+            (
+                (1.2, 5),
+                "Drift needs a second local step. One step on the whole data is a gradient, and "
+                "the weighted mean of the clients' gradients is that of all digits.",
+            ),
+            (
+                (5, 30),
+                "That is FedAvg's factor: in FedSGD no client moves before all have been heard.",
+            ),
+            ((30, ANY), "The same digits are in the mean, dealt out in another way."),
+            (
+                (0, 0.9),
+                "It cannot be faster either: each round takes the very step that it takes with "
+                "identical data.",
+            ),
+        ],
+        "test images of 8 and 9 read, deadline that drops their clients": [
+            (
+                10,
+                "10 % would be a guess among ten labels: a network that was never told of an 8 "
+                "learns not to answer 8.",
+            ),
+            (
+                (60, 100),
+                "No other client has an 8 or a 9, and an update that is dropped teaches nothing.",
+            ),
+            (
+                (20, 60),
+                "The slow clients are late in every round, not now and then: none of their updates "
+                "is ever in the weights.",
+            ),
+            (
+                (1, 9),
+                "Not even a few: the network sees no 8 or 9 in any round, and every gradient says "
+                "that these answers are wrong.",
+            ),
+        ],
+    },
     "ring_all_reduce": {
         "bytes that a rank sends, 4 ranks, 96 bytes each": [
             (288, "288 sends the whole tensor to the three others: a ring sends chunks."),

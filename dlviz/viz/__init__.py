@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.bars import bars
     from dlviz.viz.charts.breakdown import breakdown
     from dlviz.viz.charts.bubble import bubble
+    from dlviz.viz.charts.cells import cells
     from dlviz.viz.charts.compare import compare
     from dlviz.viz.charts.cost_map import cost_map
     from dlviz.viz.charts.costs import costs
     from dlviz.viz.charts.curve import curve
     from dlviz.viz.charts.disagreement import disagreement
+    from dlviz.viz.charts.drift import drift
     from dlviz.viz.charts.losses import losses
     from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
     from dlviz.viz.charts.messages import messages
     from dlviz.viz.charts.order import order
+    from dlviz.viz.charts.participation import participation
     from dlviz.viz.charts.paths import paths
     from dlviz.viz.charts.plans import plans
     from dlviz.viz.charts.scaling import scaling
@@ -57,6 +60,7 @@ __all__ = [
     "breakdown",
     "bubble",
     "bubble_table",
+    "cells",
     "compare",
     "compare_table",
     "cost_map",
@@ -65,6 +69,7 @@ __all__ = [
     "curve",
     "decode",
     "disagreement",
+    "drift",
     "encode",
     "losses",
     "matrices",
@@ -73,6 +78,7 @@ __all__ = [
     "message_frames",
     "messages",
     "order",
+    "participation",
     "paths",
     "plans",
     "scaling",

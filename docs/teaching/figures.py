@@ -20,6 +20,8 @@ import torch
 import dlviz
 from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
+from dlviz.federated import partition
+from dlviz.federated import train as federated
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.metrics import step_seconds
@@ -621,6 +623,63 @@ def lab_10_plans() -> Any:
     machine = Machine(DEVICES["V100 SXM2 32GB"].device, nodes, step=None)
     shape = TransformerShape(72, 3072, 32, 51_200, 1024)
     return paper.plans(plans(shape, machine, 512, 512), title="8.3 billion parameters, 512 GPUs")
+
+
+# -- lab 12 ----------------------------------------------------------------------------------------
+@figure
+def lab_12_round() -> Any:
+    """Weights go out, each client trains, updates come back: half of the round is training."""
+    link = Link(latency=0.010, bandwidth=1e6)
+    images, labels = dlviz.datasets.digits("train")
+    clients = [(images[part], labels[part]) for part in partition.identical(labels, 4)]
+    arguments = dlviz.models.MLP((64, 32, 10)), clients
+    options = {"rounds": 3, "batch": 40}
+    machine = classroom(5, link=link)
+    run = dlviz.launch(federated, 5, machine=machine, args=arguments, kwargs=options)
+    return paper.timeline(run.trace, step=1, title="A round: server, then four clients")
+
+
+@figure
+def lab_12_clients_asked() -> Any:
+    """Where clients have two labels each, asking fewer of them costs many rounds."""
+    images, labels = dlviz.datasets.digits("train")
+    parts = partition.by_label(labels, 10, per_client=2)
+    clients = [(images[part], labels[part]) for part in parts]
+    arguments = dlviz.models.MLP((64, 32, 10)), clients
+    options = {"rounds": 60, "epochs": 5, "batch": 10, "evaluate": _read}
+    lines = {}
+    for share in (0.1, 0.2, 0.5, 1.0):
+        run = dlviz.launch(federated, 2, args=arguments, kwargs={**options, "fraction": share})
+        lines[f"C = {share:g}"] = [each.score for each in run.results[0]["rounds"]]
+    names = {"xlabel": "round", "ylabel": "test digits read (share)"}
+    return paper.curve(lines, title="Two labels a client", **names)
+
+
+@figure
+def lab_12_who_has_learnt_what() -> Any:
+    """A deadline that the slow clients miss: no 8 and no 9 is read."""
+    images, labels = dlviz.datasets.digits("train")
+    common, rare = (labels < 8).nonzero()[:, 0], (labels >= 8).nonzero()[:, 0]
+    parts = [common[part][:144] for part in partition.identical(labels[common], 6)]
+    parts += [rare[part] for part in partition.identical(labels[rare], 2)]
+    model, clients = dlviz.models.MLP((64, 32, 10)), [(images[p], labels[p]) for p in parts]
+    machine = classroom(9, link=Link(0.001, 1e7), factors=(1, 1, 1, 1, 1, 1, 1, 3, 3))
+    read = {}
+    for name, options in {"wait for all": {"rounds": 12}, "deadline": {"rounds": 22}}.items():
+        options |= {"batch": 24, "lr": 0.5, "deadline": 0.2 if name == "deadline" else None}
+        run = dlviz.launch(federated, 9, machine=machine, args=(model, clients), kwargs=options)
+        wrong = dlviz.models.error_by_label(
+            model, run.results[0]["state"], *dlviz.datasets.digits("test")
+        )
+        read[name] = {digit: 100 - 100 * share for digit, share in wrong.items()}
+    return paper.bars(read, xlabel="digit", ylabel="read (%)", title="Who has learnt what")
+
+
+def _read(model: torch.nn.Module) -> float:
+    """The share of the test digits that `model` reads."""
+    images, labels = dlviz.datasets.digits("test")
+    with torch.no_grad():
+        return (model(images).argmax(1) == labels).double().mean().item()
 
 
 def save(drawn: Any, stem: Path) -> None:

@@ -268,6 +268,19 @@ def answers() -> dict[str, list[float]]:
         "V100 of 32 GB that hold 16 bytes of each of 8.3 billion parameters": [
             math.ceil(16 * transformer_parameters(72, 3072, 51_200, 1024) / 32e9)
         ],
+        "bytes of weights and updates in a round, 4 clients, MLP 64-32-10": [
+            2 * 4 * 4 * (64 * 32 + 32 + 32 * 10 + 10)
+        ],
+        "share of a round in which client 0 trains, 4 clients": [
+            100 * 180 / (4 * 10.016 + 19.64 + 180 + 4 * (19.64 + 10.04) + 5)
+        ],
+        "rounds to 90 %, 10 clients, C = 0.5, E = 5, B = 10": [3, 4, 6],
+        "rounds to 90 %, two labels a client over identical data, E = 5, B = 10": [
+            10.75,
+            43 / 3,
+        ],
+        "rounds to 90 %, FedSGD, C = 1, two labels a client over identical data": [1],
+        "test images of 8 and 9 read, deadline that drops their clients": [0],
         "bytes that a rank sends, 4 ranks, 96 bytes each": [ring / n * (tensor / n)],
         "the chunk that is whole on rank 0 after reduce-scatter, 4 ranks": [
             next(

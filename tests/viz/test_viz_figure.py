@@ -8,6 +8,7 @@ import plotly.io as pio
 import pytest
 from test_viz_cost_map import RUNS as LAYERS
 from test_viz_cost_map import price
+from test_viz_federated import ROUNDS
 from test_viz_losses import CURVES, replicas
 from test_viz_matrices import made_by_hand
 from test_viz_spectrum import CROWDED
@@ -46,6 +47,9 @@ def one_of_each(**theme):
         "matrices": viz.matrices(made_by_hand(), **theme),
         "cost_map": viz.cost_map(price, LAYERS, **theme),
         "bars": viz.bars({"a": {1: 2.0}}, **theme),
+        "cells": viz.cells([[1, 2]], **theme),
+        "participation": viz.participation(ROUNDS, 3, **theme),
+        "drift": viz.drift({"a": [[1.0, 2.0]]}, **theme),
     }
 
 

@@ -1,0 +1,113 @@
+"""Where clients went in a round, from the weights that all were sent.
+
+            o client 2
+           /                  o  where a client's weights are after its local training
+     *----x  mean             *  what all were sent       x  their mean
+           \\
+            o client 0
+
+Weights have thousands of dimensions: drawn is the plane through the start in which most of all the
+updates drawn lies (the first two right singular vectors of the updates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.charts.figure import Figure, lay_out
+
+INNER = 380.0  # pixels of the axes
+
+
+def drift(
+    updates: Mapping[str, Any],
+    *,
+    theme: str = "auto",
+    title: str = "Where the clients went",
+) -> Figure:
+    """Draw for each name its `updates` (clients, parameters), all in one plane and at one scale.
+
+    Raises ValueError where there is no update, and where they differ in their parameters.
+    """
+    points, share = projected(updates)
+    figure = Figure()
+    for i, (name, own) in enumerate(points.items()):
+        color, _ = palette.line(i)
+        dash = ("solid", "dot")[i % 2]
+        figure.add_trace(_lines(own, name, color, dash))
+        figure.add_trace(
+            go.Scatter(
+                name=f"{text.cut(name, 40)}: mean",
+                x=[own[:, 0].mean()],
+                y=[own[:, 1].mean()],
+                mode="markers",
+                marker={"symbol": ("x", "cross")[i % 2], "size": 13, "color": color},
+                hovertemplate=f"mean, {text.cut(name, 40)}<extra></extra>",
+            )
+        )
+    figure.add_trace(
+        go.Scatter(
+            name="what all were sent",
+            x=[0],
+            y=[0],
+            mode="markers",
+            marker={"symbol": "star", "size": 14, "color": palette.ORANGE},
+            hovertemplate="the weights that all were sent<extra></extra>",
+        )
+    )
+    heading = text.heading(title, f"The plane holds {share:.0%} of the updates' squared length.")
+    axis = {"zeroline": False, "showgrid": True}
+    lay_out(
+        figure,
+        heading,
+        [],
+        theme,
+        inner=INNER,
+        below=96,
+        legend=palette.LEGEND_BELOW,
+        xaxis={"title": "distance along the first direction", **axis},
+        yaxis={"title": "along the second", "scaleanchor": "x", **axis},
+    )
+    return figure
+
+
+def projected(updates: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
+    """The updates of each name in the plane in which most of all of them lies, (clients, 2), and
+    the share of their squared length that lies in it."""
+    found = {name: np.asarray(own, dtype=np.float64) for name, own in updates.items()}
+    shapes = {own.shape[1:] for own in found.values()}
+    if len(shapes) != 1 or not all(own.ndim == 2 and own.size for own in found.values()):
+        told = ", ".join(str(own.shape) for own in found.values()) or "of none"
+        raise ValueError(
+            f"updates of the shapes {told} cannot be drawn: give each name (clients, parameters), "
+            "as many parameters for all."
+        )
+    every = np.concatenate([*found.values()])
+    _, lengths, directions = np.linalg.svd(every, full_matrices=False)
+    plane = np.zeros((2, every.shape[1]))
+    plane[: len(directions[:2])] = directions[:2]  # one update alone lies on a line
+    squared = lengths**2
+    share = float(squared[:2].sum() / squared.sum()) if squared.sum() else 1.0
+    return {name: own @ plane.T for name, own in found.items()}, share
+
+
+def _lines(own: np.ndarray, name: str, color: str, dash: str) -> go.Scatter:
+    """From the start to each client and back, as one line with gaps."""
+    ends = np.full((len(own), 3, 2), np.nan)
+    ends[:, 0], ends[:, 1] = 0.0, own
+    clients = np.repeat(np.arange(len(own)), 3)
+    return go.Scatter(
+        name=text.cut(name, 40),
+        x=ends[..., 0].ravel(),
+        y=ends[..., 1].ravel(),
+        mode="lines+markers",
+        line={"color": color, "width": 1.6, "dash": dash},
+        marker={"size": 8, "color": color},
+        customdata=clients,
+        hovertemplate=f"{text.cut(name, 40)}, client %{{customdata}}<extra></extra>",
+    )

@@ -1,0 +1,103 @@
+"""Who took part in which round of a federated training: clients x rounds.
+
+client 0 | # | # | # |       # its update is in the new weights
+client 1 | # |   | # |         not asked
+client 2 | - | - | ~ |       - late: the round was over    ~ its late update was taken in
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dlviz.viz import palette, text
+from dlviz.viz.charts.cells import LEAST, ROW, down
+from dlviz.viz.charts.figure import ROWS, Figure, lay_out
+
+FATES = {  # of a client in a round, a later one of the same round stands: look, mark, colour
+    "answered": ("its update is in the new weights", "square", palette.BLUE),
+    "late": ("late: the round was closed before", "x-thin", palette.VERMILION),
+    "taken": ("late before, taken in this round", "diamond", palette.ORANGE),
+    "rejected": ("its update was rejected", "circle", palette.PURPLE),
+    "lost": ("lost", "cross", palette.BLACK),
+}
+
+
+def participation(
+    rounds: Sequence[Any],
+    clients: int,
+    *,
+    theme: str = "auto",
+    title: str = "Who took part in which round",
+) -> Figure:
+    """Draw the records `rounds` that `federated.train` returns, of so many `clients`.
+
+    Raises ValueError where there is no round, and for a client that is not there.
+    """
+    fates = fates_of(rounds, clients)
+    figure = Figure()
+    for fate, (name, symbol, color) in FATES.items():
+        client, place = (fates == fate).nonzero()
+        if not len(client) and fate != "answered":
+            continue
+        numbers = [rounds[at].number for at in place.tolist()]
+        marker: dict[str, Any] = {"symbol": symbol, "color": color, "size": 11}
+        marker["line"] = {"color": color, "width": 2.4 if symbol == "x-thin" else 0}
+        figure.add_trace(
+            go.Scatter(
+                name=name,
+                x=numbers,
+                y=client,
+                mode="markers",
+                marker=marker,
+                hovertemplate=f"client %{{y}}, round %{{x}}: {name}<extra></extra>",
+                showlegend=True,
+            )
+        )
+    heading = text.heading(title, told(fates))
+    first, last = rounds[0].number, rounds[-1].number
+    lay_out(
+        figure,
+        heading,
+        [],
+        theme,
+        inner=max(LEAST, ROW * clients),
+        below=96,
+        legend=palette.LEGEND_BELOW,
+        xaxis={"title": "round", "range": [first - 0.6, last + 0.6], "showgrid": False},
+        yaxis={**ROWS, **down([f"client {k}" for k in range(clients)])},
+    )
+    return figure
+
+
+def fates_of(rounds: Sequence[Any], clients: int) -> np.ndarray:
+    """What became of every client in every round: (clients, rounds) of the keys of FATES, "" where
+    it was not asked. Raises ValueError where there is no round, and for a client that is not
+    there."""
+    if not len(rounds):
+        raise ValueError("rounds=[] has nothing to draw: give what federated.train returns.")
+    fates = np.full((clients, len(rounds)), "", dtype="U8")
+    for place, each in enumerate(rounds):
+        for fate in FATES:
+            named: Iterable[int] | Mapping[int, str] = getattr(each, fate)
+            for k in named:
+                if not 0 <= k < clients:
+                    raise ValueError(
+                        f"round {each.number} names client {k}, of clients={clients}: give as many "
+                        "as were trained."
+                    )
+                fates[k, place] = fate
+    return fates
+
+
+def told(fates: np.ndarray) -> str:
+    """Who was never heard."""
+    heard = ((fates == "answered") | (fates == "taken")).any(axis=1)
+    silent = [str(k) for k in (~heard).nonzero()[0].tolist()]
+    if not silent:
+        return "Every client is in the weights at least once."
+    names = ", ".join(silent)
+    return text.cut(f"Never in the weights: client{'s' * (len(silent) > 1)} {names}.", text.LINE)
