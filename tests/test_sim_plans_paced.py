@@ -96,10 +96,9 @@ def measured(rows, trace, clock):
 def test_a_plan_takes_what_the_planner_says_by_the_device_clock(ran):
     """What norms and lookups take is not in a plan."""
     rows, trace = ran
-    for name, took in measured(rows, trace, "device").items():
-        assert took == pytest.approx(rows[name]["seconds"], rel=WITHIN[rows[name]["schedule"]]), (
-            name
-        )
+    took = measured(rows, trace, "device")
+    off = {name: abs(took[name] / row["seconds"] - 1) for name, row in rows.items()}
+    assert {n: gap for n, gap in off.items() if gap > WITHIN[rows[n]["schedule"]]} == {}
 
 
 def test_plans_come_in_the_order_of_paced_runs_by_the_wall_clock(ran):

@@ -140,7 +140,7 @@ def one_process(case):
 
 
 def compare(ranks, cases):
-    run = dlviz.launch(worker, ranks, args=(cases,))
+    run = dlviz.launch(worker, ranks, args=(cases,), timeout=1200)
     run.trace.validate()
     for number, case in enumerate(cases):
         kinds = {"order": Case._field_defaults["order"], "sequence_parallel": False, "drawn": True}
