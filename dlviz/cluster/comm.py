@@ -31,6 +31,7 @@ from dlviz.cluster.control.pipes import HEAD, INLINE, LONGEST, SYNC
 from dlviz.cluster.errors import RankLost
 from dlviz.cluster.groups import Mesh, colors
 from dlviz.cluster.lanes import Lane
+from dlviz.cluster.pacing.clock import START_LINE
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.log import Sent, step_of
 from dlviz.cluster.requests import REDUCE, ReceiveRequest, SendRequest
@@ -401,6 +402,12 @@ class Comm(Collectives):
         """On a paced run what comes next starts when the program reaches it, however long setting
         it up has taken: that is no work of the device's."""
         self.recorder.lane.pace.restart()
+
+    def start_line(self) -> None:
+        """All ranks go on together once the last has come; on a paced run START_LINE later, when
+        each of them has long got there. As `begin`, whatever setting up has taken."""
+        self.recorder.lane.pace.restart(START_LINE)
+        self.barrier()
 
     def hold(self) -> None:
         """On a paced run sleep off this lane's debt now (before a write to shared memory, say)."""

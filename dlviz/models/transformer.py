@@ -68,6 +68,7 @@ class Transformer(nn.Module):
             Block(hidden, heads, self.kv_heads, dropout, seed, number) for number in range(layers)
         )
         self.norm = nn.LayerNorm(hidden)
+        self.output = TiedOutput()
         seed_layers(self, seed)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -85,7 +86,7 @@ class Transformer(nn.Module):
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """What the last block's output x (B, s, h) says of the next tokens: (B, s, V)."""
-        return functional.linear(self.norm(x), self.tokens.weight)
+        return self.output(self.norm(x), self.tokens.weight)
 
 
 class Block(nn.Module):
@@ -173,6 +174,24 @@ class FeedForward(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(functional.gelu(self.up(x)))
+
+
+class TiedOutput(nn.Module):
+    """The output layer, whose weight (V, h) is the embedding's: x (B, s, h) -> logits (B, s, V)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = Scores()
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self.product(x, weight)
+
+
+class Scores(nn.Module):
+    """The output layer's product. A module, though it has no weights, as `Attend` is."""
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, weight)  # (B, s, h) and (V, h) -> (B, s, V)
 
 
 class SmallEmbedding(nn.Embedding):

@@ -33,7 +33,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.hooks import at_end_of_backward, tensors_in, wanted
-from dlviz.parallel.prices import Products, price, pricing, weights_price
+from dlviz.parallel.prices import LayerPrices, pricing
 from dlviz.schedules import Action
 from dlviz.schedules.action import KIND_NAMES
 
@@ -89,8 +89,9 @@ class LayerSpans:
 
     def __init__(self, comm: Comm, model: nn.Module):
         self._comm = comm
-        self._device = pricing(comm)
-        self._forward: list[tuple[Any, Products | None]] = []  # the open spans
+        device = pricing(comm)
+        self._prices = None if device is None else LayerPrices(device)
+        self._forward: list[tuple[Any, Any]] = []  # the open spans, and what counts their products
         self._backward: Any = None  # the open span
         self._layer: str | None = None  # whose it is
         self._missing: set[nn.Parameter] = set()  # its parameters that have no gradient yet
@@ -99,7 +100,7 @@ class LayerSpans:
         for name, layer in with_spans(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
             computes = dict(layer.named_children()).get("product", layer)
-            computes.register_forward_pre_hook(self._start_forward(name))
+            computes.register_forward_pre_hook(self._start_forward(name), with_kwargs=True)
             computes.register_forward_hook(
                 self._end_forward(name, own, computes is not layer),
                 always_call=True,
@@ -122,32 +123,26 @@ class LayerSpans:
         return {} if at is None else {"stage": at.stage, "microbatch": at.microbatch}
 
     def _start_forward(self, name: str) -> Any:
-        def hook(layer: nn.Module, inputs: Any) -> None:
-            # A price is known when the forward is over.
-            seconds = None if self._device is None else 0.0
+        def hook(layer: nn.Module, inputs: Any, keywords: Any) -> None:
+            prices = self._prices
+            seconds = None if prices is None else 0.0  # they are known when the forward is over
             span = self._comm.compute("forward", name, seconds, **self._fields())
             span.__enter__()
-            products = None
-            if self._device is not None and not isinstance(layer, nn.RNNBase):
-                products = Products()
-                products.__enter__()
-            self._forward.append((span, products))
+            call = None if prices is None else prices.begin(layer, [*inputs, *keywords.values()])
+            self._forward.append((span, call))
 
         return hook
 
     def _end_forward(self, name: str, parameters: list[nn.Parameter], sends: bool) -> Any:
         def hook(layer: nn.Module, inputs: Any, keywords: Any, output: Any) -> None:
-            span, products = self._forward.pop()
-            given = [*tensors_in([*inputs, *keywords.values()])]
+            span, call = self._forward.pop()
+            inputs = [*inputs, *keywords.values()]
+            given = [*tensors_in(inputs)]
             back = LayerBackward(name, parameters, wanted(given, parameters))
-            if self._device is not None:
-                if products is not None:
-                    products.__exit__(None, None, None)
-                priced = price(self._device, layer, [*inputs, *keywords.values()], output, products)
-                span.seconds, back.seconds = priced
-                back.of_weights = back.seconds
-                if back.wanted:
-                    back.of_weights = weights_price(self._device, parameters, products, priced[1])
+            if self._prices is not None:
+                work = layer, inputs, output, parameters if back.wanted else None
+                priced = self._prices.end(call, *work)
+                span.seconds, back.seconds, back.of_weights = priced
             span.__exit__(None, None, None)
             for tensor in given if sends or self.action else ():
                 if tensor.requires_grad and not tensor.is_leaf:

@@ -7,8 +7,10 @@
     update     3 x bytes of the parameters / memory_bandwidth: parameter and gradient are read, the
                parameter is written
 
-The products are counted as the forward runs. What lies between layers (ReLU, pooling, the loss) has
-no parameters of its own and costs nothing, but for attention's products (layers.py).
+The products are counted as the forward runs; of a layer that does the same work on all inputs of
+one form the first time alone, since counting costs more than the math of a small layer. What lies
+between layers (ReLU, pooling, the loss) has no parameters of its own and costs nothing, but for
+attention's products (layers.py).
 """
 
 from __future__ import annotations
@@ -102,6 +104,61 @@ def _load(comm: Comm) -> None:
     if pricing(comm) is not None:
         with Products():
             torch.mv(torch.ones(2, 2), torch.ones(2))
+
+
+# Layers that do the same work on all inputs of one form, as dlviz's own do.
+STEADY = {nn.Linear, nn.LayerNorm, nn.Embedding}
+
+
+class LayerPrices:
+    """What the calls of layers take on a device."""
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._known: dict[Any, tuple[float, float, float]] = {}  # by the form of a call
+
+    def begin(self, layer: nn.Module, inputs: Any) -> tuple[Any, Products | None]:
+        """Before a call of `layer`: its form, and what counts its products, if it has to."""
+        form = form_of_call(layer, inputs)
+        if form in self._known or isinstance(layer, nn.RNNBase):
+            return form, None
+        products = Products()
+        products.__enter__()
+        return form, products
+
+    def end(
+        self,
+        call: tuple[Any, Products | None],
+        layer: nn.Module,
+        inputs: Any,
+        output: Any,
+        parameters: Sequence[nn.Parameter] | None,
+    ) -> tuple[float, float, float]:
+        """After a call that `begin` has begun: seconds of its forward, of its backward, and those
+        of the backward for the trained `parameters`: all, where these are None, since no input has
+        a gradient."""
+        form, products = call
+        if form in self._known:
+            return self._known[form]
+        if products is not None:
+            products.__exit__(None, None, None)
+        forward, backward = price(self._device, layer, inputs, output, products)
+        weights = backward
+        if parameters is not None:
+            weights = weights_price(self._device, parameters, products, backward)
+        if form is not None and output is not None:  # it is None where the call has failed
+            self._known[form] = forward, backward, weights
+        return forward, backward, weights
+
+
+def form_of_call(layer: nn.Module, inputs: Any) -> Any:
+    """What the work of a call depends on; None where that may be the values of the inputs too."""
+    kind = type(layer)
+    if kind not in STEADY and not kind.__module__.startswith("dlviz."):
+        return None
+    tensors = [*tensors_in(inputs), *layer.parameters(recurse=False)]
+    of_each = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
+    return kind, torch.is_grad_enabled(), of_each
 
 
 def price(

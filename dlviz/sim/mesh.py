@@ -96,7 +96,7 @@ def mesh_step(
     there_and_back = 2 * max(load.borders(pp, 1), default=0.0)
     seconds = {
         "dp": step["dp_exposed"],
-        "pp": microbatches * there_and_back + (load.tied(pp) if pp > 1 else 0.0),
+        "pp": microbatches * there_and_back + 2 * load.tied(),
         "tp": step["tp_exposed"],
     }
     return MeshStep(groups, sent, between, seconds, step["seconds"])

@@ -217,7 +217,7 @@ class Load:
         memory, stage = self.memory(held, schedule, many, parameter_bytes, chunks)
         math_seconds = many * (slow.forward + slow.backward) + update
         exposed = many * (slow.forward_tp + slow.backward_tp)
-        ties = self.tied(pp) if pp > 1 else 0.0
+        ties = self.tied_exposed(schedule, pp, visits, borders)
         return {
             "dp": dp,
             "tp": tp,
@@ -311,10 +311,23 @@ class Load:
         hops = [self.axes["pp"].hop(stage % pp) for stage in range(pp * chunks - 1)]
         return [alpha + beta * self._message for alpha, beta in hops]
 
-    def tied(self, pp: int) -> float:
-        """Seconds in which first and last stage add up the embedding's gradient."""
+    def tied(self) -> float:
+        """Seconds of the embedding's gradient from the last stage to the first, and as many of the
+        sum on its way back."""
+        if self.axes["pp"].length == 1:
+            return 0.0
         alpha, beta = self.axes["pp"].slowest
-        return 2 * (alpha + beta * self._embedding_bytes)
+        return alpha + beta * self._embedding_bytes
+
+    def tied_exposed(
+        self, schedule: str, pp: int, visits: Sequence[Visit], borders: Sequence[float]
+    ) -> float:
+        """Those that a step waits for: the sum's way back, and the gradient's way there as far as
+        it is longer than the backwards to come, through which the last microbatch goes on to the
+        first stage. Under ZB-H1 the last stage is at its W meanwhile."""
+        one = self.tied()
+        to_come = sum(visit.back for visit in visits[: pp - 1]) + sum(borders[: pp - 1])
+        return one + max(0.0, one - to_come * (schedule != "zb_h1"))
 
     @property
     def _embedding_bytes(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -222,6 +223,62 @@ def test_attention_is_computed_between_its_layers_and_is_no_layer_that_is_seeded
     flops = 2 * 2 * 3 * 5 * 5 * 8  # of the scores and of the values
     assert own.kind.tolist() == ["forward", "backward"]
     assert (own.end - own.start).tolist() == pytest.approx([flops / 1e9, 2 * flops / 1e9])
+
+
+def test_a_plain_transformer_is_charged_for_all_its_products_those_of_the_tied_output_too():
+    machine = replace(classroom(1, step=None), device=replace(DEVICE, memory_bandwidth=1e15))
+    spans = dlviz.launch(transformer, 1, machine=machine).trace.spans
+    names = spans.name[np.isin(spans.kind, ["forward", "backward"])].tolist()
+    assert names.count("output") == 2 and names.index("output") > names.index("norm")
+    scores = 3 * 2 * 15 * 8 * 6  # FLOPs there and back, of 15 tokens
+    blocks = 3 * 2 * 15 * (12 * 8 * 8 - 8 * 8) + 3 * 2 * 2 * 3 * 5 * 5 * 8  # keys of 2 of 4 heads
+    assert (spans.end - spans.start)[np.isin(spans.kind, ["forward", "backward"])].sum() == (
+        pytest.approx((scores + blocks) / 1e9, rel=1e-6)
+    )
+
+
+class Choosy(nn.Module):
+    """Of what sort its work is depends on the values."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(6))
+
+    def forward(self, x):
+        return x @ self.weight @ self.weight if x.sum() > 0 else x @ self.weight
+
+
+def calls(comm):
+    """How often the products are counted: in each of two forwards of a plain Transformer, and in
+    four of a layer of the reader's own."""
+    counted, enter = [0], Products.__enter__
+
+    def noted(self):
+        counted[-1] += 1
+        return enter(self)
+
+    Products.__enter__ = noted
+    net, own = Transformer(3, 8, 4, 6, 5), Choosy()
+    LayerSpans(comm, net)
+    LayerSpans(comm, own)
+    for inputs in (TOKENS, TOKENS, TOKENS[:2]):
+        net(inputs)
+        counted.append(0)
+    for sign in (1, -1, 1, -1):
+        own(torch.full((10, 6), float(sign)))
+    return counted
+
+
+def test_products_are_counted_once_for_each_form_but_in_a_layer_that_may_look_at_the_values():
+    run = dlviz.launch(calls, 1, machine=classroom(1, step=None))
+    embeddings, norm, square, attend, up, down, scores = 2, 1, 1, 1, 1, 1, 1
+    once = embeddings + norm + square + attend + up + down + scores
+    assert run.results[0] == [once, 0, once - 1, 4]  # the positions' input has the same form
+    spans = run.trace.only(kind="forward").spans
+    took = [round((end - start) * 1e9) for name, start, end in
+            zip(spans.name, spans.start, spans.end, strict=True) if name == "Choosy"]  # fmt: skip
+    one = 2 * 10 * 6 * 6
+    assert took == [2 * one, one, 2 * one, one]
 
 
 def timed(trace, step, rank, clock="device"):

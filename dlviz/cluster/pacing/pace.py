@@ -84,7 +84,7 @@ class NoPace(WallPace):
     def wait_until(self, seconds: float | None) -> None:
         """What the lane waits for can be used from that device time on."""
 
-    def restart(self) -> None:
+    def restart(self, ahead: float = 0.0) -> None:
         """What comes next starts now, however long setting it up has taken."""
 
     def now(self) -> float:

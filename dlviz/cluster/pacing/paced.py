@@ -114,9 +114,10 @@ class Pace:
         self.operations += 1
         self.overruns += math_ns > max(seconds * 1e9, OWN_TIME)
 
-    def restart(self) -> None:
-        """What comes next starts now, however long setting it up has taken."""
-        self.wait_until(self.device.now())
+    def restart(self, ahead: float = 0.0) -> None:
+        """What comes next starts now, or `ahead` seconds later, however long setting it up has
+        taken."""
+        self.wait_until(self.device.now() + ahead)
 
     def now(self) -> float:
         return self.free

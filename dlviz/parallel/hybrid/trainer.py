@@ -113,8 +113,7 @@ def train(
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
     comm.memory("update rule", getattr(moves, "kept", 0) * weights)
-    comm.begin()  # cutting the model was no work of the device's
-    comm.barrier()  # and it took each rank as long as it took
+    comm.start_line()  # cutting the model took each rank as long as it took
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss)

@@ -82,6 +82,7 @@ def train(
     weights = sum(p.nbytes for p in net.parameters())
     comm.memory("weights", weights)
     comm.memory("update rule", getattr(moves, "kept", 0) * weights)
+    comm.start_line()  # cutting the model took each rank as long as it took
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             inputs, labels = (part.to(comm.device) for part in batch)
