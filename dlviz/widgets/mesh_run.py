@@ -55,8 +55,8 @@ def check(values: dict[str, Any]) -> None:
         )
     if ranks % values["nodes"]:
         raise ValueError(
-            f"{ranks} ranks do not fill nodes={values['nodes']} nodes: use fewer nodes, or a "
-            "longer axis."
+            f"nodes={values['nodes']} cannot share {ranks} rank{'s' * (ranks > 1)} evenly: use "
+            "fewer nodes, or a longer axis."
         )
 
 

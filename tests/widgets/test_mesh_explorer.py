@@ -86,8 +86,10 @@ def test_a_value_that_cannot_be_is_told_and_changes_nothing_else(name, value, sa
 
 
 def test_ranks_that_do_not_fill_the_nodes_are_told():
-    with pytest.raises(ValueError, match="2 ranks do not fill nodes=4 nodes"):
+    with pytest.raises(ValueError, match="nodes=4 cannot share 2 ranks evenly"):
         MeshExplorer(1, 1, 2, nodes=4)
+    with pytest.raises(ValueError, match="nodes=2 cannot share 1 rank evenly"):
+        MeshExplorer(1, 1, 1)
 
 
 def test_controls_that_change_at_once_are_told_at_once():

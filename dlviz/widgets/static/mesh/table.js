@@ -2,6 +2,7 @@
 import { h } from "../shared/dom.js";
 import { seconds } from "../shared/numbers.js";
 import { chosen, traffic } from "./state.js";
+import { groupWords } from "./words.js";
 
 /** @import { Axis, Mesh, Told } from "./state.js" */
 
@@ -26,7 +27,7 @@ export function trafficTable({ shown }) {
 /** @type {(told: Told, chosenAxis: Axis, show: (axis: Axis) => void) => HTMLElement} */
 function tableOf(told, chosenAxis, show) {
   const { placement, at, run } = chosen(told);
-  const { axes, hues, controls } = told;
+  const { axes, hues } = told;
   const sides = [placement, ...(run ? [run] : [])];
   const most = Math.max(1, ...sides.flatMap((side) => axes.flatMap(([axis]) => Object.values(traffic(side, axis)))));
   const bar = (many, axis, side) => h("td", { class: `dlv-amount dlv-meshbar dlv-${side}` },
@@ -45,7 +46,7 @@ function tableOf(told, chosenAxis, show) {
         h("th", { scope: "row" }, h("button", {
           type: "button", class: "dlv-link", "aria-label": `the groups of ${axis}`, onclick: () => show(axis),
         }, `${axis}, ${title}`)),
-        cells(placement, axis, `${placement.groups[axis].length} of ${controls[axis]}`,
+        cells(placement, axis, groupWords(placement.groups[axis]),
           seconds(placement.seconds[axis][at]))),
       ...(run ? [h("tr", { class: "dlv-ran" }, h("th", { scope: "row" }, "measured"), cells(run, axis, "", ""))] : []),
     ])),

@@ -33,6 +33,15 @@ export function pictureWords({ controls, placements }, axis) {
 }
 
 /**
+ * How many groups of how many ranks an axis has.
+ * @param {number[][]} groups
+ * @returns {string}
+ */
+export function groupWords(groups) {
+  return `${groups.length} of ${groups[0].length} rank${groups[0].length > 1 ? "s" : ""}`;
+}
+
+/**
  * A rank in lines, the first its name.
  * @param {Told} told
  * @param {number} rank
