@@ -151,6 +151,13 @@ def test_the_parts_of_a_step_add_up():
         assert row["seconds"] == pytest.approx(total)
 
 
+def test_without_a_pipeline_there_is_no_bubble_and_nothing_is_sent_along_pp():
+    """Not even what is left of a difference of rounded sums."""
+    rows = [row for row in plans(LAB, classroom(8, step=None), 8, 16) if row["pp"] == 1]
+    assert len(rows) > 20
+    assert all(row["bubble"] == row["bubble_seconds"] == row["pp_exposed"] == 0 for row in rows)
+
+
 def test_of_tp_and_dp_all_bytes_are_exposed_and_of_pp_those_that_a_step_waits_for():
     """Beside the messages of each rank, which a run's Trace has as well (test_sim_mesh.py)."""
     machine = classroom(8, step=None)

@@ -208,8 +208,9 @@ class Load:
         slow = max(ranks, key=lambda visit: visit.seconds)
         busy = many * slow.seconds
         borders = self.borders(pp, chunks)
-        bubble = pipeline_seconds(schedule, visits, pp, many, [0.0] * len(borders)) - busy
-        messages = pipeline_seconds(schedule, visits, pp, many, borders) - busy - bubble
+        at_once = pipeline_seconds(schedule, visits, pp, many, [0.0] * len(borders))
+        bubble = at_once - busy if pp > 1 else 0.0
+        messages = pipeline_seconds(schedule, visits, pp, many, borders) - at_once
         held = [self.parameters(runs) for runs in self.runs(pp, chunks)]
         weights = max(held) * self.itemsize
         reduce = self.axes["dp"].all_reduce(weights, self.machine.device.gamma)

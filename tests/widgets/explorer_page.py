@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import kernel
-import numpy as np
 
-from dlviz.metrics import COMPUTE
-from dlviz.trace import Trace
 from dlviz.widgets.modules import joined, read
 
 # Two views of one model, whose requests a function `ask` answers, with the state that then is.
@@ -80,15 +77,6 @@ class ExplorerPage:
         field = self.control(name)
         field.fill(text)
         field.blur()
-
-
-def seconds_once_begun(trace: Trace, firsts: Collection[int]) -> float:
-    """Of the last step, by the device clock, from when all of the ranks that wait for nobody, the
-    `firsts`, compute: a busy machine delays that they begin, and nothing that follows."""
-    spans = trace.only(step=int(trace.spans.step.max())).spans
-    spans = spans[np.isin(spans.kind, [*COMPUTE, "update"])]
-    begun = max(spans.start[spans.rank == rank].min() for rank in firsts)
-    return float(spans.end.max() - begun)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import sys
 import node
 import numpy as np
 import pytest
-from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages, seconds_once_begun
+from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.analysis.steps import seconds_between_ends
 from dlviz.sim import TransformerShape, plans
@@ -327,9 +327,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     (recorded,) = told["runs"]
     row = next(row for row in explorer.plans if name_of(row) == list(SMALL))
     assert recorded["run"]["seconds"] == seconds_between_ends(explorer.measured, "wall")
-    # By the device clock. A first stage that a busy machine holds up begins late.
-    assert seconds_between_ends(explorer.measured) > 0.98 * row["seconds"]
-    assert seconds_once_begun(explorer.measured, (0, 1)) == pytest.approx(row["seconds"], rel=0.02)
+    # By the device clock, which no other program holds up.
+    assert seconds_between_ends(explorer.measured) == pytest.approx(row["seconds"], rel=0.02)
     assert recorded["run"]["memory"] > row["memory"] / 2
     assert recorded["run"]["exposed"]["tp"] > 0 and shown.height() <= 640
     measured = shown.root.locator(".dlv-ran td").all_inner_texts()

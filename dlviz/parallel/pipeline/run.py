@@ -169,7 +169,7 @@ def _work_through(
     layers: LayerSpans | None = None,
 ) -> None:
     """Run the actions of a rank, one after the other, the two halves of an overlap as one."""
-    if row and row[0].halves[0].stage == 0:  # this rank waits for nobody
+    if layers is None and row and row[0].halves[0].stage == 0:  # this rank waits for nobody
         comm.begin()
     for action in row:
         received = [p2p.receive(half) for half in action.halves]  # an overlap needs both to begin
