@@ -14,7 +14,7 @@ from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.analysis.axes import axes
 from dlviz.widgets import MeshExplorer
-from dlviz.widgets.mesh_run import ORDERS, SLOWER, STEPS, predicted
+from dlviz.widgets.mesh_run import ORDERS, SLOWER, STEPS, predicted, run
 
 AXES = ("dp", "pp", "tp")
 
@@ -158,6 +158,15 @@ def test_ranks_lie_in_their_nodes_and_lines_join_the_ranks_of_a_group():
     assert node.run("mesh/geometry.js", "return m.pictureOf(1, 2, [[0, 1]], 800).link;") is None
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
+def test_a_run_takes_what_is_predicted_however_late_its_ranks_are():
+    """By the device clock, where no link is shared."""
+    values = {"order": "dp,pp,tp", "dp": 1, "pp": 2, "tp": 2, "nodes": 1, "slower": 1}
+    found, _ = run(values, lambda *told: None)
+    assert found["total"] == pytest.approx(predicted(**values).total, rel=0.02)
+
+
 LINK, NODE = (f'svg [data-place="{place}"] > rect' for place in (0, 2))
 
 
@@ -251,12 +260,13 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         "() => document.querySelector('.dlv-cheapest').textContent.includes('measured')",
         timeout=90_000,
     )
-    run = state(explorer)["run"]
+    ran = state(explorer)["run"]
     told = explorer.told()["placements"][explorer.order]
-    assert [run["sent"], run["between"]] == [told["sent"], told["between"]]
+    assert [ran["sent"], ran["between"]] == [told["sent"], told["between"]]
     last = axes(explorer.measured, step=STEPS - 1)
-    assert run["sent"]["dp"] == last["dp"].sent.tolist() and run["sent"]["pp"] == [0] * 8
-    assert run["total"] == pytest.approx(predicted(**explorer._now).total, rel=0.02)
+    assert ran["sent"]["dp"] == last["dp"].sent.tolist() and ran["sent"]["pp"] == [0] * 8
+    # Messages of late ranks queue on the shared link in another order, and later.
+    assert ran["total"] > 0.98 * predicted(**explorer._now).total
     page.close()
 
     explorer.order, explorer.dp, explorer.tp = "dp,pp,tp", 1, 4
@@ -281,5 +291,5 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         assert root.bounding_box()["height"] <= 640
         rows = root.locator(".dlv-ran").all_inner_texts()
         for axis, row in zip(AXES, rows, strict=True):
-            assert f"{np.sum(run['between'][axis]):,}" in row
+            assert f"{np.sum(ran['between'][axis]):,}" in row
     assert not faults
