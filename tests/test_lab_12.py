@@ -17,7 +17,7 @@ import dlviz
 from dlviz.datasets import digits
 from dlviz.federated import epsilon, inversion, partition, privacy, train
 from dlviz.federated.secure.terms import Terms
-from dlviz.models import MLP
+from dlviz.models import MLP, ConvNet
 
 LAB = Path(__file__).parents[1] / "labs" / "12_federated.ipynb"
 TEXT = "\n".join(cell.source for cell in nbformat.read(LAB, as_version=4).cells)
@@ -246,7 +246,45 @@ def test_noise_costs_the_accuracy_that_the_text_says():
         options = {"rounds": 40, "fraction": 0.1, "selection": "poisson", "lr": 1.0}
         options["combine"] = partial(privacy.central, **how)
         cases.append((partition.identical(LABELS, 1000), options))
-    found = dlviz.launch(scores, 2, args=(cases,)).results[0]
+    found = dlviz.launch(scores, 2, args=(cases,), timeout=600).results[0]
     assert [score[-1] for score in found] == pytest.approx([0.91, 0.89, 0.86, 0.66], abs=0.03)
     assert found[2][3] < 1 / 3 and found[3][-1] == pytest.approx(2 / 3, abs=0.03)
     assert "reads 91 %, with σ = 1 about as much, with σ = 2 a little less" in TEXT
+
+
+@pytest.mark.sweep
+def test_a_search_reads_a_digit_out_of_a_convolutional_network():
+    net, part = ConvNet(seed=1), partition.identical(LABELS, 20)
+    gaps = {}
+    for client, starts in ((0, 1), (0, 3), (1, 1)):
+        own = IMAGES[part[client][:1]]
+        loss = torch.nn.functional.cross_entropy(net(own), LABELS[part[client][:1]])
+        slopes = torch.autograd.grad(loss, [*net.parameters()])
+        row = torch.cat([-0.1 * slope.flatten() for slope in slopes])
+        found = inversion.match(net, row, (1, 1, 8, 8), starts=starts)
+        gaps[client, starts] = (found - own).abs().mean().item()
+    assert gaps[0, 1] == pytest.approx(0.12, abs=0.02) and "**0.12** for client 0" in PAGE
+    assert gaps[1, 1] < 0.001 and gaps[0, 3] < 0.001 and "three starts less than 0.001" in PAGE
+
+
+@pytest.mark.sweep
+def test_a_trained_network_tells_fewer_of_16_digits_and_a_single_one_as_before():
+    common, rare = (LABELS < 8).nonzero()[:, 0], (LABELS >= 8).nonzero()[:, 0]
+    parts = [common[part][:144] for part in partition.identical(LABELS[common], 6)]
+    parts += [rare[part] for part in partition.identical(LABELS[rare], 2)]
+    eight = [(IMAGES[part], LABELS[part]) for part in parts]  # part 4's clients, all heard
+    net, options = copy.deepcopy(NET), {"rounds": 12, "batch": 24, "lr": 0.5}
+    end = dlviz.launch(train, 2, args=(net, eight), kwargs=options, timeout=600)
+    net.load_state_dict(end.results[0]["state"])
+    means = []
+    for count in (1, 16):
+        of_each = []
+        for part in partition.identical(LABELS, 20):
+            loss = torch.nn.functional.cross_entropy(
+                net(IMAGES[part[:count]]), LABELS[part[:count]]
+            )
+            slopes = torch.autograd.grad(loss, [*net.parameters()])
+            of_each.append(read(-torch.cat([slope.flatten() for slope in slopes]), part[:count]))
+        means.append(sum(of_each) / 20)
+    assert means == [1, pytest.approx(1.0, abs=0.1)]
+    assert "1.0 instead of 2.5; of one digit all twenty" in PAGE
