@@ -4,6 +4,8 @@ data, and from rounds, which are counted and depend on no clock."""
 from __future__ import annotations
 
 import copy
+import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import torch
 
 import dlviz
 from dlviz.datasets import digits
-from dlviz.federated import partition, train
-from dlviz.models import MLP
+from dlviz.federated import epsilon, inversion, partition, privacy, train
+from dlviz.federated.secure.terms import Terms
+from dlviz.models import MLP, ConvNet
 
 LAB = Path(__file__).parents[1] / "labs" / "12_federated.ipynb"
 TEXT = "\n".join(cell.source for cell in nbformat.read(LAB, as_version=4).cells)
@@ -131,3 +134,157 @@ def test_the_answers_to_what_readers_find_out_are_those_of_the_page():
     assert "**4, 4 and 13 rounds**" in PAGE
     sizes = [len(part) for part in partition.dirichlet(LABELS, 10, 0.1)]
     assert f"sizes go from {min(sizes)} to {max(sizes)}" in PAGE
+
+
+# -- parts 5 and 6 ---------------------------------------------------------------------------------
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+CROWD = [part[:count] for count in COUNTS for part in partition.identical(LABELS, 20)]
+
+
+def received(comm: dlviz.Comm, cases: list[tuple[list[torch.Tensor], dict[str, Any]]]) -> Any:
+    """The updates that reach the server in one round of each case, (clients, parameters)."""
+    kept: list[torch.Tensor] = []
+    for parts, how in cases:
+        clients = [(IMAGES[part], LABELS[part]) for part in parts]
+
+        def keep(rows: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+            kept.append(rows)
+            return rows.mean(0)
+
+        train(comm, copy.deepcopy(NET), clients, rounds=1, combine=keep, **how)
+    return kept
+
+
+def first_layer(update: torch.Tensor) -> list[torch.Tensor]:
+    return inversion.unflatten(NET, update)[:2]
+
+
+def read(update: torch.Tensor, part: torch.Tensor) -> int:
+    """How many digits of `part` are among the images found, a pixel 0.02 off at most on average."""
+    found, own = inversion.ratio(*first_layer(update)), IMAGES[part].flatten(1)
+    return sum(bool(((found - each).abs().mean(1) < 0.02).any()) for each in own)
+
+
+def clipped(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
+    return privacy.clip(update, 0.001)
+
+
+def blurred(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
+    noise = (0.001, 0.01, 0.1)[client // 8]
+    source, length = torch.Generator().manual_seed(client), update.norm().item()
+    return privacy.local(update, bound=length, noise_multiplier=noise, generator=source)
+
+
+@pytest.fixture(scope="module")
+def updates() -> list[torch.Tensor]:
+    cases = [(CROWD, {}), (CROWD, {"epochs": 5}), (CROWD[:20], {"outgoing": clipped})]
+    cases.append((3 * CROWD[:8], {"outgoing": blurred}))
+    return dlviz.launch(received, 2, args=(cases,)).results[0]
+
+
+def test_as_many_digits_are_read_as_the_text_and_the_page_say(updates):
+    one, five, short, _ = updates
+    means = [
+        {
+            count: sum(read(rows[20 * i + k], CROWD[20 * i + k]) for k in range(20)) / 20
+            for i, count in enumerate(COUNTS)
+        }
+        for rows in (one, five)
+    ]
+    assert means[0][1] == means[1][1] == 1, "all twenty, whatever the epochs"
+    assert all(read(row, part) for row, part in zip(short, CROWD, strict=False))
+    assert [round(means[0][count], 2) for count in (4, 16, 64)] == [3, 2.5, 1.2]
+    assert "**2.5**, on average" in PAGE and "(1.2 against 3:" in PAGE
+    lengths = one[:20].norm(dim=1)
+    assert f"lengths of {lengths.min():.2f} to {lengths.max():.2f}" in PAGE
+    assert short[:20].norm(dim=1).max() <= 0.001001 and "a two-hundredth of what it was" in TEXT
+    assert all(means[0][count] >= means[1][count] for count in COUNTS)
+
+
+def test_few_digits_switch_on_some_of_the_units():
+    on = (NET[:3](IMAGES) > 0).double().mean(0)  # (32,), share of the digits
+    assert (int((on < 0.06).sum()), int((on > 0.97).sum())) == (6, 5)
+    assert "six are switched on by less than 6 % of all digits, and five by more than 97 %" in PAGE
+    assert "switched on by a few digits in a hundred only" in TEXT
+
+
+def test_noise_of_10_percent_ends_the_reading(updates):
+    gaps = []
+    for row, part in zip(updates[3], 3 * CROWD[:8], strict=True):
+        strongest = inversion.ratio(*first_layer(row), outside=math.inf, alike=0)[0]
+        gaps.append((strongest - IMAGES[part].flatten()).abs().mean().item())
+    means = torch.tensor(gaps).view(3, 8).mean(1).tolist()
+    assert means == pytest.approx([0.01, 0.07, 0.33], abs=0.02)
+    assert "With 10 % of noise nothing is left to read" in TEXT
+
+
+def test_the_bytes_of_a_secure_sum_are_those_of_the_text_and_the_page():
+    terms = len(str(Terms((2410,), "float32", 8, 5, 1.0, 32)))
+    assert 100 * (179 * 8 + 148 + terms) / ROW == pytest.approx(17.0, abs=0.05)
+    assert f"**17.0 %** = (179 · 8 + 148 + {terms}) / 9,640" in PAGE
+    dearer = next(n for n in range(2, 100) if 179 * n + 148 + terms > ROW)
+    assert f"({dearer}. " in PAGE
+    assert 179 * 1000 == 179_000 and "179 kB for its masks and 10 kB for its update" in TEXT
+
+
+def test_epsilon_is_what_the_text_and_the_page_say():
+    loud, quiet = (epsilon(sigma, 0.1, 40, 1e-5, clients=1000) for sigma in (1, 2))
+    assert f"**{loud:.2f}**, {loud / quiet:.1f} times the {quiet:.2f} of σ = 2" in PAGE
+    assert f"With σ = 2 they spend ε = {quiet:.2f}" in TEXT
+    assert f"Half the noise, {loud / quiet:.1f} times the ε" in TEXT
+    assert f"e^5.39 = {math.exp(round(loud, 2)):.0f}" in PAGE and f"{math.exp(quiet):.0f}.)" in PAGE
+    assert f"after four rounds σ = 2 has spent {epsilon(2, 0.1, 4, 1e-5):.2f}" in TEXT
+    assert f"**{epsilon(1, 0.01, 40, 1e-5, clients=10_000):.2f}**" in PAGE
+
+
+@pytest.mark.sweep
+def test_noise_costs_the_accuracy_that_the_text_says():
+    cases = []
+    for sigma in (0, 1, 2, 4):
+        how: dict[str, Any] = {"bound": 2.0, "sample_rate": 0.1, "clients": 1000}
+        how |= {"noise_multiplier": sigma, "generator": torch.Generator().manual_seed(0)}
+        options = {"rounds": 40, "fraction": 0.1, "selection": "poisson", "lr": 1.0}
+        options["combine"] = partial(privacy.central, **how)
+        cases.append((partition.identical(LABELS, 1000), options))
+    found = dlviz.launch(scores, 2, args=(cases,), timeout=600).results[0]
+    assert [score[-1] for score in found] == pytest.approx([0.91, 0.89, 0.86, 0.66], abs=0.03)
+    assert found[2][3] < 1 / 3 and found[3][-1] == pytest.approx(2 / 3, abs=0.03)
+    assert "reads 91 %, with σ = 1 about as much, with σ = 2 a little less" in TEXT
+
+
+@pytest.mark.sweep
+def test_a_search_reads_a_digit_out_of_a_convolutional_network():
+    net, part = ConvNet(seed=1), partition.identical(LABELS, 20)
+    gaps = {}
+    for client, starts in ((0, 1), (0, 3), (1, 1)):
+        own = IMAGES[part[client][:1]]
+        loss = torch.nn.functional.cross_entropy(net(own), LABELS[part[client][:1]])
+        slopes = torch.autograd.grad(loss, [*net.parameters()])
+        row = torch.cat([-0.1 * slope.flatten() for slope in slopes])
+        found = inversion.match(net, row, (1, 1, 8, 8), starts=starts)
+        gaps[client, starts] = (found - own).abs().mean().item()
+    assert gaps[0, 1] == pytest.approx(0.12, abs=0.02) and "**0.12** for client 0" in PAGE
+    assert gaps[1, 1] < 0.001 and gaps[0, 3] < 0.001 and "three starts less than 0.001" in PAGE
+
+
+@pytest.mark.sweep
+def test_a_trained_network_tells_fewer_of_16_digits_and_a_single_one_as_before():
+    common, rare = (LABELS < 8).nonzero()[:, 0], (LABELS >= 8).nonzero()[:, 0]
+    parts = [common[part][:144] for part in partition.identical(LABELS[common], 6)]
+    parts += [rare[part] for part in partition.identical(LABELS[rare], 2)]
+    eight = [(IMAGES[part], LABELS[part]) for part in parts]  # part 4's clients, all heard
+    net, options = copy.deepcopy(NET), {"rounds": 12, "batch": 24, "lr": 0.5}
+    end = dlviz.launch(train, 2, args=(net, eight), kwargs=options, timeout=600)
+    net.load_state_dict(end.results[0]["state"])
+    means = []
+    for count in (1, 16):
+        of_each = []
+        for part in partition.identical(LABELS, 20):
+            loss = torch.nn.functional.cross_entropy(
+                net(IMAGES[part[:count]]), LABELS[part[:count]]
+            )
+            slopes = torch.autograd.grad(loss, [*net.parameters()])
+            of_each.append(read(-torch.cat([slope.flatten() for slope in slopes]), part[:count]))
+        means.append(sum(of_each) / 20)
+    assert means == [1, pytest.approx(1.0, abs=0.1)]
+    assert "1.0 instead of 2.5; of one digit all twenty" in PAGE

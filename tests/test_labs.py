@@ -19,7 +19,7 @@ MINUTES = {
     "09_pipelines": 60,
     "09b_zero_bubble": 60,
     "10_three_axes": 75,
-    "12_federated": 55,
+    "12_federated": 100,
 }
 
 

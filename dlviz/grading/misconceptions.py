@@ -1561,6 +1561,106 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "that these answers are wrong.",
             ),
         ],
+        "digits read, 20 clients with one digit each, E = 5": [
+            (
+                0,
+                "0 would need the five steps to mix something: each adds a multiple of the same "
+                "digit to ΔW, and the same multiple of 1 to Δb.",
+            ),
+            (
+                4,
+                "4 is a fifth of twenty: the steps of five epochs add up, and their ratio is the "
+                "digit again.",
+            ),
+            (100, "The question asks for digits: all of them are 20."),
+            (
+                (5, 19),
+                "Each client has one digit, alone in its batch: what reads one of them reads all.",
+            ),
+        ],
+        "digits read, 20 clients with one digit each, clipped to 0.001": [
+            (
+                0,
+                "0 takes a short update for a faint one: ΔW and Δb are shortened by the same "
+                "factor, and their ratio is the digit as before.",
+            ),
+            (100, "The question asks for digits: all of them are 20."),
+            (
+                (1, 9),
+                "Nothing is lost in small numbers: a float has as many digits at 0.001 as at 1.",
+            ),
+            (
+                (9.5, 19),
+                "Clipping treats all updates alike: it divides all numbers of one by the same.",
+            ),
+        ],
+        "digits read of a client's 16, one step": [
+            (
+                0,
+                "0 takes each unit for a mixture: some of the 32 are switched on by one digit "
+                "alone, and show it.",
+            ),
+            (
+                1,
+                "1 is too few: among 32 units more than one have a digit to themselves.",
+            ),
+            (
+                16,
+                "All 16 would need a unit each that no other digit switches on: most units are "
+                "switched on by several.",
+            ),
+            (
+                (3.5, 15),
+                "Most units are switched on by a fifth of all digits or more: only those that few "
+                "digits switch on show one alone.",
+            ),
+            (32, "32 is the number of units: several of them show the same digit or a mixture."),
+        ],
+        "bytes that a secure sum adds to a client's update, n = 8": [
+            (
+                0,
+                "0 is true of the masked vector, which is as long as the update: keys and sealed "
+                "shares come on top.",
+            ),
+            (
+                (1.5, 2.5),
+                "That is 179 bytes over 9,640, for one client: there are shares for all 8.",
+            ),
+            (
+                (14.5, 15.2),
+                "That leaves out the 148 bytes that do not grow with n, and the terms.",
+            ),
+            (
+                100,
+                "100 % would send a mask too: both clients make theirs from a key.",
+            ),
+            (
+                (300, 400),
+                "That takes each of the four exchanges for an update: only one carries the vector.",
+            ),
+            (
+                (600, 900),
+                "That sends a mask to each of the other clients: two clients make the same mask, "
+                "each from its own key and the other's public one.",
+            ),
+        ],
+        "epsilon of 40 rounds, q = 0.1, sigma halved from 2 to 1": [
+            (
+                (0.8, 0.85),
+                "That is half: less noise hides less, and a larger ε means less privacy.",
+            ),
+            (1.66, "1.66 is with σ = 2: less noise hides less of a client."),
+            (
+                (3.2, 3.4),
+                "Twice the ε would be a price in proportion: what a round tells of a client grows "
+                "about with the square of 1/σ.",
+            ),
+            (
+                (6.5, 6.8),
+                "Four times is how the divergence of a round grows, with the square of 1/σ: ε has "
+                "a part for δ beside it, which grows less.",
+            ),
+        ],
     },
     "ring_all_reduce": {
         "bytes that a rank sends, 4 ranks, 96 bytes each": [

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.curve import curve
     from dlviz.viz.charts.disagreement import disagreement
     from dlviz.viz.charts.drift import drift
+    from dlviz.viz.charts.images import images
     from dlviz.viz.charts.losses import losses
     from dlviz.viz.charts.matrices import matrices
     from dlviz.viz.charts.memory import memory
@@ -71,6 +72,7 @@ __all__ = [
     "disagreement",
     "drift",
     "encode",
+    "images",
     "losses",
     "matrices",
     "memory",

@@ -20,7 +20,7 @@ import torch
 import dlviz
 from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
-from dlviz.federated import partition
+from dlviz.federated import inversion, partition, privacy
 from dlviz.federated import train as federated
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
@@ -673,6 +673,50 @@ def lab_12_who_has_learnt_what() -> Any:
         )
         read[name] = {digit: 100 - 100 * share for digit, share in wrong.items()}
     return paper.bars(read, xlabel="digit", ylabel="read (%)", title="Who has learnt what")
+
+
+@figure
+def lab_12_digits_read() -> Any:
+    """A division is enough: what eight clients have, and what the server reads of it."""
+    images, labels = dlviz.datasets.digits("train")
+    clients = [(images[[k]], labels[[k]]) for k in range(8)]
+    model = dlviz.models.MLP((64, 32, 10))
+    rows = dlviz.launch(_received, 2, args=(model, clients)).results[0]
+    found = [inversion.ratio(*inversion.unflatten(model, row)[:2])[0] for row in rows]
+    pictures = {"on the phone": images[:8], "read by the server": torch.stack(found)}
+    return dlviz.viz.images(pictures, title="What eight updates tell")
+
+
+@figure
+def lab_12_what_privacy_costs() -> Any:
+    """Half the noise is three times the epsilon; a small epsilon is cheaper with more noise."""
+    images, labels = dlviz.datasets.digits("train")
+    clients = [(images[part], labels[part]) for part in partition.identical(labels, 1000)]
+    arguments = dlviz.models.MLP((64, 32, 10)), clients
+    read, spent = {}, {}
+    for sigma in (1, 2, 4):
+        how: dict[str, Any] = {"bound": 2.0, "sample_rate": 0.1, "clients": 1000}
+        how |= {"noise_multiplier": sigma, "generator": torch.Generator().manual_seed(0)}
+        options = {"rounds": 40, "fraction": 0.1, "selection": "poisson", "lr": 1.0}
+        options |= {"combine": partial(privacy.central, **how), "evaluate": _read}
+        run = dlviz.launch(federated, 2, args=arguments, kwargs=options)
+        name = f"σ = {sigma}"
+        read[name] = [each.score for each in run.results[0]["rounds"]]
+        spent[name] = [privacy.epsilon(sigma, 0.1, 1 + t, 1e-5) for t in range(40)]
+    names = {"xlabel": "ε spent so far (δ = 10⁻⁵)", "ylabel": "test digits read (share)"}
+    return paper.curve(read, x=spent, log_x=True, title="What privacy costs", **names)
+
+
+def _received(comm: dlviz.Comm, model: torch.nn.Module, clients: list[Any]) -> Any:
+    """The updates that the server gets in one round."""
+    kept: list[torch.Tensor] = []
+
+    def keep(rows: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        kept.extend(rows)
+        return rows.mean(0)
+
+    federated(comm, model, clients, rounds=1, combine=keep)
+    return kept
 
 
 def _read(model: torch.nn.Module) -> float:

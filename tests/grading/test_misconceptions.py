@@ -281,6 +281,17 @@ def answers() -> dict[str, list[float]]:
         ],
         "rounds to 90 %, FedSGD, C = 1, two labels a client over identical data": [1],
         "test images of 8 and 9 read, deadline that drops their clients": [0],
+        "digits read, 20 clients with one digit each, E = 5": [20],
+        "digits read, 20 clients with one digit each, clipped to 0.001": [20],
+        "digits read of a client's 16, one step": [2.3, 2.5],
+        "bytes that a secure sum adds to a client's update, n = 8": [
+            100
+            * (179 * 8 + 148 + len("shape (2410,), float32, threshold 5, clip 1.0, bits 32"))
+            / 9640
+        ],
+        "epsilon of 40 rounds, q = 0.1, sigma halved from 2 to 1": [
+            dlviz.federated.epsilon(1, 0.1, 40, 1e-5)
+        ],
         "bytes that a rank sends, 4 ranks, 96 bytes each": [ring / n * (tensor / n)],
         "the chunk that is whole on rank 0 after reduce-scatter, 4 ranks": [
             next(

@@ -50,3 +50,21 @@ def test_names_are_shown_as_written():
     assert figure.data[0].name == "&lt;b&gt;%{x}&lt;/b&gt;"
     assert name not in figure.to_json() and "%{x}</b>" not in figure.data[0].hovertemplate
     assert figure.layout.xaxis.title.text == "&lt;i&gt;"
+
+
+def test_each_line_may_have_an_x_of_its_own():
+    figure = curve({"a": [1.0, 2.0], "b": [3.0]}, x={"a": [4, 8], "b": [1]})
+    assert [list(line.x) for line in figure.data] == [[4, 8], [1]]
+    assert figure.layout.hovermode == "closest", "no x that all have"
+    with pytest.raises(ValueError, match="x has 0 points and b has 1: give one x for each"):
+        curve({"a": [1.0], "b": [3.0]}, x={"a": [4]})
+
+
+def test_a_logarithmic_x_is_marked_at_powers_of_2_and_leaves_out_what_is_not_above_0():
+    figure = curve([1.0, 2.0, 3.0, 4.0], x=[0, 0.4, 4, 9], log_x=True)
+    axis = figure.layout.xaxis
+    assert axis.type == "log" and [*axis.ticktext] == ["0.5", "1", "2", "4", "8"]
+    assert "1 value is not finite or not above 0" in figure.layout.title.subtitle.text
+    np.testing.assert_array_equal(np.isnan(figure.data[0].y), [True, False, False, False])
+    wide = curve([1.0, 2.0], x=[1, 1e5], log_x=True).layout.xaxis
+    assert [*wide.ticktext] == ["1", "10", "100", "1000", "10000", "100000"]

@@ -50,6 +50,7 @@ def one_of_each(**theme):
         "cells": viz.cells([[1, 2]], **theme),
         "participation": viz.participation(ROUNDS, 3, **theme),
         "drift": viz.drift({"a": [[1.0, 2.0]]}, **theme),
+        "images": viz.images({"a": [64 * [0.5]]}, **theme),
     }
 
 

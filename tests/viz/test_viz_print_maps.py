@@ -45,3 +45,14 @@ def test_lines_on_paper_are_those_of_a_page(log):
     assert viz.print.curve([1.0]).get_figheight() < 6  # a single point
     with pytest.raises(ValueError, match="x has 1 points and a has 3"):
         viz.print.curve(values, x=[0])
+
+
+def test_a_logarithmic_x_on_paper_has_the_marks_of_a_page():
+    values, x = {"a": [1.0, 2.0], "b": [3.0]}, {"a": [0.4, 9.0], "b": [2.0]}
+    figure, page = viz.print.curve(values, x=x, log_x=True), viz.curve(values, x=x, log_x=True)
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "log" and axes.get_xlim()[0] < 0.4 < 9 < axes.get_xlim()[1]
+    marks = [label.get_text() for label in axes.get_xticklabels()]
+    assert marks == [*page.layout.xaxis.ticktext]
+    for line, series in zip(axes.lines, page.data, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), series.x)

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
+from dlviz.viz.charts.costs import ticks
 from dlviz.viz.charts.figure import Figure, lay_out
 
 MARKED = 40  # points: a longer line has no marker on each
@@ -17,20 +18,22 @@ MARKED = 40  # points: a longer line has no marker on each
 def curve(
     values: Sequence[float] | Mapping[str, Sequence[float]],
     *,
-    x: Sequence[float] | None = None,
+    x: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     title: str = "Loss",
     xlabel: str = "step",
     ylabel: str = "loss",
     log: bool = False,
+    log_x: bool = False,
     theme: str = "auto",
 ) -> Figure:
-    """Draw `values`, or each of several by name, against `x` (by default 0, 1, 2, ...).
+    """Draw `values`, or each of several by name, against `x` (by default 0, 1, 2, ...), one for all
+    or each by name.
 
-    A value that is no finite number (or, with `log`, not above 0) leaves a gap, and the subtitle
-    says how many there are. Units belong in `xlabel` and `ylabel`. Raises ValueError where `x` and
-    `values` differ in length.
+    A value that is no finite number (or, with `log`, not above 0; or, with `log_x`, whose x is not)
+    leaves a gap, and the subtitle says how many there are. Units belong in `xlabel` and `ylabel`.
+    Raises ValueError where `x` and `values` differ in length.
     """
-    found, subtitle = lines_of(values, x, log)
+    found, subtitle = lines_of(values, x, log, log_x)
     figure = Figure()
     for i, (name, at, y) in enumerate(found):
         color, dash = palette.line(i)
@@ -49,8 +52,10 @@ def curve(
         )
     heading = text.heading(title, "".join(subtitle))
     axes: dict[str, Any] = {"xaxis": {"title": text.cut(xlabel, 80)}}
+    axes["xaxis"] |= {"type": "log", **powers(found)} if log_x else {}
     axes["yaxis"] = {"title": text.cut(ylabel, 60), "type": "log" if log else "linear"}
     axes["yaxis"] |= {"tickformat": ".3~g"} if log else {}
+    shared = len(found) > 1 and not isinstance(x, Mapping)
     lay_out(
         figure,
         heading,
@@ -59,14 +64,17 @@ def curve(
         inner=320 - heading["margin"]["t"],
         below=60,
         legend=palette.LEGEND_LINES,
-        hovermode="x unified" if len(found) > 1 else "closest",
+        hovermode="x unified" if shared else "closest",
         **axes,
     )
     return figure
 
 
 def lines_of(
-    values: Sequence[float] | Mapping[str, Sequence[float]], x: Sequence[float] | None, log: bool
+    values: Sequence[float] | Mapping[str, Sequence[float]],
+    x: Sequence[float] | Mapping[str, Sequence[float]] | None,
+    log: bool,
+    log_x: bool,
 ) -> tuple[list[tuple[str, np.ndarray, np.ndarray]], list[str]]:
     """Each line's name, x and y, in which a value that cannot be drawn is NaN, and what is to be
     said of such values. Raises ValueError where `x` has another length."""
@@ -74,16 +82,24 @@ def lines_of(
     found, gaps = [], 0
     for name, numbers in named.items():
         y = np.array(numbers, dtype=np.float64)  # (points,)
-        at = np.arange(len(y)) if x is None else np.asarray(x)
+        given = x.get(name, ()) if isinstance(x, Mapping) else x
+        at = np.arange(len(y)) if given is None else np.asarray(given)
         if len(at) != len(y):
             raise ValueError(
                 f"x has {len(at)} points and {name or 'values'} has {len(y)}: "
                 "give one x for each value."
             )
-        shown = np.isfinite(y) & ((y > 0) | (not log))
+        shown = np.isfinite(y) & ((y > 0) | (not log)) & ((at > 0) | (not log_x))
         gaps += int((~shown).sum())
         y[~shown] = np.nan
         found.append((name, at, y))
     many = "1 value is" if gaps == 1 else f"{gaps} values are"
-    why = "not finite" + (" or not above 0" if log else "")
+    why = "not finite" + (" or not above 0" if log or log_x else "")
     return found, [f"{many} {why} and not drawn."] if gaps else []
+
+
+def powers(found: list[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, list]:
+    """The marks of a logarithmic axis below these lines: powers of 2, or of 10 where these are too
+    many."""
+    across = np.concatenate([np.zeros(0), *(at[np.isfinite(y)] for _, at, y in found)])
+    return ticks(across, (2.0, 10.0), "{:g}".format)

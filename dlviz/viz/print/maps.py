@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from dlviz.analysis import messages as analysis
 from dlviz.viz import palette, paper, text
-from dlviz.viz.charts.curve import MARKED, lines_of
+from dlviz.viz.charts.curve import MARKED, lines_of, powers
 from dlviz.viz.charts.traffic import NUMBERED, STRONG, edges, sentences
 from dlviz.viz.print.costs import DASHES
 
@@ -101,17 +101,18 @@ def _map(
 def curve(
     values: Sequence[float] | Mapping[str, Sequence[float]],
     *,
-    x: Sequence[float] | None = None,
+    x: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     title: str = "Loss",
     xlabel: str = "step",
     ylabel: str = "loss",
     log: bool = False,
+    log_x: bool = False,
     theme: str = "light",
     width: float = 7.2,
 ) -> Figure:
     """`values`, or each of several by name, against `x`, `width` inches wide. Arguments and errors
     are those of `viz.curve`."""
-    found, subtitle = lines_of(values, x, log)
+    found, subtitle = lines_of(values, x, log, log_x)
     drawn = []
     for place, (name, at, y) in enumerate(found):
         color, dash = palette.line(place)
@@ -123,9 +124,7 @@ def curve(
     across, down = (np.concatenate([np.zeros(0), *(point[i] for point in points)]) for i in (0, 1))
     low, high = (float(down.min()), float(down.max())) if len(down) else (0.0, 1.0)
     figure, axes = paper.chart(title, subtitle, entries, HEIGHT, (0.62, 0.3), width, theme)
-    if len(across):
-        room = 0.02 * float(np.ptp(across)) or 0.5
-        axes.set_xlim(across.min() - room, across.max() + room)
+    _reach(axes, across, powers(found) if log_x else None)
     if log:
         axes.set_yscale("log")
         axes.set_ylim(low / 1.2, high * 1.2)
@@ -133,10 +132,23 @@ def curve(
         room = 0.05 * (high - low) or 0.5
         axes.set_ylim(low - room, high + room)
         axes.set_yticks(*paper.levels(low - room, high + room), **paper.WORDS)
-    paper.ticks(axes)
     for _, line in drawn:
         axes.add_line(line)
     axes.set_xlabel(text.short(xlabel, 80), loc="right", **paper.WORDS)
     ink = palette.colors(theme)["ink"]
     axes.set_ylabel(text.short(ylabel, 60), color=ink, fontsize=paper.BODY, **paper.WORDS)
     return figure
+
+
+def _reach(axes: Axes, across: np.ndarray, marks: dict[str, list] | None) -> None:
+    """The horizontal axis over what lies `across`: even, or logarithmic with such `marks`."""
+    if marks is not None:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(marks["tickvals"], marks["ticktext"], **paper.WORDS)
+    if len(across):
+        room = 0.02 * float(np.ptp(across)) or 0.5
+        ends = across.min() - room, across.max() + room
+        axes.set_xlim(*(ends if marks is None else (across.min() / 1.1, across.max() * 1.1)))
+    if marks is None:
+        paper.ticks(axes)
