@@ -13,11 +13,13 @@ import torch
 class Transport(Protocol):
     """`name` is what `dlviz doctor` calls it. `pieces`: a message may be taken piece by
     piece. `reaches`: any memory of another rank may be read, so that a reduction needs no message.
+    `device` is the GPU whose tensors it sends from where they are; other GPUs' go by the host.
     """
 
     name: str
     pieces: bool
     reaches: bool
+    device: torch.device | None
 
     def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
         """Let `dst` take the bytes of `wire`, contiguous and on the CPU, until they are ticked off;
@@ -33,8 +35,11 @@ class Transport(Protocol):
         """What was exposed has been taken."""
 
 
-def wire_of(tensor: torch.Tensor) -> Any:
-    """The tensor as a transport takes it: on the CPU and contiguous (itself where it is)."""
+def wire_of(tensor: torch.Tensor, transport: Transport | None = None) -> Any:
+    """The tensor as a transport takes it: contiguous (itself where it is), and on the CPU unless
+    the transport takes it where it is."""
     if tensor.is_cpu and tensor.is_contiguous():
         return tensor.detach() if tensor.requires_grad else tensor
+    if transport is not None and tensor.device == transport.device and tensor.nbytes:
+        return tensor.detach().contiguous()
     return tensor.detach().to("cpu").contiguous()
