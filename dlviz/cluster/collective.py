@@ -61,8 +61,9 @@ class Collectives:
         self._group: Group | None = None
         self._gloo: Any = None
         self._nccl: Any = None
-        if process.transport.device is not None and self.size > 1:  # its ranks have just met
-            self._nccl = process.transport.join(f"{name}.{number}", members)
+        self._transport: Any = process.transport
+        if self._transport.device is not None and self.size > 1:  # its ranks have just met
+            self._nccl = self._transport.join(f"{name}.{number}", members)
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
@@ -299,24 +300,24 @@ class Collectives:
 
     def _on_device(self, tensor: torch.Tensor) -> bool:
         """Whether NCCL takes the tensor where it is."""
-        if tensor.is_cpu or self._nccl is None or tensor.device != self.process.transport.device:
+        if tensor.is_cpu or self._nccl is None or tensor.device != self._transport.device:
             return False
         return tensor.dtype in TYPES and tensor.nbytes > 0
 
     def _wire(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor contiguous, and on the CPU unless NCCL takes it."""
-        return wire_of(tensor, self.process.transport if self._on_device(tensor) else None)
+        return wire_of(tensor, self._transport if self._on_device(tensor) else None)
 
     def _by_backend(self, tensor: torch.Tensor) -> bool:
         """Whether gloo or NCCL does a collective of it."""
-        return not self.process.transport.reaches or self._on_device(tensor)
+        return not self._transport.reaches or self._on_device(tensor)
 
     def _carry(self, wire: torch.Tensor, start: Callable[[Any], Any]) -> None:
         """Have the backend do what `start` starts with it."""
         if wire.is_cpu:
             self._wait(start(self.gloo))
         else:
-            self.process.transport.carry(lambda: start(self._nccl))
+            self._transport.carry(lambda: start(self._nccl))
 
     def _wait(self, work: Any) -> None:
         waiting = self.process.waiting

@@ -13,16 +13,18 @@ import torch
 class Transport(Protocol):
     """`name` is what `dlviz doctor` calls it. `pieces`: a message may be taken piece by
     piece. `reaches`: any memory of another rank may be read, so that a reduction needs no message.
-    `device` is the GPU whose tensors it sends from where they are; other GPUs' go by the host.
     """
 
     name: str
     pieces: bool
     reaches: bool
-    device: torch.device | None
+
+    @property
+    def device(self) -> torch.device | None:
+        """The GPU whose tensors it sends from where they are; those of others go by the host."""
 
     def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
-        """Let `dst` take the bytes of `wire`, contiguous and on the CPU, until they are ticked off;
+        """Let `dst` take the bytes of `wire`, which `wire_of` has made, until they are ticked off;
         returns their address. `tick` is a number that no other message under way has."""
         ...
 
