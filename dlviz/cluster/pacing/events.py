@@ -29,7 +29,7 @@ from dlviz.trace.recorder import PacedSpan
 TRIES = 10  # first events, of which the one counts whose time is known best
 
 
-class Event(Protocol):
+class TimedEvent(Protocol):
     """An event in the stream of the thread that made it."""
 
     def query(self) -> bool:
@@ -53,10 +53,10 @@ def event_on(device: torch.device) -> Any:
 class EventClock(NoDevice):
     """`record` makes an event."""
 
-    def __init__(self, record: Callable[[], Event]):
+    def __init__(self, record: Callable[[], TimedEvent]):
         self.record = record
         # Events that no time was read of yet, with the times of their span, as which of which.
-        self._open: deque[tuple[Event, list[Any], int]] = deque()
+        self._open: deque[tuple[TimedEvent, list[Any], int]] = deque()
         self._zero, self._zero_at = self._first()
 
     def lane(self, name: str) -> EventPace:
@@ -85,7 +85,7 @@ class EventClock(NoDevice):
                 times[end] = now
                 self._open.append((event, times, end))
 
-    def _first(self) -> tuple[Event, int]:
+    def _first(self) -> tuple[TimedEvent, int]:
         """An event, and its time by perf_counter_ns."""
         found = []
         for _ in range(TRIES):
