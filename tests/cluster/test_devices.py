@@ -227,25 +227,30 @@ def test_a_random_program_brings_every_message_to_its_receive(seed, ranks):
     assert sent == sorted(message[:3] for message in messages)
 
 
-def test_every_rank_sends_to_all_before_it_receives_from_any():
+@pytest.mark.parametrize("ahead", [False, True])
+def test_every_rank_sends_to_all_before_it_receives_from_any(ahead):
     def worker(comm):
         comm, _ = with_devices(comm)
         others = [rank for rank in range(comm.size) if rank != comm.rank]
+        places = list(itertools.product((2, 0, 1), reversed(others)))
+        came = [on_device(torch.zeros(9000)) for _ in places]
+
+        def post():
+            return [comm.irecv(t, rank, tag=i) for t, (i, rank) in zip(came, places, strict=True)]
+
+        receives = post() if ahead else []
         sends = [
             comm.isend(on_device(torch.full((9000,), 10.0 * i + comm.rank)), rank, tag=i)
             for i in range(3)
             for rank in others
         ]
-        came = on_device(torch.zeros(9000))
-        wrong = []
-        for i, rank in itertools.product((2, 0, 1), reversed(others)):
-            comm.recv(came, rank, tag=i)
-            wrong += [] if bool((came == 10.0 * i + rank).all()) else [(i, rank)]
+        for receive in reversed(receives or post()):
+            receive.wait()
         for send in sends:
             send.wait()
-        return wrong
+        return [bool((t == 10.0 * i + r).all()) for t, (i, r) in zip(came, places, strict=True)]
 
-    assert launch(worker, 4).results == [[]] * 4
+    assert launch(worker, 4).results == [[True] * 9] * 4
 
 
 def test_a_ring_of_tensors_on_gpus_sums_them():
