@@ -186,11 +186,14 @@ class Waiting:
 
     def wait_for_others(self, what: Awaited, op: str, lane: Any, times: Any = None) -> None:
         """`wait` for what other ranks write on the board: they ring when they have."""
-        self.want(1)  # first ask, then look
+        wants = self._mine + WANTS
+        with self._fence:  # first ask, then look
+            self._cells[wants] += 1
         try:
             self.wait(what, op, lane, times)
         finally:
-            self.want(-1)
+            with self._fence:
+                self._cells[wants] -= 1
 
     def want(self, more: int) -> None:
         """So many more threads of this rank need that others look what has come for them."""
