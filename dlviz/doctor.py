@@ -160,9 +160,12 @@ def gpus() -> Fact:
     if count:
         names = ", ".join(sorted({torch.cuda.get_device_name(n) for n in range(count)}))
         untested = "untested, as dlviz has not run on one yet: device='cpu' keeps to the CPU"
-        return Fact("GPUs", "note", f"{count} ({names}), {untested}")
+        way = f"one for each of up to {count} ranks, and their tensors go by NCCL; else by the host"
+        if not torch.distributed.is_nccl_available():
+            way = "tensors go by the host, as this torch has no NCCL"
+        return Fact("GPUs", "note", f"{count} ({names}), {untested}; {way}")
     why = "this torch is built for the CPU" if torch.version.cuda is None else "torch sees none"
-    return Fact("GPUs", "note", f"none ({why}): ranks compute on the CPU")
+    return Fact("GPUs", "note", f"none ({why}): ranks compute on the CPU; GPUs are untested")
 
 
 def dataset() -> Fact:

@@ -9,6 +9,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import dlviz.cluster
 from dlviz import doctor
@@ -139,13 +140,26 @@ def test_a_missing_dataset_stops_runs(monkeypatch, tmp_path):
     assert verdict.state == "no" and verdict.text == f"data: {fact.text}"
 
 
-def test_gpus_are_called_untested(monkeypatch):
-    import torch
-
+@pytest.mark.parametrize(
+    ("nccl", "way"),
+    [
+        (True, "one for each of up to 2 ranks, and their tensors go by NCCL; else by the host"),
+        (False, "tensors go by the host, as this torch has no NCCL"),
+    ],
+)
+def test_gpus_are_called_untested_and_the_way_of_their_tensors_is_told(monkeypatch, nccl, way):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "H200")
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
     fact = doctor.gpus()
     assert fact.state == "note" and fact.text.startswith("2 (H200), untested")
+    assert fact.text.endswith(way)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="has a GPU")
+def test_where_no_gpu_is_they_are_called_untested():
+    verdicts = {verdict.name: verdict.text for verdict in doctor.conclude([doctor.gpus()])}
+    assert verdicts["ranks on GPUs"].endswith("GPUs are untested")
 
 
 def test_without_a_chromium_it_says_what_that_costs(monkeypatch):

@@ -2,7 +2,8 @@
 
 Each call is compared with those that the other ranks of the group made under the same sequence
 number before a byte moves. Where ranks can read each other's memory they meet in shared memory and
-take what they need (control/group.py), else gloo does it. On a paced run a collective starts at the
+take what they need (control/group.py), else gloo does it. Tensors on GPUs are NCCL's where each
+rank has a GPU of its own, and go by the host where not. On a paced run a collective starts at the
 latest rank's clock and lasts what `dlviz.sim` says.
 """
 
@@ -26,6 +27,11 @@ from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.transport import wire_of
 
 GLANCE = 1e-3  # s between two looks at gloo's work
+ON_DEVICE = 64  # added to the operation of a call whose tensor NCCL takes
+TYPES = {  # of elements that NCCL can add up
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int8, torch.uint8, torch.bool,
+}  # fmt: skip
 CALLS = (
     "barrier",
     "broadcast",
@@ -54,6 +60,10 @@ class Collectives:
         self.rank = members.index(process.rank)
         self._group: Group | None = None
         self._gloo: Any = None
+        self._nccl: Any = None
+        self._transport: Any = process.transport
+        if self._transport.device is not None and self.size > 1:  # its ranks have just met
+            self._nccl = self._transport.join(f"{name}.{number}", members)
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
@@ -63,13 +73,13 @@ class Collectives:
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
         """Copy `tensor` of `root` into `tensor` of every rank."""
         self._check_root(root)
-        wire = wire_of(tensor)
+        wire = self._wire(tensor)
 
         def copy(call: Call) -> None:
-            if self._by_gloo:
+            if self._by_backend(wire):
                 options = dist.BroadcastOptions()
                 options.rootRank, options.rootTensor = root, 0
-                self._wait(self.gloo.broadcast([wire], options))
+                self._carry(wire, lambda backend: backend.broadcast([wire], options))
                 return
             with self.group.shown(wire, call) as read:
                 if self.rank != root:
@@ -91,11 +101,13 @@ class Collectives:
     def all_gather(self, out: torch.Tensor | Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
         """Gather every rank's `tensor`, in rank order, into `out`: one tensor of size times its
         elements, or a list of `size` tensors."""
-        wire, whole = wire_of(tensor), self._whole(out, tensor, "out")
+        wire = self._wire(tensor)
+        whole = self._whole(out, wire, "out")
 
         def gather(call: Call) -> None:
-            if self._by_gloo:
-                self._wait(self.gloo._allgather_base(whole, wire.view(-1)))
+            if self._by_backend(wire):
+                row = wire.view(-1)
+                self._carry(wire, lambda backend: backend._allgather_base(whole, row))
                 return
             with self.group.shown(wire, call) as read:
                 for place, part in enumerate(whole.chunk(self.size) if len(whole) else ()):
@@ -110,17 +122,18 @@ class Collectives:
         """Reduce `tensor` (size times the elements of `out`, or a list) over all ranks and leave
         part r of the result in `out` of rank r."""
         _check_reduction(op)
-        wire, whole = wire_of(out), self._whole(tensor, out, "tensor")
+        wire = self._wire(out)
+        whole, row = self._whole(tensor, wire, "tensor"), wire.view(-1)
 
         def scatter(call: Call) -> None:
-            if self._by_gloo:
-                options = dist.ReduceScatterOptions()
-                options.reduceOp = _gloo_reduction(op)
-                self._wait(self.gloo._reduce_scatter_base(wire.view(-1), whole, options))
+            if self._by_backend(wire):
+                how = dist.ReduceScatterOptions()
+                how.reduceOp = _reduction(op)
+                self._carry(wire, lambda backend: backend._reduce_scatter_base(row, whole, how))
                 return
             start = self.rank * wire.numel()
             with self.group.shown(whole, call) as read:
-                reduce_slice(read, self.size, start, wire.view(-1), op)
+                reduce_slice(read, self.size, start, row, op)
 
         self.collective("reduce_scatter", out, scatter, scale=self.size)
         _put(out, wire)
@@ -134,11 +147,13 @@ class Collectives:
                 f"exchanged by {self.size} "
                 f"ranks: make both the same multiple of {self.size}."
             )
-        wire, whole = wire_of(tensor), torch.empty(tensor.numel(), dtype=tensor.dtype)
+        wire = self._wire(tensor)
+        whole = torch.empty_like(wire).view(-1)
 
         def exchange(call: Call) -> None:
-            if self._by_gloo:
-                self._wait(self.gloo.alltoall_base(whole, wire.view(-1), [], []))
+            if self._by_backend(wire):
+                row = wire.view(-1)
+                self._carry(wire, lambda backend: backend.alltoall_base(whole, row, [], []))
                 return
             with self.group.shown(wire, call) as read:
                 part = len(whole) // self.size
@@ -151,19 +166,19 @@ class Collectives:
     def _reduce(self, name: str, tensor: torch.Tensor, op: str, root: int = -1) -> None:
         """`all_reduce`, or `reduce` to a root."""
         _check_reduction(op)
-        wire = wire_of(tensor)
+        wire = self._wire(tensor)
 
         def total(call: Call) -> None:
-            if not self._by_gloo:
+            if not self._by_backend(wire):
                 reduce_all(self.group, wire, op, call, root)
             elif root < 0:
-                options = dist.AllreduceOptions()
-                options.reduceOp = _gloo_reduction(op)
-                self._wait(self.gloo.allreduce([wire], options))
+                how = dist.AllreduceOptions()
+                how.reduceOp = _reduction(op)
+                self._carry(wire, lambda backend: backend.allreduce([wire], how))
             else:
                 options = dist.ReduceOptions()
-                options.rootRank, options.reduceOp = root, _gloo_reduction(op)
-                self._wait(self.gloo.reduce([wire], options))
+                options.rootRank, options.reduceOp = root, _reduction(op)
+                self._carry(wire, lambda backend: backend.reduce([wire], options))
 
         self.collective(name, tensor, total, root)
         _put(tensor, wire)
@@ -172,10 +187,12 @@ class Collectives:
         self, parts: torch.Tensor | Sequence[torch.Tensor], part: torch.Tensor, name: str
     ) -> torch.Tensor:
         whole = (
-            wire_of(parts)
+            self._wire(parts)
             if isinstance(parts, torch.Tensor)
-            else torch.cat([wire_of(p).flatten() for p in parts])
+            else torch.cat([self._wire(p).flatten() for p in parts])
         )
+        if whole.is_cpu != part.is_cpu:
+            whole = whole.to(part.device)
         if whole.numel() != self.size * part.numel() or whole.dtype != part.dtype:
             raise ValueError(
                 f"{name} holds {whole.numel()} elements of {name_of(whole.dtype)}: {self.size} "
@@ -206,7 +223,7 @@ class Collectives:
         fields = {"group": self.name, "sequence": sequence, "nbytes": nbytes}
         with self.recorder.open("collective", op, fields):
             call = Call(self, op, lane, sequence, tensor)
-            if self._by_gloo or tensor is None:
+            if tensor is None or self._by_backend(tensor):
                 self.group.meet(call)
             try:
                 move(call)
@@ -227,7 +244,8 @@ class Collectives:
         sequence = calls.get(self.number, 0)
         calls[self.number] = sequence + 1
         form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
-        self.group.post_call(sequence, (CALLS.index(op), root, form))
+        where = 0 if tensor is None or not self._on_device(tensor) else ON_DEVICE
+        self.group.post_call(sequence, (CALLS.index(op) + where, root, form))
         self.compare_calls(sequence)
         return sequence
 
@@ -280,9 +298,26 @@ class Collectives:
                 self._gloo = self.process.make_group(name, self.members)
         return self._gloo
 
-    @property
-    def _by_gloo(self) -> bool:
-        return not self.process.transport.reaches
+    def _on_device(self, tensor: torch.Tensor) -> bool:
+        """Whether NCCL takes the tensor where it is."""
+        if tensor.is_cpu or self._nccl is None or tensor.device != self._transport.device:
+            return False
+        return tensor.dtype in TYPES and tensor.nbytes > 0
+
+    def _wire(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor contiguous, and on the CPU unless NCCL takes it."""
+        return wire_of(tensor, self._transport if self._on_device(tensor) else None)
+
+    def _by_backend(self, tensor: torch.Tensor) -> bool:
+        """Whether gloo or NCCL does a collective of it."""
+        return not self._transport.reaches or self._on_device(tensor)
+
+    def _carry(self, wire: torch.Tensor, start: Callable[[Any], Any]) -> None:
+        """Have the backend do what `start` starts with it."""
+        if wire.is_cpu:
+            self._wait(start(self.gloo))
+        else:
+            self._transport.carry(lambda: start(self._nccl))
 
     def _wait(self, work: Any) -> None:
         waiting = self.process.waiting
@@ -401,7 +436,7 @@ def _check_reduction(op: str) -> None:
         raise ValueError(f"op={op!r} is no reduction: use one of {', '.join(REDUCTIONS)}.")
 
 
-def _gloo_reduction(op: str) -> Any:
+def _reduction(op: str) -> Any:
     reductions = dist.ReduceOp
     return {
         "sum": reductions.SUM,
@@ -416,4 +451,6 @@ def _call(call: tuple[int, int, bytes] | None) -> str:
         return "a call that is no longer on record"
     operation, root, form = call
     tensor = "" if form == NO_TENSOR else f" of {describe(form)}"
-    return f"{CALLS[operation]}{tensor}{f' from root {root}' if root >= 0 else ''}"
+    where = " on its GPU" if operation >= ON_DEVICE else ""
+    source = f" from root {root}" if root >= 0 else ""
+    return f"{CALLS[operation % ON_DEVICE]}{tensor}{where}{source}"

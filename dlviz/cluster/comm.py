@@ -27,7 +27,7 @@ from dlviz.cluster.collective import Collectives
 from dlviz.cluster.control.board import DONE, TOTAL
 from dlviz.cluster.control.form import empty, form_of
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.pipes import HEAD, INLINE, LONGEST, SYNC
+from dlviz.cluster.control.pipes import HEAD, INLINE, LONGEST, ON_DEVICE, SYNC
 from dlviz.cluster.errors import RankLost
 from dlviz.cluster.groups import Mesh, colors
 from dlviz.cluster.lanes import Lane
@@ -215,7 +215,10 @@ class Comm(Collectives):
         """Give the receiver the envelope."""
         process, channel, departure = self.process, request.channel, request.departure
         wire, address, data = request.wire, 0, b""
-        if wire.nbytes <= LONGEST:
+        if not wire.is_cpu:
+            flags |= ON_DEVICE
+            process.transport.expose(channel.peer, request.tick, wire)
+        elif wire.nbytes <= LONGEST:
             flags, data = flags | INLINE, string_at(wire.data_ptr(), wire.nbytes)
             request.wire = None
         else:

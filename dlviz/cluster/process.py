@@ -6,6 +6,7 @@ import os
 import sys
 from collections import deque
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,7 @@ from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.control.waiting import PostedWait, Waiting
 from dlviz.cluster.pacing.clock import DeviceClock
+from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice
 from dlviz.cluster.recording.log import Log, RankRecord
 from dlviz.cluster.stuck.threads import awake
@@ -56,6 +58,8 @@ class Process:
         self.pacing: Any = NoDevice()
         if machine is not None:
             self.pacing = DeviceClock(rank, machine, board, os.path.join(folder, "ledger"))
+        elif device.type == "cuda":
+            self.pacing = EventClock(partial(event_on, device))
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
         self.pipes = Pipes(folder, rank, board.ranks)
@@ -103,6 +107,7 @@ class Process:
     def rows(self) -> RankRecord:
         """All that was recorded so far. What a thread waits in now has not ended."""
         posts, frames = list(self.waiting.posts.items()), sys._current_frames()
+        self.pacing.read_times()
         lanes = []
         for lane in self.recorder.lanes:
             rows = lane.rows()

@@ -34,7 +34,10 @@ from dlviz.cluster.recording.results import pack
 from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
+from dlviz.cluster.transport import Transport
 from dlviz.cluster.transport.choose import choose
+from dlviz.cluster.transport.devices import DeviceTransport
+from dlviz.cluster.transport.nccl import Nccl, have_own
 from dlviz.cluster.warm import warm_up
 from dlviz.machine import Machine
 
@@ -157,12 +160,14 @@ def join(place: Place) -> tuple[Process, Comm]:
     process = Process(place.folder, place.rank, board, store, device, place.machine)
     process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-    comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
 
     def meet() -> None:
         process.gloo.barrier().wait()
 
     process.transport = choose(place.folder, place.rank, board, process.gloo, meet)
+    if device.type == "cuda":
+        process.transport = _with_devices(process, store, place)
+    comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
     if place.machine is not None:
         warm_up(process, place.ranks)
     if place.rank == 0:
@@ -203,6 +208,16 @@ def _device(place: Place) -> torch.device:
         device = torch.device("cuda", place.rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     return device
+
+
+def _with_devices(process: Process, store: Any, place: Place) -> Transport:
+    """The transport of ranks on GPUs: NCCL, where each has one of its own and none may be lost, for
+    a communicator does not outlive its ranks."""
+    rank, ranks, device = place.rank, place.ranks, process.device
+    if not have_own(store, rank, ranks, device) or place.may_lose:
+        return process.transport
+    nccl = Nccl(store, rank, ranks, device)
+    return DeviceTransport(process.transport, nccl, rank, process.pipes, process.waiting)
 
 
 def run(call: WorkerCall, process: Process, comm: Comm) -> Any:

@@ -17,7 +17,7 @@ import torch
 from dlviz.cluster.control.board import WHEN
 from dlviz.cluster.control.form import describe, dtype_of, fits, name_of, shape_of, size_of
 from dlviz.cluster.control.matching import Channel
-from dlviz.cluster.control.pipes import REFUSED, SYNC, TAKEN, Envelope, refusal
+from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Envelope, refusal
 from dlviz.cluster.control.waiting import mourn
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
@@ -97,7 +97,8 @@ class SendRequest(Request):
     def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
         super().__init__(process, channel, tensor, form)
         self.message = process.rank, channel.peer, channel.key, channel.count
-        self.wire: Any = wire_of(tensor)  # None where its bytes go with the envelope
+        # None where its bytes go with the envelope
+        self.wire: Any = wire_of(tensor, process.transport)
 
     @property
     def done(self) -> bool:
@@ -212,14 +213,31 @@ class ReceiveRequest(Request):
         self._error = self.misfit()
         if self._error is not None:
             self._refuse()
+            self.done = True
+        elif self.envelope is not None and self.envelope.flags & ON_DEVICE:
+            self._process.transport.receive(self)  # it lands later
         else:
             try:
                 self._fetch()
             except OSError as error:
-                self._error = PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
+                self.fail(error)
             else:
-                if not self._ticks_late():
-                    self._tick(self.posted_at)
+                self._taken()
+
+    def land(self, message: torch.Tensor) -> None:
+        """The message has come, in a tensor of its own on this rank's GPU."""
+        self._landed = message.cpu() if self.tensor.is_cpu else message
+        self._taken()
+
+    def fail(self, error: Exception) -> None:
+        """The message cannot be had."""
+        if isinstance(error, OSError):
+            error = PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
+        self._error, self.done = error, True
+
+    def _taken(self) -> None:
+        if not self._ticks_late():
+            self._tick(self.posted_at)
         self.done = True
 
     def _ticks_late(self) -> bool:
@@ -271,7 +289,10 @@ class ReceiveRequest(Request):
     def _put(self, landed: torch.Tensor) -> None:
         target = self.tensor.detach()
         REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
-        self._process.buffers.give_back(landed, self.form)
+        if landed.is_cpu:
+            self._process.buffers.give_back(landed, self.form)
+        else:
+            self._process.transport.used(landed)
         self._landed = None
 
     def _tick(self, when: float) -> None:

@@ -14,7 +14,7 @@ import select
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import nan as NAN
 
@@ -27,10 +27,12 @@ CHUNK = 1 << 16  # bytes read at a time
 SPACE = 1 << 18  # bytes that a pipe holds, where the system lets it
 # channel, flags, wall, tick, address, entry; stamp; form
 HEAD = struct.Struct(f"=6qd{FORM.size}s")
-SYNC, INLINE = 1, 2  # flags: the sender waits until the message is taken; its bytes follow the head
+# Flags: the sender waits until the message is taken; its bytes follow the head; they are on a GPU.
+SYNC, INLINE, ON_DEVICE = 1, 2, 4
 LONGEST = select.PIPE_BUF - HEAD.size  # bytes of a message that can
 SOURCE = 1 << 48  # a channel's number is its source times this, plus its key
 TAKEN, REFUSED = 1, 2  # what a receiver puts into a tick
+GO = -4  # in place of a channel: the receiver takes the message with that tick next, so send it
 LOSS = -3  # in place of a channel: the run has lost the rank in place of a tick, how follows
 REFUSAL = -2  # in place of a channel: the message with that tick does not fit what was posted
 BELL = -1  # in place of a channel: look again, says the rank in place of a tick
@@ -79,6 +81,12 @@ def refusal(tick: int, posted: bytes) -> bytes:
     return HEAD.pack(REFUSAL, 0, 0, tick, 0, 0, NAN, posted)
 
 
+def go(tick: int) -> bytes:
+    """What tells a sender that its message with that tick is received next (see
+    transport/devices.py)."""
+    return HEAD.pack(GO, 0, 0, tick, 0, 0, NAN, b"")
+
+
 def loss(rank: int, how: str) -> bytes:
     """What tells a rank that the run has lost another one. Written when that one's process has
     ended, it comes after all that it has sent."""
@@ -104,7 +112,9 @@ def tell(folder: str, rank: int, record: bytes) -> bool:
 class Inbox:
     """What was read from a pipe. `refused` are the forms that messages of this rank were refused
     for, by tick; `lost` says of ranks that the run has lost how; `heard` counts the envelopes and
-    bells of each rank."""
+    bells of each rank; `obey` is called with the tick of each message that is to be sent now."""
+
+    obey: Callable[[int], None]
 
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
@@ -137,6 +147,8 @@ class Inbox:
                 if after > end:
                     break
                 self.lost[fields[3]] = data[head:after].decode(errors="replace")
+            elif fields[0] == GO:
+                self.obey(fields[3])
             at = after
         self._rest = data[at:]
 
@@ -183,11 +195,12 @@ class Pipes:
             with self._lock:  # lanes of one rank write at the same time
                 self.written[rank] += 1
 
-    def send(self, rank: int, record: bytes) -> None:
-        """Write to `rank`; waits until its pipe has room, a second at most."""
+    def send(self, rank: int, record: bytes) -> bool:
+        """Write to `rank`; waits until its pipe has room, a second at most. Whether it had."""
         select.select([], [self.to(rank)], [], 1.0)
         with suppress(BlockingIOError):
-            os.write(self.to(rank), record)
+            return os.write(self.to(rank), record) > 0
+        return False
 
     def read(self) -> bytes:
         """What has come, b"" for nothing."""

@@ -117,6 +117,10 @@ class Waiting:
         """Let the other ranks of a paced run see what this one has read, and whether it sleeps."""
         self._horizon, self._pipes.written = horizon, horizon.sent
 
+    def obey(self, send: Callable[[int], None]) -> None:
+        """Call `send` with the tick of each message that a receiver says it takes next."""
+        self._inbox.obey = send
+
     # -- posting -------------------------------------------------------------------------------
     def post(self, op: str, lane: Any, what: Awaited | None, times: Any = None) -> None:
         """Say what the calling thread waits for from now on."""
@@ -190,6 +194,11 @@ class Waiting:
         finally:
             with self._fence:
                 self._cells[wants] -= 1
+
+    def want(self, more: int) -> None:
+        """So many more threads of this rank need that others look what has come for them."""
+        with self._fence:
+            self._cells[self._mine + WANTS] += more
 
     def notify(self, *peers: int) -> None:
         """Ring those of `peers` that wait for what this rank has written."""

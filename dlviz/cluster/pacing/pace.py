@@ -58,6 +58,9 @@ class NoDevice:
         """When a message was sent and had arrived (device seconds)."""
         return NAN, NAN
 
+    def read_times(self) -> None:
+        """Complete the times of what has been recorded."""
+
     def report(self) -> dict[str, Any]:
         """How well the pace was kept."""
         return {}

@@ -19,8 +19,12 @@ class Transport(Protocol):
     pieces: bool
     reaches: bool
 
+    @property
+    def device(self) -> torch.device | None:
+        """The GPU whose tensors it sends from where they are; those of others go by the host."""
+
     def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
-        """Let `dst` take the bytes of `wire`, contiguous and on the CPU, until they are ticked off;
+        """Let `dst` take the bytes of `wire`, which `wire_of` has made, until they are ticked off;
         returns their address. `tick` is a number that no other message under way has."""
         ...
 
@@ -33,8 +37,11 @@ class Transport(Protocol):
         """What was exposed has been taken."""
 
 
-def wire_of(tensor: torch.Tensor) -> Any:
-    """The tensor as a transport takes it: on the CPU and contiguous (itself where it is)."""
+def wire_of(tensor: torch.Tensor, transport: Transport | None = None) -> Any:
+    """The tensor as a transport takes it: contiguous (itself where it is), and on the CPU unless
+    the transport takes it where it is."""
     if tensor.is_cpu and tensor.is_contiguous():
         return tensor.detach() if tensor.requires_grad else tensor
+    if transport is not None and tensor.device == transport.device and tensor.nbytes:
+        return tensor.detach().contiguous()
     return tensor.detach().to("cpu").contiguous()

@@ -19,6 +19,7 @@ SHORTEST = 12  # log2 of the bytes of a block
 class Files:
     name = "files"
     pieces, reaches = True, False
+    device = None
 
     def __init__(self, folder: str, rank: int):
         self._name = os.path.join(folder, "bytes-{}").format

@@ -11,6 +11,7 @@ import torch
 class Gloo:
     name = "gloo"
     pieces = reaches = False
+    device = None
 
     def __init__(self, group: Any):
         self._group = group

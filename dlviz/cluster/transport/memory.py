@@ -18,6 +18,7 @@ SET_PTRACER, ANYBODY = 0x59616D61, ctypes.c_ulong(2**64 - 1)
 class Memory:
     name = "memory"
     pieces = reaches = True
+    device = None
 
     def __init__(self, pid_of: Callable[[int], int]):
         libc = ctypes.CDLL(None, use_errno=True)
