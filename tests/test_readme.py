@@ -102,7 +102,11 @@ def test_a_snippet_prints_what_the_readme_says(snippet, tmp_path, monkeypatch, c
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "short", [pytest.param(True, id="few steps"), pytest.param(False, marks=pytest.mark.sweep)]
+    "short",
+    [
+        pytest.param(True, id="few steps"),
+        pytest.param(False, id="their own", marks=pytest.mark.sweep),
+    ],
 )
 def test_the_commands_do_what_the_readme_says(short, tmp_path, monkeypatch, capsys):
     commands = [words for words in COMMANDS if words[0] == "dlviz"]
