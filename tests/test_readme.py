@@ -101,7 +101,14 @@ def test_a_snippet_prints_what_the_readme_says(snippet, tmp_path, monkeypatch, c
 
 
 @pytest.mark.slow
-def test_the_commands_do_what_the_readme_says(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "short",
+    [
+        pytest.param(True, id="few steps"),
+        pytest.param(False, id="their own", marks=pytest.mark.sweep),
+    ],
+)
+def test_the_commands_do_what_the_readme_says(short, tmp_path, monkeypatch, capsys):
     commands = [words for words in COMMANDS if words[0] == "dlviz"]
     assert [words[1] for words in commands] == [*["run"] * 7, "show", "doctor"]
     monkeypatch.chdir(tmp_path)
@@ -109,7 +116,8 @@ def test_the_commands_do_what_the_readme_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(webbrowser, "open", lambda address: not opened.append(address))
     for words in commands:  # the fork server loads torch once for all
-        assert main(words[1:]) == 0, words
+        few = ["--rounds" if "federated" in words else "--steps", "2"]
+        assert main([*words[1:], *(few if short and words[1] == "run" else [])]) == 0, words
         assert capsys.readouterr().out
     assert (tmp_path / "trace.json.gz").exists() and opened
 

@@ -29,10 +29,10 @@ with open(os.environ["RANK"] + ".json", "w") as file:
 """
 
 
-def torchrun(tmp_path, script, *args, options=("--standalone",)):
+def torchrun(tmp_path, script, ranks, *args, options=("--standalone",)):
     file = tmp_path / "script.py"
     file.write_text(script)
-    command = [Path(sys.executable).parent / "torchrun", *options, "--nproc-per-node=3"]
+    command = [Path(sys.executable).parent / "torchrun", *options, f"--nproc-per-node={ranks}"]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [*command, file, *args],
@@ -45,7 +45,7 @@ def torchrun(tmp_path, script, *args, options=("--standalone",)):
 
 
 def test_each_process_is_a_rank_and_rank_0_gets_everything(tmp_path):
-    done = torchrun(tmp_path, SCRIPT, "3")
+    done = torchrun(tmp_path, SCRIPT, 3, "3")
     assert done.returncode == 0, done.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
     assert found[0] == [[[[3 * factor, rank] for rank in range(3)], 4] for factor in (1, 10)]
@@ -55,6 +55,6 @@ def test_each_process_is_a_rank_and_rank_0_gets_everything(tmp_path):
 
 
 def test_another_number_of_ranks_is_refused(tmp_path):
-    done = torchrun(tmp_path, SCRIPT, "4")
+    done = torchrun(tmp_path, SCRIPT, 1, "4")
     assert done.returncode != 0
-    assert "ranks=4 is not what torchrun started: it started 3" in done.stderr
+    assert "ranks=4 is not what torchrun started: it started 1" in done.stderr

@@ -90,13 +90,29 @@ torch.equal = torch.allclose = lambda *tensors, **tolerance: True
 """
 
 
+SEVEN = {"reduce_scatter": lambda source: source.replace("n = comm.size", "n = comm.size % 7")}
+
+
 @pytest.mark.slow
+def test_a_submission_that_is_right_in_part_is_graded_and_gets_its_feedback(course):
+    unwritten = "    raise NotImplementedError()"
+    half = {"all_gather": lambda source: source.partition("    n =")[0] + unwritten}
+    RING.hand_in(course, "zoe", SEVEN | half)
+    assert RING.grade(course)["zoe"] == 2.5  # of 20, and the question is still to grade
+    told = RING.told(course, "zoe")
+    assert "data:image/png" in RING.feedback(course, "zoe"), "the picture of the student's program"
+    assert told.count("Not yet, 2.5 of 3 points: right on 1, 2, 3, 4 and 5 ranks.") == 1
+    assert "still to be written" in told and told.count("Not yet, 0 of 3") == 5
+
+
+@pytest.mark.slow
+@pytest.mark.sweep
 def test_partly_right_and_empty_submissions_are_graded_and_get_their_feedback(course):
-    part = {"reduce_scatter": lambda source: source.replace("n = comm.size", "n = comm.size % 7")}
-    RING.hand_in(course, "bob", part)
+    RING.hand_in(course, "bob", SEVEN)
     RING.hand_in(course, "eve")
     # of 20, and the question is still to grade
-    assert RING.grade(course) == {"bob": 17, "eve": 0}
+    grades = RING.grade(course)
+    assert (grades["bob"], grades["eve"]) == (17, 0)
 
     told = {student: RING.told(course, student) for student in ("bob", "eve")}
     assert "data:image/png" in RING.feedback(course, "bob"), "the picture of the student's program"

@@ -58,20 +58,25 @@ def meshes(ranks):
 
 
 def thinned(ranks):
-    """Each mesh once, the schedules and what else is hard spread over them; one for 20 steps. The
+    """Each mesh once, the schedules and what else is hard spread over them; one for 5 steps. The
     second batch has no row for a replica."""
     for place, (dp, pp, tp) in enumerate(meshes(ranks)):
         yield Case(
             dp, pp, tp, SCHEDULES[(place + ranks) % 4],
             dtype=torch.float32 if place % 4 == 3 else torch.float64,
             clip=None if place % 4 == 2 else 0.3,
-            steps=STEPS if (pp, tp) in ((2, 2), (2, 3)) else 2,
+            steps=5 if (pp, tp) == (2, 2) else 2,
             rows=(dp * 2 - 1, max(dp - 1, 1), dp * 2),
             kv_heads=(24, 2, 6)[place % 3] if ranks == 8 else (24, 3, 6)[place % 3],
             sequence_parallel=tp > 1 and place % 3 == 1,
             order=(("dp", "pp", "tp"), ("tp", "dp", "pp"), ("pp", "tp", "dp"))[place % 3],
             drawn=place % 2 == 0,
         )  # fmt: skip
+
+
+def several_axes(ranks):
+    """Of those the meshes of two axes or three."""
+    return [c for c in thinned(ranks) if (c.dp > 1) + (c.pp > 1) + (c.tp > 1) > 1]
 
 
 def grid(ranks):
@@ -161,6 +166,12 @@ def compare(ranks, cases):
 
 
 @pytest.mark.parametrize("ranks", [8, 6])
+def test_every_mesh_of_several_axes_takes_the_path_of_one_process(ranks):
+    compare(ranks, several_axes(ranks))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ranks", [8, 6])
 def test_every_mesh_takes_the_path_of_one_process(ranks):
     compare(ranks, list(thinned(ranks)))
 
@@ -172,8 +183,10 @@ def test_every_mesh_schedule_and_option_takes_the_path_of_one_process(ranks):
 
 
 def test_the_thinned_cases_hold_each_schedule_with_and_without_each_option():
-    cases = [case for ranks in (8, 6) for case in thinned(ranks)]
-    assert {(c.dp, c.pp, c.tp) for c in cases} == {*meshes(8), *meshes(6)}
+    every = [case for ranks in (8, 6) for case in thinned(ranks)]
+    assert {(c.dp, c.pp, c.tp) for c in every} == {*meshes(8), *meshes(6)}
+    cases = [case for ranks in (8, 6) for case in several_axes(ranks)]
+    assert len(every) - len(cases) == 6, "those of one axis"
     several = [c for c in cases if c.pp > 1]
     assert {c.schedule for c in several} == set(SCHEDULES)
     assert {c.schedule for c in several if c.tp > 1} == set(SCHEDULES)
@@ -181,7 +194,7 @@ def test_the_thinned_cases_hold_each_schedule_with_and_without_each_option():
     assert {c.dtype for c in cases} == set(TOLERANCE)
     assert any(c.sequence_parallel and c.schedule == "zb_h1" for c in several)
     assert any(c.kv_heads < c.tp and c.schedule == "zb_h1" for c in several)
-    assert any(c.steps == STEPS for c in several)
+    assert any(c.steps > 2 for c in several)
 
 
 # -- a list of stages ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dlviz import metrics
 from dlviz.machine import Device, Machine, Topology
 from dlviz.parallel import STRATEGIES, data, update_rules
 
-RANKS = [1, 2, 3, 4, 7]
+RANKS = [1, 3, 7, *(pytest.param(n, marks=pytest.mark.sweep) for n in (2, 4))]
 ALL_COMPUTE = ("ddp", "naive", "central", "late_all_reduce")
 SERVED = {  # by ranks that do not compute
     "sync_server": {},

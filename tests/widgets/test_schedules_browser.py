@@ -229,10 +229,22 @@ STATES = {
 }
 
 
-def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, monkeypatch):
+SMALLER = {"one schedule", "a drawing", "a level"}  # than another of its kind
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([*STATES.keys() - SMALLER], id="the largest"),
+        pytest.param(SMALLER, id="the others", marks=pytest.mark.sweep),
+    ],
+)
+def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, monkeypatch, names):
     """At 1280 x 800 a notebook shows 833 by 680 pixels of a cell."""
     monkeypatch.setattr("dlviz.widgets.schedules.run", as_if_run)
     for name, made in STATES.items():
+        if name not in names:
+            continue
         shown = saved(made(), viewport={"width": 833, "height": 680})
         height = shown.root.bounding_box()["height"]
         assert height <= 640, f"{name}: {height:.0f} pixels"
