@@ -15,7 +15,7 @@ import torch
 
 import dlviz
 from dlviz.datasets import digits
-from dlviz.federated import epsilon, inversion, partition, privacy, train
+from dlviz.federated import attacks, epsilon, inversion, partition, privacy, robust, train
 from dlviz.federated.secure.terms import Terms
 from dlviz.models import MLP, ConvNet
 
@@ -288,3 +288,140 @@ def test_a_trained_network_tells_fewer_of_16_digits_and_a_single_one_as_before()
         means.append(sum(of_each) / 20)
     assert means == [1, pytest.approx(1.0, abs=0.1)]
     assert "1.0 instead of 2.5; of one digit all twenty" in PAGE
+
+
+def attacked(parts: list[torch.Tensor], f: int, rule: Any, rounds: int) -> Any:
+    """A training in which the last f of ten clients send their updates times -10."""
+
+    def outgoing(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
+        return attacks.scale(update, -10) if client >= 10 - f else update
+
+    local = {"rounds": rounds, "epochs": 5, "batch": 10}
+    return parts, {**local, "combine": rule, "outgoing": outgoing}
+
+
+READ_MEAN = 84  # %, of the test digits: the mean, two labels a client, 15 rounds
+TOLD = {  # %, two labels a client, 15 rounds, 0 to 4 attackers of ten
+    "mean": (84, 9, 14, 11, 9),
+    "median": (73, 72, 66, 46, 29),
+    "trimmed mean": (86, 73, 69, 46, 29),
+    "Krum": (20, 20, 20, 20, 13),
+}
+
+
+def rules(f: int) -> dict[str, Any]:
+    return {
+        "mean": robust.mean,
+        "median": robust.median,
+        "trimmed mean": partial(robust.trimmed_mean, attackers=f),
+        "Krum": partial(robust.krum, attackers=f),
+    }
+
+
+def test_one_attacker_undoes_the_mean_two_rules_bear_four_and_krum_reads_two_labels():
+    cases = [attacked(TEN, 1, robust.mean, 10)]
+    cases += [attacked(TEN, 4, rule, 5) for rule in rules(4).values()]  # in the lab ten rounds
+    cases += [attacked(TWO, 0, robust.mean, 15), attacked(TWO, 0, rules(0)["Krum"], 5)]
+    undone, *four, mean, krum = (
+        [100 * each for each in score]
+        for score in dlviz.launch(scores, 2, args=(cases,), timeout=600).results[0]
+    )
+    assert undone[-1] < 30 and max(undone) < 40, "no better than a guess, or nearly"
+    assert [score[-1] >= 80 for score in four] == [False, True, True, False]
+    assert four[1] == pytest.approx(four[2], abs=1), "the median is the trimmed mean of 2 of 10"
+    assert "attackers of ten, how many of the four rules" in TEXT and "**2:** median and" in PAGE
+    untrained = copy.deepcopy(NET)
+    assert 100 * accuracy(untrained) == four[3][0] == four[3][-1]
+    assert f"{four[3][-1]:.1f} % is what the untrained network reads" in TEXT
+    assert mean[-1] == pytest.approx(READ_MEAN, abs=2) and f"it reads {READ_MEAN} %.)" in TEXT
+    assert krum[-1] == pytest.approx(19.7, abs=0.6) and "**19.7 %**" in PAGE
+
+
+def test_krum_bears_three_of_ten_and_its_two_clients_share_their_labels():
+    updates = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    robust.krum(updates, torch.ones(10), attackers=3)
+    with pytest.raises(ValueError, match=r"needs 2f \+ 3 clients, and 10 came, who bear 3"):
+        robust.krum(updates, torch.ones(10), attackers=4)
+    assert "With **n ≥ 2f + 3**, the condition" in TEXT and "Ten clients bear three" in TEXT
+    has = [set(LABELS[part].tolist()) for part in TWO]
+    twins = [(i, j) for i in range(10) for j in range(i) if has[i] == has[j]]
+    assert twins == [(4, 0)] and has[0] == {0, 7}
+    assert "Clients 0 and 4 alone have the same two labels, 0 and 7" in TEXT
+    honest = [set.union(*has[: 10 - f]) for f in range(5)]
+    assert [set(range(10)) - own for own in honest] == [set(), set(), {9}, {9}, {9}]
+    _, labels = digits("test")
+    rest = 100 * (labels != 9).double().mean().item()
+    assert f"{rest:.0f} % could be read" in TEXT and "nobody honest has a 9" in TEXT
+
+
+def picks(comm: dlviz.Comm, parts: list[torch.Tensor], f: int, rounds: int) -> Any:
+    """Whom Krum takes in each round, and the lengths of all updates."""
+    found = []
+
+    def krum(updates: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        new = robust.krum(updates, weights, attackers=f)
+        found.append(((updates == new).all(1).nonzero()[0].item(), updates.norm(dim=1)))
+        return new
+
+    clients = [(IMAGES[part], LABELS[part]) for part in parts]
+    train(comm, copy.deepcopy(NET), clients, **attacked(parts, f, krum, rounds)[1])
+    return found
+
+
+def test_krum_stays_with_one_client_whose_updates_have_become_the_shortest():
+    first, *later = dlviz.launch(picks, 2, args=(TWO, 1, 3), timeout=600).results[0]
+    assert first[0] == 4 and "Krum takes client 4, the network learns its labels" in TEXT
+    for client, lengths in later:
+        assert client == 4
+        assert sorted(lengths.argsort()[:2].tolist()) == [0, 4], "the shortest two"
+        assert lengths[[0, 4]].max() < 0.2 * lengths[[1, 2, 3, 5, 6, 7, 8, 9]].min()
+
+
+@pytest.mark.sweep
+def test_the_tables_of_the_rules_are_what_the_text_and_the_page_say():
+    cases = {
+        (own, f, name): attacked(parts, f, rule, rounds)
+        for own, parts, rounds in (("same", TEN, 10), ("two", TWO, 15))
+        for f in range(5)
+        for name, rule in rules(f).items()
+    }
+    found = dlviz.launch(scores, 2, args=([*cases.values()],), timeout=900).results[0]
+    last = {key: 100 * score[-1] for key, score in zip(cases, found, strict=True)}
+    for f in range(1, 5):
+        assert last["same", f, "mean"] < 30, "in the text: no better than a guess"
+        assert min(last["same", f, name] for name in ("median", "trimmed mean")) > 92
+    assert all(last["same", f, "Krum"] > 92 for f in range(4))
+    assert all(last["two", f, "Krum"] == pytest.approx(19.7, abs=1) for f in range(4))
+    assert all(last["two", 4, name] < 40 for name in rules(4)), "no rule bears four"
+    for name, row in TOLD.items():
+        assert f"| {name} | {' | '.join(map(str, row))} |" in PAGE
+        if name != "mean":
+            assert [last["two", f, name] for f in range(5)] == pytest.approx(row, abs=3), name
+
+
+@pytest.mark.sweep
+def test_a_wrong_f_and_false_labels_do_what_the_page_says():
+    trimmed = [attacked(TEN, f, rules(told)["trimmed mean"], 10) for f, told in ((3, 1), (0, 3))]
+    results = dlviz.launch(scores, 2, args=(trimmed,), timeout=600).results[0]
+    assert results[0][-1] < 0.2 and "**9 % and 95 %.**" in PAGE
+    assert results[1][-1] == pytest.approx(0.95, abs=0.01)
+    local = {"rounds": 10, "epochs": 5, "batch": 10}
+    cases = [(f, {**local, "combine": rule}) for f in (1, 3, 4) for rule in rules(f).values()]
+    flipped = [
+        100 * score[-1] for score in dlviz.launch(lied, 2, args=(cases,), timeout=600).results[0]
+    ]
+    means, krums = flipped[::4], flipped[3::4]
+    assert means == pytest.approx([94, 95, 89], abs=3)
+    assert krums[:2] == pytest.approx([94, 94], abs=2) and krums[2] < 20
+    assert min(flipped[1::4] + flipped[2::4]) > 93
+
+
+def lied(comm: dlviz.Comm, cases: list[tuple[int, dict[str, Any]]]) -> Any:
+    """As `scores`; the last f clients train on false labels."""
+    found = []
+    for f, how in cases:
+        clients = [(IMAGES[part], LABELS[part]) for part in TEN]
+        clients[10 - f :] = [(x, attacks.flip_labels(y, 10)) for x, y in clients[10 - f :]]
+        end = train(comm, copy.deepcopy(NET), clients, evaluate=accuracy, **how)
+        found.append([each.score for each in end["rounds"]])
+    return found

@@ -1661,6 +1661,59 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "a part for δ beside it, which grows less.",
             ),
         ],
+        "test digits read, mean, one of 10 clients sends its update times -10": [
+            (
+                (85, 100),
+                "Nine honest clients outvote one where each has one vote. In a mean this one has "
+                "ten: nine times Δ and once -10 Δ make -Δ/10.",
+            ),
+            (
+                (40, 85),
+                "That only slows training down. The mean is -Δ/10: each round goes uphill, so more "
+                "rounds do not mend it.",
+            ),
+            ((0, 1), "The unit is percent: a tenth is written as 10, not as 0.1."),
+            (
+                (1, 5),
+                "Weights that are driven uphill soon give one answer to every image, and one label "
+                "of ten is a tenth of the images.",
+            ),
+            ((100.1, ANY), "A share of the images is at most 100 %."),
+        ],
+        "rules of 4 that read 80 % with 4 attackers among 10 clients": [
+            (
+                4,
+                "The mean does not even bear one attacker: it is a sum, and four can outweigh six.",
+            ),
+            (
+                3,
+                "Krum bears f attackers among 2f + 3 clients or more: ten clients bear three.",
+            ),
+            (
+                1,
+                "Without the four smallest and the four largest of ten values the middle two are "
+                "left, and their mean is the median: these two rules stand or fall together.",
+            ),
+            (
+                0,
+                "Six honest clients of ten are a majority, so the middle of the values of each "
+                "parameter lies among theirs.",
+            ),
+        ],
+        "test digits read, Krum, two labels a client, no attacker": [
+            (
+                (70, 100),
+                "That would be the mean's. Krum takes the update of one client, and throws nine "
+                "others out, honest or not.",
+            ),
+            (
+                (25, 70),
+                "That would need other clients in other rounds. Krum takes the same one in every "
+                "round: the network knows its labels, so its updates are short and near to all.",
+            ),
+            (10, "10 % would be a guess among ten labels: each client has two of them."),
+            ((0, 1), "The unit is percent: a fifth is written as 20, not as 0.2."),
+        ],
     },
     "ring_all_reduce": {
         "bytes that a rank sends, 4 ranks, 96 bytes each": [

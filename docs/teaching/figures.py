@@ -20,7 +20,7 @@ import torch
 import dlviz
 from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
-from dlviz.federated import inversion, partition, privacy
+from dlviz.federated import attacks, inversion, partition, privacy, robust
 from dlviz.federated import train as federated
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
@@ -717,6 +717,39 @@ def _received(comm: dlviz.Comm, model: torch.nn.Module, clients: list[Any]) -> A
 
     federated(comm, model, clients, rounds=1, combine=keep)
     return kept
+
+
+@figure
+def lab_12_attackers() -> Any:
+    """One of ten lies: the mean is undone; Krum bears it, and throws honest clients out as well."""
+    images, labels = dlviz.datasets.digits("train")
+    dealt = {
+        "identical data": (10, partition.identical(labels, 10)),
+        "two labels a client": (15, partition.by_label(labels, 10, per_client=2)),
+    }
+    rules = {
+        "mean": robust.mean,
+        "median": robust.median,
+        "trimmed mean": partial(robust.trimmed_mean, attackers=1),
+        "Krum": partial(robust.krum, attackers=1),
+    }
+    read = {}
+    for name, (rounds, parts) in dealt.items():
+        arguments = dlviz.models.MLP((64, 32, 10)), [(images[p], labels[p]) for p in parts]
+        options = {"rounds": rounds, "epochs": 5, "batch": 10, "evaluate": _read}
+        read[name] = {}
+        for rule, combine in rules.items():
+            how = {**options, "combine": combine, "outgoing": _last_attacks}
+            run = dlviz.launch(federated, 2, args=arguments, kwargs=how)
+            read[name][rule] = 100 * run.results[0]["rounds"][-1].score
+    return paper.bars(
+        read, ylabel="test digits read (%)", title="One of ten sends its update x -10"
+    )
+
+
+def _last_attacks(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
+    """What ten clients send of which the last one attacks."""
+    return attacks.scale(update, -10) if client == 9 else update
 
 
 def _read(model: torch.nn.Module) -> float:

@@ -292,6 +292,9 @@ def answers() -> dict[str, list[float]]:
         "epsilon of 40 rounds, q = 0.1, sigma halved from 2 to 1": [
             dlviz.federated.epsilon(1, 0.1, 40, 1e-5)
         ],
+        "test digits read, mean, one of 10 clients sends its update times -10": [9.4, 13.9, 21],
+        "rules of 4 that read 80 % with 4 attackers among 10 clients": [2],
+        "test digits read, Krum, two labels a client, no attacker": [19.7],
         "bytes that a rank sends, 4 ranks, 96 bytes each": [ring / n * (tensor / n)],
         "the chunk that is whole on rank 0 after reduce-scatter, 4 ranks": [
             next(
