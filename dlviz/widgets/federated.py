@@ -147,7 +147,7 @@ class FederatedExplorer(Explorer):
         own = [chosen(one["controls"]) for one in self._runs]
         failed = self._run if self._run and "accuracy" not in self._run else None
         return {
-            "title": "What does a round cost, and whom does it hear?",
+            "title": "What does a round cost?",
             "details": DETAILS,
             "knobs": {name: [*known] for name, known in KNOBS.items()},
             "attacks": list(ATTACKS.items()),

@@ -137,7 +137,7 @@ def sum_words(summed: dict[str, Any]) -> str:
     return (
         f"The last updates, of {summed['clients']} clients, summed in secret: a client sent "
         f"{text.nbytes(summed['sent'])} and got {text.nbytes(summed['got'])}, in "
-        f"{text.seconds(summed['seconds'])} for all; the sum is off by {summed['off']:.0e} at most."
+        f"{text.seconds(summed['seconds'])} for all; the sum is off by {summed['off']:.1g} at most."
     )
 
 

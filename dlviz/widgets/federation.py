@@ -9,6 +9,7 @@ of a round, who has which digits, epsilon. Closed forms, without torch.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -284,7 +285,7 @@ def on_rounds(values: Values) -> str:
     made = [steps(values, size) for size in sizes.tolist() if size]
     each = sum(client_bytes(values, asked(values)).values())
     between = f"{min(made)} to {max(made)}" if min(made) < max(made) else f"{made[0]}"
-    drawn = "about " * bool(values["sigma"]) + f"{asked(values)} of {values['clients']} clients"
+    drawn = "About " * bool(values["sigma"]) + f"{asked(values)} of {values['clients']} clients"
     whole = round_bytes(values)
     return (
         f"{drawn} a round, {between} steps each; {text.nbytes(each)} a client, "
@@ -370,8 +371,13 @@ def chosen(values: Values) -> Values:
 
 
 def names(runs: Sequence[Values]) -> list[str]:
-    """Of the controls of runs, what tells them apart; C, E and B where nothing does."""
+    """What tells each of some runs from most of them, the older of two; of those that are like most
+    C, E and B."""
     runs = [chosen(values) for values in runs]
-    differ = [name for name in KNOBS if len({str(values[name]) for values in runs}) > 1]
-    shown = differ or ["fraction", "epochs", "batch"]
-    return [", ".join(SAYS[n](values[n]) for n in shown if values[n] != "") for values in runs]
+    found = []
+    for values in runs:
+        others = {name: Counter(one[name] for one in runs).most_common(1)[0][0] for name in KNOBS}
+        own = [name for name in KNOBS if values[name] not in (others[name], "")]
+        shown = own or ["fraction", "epochs", "batch"]
+        found.append(", ".join(SAYS[name](values[name]) for name in shown))
+    return found

@@ -164,15 +164,15 @@ def test_a_slider_is_answered_at_once_and_loads_no_torch():
     assert len(took) == 5 and max(map(float, took.values())) < 0.05, took
 
 
-def test_runs_are_named_by_what_tells_them_apart():
+def test_runs_are_named_by_what_tells_them_from_most():
     assert names([FIRST]) == ["C 0.5, E 5, B 10"]
-    others = [{**FIRST, "epochs": 1, "batch": None}, {**FIRST, "secure": True}]
-    assert names([FIRST, *others]) == [
-        "E 5, B 10, in the open", "E 1, B ∞, in the open", "E 5, B 10, secure",
-    ]  # fmt: skip
+    others = [{**FIRST, "epochs": 1, "batch": None}, {**FIRST, "secure": True, "rounds": 10}]
+    assert names([FIRST, *others]) == ["C 0.5, E 5, B 10", "E 1, B ∞", "10 rounds, secure"]
+    assert names([others[1], FIRST, FIRST])[0] == "10 rounds, secure"
     assert names([FIRST, {**FIRST, "attack": "sign_flip"}])[1] == "C 0.5, E 5, B 10"  # nobody does
     attacked = {**FIRST, "attackers": 0.2}
-    assert names([FIRST, attacked]) == ["0 % attack", "20 % attack, × −10"]
+    assert names([FIRST, attacked]) == ["C 0.5, E 5, B 10", "20 % attack, × −10"]
+    assert names([attacked, FIRST])[1] == "0 % attack"
 
 
 # -- what is run -----------------------------------------------------------------------------------
@@ -465,7 +465,10 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page.wait_for_function(
         "() => document.querySelectorAll('.one .dlv-chart .dlv-cost').length === 2", timeout=90_000
     )
-    assert shown.root.locator(".dlv-runs tbody th").all_inner_texts() == ["secure", "in the open"]
+    assert shown.root.locator(".dlv-runs tbody th").all_inner_texts() == [
+        "C 1, E 1, B ∞",
+        "in the open",
+    ]
     assert shown.marks() and shown.height() <= 640
     for axis, ticks in (("bytes", "MB"), ("seconds, modelled", " s"), ("ε", ""), ("rounds", "")):
         shown.pick("over", axis)

@@ -70,7 +70,7 @@ function drawn({ runs, current }, { box, lines, across, up }, axis) {
     s("g", { class: "dlv-axis" }, up.map(({ at }) => s("path", { d: `M${box.left} ${at}H${box.right}` }))),
     ...up.map(({ value, at }) => s("text", { x: box.left - 5, y: at, class: "dlv-left" }, `${100 * value} %`)),
     ...(lines.length ? across : []).map(({ value, at }) =>
-      s("text", { x: Math.min(at, box.right - 12), y: box.bottom + 12 }, axisWords(axis, value))),
+      s("text", { x: Math.min(at, box.right - 12), y: box.bottom + 12, class: "dlv-small" }, axisWords(axis, value))),
     ...ordered.map(({ run, points }) => s("path", {
       class: run === current ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), stroke: runs[run].color,
       "stroke-dasharray": runs[run].dash,

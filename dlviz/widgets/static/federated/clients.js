@@ -57,7 +57,8 @@ function heads(told, { limit, width }, saw) {
   return [
     ...(saw ? [text(COLUMNS.cells, run ? sees : "what the server sees: run it")] : told.predicted.table[0].map((_, i) =>
       s("text", { x: COLUMNS.cells + 20 * i + 10, y: HEAD / 2, class: "dlv-small" }, i))),
-    text(0, saw ? "client" : "digits of"), text(COLUMNS.bars, "seconds, modelled"),
+    text(0, "client"), text(COLUMNS.bars, "seconds, modelled"),
+    ...(saw ? [] : [s("text", { x: COLUMNS.cells - 2, y: HEAD / 2, class: "dlv-left" }, "label")]),
     ...(limit < 0 ? [] : [s("path", { class: "dlv-limit", d: `M${limit} ${HEAD - 3}V${HEAD + 143}` },
       s("title", {}, `deadline: ${digits(deadline)} s`))]),
     text(COLUMNS.rounds, run ? `rounds 1 to ${rounds}` : `rounds 1 to ${rounds}: run it to see who takes part`),
@@ -79,7 +80,8 @@ function drawn({ predicted, hues }, { cells, bars, words, y, tall }, saw) {
     ...shades, ...numbers,
     ...bars.map((own) => s("rect", { ...boxOf(own), fill: own.late ? hues.late : hues.seconds })),
     ...(words ? bars.map((own) => s("text", {
-      x: COLUMNS.bars + 3, y: middle(own.client), class: "dlv-start dlv-small dlv-onbar",
+      x: own.x + (own.inside ? 0 : own.width) + 4, y: middle(own.client),
+      class: `dlv-start dlv-small${own.inside ? " dlv-onbar" : ""}`,
     }, took[own.client] ? `${seconds(took[own.client])}${own.late ? " late" : ""}` : "no digits")) : []),
     ...(words ? predicted.table.map((_, client) => s("text", { x: 0, y: middle(client), class: "dlv-start" },
       [client, ...kind(client)].join(" "))) : []),

@@ -13,7 +13,7 @@ import { ranWords } from "./words.js";
 /** @import { Model } from "../shared/theme.js" */
 /** @import { Federated, More, Tab } from "./state.js" */
 
-const HEIGHT = 160; // pixels of the chart
+const HEIGHT = 150; // pixels of the chart
 const SAVED = "This page has no kernel: the runs in the table can be shown; for others, run the notebook's cell.";
 /** @type {[Tab, string][]} */
 const TABS = [["rounds", "Rounds"], ["data", "Data and time"], ["trust", "Trust"]];

@@ -6,7 +6,7 @@ import { manyWords, percent } from "./words.js";
 
 /** @import { Federated, Run } from "./state.js" */
 
-const HEADS = ["run", "read", "bytes", "modelled", "ε"];
+const HEADS = ["run", "read", "bytes", "modelled time", "ε"];
 
 /**
  * @param {Federated} own
@@ -32,8 +32,8 @@ function rowOf(own, run, place, current) {
   const sample = s("svg", { width: 26, height: 9, "aria-hidden": "true" },
     s("path", { class: "dlv-cost", d: "M1 5H25", stroke: run.color, "stroke-dasharray": run.dash }));
   return h("tr", { "aria-selected": String(current) },
-    h("th", { scope: "row" }, sample, " ",
-      h("button", { type: "button", class: "dlv-link", onclick: () => showRun(own, place) }, run.name)),
+    h("th", { scope: "row" }, h("span", { class: "dlv-run" }, sample,
+      h("button", { type: "button", class: "dlv-link", onclick: () => showRun(own, place) }, run.name))),
     [percent(run.accuracy[last]), bytes(run.nbytes[last]), seconds(run.seconds[last]),
       run.epsilon.length ? manyWords(run.epsilon[last]) : "–"].map(cell));
 }
