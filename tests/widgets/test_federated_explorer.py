@@ -390,9 +390,11 @@ class Page(ExplorerPage):
         return self.root.locator(".dlv-chart .dlv-cost").count()
 
     def marks(self):
-        """Where the participation is drawn, as one text."""
+        """How many outlines the participation is drawn with."""
         paths = self.root.locator(".dlv-clients > path[fill]")
-        return "".join(paths.evaluate_all("them => them.map((it) => it.getAttribute('d'))"))
+        return "".join(paths.evaluate_all("them => them.map((it) => it.getAttribute('d'))")).count(
+            "M"
+        )
 
 
 CHANGES = {  # tab: control: what the reader does
@@ -460,7 +462,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert shown.root.locator(".dlv-clients rect").count() > 16 * 2
     shown.pick("secure aggregation", "off")
     page.wait_for_function(SETTLED)
-    assert shown.marks() == "" and shown.lines() == 1  # its line stays, its rounds are another's
+    assert shown.marks() == 0 and shown.lines() == 1  # its line stays, its rounds are another's
     shown.root.press("r")
     page.wait_for_function(
         "() => document.querySelectorAll('.one .dlv-chart .dlv-cost').length === 2", timeout=90_000
@@ -472,7 +474,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     assert shown.marks() and shown.height() <= 640
     for axis, ticks in (("bytes", "MB"), ("seconds, modelled", " s"), ("ε", ""), ("rounds", "")):
         shown.pick("over", axis)
-        assert ticks in shown.root.locator(".dlv-chart svg").inner_text()
+        assert ticks in shown.root.locator(".dlv-chart svg").text_content()
         assert shown.lines() == (0 if axis == "ε" else 2)
     box = shown.root.locator(".dlv-spot").last.bounding_box()
     page.mouse.move(box["x"] + 4, box["y"] + 4)
