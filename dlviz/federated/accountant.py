@@ -119,7 +119,7 @@ def _log_ndtr(x: Array) -> Array:
     """The logarithm of the normal distribution function; far below 0, where the function itself is
     too small a number, by its asymptotic series."""
     near = np.clip(x, TAIL, -TAIL)
-    half = np.frompyfunc(math.erfc, 1, 1)(np.abs(near) / math.sqrt(2)).astype(np.float64) / 2
+    half = np.array([math.erfc(value) / 2 for value in (np.abs(near) / math.sqrt(2)).tolist()])
     found = np.where(near < 0, np.log(half), np.log1p(-half))
     far = x < TAIL
     square = 1 / x[far] ** 2

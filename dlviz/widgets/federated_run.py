@@ -232,7 +232,7 @@ def combined(values: Values, heard: list[Tensor]) -> Callable[[Tensor, Tensor], 
             heard[:] = [updates.clone()]
         if bound is not None and not values["secure"]:
             updates = clip(updates, bound)
-        if not sigma:
+        if bound is None or not sigma:
             return getattr(robust, method)(updates, weights, **given)
         alone = central(  # the noise on a sum of nothing: who came has been clipped before
             updates.new_zeros(1, updates.shape[1]),
@@ -307,10 +307,9 @@ def serve(comm: Comm, terms: Any) -> tuple[list[list[int]], Tensor]:
     for exchange in range(len(EXCHANGES)):
         messages = {each: take(comm, 1) for each in range(1, terms.clients + 1)}
         if exchange == MASKED:
-            top = SUM_BITS - PARTS.bit_length() + 1  # the first bits of a residue say its part
             for message in messages.values():
                 residues = np.frombuffer(message[HEAD.size :], terms.code.word)
-                saw.append(np.bincount(residues >> top, minlength=PARTS).tolist())
+                saw.append(np.histogram(residues, PARTS, (0, 2**SUM_BITS))[0].tolist())
         answers, total = machine.send(messages)
         for answer in answers.values():
             give(comm, answer, 1)

@@ -7,7 +7,6 @@ import json
 import math
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import kernel
 import node
@@ -177,8 +176,10 @@ def test_runs_are_named_by_what_tells_them_from_most():
 
 # -- what is run -----------------------------------------------------------------------------------
 def record(**what):
-    none = {"answered": [], "late": [], "rejected": {}, "lost": [], "dropped": []}
-    return SimpleNamespace(**{**none, **what})
+    from dlviz.federated import Round
+
+    none = Round(0, [], [], [], [], {}, [], [], 0, math.nan, "", 1.0, True)
+    return none._replace(**what)
 
 
 def test_who_is_at_an_answer_to_a_round_before_is_busy_and_not_late_again():
@@ -234,18 +235,20 @@ def test_bytes_of_a_run_are_those_predicted_and_the_server_sees_residues_alone()
     predicted = state(explorer)["predicted"]
     explorer.run()
     (plain,) = explorer.runs
-    messages = explorer.measured.messages
+    trace = explorer.measured
+    assert trace is not None and trace.meta["ranks"] == 2 and 0.5 < plain["accuracy"][-1] <= 1
+    messages = trace.messages
     out, back = (int(messages.nbytes[messages.tag == tag].sum()) for tag in (WEIGHTS, UPDATE))
     assert (out, back) == (50 * 4 * PARAMETERS, 50 * 2 * PARAMETERS)
     assert plain["nbytes"] == [predicted["nbytes"] * many for many in range(1, 11)]
     assert plain["nbytes"][-1] == out + back
-    assert explorer.measured.meta["ranks"] == 2 and 0.5 < plain["accuracy"][-1] <= 1
 
     kernel.ask(explorer, "change", values={"secure": True, "bits": 32})
     predicted = state(explorer)["predicted"]
     explorer.run()
     secret = explorer.runs[-1]
     each, summed = predicted["each"], secret["summed"]
+    assert explorer.measured is not None
     messages = explorer.measured.messages
     own = messages.tag == SECURE
     assert int(messages.nbytes[own].sum()) == 5 * (each["back"] + each["beside"])
