@@ -6,8 +6,9 @@ selection.py     1: whom a round asks
 local.py         3: what a client does with the weights (weights.py), or many at once (stacked.py)
 aggregation.py   5: what the server makes of the updates
 arrivals.py      when answers would arrive, for clients that share a process
-partition.py     who has which examples
+partition.py     who has which examples (sizes.py: how many of each label, by Dirichlet)
 privacy.py       how little a round says about one client: clipping, noise, and their epsilon
+                 (accountant.py)
 inversion.py     what a server reads out of an update that nobody protected
 secure/          the sum of the clients' vectors, of which the server learns nothing else
 attacks.py       what a dishonest client sends
@@ -23,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlviz.federated import attacks, inversion, partition, privacy, robust, secure
+    from dlviz.federated.accountant import epsilon
     from dlviz.federated.arrivals import Arrivals
-    from dlviz.federated.privacy import epsilon
     from dlviz.federated.rounds import Round, train
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 # name: its module, where it is none itself
-_HOME = {"Arrivals": "arrivals", "Round": "rounds", "epsilon": "privacy", "train": "rounds"}
+_HOME = {"Arrivals": "arrivals", "Round": "rounds", "epsilon": "accountant", "train": "rounds"}
 
 
 def __getattr__(name: str) -> Any:

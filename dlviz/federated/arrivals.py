@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from dlviz.federated.messages import Answer
-from dlviz.federated.record import Open
+    from dlviz.federated.messages import Answer
+    from dlviz.federated.record import Open
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
 import torch
+
+from dlviz.federated.sizes import dirichlet_sizes
 
 Tensor = torch.Tensor
 
@@ -81,16 +82,14 @@ def dirichlet(labels: Tensor, clients: int, alpha: float, seed: int = 0) -> list
     Raises ValueError where `alpha` is not above 0.
     """
     check(labels, clients)
-    if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
-        raise ValueError(f"alpha={alpha!r} is no concentration of shares: use a number above 0.")
-    generator, drawn = _generator(seed), np.random.default_rng(seed)
+    names, counts = labels.unique(return_counts=True)
+    sizes = dirichlet_sizes(counts.tolist(), clients, alpha, seed)
+    generator = _generator(seed)
     parts: list[list[Tensor]] = [[] for _ in range(clients)]
-    for name in labels.unique():
+    for name, own in zip(names, sizes.tolist(), strict=True):
         mine = (labels == name).nonzero().flatten()
         mine = mine[torch.randperm(len(mine), generator=generator)]
-        shares = drawn.dirichlet([alpha] * clients)
-        cuts = (shares.cumsum()[:-1] * len(mine)).round().astype(int)
-        for part, piece in zip(parts, mine.tensor_split(cuts.tolist()), strict=True):
+        for part, piece in zip(parts, mine.split(own), strict=True):
             part.append(piece)
     return [torch.cat(part) for part in parts]
 

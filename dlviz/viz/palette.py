@@ -159,6 +159,13 @@ AXES = {  # an axis of a mesh -> what readers know it by, its hue
     "pp": ("pipeline", GREEN),
     "tp": ("tensor parallel", ORANGE),
 }
+FATES = {  # what became of a client in a round -> what readers know it by, its mark, its hue
+    "answered": ("its update is in the new weights", "square", BLUE),
+    "late": ("late: the round was closed before", "x-thin", VERMILION),
+    "taken": ("late before, taken in this round", "diamond", ORANGE),
+    "rejected": ("its update was rejected", "circle", PURPLE),
+    "lost": ("lost", "cross", BLACK),
+}
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#858D96")  # on light and dark
 TRAFFIC = ("#C9E4F6", SKY, BLUE, "#00507F")  # few bytes to many, on light and dark
 GROWTH = ((0.0, BLUE), (0.5, "#D6EAF8"), (0.5, "#FBE7CC"), (1.0, VERMILION))

@@ -2,6 +2,7 @@
 
 from dlviz.widgets.collectives import CollectiveExplorer
 from dlviz.widgets.consistency import ConsistencyExplorer
+from dlviz.widgets.federated import FederatedExplorer
 from dlviz.widgets.levels import ScheduleLevels
 from dlviz.widgets.mesh import MeshExplorer
 from dlviz.widgets.plans import PlanExplorer
@@ -14,6 +15,7 @@ from dlviz.widgets.timeline import Timeline
 __all__ = [
     "CollectiveExplorer",
     "ConsistencyExplorer",
+    "FederatedExplorer",
     "MeshExplorer",
     "MessagePlayer",
     "PlanExplorer",

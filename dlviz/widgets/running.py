@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import traitlets
 
@@ -64,6 +64,8 @@ class Runner(View):
 
     doing = traitlets.Unicode("").tag(sync=True)
 
+    clock: ClassVar[str] = "paced"  # of its runs
+
     _attempt: Attempt | None = None  # under way
     _run: dict[str, Any] | None = None  # what the last one found, or why it found nothing
     _measured: Trace | None = None
@@ -104,7 +106,7 @@ class Runner(View):
 
     def tell(self, attempt: Attempt, what: str | None, done: int, total: int) -> None:
         """Tell the front end how far a run is."""
-        doing: dict[str, Any] = {"says": doing_words(what, done, total, attempt.cold)}
+        doing: dict[str, Any] = {"says": doing_words(what, done, total, attempt.cold, self.clock)}
         if what and total:
             doing["share"] = done / total
         told = compact(doing)
@@ -180,12 +182,12 @@ class Runner(View):
             self.doing = ""
 
 
-def doing_words(what: str | None, done: int, total: int, cold: bool) -> str:
+def doing_words(what: str | None, done: int, total: int, cold: bool, clock: str = "paced") -> str:
     """What a run does now."""
     if what == WAIT:
         return "Waiting for another widget's run to end …"
     if what:
-        return f"Running on real ranks, paced: {what} {min(done + 1, total)} of {total} …"
+        return f"Running on real ranks, {clock}: {what} {min(done + 1, total)} of {total} …"
     loading = "Loading PyTorch for this kernel's first run, then starting the ranks"
     told = loading if cold else "Starting the ranks"
     return f"{told}: {done} of {total} have started …" if done else f"{told} …"

@@ -1,10 +1,12 @@
 """Who has which examples: every one once, and the labels that a partition claims."""
 
+import numpy as np
 import pytest
 import torch
 
 from dlviz.datasets import digits
 from dlviz.federated import partition
+from dlviz.federated.sizes import dirichlet_sizes
 
 LABELS = digits("train")[1]
 PARTITIONS = {
@@ -103,3 +105,13 @@ def test_copies_are_shifted_by_a_pixel_and_it_says_how_many_there_are():
 def test_a_partition_that_cannot_be_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_sizes_are_cut_at_the_nearest_example_of_dirichlets_shares():
+    counts, clients = (140, 3, 0), 7
+    sizes, drawn = dirichlet_sizes(counts, clients, 0.3, seed=2), np.random.default_rng(2)
+    assert sizes.shape == (3, clients) and (sizes >= 0).all()
+    assert sizes.sum(axis=1).tolist() == [*counts]
+    for count, own in zip(counts, sizes, strict=True):
+        cuts = drawn.dirichlet([0.3] * clients).cumsum() * count
+        assert abs(own.cumsum() - cuts).max() <= 0.5 + 1e-9

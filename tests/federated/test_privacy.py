@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from dlviz.federated import epsilon
-from dlviz.federated.privacy import ORDERS, central, clip, local, poisson, renyi
+from dlviz.federated.accountant import ORDERS, renyi
+from dlviz.federated.privacy import central, clip, local, poisson
 
 
 def seeded(seed=0):

@@ -87,8 +87,8 @@ class Progress:
 
 class ProgressCallback(Progress):
     """Calls a function instead, many times a second, with the name of the bar, how far the rank is
-    that is behind all others, and of how much; while ranks start, with None, how many have been
-    started, and of how many. What the function raises ends the run."""
+    that is behind all others with a bar, and of how much; while ranks start, with None, how many
+    have been started, and of how many. What the function raises ends the run."""
 
     def __init__(self, callback: Callable[[str | None, int, int], None]):
         super().__init__()
@@ -102,10 +102,9 @@ class ProgressCallback(Progress):
         if name is None:
             self.starting(len(ranks), len(ranks))
         else:
-            done, total = (
-                [board.get(rank.number, what) for rank in ranks] for what in (DONE, TOTAL)
-            )
-            self._callback(name, min(done), max(total))
+            totals = [board.get(rank.number, TOTAL) for rank in ranks]
+            done = [board.get(r.number, DONE) for r, t in zip(ranks, totals, strict=True) if t]
+            self._callback(name, min(done, default=0), max(totals))
 
 
 def _name(ranks: Sequence[Remote]) -> str | None:

@@ -16,14 +16,7 @@ import plotly.graph_objects as go
 from dlviz.viz import palette, text
 from dlviz.viz.charts.cells import LEAST, ROW, down
 from dlviz.viz.charts.figure import ROWS, Figure, lay_out
-
-FATES = {  # of a client in a round, a later one of the same round stands: look, mark, colour
-    "answered": ("its update is in the new weights", "square", palette.BLUE),
-    "late": ("late: the round was closed before", "x-thin", palette.VERMILION),
-    "taken": ("late before, taken in this round", "diamond", palette.ORANGE),
-    "rejected": ("its update was rejected", "circle", palette.PURPLE),
-    "lost": ("lost", "cross", palette.BLACK),
-}
+from dlviz.viz.palette import FATES
 
 
 def participation(

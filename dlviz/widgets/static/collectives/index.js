@@ -1,7 +1,7 @@
 // Explores what an all-reduce costs: controls, lines over size, the maps of winners, and the player.
 import { h } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
-import { tabs } from "../shared/tabs.js";
+import { COSTS, tabs } from "../shared/tabs.js";
 import { linesChart } from "./chart.js";
 import { controls } from "./controls.js";
 import { winnerMaps } from "./maps.js";
@@ -29,7 +29,7 @@ function render({ model, el }) {
     ranWords,
     more: { part: /** @type {Part} */ ("costs"), maps: maps() },
   }));
-  own.tabs = tabs(own);
+  own.tabs = tabs(own, COSTS);
   own.bars = controls(own);
   own.frame.head(own.tabs.element);
   own.frame.controls(...own.bars.groups);

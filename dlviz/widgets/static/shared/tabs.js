@@ -1,5 +1,4 @@
-// The two parts of an explorer of costs, of which one is shown. To be made first: other parts are painted where they
-// are seen.
+// The parts of an explorer of which one is shown. To be made first: other parts are painted where they are seen.
 import { h } from "./dom.js";
 
 /** @import { Explorer } from "./explorer.js" */
@@ -7,36 +6,39 @@ import { h } from "./dom.js";
 /** @typedef {"costs" | "messages"} Part */
 
 /**
+ * @template {string} [P=Part]
  * @typedef {object} Tabs
  * @property {HTMLElement} element
- * @property {Record<Part, HTMLElement>} panels
- * @property {(part: Part) => void} show
- * @property {() => void} turn
- * @property {(target: EventTarget | null) => boolean} other goes to the other tab where `target` is one
+ * @property {Record<P, HTMLElement>} panels
+ * @property {(part: P) => void} show
+ * @property {() => void} turn shows the next
+ * @property {(target: EventTarget | null) => boolean} other goes to the next tab where `target` is one
  */
 
 /** @type {[Part, string][]} */
-const PARTS = [["costs", "Costs"], ["messages", "Messages"]];
+export const COSTS = [["costs", "Costs"], ["messages", "Messages"]];
 
 /**
- * @param {Explorer<any, { part: Part }>} own
- * @returns {Tabs}
+ * @template {string} P
+ * @param {Explorer<any, { part: P }>} own
+ * @param {[P, string][]} parts
+ * @returns {Tabs<P>}
  */
-export function tabs({ shown, frame }) {
+export function tabs({ shown, frame }, parts) {
   const { now } = shown;
-  const [costs, messages] = PARTS.map(([part]) => h("div", { role: "tabpanel", "aria-label": part }));
-  const panels = { costs, messages };
-  /** @type {(part: Part) => void} */
+  const panels = /** @type {any} */ (Object.fromEntries(parts.map(([part]) =>
+    [part, h("div", { role: "tabpanel", "aria-label": part })])));
+  /** @type {(part: P) => void} */
   const show = (part) => {
     shown.set({ part });
     shown.flush();
   };
-  const turn = () => show(now.part === "costs" ? "messages" : "costs");
-  const buttons = PARTS.map(([part, words]) =>
+  const turn = () => show(parts[(parts.findIndex(([part]) => part === now.part) + 1) % parts.length][0]);
+  const buttons = parts.map(([part, words]) =>
     h("button", { type: "button", role: "tab", "data-part": part, onclick: () => show(part) }, words));
   shown.paints(["part"], () => {
     frame.root.dataset.part = now.part;
-    for (const [name, panel] of Object.entries(panels)) panel.hidden = name !== now.part;
+    for (const [part] of parts) panels[part].hidden = part !== now.part;
     for (const one of buttons) {
       const own = one.dataset.part === now.part;
       one.setAttribute("aria-selected", String(own));
@@ -47,10 +49,9 @@ export function tabs({ shown, frame }) {
     element: h("span", { class: "dlv-tabs", role: "tablist", "aria-label": "what is shown" }, buttons),
     panels, show, turn,
     other(target) {
-      const next = buttons.find((one) => one !== target);
       if (!buttons.some((one) => one === target)) return false;
       turn();
-      next?.focus();
+      buttons.find((one) => one.dataset.part === now.part)?.focus();
       return true;
     },
   };

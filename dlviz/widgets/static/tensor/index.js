@@ -2,7 +2,7 @@
 import { clamp } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
-import { tabs } from "../shared/tabs.js";
+import { COSTS, tabs } from "../shared/tabs.js";
 import { controls } from "./controls.js";
 import { costMap } from "./map.js";
 import { matricesPicture } from "./matrices.js";
@@ -32,7 +32,7 @@ function render({ model, el }) {
     neighbours: (values) => along(own.shown.now, values),
     more: /** @type {More} */ ({ part: "costs", rank: -1, pointed: -1 }),
   }));
-  own.tabs = tabs(own);
+  own.tabs = tabs(own, COSTS);
   own.frame.head(own.tabs.element);
   const { groups, sizes } = controls(own);
   own.frame.controls(...groups);

@@ -1,0 +1,25 @@
+"""How many examples of each label every client gets by Dirichlet's shares, before any is dealt.
+
+numpy alone: what clients will have can be drawn before torch is loaded. `partition.dirichlet` deals
+examples out by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def dirichlet_sizes(counts: Sequence[int], clients: int, alpha: float, seed: int = 0) -> np.ndarray:
+    """(labels, clients) of int64, a row for each of `counts`, the examples that there are of a
+    label, which it adds up to. Raises ValueError where `alpha` is not above 0."""
+    if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
+        raise ValueError(f"alpha={alpha!r} is no concentration of shares: use a number above 0.")
+    drawn = np.random.default_rng(seed)
+    rows = []
+    for count in counts:
+        shares = drawn.dirichlet([alpha] * clients)
+        cuts = (shares.cumsum()[:-1] * count).round().astype(np.int64)
+        rows.append(np.diff(cuts, prepend=0, append=count))
+    return np.stack(rows)

@@ -1,0 +1,200 @@
+"""FederatedExplorer: what a round of federated averaging costs, whom it hears, and who is trusted.
+
+    rounds | data and time | trust      three sliders each: C E B, α deadline slow, σ S attackers
+        accuracy per round, per byte, per second or over ε, of the last runs
+        each client: its digits by label, its seconds, what the server saw of it, its rounds
+        Run it: the digits, on a server and the clients
+
+What is predicted is in federation.py, the run in federated_run.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from dlviz.trace import Trace
+from dlviz.viz import palette
+from dlviz.widgets.explorer import Explorer
+from dlviz.widgets.federated_run import FATES, LR, PARTS, run
+from dlviz.widgets.federation import (
+    ATTACKS,
+    BANDWIDTH,
+    FACTOR,
+    FIRST,
+    KNOBS,
+    LATENCY,
+    METHODS,
+    PARAMETERS,
+    STEP,
+    Values,
+    check,
+    chosen,
+    names,
+    predicted,
+    round_bytes,
+)
+from dlviz.widgets.running import Found, Tell
+from dlviz.widgets.view import compact
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KEPT = 8  # runs that lie over each other
+
+
+class FederatedExplorer(Explorer):
+    """Choose whom a round asks and what it has them do, whose data differ and who is slow, who is
+    trusted; see what a round costs; run it, and lay runs over each other.
+
+    `clients` is 10 or 100, `rounds` how many are run, `fraction` is C, `epochs` E, `batch` B (None:
+    the whole data), `bits` of an update's values 32 or 16; `alpha` Dirichlet's, `deadline` in s
+    (None: all are awaited), `slow` the share of slow clients; `sigma` the noise on the sum in units
+    of `clip`, S (None: updates are not clipped), `attackers` the share of clients that do what
+    `attack` says, `method` how updates are combined, `secure` whether under secure aggregation. All
+    may be set later on; a value that cannot be, or does not go with the others, is told in the
+    widget and changes nothing else. `run()` does what the button does. `runs` are the last eight,
+    each a dict with `controls`, `accuracy`, `nbytes`, `seconds` and `epsilon` after each round and
+    `fates` (clients, rounds); they replay on a saved page. `measured` is the Trace of the last run,
+    or None. Raises ValueError where a first value cannot be.
+    """
+
+    module = "federated/index"
+    controls = tuple(KNOBS)
+    clock = "clients' times modelled"
+
+    clients = traitlets.Any(FIRST["clients"]).tag(sync=True)
+    rounds = traitlets.Any(FIRST["rounds"]).tag(sync=True)
+    fraction = traitlets.Any(FIRST["fraction"]).tag(sync=True)
+    epochs = traitlets.Any(FIRST["epochs"]).tag(sync=True)
+    batch = traitlets.Any(FIRST["batch"]).tag(sync=True)
+    bits = traitlets.Any(FIRST["bits"]).tag(sync=True)
+    alpha = traitlets.Any(FIRST["alpha"]).tag(sync=True)
+    deadline = traitlets.Any(FIRST["deadline"]).tag(sync=True)
+    slow = traitlets.Any(FIRST["slow"]).tag(sync=True)
+    sigma = traitlets.Any(FIRST["sigma"]).tag(sync=True)
+    clip = traitlets.Any(FIRST["clip"]).tag(sync=True)
+    attackers = traitlets.Any(FIRST["attackers"]).tag(sync=True)
+    attack = traitlets.Any(FIRST["attack"]).tag(sync=True)
+    method = traitlets.Any(FIRST["method"]).tag(sync=True)
+    secure = traitlets.Any(FIRST["secure"]).tag(sync=True)
+
+    def __init__(self, *, theme: str = "auto", **values: Any):
+        now = {name: values.pop(name, FIRST[name]) for name in KNOBS}
+        if values:
+            raise TypeError(f"FederatedExplorer has no {next(iter(values))!r}.")
+        check(now)
+        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
+        self._begun = 0  # runs so far
+        super().__init__(Trace(), now, theme)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        return [*self._runs]
+
+    @property
+    def measured(self) -> Trace | None:
+        return self._measured
+
+    def check(self, values: Values) -> None:
+        check(values)
+
+    def moved(self, values: Values) -> None:
+        self.forget()
+        self._now = values
+
+    def work(self) -> Any:
+        return partial(self._work, dict(self._now))
+
+    def _work(self, values: Values, tell: Tell) -> Found:
+        found, trace = run(values, tell)
+        others = [one for one in self._runs if chosen(one["controls"]) != chosen(values)]
+        color, dash = palette.line(self._begun)
+        self._begun += 1
+        own = {"controls": values, "color": color, "dash": DASHES[dash], **found}
+        self._runs = [*others, own][-KEPT:]
+        return found, trace
+
+    def kept(self) -> dict[str, Any]:
+        """What a page without a kernel shows of each run: what was predicted of it too."""
+        own = [predicted(one["controls"]) for one in self._runs]
+        return {**super().kept(), "recordings": compact(own)}
+
+    def picture(self) -> Figure:
+        """Accuracy of the runs, before the first one bytes."""
+        from dlviz.viz.print import curve
+
+        theme = "dark" if self.theme == "dark" else "light"
+        if self._runs:
+            named = names([one["controls"] for one in self._runs])
+            lines = {
+                name: [100 * score for score in one["accuracy"]]
+                for name, one in zip(named, self._runs, strict=True)
+            }
+            title, ylabel = "Test digits read", "test digits read (%)"
+        else:
+            each = round_bytes(self._now) / 1e6
+            lines = {"": [each * (1 + place) for place in range(self._now["rounds"])]}
+            title, ylabel = "Bytes of weights and updates", "MB since the first round"
+        return curve(
+            lines, title=title, xlabel="round (0 is the first)", ylabel=ylabel, theme=theme
+        )
+
+    def told(self) -> dict[str, Any]:
+        now = chosen(self._now)
+        own = [chosen(one["controls"]) for one in self._runs]
+        failed = self._run if self._run and "accuracy" not in self._run else None
+        return {
+            "title": "What does a round cost?",
+            "details": DETAILS,
+            "knobs": {name: [*known] for name, known in KNOBS.items()},
+            "attacks": list(ATTACKS.items()),
+            "methods": list(METHODS.items()),
+            "fates": [[fate, *LOOKS[fate]] for fate in FATES],
+            "hues": HUES,
+            "parts": PARTS,
+            "predicted": predicted(self._now),
+            "runs": [
+                {**one, "name": name}
+                for name, one in zip(names([r["controls"] for r in self._runs]), self._runs,
+                                     strict=True)
+            ],
+            "current": own.index(now) if now in own else -1,
+            "run": failed,
+            "ran": self._ran,
+        }  # fmt: skip
+
+
+DASHES = {
+    "solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "12 4",
+    "longdashdot": "12 3 2 3",
+}  # fmt: skip
+LOOKS = {  # of a fate: what readers know it by, its hue
+    "answered": ("in the new weights", palette.FATES["answered"][2]),
+    "late": ("late", palette.FATES["late"][2]),
+    "busy": ("busy with a round before", palette.ORANGE),
+    "rejected": ("rejected, or no data", palette.FATES["rejected"][2]),
+    "lost": ("lost", palette.OTHER.color),
+}
+HUES = {"label": palette.SKY, "seconds": palette.GREEN, "late": palette.VERMILION,
+        "saw": palette.PURPLE}  # fmt: skip
+DETAILS = [
+    f"An MLP 64-32-10, {PARAMETERS:,} weights of float32, on the 1,437 training digits, read on "
+    f"360 others; rate {LR:g}, seed 0. Rank 0 is the server, all clients live on rank 1: their "
+    "training is real, their times are modelled, on every axis of seconds.",
+    f"A local step takes {1e3 * STEP:g} ms, {FACTOR:g} times as long on a slow client; a message "
+    f"{1e3 * LATENCY:g} ms, and {1e6 / BANDWIDTH:g} ms more for each KB.",
+    "The slow clients are the last, the attackers the first. Who has not answered by the deadline "
+    "is late, its update is thrown away when it comes, and until then the client is busy.",
+    "With noise clients are drawn by Poisson, each on its own with probability C, updates count "
+    "the same and are divided by C·N; only then is there an ε. δ = 1/N², the unit is a client. Ten "
+    "clients hide nobody at a noise they can bear: choose 100.",
+    "The server clips what it receives. Under secure aggregation it cannot: honest clients clip "
+    "their own, attackers do not. Krum, trimmed mean and multi-Krum are told how many attackers "
+    "there are.",
+    "With secure aggregation the updates of the last round are summed once under the protocol, "
+    "with real keys, shares and masks; its bytes are counted from the messages and hold for every "
+    "round.",
+]

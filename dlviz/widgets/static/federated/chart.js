@@ -1,0 +1,80 @@
+// Test digits read over rounds, bytes, seconds or epsilon: a line for each run.
+import { h, s, write } from "../shared/dom.js";
+import { tooltip } from "../shared/tooltip.js";
+import { chartOf, pointAt } from "./geometry.js";
+import { ACROSS, showRun } from "./state.js";
+import { axisWords, chartWords, pointLines } from "./words.js";
+
+/** @import { Chart } from "./geometry.js" */
+/** @import { Across, Federated, Told } from "./state.js" */
+
+const NONE = {
+  rounds: "Accuracy is only ever measured: run it.", nbytes: "Accuracy is only ever measured: run it.",
+  seconds: "Accuracy is only ever measured: run it.", epsilon: "Only runs with noise (trust: σ, S) have an ε.",
+};
+
+/**
+ * @param {Federated} own
+ * @param {number} height pixels
+ * @returns {HTMLElement}
+ */
+export function accuracyChart(own, height) {
+  const { shown } = own;
+  const { now } = shown;
+  const svg = s("svg", { class: "dlv-costs", role: "img", height });
+  const plot = h("div", { class: "dlv-plot" }, svg);
+  const tip = tooltip(plot);
+  const empty = h("p", { class: "dlv-nothing" });
+  plot.append(tip.element, empty);
+  const box = h("select", { "aria-label": "over", onchange: () => turnTo(/** @type {Across} */ (box.value)) },
+    ACROSS.map(([value, words]) => h("option", { value }, words)));
+  /** @type {Chart | null} */
+  let chart = null;
+  const turnTo = (across) => {
+    shown.set({ across });
+    shown.flush();
+  };
+  const near = ({ clientX, clientY }) => {
+    const place = svg.getBoundingClientRect();
+    return chart && pointAt(chart, clientX - place.left, clientY - place.top);
+  };
+  svg.addEventListener("pointermove", (event) => {
+    const at = near(event);
+    if (at) tip.show(event, pointLines(now.told.runs[at.run], at.round));
+    else tip.hide();
+  });
+  svg.addEventListener("pointerleave", tip.hide);
+  svg.addEventListener("click", (event) => {
+    const at = near(event);
+    if (at) showRun(own, at.run);
+  });
+  shown.paints(["told", "width", "across"], () => {
+    box.value = now.across;
+    if (!plot.clientWidth) return;
+    const width = plot.clientWidth;
+    chart = chartOf(now.told.runs, now.across, width, height);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.replaceChildren(...drawn(now.told, chart, now.across));
+    svg.setAttribute("aria-label", chartWords(now.told));
+    write(empty, chart.lines.length ? "" : NONE[now.across]);
+  });
+  return h("div", { class: "dlv-chart" }, h("h4", {}, "Test digits read, over ", box), plot);
+}
+
+/** @type {(told: Told, chart: Chart, across: Across) => SVGElement[]} */
+function drawn({ runs, current }, { box, lines, across, up }, axis) {
+  const path = (points) => `M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`;
+  const ordered = [...lines].sort((a, b) => Number(a.run === current) - Number(b.run === current)); // on top
+  const ends = ordered.map(({ run, points }) => ({ run, at: points[points.length - 1] }));
+  return [
+    s("g", { class: "dlv-axis" }, up.map(({ at }) => s("path", { d: `M${box.left} ${at}H${box.right}` }))),
+    ...up.map(({ value, at }) => s("text", { x: box.left - 5, y: at, class: "dlv-left" }, `${100 * value} %`)),
+    ...(lines.length ? across : []).map(({ value, at }) =>
+      s("text", { x: Math.min(at, box.right - 12), y: box.bottom + 12, class: "dlv-small" }, axisWords(axis, value))),
+    ...ordered.map(({ run, points }) => s("path", {
+      class: run === current ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), stroke: runs[run].color,
+      "stroke-dasharray": runs[run].dash,
+    })),
+    ...ends.map(({ run, at: [x, y] }) => s("circle", { class: "dlv-spot", cx: x, cy: y, r: 4, fill: runs[run].color })),
+  ];
+}

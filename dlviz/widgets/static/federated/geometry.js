@@ -1,0 +1,190 @@
+// What the explorer of federated learning draws, as plain objects: lines of accuracy, and a row for each client.
+import { clamp } from "../shared/arrays.js";
+import { roundStep, scaleLinear, scaleLog } from "../shared/scale.js";
+import { along } from "./state.js";
+
+/** @import { Scale } from "../shared/scale.js" */
+/** @import { Across, Predicted, Run } from "./state.js" */
+
+/** @typedef {{ value: number, at: number }} Mark of an axis */
+
+/**
+ * @typedef {object} Chart
+ * @property {Scale} x
+ * @property {Scale} y of a share from 0 to 1
+ * @property {{ left: number, right: number, top: number, bottom: number }} box
+ * @property {{ run: number, points: [x: number, y: number][] }[]} lines of the runs that have values along the axis
+ * @property {Mark[]} across
+ * @property {Mark[]} up
+ */
+
+/** @typedef {{ x: number, y: number, width: number, height: number }} Box pixels */
+
+/**
+ * The rows of the clients: where their columns are; cells of labels or of a histogram, bars of seconds, and rounds.
+ * @typedef {object} Rows
+ * @property {number} width
+ * @property {number} height
+ * @property {number} tall of a row
+ * @property {boolean} words whether a row has room for words
+ * @property {(client: number) => number} y
+ * @property {(Box & { client: number, column: number, value: number, share: number })[]} cells
+ * @property {(Box & { client: number, late: boolean, inside: boolean })[]} bars its words stand behind it, or
+ *   inside where there is no room
+ * @property {number} limit where the deadline is, -1 without one
+ * @property {(Box & { client: number, round: number, fate: number })[]} marks
+ * @property {number} step pixels of a round
+ */
+
+const [LEFT, RIGHT, TOP, BOTTOM] = [38, 14, 6, 20]; // pixels around the chart
+const [NAMES, CELLS, GAP, BARS] = [80, 200, 16, 128]; // pixels of the columns
+export const HEAD = 16; // pixels above the rows, and below them
+const WORDS = 62; // pixels beside a bar
+const REACH = 24; // pixels from a point
+const [ROOM, LEAST] = [140, 11]; // pixels of all rows, of one that has words
+export const COLUMNS = { cells: NAMES, bars: NAMES + CELLS + GAP, rounds: NAMES + CELLS + BARS + 2 * GAP };
+
+/**
+ * Lines of accuracy along an axis.
+ * @param {Run[]} runs
+ * @param {Across} across
+ * @param {number} width
+ * @param {number} height
+ * @returns {Chart}
+ */
+export function chartOf(runs, across, width, height) {
+  const box = { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM };
+  const own = runs.map((run, i) => ({ run: i, values: along(run, across) })).filter(({ values }) => values.length);
+  const all = own.flatMap(({ values }) => values);
+  const most = Math.max(...all, 0) || 1;
+  const least = Math.min(...all.filter((value) => value > 0), most);
+  /** @type {[number, number]} */
+  const range = [box.left, box.right];
+  const log = across === "epsilon" && most > 20 * least;
+  const x = log ? scaleLog([least, most], range) : scaleLinear([0, most], range);
+  const y = scaleLinear([0, 1], [box.bottom, box.top]);
+  return {
+    x, y, box,
+    lines: own.map(({ run, values }) => ({
+      run, points: values.map((value, i) => [x(log ? Math.max(value, least) : value), y(runs[run].accuracy[i])]),
+    })),
+    across: (log ? tens(least, most) : evenly(most, (box.right - box.left) / 70))
+      .map((value) => ({ value, at: x(value) })),
+    up: [0, 0.25, 0.5, 0.75, 1].map((value) => ({ value, at: y(value) })),
+  };
+}
+
+/** @type {(most: number, many: number) => number[]} */
+function evenly(most, many) {
+  const step = roundStep(most / many);
+  return Array.from({ length: 1 + Math.floor(most / step + 1e-9) }, (_, i) => i * step);
+}
+
+/** @type {(least: number, most: number) => number[]} */
+function tens(least, most) {
+  const [first, last] = [Math.ceil(Math.log10(least) - 1e-9), Math.floor(Math.log10(most) + 1e-9)];
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => 10 ** (first + i));
+}
+
+/**
+ * The point of the chart that is nearest to a place.
+ * @param {Chart} chart
+ * @param {number} px
+ * @param {number} py
+ * @returns {{ run: number, round: number } | null} none within reach
+ */
+export function pointAt({ lines }, px, py) {
+  /** @type {{ run: number, round: number } | null} */
+  let found = null;
+  let best = REACH ** 2;
+  for (const { run, points } of lines) {
+    points.forEach(([x, y], round) => {
+      const away = (x - px) ** 2 + (y - py) ** 2;
+      if (away < best) [best, found] = [away, { run, round }];
+    });
+  }
+  return found;
+}
+
+/**
+ * The rows: labels of each client, or in their place what the server saw of it; its seconds; its rounds of a run.
+ * @param {Predicted} predicted
+ * @param {Run | null} run
+ * @param {{ saw: boolean, parts: number, deadline: number | null, rounds: number, width: number }} how
+ * @returns {Rows}
+ */
+export function rowsOf(predicted, run, { saw, parts, deadline, rounds, width }) {
+  const { table, seconds, late } = predicted;
+  const tall = ROOM / table.length;
+  const y = (client) => HEAD + client * tall;
+  const gap = tall >= LEAST ? 1 : 0;
+  const columns = saw ? parts : table[0].length;
+  const cell = CELLS / columns;
+  const most = Math.max(...(saw ? Object.values(run?.saw ?? {}) : table).flat(), 1);
+  const cells = table.flatMap((row, client) => (saw ? run?.saw[client] ?? [] : row).map((value, column) => {
+    const share = value / most;
+    const height = (tall - gap) * (saw ? share : 1);
+    return {
+      client, column, value, share, x: COLUMNS.cells + column * cell, width: cell - gap,
+      y: y(client) + tall - gap - height, height,
+    };
+  }));
+  const last = Math.max(...seconds, deadline ?? 0) || 1;
+  const step = (width - COLUMNS.rounds) / rounds;
+  const bar = (took) => (took / last) * BARS;
+  return {
+    width, tall, y, cells, step, height: 2 * HEAD + ROOM, words: tall >= LEAST,
+    bars: seconds.map((took, client) => ({
+      client, late: late.includes(client), inside: bar(took) > BARS - WORDS,
+      x: COLUMNS.bars, y: y(client), width: bar(took), height: tall - gap,
+    })),
+    limit: deadline == null ? -1 : COLUMNS.bars + bar(deadline),
+    marks: (run?.fates ?? []).flatMap((row, client) => row.flatMap((fate, round) => (fate < 0 ? [] : [{
+      client, round, fate, x: COLUMNS.rounds + round * step, y: y(client), width: step - Math.min(1, step / 5),
+      height: tall - gap,
+    }]))),
+  };
+}
+
+/**
+ * What lies at a place of the rows.
+ * @param {Rows} rows
+ * @param {number} clients
+ * @param {number} rounds
+ * @param {number} x
+ * @param {number} y
+ * @returns {{ client: number, column: "cells" | "bars" | "rounds" | "name", round: number } | null}
+ */
+export function rowAt({ tall, step }, clients, rounds, x, y) {
+  const client = Math.floor((y - HEAD) / tall);
+  if (client < 0 || client >= clients) return null;
+  const round = clamp(Math.floor((x - COLUMNS.rounds) / step), 0, rounds - 1);
+  if (x >= COLUMNS.rounds) return { client, column: "rounds", round };
+  if (x >= COLUMNS.bars) return { client, column: "bars", round: -1 };
+  return { client, column: x >= COLUMNS.cells && x < COLUMNS.cells + CELLS ? "cells" : "name", round: -1 };
+}
+
+/**
+ * The outline of a fate's mark, for a path that is filled: a square, a cross, a bar, a diamond, an upright cross; where
+ * there is no room for that a box.
+ * @param {number} fate its place
+ * @param {Box} box
+ * @returns {string}
+ */
+export function markOf(fate, { x, y, width, height }) {
+  const size = Math.min(width, height, 11);
+  if (fate === 0 || size < 6) {
+    const share = fate === 2 ? 0.5 : 1; // busy
+    return `M${x} ${y + (height * (1 - share)) / 2}h${width}v${height * share}h${-width}z`;
+  }
+  const [cx, cy, r, t] = [x + width / 2, y + height / 2, size / 2, size / 7];
+  if (fate === 1) {
+    const [left, right, top, bottom] = [cx - r, cx + r, cy - r, cy + r];
+    return `M${left} ${top + t}l${t} ${-t}L${right} ${bottom - t}l${-t} ${t}z`
+      + `M${right - t} ${top}l${t} ${t}L${left + t} ${bottom}l${-t} ${-t}z`;
+  }
+  const across = `M${cx - r} ${cy - t}h${2 * r}v${2 * t}h${-2 * r}z`;
+  if (fate === 2) return across;
+  if (fate === 3) return `M${cx} ${cy - r}l${r} ${r}l${-r} ${r}l${-r} ${-r}z`;
+  return `${across}M${cx - t} ${cy - r}h${2 * t}v${2 * r}h${-2 * t}z`;
+}

@@ -1,0 +1,62 @@
+// Explores federated averaging: whom a round asks, whose data differ and who is late, who is trusted; runs.
+import { h, write } from "../shared/dom.js";
+import { explorer } from "../shared/explorer.js";
+import { tabs } from "../shared/tabs.js";
+import { accuracyChart } from "./chart.js";
+import { clientRows } from "./clients.js";
+import { controls, tabControls } from "./controls.js";
+import { ACROSS, showRun } from "./state.js";
+import { runsTable } from "./table.js";
+import { ranWords } from "./words.js";
+
+/** @import { KeyRow } from "../shared/stage.js" */
+/** @import { Model } from "../shared/theme.js" */
+/** @import { Federated, More, Tab } from "./state.js" */
+
+const HEIGHT = 150; // pixels of the chart
+const SAVED = "This page has no kernel: the runs in the table can be shown; for others, run the notebook's cell.";
+/** @type {[Tab, string][]} */
+const TABS = [["rounds", "Rounds"], ["data", "Data and time"], ["trust", "Trust"]];
+
+/** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
+function render({ model, el }) {
+  const own = /** @type {Federated} */ (explorer(model, el, {
+    name: "explorer of federated learning", saved: SAVED, free: [],
+    keys: (begun) => keysOf(/** @type {Federated} */ (begun)),
+    foresee: (told) => told, runnable: () => true, ranWords,
+    more: /** @type {More} */ ({ part: "rounds", across: "rounds" }),
+  }));
+  const { shown, frame } = own;
+  own.tabs = tabs(own, TABS);
+  frame.head(own.tabs.element);
+  frame.controls(...controls(own));
+  tabControls(own);
+  const answer = h("p", { class: "dlv-cheapest", role: "status" });
+  shown.paints(["told", "part"], () => write(answer, shown.now.told.predicted.answer[shown.now.part]));
+  frame.body.append(...Object.values(own.tabs.panels), own.trouble, own.bar.line, answer,
+    h("div", { class: "dlv-pictures" }, accuracyChart(own, HEIGHT), runsTable(own)), ...clientRows(own));
+  return own.begin();
+}
+
+/** @type {(own: Federated) => KeyRow[]} */
+function keysOf(own) {
+  const { shown } = own;
+  const { now } = shown;
+  const next = () => {
+    const { runs, current } = now.told;
+    if (runs.length) showRun(own, (current + 1) % runs.length);
+  };
+  const turn = () => {
+    const place = ACROSS.findIndex(([across]) => across === now.across);
+    shown.set({ across: ACROSS[(place + 1) % ACROSS.length][0] });
+  };
+  const other = (event) => void own.tabs.other(event.target);
+  return [
+    ["t", "next tab", { t: () => own.tabs.turn(), ArrowRight: other, ArrowLeft: other }],
+    ["x", "over rounds, bytes, seconds, ε", { x: turn }],
+    ["n", "next run", { n: next }],
+    ["r", "run it, stop it", { r: () => own.bar.press() }],
+  ];
+}
+
+export default { render };

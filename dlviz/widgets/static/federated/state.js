@@ -1,0 +1,73 @@
+// What the kernel tells of federated rounds: what is predicted, and the runs that lie over each other.
+
+/** @import { Answer, Explorer } from "../shared/explorer.js" */
+/** @import { Tabs } from "../shared/tabs.js" */
+
+/** @typedef {"rounds" | "data" | "trust"} Tab */
+
+/** @typedef {"rounds" | "nbytes" | "seconds" | "epsilon"} Across */
+
+/**
+ * What is predicted: digits by client and label, seconds of each client's round (0 without data), and which clients
+ * are slow or late; the first `attackers` attack. `epsilon` after each round, [] without noise.
+ * @typedef {{ asked: number, table: number[][], seconds: number[], slow: number[], attackers: number, late: number[],
+ *   each: { out: number, back: number, beside: number }, nbytes: number, lasts: number, epsilon: number[],
+ *   answer: Record<Tab, string> }} Predicted
+ */
+
+/**
+ * A run: after each round the share of test digits read, all bytes, seconds and epsilon. `fates` are places in those
+ * of what is told, by client and round; `unchanged` are the rounds that left the weights as they were; `saw` a
+ * histogram of what the server saw of each client that it heard last.
+ * @typedef {{ controls: Record<string, any>, name: string, color: string, dash: string, accuracy: number[],
+ *   nbytes: number[], seconds: number[], epsilon: number[], fates: number[][], unchanged: number[],
+ *   saw: Record<string, number[]>, summed: object | null, notes: string[] }} Run
+ */
+
+/**
+ * @typedef {Answer & { knobs: Record<string, any[]>, attacks: [string, string][], methods: [string, string][],
+ *   fates: [fate: string, says: string, hue: string][], hues: Record<string, string>, parts: number,
+ *   predicted: Predicted, runs: Run[], current: number, run: { error?: string, stopped?: string } | null, ran: number
+ *   }} Told
+ */
+
+/** @typedef {{ part: Tab, across: Across }} More */
+
+/** @typedef {Explorer<Told, More> & { tabs: Tabs<Tab> }} Federated */
+
+/** @type {[Across, string][]} */
+export const ACROSS = [
+  ["rounds", "rounds"], ["nbytes", "bytes"], ["seconds", "seconds, modelled"], ["epsilon", "ε"],
+];
+
+/**
+ * The run of the controls that are chosen, if there is one.
+ * @param {Told} told
+ * @returns {Run | null}
+ */
+export function currentOf({ runs, current }) {
+  return runs[current] ?? null;
+}
+
+/**
+ * A run's values along an axis, after each round; [] where it has none.
+ * @param {Run} run
+ * @param {Across} across
+ * @returns {number[]}
+ */
+export function along(run, across) {
+  return across === "rounds" ? run.accuracy.map((_, i) => i + 1) : run[across];
+}
+
+/**
+ * Shows a run: with a kernel its controls are chosen, a saved page holds what was predicted of it.
+ * @param {Federated} own
+ * @param {number} place in the runs
+ */
+export function showRun({ shown: { now }, model, choose }, place) {
+  const { controls } = now.told.runs[place];
+  if (now.live) choose(controls);
+  if (!model.page) return;
+  const predicted = JSON.parse(model.get("recordings"))[place];
+  model.set("state", JSON.stringify({ ...now.told, controls, predicted, current: place, error: "" }));
+}

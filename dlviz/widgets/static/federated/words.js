@@ -1,0 +1,105 @@
+// A run, a round and a client in words.
+import { bytes, digits, seconds } from "../shared/numbers.js";
+import { currentOf } from "./state.js";
+
+/** @import { Across, Run, Told } from "./state.js" */
+
+/**
+ * A share in percent, as a run is read by.
+ * @param {number} share
+ * @returns {string}
+ */
+export function percent(share) {
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+/**
+ * A value of an axis.
+ * @param {Across} across
+ * @param {number} value
+ * @returns {string}
+ */
+export function axisWords(across, value) {
+  if (across === "nbytes") return bytes(Math.round(value));
+  return across === "seconds" ? seconds(value) : manyWords(value);
+}
+
+/**
+ * A number of which only the first three digits matter.
+ * @param {number} value
+ * @returns {string}
+ */
+export function manyWords(value) {
+  return value >= 1000 ? Number(value.toPrecision(3)).toLocaleString("en") : digits(value);
+}
+
+/**
+ * A run after a round, in lines.
+ * @param {Run} run
+ * @param {number} round
+ * @returns {string[]}
+ */
+export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon }, round) {
+  return [
+    name, `after ${round + 1} ${round ? "rounds" : "round"}: ${percent(accuracy[round])} read`,
+    `${bytes(nbytes[round])}, ${seconds(took[round])} (modelled)`,
+    ...(epsilon.length ? [`ε = ${manyWords(epsilon[round])}`] : []),
+  ];
+}
+
+/**
+ * A client, in lines, of which some are of the column that is pointed at.
+ * @param {Told} told
+ * @param {{ client: number, column: string, round: number }} at
+ * @param {boolean} saw whether the cells are what the server saw
+ * @returns {string[]}
+ */
+export function clientLines(told, { client, column, round }, saw) {
+  const { table, seconds: took, slow, attackers, late } = told.predicted;
+  const own = table[client];
+  const run = currentOf(told);
+  const kind = [slow.includes(client) ? "slow" : "", client < attackers ? "attacks" : ""].filter(Boolean).join(", ");
+  const lines = [`client ${client}${kind ? ` (${kind})` : ""}`];
+  if (column === "rounds" && run) {
+    const fate = run.fates[client][round];
+    lines.push(`round ${round + 1}: ${fate < 0 ? "not asked" : told.fates[fate][1]}`);
+    if (run.unchanged.includes(round)) lines.push("this round left the weights as they were");
+  } else if (column === "bars") {
+    lines.push(took[client] ? `${seconds(took[client])} a round, modelled` : "no digit, so nothing to train on");
+    if (late.includes(client)) lines.push(`late at the deadline of ${digits(told.controls.deadline)} s`);
+  } else if (saw && column === "cells") {
+    lines.push(sawWords(run, client));
+  } else {
+    const labels = own.map((many, label) => (many ? `${label}: ${many}` : "")).filter(Boolean);
+    lines.push(`${own.reduce((sum, many) => sum + many, 0)} digits`, labels.join(", "));
+  }
+  return lines.filter(Boolean);
+}
+
+/** @type {(run: Run | null, client: number) => string} */
+function sawWords(run, client) {
+  if (!run) return "what the server sees of it is known after a run";
+  if (!run.saw[client]) return "not among those that were heard last";
+  return run.summed ? "residues modulo 2^32, as the server saw them" : "values of its update, as the server saw them";
+}
+
+/**
+ * What became of the last run, or what the run of the controls came to.
+ * @param {{ told: Told }} now
+ * @returns {string}
+ */
+export function ranWords({ told }) {
+  if (told.run?.error) return `The run failed: ${told.run.error}`;
+  return told.run?.stopped ?? currentOf(told)?.notes.join(" ") ?? "";
+}
+
+/**
+ * All runs for those who cannot see the chart.
+ * @param {Told} told
+ * @returns {string}
+ */
+export function chartWords({ runs }) {
+  if (!runs.length) return "Test digits read after each round: nothing was run yet.";
+  const all = runs.map(({ name, accuracy }) => `${name}: ${percent(accuracy[accuracy.length - 1])}`);
+  return `Test digits read after the last round. ${all.join("; ")}.`;
+}
