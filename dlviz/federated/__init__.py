@@ -10,6 +10,7 @@ partition.py     who has which examples
 privacy.py       how little a round says about one client: clipping, noise, and their epsilon
 inversion.py     what a server reads out of an update that nobody protected
 secure/          the sum of the clients' vectors, of which the server learns nothing else
+masked.py        4 and 5 of rounds whose updates come as such a sum
 attacks.py       what a dishonest client sends
 robust.py        how a server combines updates some of which are false
 
@@ -24,16 +25,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlviz.federated import attacks, inversion, partition, privacy, robust, secure
     from dlviz.federated.arrivals import Arrivals
+    from dlviz.federated.masked import Secure
     from dlviz.federated.privacy import epsilon
     from dlviz.federated.rounds import Round, train
 
 __all__ = [
-    "Arrivals", "Round", "attacks", "epsilon", "inversion", "partition", "privacy", "robust",
-    "secure", "train",
+    "Arrivals", "Round", "Secure", "attacks", "epsilon", "inversion", "partition", "privacy",
+    "robust", "secure", "train",
 ]  # fmt: skip
 
 # name: its module, where it is none itself
-_HOME = {"Arrivals": "arrivals", "Round": "rounds", "epsilon": "privacy", "train": "rounds"}
+_HOME = {
+    "Arrivals": "arrivals", "Round": "rounds", "Secure": "masked", "epsilon": "privacy",
+    "train": "rounds",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
