@@ -11,7 +11,6 @@ needs: without it its row says what to install.
 from __future__ import annotations
 
 import logging
-import os
 from importlib.util import find_spec
 from statistics import median
 from time import perf_counter
@@ -129,7 +128,6 @@ def stated(what: str, seconds: float, most: float | None = None, note: str = "")
 
 
 def rows() -> list[Row]:
-    os.environ.setdefault("RAY_DEDUP_LOGS", "1")
     ten, what = dealt(CLIENTS), f"round of {CLIENTS} clients, beside Flower's"
     if find_spec("flwr") and find_spec("ray"):
         times = take_turns({"ours": lambda: ours(ten), "flower": lambda: flower(ten)})
