@@ -143,7 +143,7 @@ def test_a_client_that_announces_an_update_and_stops_holds_up_no_round(tmp_path,
             kill()
 
         comm.isend = send_or_stop
-        result = train(comm, model(), dealt(3), rounds=3, batch=16, deadline=0.25)
+        result = train(comm, model(), dealt(3), rounds=6, batch=16, deadline=0.2)
         if comm.rank == 0:
             (tmp_path / "through").touch()
         return result
@@ -152,7 +152,8 @@ def test_a_client_that_announces_an_update_and_stops_holds_up_no_round(tmp_path,
     run = dlviz.launch(worker, 4, may_lose=(1, 2, 3))
     assert {*run.lost} == {2, 3}
     records = run.results[0]["rounds"]
-    assert records[0].rejected[1] == "rank 2 announced an update of it that did not come"
+    said = [record.rejected[1] for record in records if 1 in record.rejected]
+    assert said == ["rank 2 announced an update of it that did not come"]
     assert sum((record.lost for record in records), []) == [2]
     assert all(1 in record.late for record in records)
 
