@@ -59,7 +59,8 @@ class Next:
 class AnySource:
     """The earliest message of several channels, as something to wait for, until the `deadline` if
     there is one (seconds of the run's clock). On a paced run that is the one with the smallest
-    stamp, once the wall clock has reached it. `found` is it, None where the deadline has passed."""
+    stamp, once the wall clock has reached it. `found` is it, None where the deadline has passed;
+    what it says of shape and dtype is that of the `tensor` it goes into, if that is known."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class AnySource:
         listed: bool,
         pace: Any,
         key: int,
-        tensor: torch.Tensor,
+        tensor: torch.Tensor | None,
         deadline: float | None,
     ):
         self._choice = Choice(None)
@@ -75,8 +76,8 @@ class AnySource:
         self._listed = listed
         self._pace = pace
         self._key = key
-        self._shape = tuple(tensor.shape)
-        self._dtype = name_of(tensor.dtype)
+        self._shape = None if tensor is None else tuple(tensor.shape)
+        self._dtype = "" if tensor is None else name_of(tensor.dtype)
         self._deadline = deadline
 
     @property

@@ -156,16 +156,26 @@ class Comm(Collectives):
                 lane.add("recv", None, times, request.about())
         return src
 
-    def probe(self, src: int, tag: int = 0) -> torch.Tensor:
+    @overload
+    def probe(self, src: int, tag: int = 0, deadline: None = None) -> torch.Tensor: ...
+    @overload
+    def probe(self, src: int, tag: int = 0, *, deadline: float | None) -> torch.Tensor | None: ...
+    def probe(self, src: int, tag: int = 0, deadline: float | None = None) -> torch.Tensor | None:
         """Wait until the next message from `src` has been sent; returns an empty tensor of its
-        shape and dtype to receive it into."""
+        shape and dtype to receive it into. With a `deadline`, as `recv` has, None where none has
+        come by then."""
         channel = self._from(src, tag)
-        if not channel.envelopes:
+        if not channel.envelopes or deadline is not None:
             lane = self.recorder.lane
             with self.recorder.open("wait", None, {"peer": channel.peer, "group": self.name}):
                 lane.pace.begin()
                 lane.pace.settle()
-                self.process.waiting.wait(Next(channel), "recv", lane)
+                if deadline is None:
+                    self.process.waiting.wait(Next(channel), "recv", lane)
+                else:
+                    until = max(_check_deadline(deadline, "probe"), self.now())
+                    if self._first(None, [src], tag, None, until) is None:
+                        return None
         return empty(channel.envelopes[0].form, self.device)
 
     def sendrecv(
@@ -284,10 +294,10 @@ class Comm(Collectives):
 
     def _first(
         self,
-        tensor: torch.Tensor,
+        tensor: torch.Tensor | None,
         listed: Collection[int] | None,
         tag: int,
-        times: list[Any],
+        times: list[Any] | None,
         deadline: float | None,
     ) -> int | None:
         """The source of the earliest message with `tag` that nobody has claimed; None where the
@@ -445,11 +455,11 @@ class Comm(Collectives):
             board.put(rank, DONE, number + 1)
 
 
-def _check_deadline(deadline: Any) -> float:
+def _check_deadline(deadline: Any, call: str = "recv") -> float:
     number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
     if not number or not isfinite(deadline):
         raise ValueError(
-            f"recv: deadline={deadline!r} has to be a finite number, seconds of the run's clock: "
+            f"{call}: deadline={deadline!r} has to be a finite number, seconds of the run's clock: "
             "give comm.now() + 0.2, say, or None to wait for as long as it takes."
         )
     return deadline

@@ -11,6 +11,7 @@ privacy.py       how little a round says about one client: clipping, noise, and 
                  (accountant.py)
 inversion.py     what a server reads out of an update that nobody protected
 secure/          the sum of the clients' vectors, of which the server learns nothing else
+masked.py        4 and 5 of rounds whose updates come as such a sum
 attacks.py       what a dishonest client sends
 robust.py        how a server combines updates some of which are false
 
@@ -26,15 +27,19 @@ if TYPE_CHECKING:
     from dlviz.federated import attacks, inversion, partition, privacy, robust, secure
     from dlviz.federated.accountant import epsilon
     from dlviz.federated.arrivals import Arrivals
+    from dlviz.federated.masked import Secure
     from dlviz.federated.rounds import Round, train
 
 __all__ = [
-    "Arrivals", "Round", "attacks", "epsilon", "inversion", "partition", "privacy", "robust",
-    "secure", "train",
+    "Arrivals", "Round", "Secure", "attacks", "epsilon", "inversion", "partition", "privacy",
+    "robust", "secure", "train",
 ]  # fmt: skip
 
 # name: its module, where it is none itself
-_HOME = {"Arrivals": "arrivals", "Round": "rounds", "epsilon": "accountant", "train": "rounds"}
+_HOME = {
+    "Arrivals": "arrivals", "Round": "rounds", "Secure": "masked", "epsilon": "accountant",
+    "train": "rounds",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -32,16 +32,26 @@ from dlviz.federated.weights import Layout
 Tensor = torch.Tensor
 # (update (parameters,), client, round) -> what is sent in its place
 Outgoing = Callable[[Tensor, int, int], Tensor]
-
+Found = Sequence[tuple[Tensor, float]]  # of each client what has changed (parameters,), its loss
 
 UNASKED = ", not asked"  # what the phase of an unused training adds to its name
 
 
 class Clients:
-    """The clients that live on this rank, each with data and weights of its own."""
+    """The clients that live on this rank, each with data and weights of its own. Before an update
+    is sent, `outgoing` clips, noises or falsifies it, and `fp16` rounds it to 16 bits a value."""
 
-    def __init__(self, comm: Comm, layout: Layout, clients: Sequence[Data], how: LocalTraining):
+    def __init__(
+        self,
+        comm: Comm,
+        layout: Layout,
+        clients: Sequence[Data],
+        how: LocalTraining,
+        outgoing: Outgoing | None = None,
+        fp16: bool = False,
+    ):
         self.comm, self.layout, self.how = comm, layout, how
+        self.outgoing, self.fp16 = outgoing, fp16
         self.numbers = residents(comm.rank, comm.size, len(clients))
         self.data = {
             k: (clients[k][0].to(comm.device), clients[k][1].to(comm.device)) for k in self.numbers
@@ -50,8 +60,8 @@ class Clients:
         some = [data for data in self.data.values() if len(data[1])]
         self._stacks = len(some) > 1 and can_stack(layout, some[0], how)
 
-    def train(self, chosen: Sequence[int], number: int) -> list[tuple[Tensor, float]]:
-        """Train the `chosen`; returns of each what has changed (parameters,), and its loss."""
+    def train(self, chosen: Sequence[int], number: int) -> Found:
+        """Train the `chosen`."""
         starts = torch.stack([self.weights[k] for k in chosen])
         if self._stacks and len(chosen) > 1:
             data = [self.data[k] for k in chosen]
@@ -72,10 +82,20 @@ class Clients:
         """The examples that a round of this client takes, each as often as there are epochs."""
         return self.how.epochs * self.examples(client)
 
+    def send(self, chosen: Sequence[int], found: Found, number: int) -> None:
+        """Send the updates `found`, each followed by the word that it is there."""
+        requests = []
+        for k, (update, loss) in zip(chosen, found, strict=True):
+            answer = Answer(number, k, self.examples(k), self.work(k), loss)
+            if self.outgoing is not None:
+                update = self.outgoing(update, k, number)
+            row = (update.half() if self.fp16 else update).contiguous()
+            requests.append(self.comm.isend(row, 0, UPDATE))
+            self.comm.send(answer.packed(), 0, ANSWER)  # it ends when the server takes them
+        self.comm.wait_sent(requests)
 
-def take_part(
-    clients: Clients, rounds: int, always: bool, outgoing: Outgoing | None, fp16: bool
-) -> None:
+
+def take_part(clients: Clients, rounds: int, always: bool) -> None:
     """What a rank with clients does in a training of so many rounds."""
     comm, own = clients.comm, clients.numbers
     comm.send(torch.tensor([clients.examples(k) for k in own], dtype=torch.int64), 0, SIZES)
@@ -92,7 +112,7 @@ def take_part(
             with phase(comm, 2, number):
                 found = clients.train(chosen, number)
             with phase(comm, 3, number):
-                send(clients, chosen, found, number, outgoing, fp16)
+                clients.send(chosen, found, number)
         others = [k for k in own if always and k not in chosen and clients.examples(k)]
         if others:
             with phase(comm, 2, number, UNASKED):
@@ -110,24 +130,3 @@ def hear(comm: Comm, own: Sequence[int]) -> Tensor:
     word = torch.empty(1 + len(own), dtype=torch.int64)
     comm.recv(word, 0, INVITATION)
     return word
-
-
-def send(
-    clients: Clients,
-    chosen: Sequence[int],
-    found: Sequence[tuple[Tensor, float]],
-    number: int,
-    outgoing: Outgoing | None,
-    fp16: bool,
-) -> None:
-    """Send the updates `found`, each followed by the word that it is there. Before, `outgoing`
-    clips, noises or falsifies it, and `fp16` rounds it to 16 bits a value."""
-    comm, requests = clients.comm, []
-    for k, (update, loss) in zip(chosen, found, strict=True):
-        answer = Answer(number, k, clients.examples(k), clients.work(k), loss)
-        if outgoing is not None:
-            update = outgoing(update, k, number)
-        row = (update.half() if fp16 else update).contiguous()
-        requests.append(comm.isend(row, 0, UPDATE))
-        comm.send(answer.packed(), 0, ANSWER)  # it ends when the server takes them
-    comm.wait_sent(requests)

@@ -23,7 +23,7 @@ calls FedAvg.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -37,6 +37,9 @@ from dlviz.federated.record import Round
 from dlviz.federated.selection import Selection
 from dlviz.federated.server import Server
 from dlviz.federated.weights import Layout
+
+if TYPE_CHECKING:
+    from dlviz.federated.masked import Secure
 
 __all__ = ["Round", "train"]
 
@@ -67,6 +70,7 @@ def train(
     server_rule: ServerRule | None = None,
     outgoing: Outgoing | None = None,
     arrivals: Arrivals | None = None,
+    secure: Secure | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
 ) -> dict[str, Any]:
     """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
@@ -82,23 +86,30 @@ def train(
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
         is in its seconds.
+    secure: the server gets the sum of a round's updates and nothing of any one (masked.py), nor are
+        losses and work in the records; the deadline holds for each exchange of the sum as well.
     evaluate: what the server measures of its model after each round, the round's `score`.
 
     Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
     ValueError for what cannot train.
     Cost: 2|w| bytes for each client selected in a round, half of the way back with fp16.
     """
-    check(comm, rounds, clients)
+    select = Selection(selection, fraction, spare, available, seed)
+    check(comm, rounds, clients, available)
     check_times(deadline, late_weight)
     how = LocalTraining(epochs, batch, lr, loss, proximal, seed)
-    select = Selection(selection, fraction, spare, available, seed)
     layout = Layout(model.to(comm.device))
     update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
+    if secure is not None:
+        given = combine is not weighted_mean, late_weight, fp16, arrivals
+        secure.check(layout.read(), comm.size, len(clients), select, given)
     if comm.rank:
-        own = Clients(comm, layout, clients, how)
-        take_part(own, rounds, always, outgoing, fp16)
+        mine = comm, layout, clients, how, outgoing, fp16
+        own = Clients(*mine) if secure is None else secure.clients(*mine)
+        take_part(own, rounds, always)
         return {"state": {}, "rounds": []}
-    server = Server(comm, layout.read(), len(clients), select, update)
+    parts = comm, layout.read(), len(clients), select, update
+    server = Server(*parts) if secure is None else secure.server(*parts)
     if arrivals is not None:
         arrivals.check(len(clients))
     clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
@@ -115,14 +126,26 @@ def train(
     return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}
 
 
-def check(comm: Comm, rounds: int, clients: Sequence[Data]) -> None:
+def check(
+    comm: Comm, rounds: int, clients: Sequence[Data], available: Sequence[float] | None
+) -> None:
     """Raise ValueError where there is nobody to train, or nothing to train on."""
     if comm.size < 2:
         raise ValueError("federated on 1 rank has a server and no client: use 2 ranks or more.")
+    if comm.machine is not None and comm.machine.step is None:
+        raise ValueError(
+            "federated: a machine with step=None prices layers by their FLOPs, and here steps are "
+            "priced as a whole: give the machine a step, the seconds of a forward."
+        )
     if not (isinstance(rounds, int) and rounds >= 1):
         raise ValueError(f"rounds={rounds!r} train nothing: use 1 or more.")
     if not clients:
         raise ValueError("clients=[] has nobody to train: give inputs and labels of one or more.")
+    if available is not None and len(available) != len(clients):
+        raise ValueError(
+            f"available= has {len(available)} probabilities for {len(clients)} clients: give one "
+            "for each."
+        )
     for k, (inputs, labels) in enumerate(clients):
         if len(inputs) != len(labels):
             raise ValueError(

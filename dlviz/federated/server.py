@@ -90,9 +90,7 @@ class Server:
         with phase(self.comm, 2, number):
             rank = self.hear(now)
         with phase(self.comm, 3, number):
-            while rank is not None:
-                self.take(rank, now)
-                rank = self.hear(now)
+            self.collect(rank, now)
         with phase(self.comm, 4, number):
             seconds = self.clock and self.clock.close(
                 now, self.deadline, self.wanted, self.late_weight > 0
@@ -137,6 +135,12 @@ class Server:
                 return self.listen(now)
         return None
 
+    def collect(self, rank: int | None, now: Open) -> None:
+        """Take what has come, from `rank` first, until the round is over."""
+        while rank is not None:
+            self.take(rank, now)
+            rank = self.hear(now)
+
     def listen(self, now: Open) -> int | None:
         """The rank whose answer comes next, None where the round closes before; of any round."""
         try:
@@ -146,24 +150,37 @@ class Server:
             raise
 
     def take(self, rank: int, now: Open) -> None:
-        """The update that the word just heard is of."""
+        """The update that the word just heard is of; it was sent before the word."""
         answer = Answer.unpacked(self.word)
         try:
-            row = self.comm.probe(rank, UPDATE)  # of whatever shape and dtype it is sent
-            self.comm.recv(row, rank, UPDATE)
+            row = self.comm.probe(rank, UPDATE, deadline=now.closes)  # of whatever shape and dtype
+            if row is not None:
+                self.comm.recv(row, rank, UPDATE)
         except RankLost:
             self.lose(rank, now)
             return
-        now.nbytes += row.nbytes
-        key = answer.number, answer.client
-        if key not in self.owed[rank]:
-            now.rejected[answer.client] = f"rank {rank} sent an update of it that nobody asked for"
+        if row is None:  # its rank goes on owing it
+            now.rejected[answer.client] = f"rank {rank} announced an update of it that did not come"
             return
-        self.owed[rank].discard(key)
-        self.work.computed[key] = answer.computed
-        now.file(answer, row, fault_of(answer, row, self.form), keep=self.late_weight > 0)
+        now.nbytes += row.nbytes
+        if self.asked(rank, answer, now):
+            self.work.computed[answer.number, answer.client] = answer.computed
+            now.file(answer, row, fault_of(answer, row, self.form), keep=self.late_weight > 0)
+            self.settle(rank, answer, now)
+
+    def asked(self, rank: int, answer: Answer, now: Open) -> bool:
+        """Whether the rank owes that answer."""
+        if (answer.number, answer.client) in self.owed[rank]:
+            return True
+        now.rejected[answer.client] = f"rank {rank} sent an update of it that nobody asked for"
+        return False
+
+    def settle(self, rank: int, answer: Answer, now: Open) -> None:
+        """The rank does not owe that answer any more; ask it now if it was busy when the round
+        began."""
+        self.owed[rank].discard((answer.number, answer.client))
         if not self.owed[rank] and now.waiting.intersection(self.homes[rank]):
-            self.invite(rank, now.number, now.waiting)  # it was busy when the round began
+            self.invite(rank, now.number, now.waiting)
             self.send_weights(rank, now)
 
     def lose(self, rank: int, now: Open) -> None:

@@ -25,6 +25,7 @@ from dlviz.federated.weights import Layout
 Tensor = torch.Tensor
 
 
+@torch.no_grad()
 def together(
     comm: Comm,
     layout: Layout,
@@ -88,7 +89,7 @@ class Models:
     def step_of_first(self, many: int, begin: int, length: int) -> None:
         """A step of SGD of so many models, on `length` examples each."""
         if many not in self._first:
-            self._first[many] = self._leaves(self.weights[:many])
+            self._first[many] = self.layout.views(self.weights[:many])
         own, rows, columns = self._first[many], slice(many), slice(begin, begin + length)
         self._step(own, rows, self.x[rows, columns], self.y[rows, columns])
 
@@ -96,16 +97,9 @@ class Models:
         """The same of the models `rows`, from another example on each."""
         columns = torch.tensor(begins)[:, None] + torch.arange(length)  # (models, length)
         weights = self.weights[rows]
-        own = self._leaves(weights)
+        own = self.layout.views(weights)
         self._step(own, rows, self.x[rows[:, None], columns], self.y[rows[:, None], columns])
         self.weights[rows] = weights
-
-    def _leaves(self, weights: Tensor) -> dict[str, Tensor]:
-        """Views of `weights` (models, parameters) that get gradients."""
-        return {
-            name: part.detach().requires_grad_()
-            for name, part in self.layout.views(weights).items()
-        }
 
     def _step(self, own: dict[str, Tensor], rows: slice | Tensor, x: Tensor, y: Tensor) -> None:
         many, how = len(x), self.how
@@ -113,7 +107,7 @@ class Models:
             values, backward = self.losses(own, x, y)
         with self._compute("backward", many):
             gradients = backward()
-        with self._compute("update", many), torch.no_grad():
+        with self._compute("update", many):
             for (name, part), g in zip(own.items(), gradients, strict=True):
                 if g is not None:
                     if how.proximal:
@@ -140,10 +134,12 @@ def losses_of(layout: Layout, how: LocalTraining, labels: Tensor) -> Losses:
         return how.loss(functional_call(layout.model, weights, (inputs,)), labels)
 
     def losses(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor):
-        values = vmap(loss)(weights, inputs, labels)  # (models,)
+        leaves = {name: part.detach().requires_grad_() for name, part in weights.items()}
+        with torch.enable_grad():
+            values = vmap(loss)(leaves, inputs, labels)  # (models,)
 
         def gradients() -> list[Tensor | None]:
-            own, ones = list(weights.values()), torch.ones_like(values)
+            own, ones = list(leaves.values()), torch.ones_like(values)
             return list(torch.autograd.grad(values, own, ones, allow_unused=True))
 
         return values.detach(), gradients

@@ -1,4 +1,4 @@
-"""Clients whose process is killed, raises or exits: the round ends without them and says who."""
+"""Clients whose process is killed, raises or hangs: the round ends without them and says who."""
 
 import os
 import signal
@@ -14,38 +14,36 @@ from federated_oracle import dealt, model
 
 import dlviz
 from dlviz.federated import train
-from dlviz.federated.messages import PHASES
+from dlviz.federated.messages import ANSWER, PHASES, UPDATE, Answer
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(oracle)
 OPTIONS = {"rounds": 3, "batch": 16}
-ENDS = {
-    "kill": (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by signal 9"),
-    "raise": (lambda: {}["battery"], "raised KeyError: 'battery'"),
-}
 
 
-def ends_in(comm, phase, end, lost=2, number=1):
-    """Training in which the rank `lost` ends as it begins a phase of a round."""
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def ends_in(comm, phase, lost=2, number=1):
+    """Training in which the rank `lost` is killed as it begins a phase of a round."""
     span = comm.span
 
     def begin(kind, name=None, **fields):
         if comm.rank == lost and (kind, name, fields.get("step")) == ("phase", phase, number):
-            ENDS[end][0]()
+            kill()
         return span(kind, name, **fields)
 
     comm.span = begin
     return train(comm, model(), dealt(4), **OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("phase", "end"), [*((phase, "kill") for phase in PHASES), (PHASES[2], "raise")]
-)
-def test_a_client_that_is_lost_in_a_phase_is_named_and_the_others_go_on(phase, end):
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_client_that_is_lost_in_a_phase_is_named_and_the_others_go_on(phase):
     """Clients 1 and 3: the ranks 2 and 4."""
-    run = dlviz.launch(ends_in, 5, args=(phase, end), may_lose=(1, 2, 3, 4), timeout=30)
+    run = dlviz.launch(ends_in, 5, args=(phase,), may_lose=(1, 2, 3, 4), timeout=30)
     run.trace.validate()
-    assert run.lost[2].how == ENDS[end][1] and set(run.lost) == {2}
+    assert run.lost[2].how == "was killed by signal 9" and set(run.lost) == {2}
     records = run.results[0]["rounds"]
     assert [record.selected for record in records][0] == [0, 1, 2, 3]
     assert sum((record.lost for record in records), []) == [1]
@@ -59,7 +57,7 @@ def test_a_client_that_is_lost_in_a_phase_is_named_and_the_others_go_on(phase, e
 
 
 def test_clients_that_share_a_rank_are_lost_together_and_nobody_is_left():
-    run = dlviz.launch(ends_in, 2, args=(PHASES[2], "kill", 1), may_lose=(1,), timeout=30)
+    run = dlviz.launch(ends_in, 2, args=(PHASES[2], 1), may_lose=(1,), timeout=30)
     records = run.results[0]["rounds"]
     assert [record.answered for record in records] == [[0, 1, 2, 3], [], []]
     assert [record.lost for record in records] == [[], [0, 1, 2, 3], []]
@@ -68,6 +66,30 @@ def test_clients_that_share_a_rank_are_lost_together_and_nobody_is_left():
         "no client answered",
         "no client was there to be selected",
     ]
+
+
+def test_clients_that_raise_in_any_phase_are_named_and_the_others_go_on():
+    """Rank 2 + i in phase i, all in round 1; rank 1 goes on."""
+
+    def worker(comm):
+        span = comm.span
+
+        def begin(kind, name=None, **fields):
+            if comm.rank > 1 and (name, fields.get("step")) == (PHASES[comm.rank - 2], 1):
+                return {}["battery"]
+            return span(kind, name, **fields)
+
+        comm.span = begin
+        return train(comm, model(), dealt(6), **OPTIONS)
+
+    run = dlviz.launch(worker, 7, may_lose=tuple(range(1, 7)), timeout=30)
+    assert {rank: each.how for rank, each in run.lost.items()} == dict.fromkeys(
+        range(2, 7), "raised KeyError: 'battery'"
+    )
+    records = run.results[0]["rounds"]
+    assert sorted(sum((record.lost for record in records), [])) == [1, 2, 3, 4, 5]
+    assert all(0 in record.answered for record in records)
+    assert 5 in records[1].answered and records[2].answered == [0]
 
 
 @pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # they never take it
@@ -105,6 +127,37 @@ def test_clients_that_hang_in_any_phase_hold_up_no_round_and_end_with_the_run(
         assert set(record.late) >= {1, 2, 3, 4, 5} and set(record.answered) <= {0}
 
 
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")
+def test_a_client_that_announces_an_update_and_stops_holds_up_no_round(tmp_path, monkeypatch):
+    """Rank 2 hangs and rank 3 is killed, each when the word is out and the update is not."""
+
+    def worker(comm):
+        isend = comm.isend
+
+        def send_or_stop(tensor, dst, tag=0):
+            if comm.rank == 1 or tag != UPDATE:
+                return isend(tensor, dst, tag)
+            comm.send(Answer(0, comm.rank - 1, 30, 30, 1.0).packed(), 0, ANSWER)
+            while comm.rank == 2:
+                time.sleep(1)
+            kill()
+
+        comm.isend = send_or_stop
+        result = train(comm, model(), dealt(3), rounds=6, batch=16, deadline=0.2)
+        if comm.rank == 0:
+            (tmp_path / "through").touch()
+        return result
+
+    out_of_time.when(monkeypatch, (tmp_path / "through").exists)
+    run = dlviz.launch(worker, 4, may_lose=(1, 2, 3))
+    assert {*run.lost} == {2, 3}
+    records = run.results[0]["rounds"]
+    said = [record.rejected[1] for record in records if 1 in record.rejected]
+    assert said == ["rank 2 announced an update of it that did not come"]
+    assert sum((record.lost for record in records), []) == [2]
+    assert all(1 in record.late for record in records)
+
+
 def test_where_the_server_dies_the_run_ends_and_names_it_first():
     with pytest.raises(dlviz.RankError, match="^rank 0 was killed by SIGKILL"):
-        dlviz.launch(ends_in, 3, args=(PHASES[4], "kill", 0), may_lose=(1, 2), timeout=30)
+        dlviz.launch(ends_in, 3, args=(PHASES[4], 0), may_lose=(1, 2), timeout=30)

@@ -12,7 +12,7 @@ import dlviz
 from dlviz.federated import train
 from dlviz.federated.aggregation import ServerUpdate, weighted_mean
 from dlviz.federated.local import LocalTraining, alone
-from dlviz.federated.messages import PHASES, UPDATE, WEIGHTS
+from dlviz.federated.messages import ANSWER, PHASES, UPDATE, WEIGHTS, Answer
 from dlviz.federated.stacked import can_stack, together
 from dlviz.federated.weights import Layout
 from dlviz.machine import classroom
@@ -337,6 +337,31 @@ def test_what_is_no_update_is_named_and_training_goes_on_from_the_last_good_weig
     assert [record.unused for record in records] == [sizes[1]] * 4 + [0]
 
 
+def test_an_update_that_nobody_asked_for_is_named_and_thrown_away():
+    """Rank 2 sends its own once more (in round 1), that of round 0 (in 3), client 0's (in 5)."""
+    more = {1: (1, 1), 3: (0, 1), 5: (5, 0)}  # round and client of the word
+
+    def worker(comm):
+        send = comm.send
+
+        def send_more(tensor, dst, tag=0):
+            send(tensor, dst, tag)
+            number = int(tensor[0])
+            if comm.rank == 2 and tag == ANSWER and number in more:
+                comm.isend(torch.full((THETA,), 9.0, dtype=torch.float64), dst, UPDATE)
+                send(Answer(*more[number], 30, 30, 1.0).packed(), dst, ANSWER)
+
+        comm.send = send_more
+        return train(comm, model(), dealt(2), rounds=7, batch=16)
+
+    found = dlviz.launch(worker, 3).results[0]
+    said = [each for record in found["rounds"] for each in record.rejected.items()]
+    why = "rank 2 sent an update of it that nobody asked for"
+    assert said == [(1, why), (1, why), (0, why)]
+    assert [record.answered for record in found["rounds"]] == [[0, 1]] * 7
+    assert gap(found["state"], replayed(dealt(2), {"batch": 16}, [[0, 1]] * 7)) == 0
+
+
 def test_a_round_in_which_nobody_answers_or_nothing_can_be_combined_says_so():
     clients, options = dealt(2), {"rounds": 2, "batch": 16}
 
@@ -410,9 +435,12 @@ def test_numbers_that_train_nothing_are_refused(call, message):
 def test_a_server_without_clients_or_rounds_is_refused():
     def refused(comm):
         found = []
-        for clients, rounds in (([], 1), (dealt(1), 0), ([(torch.ones(2, 64), torch.ones(1))], 1)):
+        uneven = [(torch.ones(2, 64), torch.ones(1))]
+        for clients, rounds, there in (
+            ([], 1, None), (dealt(1), 0, None), (uneven, 1, None), (dealt(2), 1, [0.5]),
+        ):  # fmt: skip
             with pytest.raises(ValueError) as caught:
-                train(comm, model(), clients, rounds=rounds)
+                train(comm, model(), clients, rounds=rounds, available=there)
             found.append(str(caught.value))
         return found
 
@@ -420,5 +448,9 @@ def test_a_server_without_clients_or_rounds_is_refused():
     assert said[0] == said[1]
     assert said[0][0].startswith("clients=[]") and said[0][1].startswith("rounds=0")
     assert said[0][2].startswith("client 0 has 2 inputs and 1 labels")
+    assert said[0][3].startswith("available= has 1 probabilities for 2 clients")
     with pytest.raises(dlviz.RankError, match="federated on 1 rank has a server and no client"):
         dlviz.launch(train, 1, args=(model(), dealt(1)), kwargs={"rounds": 1})
+    unpriced = classroom(2, step=None)
+    with pytest.raises(dlviz.RankError, match="step=None .* give the machine a step, the seconds"):
+        dlviz.launch(train, 2, args=(model(), dealt(1)), kwargs={"rounds": 1}, machine=unpriced)

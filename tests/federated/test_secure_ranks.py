@@ -6,15 +6,17 @@ import itertools
 import os
 import signal
 import sys
+import time
 from functools import partial
 
 import cloudpickle
+import out_of_time
 import pytest
 import secure_oracle
 import torch
 from secure_oracle import plain_sum
 
-from dlviz import launch
+from dlviz import RankError, launch
 from dlviz.federated.secure import RoundAborted, aggregate, secure_sum
 from dlviz.federated.secure.client import client
 from dlviz.federated.secure.masks import KEY, private_key, public_of
@@ -27,7 +29,7 @@ from dlviz.federated.secure.messages import (
     UNMASKING,
 )
 from dlviz.federated.secure.terms import Terms
-from dlviz.machine import classroom
+from dlviz.machine import Link, classroom
 
 for module in (sys.modules[__name__], secure_oracle):
     cloudpickle.register_pickle_by_value(module)  # ranks need not import them
@@ -42,6 +44,7 @@ def attempt(call, *args, **options):
 
 
 SHAPE, CLIENTS = (5, 8), 4
+DEADLINE = 0.5  # s
 BITS = (32, 48)
 
 
@@ -57,8 +60,8 @@ def sums(comm):
         seen.append(os.urandom(count))
         return seen[-1]
 
-    def recorded(tensor, src):
-        recv(tensor, src)
+    def recorded(tensor, src, tag):
+        recv(tensor, src, tag)
         seen.append(tensor.numpy().tobytes())
 
     if comm.rank == SERVER:
@@ -183,35 +186,140 @@ def test_a_paced_run_has_the_same_sum():
     assert torch.equal(found[0], expected_sum((1, 1)).view(SHAPE)) and found[1:] == [None, None]
 
 
-def test_a_client_may_be_killed_in_any_exchange_and_the_sum_is_of_those_whose_vector_came():
-    """In each round one more, before it sends its message: until too few are left."""
-    n, k = 7, 4
-    last_words = {7: UNMASKING, 6: MASKED, 5: SHARES, 4: KEYS}  # in this order
+LAST_WORDS = {7: UNMASKING, 6: MASKED, 5: SHARES, 4: KEYS}  # of rank 7 in round 0, 6 in round 1
 
-    def worker(comm):
-        found = []
-        for victim, exchange in last_words.items():
-            sent, send = [], comm.send
 
-            def send_or_die(tensor, dst, victim=victim, exchange=exchange, sent=sent, send=send):
-                if comm.rank == victim and len(sent) == exchange:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                sent.append(dst)
-                send(tensor, dst)
+def ending(comm, end, **options):
+    """Rounds in each of which one more client ends, before it sends its message of an exchange:
+    until too few are left."""
+    found = []
+    for victim, exchange in LAST_WORDS.items():
+        sent, isend = [], comm.isend
 
-            comm.send = send_or_die
-            vector = torch.full((2000,), comm.rank / 16, dtype=torch.float64)
-            total = attempt(secure_sum, comm, vector, threshold=k, clip=1.0)
-            found.append(
-                total if total is None or isinstance(total, str) else total.unique().tolist()
-            )
-            comm.send = send
-        return found
+        def send_or_end(tensor, dst, tag, victim=victim, exchange=exchange, sent=sent, send=isend):
+            if comm.rank == victim and len(sent) == exchange:
+                end(victim)
+            sent.append(dst)
+            return send(tensor, dst, tag)
 
-    run = launch(worker, n + 1, may_lose=tuple(last_words), timeout=60)
-    assert {*run.lost} == {*last_words}
-    why = f"RoundAborted: 3 of {n} clients are left after the exchange of keys, and threshold={k}"
+        comm.isend = send_or_end
+        vector = torch.full((2000,), comm.rank / 16, dtype=torch.float64)
+        total = attempt(secure_sum, comm, vector, threshold=4, clip=1.0, **options)
+        found.append(total if total is None or isinstance(total, str) else total.unique().tolist())
+        comm.isend = isend
+    return found
+
+
+def check_ended(run):
+    """The sums are of those whose vector came; the end says who was lost."""
+    assert {*run.lost} == {*LAST_WORDS}
+    why = "RoundAborted: 3 of 7 clients are left after the exchange of keys, and threshold=4"
     *sums, last = run.results[0]
     assert sums == [[28 / 16], [15 / 16], [10 / 16]] and last.startswith(why)
+    assert last.endswith("Dropped out: client 4, client 5, client 6, client 7.")
     for rank in (1, 2, 3):
         assert run.results[rank][:3] == [None] * 3 and run.results[rank][3].startswith(why)
+
+
+def test_a_client_may_be_killed_or_raise_in_any_exchange():
+    def end(rank):
+        if rank % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise KeyError("battery")
+
+    run = launch(ending, 8, args=(end,), may_lose=tuple(LAST_WORDS), timeout=60)
+    check_ended(run)
+
+
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # they never take it
+def test_a_client_may_hang_in_any_exchange_until_its_deadline(tmp_path, monkeypatch):
+    def worker(comm):
+        def end(rank):
+            while True:
+                time.sleep(1)
+
+        found = ending(comm, end, deadline=DEADLINE)
+        if comm.rank == SERVER:
+            (tmp_path / "through").touch()
+        return found
+
+    out_of_time.when(monkeypatch, (tmp_path / "through").exists)
+    run = launch(worker, 8, may_lose=tuple(LAST_WORDS))
+    check_ended(run)
+    assert all(each.how.startswith("was still at work when") for each in run.lost.values())
+    spans = run.trace.only(rank=SERVER, kind="phase").spans
+    took = {name: spans.wall_end[spans.name == name] - spans.wall_start[spans.name == name]
+            for name in EXCHANGES}  # fmt: skip
+    waited = {name: [bool(each >= DEADLINE) for each in seconds] for name, seconds in took.items()}
+    assert waited == {
+        "keys": [False, True, True, True],
+        "shares": [False, False, True],
+        "masked vectors": [False, True, False],
+        "unmasking": [True, False, False],
+    }, "an exchange lasts until its deadline where a client that was in it is late, and no longer"
+
+
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # it comes too late
+def test_a_client_that_is_late_is_told_so_and_takes_part_in_the_next_round(tmp_path):
+    def worker(comm):
+        span, found = comm.span, []
+
+        def begin(kind, name=None, **fields):
+            while (comm.rank, name) == (2, "shares") and not (tmp_path / "over").exists():
+                time.sleep(0.01)
+            return span(kind, name, **fields)
+
+        comm.span = begin
+        for _ in range(2):
+            more = {"threshold": 2, "clip": 1.0, "deadline": DEADLINE}
+            found.append(attempt(secure_sum, comm, own_vector(comm.rank), **more))
+            (tmp_path / "over").touch()
+        found.append(attempt(secure_sum, comm, own_vector(0), threshold=2, clip=1.0, deadline=0))
+        return found
+
+    server, one, two, three = launch(worker, 4).results
+    pair = sum(own_vector(rank).clamp(-1, 1) for rank in (1, 3))
+    torch.testing.assert_close(server[0], pair, atol=1e-6, rtol=0)
+    assert torch.equal(server[1], expected_sum((1, 1, 1)).view(SHAPE))
+    assert one[:2] == three[:2] == [None, None]
+    assert two[:2] == [
+        "RoundAborted: client 2 was late in the exchange of shares: the round went on without it.",
+        None,
+    ]
+    assert all(each[2].startswith("ValueError: deadline=0 lets nobody") for each in (server, two))
+
+
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
+def test_on_a_paced_run_the_devices_clock_says_who_is_late():
+    """A message of client 3 takes 80 ms, and an exchange lasts 30."""
+    links = [Link(0.5e-3, 1e9)] * 3 + [Link(80e-3, 1e9)]
+
+    def worker(comm):
+        comm.barrier()  # all begin at one moment
+        options = {"threshold": 2, "clip": 1.0, "deadline": 0.03}
+        return attempt(secure_sum, comm, own_vector(comm.rank), **options)
+
+    run = launch(worker, 4, machine=classroom(4, link=links))
+    pair = sum(own_vector(rank).clamp(-1, 1) for rank in (1, 2))
+    torch.testing.assert_close(run.results[0], pair, atol=1e-6, rtol=0)
+    assert run.results[1:3] == [None, None]
+    assert run.results[3].startswith("RoundAborted: client 3 was late in the exchange of keys")
+    spans = run.trace.only(rank=SERVER, kind="phase").spans
+    assert (spans.end - spans.start)[spans.name == "keys"].tolist() == pytest.approx([0.03])
+
+
+def test_where_the_server_dies_in_an_exchange_the_run_ends_and_names_it():
+    def worker(comm):
+        span = comm.span
+
+        def begin(kind, name=None, **fields):
+            if (comm.rank, name) == (SERVER, "masked vectors"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return span(kind, name, **fields)
+
+        comm.span = begin
+        return secure_sum(comm, own_vector(comm.rank), threshold=2, clip=1.0)
+
+    with pytest.raises(RankError, match="^rank 0 was killed by SIGKILL"):
+        launch(worker, 3, may_lose=(1, 2), timeout=30)

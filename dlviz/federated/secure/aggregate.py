@@ -3,33 +3,47 @@
     server      |keys      |shares      |masked vectors |unmasking   |
     client 1    | > keys < | > shares < | > vector <    | > shares < |
     client 2    | > keys < | > shares < | > vector ✕  is lost: the others reveal its mask key
+    client 3    | > keys < | ...................... late: the same, and it is told
 
 In each exchange the server first takes every client's message, then reads them, then answers all,
-so that everybody is in the same place when the round has to end.
+so that everybody is in the same place when the round has to end. Each round has a tag of its own:
+what a client sends too late is taken for nothing in the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from dlviz.cluster import Comm, RankLost, RunError
 from dlviz.federated.secure.client import client
-from dlviz.federated.secure.messages import EXCHANGES, SERVER, reason, refusal
+from dlviz.federated.secure.messages import EXCHANGES, MASKED, SERVER, reason, refusal
 from dlviz.federated.secure.server import Messages, server
 from dlviz.federated.secure.terms import Terms
+
+_rounds: WeakKeyDictionary[Comm, count[int]] = WeakKeyDictionary()  # numbers of the next ones
 
 
 class RoundAborted(RunError):
     """Raised on every rank that is left where a round of `secure_sum` ends without a sum: no vector
-    is known to anybody, and the ranks can go on, with another round say."""
+    is known to anybody, and the ranks can go on, with another round say. And on a client that the
+    round went on without, since it was late."""
 
 
 def secure_sum(
-    comm: Comm, vector: torch.Tensor, *, threshold: int, clip: float, bits: int = 32
+    comm: Comm,
+    vector: torch.Tensor,
+    *,
+    threshold: int,
+    clip: float,
+    bits: int = 32,
+    deadline: float | None = None,
 ) -> torch.Tensor | None:
     """On rank 0, the server, the sum of the other ranks' vectors, of which it learns nothing else;
     None on the others, the clients. Of rank 0's own `vector` shape and dtype alone count.
@@ -38,14 +52,16 @@ def secure_sum(
     allows modulo 2^`bits` (62 at most; above 32 a value takes 8 bytes). What is weighted with n_k
     examples is sent with its weight, torch.cat([n_k * update, n_k]), and clip bounds both.
 
-    Clients may drop out in any exchange where the run may lose them (`launch`, `may_lose`): the sum
-    is of those whose masked vector has come, as long as `threshold` of the n clients are left,
+    Clients may drop out in any exchange: one that the run may lose (`launch`, `may_lose`), and one
+    whose message has not come `deadline` seconds of the run's clock after the exchange began. The
+    sum is of those whose masked vector has come, as long as `threshold` of the n clients are left,
     more than half. All must call it with the same arguments.
 
-    Raises ValueError for fewer than 2 clients, a threshold that is not above n/2, and values whose
-    sum the modulus cannot hold. Raises RoundAborted, which names the client, where too few are
-    left, a vector is not finite or has another shape, a share does not verify, or a message comes
-    twice, out of turn, for somebody else or of another round.
+    Raises ValueError for fewer than 2 clients, a threshold that is not above n/2, a deadline that
+    lets nobody answer, and values whose sum the modulus cannot hold. Raises RoundAborted, which
+    names the client, where too few are left, a vector is not finite or has another shape, a share
+    does not verify, or a message comes twice, out of turn, for somebody else or of another round;
+    and, on a client that was late, which exchange it has missed.
 
     Cost: 4 exchanges. Of L values in words of w bytes a client sends w L + 179 n + 148 + t bytes
     and gets 216 n + 84, where t is the length of the terms' text, about 55. Without masks it would
@@ -56,19 +72,64 @@ def secure_sum(
     dtype = str(vector.dtype).removeprefix("torch.")
     terms = Terms(shape, dtype, comm.size - 1, threshold, float(clip), bits)
     terms.check()
+    if deadline is not None and not 0 < deadline < float("inf"):
+        raise ValueError(f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None.")
+    number = next(_rounds.setdefault(comm, count()))
+    meeting = Meeting(comm, number, range(1, comm.size), deadline)
     if comm.rank == SERVER:
-        return serve(comm, terms).to(vector).view(shape)
-    take_part(comm, terms, vector)
+        return serve(meeting, terms)[0].to(vector).view(shape)
+    take_part(meeting, comm.rank, terms, vector)
     return None
 
 
-def serve(comm: Comm, terms: Terms) -> torch.Tensor:
-    """The server's part."""
-    machine, present, total = server(terms), [*range(1, comm.size)], None
+@dataclass
+class Meeting:
+    """Where a round takes place, and the `tag` of its messages. For the server alone: the `ranks`
+    of the clients 1, 2, ..., how many seconds it waits in each exchange, and the bytes so far."""
+
+    comm: Comm
+    tag: int
+    ranks: Sequence[int] = ()
+    deadline: float | None = None
+    nbytes: int = 0
+
+    def tell(self, answers: Mapping[int, bytes]) -> None:
+        """Send each client its answer, if it is not lost; who has stopped is not waited for."""
+        for each, answer in answers.items():
+            with suppress(RankLost):  # the next exchange goes on without it
+                self.comm.isend(as_tensor(answer), self.ranks[each - 1], self.tag)
+                self.nbytes += len(answer)
+
+    def gather(self, present: Collection[int], closes: float | None) -> Messages:
+        """The messages of those of `present` that are neither lost nor late."""
+        messages = {}
+        for each in present:
+            with suppress(RankLost):
+                message = self.take(self.ranks[each - 1], closes)
+                if message is not None:
+                    messages[each] = message
+                    self.nbytes += len(message)
+        return messages
+
+    def take(self, src: int, closes: float | None) -> bytes | None:
+        """The next message from a rank, as long as it is; None where it is late."""
+        message = self.comm.probe(src, self.tag, deadline=closes)
+        if message is None:
+            return None
+        self.comm.recv(message, src, self.tag)
+        return message.cpu().numpy().tobytes()
+
+
+def serve(meeting: Meeting, terms: Terms) -> tuple[torch.Tensor, list[int]]:
+    """The server's part: the sum, flat, and the clients whose vectors are in it."""
+    machine, present = server(terms), [*range(1, terms.clients + 1)]
+    comm, stayed, total = meeting.comm, present, None
     next(machine)
     for exchange in EXCHANGES:
         with comm.span("phase", exchange):
-            messages = gather(comm, present)
+            closes = None if meeting.deadline is None else comm.now() + meeting.deadline
+            messages = meeting.gather(present, closes)
+            meeting.tell({each: missed(each, exchange) for each in present if each not in messages})
             try:
                 for each, message in messages.items():
                     if why := reason(message):
@@ -76,51 +137,38 @@ def serve(comm: Comm, terms: Terms) -> torch.Tensor:
                 answers, total = machine.send(messages)
             except ValueError as error:
                 why = str(error)
-                tell(comm, {each: refusal(SERVER, each, why) for each in messages})
+                meeting.tell({each: refusal(SERVER, each, why) for each in messages})
                 raise RoundAborted(why) from None
-            tell(comm, answers)
+            meeting.tell(answers)
             present = [*answers]
+            if exchange == EXCHANGES[MASKED]:
+                stayed = present
     assert total is not None
-    return terms.code.decode(total)
+    return terms.code.decode(total), stayed
 
 
-def take_part(comm: Comm, terms: Terms, vector: torch.Tensor) -> None:
-    """A client's part."""
-    machine: Any = client(comm.rank, terms, vector)
-    answer = None  # starts it
+def missed(number: int, exchange: str) -> bytes:
+    """What a client finds that comes back late."""
+    why = f"client {number} was late in the exchange of {exchange}: the round went on without it."
+    return refusal(SERVER, number, why)
+
+
+def take_part(meeting: Meeting, number: int, terms: Terms, vector: torch.Tensor) -> None:
+    """The part of client `number`."""
+    comm, machine = meeting.comm, client(number, terms, vector)
+    answer: Any = None  # starts it
     for exchange in EXCHANGES:
         with comm.span("phase", exchange):
             try:
                 message = machine.send(answer)
             except ValueError as error:  # the server tells all
-                message = refusal(comm.rank, SERVER, str(error))
-            comm.send(as_tensor(message), SERVER)
-            answer = take(comm, SERVER)
+                message = refusal(number, SERVER, str(error))
+            sending = comm.isend(as_tensor(message), SERVER, meeting.tag)  # perhaps too late
+            answer = meeting.take(SERVER, closes=None)
+            assert answer is not None
             if why := reason(answer):
                 raise RoundAborted(why)
-
-
-def gather(comm: Comm, present: Collection[int]) -> Messages:
-    """The messages of those of `present` that are not lost."""
-    messages = {}
-    for each in present:
-        with suppress(RankLost):
-            messages[each] = take(comm, each)
-    return messages
-
-
-def tell(comm: Comm, answers: Messages) -> None:
-    """Send each client its answer, if it is not lost."""
-    for each, answer in answers.items():
-        with suppress(RankLost):  # the next exchange goes on without it
-            comm.send(as_tensor(answer), each)
-
-
-def take(comm: Comm, src: int) -> bytes:
-    """The next message from `src`, as long as it is."""
-    message = comm.probe(src)
-    comm.recv(message, src)
-    return message.cpu().numpy().tobytes()
+            sending.wait()
 
 
 def as_tensor(message: bytes) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,10 +53,13 @@ class Terms:
             )
         self.code.check()
 
-    def enough(self, left: Sized, exchange: str) -> None:
-        """Raise ValueError where too few clients are left after an exchange."""
+    def enough(self, left: Collection[int], exchange: str) -> None:
+        """Raise ValueError, which names who has dropped out, where too few clients are left after
+        an exchange."""
         if len(left) < self.threshold:
+            gone = [each for each in range(1, self.clients + 1) if each not in left]
             raise ValueError(
                 f"{len(left)} of {self.clients} clients are left after the exchange of {exchange}, "
-                f"and threshold={self.threshold} have to be: no vector and no sum is known."
+                f"and threshold={self.threshold} have to be: no vector and no sum is known. "
+                f"Dropped out: {', '.join(f'client {each}' for each in gone)}."
             )

@@ -1,0 +1,178 @@
+"""Rounds of which the server learns the clients' sum, and no client's update.
+
+    client   3 E epochs of SGD | ready  | n_k Δ_k and n_k under masks |  5 wait ...
+    server   3 wait .......... | who is | Σ n_k Δ_k and Σ n_k         |  5 w += Σ n_k Δ_k / Σ n_k
+
+Phase 4 is a secure sum (secure/) of the clients that are ready: who is lost or late before it is
+not asked for shares, and who drops out of it is not in the sum. A client says that it is ready, and
+nothing else: neither how many examples it has nor what its loss is.
+
+Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning",
+CCS 2017, section 2 (weighted averaging by a sum of n_k Δ_k and n_k).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dlviz.federated.client import Clients, Found
+from dlviz.federated.messages import ANSWER, LEDGER, Answer
+from dlviz.federated.record import Open
+from dlviz.federated.secure.aggregate import Meeting, RoundAborted, serve, take_part
+from dlviz.federated.secure.terms import Terms
+from dlviz.federated.selection import Selection
+from dlviz.federated.server import Server
+
+Tensor = torch.Tensor
+PLACE = LEDGER + 1  # tag: a client's number in a secure sum, 0 for none, and how many there are
+SUMS = PLACE + 1  # tag of the sum of round 0; a round has a tag of its own
+BEYOND = "combine", "late_weight", "fp16", "arrivals"  # arguments that need single updates
+
+
+@dataclass(frozen=True)
+class Secure:
+    """`threshold`: of so many clients at least the vectors have to come, and stay until the sum is
+    known; more than half. `clip` bounds n_k and each value of n_k Δ_k, `bits` the sum (secure/)."""
+
+    threshold: int
+    clip: float
+    bits: int = 32
+
+    def check(
+        self, values: Tensor, ranks: int, clients: int, select: Selection, given: Sequence[Any]
+    ) -> None:
+        """Raise ValueError where a round would hide nothing, or could not be summed. `given` are
+        the arguments BEYOND."""
+        if clients > ranks - 1:
+            raise ValueError(
+                f"{clients} clients on {ranks} ranks: with secure= each has keys and a process of "
+                f"its own; use {clients + 1} ranks."
+            )
+        asked = [name for name, value in zip(BEYOND, given, strict=True) if value]
+        if asked or select.rule == "size":
+            raise ValueError(
+                f"{(asked or ['selection'])[0]}= asks for more of a client than the sum of all "
+                "that secure= gives the server: leave one of them out."
+            )
+        most = clients if select.rule == "poisson" else select.wanted(clients) + select.spare
+        self.terms(values, min(most, clients)).check()
+
+    def terms(self, values: Tensor, clients: int) -> Terms:
+        """Those of a sum of so many clients' `values` (parameters,), their weights beside them."""
+        dtype = str(values.dtype).removeprefix("torch.")
+        shape = (len(values) + 1,)
+        return Terms(shape, dtype, clients, self.threshold, float(self.clip), self.bits)
+
+    def clients(self, *mine: Any) -> Clients:
+        """As `Clients`."""
+        return MaskedClients(self, *mine)
+
+    def server(self, *parts: Any) -> Server:
+        """As `Server`."""
+        return SumServer(self, *parts)
+
+
+class MaskedClients(Clients):
+    """A rank's client, whose update the server does not see. Raises ValueError where it has more
+    examples than may be summed."""
+
+    def __init__(self, secure: Secure, *others: Any):
+        super().__init__(*others)
+        self.secure = secure
+        for k, (_, labels) in self.data.items():
+            if len(labels) > secure.clip:
+                raise ValueError(
+                    f"client {k} has {len(labels)} examples, and clip={secure.clip:g} bounds how "
+                    f"much it counts: use clip={len(labels)} or more."
+                )
+
+    def examples(self, client: int) -> int:
+        """Whether it has any: the server is told no more."""
+        return min(1, super().examples(client))
+
+    def work(self, client: int) -> int:
+        return 0
+
+    def send(self, chosen: Sequence[int], found: Found, number: int) -> None:
+        """Say that the update is there; and when all are ready take part in their sum."""
+        [k], [(update, _)], comm = chosen, found, self.comm
+        if self.outgoing is not None:
+            update = self.outgoing(update, k, number)
+        comm.send(Answer(number, k, self.examples(k), self.work(k), math.nan).packed(), 0, ANSWER)
+        word = torch.zeros(2, dtype=torch.int64)
+        comm.recv(word, 0, PLACE)
+        place, ready = word.tolist()
+        if place:
+            weight = update.new_tensor([super().examples(k)])
+            vector, meeting = torch.cat([weight * update, weight]), Meeting(comm, SUMS + number)
+            with suppress(RoundAborted):  # the server says why
+                take_part(meeting, place, self.secure.terms(update, ready), vector)
+
+
+class SumServer(Server):
+    """A server that gets the clients' sum."""
+
+    sum: Tensor | None = None  # (parameters + 1,), float64
+    why = ""  # there is none
+
+    def __init__(self, secure: Secure, *others: Any):
+        super().__init__(*others)
+        self.secure = secure
+
+    def take(self, rank: int, now: Open) -> None:
+        """A client is ready. One that is late is told that there is no place for it."""
+        answer = Answer.unpacked(self.word)
+        if self.asked(rank, answer, now):
+            now.file(answer, self.weights[:0], "", keep=False)
+            if answer.number != now.number:
+                self.start_send(torch.tensor([0, 0]), rank, PLACE)
+            self.settle(rank, answer, now)
+
+    def collect(self, rank: int | None, now: Open) -> None:
+        """Hear who is ready, and sum."""
+        super().collect(rank, now)
+        ready, needed = sorted(now.answers), self.secure.threshold
+        self.sum = None
+        self.why = f"{len(ready)} clients were ready, and threshold={needed} have to be"
+        for place, k in enumerate(ready, 1):
+            place *= len(ready) >= needed
+            self.start_send(torch.tensor([place, len(ready)]), k + 1, PLACE)
+        if len(ready) >= needed:
+            self.add_up(ready, now)
+
+    def add_up(self, ready: list[int], now: Open) -> None:
+        """The sum of the clients that are `ready`. Who drops out of it has not answered."""
+        ranks = [k + 1 for k in ready]
+        meeting = Meeting(self.comm, SUMS + now.number, ranks, self.deadline)
+        try:
+            self.sum, places = serve(meeting, self.secure.terms(self.weights, len(ready)))
+        except RoundAborted as error:  # it numbers the clients from 1
+            self.why = re.sub(
+                r"client (\d+)", lambda m: f"client {ready[int(m[1]) - 1]}", f"{error}"
+            )
+            places = [place for place, rank in enumerate(ranks, 1) if rank not in self.comm.lost]
+        now.nbytes += meeting.nbytes
+        for rank in self.comm.lost:
+            self.lose(rank, now)
+        for k in {*ready}.difference(ready[place - 1] for place in places):
+            del now.answers[k]
+            now.waiting |= {k}.difference(now.lost)
+
+    def aggregate(self, now: Open) -> str:
+        """Move the weights by the mean; why not, where they have to stay."""
+        if self.sum is None:
+            return self.why
+        mean = (self.sum[:-1] / self.sum[-1]).to(self.weights)
+        try:
+            with self.comm.compute("update"):
+                self.weights = self.update.moved(self.weights, mean[None], mean.new_ones(1))
+        except ValueError as error:
+            return str(error)
+        return ""
