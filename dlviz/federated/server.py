@@ -72,14 +72,14 @@ class Server:
     # -- a round -------------------------------------------------------------------------------
     def round(self, number: int) -> Round:
         """The five phases."""
-        begun, closes = self.comm.now(), None
-        if self.deadline is not None and not self.clock:
-            closes = begun + self.deadline
-        elif self.selection.spare and self.comm.machine is not None:
-            closes = begun + NEVER
-        now = Open(number, self.weights.clone(), closes)
-        self.sends = [each for each in self.sends if each.tick and not each.done]  # not yet taken
         with phase(self.comm, 0, number):
+            begun, closes = self.comm.now(), None
+            if self.deadline is not None and not self.clock:
+                closes = begun + self.deadline
+            elif self.selection.spare and self.comm.machine is not None:
+                closes = begun + NEVER
+            now = Open(number, self.weights.clone(), closes)
+            self.sends = [each for each in self.sends if each.tick and not each.done]  # not taken
             self.select(now)
             asked = [rank for rank, owed in self.owed.items() if not owed]
             for rank in asked:
