@@ -28,6 +28,8 @@ import torch.distributed as dist
 from dlviz.cluster.comm import Comm
 from dlviz.cluster.control.board import EPOCH, Board
 from dlviz.cluster.errors import RankLost
+from dlviz.cluster.hosts.network import Network
+from dlviz.cluster.hosts.ranks import HostProcess
 from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.results import pack
@@ -35,7 +37,6 @@ from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
 from dlviz.cluster.transport import Transport
-from dlviz.cluster.transport.choose import choose
 from dlviz.cluster.transport.devices import DeviceTransport
 from dlviz.cluster.transport.nccl import Nccl, have_own
 from dlviz.cluster.warm import warm_up
@@ -59,6 +60,7 @@ class Place:
     device: str
     machine: Machine | None
     may_lose: frozenset[int] = frozenset()
+    network: Network | None = None  # where the run is on several hosts
 
     @property
     def stacks(self) -> str:
@@ -157,14 +159,18 @@ def join(place: Place) -> tuple[Process, Comm]:
     store = _join_group(place)
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
     device = _device(place)
-    process = Process(place.folder, place.rank, board, store, device, place.machine)
+    own = place.folder, place.rank, board, store
+    if place.network is None:
+        process = Process(*own, device, place.machine)
+    else:
+        process = HostProcess(*own, place.network, device)
     process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 
     def meet() -> None:
         process.gloo.barrier().wait()
 
-    process.transport = choose(place.folder, place.rank, board, process.gloo, meet)
+    process.transport = process.choose_transport(meet)
     if device.type == "cuda":
         process.transport = _with_devices(process, store, place)
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
@@ -173,6 +179,7 @@ def join(place: Place) -> tuple[Process, Comm]:
     if place.rank == 0:
         board.put(0, EPOCH, perf_counter_ns())
     meet()
+    process.share_epoch()
     process.pacing.epoch = board.get(0, EPOCH)
     if place.machine is not None:
         gc.disable()  # a collection would show as the device's lateness
@@ -193,6 +200,8 @@ def _schedule(paced: bool) -> None:
 
 def _join_group(place: Place) -> Any:
     """Make torch's process group of all ranks; the store in which they find each other."""
+    if place.network is not None:
+        return place.network.join_group(place.rank)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     path = os.path.join(place.folder, "store")
     store = dist.FileStore(path, place.ranks)  # pyright: ignore[reportPrivateImportUsage]

@@ -88,8 +88,8 @@ def launch(
     if torchrun.started_this():
         torchrun.check_may_lose(may_lose)
         began = perf_counter()
-        results, trace = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
-        return Run(results, [""] * len(results), trace, perf_counter() - began)
+        left = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
+        return Run(*left, perf_counter() - began)
     more = machine, device, timeout, args, kwargs, may_lose
     run = watched(Progress(), worker, int(ranks), *more)
     warn(run.trace)

@@ -36,8 +36,8 @@ def origin(failures: dict[int, Failure]) -> tuple[int, Failure]:
     return min(failures.items(), key=lambda each: (each[1].lost_peer, each[1].when))
 
 
-def failure(rank: int, failure: Failure) -> str:
-    return f"rank {rank} raised {failure.summary}"
+def failure(rank: Remote, failure: Failure) -> str:
+    return f"{rank.called} raised {failure.summary}"
 
 
 def death(rank: Remote) -> str:
@@ -47,9 +47,9 @@ def death(rank: Remote) -> str:
     if rank.finished:
         when = "after its worker had returned, while other ranks were at work"
     if code is None:
-        return f"rank {rank.number} closed its connection to the launching process {when}"
+        return f"{rank.called} closed its connection to the launching process {when}"
     if code >= 0:
-        return f"rank {rank.number} exited with code {code} {when}"
+        return f"{rank.called} exited with code {code} {when}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
@@ -58,7 +58,7 @@ def death(rank: Remote) -> str:
         "SIGKILL": "; the system kills a process so when memory runs out",
         "SIGBUS": "; a process ends so when shared memory (/dev/shm) is full",
     }.get(name, "")
-    return f"rank {rank.number} was killed by {name} {when}{hint}"
+    return f"{rank.called} was killed by {name} {when}{hint}"
 
 
 def bereaved(dead: Remote, waits: list[Wait]) -> list[str]:
@@ -124,17 +124,17 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
     lines, stacks = [], []
     for rank in ranks:
         if rank.lost is not None:
-            lines.append(f"rank {rank.number} {rank.lost.how}, and the run lost it")
+            lines.append(f"{rank.called} {rank.lost.how}, and the run lost it")
             continue
         if rank.finished:
-            lines.append(f"rank {rank.number} finished")
+            lines.append(f"{rank.called} finished")
             continue
         place, text = stack(rank)
         waits = [] if rank.state is None else rank.state.waits
         lines += [describe(wait) for wait in waits if wait.op != "lane"] or [
-            f"rank {rank.number} is {place}"
+            f"{rank.called} is {place}"
         ]
-        stacks.append(f"rank {rank.number}\n{text}")
+        stacks.append(f"{rank.called}\n{text}")
     all_stacks = "\n\n".join(stacks)
     return f"{out_of_time(seconds)}\n  " + "\n  ".join(lines) + f"\n\n{all_stacks}", all_stacks
 
