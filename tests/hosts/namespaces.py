@@ -41,6 +41,7 @@ class Host:
     def __init__(self, number: int, ahead: int):
         self.name = f"host-{'ab'[number]}"
         self.address = f"10.77.0.{number + 1}"
+        self._started: list[subprocess.Popen[str]] = []
         offsets = ("--monotonic", str(ahead), "--boottime", str(ahead))
         how = ("unshare", *NAMESPACES, *offsets, "--fork", "--kill-child", "--mount-proc")
         self._holder = subprocess.Popen(
@@ -60,7 +61,7 @@ class Host:
 
     def start(self, *command: str | Path, **environ: str) -> subprocess.Popen[str]:
         """Start a command on this host, in the present folder; its output comes by pipes."""
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [*self._inside(*NAMESPACES), *map(str, command)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -68,6 +69,8 @@ class Host:
             text=True,
             env={**os.environ, **environ},
         )
+        self._started.append(started)
+        return started
 
     def run(self, *command: str | Path) -> str:
         """What a command on this host prints; it must not fail."""
@@ -91,6 +94,11 @@ class Host:
         """End all that runs here."""
         self._holder.kill()  # --kill-child: the first process goes with it, and all others
         self._holder.communicate()
+        for started in self._started:
+            started.wait()
+            for pipe in (started.stdout, started.stderr):
+                assert pipe is not None
+                pipe.close()
 
     def _inside(self, *namespaces: str) -> list[str]:
         # A mount namespace brings its root; the folder is the caller's.

@@ -61,8 +61,9 @@ class ClockLine:
     after: Reading
 
     def to_here(self, there: int) -> int:
-        about = there - self.before.offset
-        return there - self.before.offset - round(self._gain * (about - self.before.when))
+        unmoved = there - self.before.offset  # as if it had not drifted since
+        passed = unmoved - self.before.when
+        return unmoved - round(passed * self._gain / (1 + self._gain))
 
     @property
     def error(self) -> int:

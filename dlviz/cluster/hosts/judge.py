@@ -21,6 +21,7 @@ from dlviz.cluster.parent.remote import Remote
 from dlviz.cluster.rank import Place
 from dlviz.cluster.recording import collect
 from dlviz.cluster.recording.log import RankRecord
+from dlviz.cluster.stuck import verdict
 from dlviz.cluster.stuck.waits import RankState
 from dlviz.trace import Trace
 
@@ -82,8 +83,7 @@ class Judge(HostSupervisor):
         there = self.network.hosts[host]
         for rank in there.ranks:
             self._elsewhere[rank].end(None)
-        ranks = " and ".join(map(str, there.ranks))
-        says = f"the host {there.name} with rank {ranks} has gone: {how}"
+        says = f"the host {there.name} with {verdict.ranks_in_words(there.ranks)} has gone: {how}"
         return RankError(says, rank=there.ranks[0], **self._gather(says))
 
     # -- what a run leaves ---------------------------------------------------------------------

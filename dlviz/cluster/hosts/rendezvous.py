@@ -25,6 +25,7 @@ from dlviz.cluster.hosts.wire import Forged, Wire
 
 SECRET = "DLVIZ_SECRET"  # in the environment
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the same, also gloo's
+GLANCE = 0.2  # s between two looks at whether another host has failed
 PATIENCE = 10.0  # s for a connection to be made
 HELLO = struct.Struct("=8si16s")  # magic, number of the host, what it has drawn
 MAGIC = b"dlviz 1\n"
@@ -42,8 +43,18 @@ class Meeting(NamedTuple):
 def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Meeting:
     """Meet the other hosts. ValueError, on all of them, where they do not fit together."""
     keys = store.open()
-    toward = store.address if number else _read(keys, 1)["address"]
-    interface, address = way_to(toward, store.port)
+    try:
+        return _meet(keys, store, number, hosts, ranks)
+    except ValueError as error:
+        keys.set(f"host {number}", json.dumps({"failed": str(error)}))
+        keys.set("failed", str(error))
+        raise
+
+
+def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Meeting:
+    interface, address = way_to(store.address, store.port)
+    if number == 0 and address.startswith("127."):  # its own name may lead there alone
+        interface, address = way_to(_read(keys, 1)["address"], store.port)
     with socket.create_server((address, 0), backlog=hosts) as listener:
         about = {
             "name": socket.gethostname(),
@@ -59,12 +70,15 @@ def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Meeti
         check(all_of)
         secret = _secret(keys, number)
         found = tuple(_host(each, all_of) for each in range(hosts))
-        wires = _connect(listener, number, all_of, secret)
+        wires = _connect(listener, number, all_of, secret, keys)
     return Meeting(Network(found, number, store), wires)
 
 
 def _read(keys: Any, number: int) -> dict[str, Any]:
-    return json.loads(keys.get(f"host {number}"))
+    about = json.loads(keys.get(f"host {number}"))
+    if "failed" in about:
+        raise ValueError(about["failed"])
+    return about
 
 
 def _host(number: int, all_of: list[dict[str, Any]]) -> Host:
@@ -147,7 +161,7 @@ def interfaces() -> dict[str, str]:
 
 # -- wires -----------------------------------------------------------------------------------------
 def _connect(
-    listener: socket.socket, own: int, all_of: list[dict[str, Any]], secret: bytes
+    listener: socket.socket, own: int, all_of: list[dict[str, Any]], secret: bytes, keys: Any
 ) -> dict[int, Wire]:
     """Connect to the hosts before this one, and have those after it connect."""
     wires: dict[int, Wire] = {}
@@ -161,7 +175,12 @@ def _connect(
                 raise _stranger(all_of[own], all_of[number]) from None
         until = monotonic() + PATIENCE
         while len(wires) < len(all_of) - 1:
-            _let_in(listener, own, all_of, secret, wires, until)
+            if keys.check(["failed"]):
+                raise ValueError(keys.get("failed").decode())
+            if monotonic() > until:
+                missing = next(n for n in range(own + 1, len(all_of)) if n not in wires)
+                raise _stranger(all_of[own], all_of[missing])
+            _let_in(listener, own, secret, range(own + 1, len(all_of)), wires)
     except BaseException:
         for each in wires.values():
             each.close()
@@ -183,26 +202,21 @@ def _reach(own: dict[str, Any], other: dict[str, Any]) -> socket.socket:
 
 
 def _let_in(
-    listener: socket.socket,
-    own: int,
-    all_of: list[dict[str, Any]],
-    secret: bytes,
-    wires: dict[int, Wire],
-    until: float,
+    listener: socket.socket, own: int, secret: bytes, others: range, wires: dict[int, Wire]
 ) -> None:
-    """Let one host connect that knows the secret; who does not is sent away."""
-    missing = next(each for each in range(own + 1, len(all_of)) if each not in wires)
-    listener.settimeout(max(until - monotonic(), 0.01))
+    """Let one of the `others` connect, if one comes soon; who does not know the secret is sent
+    away."""
+    listener.settimeout(GLANCE)
     try:
         sock = listener.accept()[0]
     except TimeoutError:
-        raise _stranger(all_of[own], all_of[missing]) from None
+        return
     try:
         number, found = greet(sock, own, secret, called=True)
     except ConnectionError:
         sock.close()
         return
-    if own < number < len(all_of) and number not in wires:
+    if number in others and number not in wires:
         wires[number] = found
     else:
         found.close()

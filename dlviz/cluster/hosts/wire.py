@@ -87,6 +87,8 @@ class Wire:
             data = self.sock.recv(CHUNK)
         except BlockingIOError:
             return
+        except ConnectionResetError:
+            data = b""
         except OSError as error:
             raise EOFError(str(error)) from None
         if not data:
