@@ -13,7 +13,7 @@ from pairs import tcp_pair
 
 from dlviz.cluster.control.board import Board
 from dlviz.cluster.hosts.bridge import Bridge
-from dlviz.cluster.hosts.clocks import ClockLine, Exchange, Reading, read
+from dlviz.cluster.hosts.clocks import ClockLine, PingPong, Reading, read
 from dlviz.cluster.hosts.network import Host, Network, Store
 from dlviz.cluster.hosts.wire import Wire, keys
 
@@ -32,7 +32,7 @@ def ask(sock):
     sent = perf_counter_ns()
     sock.sendall(b"?")
     came, left = NOW.unpack(sock.recv(NOW.size, socket.MSG_WAITALL))
-    return Exchange(sent, came, left, perf_counter_ns())
+    return PingPong(sent, came, left, perf_counter_ns())
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def test_the_shortest_round_counts():
 
 @pytest.mark.parametrize("there, back", [(5_000_000, 0), (0, 5_000_000), (1, 1), (7, 0)])
 def test_what_one_way_takes_longer_moves_the_offset_by_half_and_the_bound_covers_it(there, back):
-    reading = read([Exchange(10, 10 + AHEAD + there, 20 + AHEAD + there, 20 + there + back)])
+    reading = read([PingPong(10, 10 + AHEAD + there, 20 + AHEAD + there, 20 + there + back)])
     assert abs(reading.offset - AHEAD - (there - back) / 2) <= 1
     assert abs(reading.offset - AHEAD) <= reading.error <= (there + back) / 2 + 2
 

@@ -20,7 +20,7 @@ from time import perf_counter, perf_counter_ns
 
 from dlviz.cluster.control.board import ASLEEP, STATE, WANTS, WHEN, Board
 from dlviz.cluster.control.pipes import Pipes
-from dlviz.cluster.hosts.clocks import Exchange, Reading, read
+from dlviz.cluster.hosts.clocks import PingPong, Reading, read
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.records import SHOWN, TICKED, Cutter
 from dlviz.cluster.hosts.wire import Forged, Wire
@@ -63,7 +63,7 @@ class Bridge:
         self._states = dict.fromkeys(network.near, bytes(STATE * 8))
         self._files: dict[str, mmap.mmap] = {}
         self._heard = dict.fromkeys(wires, perf_counter())
-        self._pongs: dict[int, SimpleQueue[Exchange]] = {host: SimpleQueue() for host in wires}
+        self._pongs: dict[int, SimpleQueue[PingPong]] = {host: SimpleQueue() for host in wires}
         self._waker, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         for wire in wires.values():
@@ -156,7 +156,7 @@ class Bridge:
         elif kind == PONG:
             if rank:  # somebody asked for it
                 t0, t1, t2 = MOMENT.unpack(data)
-                self._pongs[host].put(Exchange(t0, t1, t2, perf_counter_ns()))
+                self._pongs[host].put(PingPong(t0, t1, t2, perf_counter_ns()))
         else:
             self._take(host, kind, rank, data)
 
@@ -176,7 +176,7 @@ class Bridge:
     def read_clock(self, host: int) -> Reading | None:
         """What ROUNDS of ping-pong say, None where the host has gone; by any thread but the
         bridge's own."""
-        rounds: list[Exchange] = []
+        rounds: list[PingPong] = []
         pongs = self._pongs[host]
         while len(rounds) < ROUNDS and host in self.wires:
             with suppress(KeyError, Empty):

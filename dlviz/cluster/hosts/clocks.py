@@ -24,7 +24,7 @@ from typing import NamedTuple
 DRIFT = 1e-3  # a clock that gains more than this, in s a second, was stepped
 
 
-class Exchange(NamedTuple):
+class PingPong(NamedTuple):
     """One round: sent here, received there, sent there, received here."""
 
     t0: int
@@ -41,14 +41,14 @@ class Reading(NamedTuple):
     when: int
 
 
-def read(rounds: Iterable[Exchange]) -> Reading:
+def read(rounds: Iterable[PingPong]) -> Reading:
     """What the shortest of the rounds says."""
     t0, t1, t2, t3 = min(rounds, key=_round_trip)
     offset = ((t1 - t0) + (t2 - t3)) // 2
-    return Reading(offset, -(-_round_trip(Exchange(t0, t1, t2, t3)) // 2) + 1, (t0 + t3) // 2)
+    return Reading(offset, -(-_round_trip(PingPong(t0, t1, t2, t3)) // 2) + 1, (t0 + t3) // 2)
 
 
-def _round_trip(each: Exchange) -> int:
+def _round_trip(each: PingPong) -> int:
     return (each.t3 - each.t0) - (each.t2 - each.t1)
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 WAIT = 60.0  # s for what another host is to write into the store
@@ -84,9 +85,6 @@ class Network:
 
 def versions() -> dict[str, str]:
     """What has to be the same on all hosts."""
-    import torch
-
-    from dlviz import __version__
-
     python = ".".join(map(str, sys.version_info[:3]))
-    return {"dlviz": __version__, "torch": torch.__version__, "Python": python}
+    own = sys.modules["dlviz"].__version__
+    return {"dlviz": own, "torch": str(torch.__version__), "Python": python}

@@ -6,6 +6,9 @@ Every process runs the script and so calls `launch`; each call is one rank of th
 a folder whose name all of them can work out. torchrun watches over the processes: a rank that
 raises ends them all. It does not see deadlocks, so those last until `timeout`, when each rank
 writes its stacks and exits.
+
+On several hosts (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) it is as without
+torchrun: see cluster/hosts.
 """
 
 from __future__ import annotations
