@@ -158,12 +158,7 @@ def join(place: Place) -> tuple[Process, Comm]:
     _schedule(paced=place.machine is not None)
     store = _join_group(place)
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
-    device = _device(place)
-    own = place.folder, place.rank, board, store
-    if place.network is None:
-        process = Process(*own, device, place.machine)
-    else:
-        process = HostProcess(*own, place.network, device)
+    process = _process(place, board, store)
     process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 
@@ -186,6 +181,13 @@ def join(place: Place) -> tuple[Process, Comm]:
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)  # what is recorded is kept: no need to go through it often
     return process, comm
+
+
+def _process(place: Place, board: Board, store: Any) -> Process:
+    own, device = (place.folder, place.rank, board, store), _device(place)
+    if place.network is not None:
+        return HostProcess(*own, place.network, device)
+    return Process(*own, device, place.machine)
 
 
 def _schedule(paced: bool) -> None:

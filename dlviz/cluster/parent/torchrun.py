@@ -65,12 +65,26 @@ def join_run(
     _launched += 1
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
         return hosts.join_run(folder, run, worker, machine, device, timeout, args, kwargs)
+    call = WorkerCall(worker, args, kwargs, {})
+    return _join_here(call, folder, rank, ranks, machine, device, timeout)
+
+
+def _join_here(
+    call: WorkerCall,
+    folder: str,
+    rank: int,
+    ranks: int,
+    machine: Machine | None,
+    device: str,
+    timeout: float,
+) -> tuple[list[Any], list[str], Trace | None]:
+    """The same where all ranks are on this host."""
     faulthandler.dump_traceback_later(min(timeout, 1e6), exit=True)
     try:
         _meet(folder, rank, ranks, machine)
         chosen = choose_device(device, ranks)
         place = Place(folder, rank, ranks, bytes_of(machine, ranks), chosen, machine)
-        result, process = _work(place, WorkerCall(worker, args, kwargs, {}))
+        result, process = _work(place, call)
         if rank:
             return [pickle.loads(result)], [""], None
         return _gather(folder, ranks, machine, chosen, process.board.get(0, EPOCH))
