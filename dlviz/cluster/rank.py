@@ -166,7 +166,7 @@ def join(place: Place) -> tuple[Process, Comm]:
         process.gloo.barrier().wait()
 
     process.transport = process.choose_transport(meet)
-    if device.type == "cuda":
+    if process.device.type == "cuda" and place.network is None:
         process.transport = _with_devices(process, store, place)
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
     if place.machine is not None:
@@ -215,7 +215,7 @@ def _join_group(place: Place) -> Any:
 
 def _device(place: Place) -> torch.device:
     device = torch.device(place.device)
-    if device.type == "cuda":
+    if process.device.type == "cuda" and place.network is None:
         device = torch.device("cuda", place.rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     return device
