@@ -215,7 +215,7 @@ def _join_group(place: Place) -> Any:
 
 def _device(place: Place) -> torch.device:
     device = torch.device(place.device)
-    if process.device.type == "cuda" and place.network is None:
+    if device.type == "cuda":
         device = torch.device("cuda", place.rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     return device
