@@ -128,7 +128,8 @@ class HostGroup(Group):
 class ByHost:
     """The transport: memory or files between ranks of one host, gloo between hosts."""
 
-    pieces = reaches = device = False
+    pieces = reaches = False
+    device = None
 
     def __init__(self, inside: Transport, between: Gloo, near: tuple[int, ...]):
         self.name = f"{inside.name} in a host, gloo between hosts"
