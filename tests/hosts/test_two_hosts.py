@@ -129,7 +129,8 @@ def test_what_fails_is_called_what_it_is_called_on_one_host(worker, done):
         return
     for what in ("error", "rank", "exitcode", "cycle"):
         assert there[what] == here[what], there["message"]
-    assert [wait[:2] for wait in there["waits"]] == as_json([wait[:2] for wait in here["waits"]])
+    if there["error"] == "DeadlockError":  # else some may not have come to their wait yet
+        assert [wait[:2] for wait in there["waits"]] == [wait[:2] for wait in here["waits"]]
     assert all(host == f"host-{'aabb'[rank]}" for rank, _, host in there["waits"])
     assert done.trace(worker.__name__).meta["outcome"] == "failed"
 
