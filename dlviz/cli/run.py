@@ -204,6 +204,8 @@ def run_command(options: argparse.Namespace) -> int:
     run = launched(options, train, args, chosen)
     if run is None:
         return 1
+    if run.trace is None:  # one rank of torchrun's: rank 0 tells
+        return 0
     keep(options, run, _summary(options, task, run, chosen.get("lr")))
     return 0
 

@@ -281,8 +281,7 @@ class Collectives:
         if self._group is None:
             process = self.process
             path = os.path.join(process.folder, f"group-{self.number}-{self.members[0]}")
-            parts = process.waiting, process.transport, process.left
-            self._group = Group(path, self.members, process.rank, *parts)
+            self._group = process.meet_in(path, self.members)
         return self._group
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
 from types import FrameType
@@ -16,6 +17,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from dlviz.cluster.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.control.board import Board
+from dlviz.cluster.control.group import Group
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.control.waiting import PostedWait, Waiting
@@ -26,6 +28,7 @@ from dlviz.cluster.recording.log import Log, RankRecord
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
+from dlviz.cluster.transport.choose import choose
 from dlviz.machine import Machine
 from dlviz.trace.recorder import Recorder, Row, user_line
 
@@ -64,7 +67,7 @@ class Process:
         self.log = Log(self.recorder)
         self.pipes = Pipes(folder, rank, board.ranks)
         self.matching = Matching(rank, self.pipes.to, self.pacing.expect)
-        self.waiting = Waiting(rank, board, self.pipes, self.matching)
+        self.waiting = self.make_waiting()
         self.pacing.serve_with(self.waiting)
         self.outstanding = OutstandingSends(self)
         self.buffers = BufferPool()
@@ -134,6 +137,25 @@ class Process:
         for lane in self.recorder.lanes:
             lane.pace.pay()
         self.pacing.finish()
+
+    def make_waiting(self) -> Waiting:
+        """The threads of this rank that wait."""
+        return Waiting(self.rank, self.board, self.pipes, self.matching)
+
+    def meet_in(self, path: str, members: tuple[int, ...]) -> Group:
+        """A group of ranks that meet in that file."""
+        return Group(path, members, self.rank, self.waiting, self.transport, self.left)
+
+    def choose_transport(self, meet: Callable[[], None]) -> Transport:
+        """The transport of this run; all ranks call it, `meet` returns when they have."""
+        return choose(self.folder, self.rank, self.board, self.gloo, meet)
+
+    def reaches(self, members: Collection[int]) -> bool:
+        """Whether all these ranks are on this host."""
+        return True
+
+    def share_epoch(self) -> None:
+        """Have all ranks know when the run's clock was 0: they read it on the board."""
 
     def make_group(self, name: str, members: tuple[int, ...]) -> Any:
         """A gloo group of `members` for the backend's own collectives."""

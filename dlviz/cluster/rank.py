@@ -28,6 +28,8 @@ import torch.distributed as dist
 from dlviz.cluster.comm import Comm
 from dlviz.cluster.control.board import EPOCH, Board
 from dlviz.cluster.errors import RankLost
+from dlviz.cluster.hosts.network import Network
+from dlviz.cluster.hosts.ranks import HostProcess
 from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.results import pack
@@ -35,7 +37,6 @@ from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
 from dlviz.cluster.transport import Transport
-from dlviz.cluster.transport.choose import choose
 from dlviz.cluster.transport.devices import DeviceTransport
 from dlviz.cluster.transport.nccl import Nccl, have_own
 from dlviz.cluster.warm import warm_up
@@ -59,6 +60,7 @@ class Place:
     device: str
     machine: Machine | None
     may_lose: frozenset[int] = frozenset()
+    network: Network | None = None  # where the run is on several hosts
 
     @property
     def stacks(self) -> str:
@@ -156,16 +158,15 @@ def join(place: Place) -> tuple[Process, Comm]:
     _schedule(paced=place.machine is not None)
     store = _join_group(place)
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
-    device = _device(place)
-    process = Process(place.folder, place.rank, board, store, device, place.machine)
+    process = _process(place, board, store)
     process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 
     def meet() -> None:
         process.gloo.barrier().wait()
 
-    process.transport = choose(place.folder, place.rank, board, process.gloo, meet)
-    if device.type == "cuda":
+    process.transport = process.choose_transport(meet)
+    if process.device.type == "cuda" and place.network is None:
         process.transport = _with_devices(process, store, place)
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
     if place.machine is not None:
@@ -173,12 +174,20 @@ def join(place: Place) -> tuple[Process, Comm]:
     if place.rank == 0:
         board.put(0, EPOCH, perf_counter_ns())
     meet()
+    process.share_epoch()
     process.pacing.epoch = board.get(0, EPOCH)
     if place.machine is not None:
         gc.disable()  # a collection would show as the device's lateness
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)  # what is recorded is kept: no need to go through it often
     return process, comm
+
+
+def _process(place: Place, board: Board, store: Any) -> Process:
+    own, device = (place.folder, place.rank, board, store), _device(place)
+    if place.network is not None:
+        return HostProcess(*own, place.network, device)
+    return Process(*own, device, place.machine)
 
 
 def _schedule(paced: bool) -> None:
@@ -193,6 +202,8 @@ def _schedule(paced: bool) -> None:
 
 def _join_group(place: Place) -> Any:
     """Make torch's process group of all ranks; the store in which they find each other."""
+    if place.network is not None:
+        return place.network.join_group(place.rank)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     path = os.path.join(place.folder, "store")
     store = dist.FileStore(path, place.ranks)  # pyright: ignore[reportPrivateImportUsage]

@@ -104,18 +104,22 @@ class Group:
     def meet(self, call: Any) -> None:
         """Return when all members have come. `call` is what the parent reads of the wait; its
         `met` is called once they have."""
-        self._phase += 1
-        mine = self.place * MEMBER // 8
-        parity = TIME + self._phase % 2
         time = call.lane.pace.time
-        if time is not None:
-            self._times[mine + parity] = time
-        self._cells[mine + PHASE] = self._phase
+        self._come(time)
+        parity = TIME + self._phase % 2
         if self.met:
             self._waiting.notify(*self.members)
         else:
             self._waiting.wait_for_others(call, call.op, call.lane)
         call.met(None if time is None else max(self._times[at + parity] for at in self._places))
+
+    def _come(self, time: float | None) -> None:
+        """Say that this member has come, at that device time."""
+        self._phase += 1
+        mine = self._places[self.place]
+        if time is not None:
+            self._times[mine + TIME + self._phase % 2] = time
+        self._cells[mine + PHASE] = self._phase
 
     @property
     def met(self) -> bool:

@@ -19,7 +19,7 @@ class Interrupts:
         handler = signal.getsignal(signal.SIGINT) if here else None  # None: not one of Python's
         if handler is not None:
             self._before = handler
-            signal.signal(signal.SIGINT, self._note)
+            signal.signal(signal.SIGINT, lambda number, frame: self.note())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -28,7 +28,8 @@ class Interrupts:
             if self._came and error[0] is None:
                 signal.raise_signal(signal.SIGINT)
 
-    def _note(self, number: int, frame: object) -> None:
+    def note(self) -> None:
+        """An interrupt has come."""
         self._came = True
 
     def check(self) -> None:

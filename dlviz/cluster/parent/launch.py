@@ -69,8 +69,11 @@ def launch(
     rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
     `comm.lost` says who is lost; `comm.together` has those that are left call collectives.
 
-    Under torchrun the ranks are there already: `ranks` must be their number, each process is one of
-    them, and rank 0's Run holds all results and the Trace, any other's its own result alone.
+    Under torchrun `ranks` must be the number of its processes, each of which is one of them; rank
+    0's Run holds all results and the Trace, any other's its own result alone. On several hosts all
+    errors are as above, what ranks print comes to rank 0, and the Trace's meta has `hosts` (their
+    ranks by name) and `clock_error` (s that its times of a host may be wrong by); such a run is
+    not paced, loses no rank and shares no memory between hosts.
     """
     if start.inside_rank:
         raise RuntimeError(
@@ -88,8 +91,8 @@ def launch(
     if torchrun.started_this():
         torchrun.check_may_lose(may_lose)
         began = perf_counter()
-        results, trace = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
-        return Run(results, [""] * len(results), trace, perf_counter() - began)
+        left = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
+        return Run(*left, perf_counter() - began)
     more = machine, device, timeout, args, kwargs, may_lose
     run = watched(Progress(), worker, int(ranks), *more)
     warn(run.trace)

@@ -40,10 +40,16 @@ class Remote:
         self.state: RankState | None = None
         self.rows: RankRecord | None = None
         self.lost: Lost | None = None
+        self.host = ""  # its name, where the run is on several
         self.overdue = ""  # what should have found it finished
         self.progress: str | None = None  # name of the progress bar that it began last
         self.ended = False  # its process
         self.pending: set[str] = set()  # questions that it has not answered yet
+
+    @property
+    def called(self) -> str:
+        """The rank, and its host where the run is on several."""
+        return f"rank {self.number}{f' on {self.host}' if self.host else ''}"
 
     @property
     def finished(self) -> bool:
@@ -124,6 +130,11 @@ class Remote:
         self.lost = Lost(max(when - epoch, 0) * 1e-9, how)
         return self.lost
 
+    def ask_stacks(self) -> None:
+        """Have it write its stacks to its file."""
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGUSR1)
+
     def kill(self) -> None:
         """End the process and those that it started, in sessions of their own too."""
         if self.process.pid is None:
@@ -163,8 +174,7 @@ def write_stacks(ranks: list[Remote]) -> None:
     """Have ranks write their stacks to their files. The last thing to ask of them: a thread that
     runs while another one writes its stack may crash."""
     for rank in ranks:
-        with suppress(ProcessLookupError):
-            os.kill(rank.process.pid, signal.SIGUSR1)
+        rank.ask_stacks()
     seen: list[int] = []
     quiet, until = 0, perf_counter() + PATIENCE
     while quiet < 3 and perf_counter() < until:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import wait as wait_for
 from time import perf_counter, perf_counter_ns, sleep
-from typing import Any
+from typing import Any, Self
 
 from dlviz.cluster.control.board import EPOCH, WAITING, WANTS, Board
 from dlviz.cluster.control.pipes import loss, tell
@@ -60,13 +60,14 @@ class Supervisor:
         self._untold: list[tuple[int, bytes]] = []  # ranks, and what they are to hear of losses
         self._left = ExitStack()
 
-    def __enter__(self) -> Supervisor:
+    def __enter__(self) -> Self:
         ledger = bytes_of(self.machine, self._size)
         try:
             self._interrupts = self._left.enter_context(Interrupts())
             self._folder = self._left.enter_context(start.run_folder())
             self.board = Board(os.path.join(self._folder, "board"), self._size, ledger, create=True)
             self._left.callback(self.board.close)
+            self._prepare()
             environ = dict(os.environ)
             with start.starting():
                 for number in range(self._size):
@@ -78,6 +79,9 @@ class Supervisor:
             raise
         self._watch = Watchdog(self.board, self.ranks)
         return self
+
+    def _prepare(self) -> None:
+        """Whatever the ranks need beside folder and board."""
 
     def _place(self, number: int, ledger: int) -> Place:
         on = self.device, self.machine, self._may_lose
@@ -121,8 +125,7 @@ class Supervisor:
         """Have every rank do the job; returns results, outputs and Trace, or raises RunError, or
         RunInterrupted."""
         try:
-            for rank in self.ranks:
-                rank.send(job)
+            self._begin(job)
             while any(rank.result is None and rank.lost is None for rank in self.ranks):
                 self._turn(TICK)
                 self._interrupts.check()
@@ -132,6 +135,10 @@ class Supervisor:
             return results, self.output.texts(), self._trace("completed")
         except KeyboardInterrupt:
             raise self._interrupted() from None
+
+    def _begin(self, job: bytes) -> None:
+        for rank in self.ranks:
+            rank.send(job)
 
     def _turn(self, timeout: float) -> None:
         """Take in what the ranks say and print, waiting for up to `timeout` seconds."""
@@ -196,7 +203,7 @@ class Supervisor:
 
     # -- failures ------------------------------------------------------------------------------
     def _failure(self, rank: int, failure: Failure) -> RankError:
-        raised = verdict.failure(rank, failure)
+        raised = verdict.failure(self.ranks[rank], failure)
         return RankError(
             f"{raised}\n\n{failure.traceback}",
             rank=rank,
@@ -280,7 +287,11 @@ class Supervisor:
 
     def _trace(self, outcome: str, failed: collect.Failed | None = None) -> Trace:
         reports = [rank.rows for rank in self.ranks if rank.rows is not None]
+        epoch = self.board.get(0, EPOCH)
+        return collect.build(reports, self._size, epoch, self._meta(outcome), failed)
+
+    def _meta(self, outcome: str) -> dict[str, Any]:
         meta = {**collect.clock_of(self.machine), "outcome": outcome, "device": self.device}
         if self.lost:
             meta["lost"] = {str(rank): each._asdict() for rank, each in self.lost.items()}
-        return collect.build(reports, self._size, self.board.get(0, EPOCH), meta, failed)
+        return meta

@@ -6,6 +6,9 @@ Every process runs the script and so calls `launch`; each call is one rank of th
 a folder whose name all of them can work out. torchrun watches over the processes: a rank that
 raises ends them all. It does not see deadlocks, so those last until `timeout`, when each rank
 writes its stacks and exits.
+
+On several hosts (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) it is as without
+torchrun: see cluster/hosts.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 import torch.distributed as dist
 
 from dlviz.cluster.control.board import EPOCH, Board
+from dlviz.cluster.hosts import join as hosts
 from dlviz.cluster.pacing.ledger import bytes_of
 from dlviz.cluster.parent.arguments import choose_device
 from dlviz.cluster.parent.start import shared_memory
@@ -49,22 +53,40 @@ def join_run(
     timeout: float,
     args: tuple,
     kwargs: dict[str, Any],
-) -> tuple[list[Any], Trace | None]:
-    """Be one rank of a run. Rank 0 gets all results and the Trace, any other its own result."""
+) -> tuple[list[Any], list[str], Trace | None]:
+    """Be one rank of a run. Rank 0 gets all results and the Trace, any other its own result; what
+    was printed is there where the run is on several hosts."""
     global _launched
     rank = int(os.environ["RANK"])
     _check(ranks)
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     folder = os.path.join(shared_memory(), f"dlviz-{os.getppid()}-{attempt:04x}{_launched:04x}")
+    run = f"{attempt} {_launched}"
     _launched += 1
+    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
+        return hosts.join_run(folder, run, worker, machine, device, timeout, args, kwargs)
+    call = WorkerCall(worker, args, kwargs, {})
+    return _join_here(call, folder, rank, ranks, machine, device, timeout)
+
+
+def _join_here(
+    call: WorkerCall,
+    folder: str,
+    rank: int,
+    ranks: int,
+    machine: Machine | None,
+    device: str,
+    timeout: float,
+) -> tuple[list[Any], list[str], Trace | None]:
+    """The same where all ranks are on this host."""
     faulthandler.dump_traceback_later(min(timeout, 1e6), exit=True)
     try:
         _meet(folder, rank, ranks, machine)
         chosen = choose_device(device, ranks)
         place = Place(folder, rank, ranks, bytes_of(machine, ranks), chosen, machine)
-        result, process = _work(place, WorkerCall(worker, args, kwargs, {}))
+        result, process = _work(place, call)
         if rank:
-            return [pickle.loads(result)], None
+            return [pickle.loads(result)], [""], None
         return _gather(folder, ranks, machine, chosen, process.board.get(0, EPOCH))
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -90,11 +112,6 @@ def _check(ranks: int) -> None:
     if ranks != size:
         raise ValueError(
             f"ranks={ranks} is not what torchrun started: it started {size}; make the two the same."
-        )
-    if int(os.environ.get("LOCAL_WORLD_SIZE", size)) != size:
-        raise ValueError(
-            f"torchrun started {size} ranks on several hosts, which is not supported yet: use "
-            "--nnodes=1."
         )
     if dist.is_initialized():
         raise RuntimeError(
@@ -123,15 +140,15 @@ def _work(place: Place, call: WorkerCall) -> tuple[bytes, Process]:
 
 def _gather(
     folder: str, ranks: int, machine: Machine | None, device: str, epoch: int
-) -> tuple[list[Any], Trace]:
-    """All results and the Trace."""
+) -> tuple[list[Any], list[str], Trace]:
+    """All results, no outputs, and the Trace."""
     found = []
     for rank in range(ranks):
         with open(os.path.join(folder, f"rank-{rank}"), "rb") as file:
             found.append(pickle.load(file))
     meta = {**collect.clock_of(machine), "outcome": "completed", "device": device}
     trace = collect.build([rows for _, rows in found], ranks, epoch, meta)
-    return [pickle.loads(result) for result, _ in found], trace
+    return [pickle.loads(result) for result, _ in found], [""] * ranks, trace
 
 
 def _serve(process: Process, over: threading.Event) -> threading.Thread:

@@ -36,8 +36,8 @@ def origin(failures: dict[int, Failure]) -> tuple[int, Failure]:
     return min(failures.items(), key=lambda each: (each[1].lost_peer, each[1].when))
 
 
-def failure(rank: int, failure: Failure) -> str:
-    return f"rank {rank} raised {failure.summary}"
+def failure(rank: Remote, failure: Failure) -> str:
+    return f"{rank.called} raised {failure.summary}"
 
 
 def death(rank: Remote) -> str:
@@ -47,9 +47,9 @@ def death(rank: Remote) -> str:
     if rank.finished:
         when = "after its worker had returned, while other ranks were at work"
     if code is None:
-        return f"rank {rank.number} closed its connection to the launching process {when}"
+        return f"{rank.called} closed its connection to the launching process {when}"
     if code >= 0:
-        return f"rank {rank.number} exited with code {code} {when}"
+        return f"{rank.called} exited with code {code} {when}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
@@ -58,7 +58,7 @@ def death(rank: Remote) -> str:
         "SIGKILL": "; the system kills a process so when memory runs out",
         "SIGBUS": "; a process ends so when shared memory (/dev/shm) is full",
     }.get(name, "")
-    return f"rank {rank.number} was killed by {name} {when}{hint}"
+    return f"{rank.called} was killed by {name} {when}{hint}"
 
 
 def bereaved(dead: Remote, waits: list[Wait]) -> list[str]:
@@ -86,13 +86,13 @@ def deadlock(states: dict[int, RankState], ranks: int, lost: set[int]) -> Deadlo
     waits = [wait for number in stuck for wait in states[number].waits]
     lines = [describe(wait, states) for wait in waits if wait.op != "lane"]
     if done:
-        lines.append(f"{_ranks(done)} finished and will send no more")
+        lines.append(f"{ranks_in_words(done)} finished and will send no more")
     if lost:
-        lines.append(f"{_ranks(lost)} {'was' if len(lost) == 1 else 'were'} lost")
+        lines.append(f"{ranks_in_words(lost)} {'was' if len(lost) == 1 else 'were'} lost")
     if cycle:
         ring = [*cycle, cycle[0]]
         lines.append("cycle: " + " waits for ".join(f"rank {number}" for number in ring))
-    who = "no rank" if len(stuck) + len(over) == ranks else f"none of {_ranks(stuck)}"
+    who = "no rank" if len(stuck) + len(over) == ranks else f"none of {ranks_in_words(stuck)}"
     message = f"deadlock: {who} can go on\n  " + "\n  ".join(lines)
     return Deadlock(message, _deadlock_sentence(stuck, done, cycle, lost), waits, cycle)
 
@@ -104,12 +104,12 @@ def _deadlock_sentence(
         onward = ", which waits for ".join(f"rank {rank}" for rank in [*cycle[1:], cycle[0]])
         return f"deadlock: rank {cycle[0]} waits for {onward}"
     alone = len(stuck) == 1
-    wait = f"deadlock: {_ranks(stuck)} {'waits' if alone else 'wait'} for"
+    wait = f"deadlock: {ranks_in_words(stuck)} {'waits' if alone else 'wait'} for"
     why = []
     if done:
-        why.append(f"{_ranks(done)} {'has' if len(done) == 1 else 'have'} finished")
+        why.append(f"{ranks_in_words(done)} {'has' if len(done) == 1 else 'have'} finished")
     if lost:
-        why.append(f"{_ranks(lost)} {'is' if len(lost) == 1 else 'are'} lost")
+        why.append(f"{ranks_in_words(lost)} {'is' if len(lost) == 1 else 'are'} lost")
     if why:
         return f"{wait} ever, because {' and '.join(why)}"
     return f"{wait} {'what nobody can send' if alone else 'each other'}"
@@ -124,17 +124,17 @@ def timeout(seconds: float, ranks: list[Remote]) -> tuple[str, str]:
     lines, stacks = [], []
     for rank in ranks:
         if rank.lost is not None:
-            lines.append(f"rank {rank.number} {rank.lost.how}, and the run lost it")
+            lines.append(f"{rank.called} {rank.lost.how}, and the run lost it")
             continue
         if rank.finished:
-            lines.append(f"rank {rank.number} finished")
+            lines.append(f"{rank.called} finished")
             continue
         place, text = stack(rank)
         waits = [] if rank.state is None else rank.state.waits
         lines += [describe(wait) for wait in waits if wait.op != "lane"] or [
-            f"rank {rank.number} is {place}"
+            f"{rank.called} is {place}"
         ]
-        stacks.append(f"rank {rank.number}\n{text}")
+        stacks.append(f"{rank.called}\n{text}")
     all_stacks = "\n\n".join(stacks)
     return f"{out_of_time(seconds)}\n  " + "\n  ".join(lines) + f"\n\n{all_stacks}", all_stacks
 
@@ -144,7 +144,7 @@ def describe(wait: Wait, states: dict[int, RankState] | None = None) -> str:
     seconds = (perf_counter_ns() - wait.since) * 1e-9
     text = f"{wait.describe()}, for {seconds:.1f} s now, at {show_line(wait.where)}"
     absent = missing(wait, states) if states and wait.members and wait.sequence >= 0 else []
-    return f"{text} ({_ranks(absent)} not in it)" if absent else text
+    return f"{text} ({ranks_in_words(absent)} not in it)" if absent else text
 
 
 def stack(rank: Remote) -> tuple[str, str]:
@@ -191,6 +191,7 @@ def _where(line: str) -> str:
     return f"{found[1]}:{found[2]}" if found else ""
 
 
-def _ranks(numbers: Collection[int]) -> str:
+def ranks_in_words(numbers: Collection[int]) -> str:
+    """As in "ranks 0, 2 and 3"."""
     *others, last = map(str, sorted(numbers))
     return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"

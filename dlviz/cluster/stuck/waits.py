@@ -25,7 +25,8 @@ class Wait:
     """One thread's wait. `peer` is a global rank (None: any source, or a collective); `index`
     counts the messages of this pair and tag before it; `members` are the global ranks of its
     group, or those that a receive has `listed`; `deadline` is when it ends by itself (seconds of
-    the run's clock); `since` is perf_counter_ns; `where` the caller's line, as file:line."""
+    the run's clock); `since` is perf_counter_ns; `where` the caller's line, as file:line; `host`
+    is named where the run is on several."""
 
     rank: int
     lane: str
@@ -43,6 +44,7 @@ class Wait:
     sequence: int = -1
     shape: tuple[int, ...] | None = None
     dtype: str = ""
+    host: str = ""
 
     def describe(self) -> str:
         """The rank and what it waits for, as in "rank 0 waits in recv from rank 1 (message 2)"."""
@@ -53,7 +55,7 @@ class Wait:
             what = f"{self.op} from {self._sources}"
         elif self.op == "lock":
             what = f"lock of group {self.group}, which {_holder(self.peer)}"
-            return f"rank {self.rank}{self._lane} waits in {what}"
+            return f"rank {self.rank}{self._place} waits in {what}"
         else:
             what, details = self.op, [f"call {self.sequence} of group {self.group}"]
         if self.peer is not None:
@@ -67,7 +69,7 @@ class Wait:
         if self.shape is not None:
             details.append(f"shape {tuple(self.shape)} {self.dtype}")
         detail = f" ({', '.join(details)})" if details else ""
-        return f"rank {self.rank}{self._lane} waits in {what}{detail}"
+        return f"rank {self.rank}{self._place} waits in {what}{detail}"
 
     def misses(self, rank: int) -> bool:
         """Whether it may be the loss of that rank that keeps it waiting: it is for that rank, in a
@@ -90,8 +92,9 @@ class Wait:
         return f"rank {', '.join(others)} or {last}" if others else f"rank {last}"
 
     @property
-    def _lane(self) -> str:
-        return "" if self.lane == "compute" else f" (lane {self.lane})"
+    def _place(self) -> str:
+        lane = "" if self.lane == "compute" else f" (lane {self.lane})"
+        return f"{f' on {self.host}' if self.host else ''}{lane}"
 
     @property
     def key(self) -> int:

@@ -1,0 +1,255 @@
+"""The bridge: on each host the thread that passes on what its ranks and those of other hosts say to
+each other, and notices when a host has gone.
+
+    pipe of a rank elsewhere --> wire ~~> wire --> pipe of that rank, board, file of its group
+    board: states of the ranks --> wire ~~> wire --> board of host 0
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import perf_counter, perf_counter_ns
+
+from dlviz.cluster.control.board import ASLEEP, STATE, WANTS, WHEN, Board
+from dlviz.cluster.control.pipes import Pipes
+from dlviz.cluster.hosts.clocks import PingPong, Reading, read
+from dlviz.cluster.hosts.network import Network
+from dlviz.cluster.hosts.records import SHOWN, TICKED, Cutter
+from dlviz.cluster.hosts.wire import Forged, Wire
+
+# Kinds of frames: those of the bridges, and those that it hands on.
+RECORDS, CELLS, PING, PONG = range(4)
+CONTROL, OUTPUT, ENDED, STACKS, OVER, INTERRUPT, LOST = range(4, 11)
+BEAT = 0.02  # s between two looks at the states of this host's ranks
+PULSE = 0.5  # s between two pings
+SILENCE = 5.0  # s after which a host that says nothing has gone
+LAST = 1.0  # s for what is left to send at the end
+ROUNDS = 60  # of ping-pong, of which the shortest counts
+MOMENT = struct.Struct("=3q")
+
+Take = Callable[[int, int, int, bytes], None]
+
+
+class Bridge:
+    """Of one host. `take(host, kind, rank, data)` gets the frames that are not its own, `lose(host,
+    how)` is called once when a host has gone; both in its thread."""
+
+    def __init__(
+        self,
+        network: Network,
+        folder: str,
+        board: Board,
+        wires: dict[int, Wire],
+        take: Take,
+        lose: Callable[[int, str], object],
+    ):
+        self.network = network
+        self.wires = wires
+        self._folder = folder
+        self._board = board
+        self._take, self._lose = take, lose
+        elsewhere = [rank for rank in range(board.ranks) if rank not in network.near]
+        self._pipes = {rank: Pipes(folder, rank, board.ranks) for rank in elsewhere}
+        self._cutters = {(a, b): Cutter() for a in wires for b in network.near}
+        self._left: dict[int, deque[bytes]] = {rank: deque() for rank in network.near}
+        self._states = dict.fromkeys(network.near, bytes(STATE * 8))
+        self._files: dict[str, mmap.mmap] = {}
+        self._heard = dict.fromkeys(wires, perf_counter())
+        self._pongs: dict[int, SimpleQueue[PingPong]] = {host: SimpleQueue() for host in wires}
+        self._waker, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        for wire in wires.values():
+            wire.stir = self.stir
+        self._fence, self._telling = threading.Lock(), threading.Lock()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="dlviz bridge", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what is left, and let go of everything but the wires."""
+        self._over = True
+        self.stir()
+        self._thread.join()
+        for pipes in self._pipes.values():
+            pipes.close()
+        for memory in self._files.values():
+            memory.close()
+        os.close(self._waker)
+        os.close(self._wake)
+
+    def stir(self) -> None:
+        """Have the thread look again."""
+        with suppress(BlockingIOError):
+            os.write(self._wake, b"\0")
+
+    # -- the loop ------------------------------------------------------------------------------
+    def _run(self) -> None:
+        pulse = 0.0
+        while not self._over:
+            self._turn()
+            self.send_states()
+            now = perf_counter()
+            if now - pulse >= PULSE:
+                pulse = now
+                self._pulse()
+        until = perf_counter() + LAST
+        while (left := [w for w in self.wires.values() if w.backlog]) and perf_counter() < until:
+            select.select([], [wire.sock for wire in left], [], BEAT)
+            for wire in left:
+                wire.flush()
+
+    def _turn(self) -> None:
+        """Pass on what has come, or comes within a beat."""
+        readers = {pipes.own: rank for rank, pipes in self._pipes.items()}
+        sockets = {wire.sock.fileno(): host for host, wire in self.wires.items()}
+        full = [wire.sock.fileno() for wire in self.wires.values() if wire.backlog]
+        full += [self._to(rank) for rank, left in self._left.items() if left]
+        ready, room, _ = select.select([*readers, *sockets, self._waker], full, [], BEAT)
+        for source in ready:
+            if source in readers:
+                rank = readers[source]
+                self._send(self.network.host_of[rank], RECORDS, rank, self._pipes[rank].read())
+            elif source in sockets:
+                self._hear(sockets[source])
+            else:
+                os.read(self._waker, 4096)
+        if room:
+            for wire in list(self.wires.values()):
+                wire.flush()
+            for rank in self._left:
+                self._write(rank)
+
+    def _send(self, host: int, kind: int, rank: int, data: bytes) -> None:
+        if host in self.wires and data:
+            self.wires[host].send(kind, rank, data)
+
+    def _hear(self, host: int) -> None:
+        """Take in what another host has sent."""
+        try:
+            for kind, rank, data in self.wires[host].receive():
+                self._take_in(host, kind, rank, data)
+        except (EOFError, Forged) as error:
+            self._gone(host, str(error))
+        else:
+            self._heard[host] = perf_counter()
+
+    def _take_in(self, host: int, kind: int, rank: int, data: bytes) -> None:
+        if kind == RECORDS:
+            self._deliver(host, rank, data)
+        elif kind == CELLS:
+            at = rank * STATE
+            self._board.cells[at : at + STATE] = memoryview(data).cast("q")
+        elif kind == PING:
+            came = perf_counter_ns()
+            (sent,) = struct.unpack("=q", data)
+            self.wires[host].send(PONG, rank, MOMENT.pack(sent, came, perf_counter_ns()))
+        elif kind == PONG:
+            if rank:  # somebody asked for it
+                t0, t1, t2 = MOMENT.unpack(data)
+                self._pongs[host].put(PingPong(t0, t1, t2, perf_counter_ns()))
+        else:
+            self._take(host, kind, rank, data)
+
+    # -- who is there --------------------------------------------------------------------------
+    def _pulse(self) -> None:
+        for host, wire in list(self.wires.items()):
+            wire.send(PING, 0, struct.pack("=q", perf_counter_ns()))
+            silent = perf_counter() - self._heard[host]
+            if silent > SILENCE:
+                self._gone(host, f"nothing was heard of it for {silent:.0f} s")
+
+    def _gone(self, host: int, how: str) -> None:
+        self.wires.pop(host).close()
+        self._lose(host, how)
+
+    # -- the clock of another host -------------------------------------------------------------
+    def read_clock(self, host: int) -> Reading | None:
+        """What ROUNDS of ping-pong say, None where the host has gone; by any thread but the
+        bridge's own."""
+        rounds: list[PingPong] = []
+        pongs = self._pongs[host]
+        while len(rounds) < ROUNDS and host in self.wires:
+            with suppress(KeyError, Empty):
+                if pongs.empty():
+                    self.wires[host].send(PING, 1, struct.pack("=q", perf_counter_ns()))
+                rounds.append(pongs.get(timeout=PULSE))
+        return read(rounds) if rounds else None
+
+    # -- states, for host 0 --------------------------------------------------------------------
+    def send_states(self) -> None:
+        """Send host 0 what has changed of the states of this host's ranks; by any thread. Called
+        before an answer of a rank is sent, so that host 0 never knows less of it than it said."""
+        if not self.network.own:
+            return
+        with self._telling:
+            for rank, before in self._states.items():
+                start = rank * STATE * 8
+                state = bytes(self._board.memory[start : start + STATE * 8])
+                if state != before:
+                    self._states[rank] = state
+                    self._send(0, CELLS, rank, state)
+
+    # -- records -------------------------------------------------------------------------------
+    def _deliver(self, host: int, rank: int, data: bytes) -> None:
+        """Pass on to `rank` what ranks of another host have written to it."""
+        for fields, record in self._cutters[host, rank].records(data):
+            if fields[0] == TICKED:
+                _, state, _, tick, _, _, when, _ = fields
+                self._tick(rank, tick, state, when)
+            elif fields[0] == SHOWN:
+                self._show(rank, fields, record)
+            else:
+                self._left[rank].append(record)
+        self._write(rank)
+
+    def _tick(self, rank: int, tick: int, state: int, when: float) -> None:
+        board = self._board
+        with self._fence:  # first write, then look
+            board.times[tick + WHEN] = when
+            board.cells[tick] = state
+        if board.cells[tick + ASLEEP]:
+            self._ring(rank)
+
+    def _show(self, rank: int, fields: tuple, record: bytes) -> None:
+        _, at, length, number, first, size, *_ = fields
+        memory = self._file(f"group-{number}-{first}", size)
+        with self._fence:
+            memory[at : at + length] = record[-length:]
+        if self._board.cells[rank * STATE + WANTS]:
+            self._ring(rank)
+
+    def _file(self, name: str, size: int) -> mmap.mmap:
+        if name not in self._files:
+            path = os.path.join(self._folder, name)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.ftruncate(handle, size)
+                self._files[name] = mmap.mmap(handle, size)
+            finally:
+                os.close(handle)
+        return self._files[name]
+
+    def _to(self, rank: int) -> int:
+        """The pipe of a rank of this host."""
+        return next(iter(self._pipes.values())).to(rank)
+
+    def _ring(self, rank: int) -> None:
+        next(iter(self._pipes.values())).ring(rank)
+
+    def _write(self, rank: int) -> None:
+        """Write to `rank` of what is left for it what its pipe has room for, each record whole."""
+        left, pipe = self._left[rank], self._to(rank)
+        with suppress(BlockingIOError):
+            while left:
+                os.write(pipe, left[0])
+                left.popleft()

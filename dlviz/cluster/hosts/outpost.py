@@ -1,0 +1,134 @@
+"""The parent of a host other than host 0: it starts this host's ranks, passes on what they say to
+host 0, and does as that says."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import wait as wait_for
+from typing import Any
+
+from dlviz.cluster.errors import RunError
+from dlviz.cluster.hosts.bridge import CONTROL, ENDED, INTERRUPT, LOST, OUTPUT, OVER, STACKS
+from dlviz.cluster.hosts.judge import ENDS
+from dlviz.cluster.hosts.seats import error_of
+from dlviz.cluster.hosts.supervise import HostSupervisor
+from dlviz.cluster.parent.remote import GRACE, Remote, write_stacks
+from dlviz.cluster.rank import Place
+from dlviz.cluster.stuck.watch import TICK
+
+
+class Outpost(HostSupervisor):
+    """The ranks of one host; `results` are those of ranks that are done, pickled."""
+
+    def _prepare(self) -> None:
+        self.results: dict[int, bytes] = {}
+        self._own: dict[int, Remote] = {}
+        self._over: tuple[str, str] | None = None
+        super()._prepare()
+        self.network = replace(self.network, ahead=-self._read_clock(0).offset)
+
+    def _start(self, place: Place, environ: dict[str, str]) -> None:
+        if place.rank in self.seats:
+            super()._start(place, environ)
+            self._own[place.rank] = self.ranks[-1]
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and self._over is None and 0 in self.wires:
+            self.wires[0].send(LOST, self.network.own, str(error).encode())
+        super().__exit__(kind, error, trace)
+
+    def serve(self) -> dict[int, bytes]:
+        """Have this host's ranks do their work; their results when the run is over. Raises what
+        host 0 has found where it has failed."""
+        try:
+            for number, rank in self._own.items():
+                rank.send(self.seats[number].job)
+            while self._over is None:
+                self._pass_on(TICK)
+                self._interrupts.check()
+                if self.gone and self._over is None:  # who is through goes, too
+                    self._report()
+        except KeyboardInterrupt:
+            self.wires[0].send(INTERRUPT)
+            raise
+        name, message = self._over
+        if name:
+            raise error_of(name, f"{message} ({self.network.hosts[0].name} tells all of it)")
+        return self.results
+
+    def _report(self) -> None:
+        """Tell host 0 of another host that has gone; raise where it is host 0 itself."""
+        if 0 in self.gone:
+            raise self._vanished()
+        for host, how in self.gone.items():
+            self.wires[0].send(LOST, host, how.encode())
+        self.gone.clear()
+
+    def _vanished(self) -> RunError:
+        return RunError(
+            f"the host {self.network.hosts[0].name}, which judges the run, has gone: "
+            f"{self.gone.get(0, 'it closed its connection')}"
+        )
+
+    # -- from host 0 ---------------------------------------------------------------------------
+    def _take(self, host: int, kind: int, rank: int, data: bytes) -> None:
+        if kind == OVER:
+            self._over = tuple(json.loads(data))
+        elif kind == CONTROL:
+            self._own[rank].send(data)
+        elif kind == STACKS:
+            write_stacks([self._own[rank]])
+            with suppress(OSError), open(self._own[rank].stacks, "rb") as file:
+                self.wires[0].send(STACKS, rank, file.read())
+
+    # -- to host 0 -----------------------------------------------------------------------------
+    def _pass_on(self, timeout: float) -> None:
+        """Pass on what this host's ranks say and print within so many seconds."""
+        sources: dict[Any, tuple[Callable[[Remote], None], Remote]] = {}
+        for rank in self._own.values():
+            if not rank.output.closed:
+                sources[rank.output] = self._print, rank
+            if not rank.control.closed:
+                sources[rank.control] = self._talk, rank
+            if not rank.ended:
+                sources[rank.process.sentinel] = self._end, rank
+        for source in wait_for(list(sources), timeout):
+            what, rank = sources[source]
+            what(rank)
+
+    def _print(self, rank: Remote) -> None:
+        while not rank.output.closed and wait_for([rank.output], 0):
+            data = rank.read()
+            if data:
+                self.wires[0].send(OUTPUT, rank.number, data)
+
+    def _talk(self, rank: Remote) -> None:
+        while not rank.control.closed and rank.control.poll():
+            self._say(rank)
+
+    def _say(self, rank: Remote) -> None:
+        """Pass on one thing that a rank says, after what it has printed before."""
+        try:
+            data = rank.control.recv_bytes()
+        except (EOFError, OSError):
+            rank.control.close()
+            data = b""
+        self._print(rank)
+        self.bridge.send_states()
+        self.wires[0].send(CONTROL, rank.number, data)
+        if data:
+            what, *rest = pickle.loads(data)
+            if what == "done":
+                self.results[rank.number] = rest[0]
+
+    def _end(self, rank: Remote) -> None:
+        rank.ended = True
+        self._talk(rank)
+        self._print(rank)
+        rank.process.join(GRACE)
+        code = rank.exitcode
+        self.wires[0].send(ENDED, rank.number, ENDS.pack(code or 0, code is not None))

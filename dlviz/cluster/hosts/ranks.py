@@ -1,0 +1,171 @@
+"""A rank of a run on several hosts: what it writes for ranks of other hosts goes through the pipe
+of that rank, which the parent of its host reads."""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from dlviz.cluster.control.board import EPOCH, WHEN, Board
+from dlviz.cluster.control.group import CALL, PHASE, Call, Group
+from dlviz.cluster.control.matching import Matching
+from dlviz.cluster.control.pipes import Pipes
+from dlviz.cluster.control.waiting import Waiting
+from dlviz.cluster.hosts.network import Network
+from dlviz.cluster.hosts.records import shown, ticked
+from dlviz.cluster.process import Process
+from dlviz.cluster.stuck.waits import Wait
+from dlviz.cluster.transport import Transport
+from dlviz.cluster.transport.choose import choose
+from dlviz.cluster.transport.gloo import Gloo
+
+CELL = struct.Struct("=q")
+
+
+class HostProcess(Process):
+    """One rank of several hosts' run."""
+
+    def __init__(self, folder: str, rank: int, board: Board, store: Any, network: Network, on: Any):
+        self.network = network
+        super().__init__(folder, rank, board, store, on)
+
+    def make_waiting(self) -> Waiting:
+        return HostWaiting(self.rank, self.board, self.pipes, self.matching, self.network)
+
+    def meet_in(self, path: str, members: tuple[int, ...]) -> Group:
+        if self.reaches(members):
+            return super().meet_in(path, members)
+        parts = self.rank, self.waiting, self.transport, self.left
+        return HostGroup(path, members, *parts, self.network)
+
+    def _wait(self, frame: Any, post: Any) -> Wait:
+        return replace(super()._wait(frame, post), host=self.network.here.name)
+
+    def choose_transport(self, meet: Any) -> Transport:
+        near = self.network.here.ranks
+        board: Any = NearBoard(self.board, near[0], len(near))
+        inside = choose(self.folder, self.rank - near[0], board, self.gloo, meet)
+        gloo = Gloo(self.gloo)
+        return gloo if isinstance(inside, Gloo) else ByHost(inside, gloo, near)
+
+    def reaches(self, members: Collection[int]) -> bool:
+        return self.network.near.issuperset(members)
+
+    def share_epoch(self) -> None:
+        """Have the clock of this host's ranks be 0 when that of rank 0 is."""
+        epoch = torch.tensor([self.board.get(0, EPOCH)])
+        options = torch.distributed.BroadcastOptions()
+        options.rootRank, options.rootTensor = 0, 0
+        self.gloo.broadcast([epoch], options).wait()
+        if self.network.own:
+            self.board.put(0, EPOCH, int(epoch) + self.network.ahead)
+
+
+class HostWaiting(Waiting):
+    """Ticks of messages of ranks of other hosts go to these."""
+
+    def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching, network: Network):
+        super().__init__(rank, board, pipes, matching)
+        self._times, self._near = board.times, network.near
+
+    def tick(self, peer: int, tick: int, state: int) -> None:
+        if peer in self._near:
+            super().tick(peer, tick, state)
+        else:
+            self.write(peer, ticked(tick, state, self._times[tick + WHEN]))
+
+    def notify(self, *peers: int) -> None:
+        """Those of other hosts are rung by their parent."""
+        super().notify(*self._near.intersection(peers))
+
+    def write(self, peer: int, record: bytes) -> None:
+        """Write into the pipe of a rank elsewhere, which this host's parent reads."""
+        pipe = self._pipes.to(peer)
+        while True:
+            try:
+                os.write(pipe, record)
+                return
+            except BlockingIOError:
+                select.select([], [pipe], [])
+
+
+class HostGroup(Group):
+    """A group whose members are on several hosts: each host has a file of it, in which the parents
+    repeat what members elsewhere write. They show each other no tensors: gloo moves these."""
+
+    def __init__(
+        self, path: str, members: Any, rank: int, waiting: Any, transport: Any, left: Any,
+        network: Network,
+    ):  # fmt: skip
+        super().__init__(path, members, rank, waiting, transport, left)
+        self._write = waiting.write
+        _, number, first = os.path.basename(path).split("-")
+        self._name = int(number), int(first), len(self._memory)
+        self._elsewhere = [member for member in members if member not in network.near]
+
+    def post_call(self, sequence: int, call: Call) -> None:
+        super().post_call(sequence, call)
+        at = self._call(self.place, sequence)
+        self._show(at + CELL.size, CALL.size - CELL.size)
+        self._show(at, CELL.size)  # last: from here on it is a call
+
+    def _come(self, time: float | None) -> None:
+        super()._come(time)
+        self._show((self._places[self.place] + PHASE) * 8, CELL.size)
+
+    def _show(self, at: int, length: int) -> None:
+        record = shown(*self._name, at, self._memory[at : at + length])
+        for member in self._elsewhere:
+            self._write(member, record)
+
+
+class ByHost:
+    """The transport: memory or files between ranks of one host, gloo between hosts."""
+
+    pieces = reaches = False
+    device = None
+
+    def __init__(self, inside: Transport, between: Gloo, near: tuple[int, ...]):
+        self.name = f"{inside.name} in a host, gloo between hosts"
+        self._inside, self._between = inside, between
+        self._first, self._near = near[0], frozenset(near)
+        self._far: set[int] = set()  # ticks of messages to other hosts
+
+    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+        if dst in self._near:
+            return self._inside.expose(dst - self._first, tick, wire)
+        self._far.add(tick)
+        return self._between.expose(dst, tick, wire)
+
+    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+        if src in self._near:
+            self._inside.pull(src - self._first, tick, address, target)
+        else:
+            self._between.pull(src, tick, address, target)
+
+    def release(self, tick: int) -> None:
+        if tick in self._far:
+            self._far.discard(tick)
+            self._between.release(tick)
+        else:
+            self._inside.release(tick)
+
+
+class NearBoard:
+    """The states of this host's ranks, counted from 0."""
+
+    def __init__(self, board: Board, first: int, ranks: int):
+        self.ranks = ranks
+        self._board, self._first = board, first
+
+    def get(self, rank: int, cell: int) -> int:
+        return self._board.get(self._first + rank, cell)
+
+    def put(self, rank: int, cell: int, value: int) -> None:
+        self._board.put(self._first + rank, cell, value)

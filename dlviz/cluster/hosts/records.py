@@ -1,0 +1,56 @@
+"""What a rank writes into a pipe for the parents rather than for the rank whose pipe it is: the
+parents of both hosts repeat it in the other host's memory.
+
+    ticked   a message of that rank was taken or refused: its tick on the board
+    shown    so many bytes of a group's file, at which place
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import nan as NAN
+from typing import Any
+
+from dlviz.cluster.control.form import size_of
+from dlviz.cluster.control.pipes import HEAD, INLINE, LOSS
+
+TICKED, SHOWN = -4, -5  # in place of a channel
+
+
+def ticked(tick: int, state: int, when: float) -> bytes:
+    """`when` is the device time of that, on a paced run."""
+    return HEAD.pack(TICKED, state, 0, tick, 0, 0, when, b"")
+
+
+def shown(number: int, first: int, size: int, at: int, data: bytes) -> bytes:
+    """What of the file of group `number`, whose first member is `first`, is `data` from `at` on;
+    the file has `size` bytes."""
+    return HEAD.pack(SHOWN, at, len(data), number, first, size, NAN, b"") + data
+
+
+class Cutter:
+    """Cuts what was read of a pipe into its records."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def records(self, data: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+        """The fields and the whole of each record that has come to its end."""
+        data = self._rest + data if self._rest else data
+        at, end = 0, len(data)
+        while end - at >= HEAD.size:
+            fields = HEAD.unpack_from(data, at)
+            after = at + HEAD.size + _follows(fields)
+            if after > end:
+                break
+            yield fields, data[at:after]
+            at = after
+        self._rest = data[at:]
+
+
+def _follows(fields: tuple[Any, ...]) -> int:
+    """Bytes after the head of a record."""
+    channel, flags, length, *_, form = fields
+    if channel == SHOWN:
+        return length
+    return size_of(form) if channel == LOSS or (channel >= 0 and flags & INLINE) else 0

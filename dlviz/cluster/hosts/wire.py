@@ -1,0 +1,129 @@
+"""A wire: the connection of two hosts, on which each frame is sealed.
+
+    frame    length | seal | kind, rank | data
+
+The seal is an HMAC-SHA256 of the frame and its number, by a key that follows from the run's secret,
+from a number that each end has drawn for this connection, and from the direction. So who does not
+know the secret can neither send a frame nor repeat, change or swap those of others, and nothing is
+unpickled that has no seal. What is sent can be read by who listens in: it is not encrypted.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+FRAME = struct.Struct("=I16s")  # bytes of what follows; seal
+HEADER = struct.Struct("=Bi")  # kind, rank
+CHUNK = 1 << 18  # bytes read at a time
+NUMBER = struct.Struct("=Q")
+
+
+class Forged(ConnectionError):
+    """A frame whose seal is not that of the run's secret."""
+
+
+class Wire:
+    """One end. `keys` are those of what is sent and of what comes; `stir` is called when a frame
+    could not be sent at once, so that somebody calls `flush` once there is room."""
+
+    def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes]):
+        self.sock = sock
+        self.stir: Callable[[], None] = lambda: None
+        self._out_key, self._in_key = keys
+        self._sent = self._come = 0
+        self._left: deque[memoryview] = deque()
+        self._rest = bytearray()
+        self._lock = threading.Lock()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def backlog(self) -> bool:
+        """Whether there is something left to send."""
+        return bool(self._left)
+
+    def send(self, kind: int, rank: int = 0, data: bytes = b"") -> None:
+        """Send a frame, in order, by any thread. Where the connection has broken it is lost: who
+        reads sees that."""
+        body = HEADER.pack(kind, rank) + data
+        with self._lock:
+            frame = FRAME.pack(len(body), seal(self._out_key, self._sent, body)) + body
+            self._sent += 1
+            self._left.append(memoryview(frame))
+            self._flush()
+        if self._left:
+            self.stir()
+
+    def flush(self) -> None:
+        """Send of what is left what there is room for."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        with suppress(BlockingIOError):
+            while self._left:
+                try:
+                    done = self.sock.send(self._left[0])
+                except BlockingIOError:
+                    raise
+                except OSError:
+                    self._left.clear()
+                    return
+                if done == len(self._left[0]):
+                    self._left.popleft()
+                else:
+                    self._left[0] = self._left[0][done:]
+
+    def receive(self) -> Iterator[tuple[int, int, bytes]]:
+        """The frames that have come. EOFError where the other end has gone, Forged where one is not
+        sealed as it has to be."""
+        try:
+            data = self.sock.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        except OSError as error:
+            raise EOFError(str(error)) from None
+        if not data:
+            raise EOFError("it closed its connection")
+        yield from self.cut(data)
+
+    def cut(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """The frames that end in `data`, which has come next."""
+        self._rest += data
+        at = 0
+        while len(self._rest) - at >= FRAME.size:
+            length, found = FRAME.unpack_from(self._rest, at)
+            if len(self._rest) - at - FRAME.size < length:
+                break
+            start = at + FRAME.size
+            body = bytes(self._rest[start : start + length])
+            if not hmac.compare_digest(found, seal(self._in_key, self._come, body)):
+                raise Forged("a frame is not sealed with the run's secret")
+            self._come += 1
+            at = start + length
+            yield *HEADER.unpack_from(body), body[HEADER.size :]
+        del self._rest[:at]
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def seal(key: bytes, number: int, body: bytes) -> bytes:
+    return hmac.digest(key, NUMBER.pack(number) + body, "sha256")[:16]
+
+
+def keys(secret: bytes, drawn: tuple[bytes, bytes], first: bool) -> tuple[bytes, bytes]:
+    """The keys of what an end sends and of what comes to it; `drawn` are the numbers that the two
+    ends drew, `first` says whether this one's is the first."""
+    both = b"".join(drawn)
+    down = hmac.digest(secret, b"dlviz down" + both, "sha256")
+    up = hmac.digest(secret, b"dlviz up" + both, "sha256")
+    return (down, up) if first else (up, down)

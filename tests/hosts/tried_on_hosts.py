@@ -1,0 +1,201 @@
+"""What the tests have four ranks do, on one host and on two. As a script, under torchrun, it does
+all of it in one go: each run's outcome is a line of a file, the Traces of rank 0 are files."""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+
+import torch
+
+import dlviz
+from dlviz.cluster.hosts import rendezvous
+
+FOLDER = "/tmp"
+
+
+# -- what completes --------------------------------------------------------------------------------
+def everything(comm):
+    """Messages short and long, in a host and between hosts, with tags, from any source; sub-groups,
+    a lane, collectives of the backend and one by hand."""
+    found, (n, rank) = [], (comm.size, comm.rank)
+    for count in (1, 700, 1100, 70_000):  # inline, at its edge, and by the transport
+        for step in (1, 2):
+            ball = torch.zeros(count)
+            comm.sendrecv(
+                torch.full((count,), float(rank)), (rank + step) % n, ball, (rank - step) % n
+            )
+            found.append(ball.sum().item())
+    found.append(in_turn(comm))
+    total = torch.arange(50_000.0) * rank
+    comm.all_reduce(total)
+    found.append(total.sum().item())
+    dlviz.collectives.ring.all_reduce(comm, total)
+    found.append(total.sum().item())
+    for group in (comm.split(rank % 2), comm.mesh(dp=2, tp=2).tp):  # across hosts, and within one
+        row = torch.zeros(group.size, 3)
+        group.all_gather(row, torch.full((3,), float(rank)))
+        found.append(row.tolist())
+    lane = comm.lane("comm")
+    handle = lane.submit(lambda comm, x: comm.all_reduce(x) or x.tolist(), torch.ones(2))
+    found.append(handle.wait())
+    print(f"rank {rank} is through")
+    return found
+
+
+def in_turn(comm):
+    """Rank 0 takes one message of each other rank, from any source."""
+    if comm.rank:
+        comm.send(torch.tensor([comm.rank]), 0, tag=comm.rank)
+        return []
+    ball = torch.zeros(1, dtype=torch.int64)
+    return [(comm.recv(ball, tag=tag), ball.item()) for tag in (3, 1, 2)]
+
+
+# -- what does not ---------------------------------------------------------------------------------
+def misfit(comm):
+    if comm.rank == 0:
+        comm.send(torch.zeros(3), 2)
+    if comm.rank == 2:
+        comm.recv(torch.zeros(4), 0)
+
+
+def mismatch(comm):
+    comm.all_reduce(torch.zeros(3 if comm.rank == 3 else 4))
+
+
+def ring(comm):
+    comm.recv(torch.zeros(2), (comm.rank + 1) % comm.size)
+
+
+def left_alone(comm):
+    """Ranks 1 and 2, on two hosts, wait for each other; the others are through."""
+    if comm.rank in (1, 2):
+        comm.send(torch.zeros(5000), 3 - comm.rank)
+
+
+def raises(comm):
+    if comm.rank == 3:
+        raise KeyError("nothing here")
+    comm.barrier()
+
+
+def dies(comm):
+    if comm.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.barrier()
+
+
+def exits(comm):
+    if comm.rank == 3:
+        os._exit(7)
+    comm.barrier()
+
+
+def too_long(comm):
+    time.sleep(100)
+
+
+def shares(comm):
+    comm.shared(torch.zeros(3))
+
+
+FAILING = (misfit, mismatch, ring, left_alone, raises, dies, exits, too_long, shares)
+
+
+# -- the network fails -----------------------------------------------------------------------------
+def goes_on(comm):
+    """Balls for 4 s, while the network is cut for 2 s of them."""
+    if comm.rank == 0:
+        print("cut for 2 s", flush=True)
+    ball, rounds, until = torch.zeros(20_000), 0, time.monotonic() + 4
+    going = torch.ones(1)
+    while going.item():
+        comm.sendrecv(torch.full((20_000,), rounds + 1.0), comm.rank ^ 2, ball, comm.rank ^ 2)
+        rounds += 1
+        assert ball.eq(rounds).all()
+        going[0] = float(time.monotonic() < until)
+        comm.all_reduce(going, "min")
+    return rounds
+
+
+def cut_off(comm):
+    if comm.rank == 0:
+        print("cut for ever", flush=True)
+    while True:
+        comm.all_reduce(torch.ones(1))
+        time.sleep(0.01)
+
+
+def parent_dies(comm):
+    if comm.rank == 2:
+        os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
+    time.sleep(100)
+
+
+# -- as a script -----------------------------------------------------------------------------------
+def tried(worker, timeout=40.0, **options):
+    """The outcome of a run of four ranks, as JSON can hold it."""
+    began = time.perf_counter()
+    try:
+        run = dlviz.launch(worker, 4, timeout=timeout, **options)
+        out = {"results": run.results, "output": run.output}
+        trace = run.trace
+    except dlviz.RunError as error:
+        trace = error.trace
+        out = {
+            "error": type(error).__name__,
+            "message": str(error),
+            "rank": error.rank,
+            "exitcode": error.exitcode,
+            "cycle": error.cycle,
+            "waits": [[wait.rank, wait.op, wait.host] for wait in error.waits or []],
+        }
+    except ValueError as error:
+        trace, out = None, {"error": "ValueError", "message": str(error)}
+    if trace is not None and "RANK" in os.environ:
+        trace.save(f"{FOLDER}/{worker.__name__}.json.gz")
+    return {"name": worker.__name__, "seconds": time.perf_counter() - began, **out}
+
+
+def note(**outcome):
+    with open(f"{FOLDER}/outcomes-{os.environ['RANK']}", "a") as file:
+        file.write(json.dumps(outcome) + "\n")
+
+
+def refused():
+    """Runs of hosts that do not fit together: what is wrong is on the second."""
+    second = os.environ["GROUP_RANK"] == "1"
+    for name, value in (("GLOO_SOCKET_IFNAME", "ib7"), ("GLOO_SOCKET_IFNAME", "lo")):
+        if second:
+            os.environ[name] = value
+        note(**tried(everything) | {"name": f"{name}={value}"})
+        os.environ.pop(name, None)
+    os.environ["DLVIZ_SECRET"] = "another" if second else "one"
+    note(**tried(everything) | {"name": "two secrets"})
+    os.environ["DLVIZ_SECRET"] = "one"
+    note(**tried(everything) | {"name": "one secret"})
+    if second:
+        rendezvous.versions = lambda: {"dlviz": "0.0.0"}
+    note(**tried(everything) | {"name": "versions"})
+
+
+def main(*steps):
+    if "works" in steps:
+        note(**tried(everything))
+        for worker in FAILING:
+            note(**tried(worker, timeout=5.0 if worker is too_long else 40.0))
+        note(**tried(ring, machine=dlviz.machine.classroom(4)) | {"name": "paced"})
+    if "refused" in steps:
+        refused()
+    if "cut" in steps:
+        note(**tried(goes_on))
+        note(**tried(cut_off))
+    if "parent dies" in steps:
+        note(**tried(parent_dies))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
