@@ -50,6 +50,8 @@ def run_command(options: argparse.Namespace) -> int:
     run = launched(options, train, (model, clients), chosen, may_lose=lost)
     if run is None:
         return 1
+    if run.trace is None:  # one rank of torchrun's: rank 0 tells
+        return 0
     keep(options, run, summary(options, run, model, digits("test"), len(clients)))
     return 0
 
