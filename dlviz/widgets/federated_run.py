@@ -8,6 +8,7 @@ rank 0 and its clients on rank 1: what they send is counted, and what the server
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def found(
     return {
         "accuracy": [round(score, 4) for score in scores],
         "nbytes": nbytes_of(values, rounds),
-        "seconds": np.cumsum([each.seconds for each in rounds]).round(4).tolist(),
+        "seconds": [round(each, 4) for each in accumulate(each.seconds for each in rounds)],
         "epsilon": epsilons(values),
         "fates": fates_of(rounds, values["clients"]),
         "unchanged": sorted(still),
@@ -100,7 +101,7 @@ def nbytes_of(values: Values, rounds: Sequence[Round]) -> list[int]:
     if values["secure"]:
         trained = [nbytes // (8 * PARAMETERS) for nbytes in each]  # clients that trained
         each = [many * (4 * PARAMETERS + sum(secure_bytes(many))) for many in trained]
-    return np.cumsum(each).tolist()
+    return [*accumulate(each)]
 
 
 def fates_of(rounds: Sequence[Round], clients: int) -> list[list[int]]:

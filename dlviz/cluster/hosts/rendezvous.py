@@ -33,14 +33,14 @@ ADDRESS_OF = 0x8915  # SIOCGIFADDR
 GREETING = 255  # kind of the first frame
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """The hosts of a run, and the wires to the others by their number."""
 
     network: Network
     wires: dict[int, Wire]
 
 
-def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Meeting:
+def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rendezvous:
     """Meet the other hosts. ValueError, on all of them, where they do not fit together."""
     keys = store.open()
     try:
@@ -51,7 +51,7 @@ def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Meeti
         raise
 
 
-def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Meeting:
+def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rendezvous:
     interface, address = way_to(store.address, store.port)
     if number == 0 and address.startswith("127."):  # its own name may lead there alone
         interface, address = way_to(_read(keys, 1)["address"], store.port)
@@ -71,7 +71,7 @@ def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ..
         secret = _secret(keys, number)
         found = tuple(_host(each, all_of) for each in range(hosts))
         wires = _connect(listener, number, all_of, secret, keys)
-    return Meeting(Network(found, number, store), wires)
+    return Rendezvous(Network(found, number, store), wires)
 
 
 def _read(keys: Any, number: int) -> dict[str, Any]:

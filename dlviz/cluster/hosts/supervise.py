@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.clocks import Reading
-from dlviz.cluster.hosts.rendezvous import Meeting
+from dlviz.cluster.hosts.rendezvous import Rendezvous
 from dlviz.cluster.hosts.seats import Seat
 from dlviz.cluster.parent import start
 from dlviz.cluster.parent.output import Progress
@@ -21,7 +21,12 @@ class HostSupervisor(Supervisor):
     bridge: Bridge
 
     def __init__(
-        self, meeting: Meeting, seats: list[Seat], device: str, timeout: float, progress: Progress
+        self,
+        meeting: Rendezvous,
+        seats: list[Seat],
+        device: str,
+        timeout: float,
+        progress: Progress,
     ):
         super().__init__(len(meeting.network.host_of), None, device, timeout, progress)
         self.network, self.wires = meeting
