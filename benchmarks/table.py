@@ -26,7 +26,8 @@ HEADINGS = ("what", "ours", "peer", "ratio", "target")
 
 
 class Row(NamedTuple):
-    """One line. `ours` and `peer` are in `unit`: "s", or "" for a bare number.
+    """One line. `ours` and `peer` are in `unit`: "s", or "" for a bare number; NaN where there is no
+    peer.
 
     `ratio` says how many times as good ours is, `target` what it should be at least (None: it is
     stated and not judged). `most` is an upper bound of ours. `within` asks instead that the ratio
@@ -90,7 +91,9 @@ def falls_short(row: Row) -> bool:
 
 
 def amount(value: float, unit: str = "s") -> str:
-    """A number with three digits and, of seconds, the prefix that suits it."""
+    """A number with three digits and, of seconds, the prefix that suits it; - for none."""
+    if math.isnan(value):
+        return "-"
     if unit != "s" or value == 0 or not math.isfinite(value):
         return f"{value:.3g}{unit and ' ' + unit}"
     for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
@@ -105,7 +108,8 @@ def lines(rows: list[Row]) -> Iterator[str]:
         if row.within is not None:
             target = f"1 ± {row.within:.0%}"
         cells = (row.what, amount(row.ours, row.unit), amount(row.peer, row.unit))
-        yield line((*cells, f"{row.ratio:.2f}", target), verdict(row))
+        ratio = "-" if math.isnan(row.ratio) else f"{row.ratio:.2f}"
+        yield line((*cells, ratio, target), verdict(row))
 
 
 def line(cells: tuple[str, ...], last: str) -> str:

@@ -19,3 +19,4 @@ def test_without_flower_its_row_says_what_to_install_and_the_others_are_measured
     assert math.isnan(first.peer) and first.target is None
     assert [row.what.split(" of ")[0] for row in others] == ["round", "secure sum", "epsilon"]
     assert all(row.ours > 0 for row in found) and len([*lines(found)]) == 4
+    assert not any("nan" in each for each in lines(found))
