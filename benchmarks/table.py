@@ -26,8 +26,7 @@ HEADINGS = ("what", "ours", "peer", "ratio", "target")
 
 
 class Row(NamedTuple):
-    """One line. `ours` and `peer` are in `unit`: "s", or "" for a bare number; NaN where there is no
-    peer.
+    """One line. `ours` and `peer` are in `unit`: "s", or "" for a bare number; without a peer NaN.
 
     `ratio` says how many times as good ours is, `target` what it should be at least (None: it is
     stated and not judged). `most` is an upper bound of ours. `within` asks instead that the ratio
