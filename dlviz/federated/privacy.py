@@ -26,9 +26,7 @@ from __future__ import annotations
 
 import torch
 
-from dlviz.federated.accountant import epsilon
-
-__all__ = ["central", "clip", "epsilon", "local", "poisson"]
+__all__ = ["central", "clip", "local", "poisson"]
 
 Tensor = torch.Tensor
 

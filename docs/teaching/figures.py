@@ -20,7 +20,7 @@ import torch
 import dlviz
 from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
-from dlviz.federated import attacks, inversion, partition, privacy, robust
+from dlviz.federated import attacks, epsilon, inversion, partition, privacy, robust
 from dlviz.federated import train as federated
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
@@ -702,7 +702,7 @@ def lab_12_what_privacy_costs() -> Any:
         run = dlviz.launch(federated, 2, args=arguments, kwargs=options)
         name = f"σ = {sigma}"
         read[name] = [each.score for each in run.results[0]["rounds"]]
-        spent[name] = [privacy.epsilon(sigma, 0.1, 1 + t, 1e-5) for t in range(40)]
+        spent[name] = [epsilon(sigma, 0.1, 1 + t, 1e-5) for t in range(40)]
     names = {"xlabel": "ε spent so far (δ = 10⁻⁵)", "ylabel": "test digits read (share)"}
     return paper.curve(read, x=spent, log_x=True, title="What privacy costs", **names)
 

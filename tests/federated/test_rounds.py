@@ -1,6 +1,7 @@
 """Rounds of federated averaging against one process of plain torch."""
 
 import sys
+from itertools import pairwise
 
 import cloudpickle
 import federated_oracle as oracle
@@ -15,7 +16,7 @@ from dlviz.federated.local import LocalTraining, alone
 from dlviz.federated.messages import ANSWER, PHASES, UPDATE, WEIGHTS, Answer
 from dlviz.federated.stacked import can_stack, together
 from dlviz.federated.weights import Layout
-from dlviz.machine import classroom
+from dlviz.machine import Link, classroom
 from dlviz.models import MLP, ConvNet
 from dlviz.parallel import update_rules
 
@@ -266,6 +267,20 @@ def test_every_phase_of_every_client_and_every_message_is_in_the_trace_and_count
     }
     batches = 2 * 3 * sum(-(-len(labels) // 16) for _, labels in clients)
     assert steps == dict.fromkeys(steps, batches)
+
+
+def test_a_client_s_last_phase_but_one_ends_when_the_server_has_taken_its_update():
+    """By the device's clock: the server takes one after the other, and a client waits for that."""
+    machine = classroom(4, step=0.002, link=Link(0.005, 1e6))
+    run = dlviz.launch(train, 4, machine, args=(model(), dealt(3)), kwargs={"rounds": 2})
+    spans = run.trace.only(kind="phase").spans
+    back = spans[spans.name == "4 updates back"]
+    for number in range(2):
+        of = back[back.step == number]
+        taken, *ends = (of[of.rank == rank].end.max() for rank in range(4))
+        assert max(ends) == pytest.approx(taken, abs=1e-9)
+        gaps = [late - early for early, late in pairwise(sorted(ends))]
+        assert all(gap >= 0.005 for gap in gaps), "one link takes them all in"
 
 
 def test_fp16_updates_are_the_updates_to_three_digits():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from dlviz.cluster.hosts.bridge import Bridge
@@ -15,7 +16,7 @@ from dlviz.cluster.parent.supervise import Supervisor
 from dlviz.cluster.rank import Place
 
 
-class HostSupervisor(Supervisor):
+class HostSupervisor(Supervisor, ABC):
     """The ranks of one host of several. `gone` says of hosts that have gone how."""
 
     bridge: Bridge
@@ -43,9 +44,9 @@ class HostSupervisor(Supervisor):
         self.bridge.start()
         self._left.callback(self.bridge.close)
 
+    @abstractmethod
     def _take(self, host: int, kind: int, rank: int, data: bytes) -> None:
         """Take in a frame that another host has sent; in the bridge's thread."""
-        raise NotImplementedError
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
         network = self.network
@@ -59,9 +60,9 @@ class HostSupervisor(Supervisor):
             raise self._vanished()
         return reading
 
+    @abstractmethod
     def _vanished(self) -> Exception:
         """What is raised where a host has gone."""
-        raise NotImplementedError
 
     def stacks_of(self, rank: int) -> str:
         return os.path.join(self._folder, f"stacks-{rank}")
