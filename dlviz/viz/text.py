@@ -232,6 +232,7 @@ def inform(figure: go.Figure, details: list[str]) -> None:
         x=0,
         xref="paper",
         xanchor="right",
+        xshift=-5,
         y=1,
         yref="paper",
         yanchor="top",
