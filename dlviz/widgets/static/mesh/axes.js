@@ -20,6 +20,19 @@ export function move({ shown, choose, frame }, axis, place) {
 }
 
 /**
+ * Chooses the next axis; the focus goes with it where an axis has it.
+ * @param {Mesh} own
+ */
+export function next({ shown, frame }) {
+  const names = shown.now.told.axes.map(([axis]) => axis);
+  const axis = names[(names.indexOf(shown.now.axis) + 1) % names.length];
+  shown.set({ axis });
+  shown.flush();
+  const chip = (rest) => /** @type {HTMLElement | null} */ (frame.body.querySelector(`.dlv-meshchip${rest}`));
+  if (chip(":focus")) chip(`[data-axis="${axis}"]`)?.focus();
+}
+
+/**
  * @param {Mesh} own
  * @returns {HTMLElement}
  */

@@ -1,7 +1,7 @@
 // Explores which axis of a mesh belongs on the fast links: the groups of each, bytes over both kinds of links, a run.
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
-import { axesBar, move } from "./axes.js";
+import { axesBar, move, next } from "./axes.js";
 import { controls } from "./controls.js";
 import { meshPicture } from "./picture.js";
 import { alone, foresee } from "./state.js";
@@ -29,16 +29,11 @@ function render({ model, el }) {
 
 /** @type {(own: Mesh) => KeyRow[]} */
 function keysOf(own) {
-  const { shown, shown: { now } } = own;
+  const { now } = own.shown;
   const by = (steps) => () => move(own, now.axis, now.controls.order.split(",").indexOf(now.axis) + steps);
-  const next = () => {
-    const names = now.told.axes.map(([axis]) => axis);
-    shown.set({ axis: names[(names.indexOf(now.axis) + 1) % names.length] });
-    shown.flush();
-  };
   return [
     ["← →", "the axis further apart, closer", { ArrowLeft: by(-1), ArrowRight: by(1) }],
-    ["a", "next axis", { a: next }],
+    ["a", "next axis", { a: () => next(own) }],
     ["r", "run it, stop it", { r: () => own.bar.press() }],
   ];
 }

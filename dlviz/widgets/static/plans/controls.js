@@ -25,14 +25,15 @@ export function controls(own) {
       [h("label", {}, "model ", select(own, "model", named(models)))],
       [many(own, "devices", counts), field(own, "devices", { letter: "", unit: "in all", per: 1 })],
       [many(own, "batch", batches), field(own, "batch", { letter: "", unit: "sequences", per: 1 })],
+      [own.bar.start],
     ],
-    machine: h("div", { class: "dlv-toolbar dlv-machine", role: "group", "aria-label": "the machine and the run" },
+    machine: h("div", { class: "dlv-toolbar dlv-machine", role: "group", "aria-label": "machine and recorded runs" },
       h("span", {}, h("label", {}, "device ", select(own, "device", named(chips)))),
       h("span", {}, h("label", {}, "inside ", select(own, "inside", named(links)))),
       h("span", {}, h("label", {}, "between ", select(own, "between", named(links)))),
       h("span", {}, field(own, "node", { letter: "nodes of", unit: "devices", per: 1 })),
       h("span", {}, memory(own), all(own)),
-      h("span", {}, own.bar.start, recordings(own))),
+      h("span", {}, recordings(own))),
   };
 }
 
