@@ -133,10 +133,12 @@ def _place(file: str) -> str:
     return f"at {shown_line(own)}" if own else "done, or between two lines"
 
 
-def ended_by(error: RunError) -> str:
-    """What ended a run, in a few lines."""
+def ended_by(error: RunError, plain: bool = False) -> str:
+    """What ended a run, in a few lines. `plain`: it was a call that knows of no ranks."""
     # without stacks, without lines that are dlviz's own, and without the folders of files
     first = str(error).partition("\n\n")[0]
+    if plain:
+        first = first.replace("rank 0", "the function")
     first = re.sub(rf", at {re.escape(PACKAGE)}/\S+:\d+: .*", "", first)
     first = re.sub(r"\S+/(?=[^/\s]+:\d+: )", "", first)
     if isinstance(error, DeadlockError | TimeUp):

@@ -139,9 +139,9 @@ class Stragglers:
     trivial = False
 
     def __str__(self) -> str:
-        last = range(self.clients - self.slow + 1, self.clients + 1)
-        told = f" ({listed([str(each) for each in last])} slow)" if self.slow else ""
-        rounds = listed(self.asked.split())
+        last = [str(self.clients - each) for each in reversed(range(self.slow))]
+        told = f", client{'s' * (self.slow > 1)} {listed(last)} slow," if last else ""
+        rounds = listed([" ".join(word) for word in self.asked.split()])
         return f"with {number(self.clients, 'client')}{told} and rounds that ask {rounds}"
 
     @staticmethod
@@ -219,13 +219,13 @@ def _refuse(where: str, called: str) -> CheckFailed:
     )
 
 
-def _ended(where: str, error: RunError, expected: str) -> CheckFailed:
-    """Why a run did not come to its end."""
+def _ended(where: str, error: RunError, expected: str, plain: bool = False) -> CheckFailed:
+    """Why a run did not come to its end; `plain` as of `ended_by`."""
     if called := re.search(f"{CALLED}(.+)", "\n".join(error.output or [])):
         return _refuse(where, called[1])
     if error.trace is not None and (calls := _collectives(error.trace)):
         return _refuse(where, calls[0])
-    return CheckFailed(f"{where}, {ended_by(error)}", expected, why_ended(error, KNOWN))
+    return CheckFailed(f"{where}, {ended_by(error, plain)}", expected, why_ended(error, KNOWN))
 
 
 def _collectives(trace: Trace) -> list[str]:
@@ -337,7 +337,7 @@ def selected(program: Program, size: SelectSize) -> tuple[SelectSize, list[list[
     try:
         run = run_alone(_select, 1, program, size)
     except RunError as error:
-        raise _ended(str(size), error, "select returns a list of clients") from error
+        raise _ended(str(size), error, "select returns a list of clients", plain=True) from error
     return size, *run.results[0]
 
 

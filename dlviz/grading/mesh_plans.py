@@ -84,7 +84,9 @@ def attempt_choice(program: Callable[..., Any], size: PlanSize) -> Chosen:
         got = run_alone(_choose, 1, program, table, size.limit).results[0]
     except RunError as error:
         raise CheckFailed(
-            f"{size}, {ended_by(error)}", "a row of the table", why_ended(error, KNOWN)
+            f"{size}, {ended_by(error, plain=True)}",
+            "a row of the table",
+            why_ended(error, KNOWN),
         ) from error
     return Chosen(size, table, got)
 

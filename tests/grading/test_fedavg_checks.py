@@ -238,7 +238,7 @@ WRONG_SELECT = {
     program.likes_one: "select returns .*3 clients, each once",
     program.likes_the_last: "client 20 is drawn .* times in 1200 .*What makes this one special",
     program.nothing: "select returns None .*which line returns the clients",
-    program.not_written: "still to be written",
+    program.not_written: "the function raised NotImplementedError.*still to be written",
 }
 WRONG_TIMED = {
     program.DividesByAll: {
@@ -341,6 +341,13 @@ def test_nobody_who_answers_leaves_no_numbers_where_it_is_divided_by_them():
     found = of_deadline(program.DividesByZero, Stragglers(2, 1, "2 1"))
     words = {"answered": "no numbers .NaN.*nothing to divide", "no_hang": "no numbers .NaN. in the"}
     assert_told(found, words)
+
+
+def test_a_size_is_told_by_its_slow_clients_and_whom_its_rounds_ask():
+    told = str(Stragglers(4, 2, "123 4"))
+    assert told == "with 4 clients, clients 3 and 4 slow, and rounds that ask 1 2 3 and 4"
+    assert str(Stragglers(2, 1, "2")) == "with 2 clients, client 2 slow, and rounds that ask 2"
+    assert str(Stragglers(2, 0, "2")) == "with 2 clients and rounds that ask 2"
 
 
 @pytest.mark.slow

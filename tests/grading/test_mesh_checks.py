@@ -344,7 +344,7 @@ def test_a_choice_is_graded_in_a_process_of_its_own(capsys):
     assert "at devices x GB = 8x4." in told(capsys.readouterr().out)
     with pytest.raises(CheckFailed) as failed:
         mesh_plans.attempt_choice(program.of_all_ranks, SMALL)
-    is_told(failed.value, "In which unit is the limit.* that of one rank")
+    is_told(failed.value, "the function raised .*In which unit is the limit.* that of one rank")
 
 
 # -- to look at ------------------------------------------------------------------------------------
