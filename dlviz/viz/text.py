@@ -9,6 +9,7 @@ before it gets into a figure.
 from __future__ import annotations
 
 import html
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlviz import patterns, schedules
 from dlviz.analysis.columns import OWN_LANES
+from dlviz.trace.hosts import worst_bound
 from dlviz.viz import palette
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ TIMES = {"wall": "wall-clock time", "device": "device time"}
 BORN = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
 MEANS = {
     "wall": "Wall clock: the times are those that this machine took.",
+    "hosts": "Wall clock: the times are those that these hosts took, by the first one's clock.",
     "paced": "Paced: processes, math and messages are real; each operation is held to the time "
     "that a modelled machine needs.",
     "simulated": "Simulated: nothing ran; the times come from a cost model.",
@@ -101,6 +104,25 @@ def seconds(value: float) -> str:
     )
 
 
+def known(bound: float, took: float = math.inf) -> str:
+    """How well a time of one host compares with that of another, to `bound` seconds, and whether
+    what is shown, which took so many seconds, is shorter."""
+    words = f"times between hosts are known to {seconds(bound)}"
+    return f"{words}, longer than this took" if abs(took) < bound else words
+
+
+def ranks(numbers: list[int]) -> str:
+    """Ranks in words: ranks 0, 1, 4–7."""
+    runs: list[list[int]] = []
+    for rank in sorted(numbers):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(parts)}"
+
+
 def nbytes(value: int) -> str:
     """A size in words, a KB being 1000 bytes: 4.1 KB."""
     for name, size in BYTES:
@@ -120,7 +142,9 @@ def provenance(trace: Any, clock: str) -> list[str]:
     and a line each where the run failed and on every rank that it lost. `details` has the rest."""
     meta = trace.meta
     born = meta.get("clock", "")
-    machine = textwrap.shorten(str(meta.get("machine", "")), MACHINE, placeholder=" …")
+    many = len(meta.get("hosts", {}))
+    ran = f"{many} hosts" if many > 1 and born == "wall" else str(meta.get("machine", ""))
+    machine = textwrap.shorten(ran, MACHINE, placeholder=" …")
     parts = [BORN.get(born, "clock not stated"), machine, TIMES[clock] if born == "paced" else ""]
     lines = [" · ".join(filter(None, parts))]
     if meta.get("outcome") == "failed":
@@ -141,10 +165,16 @@ def details(trace: Any, clock: str) -> list[str]:
     run was and what it warned of; a sentence each."""
     meta = trace.meta
     born, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
-    lines = [MEANS.get(born, "The Trace does not say which clock its times come from.")]
+    several = len(meta.get("hosts", {})) > 1
+    means = "hosts" if born == "wall" and several else born
+    lines = [MEANS.get(means, "The Trace does not say which clock its times come from.")]
     if born == "paced":
         lines.append(READS[clock])
-    if machine:
+    if several:
+        hosts = meta["hosts"].items()
+        each = ", ".join(f"{short(name, 40)} ({ranks(own)})" for name, own in hosts)
+        lines.append(f"Hosts: {each}; {known(worst_bound(meta))}.")
+    if machine and means != "hosts":
         lines.append(f"{'Cost model' if born == 'simulated' else 'Machine'}: {machine}.")
     if late := meta.get("lateness"):
         lines.append(

@@ -68,7 +68,8 @@ def timeline(
     seen = shown(trace, clock, step, max_spans, messages is not False)
     plan, drawn = seen.plan, seen.drawn
     path = critical_of(trace, step, clock) if critical else None
-    lines = [text.subtitle(trace, clock), *seen.lines, *(path.lines if path else [])]
+    lines = [text.subtitle(trace, clock), *seen.lines, *seen.hosts]
+    lines += path.lines if path else []
     bars = _bars(trace, plan, drawn, path)
     arrows = arrows_of(trace, plan, seen.arrows)
     if len(arrows) > MOST:

@@ -67,7 +67,8 @@ def timeline(
     path = critical_of(trace, step, clock) if critical else None
     bars = bars_of(trace, plan, drawn)
     labels = _labels(trace, plan, bars, second, 72 * body / (plan.above + plan.height))
-    lines = [*text.provenance(trace, clock), *seen.lines, *(path.lines if path else [])]
+    lines = [*text.provenance(trace, clock), *seen.lines, *seen.hosts]
+    lines += path.lines if path else []
     arrows = arrows_of(trace, plan, seen.arrows)
     if len(arrows) > ARROWS:
         lines.append(

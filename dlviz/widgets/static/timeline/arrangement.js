@@ -1,6 +1,7 @@
 // Which rows show, in which order, and which stay in view while the others are scrolled.
 import { turned } from "../shared/arrays.js";
 import { h, refill } from "../shared/dom.js";
+import { named } from "../shared/gantt/rows.js";
 import { button, toggle } from "../shared/stage.js";
 
 /** @import { Timeline } from "./context.js" */
@@ -50,7 +51,10 @@ export function arrangement(own) {
     own.answers.first("rows");
     const back = button("as they were", "show all rows in their own order", () =>
       own.arrange({ order: scene.shown, hidden: new Set(), pinned: new Set() }));
-    refill(panel, [h("h4", {}, "Rows ", back), h("ul", {}, now.rows.order.map(line))]);
+    const group = (row, place) => (named(scene.rows, row, now.rows.order[place - 1] ?? -1)
+      ? [h("li", { class: "dlv-rowgroup" }, scene.rankGroups[scene.rows[row].group].label)] : []);
+    const lines = now.rows.order.flatMap((row, place, order) => [...group(row, place), line(row, place, order)]);
+    refill(panel, [h("h4", {}, "Rows ", back), h("ul", {}, lines)]);
   });
   return { button: open };
 }
