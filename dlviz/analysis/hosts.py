@@ -8,6 +8,7 @@ have happened in the other order, and a message may seem to come before it was s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,20 +29,19 @@ class RankGroup:
     ranks: list[int]
 
 
-def rank_groups(trace: Trace) -> list[RankGroup]:
-    """The ranks that a Trace tells of by their hosts or, where it ran on a machine with racks, by
-    these; in the order of their lowest ranks. Empty where all ranks were in one place, or where
-    nothing says otherwise."""
-    name_of = host_of(trace.meta)
-    kind = "host"
+def rank_groups(trace: Trace, ranks: Iterable[int] | None = None) -> list[RankGroup]:
+    """`ranks`, by default those that the Trace tells of, by their hosts or, where it ran on a
+    machine with racks, by these; in the order of their lowest ranks. Empty where the whole run was
+    in one place, or where nothing says otherwise."""
+    name_of, kind = host_of(trace.meta), "host"
     if not name_of:
-        kind, name_of = "rack", _racks(trace.meta)
+        name_of, kind = _racks(trace.meta), "rack"
     if len({*name_of.values()}) < 2:
         return []
     groups: dict[str, list[int]] = {}
-    for rank in sorted(trace.ranks):
+    for rank in sorted(trace.ranks if ranks is None else ranks):
         groups.setdefault(name_of.get(rank, ""), []).append(rank)
-    return [RankGroup(kind, name, ranks) for name, ranks in groups.items()]
+    return [RankGroup(kind, name, own) for name, own in groups.items()]
 
 
 def _racks(meta: dict[str, Any]) -> dict[int, str]:
@@ -52,11 +52,15 @@ def _racks(meta: dict[str, Any]) -> dict[int, str]:
     return {rank: f"rack {rank // outline['sizes'][0]}" for rank in range(meta["ranks"])}
 
 
-def grouped(trace: Trace, ranks: list[int]) -> list[int]:
+def group_numbers(groups: list[RankGroup]) -> dict[int, int]:
+    """The place of each rank's group among `groups`."""
+    return {rank: number for number, own in enumerate(groups) for rank in own.ranks}
+
+
+def side_by_side(trace: Trace, ranks: Iterable[int]) -> list[int]:
     """Ranks in the order in which they are drawn: those of a group beside each other."""
-    order = [rank for group in rank_groups(trace) for rank in group.ranks]
-    place = {rank: at for at, rank in enumerate(order)}
-    return sorted(ranks, key=lambda rank: (place.get(rank, len(order)), rank))
+    ranks = sorted(ranks)
+    return [rank for own in rank_groups(trace, ranks) for rank in own.ranks] or ranks
 
 
 def message_bounds(trace: Trace) -> np.ndarray:

@@ -25,14 +25,14 @@ def host_of(meta: Mapping[str, Any]) -> dict[int, str]:
 def clock_bound(meta: Mapping[str, Any], one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """By how much a time of each rank in `one` and a time of that in `other` may be wrong against
     each other, in seconds: 0 on one host."""
-    hosts, error = host_of(meta), meta.get("clock_error", {})
-    names = list(dict.fromkeys(hosts.values()))
-    number = np.full(max(meta["ranks"], 1), -1)
-    for rank, name in hosts.items():
-        number[rank] = names.index(name)
-    errors = np.array([*(float(error.get(name, 0.0)) for name in names), 0.0])
-    a, b = number[one], number[other]
-    return np.where(a == b, 0.0, errors[a] + errors[b])
+    errors = meta.get("clock_error", {})
+    hosts = {rank: (name, float(errors.get(name, 0.0))) for rank, name in host_of(meta).items()}
+    if not hosts:
+        return np.zeros(len(one))
+    nowhere = ("", 0.0)
+    pairs = zip(one.tolist(), other.tolist(), strict=True)
+    known = ((hosts.get(a, nowhere), hosts.get(b, nowhere)) for a, b in pairs)
+    return np.array([0.0 if a == b else a[1] + b[1] for a, b in known])
 
 
 def worst_bound(meta: Mapping[str, Any]) -> float:

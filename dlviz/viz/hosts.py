@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlviz.analysis.clocks import message_times
-from dlviz.analysis.hosts import RankGroup, closer, impossible, message_bounds
+from dlviz.analysis.hosts import RankGroup, closer, impossible, message_bounds, rank_groups
 from dlviz.trace.hosts import clock_bound
 from dlviz.viz import text
 
@@ -31,11 +31,20 @@ def names_of(groups: list[RankGroup]) -> list[dict[str, Any]]:
     return [
         {
             "label": short(own.name),
-            "where": f"{'on' if own.kind == 'host' else 'in'} {short(own.name)}",
+            "where": _where(own),
             "told": [own.name, text.ranks(own.ranks)],
         }
         for own in groups
     ]
+
+
+def whereabouts(trace: Trace) -> dict[int, str]:
+    """Of each rank on which host or in which rack it is, in words that follow its name."""
+    return {rank: f" {_where(own)}" for own in rank_groups(trace) for rank in own.ranks}
+
+
+def _where(group: RankGroup) -> str:
+    return f"{'on' if group.kind == 'host' else 'in'} {short(group.name)}"
 
 
 def short(name: str) -> str:
@@ -70,6 +79,14 @@ def impossible_lines(trace: Trace, clock: str, rows: np.ndarray) -> list[str]:
         return []
     which = "1 message has" if many == 1 else f"{many:,} messages have"
     return [f"{which} no arrow: received before it was sent, by more than clocks may be wrong."]
+
+
+def unsure(trace: Trace, ranks: np.ndarray, peers: np.ndarray, took: np.ndarray) -> list[str]:
+    """What is to be said behind what each of `ranks` and its peer did at the same time, for `took`
+    seconds: "" where their times compare well enough."""
+    bounds = clock_bound(trace.meta, ranks, peers)
+    each = zip(closer(bounds, took).tolist(), bounds.tolist(), took.tolist(), strict=True)
+    return [f"; {text.known(bound, lasted)}" if close else "" for close, bound, lasted in each]
 
 
 def path_lines(trace: Trace, spans: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[str]:

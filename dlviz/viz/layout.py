@@ -21,7 +21,7 @@ import numpy as np
 
 from dlviz.analysis.clocks import message_times, span_times
 from dlviz.analysis.columns import HOLDERS, lanes
-from dlviz.analysis.hosts import RankGroup, grouped, rank_groups
+from dlviz.analysis.hosts import RankGroup, group_numbers, rank_groups, side_by_side
 from dlviz.viz import text
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class GroupLine:
     group: RankGroup
     top: float
     bottom: float
+
+    @property
+    def y(self) -> float:
+        return (self.top + self.bottom) / 2
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Plan:
             return self
         left = room - line * len(self.groups)
         high = line / self.scale(left)
-        place = {rank: at for at, own in enumerate(self.groups) for rank in own.ranks}
+        place = group_numbers(self.groups)
         rows, lower, lines = {}, [], []
         for (rank, lane), (top, bottom) in self.rows.items():
             lower.append(high * (1 + place[rank]))
@@ -159,7 +163,7 @@ def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) ->
         top[spans_of] = STRIP * (place - len(shared)) - BETWEEN_LANES
         bottom[spans_of] = top[spans_of] + STRIP
     unit = text.unit(high - low)
-    groups = rank_groups(trace)
+    groups = rank_groups(trace, {rank for rank, _ in names})
     return Plan(clock, start, end, low, high, *unit, rows, row, top, bottom, shared, groups)
 
 
@@ -207,7 +211,9 @@ def _lanes(trace: Trace) -> list[tuple[int, str]]:
     used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
     for rank, lane in set(zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True)):
         used.setdefault(rank, set()).add(lane)
-    return [(rank, lane) for rank in grouped(trace, [*used]) for lane in lanes(used[rank]) or [""]]
+    return [
+        (rank, lane) for rank in side_by_side(trace, used) for lane in lanes(used[rank]) or [""]
+    ]
 
 
 def _stacked(

@@ -142,9 +142,7 @@ def provenance(trace: Any, clock: str) -> list[str]:
     and a line each where the run failed and on every rank that it lost. `details` has the rest."""
     meta = trace.meta
     born = meta.get("clock", "")
-    many = len(meta.get("hosts", {}))
-    ran = f"{many} hosts" if many > 1 and born == "wall" else str(meta.get("machine", ""))
-    machine = textwrap.shorten(ran, MACHINE, placeholder=" …")
+    machine = textwrap.shorten(_ran_on(meta), MACHINE, placeholder=" …")
     parts = [BORN.get(born, "clock not stated"), machine, TIMES[clock] if born == "paced" else ""]
     lines = [" · ".join(filter(None, parts))]
     if meta.get("outcome") == "failed":
@@ -165,14 +163,13 @@ def details(trace: Any, clock: str) -> list[str]:
     run was and what it warned of; a sentence each."""
     meta = trace.meta
     born, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
-    several = len(meta.get("hosts", {})) > 1
-    means = "hosts" if born == "wall" and several else born
+    hosts = _hosts(meta)
+    means = "hosts" if born == "wall" and hosts else born
     lines = [MEANS.get(means, "The Trace does not say which clock its times come from.")]
     if born == "paced":
         lines.append(READS[clock])
-    if several:
-        hosts = meta["hosts"].items()
-        each = ", ".join(f"{short(name, 40)} ({ranks(own)})" for name, own in hosts)
+    if hosts:
+        each = ", ".join(f"{short(name, 60)} ({ranks(own)})" for name, own in hosts.items())
         lines.append(f"Hosts: {each}; {known(worst_bound(meta))}.")
     if machine and means != "hosts":
         lines.append(f"{'Cost model' if born == 'simulated' else 'Machine'}: {machine}.")
@@ -184,6 +181,18 @@ def details(trace: Any, clock: str) -> list[str]:
     if meta.get("warning"):
         lines.append(f"Warning: {meta['warning']}")
     return lines
+
+
+def _hosts(meta: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The hosts of a run, if it was on several."""
+    hosts = meta.get("hosts", {})
+    return hosts if len(hosts) > 1 else {}
+
+
+def _ran_on(meta: Mapping[str, Any]) -> str:
+    """What a run was on, in words."""
+    machine = " ".join(str(meta.get("machine", "")).split())
+    return f"{len(_hosts(meta))} hosts" if _hosts(meta) else machine
 
 
 def by_name(traces: Any) -> dict[str, Any]:
@@ -203,13 +212,18 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
         kinds.setdefault((trace.meta["clock"], clock), []).append(trace.meta)
     found = []
     for (born, clock), metas in kinds.items():
-        machines = [*dict.fromkeys(str(meta.get("machine", "")) for meta in metas)]
+        machines = [*dict.fromkeys(map(_ran_on, metas))]
         many = f"{len(machines)} {'cost models' if born == 'simulated' else 'machines'}"
+        if any(map(_hosts, metas)):
+            many = " and ".join(machines)
         late = [meta["lateness"] for meta in metas if meta.get("lateness")]
         warnings = [*dict.fromkeys(meta["warning"] for meta in metas if meta.get("warning"))]
         failed = next((meta for meta in metas if meta.get("outcome") == "failed"), {})
+        same = all(_hosts(meta) == _hosts(metas[0]) for meta in metas)
         meta = {
             **failed,
+            "hosts": _hosts(metas[0]) if same else {},
+            "clock_error": max(metas, key=worst_bound).get("clock_error", {}),
             "clock": born,
             "machine": machines[0] if len(machines) == 1 else many,
             "warning": " ".join(warnings),
@@ -225,7 +239,10 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 def topology(trace: Any) -> dict[str, Any]:
     """How the ranks are joined: {"kind": "switch", "ring", "racks" or "tree", "sizes": ranks in a
-    group, level by level}. Kind "" where the Trace does not say."""
+    group, level by level}. Kind "hosts" where they are on several, "" where the Trace does not
+    say."""
+    if _hosts(trace.meta):
+        return {"kind": "hosts", "sizes": []}
     outline = trace.meta.get("topology")
     ranks = max(trace.meta["ranks"], 1)
     return outline if isinstance(outline, dict) else {"kind": "", "sizes": [ranks]}

@@ -18,6 +18,7 @@ import traitlets
 from dlviz.analysis.changes import changes
 from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.analysis.columns import HOLDERS, WAITING
+from dlviz.analysis.hosts import group_numbers
 from dlviz.analysis.memory import counts_microbatches, held
 from dlviz.analysis.shares import GROUPS, shares, stretches
 from dlviz.analysis.stages import chunks_of
@@ -182,7 +183,7 @@ def _state(
 def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
     """Each row, with what is said in it where it has no span."""
     notes = silent(trace)
-    group = {rank: number for number, own in enumerate(plan.groups) for rank in own.ranks}
+    group = group_numbers(plan.groups)
     return [
         {
             "rank": rank,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
 TALLEST = 4.1  # inches: the rows of a timeline
+LINE = 0.15  # inches: a line with the name of a host
 SMALL = 5.5  # points: a number in a bar that is too narrow for others
 EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
 
@@ -56,7 +57,7 @@ def timeline(
     """
     clock = clock_of(trace, clock)
     seen = shown(trace, clock, step, max_spans, messages is not False)
-    plan, drawn = seen.plan, seen.drawn
+    plan, drawn = seen.plan.headed(TALLEST * INCH, LINE * INCH), seen.drawn
     names = {y: paper.cut(name, 0.3 * width, paper.BODY) for y, name in rows_of(plan).items()}
     left = paper.beside([*names.values()])
     wide = width - left - paper.MARGIN - EDGE
@@ -94,6 +95,9 @@ def timeline(
     axes.set_ylim(plan.height, -plan.above)
     paper.ticks(axes)
     axes.set_yticks([*names], [*names.values()], **paper.WORDS)
+    for own in plan.lines:
+        axes.axhline(own.y, color=palette.colors(theme)["grid"], linewidth=0.9, zorder=0.5)
+        axes.get_yticklabels()[[*names].index(own.y)].set_fontweight("bold")
     axes.grid(axis="x")
     times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
     axes.set_xlabel(times, loc="right", **paper.WORDS)
