@@ -70,9 +70,9 @@ def messages(
     heading = title or "Messages, all rounds"
     figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
     every = max(1, round(LEAST * scene.high / high))  # so that names do not touch
-    names = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
-    names += scene.group_names.values()
-    left = paper.beside(names)
+    ranks_named = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
+    names = dict(zip(scene.place.values(), ranks_named, strict=True)) | scene.group_names
+    left = paper.beside(ranks_named, scene.group_names.values())
     wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
     if wide < SMALLEST:
         raise ValueError(
@@ -85,10 +85,8 @@ def messages(
         x = left + column * (wide + GUTTER)
         y = foot + paper.AXIS + body - (line + 1) * (high + HEAD)
         axes = paper.axes(figure, (x, y, wide, high), theme)
-        places = [*scene.place.values(), *scene.group_names]
-        axes.set_yticks(places, names if column == 0 else [], **paper.WORDS)
-        for line_of in scene.group_names:
-            axes.axhline(line_of, color=palette.colors(theme)["grid"], linewidth=0.9, zorder=0.5)
+        shown_names = names if column == 0 else dict.fromkeys(names, "")
+        paper.rows(axes, shown_names, [*scene.group_names], theme)
         _panel(axes, scene, frame, theme)
         paper.write(figure, x, y + high + 0.16, frame.name, paper.BODY, ink, "bold")
         summary = paper.cut(scene.summary(frame), wide, paper.LABEL)

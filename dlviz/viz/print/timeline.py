@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
 TALLEST = 4.1  # inches: the rows of a timeline
-BOLD = 1.13  # of the length of words: that of bold ones
 LINE = 0.15  # inches: a line with the name of a host
 SMALL = 5.5  # points: a number in a bar that is too narrow for others
 EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
@@ -60,8 +59,8 @@ def timeline(
     seen = shown(trace, clock, step, max_spans, messages is not False)
     plan, drawn = seen.plan.headed(TALLEST * INCH, LINE * INCH), seen.drawn
     names = {y: paper.cut(name, 0.3 * width, paper.BODY) for y, name in rows_of(plan).items()}
-    bold = [names[own.y] for own in plan.lines]
-    left = max(paper.beside([*names.values()]), BOLD * paper.beside(bold))
+    groups = [own.y for own in plan.lines]
+    left = paper.beside([*names.values()], (names[y] for y in groups))
     wide = width - left - paper.MARGIN - EDGE
     room = (plan.high - plan.low) * 0.01
     second = 72 * wide / (plan.high - plan.low + 2 * room)  # in points
@@ -96,10 +95,7 @@ def timeline(
     axes.set_xlim((plan.low - room) / plan.size, (plan.high + room) / plan.size)
     axes.set_ylim(plan.height, -plan.above)
     paper.ticks(axes)
-    axes.set_yticks([*names], [*names.values()], **paper.WORDS)
-    for own in plan.lines:
-        axes.axhline(own.y, color=palette.colors(theme)["grid"], linewidth=0.9, zorder=0.5)
-        axes.get_yticklabels()[[*names].index(own.y)].set_fontweight("bold")
+    paper.rows(axes, names, groups, theme)
     axes.grid(axis="x")
     times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
     axes.set_xlabel(times, loc="right", **paper.WORDS)
