@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -155,7 +155,7 @@ def _order(
 
 
 def _in_order(
-    events: list[tuple[float, int, int]],
+    events: Iterable[tuple[Any, int, Any]],
     src: list[int],
     dst: list[int],
     sent: np.ndarray,
@@ -165,7 +165,7 @@ def _in_order(
     clocks of two hosts have a message come before it was sent, its receiver's events wait for
     that."""
     gone: set[int] = set()
-    held: dict[int, list[tuple[float, int, int]]] = {}  # by rank, its events that wait
+    held: dict[int, list[tuple[Any, int, Any]]] = {}  # by rank, its events that wait
     for first in events:
         ready = deque([first])
         while ready:

@@ -2,7 +2,7 @@
 import { clamp, column, texts } from "../shared/arrays.js";
 import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 
-/** @import { Memory, Row, Rows, Times } from "../shared/gantt/rows.js" */
+/** @import { Group, Memory, Row, Rows, Times } from "../shared/gantt/rows.js" */
 /** @import { Look, Style } from "../shared/theme.js" */
 
 /**
@@ -31,6 +31,7 @@ import { GROUP_LINE, named } from "../shared/gantt/rows.js";
  * @property {(Style[] | undefined)[]} shades of each kind by chunk, where ranks have several
  * @property {Record<"compute" | "update" | "communication" | "other" | "waiting", string[]>} groups of kinds
  * @property {Record<string, { label: string, lines: [number, string, boolean][] }>} sources
+ * @property {Group[]} rankGroups
  * @property {Memory[]} memory
  * @property {number} total spans, drawn or not
  * @property {boolean} critical whether the critical path is shown at first

@@ -6,7 +6,7 @@ import { clamp } from "../arrays.js";
 
 /**
  * What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
- * gap or the loss of a rank (its place), what ranks that wait for ever wait for, a row's memory, or the name of a group.
+ * gap or the loss of a rank (its place), what ranks that wait for ever wait for, a row's memory, or a group's name.
  * @typedef {object} Target
  * @property {number} [message]
  * @property {"sender" | "receiver"} [end]

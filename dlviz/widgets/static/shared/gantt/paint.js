@@ -93,7 +93,8 @@ export function paint(canvas, rows, list, view, look, chosen) {
     if (chosen.range) range(context, chosen.range, view, colors);
     bars(context, rows, list, look, chosen);
   });
-  within(context, 0, top, left + view.width, view.height, top, () => groups(context, rows, list, left + view.width, look));
+  const width = left + view.width;
+  within(context, 0, top, width, view.height, top, () => groups(context, rows, list, width, look));
 }
 
 /** The lines with names of groups of ranks, over the rows' names and the picture. */
