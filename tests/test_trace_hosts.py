@@ -27,7 +27,7 @@ def test_a_message_of_another_host_may_come_early_by_the_bound_and_no_more(tmp_p
 
 
 def test_a_message_of_the_same_host_comes_no_earlier_than_it_was_sent():
-    trace = on_hosts(data_parallel(4, 1), {"host-a": [0, 1], "host-b": [2, 3]}, {"host-b": 1.0})
+    trace = on_hosts(data_parallel(4, 1), {"host-a": [0, 1], "host-b": [2, 3]}, {"host-a": 1.0})
     trace.messages.received[1] = trace.messages.sent[1] - 1e-6
     with pytest.raises(TraceError, match="rank 0 to rank 1"):
         trace.validate()

@@ -59,6 +59,10 @@ class Timeline(View):
     heading says so; idle time and the numbers of a step come from all. Raises ValueError where the
     Trace has no such clock or step.
 
+    Ranks of a host, or of a rack, stand together under its name. Times of two hosts compare no
+    better than their clocks are known: a message that seems to come before it was sent, by no more
+    than that, is an arrow that arrives at once, and the heading counts those that took less.
+
     `beside` is another Trace, drawn below on the same axis, with what changed from this one to it.
 
     `marks` are the moments that the reader has marked, each {"clock": "device" or "wall", "time":

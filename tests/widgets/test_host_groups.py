@@ -160,7 +160,9 @@ def test_the_player_groups_its_grid_and_its_circle_by_host():
     assert found["rows"] == [0, 2, 1, 3] and found["ranks"] == [[0, 2], [1, 3]]
     assert found["hubs"] == 3 and found["links"] == 6  # four ranks, two hosts
     (first, second), rows = layout["names"], layout["rows"]
-    assert first["y"] < rows[0] and rows[1] + layout["rowHeight"] < second["y"] < rows[2]
+    half = 6.5  # pixels of a letter
+    assert half < first["y"] < rows[0] - half
+    assert rows[1] + layout["rowHeight"] + half < second["y"] < rows[2] - half
     assert rows[3] + layout["rowHeight"] < layout["height"]
     assert found["known"] == "times between hosts are known to 900 µs, longer than this took"
     assert found["times"].endswith(found["known"])

@@ -63,7 +63,9 @@ def timeline(
     backend's collective, begins as a wait until its message is moved, or all have entered. Hover on
     a wait says whom it waited for and what that one was doing, in whichever step. Of a pipeline
     each further stage of a rank is a lighter shade, and idle time a hatched bubble that says what
-    ended it. `critical` outlines the critical path of what is drawn. Raises ValueError where the
+    ended it. `critical` outlines the critical path of what is drawn. Ranks of a host, or of a rack,
+    stand together under its name; a message between hosts that seems to come before it was sent, by
+    no more than their clocks are known, arrives at once. Raises ValueError where the
     Trace has no such clock or step.
     """
     clock = clock_of(trace, clock)
