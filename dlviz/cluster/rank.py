@@ -123,6 +123,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
 
 def _settle(place: Place, output: Any) -> None:
     """Make this process a rank's: a group of its own, tied to the parent, its prints kept."""
+    gc.freeze()  # a collection would copy, page by page, what the fork server has loaded
     start.inside_rank = True
     multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
     os.setpgid(0, 0)  # they end with it; and an interrupt is for the parent alone
