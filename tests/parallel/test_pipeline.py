@@ -1,6 +1,7 @@
 """Pipelines on real ranks against one process of plain torch on the whole batch."""
 
 import random
+import re
 import time
 from functools import cache
 from itertools import product
@@ -566,37 +567,65 @@ def two_tensors(comm, schedule):
 GPIPE = schedules.make("gpipe", 2, 4)
 
 
+# What is refused on every rank before anything is computed.
+REFUSED = [
+    (step_with, {"schedule": GPIPE, "rows": 6}, "a batch of 6 cannot be cut into 4 equal"),
+    (step_with, {"schedule": GPIPE, "rows": 0}, "a batch of 0 cannot be cut into 4 equal"),
+    (step_with, {"schedule": GPIPE, "targets": 4}, "has 8 inputs and 4 targets"),
+    (step_with, {"schedule": GPIPE, "stages": 3}, "has 2 stages and 3 were given"),
+    (step_with, {"schedule": schedules.make("gpipe", 3, 4)}, "is for 3 ranks and world has 2"),
+    (step_with, {"schedule": schedules.make("inference", 2, 4)}, "has no backwards to train"),
+    (step_with, {"schedule": schedules.make("pipedream", 2, 4)}, "give optimizer=, of the"),
+    (tied_without_flush, {"schedule": schedules.make("pipedream", 2, 4)}, "2 parameters are"),
+    (
+        step_with,
+        {"schedule": GPIPE, "costs": dlviz.Costs(forward=[1.0, 1.0, 1.0])},
+        "forward has 3 costs and the schedule 2 stages",
+    ),
+    (
+        step_with,
+        {"schedule": Schedule([GPIPE.actions[0][::-1], GPIPE.actions[1]], (0, 1))},
+        "rank 0 stops before its 1st action, 0B3: it needs 0F3 and 1B3",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def refusals():
+    """What each rank says of each, one after the other."""
+
+    def worker(comm):
+        said = {}
+        for attempt, arguments, words in REFUSED:
+            try:
+                attempt(comm, **arguments)
+            except ValueError as error:
+                said[words] = str(error)
+        return said
+
+    return dlviz.launch(worker, ranks=2, timeout=30).results
+
+
+@pytest.mark.parametrize("words", [words for *_, words in REFUSED])
+def test_what_does_not_go_together_is_refused_in_one_sentence_on_every_rank(refusals, words):
+    for said in refusals:
+        assert re.search(words, said[words])
+        assert said[words].endswith(".") and "\n" not in said[words]
+
+
 @pytest.mark.parametrize(
     ("worker", "arguments", "words"),
     [
-        (step_with, {"schedule": GPIPE, "rows": 6}, "a batch of 6 cannot be cut into 4 equal"),
-        (step_with, {"schedule": GPIPE, "rows": 0}, "a batch of 0 cannot be cut into 4 equal"),
-        (step_with, {"schedule": GPIPE, "targets": 4}, "has 8 inputs and 4 targets"),
-        (step_with, {"schedule": GPIPE, "stages": 3}, "has 2 stages and 3 were given"),
-        (step_with, {"schedule": schedules.make("gpipe", 3, 4)}, "is for 3 ranks and world has 2"),
-        (step_with, {"schedule": schedules.make("inference", 2, 4)}, "has no backwards to train"),
-        (step_with, {"schedule": schedules.make("pipedream", 2, 4)}, "give optimizer=, of the"),
-        (tied_without_flush, {"schedule": schedules.make("pipedream", 2, 4)}, "2 parameters are"),
         (two_tensors, {"schedule": GPIPE}, "stage 0 gave a tuple: a stage takes one tensor"),
-        (
-            step_with,
-            {"schedule": GPIPE, "costs": dlviz.Costs(forward=[1.0, 1.0, 1.0])},
-            "forward has 3 costs and the schedule 2 stages",
-        ),
         (
             step_with,
             {"schedule": GPIPE, "loss": lambda output, target: output - target},
             r"the loss has shape \(2, 4\): make it one number",
         ),
-        (
-            step_with,
-            {"schedule": Schedule([GPIPE.actions[0][::-1], GPIPE.actions[1]], (0, 1))},
-            "rank 0 stops before its 1st action, 0B3: it needs 0F3 and 1B3",
-        ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=["tuple", "loss"],
 )
-def test_what_does_not_go_together_is_refused_in_one_sentence(worker, arguments, words):
+def test_what_a_stage_or_a_loss_cannot_give_is_refused_in_one_sentence(worker, arguments, words):
     with pytest.raises(dlviz.RankError, match=words) as raised:
         dlviz.launch(worker, ranks=2, kwargs=arguments, timeout=30)
     first = str(raised.value).splitlines()[0]
