@@ -1,9 +1,7 @@
 """Rounds of federated averaging against one process of plain torch."""
 
-import sys
 from itertools import pairwise
 
-import cloudpickle
 import federated_oracle as oracle
 import pytest
 import torch
@@ -20,8 +18,6 @@ from dlviz.machine import Link, classroom
 from dlviz.models import MLP, ConvNet
 from dlviz.parallel import update_rules
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
-cloudpickle.register_pickle_by_value(oracle)
 EXACT = 1e-12
 
 
