@@ -145,14 +145,21 @@ def test_the_fork_servers_folder_goes_when_its_kernel_was_killed():
 
 
 def killed_and_swept(tmp_path):
+    """The fork server removes it, or the next launch where that was killed before."""
     script = """
-        import os, dlviz, tempfile
+        import os, dlviz
+        from multiprocessing import forkserver
         print(len(dlviz.launch(lambda comm: None, 1).results), flush=True)
+        os.kill(forkserver._forkserver._forkserver_pid, {signal})
         os.kill(os.getpid(), 9)
     """
-    done = run_script(tmp_path, script, env={**os.environ, "TMPDIR": str(tmp_path)})
-    left = [each.name for each in tmp_path.iterdir() if each.is_dir()]
-    assert any(name.startswith("dlviz-") for name in left), (left, done)
+    left = {}
+    for signal in (15, 9):  # 15 is blocked there
+        environ = {**os.environ, "TMPDIR": str(tmp_path)}
+        done = run_script(tmp_path, script.replace("{signal}", str(signal)), env=environ)
+        assert done.stdout == "1\n"
+        left[signal] = len([*tmp_path.glob("dlviz-*")])
+    assert left == {15: 0, 9: 1}
     script = "import dlviz; dlviz.launch(lambda comm: None, 1)"
     done = run_script(tmp_path, script, env={**os.environ, "TMPDIR": str(tmp_path)})
     left = [each.name for each in tmp_path.iterdir() if each.is_dir()]

@@ -28,30 +28,40 @@ METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods()
 # What ranks would otherwise load one by one; torch's optimizers import torch._dynamo.
 PRELOADED = ["dlviz.cluster.rank", "dlviz.parallel", "dlviz.models", "torch._dynamo"]
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
+ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
 inside_rank = False  # set in a rank's process
+_folder = ""  # of the fork server's socket, where it is ours
 _lock = threading.Lock()
+
+
+def holds_seat() -> bool:
+    """Whether torchrun has started this process beside another one of this host, which starts the
+    ranks."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
 
 
 def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
-    if METHOD != "forkserver" or "TORCHELASTIC_RUN_ID" in os.environ:
+    if METHOD != "forkserver" or holds_seat():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
     context.set_forkserver_preload(PRELOADED)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
-    if MARK not in os.environ and multiprocessing.parent_process() is None and not starting_up:
+    if MARK in os.environ:
+        atexit.register(_remove, os.environ[MARK], os.getpid())
+    elif multiprocessing.parent_process() is None and not starting_up:
         with starting():
             pass
 
 
 def _in_a_fork() -> None:
     """In a process that was forked: the fork server belongs to its parent. One that the fork server
-    forked takes SIGINT as any process does."""
+    forked takes SIGINT and SIGTERM as any process does."""
     global context
     context = multiprocessing.get_context("spawn")
     if MARK in os.environ:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 @contextmanager
@@ -62,7 +72,7 @@ def starting() -> Iterator[None]:
     with _lock:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
-        os.environ[MARK] = "1"
+        os.environ[MARK] = ""
         try:
             if context.get_start_method() == "forkserver":
                 _serve()
@@ -73,29 +83,31 @@ def starting() -> Iterator[None]:
 
 
 def _serve() -> None:
-    """Start the fork server where it does not run. SIGINT is blocked in it from its first
-    instruction on: who interrupts a notebook while it loads torch would read its traceback."""
+    """Start the fork server where it does not run. What ends this process, and perhaps its whole
+    group, is blocked in it from its first instruction on: who interrupts a notebook while it loads
+    torch would read its traceback, and what SIGTERM interrupts has ranks to end."""
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT
-    _keep_folder()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ[MARK] = _keep_folder()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _keep_folder() -> None:
-    """Give multiprocessing a folder for its socket that a later launch sweeps away, where this
-    process is killed and cannot."""
+def _keep_folder() -> str:
+    """Give multiprocessing a folder for its socket; its name, "" where it had one already. The fork
+    server removes it when it ends, which it does with this process however that ends; where it is
+    killed too a later launch sweeps the folder away."""
+    global _folder
     config = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]
     if config.get("tempdir") is None:
-        folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
-        config["tempdir"] = folder
-        handle = os.open(folder, os.O_RDONLY)  # for the life of this process: see `_locked`
+        _folder = config["tempdir"] = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
+        handle = os.open(_folder, os.O_RDONLY)  # for the life of this process: see `_locked`
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        atexit.register(_remove, folder, os.getpid())
+    return _folder
 
 
 def _remove(folder: str, owner: int) -> None:
