@@ -21,8 +21,8 @@ MINE = 3 * 2**18  # elements of a result that is fetched out of its rank's memor
 def everything(comm, own):
     """Messages, a collective of the backend, one by hand, memory that is shared, and output."""
     print(f"rank {comm.rank} has {own}", flush=True)
-    ball, count = torch.zeros(70_000), float(own)
-    comm.sendrecv(torch.full((70_000,), count), (comm.rank + 1) % comm.size, ball)
+    ball, count, (n, rank) = torch.zeros(70_000), float(own), (comm.size, comm.rank)
+    comm.sendrecv(torch.full((70_000,), count), (rank + 1) % n, ball, (rank - 1) % n)
     total = torch.tensor([count])
     dlviz.collectives.ring.all_reduce(comm, total)
     shared = comm.shared(torch.zeros(comm.size))
@@ -124,7 +124,8 @@ def tried(worker, ranks=RANKS, timeout=40.0, **options):
         columns = ("src", "dst", "nbytes", "op", "group", "step")
         out["messages"] = sorted([getattr(m, c) for c in columns] for m in trace.messages.rows())
         out["meta"] = {name: trace.meta[name] for name in ("clock", "outcome", "device")}
-        out["makespan"] = dlviz.metrics.makespan(trace)
+        ends = trace.only(rank=0, kind="collective").spans.end
+        out["pace"] = float(ends[-1] - ends[0]) if len(ends) else 0.0  # from first to last
     return {"seconds": time.perf_counter() - began, **out}
 
 
@@ -160,6 +161,7 @@ def fails():
     """A seat is killed, at the next start the parent, and the third ends as scripts end that catch
     nothing."""
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    note(f"started {attempt}", {"pid": os.getpid()})
     if attempt < 2:
         note(f"attempt {attempt}", tried((seat_dies, parent_dies)[attempt]))
     note(f"once more {attempt}", tried(where))
