@@ -115,10 +115,11 @@ def test_ranks_that_cannot_be_lost_are_refused():
             launch(lambda comm: None, 3, may_lose=may_lose)
 
 
-def test_torchrun_refuses_to_lose_ranks(monkeypatch):
-    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2"}.items():
+def test_a_run_on_several_hosts_refuses_to_lose_ranks(monkeypatch):
+    started = {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    for name, value in started.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=r"may_lose=\(1,\) cannot be kept under torchrun"):
+    with pytest.raises(ValueError, match=r"may_lose=\(1,\) cannot be kept on several hosts"):
         launch(lambda comm: None, 2, may_lose=(1,))
 
 

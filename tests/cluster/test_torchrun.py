@@ -114,6 +114,13 @@ def test_a_rank_has_the_environment_of_its_process(done):
 
 
 @pytest.mark.slow
+def test_a_process_group_of_the_script_is_not_in_the_way(done):
+    for rank in range(RANKS):
+        found = done.outcomes(rank)
+        assert found["beside"]["results"] == found["where"]["results"]
+
+
+@pytest.mark.slow
 def test_output_and_progress_are_shown_once(done):
     for rank in range(RANKS):
         line = f"rank {rank} has {10**rank}\n"

@@ -155,6 +155,9 @@ def works(own):
     note("loses", tried(loses, may_lose=(1,)))
     note("five", tried(where, 5))
     note("after", left())
+    torch.distributed.init_process_group("gloo")
+    note("beside", tried(where))
+    torch.distributed.destroy_process_group()
 
 
 def fails():

@@ -1,4 +1,4 @@
-"""Ctrl-C on either of two hosts ends the run on both."""
+"""Ctrl-C on either of two hosts, or the death of a process there, ends the run on both."""
 
 import os
 import signal
@@ -16,8 +16,11 @@ TORCHRUN = Path(sys.executable).with_name("torchrun")
 PORT = 29510
 LIMIT = 60  # s
 SCRIPT = """
-import time
+import os, time
 import dlviz
+
+with open("/tmp/pid-" + os.environ["RANK"], "w") as file:
+    file.write(str(os.getpid()))
 
 def worker(comm):
     if comm.rank == 0:
@@ -56,26 +59,47 @@ def left(host):
     return [comm for stat, comm, *_ in lines if stat[0] != "Z" and comm not in ("sh", "ps")] + files
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", [0, 1], ids=["host-a", "host-b"])
-def test_an_interrupt_on_either_host_ends_all_ranks_on_both(where, hosts):
+def start(hosts, port):
+    """The same script on both, once its ranks are at work. torchrun looks every 2 s at what its
+    processes do: who tells of one that has died is not ended before."""
     for host in hosts:
         host.file("/tmp/script.py").write_text(SCRIPT)
-    how = ("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=a-run")
-    endpoint = f"--rdzv-endpoint=host-a:{PORT + where}"
+    how = ["--nnodes=2", "--nproc-per-node=2", "--monitor-interval=2", "--rdzv-backend=c10d"]
+    how += ["--rdzv-id=a-run", f"--rdzv-endpoint=host-a:{port}"]
     environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(dlviz.__file__).parents[1])}
-    runs = [host.start(TORCHRUN, *how, endpoint, "/tmp/script.py", **environ) for host in hosts]
+    runs = [host.start(TORCHRUN, *how, "/tmp/script.py", **environ) for host in hosts]
     heard(runs[0], "at it")
+    return runs
+
+
+def ended(runs, hosts):
+    """What each torchrun has complained of, once all has ended."""
     began = time.monotonic()
-    interrupt(runs[where])
     said = [run.communicate(timeout=LIMIT)[1] for run in runs]
     assert time.monotonic() - began < 20
     assert all(run.returncode for run in runs)
-    assert "RunInterrupted: the run was interrupted" in said[0]
-    assert "KeyboardInterrupt" in said[1]
-    if where == 0:
-        assert "the run was interrupted (host-a tells all of it)" in said[1]
     until = time.monotonic() + 5  # what held the output of torchrun has ended; the rest is ending
     while any(map(left, hosts)) and time.monotonic() < until:
         time.sleep(0.05)
     assert [left(host) for host in hosts] == [[], []]
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [0, 1], ids=["host-a", "host-b"])
+def test_an_interrupt_on_either_host_ends_all_ranks_on_both(where, hosts):
+    runs = start(hosts, PORT + where)
+    interrupt(runs[where])
+    said = ended(runs, hosts)
+    assert "RunInterrupted: the run was interrupted" in said[0]
+    assert "KeyboardInterrupt" in said[1]
+    if where == 0:
+        assert "the run was interrupted (host-a tells all of it)" in said[1]
+
+
+@pytest.mark.slow
+def test_a_process_of_torchrun_that_is_killed_ends_the_run_and_is_named(hosts):
+    runs = start(hosts, PORT + 2)
+    hosts[1].run("kill", "-KILL", hosts[1].file("/tmp/pid-3").read_text())
+    said = ended(runs, hosts)
+    assert "torchrun's process for rank 3 on host-b ended before the run was over" in said[0]

@@ -31,7 +31,6 @@ MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which impor
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
 inside_rank = False  # set in a rank's process
-_folder = ""  # of the fork server's socket, where it is ours
 _lock = threading.Lock()
 
 
@@ -49,7 +48,7 @@ def warm_up() -> None:
     context.set_forkserver_preload(PRELOADED)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK in os.environ:
-        atexit.register(_remove, os.environ[MARK], os.getpid())
+        atexit.register(_remove_folder, os.getpid())
     elif multiprocessing.parent_process() is None and not starting_up:
         with starting():
             pass
@@ -72,7 +71,7 @@ def starting() -> Iterator[None]:
     with _lock:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
-        os.environ[MARK] = ""
+        os.environ[MARK] = "1"
         try:
             if context.get_start_method() == "forkserver":
                 _serve()
@@ -89,7 +88,7 @@ def _serve() -> None:
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT
-    os.environ[MARK] = _keep_folder()
+    _keep_folder()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         forkserver.ensure_running()
@@ -97,21 +96,23 @@ def _serve() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _keep_folder() -> str:
-    """Give multiprocessing a folder for its socket; its name, "" where it had one already. The fork
-    server removes it when it ends, which it does with this process however that ends; where it is
-    killed too a later launch sweeps the folder away."""
-    global _folder
+def _keep_folder() -> None:
+    """Give multiprocessing a folder for its socket. The fork server removes it when it ends, which
+    it does with this process however that ends; where it is killed too, a later launch does."""
     config = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]
     if config.get("tempdir") is None:
-        _folder = config["tempdir"] = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
-        handle = os.open(_folder, os.O_RDONLY)  # for the life of this process: see `_locked`
+        folder = config["tempdir"] = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
+        handle = os.open(folder, os.O_RDONLY)  # for the life of this process: see `_locked`
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return _folder
 
 
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:
+def _remove_folder(owner: int) -> None:
+    """In the fork server, when it ends: remove the folder of its socket."""
+    from multiprocessing import forkserver
+
+    address = forkserver._forkserver._forkserver_address  # pyright: ignore[reportAttributeAccessIssue]
+    folder = os.path.dirname(address or "")
+    if os.getpid() == owner and os.path.basename(folder).startswith("dlviz-"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
