@@ -19,7 +19,8 @@ from dlviz.cluster.parent.interrupts import sigterm_too
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 SCRIPT = Path(tried_under_torchrun.__file__)
-LIMIT = 120  # s
+PAIR = ("--standalone", "--nproc-per-node=2")
+LIMIT = 400  # s, on a machine that does much else
 
 
 class Torchrun:
@@ -191,18 +192,15 @@ def test_runs_leave_no_descriptor_open(done):
 @pytest.mark.slow
 def test_processes_that_die_end_the_run_and_torchrun_starts_the_next(tmp_path):
     interval = "--monitor-interval=2"  # s: we tell of a death before torchrun acts on it
-    how = ("--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=2", interval)
-    run = Torchrun(tmp_path, SCRIPT, "fails", how=how).wait()
+    run = Torchrun(tmp_path, SCRIPT, "fails", how=(*PAIR, "--max-restarts=2", interval)).wait()
     assert run.code != 0
-    found = [run.outcomes(rank) for rank in range(RANKS)]
-    for rank in (0, 1):
-        told = found[rank]["attempt 0"]
-        assert told["error"] == "RankError" and told["rank"] == 2 and told["seconds"] < 40
-        assert told["message"] == "torchrun's process for rank 2 ended before the run was over"
-    for rank in (1, 2):
-        told = found[rank]["attempt 1"]
-        assert told["message"].startswith(f"rank {rank} has lost the process that started it")
-    assert found[0]["once more 2"]["results"][2]["OWN"] == "of rank 2"
+    found = [run.outcomes(rank) for rank in range(2)]
+    told = found[0]["attempt 0"]
+    assert told["error"] == "RankError" and told["rank"] == 1 and told["seconds"] < 40
+    assert told["message"] == "torchrun's process for rank 1 ended before the run was over"
+    told = found[1]["attempt 1"]
+    assert told["message"].startswith("rank 1 has lost the process that started it")
+    assert found[0]["once more 2"]["results"][1]["OWN"] == "of rank 1"
     assert "once more 0" not in found[0] and "once more 1" not in found[1]
     assert "KeyError: 'nothing here'" in run.complained
     gone(run)
@@ -213,12 +211,11 @@ def test_processes_that_die_end_the_run_and_torchrun_starts_the_next(tmp_path):
 
 @pytest.mark.slow
 def test_an_interrupt_of_torchrun_ends_all(tmp_path):
-    run = Torchrun(tmp_path, SCRIPT)
+    run = Torchrun(tmp_path, SCRIPT, how=PAIR)
     assert any("at it" in line for line in run.process.stdout)
-    began = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     run.wait()
-    assert time.monotonic() - began < 20
+    assert "Unable to shutdown process" not in run.complained  # by force, after 30 s
     assert "RunInterrupted: the run was interrupted" in run.complained
     gone(run)
 

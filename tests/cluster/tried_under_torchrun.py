@@ -1,4 +1,4 @@
-"""What the tests have three ranks do, with torchrun and without. As a script, under torchrun, it
+"""What the tests have ranks do, with torchrun and without. As a script, under torchrun, it
 does what its arguments say: each process notes the outcomes of its runs in a file of its own."""
 
 import json
@@ -66,7 +66,7 @@ def mismatch(comm):
 
 
 def raises(comm):
-    if comm.rank == 2:
+    if comm.rank == 1:
         raise KeyError("nothing here")
     comm.barrier()
 
@@ -92,13 +92,13 @@ FAILING = (ring, mismatch, raises, dies, exits, too_long)
 
 
 def seat_dies(comm):
-    if comm.rank == 2:
+    if comm.rank == 1:
         os.kill(int(os.environ["PID"]), signal.SIGKILL)
     time.sleep(100)
 
 
 def parent_dies(comm):
-    if comm.rank == 2:
+    if comm.rank == 1:
         os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
     time.sleep(100)
 
@@ -166,9 +166,9 @@ def fails():
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     note(f"started {attempt}", {"pid": os.getpid()})
     if attempt < 2:
-        note(f"attempt {attempt}", tried((seat_dies, parent_dies)[attempt]))
-    note(f"once more {attempt}", tried(where))
-    dlviz.launch(raises, RANKS)
+        note(f"attempt {attempt}", tried((seat_dies, parent_dies)[attempt], 2))
+    note(f"once more {attempt}", tried(where, 2))
+    dlviz.launch(raises, 2)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import dlviz
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 PORT = 29510
-LIMIT = 60  # s
+LIMIT = 240  # s
 SCRIPT = """
 import os, time
 import dlviz
@@ -74,10 +74,9 @@ def start(hosts, port):
 
 def ended(runs, hosts):
     """What each torchrun has complained of, once all has ended."""
-    began = time.monotonic()
     said = [run.communicate(timeout=LIMIT)[1] for run in runs]
-    assert time.monotonic() - began < 20
     assert all(run.returncode for run in runs)
+    assert not any("Unable to shutdown process" in text for text in said)  # by force, after 30 s
     until = time.monotonic() + 5  # what held the output of torchrun has ended; the rest is ending
     while any(map(left, hosts)) and time.monotonic() < until:
         time.sleep(0.05)
