@@ -215,7 +215,6 @@ def test_an_interrupt_of_torchrun_ends_all(tmp_path):
     assert any("at it" in line for line in run.process.stdout)
     run.process.send_signal(signal.SIGINT)
     run.wait()
-    assert "Unable to shutdown process" not in run.complained  # by force, after 30 s
     assert "RunInterrupted: the run was interrupted" in run.complained
     gone(run)
 

@@ -76,7 +76,6 @@ def ended(runs, hosts):
     """What each torchrun has complained of, once all has ended."""
     said = [run.communicate(timeout=LIMIT)[1] for run in runs]
     assert all(run.returncode for run in runs)
-    assert not any("Unable to shutdown process" in text for text in said)  # by force, after 30 s
     until = time.monotonic() + 5  # what held the output of torchrun has ended; the rest is ending
     while any(map(left, hosts)) and time.monotonic() < until:
         time.sleep(0.05)
