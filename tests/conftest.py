@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
@@ -41,6 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    # Ranks get the functions of a test's module by value: they need not import it, and pytest.
+    for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+        cloudpickle.register_pickle_by_value(module)
 
 
 def pytest_collection_finish() -> None:
@@ -54,10 +58,18 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A course to which all assignments were released."""
+    """A course to which all assignments were released: once for all processes that run tests."""
     from courses import Assignment  # beside the tests that ask for it
 
-    return Assignment("*").release(tmp_path_factory.mktemp("course"))
+    course = tmp_path_factory.mktemp("course")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return Assignment("*").release(course)
+    released = tmp_path_factory.getbasetemp().parent / "released"
+    with open(released.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not released.exists():
+            Assignment("*").release(course).rename(released)
+    return shutil.copytree(released, course, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="session")

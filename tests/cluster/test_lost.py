@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 
-import cloudpickle
 import out_of_time
 import pytest
 import torch
@@ -24,8 +23,6 @@ from dlviz.cluster.survivors import Votes
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace, TraceError
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 SHORT, LONG = 4, 1 << 20  # elements: a message that goes with its envelope, and one that does not
 KILLED = "was killed by signal 9"

@@ -25,8 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-# What ranks would otherwise load one by one; torch's optimizers import torch._dynamo.
-PRELOADED = ["dlviz.cluster.rank", "dlviz.parallel", "dlviz.models", "torch._dynamo"]
+# What ranks would otherwise load one by one, some tens of ms each; torch's optimizers import
+# torch._dynamo.
+PRELOADED = [
+    "dlviz.cluster.rank",
+    "dlviz.collectives",
+    "dlviz.parallel.ddp",
+    "dlviz.parallel.model",
+    "dlviz.parallel.pipeline",
+    "dlviz.parallel.tensor",
+    "dlviz.parallel.hybrid",
+    "dlviz.federated.rounds",
+    "dlviz.models",
+    "dlviz.grading.check",
+    "dlviz.grading.guard",
+    "dlviz.metrics",
+    "dlviz.viz",
+    "torch._dynamo",
+]
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
