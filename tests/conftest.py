@@ -42,9 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    # Ranks get the functions of a test's module by value: they need not import it, and pytest.
-    for module in {item.module for item in items if isinstance(item, pytest.Function)}:
-        cloudpickle.register_pickle_by_value(module)
 
 
 def pytest_collection_finish() -> None:

@@ -92,7 +92,6 @@ class Failure:
 def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> None:
     """Entry of a rank's process. `control` is its Connection to the parent, `output` takes what it
     prints, `environ` is the parent's environment. Does not return: the parent ends this process."""
-    gc.freeze()  # a collection writes to what it looks at: pages that ranks share until then
     _settle(place, output)
     os.environ.clear()
     os.environ.update(environ)
