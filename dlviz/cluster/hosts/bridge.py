@@ -23,11 +23,12 @@ from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.hosts.clocks import PingPong, Reading, read
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.records import SHOWN, TICKED, Cutter
+from dlviz.cluster.hosts.stalled import stalled
 from dlviz.cluster.hosts.wire import Forged, Wire
 
 # Kinds of frames: those of the bridges, and those that it hands on.
 RECORDS, CELLS, PING, PONG = range(4)
-CONTROL, OUTPUT, ENDED, STACKS, OVER, INTERRUPT, LOST = range(4, 11)
+CONTROL, OUTPUT, ENDED, STACKS, OVER, INTERRUPT, LOST, STALLED = range(4, 12)
 BEAT = 0.02  # s between two looks at the states of this host's ranks
 PULSE = 0.5  # s between two pings
 SILENCE = 5.0  # s after which a host that says nothing has gone
@@ -40,7 +41,8 @@ Take = Callable[[int, int, int, bytes], None]
 
 class Bridge:
     """Of one host. `take(host, kind, rank, data)` gets the frames that are not its own, `lose(host,
-    how)` is called once when a host has gone; both in its thread."""
+    how)` is called once when a host has gone; both in its thread. `pids` are the processes of this
+    host's ranks, by rank."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Bridge:
             wire.stir = self.stir
         self._fence, self._telling = threading.Lock(), threading.Lock()
         self._over = False
+        self.pids: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="dlviz bridge", daemon=True)
 
     def start(self) -> None:
@@ -94,6 +97,15 @@ class Bridge:
 
     # -- the loop ------------------------------------------------------------------------------
     def _run(self) -> None:
+        """Nobody else hears the others: where this fails, they are as good as gone."""
+        try:
+            self._loop()
+        except Exception as error:
+            for host in list(self.wires):
+                self._gone(host, f"what it said could not be passed on ({error!r})")
+            raise
+
+    def _loop(self) -> None:
         pulse = 0.0
         while not self._over:
             self._turn()
@@ -110,7 +122,7 @@ class Bridge:
 
     def _turn(self) -> None:
         """Pass on what has come, or comes within a beat."""
-        readers = {pipes.own: rank for rank, pipes in self._pipes.items()}
+        readers = {p.own: rank for rank, p in self._pipes.items() if not self._full(rank)}
         sockets = {wire.sock.fileno(): host for host, wire in self.wires.items()}
         full = [wire.sock.fileno() for wire in self.wires.values() if wire.backlog]
         full += [self._to(rank) for rank, left in self._left.items() if left]
@@ -128,6 +140,11 @@ class Bridge:
                 wire.flush()
             for rank in self._left:
                 self._write(rank)
+
+    def _full(self, rank: int) -> bool:
+        """Whether what is for that rank should wait in its pipe, for those who write to it."""
+        wire = self.wires.get(self.network.host_of[rank])
+        return wire is not None and wire.full
 
     def _send(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if host in self.wires and data:
@@ -167,6 +184,19 @@ class Bridge:
             silent = perf_counter() - self._heard[host]
             if silent > SILENCE:
                 self._gone(host, f"nothing was heard of it for {silent:.0f} s")
+        self._look_for_stalled()
+
+    def _look_for_stalled(self) -> None:
+        """Tell host 0 of a rank here that gets no answer from a host which is heard."""
+        names = {self.network.hosts[host].address: host for host in self.wires}
+        names.pop(self.network.here.address, None)
+        found = stalled(dict(self.pids), names)
+        if found is not None:
+            rank, address = found
+            if self.network.own:
+                self._send(0, STALLED, rank, address.encode())
+            else:
+                self._take(0, STALLED, rank, address.encode())
 
     def _gone(self, host: int, how: str) -> None:
         self.wires.pop(host).close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,9 @@ from dlviz.cluster.parent.remote import GRACE, Remote, write_stacks
 from dlviz.cluster.rank import Place
 from dlviz.cluster.stuck.watch import TICK
 
+HELD = 1 << 16  # bytes that the pipe of a rank's output holds
+AHEAD = 1 << 20  # bytes of a rank's output that host 0 may have got and not taken in
+
 
 class Outpost(HostSupervisor):
     """The ranks of one host; `results` are those of ranks that are done, pickled."""
@@ -27,6 +31,7 @@ class Outpost(HostSupervisor):
     def _prepare(self) -> None:
         self.results: dict[int, bytes] = {}
         self._own: dict[int, Remote] = {}
+        self._ahead: Counter[int] = Counter()  # bytes of output, by rank
         self._over: tuple[str, str] | None = None
         super()._prepare()
         self.network = replace(self.network, ahead=-self._read_clock(0).offset)
@@ -50,6 +55,7 @@ class Outpost(HostSupervisor):
             while self._over is None:
                 self._pass_on(TICK)
                 self._interrupts.check()
+                self._check_torchrun()
                 if self.gone and self._over is None:  # who is through goes, too
                     self._report()
         except KeyboardInterrupt:
@@ -78,6 +84,8 @@ class Outpost(HostSupervisor):
     def _take(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if kind == OVER:
             self._over = tuple(json.loads(data))
+        elif kind == OUTPUT:
+            self._ahead[rank] -= int.from_bytes(data)
         elif kind == CONTROL:
             self._own[rank].send(data)
         elif kind == STACKS:
@@ -90,7 +98,7 @@ class Outpost(HostSupervisor):
         """Pass on what this host's ranks say and print within so many seconds."""
         sources: dict[Any, tuple[Callable[[Remote], None], Remote]] = {}
         for rank in self._own.values():
-            if not rank.output.closed:
+            if not rank.output.closed and self._ahead[rank.number] < AHEAD:
                 sources[rank.output] = self._print, rank
             if not rank.control.closed:
                 sources[rank.control] = self._talk, rank
@@ -101,8 +109,12 @@ class Outpost(HostSupervisor):
             what(rank)
 
     def _print(self, rank: Remote) -> None:
-        while not rank.output.closed and wait_for([rank.output], 0):
+        """Pass on what it has printed so far; it may print for ever."""
+        left = HELD
+        while left > 0 and not rank.output.closed and wait_for([rank.output], 0):
             data = rank.read()
+            left -= len(data)
+            self._ahead[rank.number] += len(data)
             if data:
                 self.wires[0].send(OUTPUT, rank.number, data)
 

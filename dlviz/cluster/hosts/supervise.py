@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
+from dlviz.cluster.errors import RunError
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.clocks import Reading
 from dlviz.cluster.hosts.rendezvous import Rendezvous
@@ -33,6 +34,7 @@ class HostSupervisor(Supervisor, ABC):
         self.network, self.wires = meeting
         self.seats = {seat.rank: seat for seat in seats}
         self.gone: dict[int, str] = {}
+        self._torchrun = os.getppid()
 
     def _prepare(self) -> None:
         """Build the bridge."""
@@ -52,6 +54,12 @@ class HostSupervisor(Supervisor, ABC):
         network = self.network
         super()._start(replace(place, network=network), self.seats[place.rank].environ)
         self.ranks[-1].host = network.here.name
+        self.bridge.pids[place.rank] = self.ranks[-1].process.pid
+
+    def _check_torchrun(self) -> None:
+        """Raise where it was killed: who kills it wants the run to end."""
+        if os.getppid() != self._torchrun:
+            raise RunError(f"torchrun on {self.network.here.name}, which started this, was killed.")
 
     def _read_clock(self, host: int) -> Reading:
         """How far the clock of another host is ahead."""

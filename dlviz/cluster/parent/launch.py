@@ -92,7 +92,10 @@ def launch(
         torchrun.check_may_lose(may_lose)
         began = perf_counter()
         left = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
-        return Run(*left, perf_counter() - began)
+        run = Run(*left, perf_counter() - began)
+        if run.trace is not None:
+            warn(run.trace)
+        return run
     more = machine, device, timeout, args, kwargs, may_lose
     run = watched(Progress(), worker, int(ranks), *more)
     warn(run.trace)
