@@ -2,7 +2,6 @@
 all of it in turn. It says "step NAME" when the test is to break something, and notes each outcome.
 """
 
-import multiprocessing
 import os
 import sys
 import threading
@@ -123,13 +122,14 @@ def memory(what):
 def flooded():
     """The flood, and how much more memory this process took for it than before."""
     Path("/proc/self/clear_refs").write_text("5")  # the mark
-    before = memory("VmRSS")
+    before, began = memory("VmRSS"), time.monotonic()
     try:
         dlviz.launch(flood, 3)
     except dlviz.RunError as error:
         printed = error.output and len(error.output[2])
         says = f"{type(error).__name__}: {error}"
-    note(name="flood", says=says, printed=printed, grown=memory("VmHWM") - before)
+    grown, lasted = memory("VmHWM") - before, time.monotonic() - began
+    note(name="flood", says=says, printed=printed, grown=grown, seconds=lasted)
 
 
 def look_back():
@@ -164,7 +164,6 @@ def main():
         wait_for("/tmp/opened")
     note(**trial("no torchrun", rounds))
     note(**trial("no host", rounds))
-    note(name="left", children=len(multiprocessing.active_children()))
 
 
 if __name__ == "__main__":
