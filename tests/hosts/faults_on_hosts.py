@@ -89,7 +89,7 @@ def wait_for(path):
 # -- as a script -----------------------------------------------------------------------------------
 def trial(name, worker):
     os.environ["DLVIZ_STEP"] = name
-    found = tried(worker)
+    found = tried(worker, timeout=80.0)
     return found | {"name": name, "output": None}
 
 

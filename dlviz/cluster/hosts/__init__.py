@@ -19,5 +19,6 @@ gloo. Host 0's parent collects and judges with the Supervisor of any run (judge.
 as it says (outpost.py). What torchrun started beside the parents holds a seat (seats.py): it hands
 over its worker and its environment, and has its rank's result from the parent.
 
-Who is who is said in torchrun's store (rendezvous.py); clocks.py says how far clocks are apart.
+Who is who is said in torchrun's store (rendezvous.py), and made sure of by whoever connects
+(greeting.py); clocks.py says how far clocks are apart, stalled.py what a firewall holds back.
 """
