@@ -20,7 +20,7 @@ from test_clocks_of_hosts import bridges
 
 import dlviz
 from dlviz.cluster.errors import RunError
-from dlviz.cluster.hosts import greeting, network, rendezvous
+from dlviz.cluster.hosts import bridge, greeting, network, rendezvous
 from dlviz.cluster.hosts.bridge import OUTPUT
 from dlviz.cluster.hosts.greeting import STRANGERS, Door
 from dlviz.cluster.hosts.judge import Mailbox
@@ -234,6 +234,15 @@ def test_a_bridge_that_fails_says_so_rather_than_fall_silent(tmp_path):
         until(lambda: lost and lost_there)
     assert lost == {1: "what it said could not be passed on (OSError('no space left'))"}
     assert lost_there == {0: "it closed its connection"}
+
+
+def test_a_slow_way_to_a_host_does_not_hold_up_the_reading_of_its_clock(tmp_path, monkeypatch):
+    monkeypatch.setattr(bridge, "ENOUGH", 0.5)
+    began = time.monotonic()
+    with bridges(tmp_path, delay=0.3) as ((one, *_), _):  # 60 rounds would take 18 s
+        reading = one.read_clock(1)
+    assert 0.15e9 <= reading.error and abs(reading.offset) <= reading.error
+    assert time.monotonic() - began < 12
 
 
 def until(done):
