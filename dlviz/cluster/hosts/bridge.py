@@ -32,6 +32,7 @@ CONTROL, OUTPUT, ENDED, STACKS, OVER, INTERRUPT, LOST, STALLED = range(4, 12)
 BEAT = 0.02  # s between two looks at the states of this host's ranks
 PULSE = 0.5  # s between two pings
 SILENCE = 5.0  # s after which a host that says nothing has gone
+GAP = 3 * PULSE  # s in which a host that is heard says something
 LAST = 1.0  # s for what is left to send at the end
 ROUNDS = 60  # of ping-pong, of which the shortest counts
 ENOUGH = 2.0  # s for them: on a slow way fewer have to do
@@ -66,6 +67,7 @@ class Bridge:
         self._states = dict.fromkeys(network.near, bytes(STATE * 8))
         self._files: dict[str, mmap.mmap] = {}
         self._heard = dict.fromkeys(wires, perf_counter())
+        self._steady = dict(self._heard)  # since when without a gap
         self._pongs: dict[int, SimpleQueue[PingPong]] = {host: SimpleQueue() for host in wires}
         self._waker, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -159,7 +161,10 @@ class Bridge:
         except (EOFError, Forged) as error:
             self._gone(host, str(error))
         else:
-            self._heard[host] = perf_counter()
+            now = perf_counter()
+            if now - self._heard[host] > GAP:
+                self._steady[host] = now
+            self._heard[host] = now
 
     def _take_in(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if kind == RECORDS:
@@ -188,8 +193,13 @@ class Bridge:
         self._look_for_stalled()
 
     def _look_for_stalled(self) -> None:
-        """Tell host 0 of a rank here that gets no answer from a host which is heard."""
-        names = {self.network.hosts[host].address: host for host in self.wires}
+        """Tell host 0 of a rank here that gets no answer from a host which is heard all the time:
+        where the network was cut as a whole, it may come back."""
+        now = perf_counter()
+        steady = [
+            h for h in self.wires if now - self._heard[h] < GAP < SILENCE < now - self._steady[h]
+        ]
+        names = {self.network.hosts[host].address: host for host in steady}
         names.pop(self.network.here.address, None)
         found = stalled(dict(self.pids), names)
         if found is not None:
