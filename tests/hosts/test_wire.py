@@ -8,7 +8,7 @@ import threading
 import pytest
 from pairs import tcp_pair
 
-from dlviz.cluster.hosts.rendezvous import greet
+from dlviz.cluster.hosts.greeting import greet
 from dlviz.cluster.hosts.wire import FRAME, HEADER, Forged, Wire, keys
 
 DRAWN = b"1" * 16, b"2" * 16

@@ -143,10 +143,11 @@ def parent_dies(comm):
 
 # -- as a script -----------------------------------------------------------------------------------
 def tried(worker, timeout=40.0, **options):
-    """The outcome of a run of four ranks, as JSON can hold it."""
+    """The outcome of a run of four ranks, or as many as torchrun has started, as JSON can hold
+    it."""
     began = time.perf_counter()
     try:
-        run = dlviz.launch(worker, 4, timeout=timeout, **options)
+        run = dlviz.launch(worker, int(os.environ.get("WORLD_SIZE", 4)), timeout=timeout, **options)
         out = {"results": run.results, "output": run.output}
         trace = run.trace
     except dlviz.RunError as error:

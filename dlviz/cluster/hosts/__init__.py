@@ -23,5 +23,6 @@ run's secret (wire.py). On it goes
 gloo. Host 0's parent collects and judges with the Supervisor of any run (judge.py), the others do
 as it says (outpost.py).
 
-Who is who is said in torchrun's store (rendezvous.py); clocks.py says how far clocks are apart.
+Who is who is said in torchrun's store (rendezvous.py), and made sure of by whoever connects
+(greeting.py); clocks.py says how far clocks are apart, stalled.py what a firewall holds back.
 """

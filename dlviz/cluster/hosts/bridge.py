@@ -23,16 +23,19 @@ from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.hosts.clocks import PingPong, Reading, read
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.records import SHOWN, TICKED, Cutter
+from dlviz.cluster.hosts.stalled import stalled
 from dlviz.cluster.hosts.wire import Forged, Wire
 
 # Kinds of frames: those of the bridges, and those that it hands on.
 RECORDS, CELLS, PING, PONG = range(4)
-CONTROL, OUTPUT, ENDED, STACKS, OVER, INTERRUPT, LOST = range(4, 11)
+CONTROL, OUTPUT, ENDED, STACKS, OVER, INTERRUPT, LOST, STALLED = range(4, 12)
 BEAT = 0.02  # s between two looks at the states of this host's ranks
 PULSE = 0.5  # s between two pings
 SILENCE = 5.0  # s after which a host that says nothing has gone
+GAP = 3 * PULSE  # s in which a host that is heard says something
 LAST = 1.0  # s for what is left to send at the end
 ROUNDS = 60  # of ping-pong, of which the shortest counts
+ENOUGH = 2.0  # s for them: on a slow way fewer have to do
 MOMENT = struct.Struct("=3q")
 
 Take = Callable[[int, int, int, bytes], None]
@@ -40,7 +43,8 @@ Take = Callable[[int, int, int, bytes], None]
 
 class Bridge:
     """Of one host. `take(host, kind, rank, data)` gets the frames that are not its own, `lose(host,
-    how)` is called once when a host has gone; both in its thread."""
+    how)` is called once when a host has gone; both in its thread. `pids` are the processes of this
+    host's ranks, by rank."""
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Bridge:
         self._states = dict.fromkeys(network.near, bytes(STATE * 8))
         self._files: dict[str, mmap.mmap] = {}
         self._heard = dict.fromkeys(wires, perf_counter())
+        self._steady = dict(self._heard)  # since when without a gap
         self._pongs: dict[int, SimpleQueue[PingPong]] = {host: SimpleQueue() for host in wires}
         self._waker, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -70,6 +75,7 @@ class Bridge:
             wire.stir = self.stir
         self._fence, self._telling = threading.Lock(), threading.Lock()
         self._over = False
+        self.pids: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="dlviz bridge", daemon=True)
 
     def start(self) -> None:
@@ -94,6 +100,15 @@ class Bridge:
 
     # -- the loop ------------------------------------------------------------------------------
     def _run(self) -> None:
+        """Nobody else hears the others: where this fails, they are as good as gone."""
+        try:
+            self._loop()
+        except Exception as error:
+            for host in list(self.wires):
+                self._gone(host, f"what it said could not be passed on ({error!r})")
+            raise
+
+    def _loop(self) -> None:
         pulse = 0.0
         while not self._over:
             self._turn()
@@ -110,7 +125,7 @@ class Bridge:
 
     def _turn(self) -> None:
         """Pass on what has come, or comes within a beat."""
-        readers = {pipes.own: rank for rank, pipes in self._pipes.items()}
+        readers = {p.own: rank for rank, p in self._pipes.items() if not self._full(rank)}
         sockets = {wire.sock.fileno(): host for host, wire in self.wires.items()}
         full = [wire.sock.fileno() for wire in self.wires.values() if wire.backlog]
         full += [self._to(rank) for rank, left in self._left.items() if left]
@@ -129,6 +144,11 @@ class Bridge:
             for rank in self._left:
                 self._write(rank)
 
+    def _full(self, rank: int) -> bool:
+        """Whether what is for that rank should wait in its pipe, for those who write to it."""
+        wire = self.wires.get(self.network.host_of[rank])
+        return wire is not None and wire.full
+
     def _send(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if host in self.wires and data:
             self.wires[host].send(kind, rank, data)
@@ -141,7 +161,10 @@ class Bridge:
         except (EOFError, Forged) as error:
             self._gone(host, str(error))
         else:
-            self._heard[host] = perf_counter()
+            now = perf_counter()
+            if now - self._heard[host] > GAP:
+                self._steady[host] = now
+            self._heard[host] = now
 
     def _take_in(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if kind == RECORDS:
@@ -167,6 +190,24 @@ class Bridge:
             silent = perf_counter() - self._heard[host]
             if silent > SILENCE:
                 self._gone(host, f"nothing was heard of it for {silent:.0f} s")
+        self._look_for_stalled()
+
+    def _look_for_stalled(self) -> None:
+        """Tell host 0 of a rank here that gets no answer from a host which is heard all the time:
+        where the network was cut as a whole, it may come back."""
+        now = perf_counter()
+        steady = [
+            h for h in self.wires if now - self._heard[h] < GAP < SILENCE < now - self._steady[h]
+        ]
+        names = {self.network.hosts[host].address: host for host in steady}
+        names.pop(self.network.here.address, None)
+        found = stalled(dict(self.pids), names)
+        if found is not None:
+            rank, address = found
+            if self.network.own:
+                self._send(0, STALLED, rank, address.encode())
+            else:
+                self._take(0, STALLED, rank, address.encode())
 
     def _gone(self, host: int, how: str) -> None:
         self.wires.pop(host).close()
@@ -174,11 +215,13 @@ class Bridge:
 
     # -- the clock of another host -------------------------------------------------------------
     def read_clock(self, host: int) -> Reading | None:
-        """What ROUNDS of ping-pong say, None where the host has gone; by any thread but the
+        """What up to ROUNDS of ping-pong say, None where the host has gone; by any thread but the
         bridge's own."""
         rounds: list[PingPong] = []
-        pongs = self._pongs[host]
+        pongs, until = self._pongs[host], perf_counter() + ENOUGH
         while len(rounds) < ROUNDS and host in self.wires:
+            if rounds and perf_counter() > until:
+                break
             with suppress(KeyError, Empty):
                 if pongs.empty():
                     self.wires[host].send(PING, 1, struct.pack("=q", perf_counter_ns()))

@@ -69,15 +69,18 @@ class ClockLine:
     def error(self) -> int:
         """Where the clock was stepped between the readings it is the step, as nobody knows when."""
         worst = max(self.before.error, self.after.error)
-        moved = abs(self.after.offset - self.before.offset)
-        return worst + moved if self.stepped else worst
+        return worst + self.moved if self.stepped else worst
+
+    @property
+    def moved(self) -> int:
+        """By how much the readings differ."""
+        return abs(self.after.offset - self.before.offset)
 
     @property
     def stepped(self) -> bool:
         """Whether the readings differ by more than drift and their errors explain."""
         most = DRIFT * (self.after.when - self.before.when)
-        moved = abs(self.after.offset - self.before.offset)
-        return moved > self.before.error + self.after.error + most
+        return self.moved > self.before.error + self.after.error + most
 
     @property
     def _gain(self) -> float:

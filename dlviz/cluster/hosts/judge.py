@@ -13,7 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from dlviz.cluster.errors import RankError
-from dlviz.cluster.hosts.bridge import CONTROL, ENDED, INTERRUPT, LOST, OUTPUT, OVER, STACKS
+from dlviz.cluster.hosts.bridge import (
+    CONTROL,
+    ENDED,
+    INTERRUPT,
+    LOST,
+    OUTPUT,
+    OVER,
+    STACKS,
+    STALLED,
+)
 from dlviz.cluster.hosts.clocks import ClockLine, Reading
 from dlviz.cluster.hosts.seats import told
 from dlviz.cluster.hosts.supervise import HostSupervisor
@@ -34,6 +43,7 @@ class Judge(HostSupervisor):
     """Collects from all hosts and judges. `before` are the readings of their clocks."""
 
     def _prepare(self) -> None:
+        self._stalled: tuple[int, str] | None = None
         self._elsewhere: dict[int, FarRank] = {}
         for rank, host in self.network.host_of.items():
             if host:
@@ -65,6 +75,8 @@ class Judge(HostSupervisor):
             self._interrupts.note()
         elif kind == LOST:
             self.gone.setdefault(rank, data.decode())
+        elif kind == STALLED:
+            self._stalled = self._stalled or (rank, data.decode())
         else:
             self._elsewhere[rank].take(kind, data)
 
@@ -72,6 +84,8 @@ class Judge(HostSupervisor):
         if self.gone:
             self._interrupts.check()  # it may have gone by one, and has said so before
             raise self._vanished()
+        if self._stalled is not None:
+            raise self._unanswered(*self._stalled)
         super()._judge()
 
     def _vanished(self) -> RankError:
@@ -81,6 +95,15 @@ class Judge(HostSupervisor):
             self._elsewhere[rank].end(None)
         says = f"the host {there.name} with {verdict.ranks_in_words(there.ranks)} has gone: {how}"
         return RankError(says, rank=there.ranks[0], **self._gather(says))
+
+    def _unanswered(self, rank: int, address: str) -> RankError:
+        there = next(host for host in self.network.hosts if host.address == address)
+        says = (
+            f"{self.ranks[rank].called} gets no answer from {there.name} ({address}), though the "
+            "hosts hear each other"
+        )
+        hint = "let their firewalls pass all ports between them: gloo takes any that are free."
+        return RankError(f"{says}: {hint}", rank=rank, **self._gather(says))
 
     # -- what a run leaves ---------------------------------------------------------------------
     def _trace(self, outcome: str, failed: collect.Failed | None = None) -> Trace:
@@ -93,6 +116,7 @@ class Judge(HostSupervisor):
             host.name: lines[number].error * 1e-9 if number in lines else 0.0
             for number, host in enumerate(self.network.hosts)
         }
+        self._moved = {host: line.moved * 1e-9 for host, line in lines.items() if line.stepped}
         return super()._trace(outcome, failed)
 
     def _line(self, host: int) -> ClockLine:
@@ -102,7 +126,18 @@ class Judge(HostSupervisor):
 
     def _meta(self, outcome: str) -> dict[str, Any]:
         hosts = {host.name: list(host.ranks) for host in self.network.hosts}
-        return {**super()._meta(outcome), "hosts": hosts, "clock_error": self._errors}
+        meta = {**super()._meta(outcome), "hosts": hosts, "clock_error": self._errors}
+        if self._moved:
+            meta["warning"] = " ".join(self._step(*each) for each in self._moved.items())
+        return meta
+
+    def _step(self, host: int, seconds: float) -> str:
+        here, there = self.network.hosts[0], self.network.hosts[host]
+        return (
+            f"the clocks of {here.name} and {there.name} moved apart by {seconds * 1e3:.0f} ms "
+            f"during the run, as where a virtual machine slept: times of "
+            f"{verdict.ranks_in_words(there.ranks)} may be wrong by as much."
+        )
 
 
 class FarRank(Remote):
@@ -144,11 +179,14 @@ class FarRank(Remote):
             self.failure = replace(self.failure, when=self.to_here(self.failure.when))
 
     def read(self) -> bytes:
+        """Its host sends no more before it knows that some was taken."""
         try:
-            return self.output.recv_bytes()
+            data = self.output.recv_bytes()
         except EOFError:
             self.output.close()
             return b""
+        self._wire.send(OUTPUT, self.number, len(data).to_bytes(8))
+        return data
 
     def ask_stacks(self) -> None:
         self._wire.send(STACKS, self.number)
@@ -187,7 +225,7 @@ class FarProcess:
 
 class Mailbox:
     """What one thread puts in and another one, that may wait for it as for a Connection, takes out;
-    nothing comes after b""."""
+    nothing comes after b"". The bell rings while there is something in it: `put` never waits."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -198,8 +236,9 @@ class Mailbox:
     def put(self, data: bytes) -> None:
         with self._lock:
             if not self.closed:
+                if not self._mail:
+                    os.write(self._button, b"\0")
                 self._mail.append(data)
-                os.write(self._button, b"\0")
 
     def fileno(self) -> int:
         return self._bell
@@ -208,8 +247,10 @@ class Mailbox:
         return bool(self._mail)
 
     def recv_bytes(self) -> bytes:
-        os.read(self._bell, 1)
-        data = self._mail.popleft()
+        with self._lock:
+            data = self._mail.popleft()
+            if not self._mail:
+                os.read(self._bell, 1)
         if not data:
             raise EOFError
         return data

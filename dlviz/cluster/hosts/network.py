@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 WAIT = 60.0  # s for what another host is to write into the store
+PATIENCE = 10.0  # s for a connection to be made
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,44 @@ class Store:
     prefix: str
 
     def open(self) -> Any:
-        """Connect to it."""
-        waits = timedelta(seconds=WAIT)
-        store = dist.TCPStore(self.address, self.port, is_master=False, timeout=waits)  # pyright: ignore[reportPrivateImportUsage]
+        """Connect to it. ValueError where it is not there."""
+        name = socket.gethostname()
+        try:
+            socket.create_connection((self.address, self.port), PATIENCE).close()
+            store = self._connect()
+        except OSError as error:
+            raise ValueError(
+                f"{name} cannot reach torchrun's store at {self.address}, port {self.port} "
+                f"({error}): give torchrun on the first host --local-addr=ADDRESS, the one at "
+                "which the others reach it, and let its firewall pass them."
+            ) from None
+        except dist.DistError as error:
+            raise ValueError(
+                f"{name} has reached {self.address}, port {self.port}, and found no store of "
+                f"torchrun there ({first_line(error)}): choose another port, which is free."
+            ) from None
         return dist.PrefixStore(self.prefix, store)  # pyright: ignore[reportPrivateImportUsage]
+
+    def _connect(self) -> Any:
+        """torch's side of it. A thread waits for that: where another program has the port and says
+        nothing, torch waits for ever."""
+        made: SimpleQueue[Any] = SimpleQueue()
+        waits = timedelta(seconds=WAIT)
+
+        def connect() -> None:
+            try:
+                made.put(dist.TCPStore(self.address, self.port, is_master=False, timeout=waits))  # pyright: ignore[reportPrivateImportUsage]
+            except dist.DistError as error:
+                made.put(error)
+
+        threading.Thread(target=connect, name="dlviz store", daemon=True).start()
+        try:
+            found = made.get(timeout=PATIENCE)
+        except Empty:
+            found = dist.DistStoreError(f"it has said nothing for {PATIENCE:g} s")
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 @dataclass(frozen=True)
@@ -81,6 +119,11 @@ class Network:
         )
         store.set_timeout(timedelta(days=1))  # a group is made when its last rank has come
         return store
+
+
+def first_line(error: Exception) -> str:
+    """What torch says before the stack of its own."""
+    return str(error).partition("\n")[0]
 
 
 def versions() -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
@@ -19,6 +21,9 @@ from dlviz.cluster.parent.remote import GRACE, Remote, write_stacks
 from dlviz.cluster.rank import Place
 from dlviz.cluster.stuck.watch import TICK
 
+HELD = 1 << 16  # bytes that the pipe of a rank's output holds
+AHEAD = 1 << 20  # bytes of a rank's output that host 0 may have got and not taken in
+
 
 class Outpost(HostSupervisor):
     """The ranks of one host; `results` are those of ranks that are done, pickled."""
@@ -26,6 +31,7 @@ class Outpost(HostSupervisor):
     def _prepare(self) -> None:
         self.results: dict[int, bytes] = {}
         self._own: dict[int, Remote] = {}
+        self._ahead: Counter[int] = Counter()  # bytes of output, by rank
         self._over: tuple[str, str, dict[str, Any]] | None = None
         super()._prepare()
         self.network = replace(self.network, ahead=-self._read_clock(0).offset)
@@ -49,6 +55,7 @@ class Outpost(HostSupervisor):
             while self._over is None:
                 self._turn(TICK)
                 self._interrupts.check()
+                self._check_torchrun()
                 if self.vacancy:
                     raise RunError(self.vacancy)
                 if self.gone and self._over is None:  # who is through goes, too
@@ -81,6 +88,8 @@ class Outpost(HostSupervisor):
     def _take(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if kind == OVER:
             self._over = tuple(json.loads(data))
+        elif kind == OUTPUT:
+            self._ahead[rank] -= int.from_bytes(data)
         elif kind == CONTROL:
             self._own[rank].send(data)
         elif kind == STACKS:
@@ -89,9 +98,21 @@ class Outpost(HostSupervisor):
                 self.wires[0].send(STACKS, rank, file.read())
 
     # -- to host 0 -----------------------------------------------------------------------------
+    def _sources(self) -> dict[Any, Callable[[], None]]:
+        """What a rank prints waits where host 0 has not taken in what came before."""
+        sources = super()._sources()
+        for rank in self._own.values():
+            if self._ahead[rank.number] >= AHEAD:
+                sources.pop(rank.output, None)
+        return sources
+
     def _print(self, rank: Remote) -> None:
-        while not rank.output.closed and wait_for([rank.output], 0):
+        """Pass on what it has printed so far; it may print for ever."""
+        left = HELD
+        while left > 0 and not rank.output.closed and wait_for([rank.output], 0):
             data = rank.read()
+            left -= len(data)
+            self._ahead[rank.number] += len(data)
             if data:
                 self.wires[0].send(OUTPUT, rank.number, data)
 

@@ -19,18 +19,25 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
-from dlviz.cluster.hosts import wire
-from dlviz.cluster.hosts.network import Host, Network, Store, versions
-from dlviz.cluster.hosts.wire import Forged, Wire
+import torch.distributed as dist
+
+from dlviz.cluster.errors import RunError
+from dlviz.cluster.hosts.greeting import STRANGERS, Door, greet
+from dlviz.cluster.hosts.network import (
+    PATIENCE,
+    WAIT,
+    Host,
+    Network,
+    Store,
+    first_line,
+    versions,
+)
+from dlviz.cluster.hosts.wire import Wire
 
 SECRET = "DLVIZ_SECRET"  # in the environment
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the same, also gloo's
-GLANCE = 0.2  # s between two looks at whether another host has failed
-PATIENCE = 10.0  # s for a connection to be made
-HELLO = struct.Struct("=8si16s")  # magic, number of the host, what it has drawn
-MAGIC = b"dlviz 1\n"
+LONGER = 2.0  # s that who is connected to has more patience: who connects knows more
 ADDRESS_OF = 0x8915  # SIOCGIFADDR
-GREETING = 255  # kind of the first frame
 
 
 class Rendezvous(NamedTuple):
@@ -41,13 +48,15 @@ class Rendezvous(NamedTuple):
 
 
 def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rendezvous:
-    """Meet the other hosts. ValueError, on all of them, where they do not fit together."""
+    """Meet the other hosts. Raises, on all of them, ValueError where they do not fit together or do
+    not reach each other, RunError where one does not come."""
     keys = store.open()
     try:
         return _meet(keys, store, number, hosts, ranks)
-    except ValueError as error:
-        keys.set(f"host {number}", json.dumps({"failed": str(error)}))
-        keys.set("failed", str(error))
+    except (ValueError, RunError) as error:
+        with suppress(dist.DistError):  # the store may be what has failed
+            keys.set(f"host {number}", json.dumps({"failed": str(error)}))
+            keys.set("met", str(error))
         raise
 
 
@@ -55,7 +64,7 @@ def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ..
     interface, address = way_to(store.address, store.port)
     if number == 0 and address.startswith("127."):  # its own name may lead there alone
         interface, address = way_to(_read(keys, 1)["address"], store.port)
-    with socket.create_server((address, 0), backlog=hosts) as listener:
+    with socket.create_server((address, 0), backlog=2 * STRANGERS) as listener:
         about = {
             "name": socket.gethostname(),
             "address": address,
@@ -75,10 +84,27 @@ def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ..
 
 
 def _read(keys: Any, number: int) -> dict[str, Any]:
-    about = json.loads(keys.get(f"host {number}"))
+    about = json.loads(_get(keys, f"host {number}", f"host {number} has not called launch"))
     if "failed" in about:
         raise ValueError(about["failed"])
     return about
+
+
+def _get(keys: Any, key: str, lacks: str) -> bytes:
+    """What a host has put or puts into the store; RunError, which says what it `lacks`, where that
+    does not come."""
+    try:
+        return keys.get(key)
+    except dist.DistStoreError:
+        here = socket.gethostname()
+        raise RunError(
+            f"{lacks} within {WAIT:g} s of {here}: see what torchrun says there; all hosts have to "
+            "call launch, as often and in the same order."
+        ) from None
+    except dist.DistError as error:
+        raise RunError(
+            f"torchrun's store on the first host has gone: {first_line(error)}"
+        ) from None
 
 
 def _host(number: int, all_of: list[dict[str, Any]]) -> Host:
@@ -113,7 +139,7 @@ def _secret(keys: Any, number: int) -> bytes:
         return os.environ[SECRET].encode()
     if number == 0:
         keys.set("secret", secrets.token_hex(32))
-    return keys.get("secret")
+    return _get(keys, "secret", "host 0 has given no secret")
 
 
 # -- interfaces ------------------------------------------------------------------------------------
@@ -133,6 +159,12 @@ def way_to(address: str, port: int) -> tuple[str, str]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, port))
             own = probe.getsockname()[0]
+    except socket.gaierror as error:
+        raise ValueError(
+            f"{socket.gethostname()} finds no IPv4 address of {address}, where torchrun's store is "
+            f"({error}): hosts talk to each other by IPv4; give torchrun on the first host "
+            "--local-addr=ADDRESS with such a one."
+        ) from None
     except OSError as error:
         raise ValueError(
             f"{socket.gethostname()} has no route to {address} ({error}): see that the hosts are "
@@ -173,19 +205,25 @@ def _connect(
             except ConnectionError:
                 sock.close()
                 raise _stranger(all_of[own], all_of[number]) from None
-        until = monotonic() + PATIENCE
-        while len(wires) < len(all_of) - 1:
-            if keys.check(["failed"]):
-                raise ValueError(keys.get("failed").decode())
-            if monotonic() > until:
-                missing = next(n for n in range(own + 1, len(all_of)) if n not in wires)
-                raise _stranger(all_of[own], all_of[missing])
-            _let_in(listener, own, secret, range(own + 1, len(all_of)), wires)
+        with Door(listener, own, secret, range(own + 1, len(all_of)), wires) as door:
+            _let_in(door, all_of, keys)
+        for number in door.others:  # gloo's connections go this way, too
+            _reach(all_of[own], all_of[number]).close()
+        _agree(keys, len(all_of))
     except BaseException:
         for each in wires.values():
             each.close()
         raise
     return wires
+
+
+def _agree(keys: Any, hosts: int) -> None:
+    """Return when all hosts have connected; ValueError where one could not."""
+    if keys.add("connected", 1) == hosts:
+        keys.set("met", "")
+    failure = _get(keys, "met", "not all hosts have connected to each other").decode()
+    if failure:
+        raise ValueError(failure)
 
 
 def _reach(own: dict[str, Any], other: dict[str, Any]) -> socket.socket:
@@ -201,25 +239,15 @@ def _reach(own: dict[str, Any], other: dict[str, Any]) -> socket.socket:
         ) from None
 
 
-def _let_in(
-    listener: socket.socket, own: int, secret: bytes, others: range, wires: dict[int, Wire]
-) -> None:
-    """Let one of the `others` connect, if one comes soon; who does not know the secret is sent
-    away."""
-    listener.settimeout(GLANCE)
-    try:
-        sock = listener.accept()[0]
-    except TimeoutError:
-        return
-    try:
-        number, found = greet(sock, own, secret, called=True)
-    except ConnectionError:
-        sock.close()
-        return
-    if number in others and number not in wires:
-        wires[number] = found
-    else:
-        found.close()
+def _let_in(door: Door, all_of: list[dict[str, Any]], keys: Any) -> None:
+    """Return when all hosts after this one are in."""
+    until = monotonic() + PATIENCE + LONGER
+    while missing := [number for number in door.others if number not in door.wires]:
+        if keys.check(["met"]):
+            raise ValueError(keys.get("met").decode())
+        if monotonic() > until:
+            raise _stranger(all_of[door.own], all_of[missing[0]])
+        door.look()
 
 
 def _stranger(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
@@ -228,37 +256,3 @@ def _stranger(own: dict[str, Any], other: dict[str, Any]) -> ValueError:
         f"{PATIENCE:g} s: set {SECRET} to the same on both, and let their firewalls pass what they "
         "say to each other."
     )
-
-
-def greet(sock: socket.socket, own: int, secret: bytes, called: bool) -> tuple[int, Wire]:
-    """The number of the host at the other end, and the wire to it; ConnectionError where it does
-    not know the secret. `called`: the other end has connected to this one."""
-    sock.settimeout(PATIENCE)
-    drawn = secrets.token_bytes(16)
-    try:
-        sock.sendall(HELLO.pack(MAGIC, own, drawn))
-        magic, number, its = HELLO.unpack(_exactly(sock, HELLO.size))
-        if magic != MAGIC:
-            raise Forged("it speaks another language")
-        both = (drawn, its) if called else (its, drawn)
-        found = Wire(sock, wire.keys(secret, both, called))
-        found.send(GREETING, own)
-        sock.settimeout(PATIENCE)
-        size = wire.FRAME.size + wire.HEADER.size
-        frames = list(found.cut(_exactly(sock, size)))
-        sock.setblocking(False)
-    except OSError as error:
-        raise ConnectionError(str(error)) from None
-    if [each[:2] for each in frames] != [(GREETING, number)]:
-        raise Forged("it is not who it says it is")
-    return number, found
-
-
-def _exactly(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = sock.recv(size - len(data))
-        if not more:
-            raise ConnectionError("it closed its connection")
-        data += more
-    return data

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dlviz.cluster.errors import RankError
+from dlviz.cluster.errors import RankError, RunError
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.clocks import Reading
 from dlviz.cluster.hosts.rendezvous import Rendezvous
@@ -41,6 +41,7 @@ class SeatSupervisor(Supervisor):
         super().__init__(ranks, machine, device, timeout, Progress(), may_lose)
         self.seats = {seat.rank: seat for seat in seats}
         self._vacant: list[int] = []  # ranks whose seats have gone
+        self._torchrun, self._starter = os.getppid(), "torchrun"
 
     def lead(self) -> Left:
         """Have the ranks do what their seats ask for, and give each seat its rank's result."""
@@ -64,10 +65,16 @@ class SeatSupervisor(Supervisor):
         return super()._sources() | gone
 
     def _judge(self) -> None:
+        self._check_torchrun()
         if self._vacant:
             says = self.vacancy
             raise RankError(says, rank=self._vacant[0], **self._gather(says))
         super()._judge()
+
+    def _check_torchrun(self) -> None:
+        """Raise where it was killed: who kills it wants the run to end."""
+        if os.getppid() != self._torchrun:
+            raise RunError(f"{self._starter}, which started this, was killed.")
 
     @property
     def vacancy(self) -> str:
@@ -85,6 +92,7 @@ class HostSupervisor(SeatSupervisor, ABC):
         super().__init__(seats, len(meeting.network.host_of), None, device, timeout)
         self.network, self.wires = meeting
         self.gone: dict[int, str] = {}
+        self._starter = f"torchrun on {self.network.here.name}"
 
     def _prepare(self) -> None:
         """Build the bridge."""
@@ -102,6 +110,7 @@ class HostSupervisor(SeatSupervisor, ABC):
     def _start(self, place: Place, environ: dict[str, str]) -> None:
         super()._start(replace(place, network=self.network), environ)
         self.ranks[-1].host = self.network.here.name
+        self.bridge.pids[place.rank] = self.ranks[-1].process.pid
 
     def _read_clock(self, host: int) -> Reading:
         """How far the clock of another host is ahead."""

@@ -2,6 +2,9 @@
 
     frame    length | seal | kind, rank | data
 
+What is longer than a PART goes in several frames: a frame that says that it is longer is refused
+before it has come, so that nobody fills this host's memory who does not know the secret.
+
 The seal is an HMAC-SHA256 of the frame and its number, by a key that follows from the run's secret,
 from a number that each end has drawn for this connection, and from the direction. So who does not
 know the secret can neither send a frame nor repeat, change or swap those of others, and nothing is
@@ -21,11 +24,14 @@ from contextlib import suppress
 FRAME = struct.Struct("=I16s")  # bytes of what follows; seal
 HEADER = struct.Struct("=Bi")  # kind, rank
 CHUNK = 1 << 18  # bytes read at a time
+PART = 1 << 20  # bytes of data in one frame at most
+MORE = 128  # in a kind: the data goes on in the next frame
+FULL = 1 << 22  # bytes left to send, with which a wire should be given no more that can wait
 NUMBER = struct.Struct("=Q")
 
 
 class Forged(ConnectionError):
-    """A frame whose seal is not that of the run's secret."""
+    """A frame that nobody who knows the run's secret has sent."""
 
 
 class Wire:
@@ -38,6 +44,7 @@ class Wire:
         self._out_key, self._in_key = keys
         self._sent = self._come = 0
         self._left: deque[memoryview] = deque()
+        self._parts: list[bytes] = []  # that have come of what has more
         self._rest = bytearray()
         self._lock = threading.Lock()
         sock.setblocking(False)
@@ -48,14 +55,21 @@ class Wire:
         """Whether there is something left to send."""
         return bool(self._left)
 
+    @property
+    def full(self) -> bool:
+        """Whether so much is left that what can wait should."""
+        return sum(map(len, list(self._left))) > FULL
+
     def send(self, kind: int, rank: int = 0, data: bytes = b"") -> None:
-        """Send a frame, in order, by any thread. Where the connection has broken it is lost: who
+        """Send data, in order, by any thread. Where the connection has broken it is lost: who
         reads sees that."""
-        body = HEADER.pack(kind, rank) + data
         with self._lock:
-            frame = FRAME.pack(len(body), seal(self._out_key, self._sent, body)) + body
-            self._sent += 1
-            self._left.append(memoryview(frame))
+            for at in range(0, len(data) or 1, PART):
+                more = MORE if at + PART < len(data) else 0
+                body = HEADER.pack(kind | more, rank) + data[at : at + PART]
+                frame = FRAME.pack(len(body), seal(self._out_key, self._sent, body)) + body
+                self._sent += 1
+                self._left.append(memoryview(frame))
             self._flush()
         if self._left:
             self.stir()
@@ -81,8 +95,8 @@ class Wire:
                     self._left[0] = self._left[0][done:]
 
     def receive(self) -> Iterator[tuple[int, int, bytes]]:
-        """The frames that have come. EOFError where the other end has gone, Forged where one is not
-        sealed as it has to be."""
+        """Kind, rank and data of what has come. EOFError where the other end has gone, Forged where
+        a frame is not what it has to be."""
         try:
             data = self.sock.recv(CHUNK)
         except BlockingIOError:
@@ -96,11 +110,13 @@ class Wire:
         yield from self.cut(data)
 
     def cut(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """The frames that end in `data`, which has come next."""
+        """What ends in `data`, which has come next."""
         self._rest += data
         at = 0
         while len(self._rest) - at >= FRAME.size:
             length, found = FRAME.unpack_from(self._rest, at)
+            if not HEADER.size <= length <= HEADER.size + PART:
+                raise Forged(f"a frame of {length} bytes came, and no host sends such a frame")
             if len(self._rest) - at - FRAME.size < length:
                 break
             start = at + FRAME.size
@@ -109,7 +125,11 @@ class Wire:
                 raise Forged("a frame is not sealed with the run's secret")
             self._come += 1
             at = start + length
-            yield *HEADER.unpack_from(body), body[HEADER.size :]
+            kind, rank = HEADER.unpack_from(body)
+            self._parts.append(body[HEADER.size :])
+            if not kind & MORE:
+                whole, self._parts = b"".join(self._parts), []
+                yield kind, rank, whole
         del self._rest[:at]
 
     def close(self) -> None:
