@@ -34,6 +34,26 @@ LIVE = """(traits) => {
         frontEnd.render({ model, el });
     }
 }"""
+# Waits for two pictures of the page, each of which has a change of its own to show, however small:
+# for a picture in which nothing changes a browser takes a sixtieth of a second.
+PICTURES = """async () => {
+    let spot = document.querySelector(".spot");
+    if (!spot) {
+        spot = document.documentElement.appendChild(document.createElement("i"));
+        spot.className = "spot";
+        const place = { position: "fixed", right: 0, bottom: 0, width: "1px", height: "1px" };
+        Object.assign(spot.style, { ...place, pointerEvents: "none" });
+    }
+    for (let picture = 0; picture < 2; picture++) {
+        spot.style.background = spot.style.background === "red" ? "blue" : "red";
+        await new Promise(requestAnimationFrame);
+        await new Promise((done) => {
+            const { port1, port2 } = new MessageChannel();
+            port1.onmessage = done;
+            port2.postMessage("");
+        });
+    }
+}"""
 SETTLED = """() => [...document.querySelectorAll('.dlv')]
     .every((view) => view.dataset.asking === 'false')"""
 

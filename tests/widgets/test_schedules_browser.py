@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from explorer_page import ExplorerPage, saved_pages
+from explorer_page import PICTURES, ExplorerPage, saved_pages
 from lab_server import LONGEST, Lab
 from nbformat import v4
 from playwright.sync_api import expect
@@ -59,9 +59,7 @@ class Page(ExplorerPage):
     """The explorer on an open page."""
 
     def picture(self):
-        self.page.evaluate(
-            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
-        )
+        self.page.evaluate(PICTURES)
         return self.root.evaluate(PIXELS)
 
     def numbers(self):
