@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import kernel
 
@@ -99,23 +101,37 @@ class ExplorerPage:
         field.blur()
 
 
-@contextmanager
-def saved_pages(browser, folder, Page, wait) -> Iterator:
-    """Opens the saved page of an explorer as a `Page`, once `wait` of the open page has returned;
-    in the end no error was logged and nothing was fetched."""
-    pages, faults = [], []
+pages: WeakKeyDictionary[Any, tuple[Any, list[str]]] = WeakKeyDictionary()  # one a browser
 
-    def show(explorer, **options):
-        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
-        pages.append(page)
+
+def only_page(browser, **viewport):
+    """The one page of a browser on which tests open their files, as new, and the list of what goes
+    wrong on it: errors, and what it fetches. A page of its own for each takes longer to make than
+    most of them take."""
+    if browser not in pages:
+        page, faults = browser.new_page(), []
         page.on("request", lambda asked: asked.url.startswith("file:") or faults.append(asked.url))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        pages[browser] = page, faults
+    page, faults = pages[browser]
+    page.mouse.move(0, 0)
+    page.set_viewport_size({"width": 1200, "height": 900, **viewport})
+    return page, faults
+
+
+@contextmanager
+def saved_pages(browser, folder, Page, wait) -> Iterator:
+    """Opens the saved page of an explorer as a `Page`, in place of the one before it, once `wait`
+    of the open page has returned; in the end no error was logged and nothing was fetched."""
+    def show(explorer, **viewport):
+        page, _ = only_page(browser, **viewport)
         page.goto(explorer.save_html(folder / "explorer.html").as_uri())
         wait(page)
         return Page(page)
 
+    page, faults = only_page(browser)
+    faults.clear()
     yield show
-    for page in pages:
-        page.close()
+    page.goto("about:blank")  # nothing goes on moving
     assert not faults

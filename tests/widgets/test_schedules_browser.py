@@ -243,7 +243,7 @@ def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, m
     for name, made in STATES.items():
         if name not in names:
             continue
-        shown = saved(made(), viewport={"width": 833, "height": 680})
+        shown = saved(made(), width=833, height=680)
         height = shown.root.bounding_box()["height"]
         assert height <= 640, f"{name}: {height:.0f} pixels"
         if name == "two with chunks":
@@ -270,7 +270,6 @@ def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, m
         if openers:
             openers[-1].click()
             assert shown.root.bounding_box()["height"] == height, name  # the charts are back
-        shown.page.close()
 
 
 def test_the_line_of_keys_names_those_of_the_grid_while_it_is_drawn_on(saved):
@@ -284,7 +283,6 @@ def test_the_line_of_keys_names_those_of_the_grid_while_it_is_drawn_on(saved):
             .text_content()
             .startswith(f"? all keys← →{' ↑ ↓' * (first[0] == 'm')} {first}")
         )
-        shown.page.close()
 
 
 def test_a_field_has_room_for_the_word_that_stands_in_it_while_it_is_empty(saved):
@@ -313,7 +311,6 @@ def test_grid_timeline_and_legend_have_one_hue_for_a_kind_in_both_themes(saved):
         assert shown.root.evaluate(filled) == expected
         shades = json.loads(explorer.state)["sides"][1]["shades"]
         assert {letter: styles[0]["color"] for letter, styles in shades.items()} == expected
-        shown.page.close()
 
 
 @pytest.mark.parametrize("width, theme", [(360, "light"), (800, "dark")])
@@ -321,7 +318,7 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
     explorer = ScheduleExplorer(
         "drawn", csv=schedules.make("interleaved", 4, 4).to_csv(), beside="dualpipev", theme=theme
     )
-    shown = saved(explorer, viewport={"width": width, "height": 900})
+    shown = saved(explorer, width=width, height=900)
     assert shown.root.get_attribute("data-theme") == theme
     for name in ("the schedule as CSV", "show a table of all actions (t)"):
         shown.control(name).click()
