@@ -124,6 +124,7 @@ def only_page(browser, **viewport):
 def saved_pages(browser, folder, Page, wait) -> Iterator:
     """Opens the saved page of an explorer as a `Page`, in place of the one before it, once `wait`
     of the open page has returned; in the end no error was logged and nothing was fetched."""
+
     def show(explorer, **viewport):
         page, _ = only_page(browser, **viewport)
         page.goto(explorer.save_html(folder / "explorer.html").as_uri())

@@ -323,10 +323,10 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
     for name in ("the schedule as CSV", "show a table of all actions (t)"):
         shown.control(name).click()
     assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    for control in shown.root.locator("button, select, input, textarea").all():
-        assert control.evaluate(
-            "it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent"
-        )
+    names = shown.root.locator("button, select, input, textarea").evaluate_all(
+        "all => all.map(it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent)"
+    )
+    assert len(names) > 5 and all(names), names
     for picture in shown.root.locator("[role=img]").all():
         if picture.is_visible():
             assert picture.get_attribute("aria-label")
@@ -504,7 +504,9 @@ def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(l
     # once their kernel is gone the levels go on
     cells = shown.root.locator(".dlv-boardcell")
     expect(cells).to_have_count(4)
-    lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.page.evaluate(
+        "() => { jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
+    )
     shown.root.locator("> header .dlv-gone").get_by_text("kernel is gone").wait_for()
     expect(shown.root.get_by_role("button", name="Run it")).to_be_disabled()
     shown.control("undo").click()

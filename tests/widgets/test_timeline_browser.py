@@ -113,7 +113,9 @@ AGAIN = """([selection, state]) => {
     window.shown[0].model.set("state", state);
 }"""
 # Uses every control, each from a fresh start; names those whose use changes nothing but themselves.
-WIRED_TO_NOTHING = f"async () => {{ const picture = {PICTURES};" """
+WIRED_TO_NOTHING = (
+    f"async () => {{ const picture = {PICTURES};"
+    """
     const root = document.querySelector(".dlv");
     const event = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
     const press = (...keys) => keys.forEach((key) => root.dispatchEvent(event(key)));
@@ -157,6 +159,7 @@ WIRED_TO_NOTHING = f"async () => {{ const picture = {PICTURES};" """
     const dead = [...wired].filter(([, does]) => !does).map(([name]) => name.trim());
     return { tried: wired.size, dead };
 }"""
+)
 
 
 class Reader:
