@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ import kernel
 
 from dlviz.widgets.modules import joined, read
 
-# Two views of one model, whose requests a function `ask` answers, with the state that then is.
+# Two views of one model, whose requests a function `ask` answers, with the state that then is: as
+# text, for to hand over lists and objects takes playwright longer than all else together.
 LIVE = """(traits) => {
     const calls = [];
     const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
@@ -23,7 +25,8 @@ LIVE = """(traits) => {
             fire(`change:${name}`);
         },
         on: (event, call) => calls.push([event, call]), off() {},
-        send: (request) => ask(request).then(([state, answer]) => {
+        send: (request) => ask(request).then((text) => {
+            const [state, answer] = JSON.parse(text);
             if (state !== traits.state) model.set("state", state);
             fire("msg:custom", answer);
         }),
@@ -72,7 +75,7 @@ def open_page(browser, explorer, entry):
         found = kernel.ask(explorer, **request)
         while explorer.doing:
             time.sleep(0.05)
-        return explorer.state, {"id": number, **found}
+        return json.dumps([explorer.state, {"id": number, **found}], allow_nan=False)
 
     page.expose_function("ask", answer)
     code = joined(entry, "frontEnd")

@@ -74,7 +74,8 @@ class Player:
 
     @property
     def state(self):
-        return self.page.evaluate(f"() => ({STATE})({self.own})")  # a Locator takes several turns
+        # A Locator would take several turns, and so does playwright with what is no text.
+        return json.loads(self.page.evaluate(f"() => JSON.stringify(({STATE})({self.own}))"))
 
     def __getattr__(self, name):
         return self.state[name]

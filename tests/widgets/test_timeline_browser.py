@@ -63,7 +63,7 @@ AREA = """(canvas, [x, y, wide, tall]) => {
     const box = canvas.getBoundingClientRect();
     const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     copy.drawImage(canvas, box.x - x, box.y - y);
-    return [...copy.getImageData(0, 0, wide, tall).data];
+    return JSON.stringify([...copy.getImageData(0, 0, wide, tall).data]);
 }"""
 EDGES = """root => [...root.querySelectorAll(".dlv-edge")].map((edge) => [
     root.querySelector(".dlv-plot").getBoundingClientRect().x + parseFloat(edge.style.left),
@@ -170,9 +170,11 @@ class Reader:
         self.root = page.locator(".dlv").nth(place)
 
     def ask(self, code, *values):
-        """What a function of the widget's element gives, asked as it is: a Locator takes 8 ms."""
-        found = f"document.querySelectorAll('.dlv')[{self.place}]"
-        return self.page.evaluate(f"(values) => ({code})({found}, ...values)", values)
+        """What a function of the widget's element gives, asked as it is and answered as text: a
+        Locator takes several turns, and so does playwright with what is no text."""
+        root = f"document.querySelectorAll('.dlv')[{self.place}]"
+        asked = f"(values) => JSON.stringify(({code})({root}, ...values)) ?? 'null'"
+        return json.loads(self.page.evaluate(asked, values))
 
     def ready(self):
         self.root.wait_for()
@@ -224,7 +226,8 @@ class Reader:
     def ground(self, x, y, wide, tall, target=None):
         """The colour that most pixels of an area have, as [red, green, blue]."""
         target = target or self.root.locator(".dlv-canvas")
-        colors = np.reshape(target.evaluate(AREA, [x, y, wide, tall]), (-1, 4))[:, :3]
+        found = json.loads(target.evaluate(AREA, [x, y, wide, tall]))
+        colors = np.reshape(found, (-1, 4))[:, :3]
         found, count = np.unique(colors, axis=0, return_counts=True)
         return found[count.argmax()].tolist()
 
@@ -811,21 +814,23 @@ def test_every_key_of_the_list_changes_something(page, notebook, trace):
     (reader,) = notebook(widget)
     listed = reader.root.locator(".dlv-help kbd").all_text_contents()
     assert {*listed} - GESTURES == {*LISTED}
-    look = (
-        "root => { const copy = root.cloneNode(true); copy.removeAttribute('data-draws');"
-        " return copy.outerHTML + document.activeElement.outerHTML.slice(0, 80); }"
-    )
+    look = """root => {
+        const copy = root.cloneNode(true);
+        copy.removeAttribute('data-draws');
+        const picture = root.querySelector('.dlv-canvas').toDataURL();
+        return copy.outerHTML + document.activeElement.outerHTML.slice(0, 80) + picture;
+    }"""
     for shown, keys in LISTED.items():
         for key in keys:
             page.evaluate(AGAIN, [{"span": row}, widget.state])
             reader.root.focus()
             reader.press("w", "w")
-            before = reader.root.evaluate(look), reader.picture
+            reader.ask(f"root => {{ window.before = ({look})(root); }}")
             reader.press(*(["[", "]"] if key == "]" else [key]))
             if key == "]":  # there already: the way back from the sender counts
                 assert reader.span == row
                 continue
-            assert (reader.root.evaluate(look), reader.picture) != before, (shown, key)
+            assert reader.ask(f"root => ({look})(root) !== window.before"), (shown, key)
 
 
 def test_keys_typed_into_the_search_do_nothing_else(read_page, trace):
@@ -1673,7 +1678,8 @@ def test_a_search_dims_the_edges_and_hatches_of_all_that_it_did_not_find(read_pa
     canvas, area = reader.root.locator(".dlv-canvas"), [x - 3, y, 12, height]
 
     def darkest():
-        return np.reshape(canvas.evaluate(AREA, area), (-1, 4))[:, :3].sum(axis=1).min()
+        colors = np.reshape(json.loads(canvas.evaluate(AREA, area)), (-1, 4))[:, :3]
+        return colors.sum(axis=1).min()
 
     assert darkest() < 350
     reader.press("/")
