@@ -52,9 +52,10 @@ $(FRONT): package.json package-lock.json $(READY)
 
 style: $(READY) $(FRONT)
 	$(BIN)/ruff check .
-	$(BIN)/pyright
-	$(NODE) node_modules/typescript/bin/tsc -p .
-	$(NODE) node_modules/eslint/bin/eslint.js dlviz/widgets/static
+	$(BIN)/pyright & types=$$!; \
+	  $(NODE) node_modules/typescript/bin/tsc -p . \
+	  && $(NODE) node_modules/eslint/bin/eslint.js dlviz/widgets/static; \
+	  front=$$?; wait $$types && exit $$front
 
 # labs/.jupyter keeps from a student what greets JupyterLab's users and what belongs to authors.
 lab: $(READY)
