@@ -2390,9 +2390,9 @@ def test_a_timeline_put_aside_takes_the_theme_of_the_page_when_it_is_back(browse
 
 def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
     code = (
-        "const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
+        "const groups = []; const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
         "const none = { idle: [], gaps: [], memory: [], heads: [], cycle: [], found: [] };"
-        "const list = { ...none, lost: [], arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
+        "const list = { ...none, groups, lost: [], arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
         "return v[0].map(([x, y]) => m.hit(list, x, y));"
     )
     points = [[30, 17], [70, 33], [50, 40], [22, 11]]
