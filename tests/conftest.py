@@ -32,6 +32,8 @@ BROWSER_FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-frame-rate-limit",  # a picture when there is one to show, not 60 in a second
+    "--disable-gpu-vsync",
 ]
 
 

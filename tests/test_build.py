@@ -26,30 +26,35 @@ SPAN = {"rank": 0, "lane": "compute", "kind": "forward", "start": 0.0, "end": 1.
 LABS = sorted((ROOT / "labs").glob("*.ipynb"))
 
 
-def build(path: Path, *cells: str) -> subprocess.CompletedProcess[str]:
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
-    nbformat.write(notebook, path)
-    run = [sys.executable, BUILD, path]
-    return subprocess.run(run, capture_output=True, text=True)
+CELLS = (
+    "from pathlib import Path\nprint(Path('.').resolve())",
+    "import dlviz\nprint(dlviz.__file__)",
+    "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 3, 2]))",
+    "import ipywidgets\nipywidgets.IntSlider()",
+    "import sys\nfor part in ('\\r50 %', '\\r    ', '\\r'):\n  sys.stderr.write(part)",
+    f"dlviz.widgets.Timeline(dlviz.Trace([{SPAN}]))",
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The folder of two labs, and the command that built them: the second one fails."""
+    folder = tmp_path_factory.mktemp("labs")
+    for name, cells in (("lab", CELLS), ("failing", ["1 / 0"])):
+        notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
+        nbformat.write(notebook, folder / f"{name}.ipynb")
+    run = [sys.executable, BUILD, folder / "lab.ipynb", folder / "failing.ipynb"]
+    return folder, subprocess.run(run, capture_output=True, text=True)
 
 
 @pytest.mark.slow
-def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(tmp_path):
-    path = tmp_path / "lab.ipynb"
-    done = build(
-        path,
-        f"from pathlib import Path\nprint(Path('.').resolve() == Path({str(tmp_path)!r}))",
-        "import dlviz\nprint(dlviz.__file__)",
-        "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 3, 2]))",
-        "import ipywidgets\nipywidgets.IntSlider()",
-        "import sys\nfor part in ('\\r50 %', '\\r    ', '\\r'):\n  sys.stderr.write(part)",
-        f"dlviz.widgets.Timeline(dlviz.Trace([{SPAN}]))",
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("lab.ipynb: ")
+def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(built):
+    folder, done = built
+    path = folder / "lab.ipynb"
+    assert done.stdout.startswith("lab.ipynb: "), done.stderr
     where, file, figure, _, progress, widget = nbformat.read(path, as_version=4).cells
     assert progress.outputs == [], "what a progress bar left is not stored"
-    assert where.outputs[0].text == "True\n", "a lab runs in its own folder"
+    assert where.outputs[0].text == f"{folder}\n", "a lab runs in its own folder"
     assert file.outputs[0].text == "dlviz/__init__.py\n"
     data = figure.outputs[0].data
     assert data["application/vnd.plotly.v1+json"]["data"][0]["type"] == "scatter"
@@ -63,6 +68,15 @@ def test_a_built_lab_holds_its_outputs_and_nothing_of_this_machine(tmp_path):
     text = path.read_text()
     assert len(text.splitlines()) < 300, "a figure takes one line"
     assert as_committed(path) == []
+
+
+@pytest.mark.slow
+def test_a_lab_that_fails_is_refused_and_left_alone(built):
+    folder, done = built
+    assert done.returncode != 0 and "ZeroDivisionError" in done.stderr
+    assert "failing.ipynb: " not in done.stdout
+    (cell,) = nbformat.read(folder / "failing.ipynb", as_version=4).cells
+    assert cell.outputs == []
 
 
 def test_a_picture_keeps_the_colour_of_even_the_smallest_patch(monkeypatch):
@@ -95,14 +109,6 @@ def test_the_picture_of_a_figure_with_frames_is_that_of_its_last(monkeypatch):
     assert list(drawn[0]["data"][1]["x"]) == [0, 1, 3] and drawn[0]["data"][1]["name"] == "sgd"
     assert drawn[0]["layout"]["sliders"][0]["active"] == 2
     assert len(stored["data"][1]["x"]) == 1 and stored["layout"]["sliders"][0]["active"] == 0
-
-
-@pytest.mark.slow
-def test_a_lab_that_fails_is_refused_and_left_alone(tmp_path):
-    path = tmp_path / "lab.ipynb"
-    done = build(path, "1 / 0")
-    assert done.returncode != 0 and "ZeroDivisionError" in done.stderr
-    assert nbformat.read(path, as_version=4).cells[0].outputs == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -64,6 +65,7 @@ TORCH_FREE = (
 HEAVY = {"torch", "plotly", "matplotlib", "pandas", "ipywidgets", "anywidget", "IPython"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
+parsed = functools.cache(ast.parse)  # each module once for all that is asked of it
 
 
 def layer(file: Path) -> str:
@@ -89,7 +91,7 @@ def module_level(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
 def imports(source: str, package: tuple[str, ...]) -> set[str]:
     """Dotted names that the module imports; `from a import b` is "a.b", relative ones resolved."""
     found = set()
-    for node in module_level(ast.parse(source).body):
+    for node in module_level(parsed(source).body):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         else:
@@ -169,7 +171,7 @@ def circles(sources: dict[str, tuple[str, tuple[str, ...]]]) -> list[tuple[str, 
     """Modules that import each other, in a circle; `sources` are text and package by dotted name.
     What a package's own modules import from the package itself counts only where it is a module."""
     asked = {
-        name: {each for each in names(ast.parse(text), package) if each in sources and each != name}
+        name: {each for each in names(parsed(text), package) if each in sources and each != name}
         for name, (text, package) in sources.items()
     }
     # `from dlviz.trace import chrome` asks for the module, not for the package's __init__.
@@ -206,7 +208,7 @@ def too_long(source: str) -> list[tuple[str, int]]:
     """The functions of a module that do not fit a screen, with their lines."""
     functions = (
         node
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     lines = ((one.name, (one.end_lineno or 0) - one.lineno + 1) for one in functions)
@@ -234,7 +236,7 @@ def defined_twice(sources: dict[str, str]) -> dict[str, list[str]]:
     """The classes at the top of more than one module, and those modules."""
     found: dict[str, list[str]] = {}
     for module, source in sources.items():
-        for node in ast.parse(source).body:
+        for node in parsed(source).body:
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(module)
     return {name: modules for name, modules in found.items() if len(modules) > 1}

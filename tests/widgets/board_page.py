@@ -50,6 +50,15 @@ const model = {
 };
 frontEnd.render({ model, el: document.getElementById("dlviz") });
 """  # noqa: E501
+# Asked of the page as they are: a Locator takes several turns.
+DATA = "(which) => [...document.querySelectorAll(which)].map((one) => ({ ...one.dataset }))"
+TEXT = "(which) => document.querySelector(which).innerText"
+SLOTS = """() => {
+    const grid = document.querySelector(".dlv-boardgrid");
+    const { x, y, height } = grid.getBoundingClientRect();
+    const rows = document.querySelectorAll(".dlv-boardnames text").length;
+    return [x, y + 22, Number(grid.dataset.slot), (height - 22) / rows];
+}"""
 
 
 class BoardPage:
@@ -81,27 +90,23 @@ class BoardPage:
 
     def cells(self):
         """What is drawn: {action: (rank, slot)}."""
-        found = self.grid.locator(".dlv-boardcell").evaluate_all(
-            "all => all.map(one => [one.dataset.action, one.dataset.rank, one.dataset.slot])"
-        )
-        return {action: (int(rank), int(slot)) for action, rank, slot in found}
+        found = self.page.evaluate(DATA, ".dlv-boardgrid .dlv-boardcell")
+        return {one["action"]: (int(one["rank"]), int(one["slot"])) for one in found}
 
     def ghosts(self):
-        found = self.grid.locator(".dlv-boardghost")
-        return found.evaluate_all("all => all.map(one => one.dataset.action)")
+        found = self.page.evaluate(DATA, ".dlv-boardgrid .dlv-boardghost")
+        return [one["action"] for one in found]
 
     def told(self):
-        return self.root.locator(".dlv-boardtold").inner_text()
+        return self.page.evaluate(TEXT, ".dlv-board .dlv-boardtold")
 
     def spoken(self):
-        return self.page.locator(".dlv > .dlv-spoken").inner_text()
+        return self.page.evaluate(TEXT, ".dlv > .dlv-spoken")
 
     def center(self, rank, slot):
         """The middle of a slot, on the page."""
-        box = self.grid.bounding_box()
-        wide = float(self.grid.get_attribute("data-slot"))
-        high = (box["height"] - 22) / self.page.locator(".dlv-boardnames text").count()
-        return box["x"] + (slot + 0.5) * wide, box["y"] + 22 + (rank + 0.5) * high
+        x, y, wide, high = self.page.evaluate(SLOTS)
+        return x + (slot + 0.5) * wide, y + (rank + 0.5) * high
 
     def click_at(self, rank, slot):
         self.page.mouse.click(*self.center(rank, slot))

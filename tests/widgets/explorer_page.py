@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import kernel
 
 from dlviz.widgets.modules import joined, read
 
-# Two views of one model, whose requests a function `ask` answers, with the state that then is.
+# Two views of one model, whose requests a function `ask` answers, with the state that then is: as
+# text, for to hand over lists and objects takes playwright longer than all else together.
 LIVE = """(traits) => {
     const calls = [];
     const fire = (event, told) => calls.forEach(([name, call]) => name === event && call(told));
@@ -21,7 +25,8 @@ LIVE = """(traits) => {
             fire(`change:${name}`);
         },
         on: (event, call) => calls.push([event, call]), off() {},
-        send: (request) => ask(request).then(([state, answer]) => {
+        send: (request) => ask(request).then((text) => {
+            const [state, answer] = JSON.parse(text);
             if (state !== traits.state) model.set("state", state);
             fire("msg:custom", answer);
         }),
@@ -32,6 +37,26 @@ LIVE = """(traits) => {
         const el = document.body.appendChild(document.createElement("div"));
         el.className = view;
         frontEnd.render({ model, el });
+    }
+}"""
+# Waits for two pictures of the page, each of which has a change of its own to show, however small:
+# for a picture in which nothing changes a browser takes a sixtieth of a second.
+PICTURES = """async () => {
+    let spot = document.querySelector(".spot");
+    if (!spot) {
+        spot = document.documentElement.appendChild(document.createElement("i"));
+        spot.className = "spot";
+        const place = { position: "fixed", right: 0, bottom: 0, width: "1px", height: "1px" };
+        Object.assign(spot.style, { ...place, pointerEvents: "none" });
+    }
+    for (let picture = 0; picture < 2; picture++) {
+        spot.style.background = spot.style.background === "red" ? "blue" : "red";
+        await new Promise(requestAnimationFrame);
+        await new Promise((done) => {
+            const { port1, port2 } = new MessageChannel();
+            port1.onmessage = done;
+            port2.postMessage("");
+        });
     }
 }"""
 SETTLED = """() => [...document.querySelectorAll('.dlv')]
@@ -50,7 +75,7 @@ def open_page(browser, explorer, entry):
         found = kernel.ask(explorer, **request)
         while explorer.doing:
             time.sleep(0.05)
-        return explorer.state, {"id": number, **found}
+        return json.dumps([explorer.state, {"id": number, **found}], allow_nan=False)
 
     page.expose_function("ask", answer)
     code = joined(entry, "frontEnd")
@@ -79,23 +104,38 @@ class ExplorerPage:
         field.blur()
 
 
-@contextmanager
-def saved_pages(browser, folder, Page, wait) -> Iterator:
-    """Opens the saved page of an explorer as a `Page`, once `wait` of the open page has returned;
-    in the end no error was logged and nothing was fetched."""
-    pages, faults = [], []
+pages: WeakKeyDictionary[Any, tuple[Any, list[str]]] = WeakKeyDictionary()  # one a browser
 
-    def show(explorer, **options):
-        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
-        pages.append(page)
+
+def only_page(browser, **viewport):
+    """The one page of a browser on which tests open their files, as new, and the list of what goes
+    wrong on it: errors, and what it fetches. A page of its own for each takes longer to make than
+    most of them take."""
+    if browser not in pages:
+        page, faults = browser.new_page(), []
         page.on("request", lambda asked: asked.url.startswith("file:") or faults.append(asked.url))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        pages[browser] = page, faults
+    page, faults = pages[browser]
+    page.mouse.move(0, 0)
+    page.set_viewport_size({"width": 1200, "height": 900, **viewport})
+    return page, faults
+
+
+@contextmanager
+def saved_pages(browser, folder, Page, wait) -> Iterator:
+    """Opens the saved page of an explorer as a `Page`, in place of the one before it, once `wait`
+    of the open page has returned; in the end no error was logged and nothing was fetched."""
+
+    def show(explorer, **viewport):
+        page, _ = only_page(browser, **viewport)
         page.goto(explorer.save_html(folder / "explorer.html").as_uri())
         wait(page)
         return Page(page)
 
+    page, faults = only_page(browser)
+    faults.clear()
     yield show
-    for page in pages:
-        page.close()
+    page.goto("about:blank")  # nothing goes on moving
     assert not faults

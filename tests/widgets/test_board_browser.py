@@ -82,7 +82,7 @@ def test_a_saved_page_of_levels_is_played_from_level_to_level(saved):
 
 def test_a_saved_page_of_a_drawing_tells_a_fault_and_shows_what_was_mended(saved):
     explorer = ScheduleExplorer("drawn", csv=make("1f1b", 2, 4).to_csv(), beside="gpipe")
-    shown = saved(explorer, viewport={"width": 1200, "height": 1000})
+    shown = saved(explorer, width=1200, height=1000)
     shown.drop((1, 1), (1, 0))
     assert "1F0 (rank 1, slot 0) needs 0F0 of rank 0" in shown.told()
     assert shown.grid.locator(".dlv-boardfault").count() >= 1

@@ -306,10 +306,10 @@ def test_every_control_answers_and_what_ran_is_replayed_without_a_kernel(browser
     with saved_pages(
         browser, tmp_path, Page, lambda own: own.wait_for_selector(".dlv-node")
     ) as show:
-        saved = show(explorer, viewport={"width": 833, "height": 680})
+        saved = show(explorer, width=833, height=680)
         assert saved.root.locator(".dlv-trouble").inner_text() and saved.height() <= 640
         explorer.workers = 3
-        saved = show(explorer, viewport={"width": 833, "height": 680})
+        saved = show(explorer, width=833, height=680)
         root, control = saved.root, saved.control
         assert (
             control("workers").is_disabled() and not root.locator("[data-which]").first.is_visible()

@@ -7,6 +7,7 @@ import re
 
 import board_page
 import pytest
+from explorer_page import only_page
 
 from dlviz.board.drawing import Drawing, drawn
 from dlviz.board.pipeline import Pipeline
@@ -18,39 +19,37 @@ from dlviz.widgets.drawing import ShadedBoard as Board
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Opens a board; afterwards no error was logged and nothing fetched."""
-    pages, faults = [], []
+@pytest.fixture(scope="session")
+def kernel(browser):
+    """What answers the one page's boards: a list of one function, or of none where nothing does."""
+    answers = []
+    only_page(browser)[0].expose_function("ask", lambda gesture: answers[0](gesture))
+    return answers
 
-    def show(drawing, theme="light", live=True, **options):
-        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
-        pages.append(page)
-        page.on("request", lambda asked: faults.append(asked.url) if far(asked.url) else None)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+
+@pytest.fixture
+def opened(browser, kernel, tmp_path):
+    """Opens a board; afterwards no error was logged and nothing fetched."""
+
+    def show(drawing, theme="light", live=True, **viewport):
+        page, _ = only_page(browser, **viewport)
         board = drawing if isinstance(drawing, Board) else Board(drawing)
 
         def answer(gesture):
             board.apply(gesture)
             return json.dumps(board.state())
 
-        if live:
-            page.expose_function("ask", answer)
+        kernel[:] = [answer] if live else []
         file = tmp_path / "board.html"
         file.write_text(board_page.page_of(board, theme=theme, live=live))
         page.goto(file.as_uri())
         page.wait_for_selector(".dlv-boardcursor", state="attached")
         return board_page.BoardPage(page, board)
 
+    _, faults = only_page(browser)
+    faults.clear()
     yield show
-    for page in pages:
-        page.close()
-    assert not faults
-
-
-def far(url):
-    return not url.startswith(("file:", "blob:"))
+    assert not [fault for fault in faults if not fault.startswith("blob:")]  # a picture to save
 
 
 def blank(ranks=2, microbatches=2, costs=None, **options):
@@ -485,13 +484,13 @@ def test_an_action_may_be_marked_from_outside(opened):
 def test_nothing_runs_over_the_edge_and_every_control_has_a_name(opened, width, theme):
     drawing = drawn(make("interleaved_zb", 8, 16), Costs())
     part = Drawing(drawing.pipeline, drawing.placed[:300]).place(*drawing.placed[-1])
-    shown = opened(part, theme=theme, viewport={"width": width, "height": 900})
+    shown = opened(part, theme=theme, width=width)
     assert shown.page.locator(".dlv").first.get_attribute("data-theme") == theme
     assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    for control in shown.root.locator("button, select, input, textarea").all():
-        assert control.evaluate(
-            "it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent"
-        )
+    names = shown.root.locator("button, select, input, textarea").evaluate_all(
+        "all => all.map(it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent)"
+    )
+    assert len(names) > 5 and all(names), names
     told = shown.root.locator(".dlv-boardtold").bounding_box()
     frame = shown.root.locator(".dlv-boardframe").bounding_box()
     assert frame["y"] <= told["y"] and told["y"] + told["height"] < frame["y"] + frame["height"]
@@ -500,7 +499,7 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(opened, width, 
 
 
 def test_moving_by_key_scrolls_to_the_cursor(opened):
-    shown = opened(drawn(make("gpipe", 4, 16), Costs()), viewport={"width": 500, "height": 800})
+    shown = opened(drawn(make("gpipe", 4, 16), Costs()), width=500, height=800)
     shown.focus()
     shown.press("End")
     scroller = shown.root.locator(".dlv-boardscroll").bounding_box()

@@ -139,7 +139,6 @@ def test_in_the_map_an_algorithm_has_the_colour_of_its_line_in_both_themes(saved
         )
         lines, cells = map(set, colors)
         assert len(cells) > 2 and cells <= {f"{color} 1" for color in lines}
-        shown.page.close()
 
 
 def test_a_click_on_the_lines_chooses_a_size(saved):
@@ -161,16 +160,16 @@ def test_a_click_on_the_lines_chooses_a_size(saved):
 def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, theme):
     shown = saved(
         CollectiveExplorer(ranks=8, algorithm="direct", theme=theme),
-        viewport={"width": width, "height": 900},
+        width=width,
+        height=900,
     )
     assert shown.root.get_attribute("data-theme") == theme
     over = shown.page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert over <= 0
-    for control in shown.root.locator("button, select, input").all():
-        name = control.evaluate(
-            "it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent"
-        )
-        assert name
+    names = shown.root.locator("button, select, input").evaluate_all(
+        "all => all.map(it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent)"
+    )
+    assert len(names) > 5 and all(names), names
     outside = shown.root.locator("svg.dlv-costs text").evaluate_all(
         """them => them.filter((it) => {
             const { left, right } = it.getBoundingClientRect();
@@ -205,7 +204,7 @@ def test_each_part_fits_a_laptop_with_the_answer_to_its_controls(saved):
     explorer = CollectiveExplorer(ranks=8, topology="racks")
     explorer._run = {"error": "a sentence"}
     explorer.show()
-    shown = saved(explorer, viewport={"width": 833, "height": 680})
+    shown = saved(explorer, width=833, height=680)
     for part in ("Costs", "Messages"):
         shown.root.get_by_role("tab", name=part).click()
         shown.page.wait_for_timeout(100)
@@ -321,7 +320,7 @@ def test_in_jupyterlab_a_run_is_stopped_at_once_the_first_of_a_kernel_too(lab, h
         assert started == 4, lab.page.locator(".dlv-result").first.inner_text()
         command(lab, "notebook:interrupt-kernel")
     assert told(lab, "The run was interrupted.") < 10  # s, on a busy machine: 18 s to its end
-    time.sleep(1)
+    time.sleep(1)  # nor does any start later
     assert ranks() == []
     assert shown.control("run it on real ranks").is_enabled()
 

@@ -498,7 +498,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     with saved_pages(
         browser, tmp_path, Page, lambda own: own.wait_for_selector(".dlv-clients rect")
     ) as show:
-        saved = show(explorer, viewport={"width": 833, "height": 680})
+        saved = show(explorer, width=833, height=680)
         assert saved.lines() == 2 and saved.height() <= 640 and saved.marks() == marks
         assert saved.control("C, asked").is_disabled() and saved.control("clients").is_disabled()
         saved.root.locator(".dlv-runs button", has_text="in the open").click()

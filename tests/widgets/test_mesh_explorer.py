@@ -275,7 +275,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     with saved_pages(
         browser, tmp_path, Page, lambda own: own.wait_for_selector("[data-rank]")
     ) as show:
-        saved = show(explorer, viewport={"width": 833, "height": 680})
+        saved = show(explorer, width=833, height=680)
         root = saved.root
         assert root.locator(".dlv-trouble").inner_text()
         assert root.bounding_box()["height"] <= 640

@@ -340,7 +340,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     with saved_pages(
         browser, tmp_path, Page, lambda own: own.wait_for_selector(".dlv-plan")
     ) as show:
-        saved = show(explorer, viewport={"width": 833, "height": 680})
+        saved = show(explorer, width=833, height=680)
         assert saved.control("model").is_disabled() and saved.control("devices").is_disabled()
         assert not saved.root.locator(".dlv-ran").count()
         saved.control("recorded runs").select_option(index=1)

@@ -70,10 +70,12 @@ class Player:
 
     def __init__(self, page, at="body", path=None):
         self.page, self.root, self.path = page, page.locator(f"{at} .dlv"), path
+        self.own = f"document.querySelector('{at} .dlv')"
 
     @property
     def state(self):
-        return self.root.evaluate(STATE)
+        # A Locator would take several turns, and so does playwright with what is no text.
+        return json.loads(self.page.evaluate(f"() => JSON.stringify(({STATE})({self.own}))"))
 
     def __getattr__(self, name):
         return self.state[name]
@@ -85,7 +87,7 @@ class Player:
         return self.root.get_by_role("button", name=name, exact=True)
 
     def press(self, *keys):
-        self.root.focus()
+        self.page.evaluate(f"() => {self.own}.focus()")
         for key in keys:
             self.page.keyboard.press(key)
         return self

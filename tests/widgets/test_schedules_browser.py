@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from explorer_page import ExplorerPage, saved_pages
+from explorer_page import PICTURES, ExplorerPage, saved_pages
 from lab_server import LONGEST, Lab
 from nbformat import v4
 from playwright.sync_api import expect
@@ -59,9 +59,7 @@ class Page(ExplorerPage):
     """The explorer on an open page."""
 
     def picture(self):
-        self.page.evaluate(
-            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
-        )
+        self.page.evaluate(PICTURES)
         return self.root.evaluate(PIXELS)
 
     def numbers(self):
@@ -245,7 +243,7 @@ def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, m
     for name, made in STATES.items():
         if name not in names:
             continue
-        shown = saved(made(), viewport={"width": 833, "height": 680})
+        shown = saved(made(), width=833, height=680)
         height = shown.root.bounding_box()["height"]
         assert height <= 640, f"{name}: {height:.0f} pixels"
         if name == "two with chunks":
@@ -272,7 +270,6 @@ def test_it_fits_a_laptop_whatever_it_shows_and_selecting_moves_nothing(saved, m
         if openers:
             openers[-1].click()
             assert shown.root.bounding_box()["height"] == height, name  # the charts are back
-        shown.page.close()
 
 
 def test_the_line_of_keys_names_those_of_the_grid_while_it_is_drawn_on(saved):
@@ -286,7 +283,6 @@ def test_the_line_of_keys_names_those_of_the_grid_while_it_is_drawn_on(saved):
             .text_content()
             .startswith(f"? all keys← →{' ↑ ↓' * (first[0] == 'm')} {first}")
         )
-        shown.page.close()
 
 
 def test_a_field_has_room_for_the_word_that_stands_in_it_while_it_is_empty(saved):
@@ -315,7 +311,6 @@ def test_grid_timeline_and_legend_have_one_hue_for_a_kind_in_both_themes(saved):
         assert shown.root.evaluate(filled) == expected
         shades = json.loads(explorer.state)["sides"][1]["shades"]
         assert {letter: styles[0]["color"] for letter, styles in shades.items()} == expected
-        shown.page.close()
 
 
 @pytest.mark.parametrize("width, theme", [(360, "light"), (800, "dark")])
@@ -323,15 +318,15 @@ def test_nothing_runs_over_the_edge_and_every_control_has_a_name(saved, width, t
     explorer = ScheduleExplorer(
         "drawn", csv=schedules.make("interleaved", 4, 4).to_csv(), beside="dualpipev", theme=theme
     )
-    shown = saved(explorer, viewport={"width": width, "height": 900})
+    shown = saved(explorer, width=width, height=900)
     assert shown.root.get_attribute("data-theme") == theme
     for name in ("the schedule as CSV", "show a table of all actions (t)"):
         shown.control(name).click()
     assert shown.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    for control in shown.root.locator("button, select, input, textarea").all():
-        assert control.evaluate(
-            "it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent"
-        )
+    names = shown.root.locator("button, select, input, textarea").evaluate_all(
+        "all => all.map(it => it.ariaLabel || it.textContent.trim() || it.labels?.[0]?.textContent)"
+    )
+    assert len(names) > 5 and all(names), names
     for picture in shown.root.locator("[role=img]").all():
         if picture.is_visible():
             assert picture.get_attribute("aria-label")
@@ -509,7 +504,9 @@ def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(l
     # once their kernel is gone the levels go on
     cells = shown.root.locator(".dlv-boardcell")
     expect(cells).to_have_count(4)
-    lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.page.evaluate(
+        "() => { jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
+    )
     shown.root.locator("> header .dlv-gone").get_by_text("kernel is gone").wait_for()
     expect(shown.root.get_by_role("button", name="Run it")).to_be_disabled()
     shown.control("undo").click()

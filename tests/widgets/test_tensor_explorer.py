@@ -510,11 +510,11 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     with saved_pages(
         browser, tmp_path, Page, lambda own: own.wait_for_selector(".dlv-block")
     ) as show:
-        saved = show(explorer, viewport={"width": 833, "height": 680})
+        saved = show(explorer, width=833, height=680)
         assert saved.root.locator(".dlv-trouble").inner_text() and saved.height() <= 640
         explorer.form, explorer.ranks = "data", 4
         explorer.batch, explorer.inputs, explorer.outputs = LAYER.values()
-        saved = show(explorer, viewport={"width": 833, "height": 680})
+        saved = show(explorer, width=833, height=680)
         root = saved.root
         assert "6,291,456" in saved.answer
         assert saved.control("ranks").is_disabled() and saved.control("B").is_disabled()

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import node
 import numpy as np
 import pytest
+from explorer_page import PICTURES
 from viz_scenes import data_parallel, deadlock, lossy, on_hosts
 
 from dlviz import metrics
@@ -28,28 +29,29 @@ from dlviz.widgets.modules import joined, read
 pytestmark = pytest.mark.slow
 
 MS = 1e-3
-PICTURES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-STATE = "JSON.parse(window.shown[0].model.get('state'))"
-PLACES = f"""(view) => {{
-    {joined("timeline/index", "frontEnd")}
-    const scene = timeline_state_js.readScene({STATE});
-    const plot = document.querySelector(".dlv-rows");
-    const none = {{ arrows: true, message: -1, span: -1, hover: -1, matches: null }};
+# Where a view shows what: of the page that COMPOSE made, by the front end's own modules.
+PLACES = """(root, width, clock) => {
+    const { from, to } = root.dataset;
+    const scene = timeline_state_js.readScene(JSON.parse(window.shown[0].model.get("state")));
+    const plot = root.querySelector(".dlv-rows");
+    const none = { arrows: true, message: -1, span: -1, hover: -1, matches: null };
     const height = Math.min(scene.height + 4, 262);
-    const seen = {{ ...none, ...view, top: plot.scrollTop, height }};
+    const view = { from: Number(from), to: Number(to), width, clock, top: plot.scrollTop, height };
+    const seen = { ...none, ...view };
     const list = shared_gantt_geometry_js.drawList(scene, scene.clocks[seen.clock], seen);
-    const bars = {{}};
-    for (const own of list.bars) {{
-        for (let i = 0; i < own.length; i += 5) {{
+    const bars = {};
+    for (const own of list.bars) {
+        for (let i = 0; i < own.length; i += 5) {
             bars[scene.span.row[own[i + 4]]] = own.slice(i, i + 4);
-        }}
-    }}
-    const {{ message }} = scene;
-    const arrows = list.arrows.map((one) => ({{ ...one, message: message.row[one.message] }}));
-    const {{ idle, heads, lost, groups }} = list;
+        }
+    }
+    const { message } = scene;
+    const arrows = list.arrows.map((one) => ({ ...one, message: message.row[one.message] }));
+    const { idle, heads, lost, groups } = list;
+    const top = root.querySelector(".dlv-canvas").getBoundingClientRect().y;
     const axis = shared_gantt_paint_js.AXIS + scene.above;
-    return {{ bars, arrows, idle, heads, lost, groups, axis }};
-}}"""
+    return { bars, arrows, idle, heads, lost, groups, axis, top: top + axis };
+}"""
 PIXEL = """(canvas, [x, y]) => {
     const box = canvas.getBoundingClientRect();
     const ratio = canvas.width / box.width;
@@ -61,11 +63,18 @@ AREA = """(canvas, [x, y, wide, tall]) => {
     const box = canvas.getBoundingClientRect();
     const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     copy.drawImage(canvas, box.x - x, box.y - y);
-    return [...copy.getImageData(0, 0, wide, tall).data];
+    return JSON.stringify([...copy.getImageData(0, 0, wide, tall).data]);
 }"""
+EDGES = """root => [...root.querySelectorAll(".dlv-edge")].map((edge) => [
+    root.querySelector(".dlv-plot").getBoundingClientRect().x + parseFloat(edge.style.left),
+    parseFloat(edge.getAttribute("aria-valuenow")),
+])"""
+TABLE = """(root, kind) => [...root.querySelectorAll(`table.dlv-${kind} :is(thead, tbody) tr`)].map(
+    (row) => [...row.children].map((cell) => cell.innerText))"""
 # A model as Jupyter's, of which the test holds the other end: shown[i].model.set("state", text).
 COMPOSE = f"""(all) => {{
     {joined("timeline/index", "frontEnd")}
+    window.places = {PLACES};
     document.body.replaceChildren();
     const counts = (window.counts = {{ observers: 0, channels: 0 }});
     for (const name of ["ResizeObserver", "MutationObserver"]) {{
@@ -104,9 +113,10 @@ AGAIN = """([selection, state]) => {
     window.shown[0].model.set("state", state);
 }"""
 # Uses every control, each from a fresh start; names those whose use changes nothing but themselves.
-WIRED_TO_NOTHING = """async () => {
+WIRED_TO_NOTHING = (
+    f"async () => {{ const picture = {PICTURES};"
+    """
     const root = document.querySelector(".dlv");
-    const picture = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
     const event = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
     const press = (...keys) => keys.forEach((key) => root.dispatchEvent(event(key)));
     const nameOf = (one) => `${one.getAttribute("aria-label") ?? ""} ${one.textContent}`;
@@ -149,14 +159,22 @@ WIRED_TO_NOTHING = """async () => {
     const dead = [...wired].filter(([, does]) => !does).map(([name]) => name.trim());
     return { tried: wired.size, dead };
 }"""
+)
 
 
 class Reader:
     """Somebody who reads a Timeline on a page: what they do, and what they see."""
 
     def __init__(self, page, place=0):
-        self.page = page
+        self.page, self.place = page, place
         self.root = page.locator(".dlv").nth(place)
+
+    def ask(self, code, *values):
+        """What a function of the widget's element gives, asked as it is and answered as text: a
+        Locator takes several turns, and so does playwright with what is no text."""
+        root = f"document.querySelectorAll('.dlv')[{self.place}]"
+        asked = f"(values) => JSON.stringify(({code})({root}, ...values)) ?? 'null'"
+        return json.loads(self.page.evaluate(asked, values))
 
     def ready(self):
         self.root.wait_for()
@@ -173,7 +191,7 @@ class Reader:
 
     @property
     def data(self):
-        return self.root.evaluate("root => ({ ...root.dataset })")
+        return self.ask("root => ({ ...root.dataset })")
 
     @property
     def view(self):
@@ -199,23 +217,27 @@ class Reader:
 
     @property
     def picture(self):
-        return self.root.locator(".dlv-canvas").evaluate("canvas => canvas.toDataURL()")
+        return self.ask("root => root.querySelector('.dlv-canvas').toDataURL()")
 
     def pixel(self, x, y):
         """The colour of a pixel of the canvas, as CSS says it."""
-        return self.root.locator(".dlv-canvas").evaluate(PIXEL, [x, y])
+        return self.ask(f"(root, at) => ({PIXEL})(root.querySelector('.dlv-canvas'), at)", [x, y])
 
     def ground(self, x, y, wide, tall, target=None):
         """The colour that most pixels of an area have, as [red, green, blue]."""
         target = target or self.root.locator(".dlv-canvas")
-        colors = np.reshape(target.evaluate(AREA, [x, y, wide, tall]), (-1, 4))[:, :3]
+        found = json.loads(target.evaluate(AREA, [x, y, wide, tall]))
+        colors = np.reshape(found, (-1, 4))[:, :3]
         found, count = np.unique(colors, axis=0, return_counts=True)
         return found[count.argmax()].tolist()
 
     @property
     def range(self):
-        edges = self.root.locator(".dlv-edge").all()
-        return [float(edge.get_attribute("aria-valuenow")) for edge in edges]
+        return [moment for _, moment in self.edges()]
+
+    def edges(self):
+        """Of the range's: where each lies on the page, and its moment."""
+        return self.ask(EDGES)
 
     @property
     def ranged(self):
@@ -227,15 +249,7 @@ class Reader:
             self.press("Escape")
             self.root.focus()  # where nothing was to be cleared, Escape left
             self.press("r")
-            edges = [
-                self.page.locator(f".dlv-edge[data-side={side}]").first for side in ("from", "to")
-            ]
-            plot = self.page.locator(".dlv-plot").first.bounding_box()
-            first, last = (
-                plot["x"] + float(edge.evaluate("edge => parseFloat(edge.style.left)"))
-                for edge in edges
-            )
-            low, high = self.range
+            (first, low), (last, high) = self.edges()
             begin, end = self.view
             pixels = (last - first) / (high - low)
             self._scale = first - (low - begin) * pixels, (end - begin) * pixels
@@ -255,11 +269,8 @@ class Reader:
     def places(self, clock=0):
         """Where everything lies on the page: {"bars": {row: (x, y, w, h)}, "idle", "arrows"}."""
         left, width = self.scale()
-        begin, end = self.view
-        view = {"from": begin, "to": end, "width": width, "clock": clock}
-        found = self.page.evaluate(PLACES, view)
-        box = self.page.locator(".dlv-canvas").first.bounding_box()
-        top = box["y"] + found["axis"]
+        found = self.ask("(root, ...view) => window.places(root, ...view)", width, clock)
+        top = found["top"]
         for bar in found["bars"].values():
             bar[0] += left
             bar[1] += top
@@ -309,9 +320,7 @@ class Reader:
 
     def cells(self, kind):
         """A table of the statistics: {first cell: {column: text}}."""
-        table = self.root.locator(f"table.dlv-{kind}")
-        names = table.locator("thead th").all_inner_texts()
-        rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+        names, *rows = self.ask(TABLE, kind)
         rows = [[row[0].removesuffix(" slowest"), *row[1:]] for row in rows]
         return {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in rows}
 
@@ -805,21 +814,23 @@ def test_every_key_of_the_list_changes_something(page, notebook, trace):
     (reader,) = notebook(widget)
     listed = reader.root.locator(".dlv-help kbd").all_text_contents()
     assert {*listed} - GESTURES == {*LISTED}
-    look = (
-        "root => { const copy = root.cloneNode(true); copy.removeAttribute('data-draws');"
-        " return copy.outerHTML + document.activeElement.outerHTML.slice(0, 80); }"
-    )
+    look = """root => {
+        const copy = root.cloneNode(true);
+        copy.removeAttribute('data-draws');
+        const picture = root.querySelector('.dlv-canvas').toDataURL();
+        return copy.outerHTML + document.activeElement.outerHTML.slice(0, 80) + picture;
+    }"""
     for shown, keys in LISTED.items():
         for key in keys:
             page.evaluate(AGAIN, [{"span": row}, widget.state])
             reader.root.focus()
             reader.press("w", "w")
-            before = reader.root.evaluate(look), reader.picture
+            reader.ask(f"root => {{ window.before = ({look})(root); }}")
             reader.press(*(["[", "]"] if key == "]" else [key]))
             if key == "]":  # there already: the way back from the sender counts
                 assert reader.span == row
                 continue
-            assert (reader.root.evaluate(look), reader.picture) != before, (shown, key)
+            assert reader.ask(f"root => ({look})(root) !== window.before"), (shown, key)
 
 
 def test_keys_typed_into_the_search_do_nothing_else(read_page, trace):
@@ -1667,7 +1678,8 @@ def test_a_search_dims_the_edges_and_hatches_of_all_that_it_did_not_find(read_pa
     canvas, area = reader.root.locator(".dlv-canvas"), [x - 3, y, 12, height]
 
     def darkest():
-        return np.reshape(canvas.evaluate(AREA, area), (-1, 4))[:, :3].sum(axis=1).min()
+        colors = np.reshape(json.loads(canvas.evaluate(AREA, area)), (-1, 4))[:, :3]
+        return colors.sum(axis=1).min()
 
     assert darkest() < 350
     reader.press("/")
@@ -2378,9 +2390,9 @@ def test_a_timeline_put_aside_takes_the_theme_of_the_page_when_it_is_back(browse
 
 def test_an_arrow_is_hit_along_its_whole_length_but_behind_bars():
     code = (
-        "const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
+        "const groups = []; const arrow = { message: 7, x1: 0, y1: 0, x2: 100, y2: 50 };"
         "const none = { idle: [], gaps: [], memory: [], heads: [], cycle: [], found: [] };"
-        "const list = { ...none, lost: [], arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
+        "const list = { ...none, groups, lost: [], arrows: [arrow], bars: [[20, 5, 5, 10, 3]] };"
         "return v[0].map(([x, y]) => m.hit(list, x, y));"
     )
     points = [[30, 17], [70, 33], [50, 40], [22, 11]]
