@@ -125,9 +125,9 @@ def two_hosts(ahead: int = 1000, rate: str = "1gbit") -> Iterator[tuple[Host, Ho
         for host in hosts:
             host.link("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
             host.link("ip", "link", "set", "eth0", "up")
-            # 5 ms is what a switch's port keeps: behind 50 ms of data both ways two connections
+            # What a switch's port keeps: with 6 MB both ways, 50 ms at 1 Gbit/s, two connections
             # would have more under way than their windows hold.
-            shape = f"tc qdisc add dev eth0 root tbf rate {rate} burst 256kb latency 5ms"
+            shape = f"tc qdisc add dev eth0 root tbf rate {rate} burst 256kb limit 881kb"
             host.link(*shape.split())
         yield one, other
 
