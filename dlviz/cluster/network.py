@@ -5,8 +5,8 @@ ranks share.
               |   |                hosts at the same time
     between   |   |      between   alpha: a ping-pong of short messages between the first ranks of
               |   |                host 0 and of each other host, one after the other
-    host 1    2   3                beta: every rank sends to one of the next host, and receives from
-                                   one of the host before, all at the same time
+    host 1    2   3                beta: all ranks of a host send to those of the next host at the
+                                   same time, first from even hosts, then from odd ones
 
 One pair of ranks need not fill the link of its host, and alone it has for itself what the others
 use as well. So what is divided by the seconds is all that a host sends, until its slowest rank has
@@ -134,8 +134,7 @@ def _ping_pongs(comm: Comm) -> tuple[LinkCost | None, LinkCost]:
 
 
 def _all_at_once(comm: Comm) -> tuple[int, float]:
-    """Bytes that each host sends to the next one, and takes from the one before, and the seconds
-    that this takes the slowest rank."""
+    """Bytes that each host sends to the next one, and the seconds that this takes the slowest."""
     hosts = comm.hosts
     pairs = min(map(len, hosts))
     nbytes = LEAST
@@ -145,18 +144,25 @@ def _all_at_once(comm: Comm) -> tuple[int, float]:
 
 
 def _exchange(comm: Comm, hosts: Sequence[Sequence[int]], pairs: int, nbytes: int) -> float:
-    """Seconds until the slowest rank has what it gets."""
+    """Seconds until the slowest rank has what it gets: first the hosts with an even number send to
+    the next one, then the others. Both ways at once acknowledgements would queue behind data."""
     mine = next(number for number, host in enumerate(hosts) if comm.rank in host)
     place = hosts[mine].index(comm.rank)
+    onward, back = (mine + 1) % len(hosts), (mine - 1) % len(hosts)
     ball, came = torch.zeros(2, nbytes, dtype=torch.uint8)
-    comm.barrier()
-    start = perf_counter()
-    if place < pairs:
-        onward, back = hosts[(mine + 1) % len(hosts)], hosts[mine - 1]
-        comm.sendrecv(ball, onward[place], came, back[place])
-    slowest = torch.tensor([perf_counter() - start], dtype=torch.float64)
-    comm.all_reduce(slowest, "max")
-    return slowest.item()
+    times = torch.zeros(2, dtype=torch.float64)
+    for turn in range(2):
+        comm.barrier()
+        start = perf_counter()
+        if place < pairs and mine % 2 == turn:
+            sending = comm.isend(ball, hosts[onward][place])
+        if place < pairs and back % 2 == turn:
+            comm.recv(came, hosts[back][place])
+        if place < pairs and mine % 2 == turn:
+            sending.wait()
+        times[turn] = perf_counter() - start
+    comm.all_reduce(times, "max")
+    return times.max().item()
 
 
 def _link(cost: LinkCost) -> Link:
