@@ -58,6 +58,7 @@ class Process:
         self.board = board
         self.device = device
         self.machine = machine
+        self._store = store
         self.pacing: Any = NoDevice()
         if machine is not None:
             self.pacing = DeviceClock(rank, machine, board, os.path.join(folder, "ledger"))
@@ -65,8 +66,8 @@ class Process:
             self.pacing = EventClock(partial(event_on, device))
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
-        self.pipes = Pipes(folder, rank, board.ranks)
-        self.matching = Matching(rank, self.pipes.to, self.pacing.expect)
+        self.pipes = self.make_pipes()
+        self.matching = Matching(rank, self.pipes.writer, self.pacing.expect)
         self.waiting = self.make_waiting()
         self.pacing.serve_with(self.waiting)
         self.outstanding = OutstandingSends(self)
@@ -80,7 +81,6 @@ class Process:
         self.next_group = 2
         self.announce: Any = None  # called with the name of each progress bar that begins
         self.gloo: Any = None  # the group of all ranks
-        self._store = store
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room for messages that it will
@@ -138,6 +138,10 @@ class Process:
             lane.pace.pay()
         self.pacing.finish()
 
+    def make_pipes(self) -> Pipes:
+        """What this rank is told by."""
+        return Pipes(self.folder, self.rank, self.board.ranks)
+
     def make_waiting(self) -> Waiting:
         """The threads of this rank that wait."""
         return Waiting(self.rank, self.board, self.pipes, self.matching)
@@ -153,6 +157,14 @@ class Process:
     def reaches(self, members: Collection[int]) -> bool:
         """Whether all these ranks are on this host."""
         return True
+
+    def host_of(self, member: int) -> int:
+        """The number of a rank's host."""
+        return 0
+
+    def transport_of(self, members: Collection[int]) -> Transport:
+        """What moves the bytes of the backend's collectives of these ranks."""
+        return self.transport
 
     def share_epoch(self) -> None:
         """Have all ranks know when the run's clock was 0: they read it on the board."""
