@@ -15,11 +15,12 @@ from dlviz.cluster.errors import (  # noqa: E402
     RunTimeout,
 )
 from dlviz.cluster.link import LinkCost, measure_link  # noqa: E402
+from dlviz.cluster.network import measure_network  # noqa: E402
 from dlviz.cluster.parent.launch import Run, launch  # noqa: E402
 from dlviz.cluster.parent.remote import Lost  # noqa: E402
 from dlviz.cluster.stuck.waits import Wait  # noqa: E402
 
 __all__ = [
     "Comm", "DeadlockError", "LinkCost", "Lost", "RankError", "RankLost", "Run", "RunError",
-    "RunInterrupted", "RunTimeout", "Wait", "launch", "measure_link",
+    "RunInterrupted", "RunTimeout", "Wait", "launch", "measure_link", "measure_network",
 ]  # fmt: skip

@@ -60,6 +60,15 @@ class Comm(Collectives):
     def __repr__(self) -> str:
         return f"Comm({self.name}, rank {self.rank} of {self.size})"
 
+    @property
+    def hosts(self) -> list[list[int]]:
+        """The ranks of this Comm, host by host: `[[0, 1], [2, 3]]` where two hosts have two each,
+        one list where all are on one host."""
+        hosts: dict[int, list[int]] = {}
+        for rank, member in enumerate(self.members):
+            hosts.setdefault(self.process.host_of(member), []).append(rank)
+        return list(hosts.values())
+
     # -- messages ------------------------------------------------------------------------------
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> SendRequest:
         """Start to send `tensor` to `dst`; do not write to it before `wait()` of the request."""

@@ -79,16 +79,34 @@ def measure(comm: Comm, sizes: Sequence[int] = SIZES, repeats: int = REPEATS) ->
     found = torch.zeros(1 + len(sizes), dtype=torch.float64)
     with comm.span("phase", "measure the link"):
         if comm.rank == 0:
-            times = [median(_round_trips(comm, peer, nbytes, repeats)) / 2 for nbytes in sizes]
-            times = [_seconds_per_byte_added(comm, sizes[-1]), *times]
+            times = ping_pong(comm, 0, peer, sizes, repeats)
+            times = [seconds_per_byte_added(comm, sizes[-1]), *times]
             found[:] = torch.tensor(times, dtype=torch.float64)
-        elif comm.rank == peer:
-            for nbytes in sizes:
-                _return(comm, nbytes, repeats)
+        else:
+            ping_pong(comm, 0, peer, sizes, repeats)
         comm.broadcast(found)
     gamma, *times = found.tolist()
-    alpha, beta = fit(sizes, times)
-    line, times = alpha + beta * np.array(sizes), np.maximum(times, SHORTEST)
+    return cost_of(sizes, times, gamma)
+
+
+def ping_pong(
+    comm: Comm, first: int, other: int, sizes: Sequence[int], repeats: int
+) -> list[float]:
+    """On `first` half of a round trip to `other` and back for messages of each of `sizes` bytes, in
+    seconds: the median of `repeats`. These two call it; on `other`, and on whoever else does, it is
+    0 for all."""
+    if comm.rank == first:
+        return [median(_round_trips(comm, other, nbytes, repeats)) / 2 for nbytes in sizes]
+    if comm.rank == other:
+        for nbytes in sizes:
+            _return(comm, first, nbytes, repeats)
+    return [0.0] * len(sizes)
+
+
+def cost_of(sizes: Sequence[int], seconds: Sequence[float], gamma: float) -> LinkCost:
+    """The line through `seconds` that messages of `sizes` bytes took."""
+    alpha, beta = fit(sizes, seconds)
+    line, times = alpha + beta * np.array(sizes), np.maximum(seconds, SHORTEST)
     error = float(np.sqrt(np.mean((np.maximum(line, SHORTEST) / times - 1) ** 2)))
     return LinkCost(alpha, beta, gamma, error, tuple(sizes), tuple(times.tolist()))
 
@@ -121,14 +139,15 @@ def _round_trips(comm: Comm, peer: int, nbytes: int, repeats: int) -> list[float
     return times[1:]
 
 
-def _return(comm: Comm, nbytes: int, repeats: int) -> None:
+def _return(comm: Comm, peer: int, nbytes: int, repeats: int) -> None:
     ball = torch.zeros(nbytes, dtype=torch.uint8)
     for _ in range(repeats + 1):
-        comm.recv(ball, 0)
-        comm.isend(ball, 0).wait()
+        comm.recv(ball, peer)
+        comm.isend(ball, peer).wait()
 
 
-def _seconds_per_byte_added(comm: Comm, nbytes: int) -> float:
+def seconds_per_byte_added(comm: Comm, nbytes: int) -> float:
+    """gamma: what adding a byte of a message of `nbytes` takes this rank."""
     if comm.machine is not None:
         return comm.machine.device.gamma
     one, other = torch.ones(2, nbytes // 4)

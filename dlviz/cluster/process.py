@@ -154,6 +154,14 @@ class Process:
         """Whether all these ranks are on this host."""
         return True
 
+    def host_of(self, member: int) -> int:
+        """The number of a rank's host."""
+        return 0
+
+    def transport_of(self, members: Collection[int]) -> Transport:
+        """What moves the bytes of the backend's collectives of these ranks."""
+        return self.transport
+
     def share_epoch(self) -> None:
         """Have all ranks know when the run's clock was 0: they read it on the board."""
 

@@ -5,6 +5,11 @@ rank 0 tells the others what it found, so that all choose alike. Prices that lie
 than the fit is off do not tell which is quicker: of these the first of CANDIDATES is taken, the
 ring before all others, which only ever sends to a neighbour.
 
+On several hosts there are two links, one inside a host and one out of it, which its ranks share
+(dlviz/cluster/network.py). The closed forms know one link, shared by nobody: there each algorithm
+is played on the two instead (`dlviz.sim.collective`), and the hierarchical one is among them. Where
+hosts have not as many ranks each, the link between them prices all, and it is not.
+
 In PyTorch: what NCCL's tuner and gloo's size thresholds decide.
 """
 
@@ -15,12 +20,13 @@ from weakref import WeakKeyDictionary
 
 from dlviz.cluster import Comm
 from dlviz.cluster.link import LinkCost, measure
-from dlviz.sim import collective_seconds
+from dlviz.cluster.network import NetworkCost, measure_hosts
+from dlviz.sim import collective, collective_seconds
 
 # hierarchical is none of them: one link does not price it.
 CANDIDATES = ("ring", "halving_doubling", "butterfly", "tree", "direct", "parameter_server")
 
-_measured: WeakKeyDictionary[Comm, LinkCost] = WeakKeyDictionary()
+_measured: WeakKeyDictionary[Comm, LinkCost | NetworkCost] = WeakKeyDictionary()
 
 
 def choose(comm: Comm, nbytes: int) -> str:
@@ -32,15 +38,37 @@ def choose(comm: Comm, nbytes: int) -> str:
 
 
 @lru_cache(maxsize=1024)  # pricing takes an eighth of a short all-reduce
-def _cheapest(ranks: int, nbytes: int, link: LinkCost) -> str:
-    costs = link.alpha, link.beta, link.gamma
-    prices = {name: collective_seconds(name, ranks, nbytes, *costs) for name in CANDIDATES}
-    no_slower = min(prices.values()) * (1 + link.error)
+def _cheapest(ranks: int, nbytes: int, measured: LinkCost | NetworkCost) -> str:
+    prices, error = _prices(ranks, nbytes, measured)
+    no_slower = min(prices.values()) * (1 + error)
     return next(name for name, price in prices.items() if price <= no_slower)
 
 
-def link_of(comm: Comm) -> LinkCost:
-    """What `measure` found, once for each group. All ranks must call it."""
+def _prices(
+    ranks: int, nbytes: int, measured: LinkCost | NetworkCost
+) -> tuple[dict[str, float], float]:
+    """What each costs (s), the first of those that cost the same first, and by how much of it the
+    measurement is off."""
+    if isinstance(measured, NetworkCost):
+        if measured.ranks is not None:
+            return _played(ranks, nbytes, measured)
+        measured = measured.between
+    costs = measured.alpha, measured.beta, measured.gamma
+    prices = {name: collective_seconds(name, ranks, nbytes, *costs) for name in CANDIDATES}
+    return prices, measured.error
+
+
+def _played(ranks: int, nbytes: int, network: NetworkCost) -> tuple[dict[str, float], float]:
+    prices = {}
+    for name in ("hierarchical", *CANDIDATES):  # it sends least between hosts
+        prices[name] = max(collective(name, ranks, nbytes, network.machine).spans.end, default=0.0)
+    return prices, max(network.inside.error, network.between.error)
+
+
+def link_of(comm: Comm) -> LinkCost | NetworkCost:
+    """What was measured, once for each group: the link, or on several hosts both. All ranks must
+    call it."""
     if comm not in _measured:
-        _measured[comm] = measure(comm)  # a collective itself: no rank may skip it
+        several = len(comm.hosts) > 1
+        _measured[comm] = measure_hosts(comm) if several else measure(comm)  # a collective itself
     return _measured[comm]

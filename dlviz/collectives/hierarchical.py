@@ -34,7 +34,8 @@ def all_reduce(
     """Reduce `tensor` over all ranks, in place on every rank. All give the same shape and dtype.
 
     `nodes` lists the ranks of each node, the same on every rank. Without it the nodes are those of
-    the run's Machine, or all ranks are one. ValueError where it does not name each rank once.
+    the run's Machine, or else the hosts of the ranks, `comm.hosts`. ValueError where it does not
+    name each rank once.
 
     Cost: with m nodes of s ranks 2(s-1) + 2(m-1) steps, each rank sends
     (2(s-1)/s + 2(m-1)/(s*m)) * nbytes. Two more steps for each rank that a rank of a larger node
@@ -100,8 +101,8 @@ def _sit_out(comm: Comm, row: torch.Tensor, holder: int, turn: int, last: int) -
 
 def _nodes(comm: Comm) -> list[list[int]]:
     machine = comm.machine
-    if machine is None:  # nothing says where ranks are
-        return [list(range(comm.size))]
+    if machine is None:
+        return comm.hosts
     nodes: dict[int, list[int]] = {}
     for rank, member in enumerate(comm.members):
         nodes.setdefault(machine.topology.node(member), []).append(rank)

@@ -31,6 +31,8 @@ CELL = struct.Struct("=q")
 class HostProcess(Process):
     """One rank of several hosts' run."""
 
+    _inside: Inside | None = None
+
     def __init__(self, folder: str, rank: int, board: Board, store: Any, network: Network, on: Any):
         self.network = network
         super().__init__(folder, rank, board, store, on)
@@ -52,10 +54,20 @@ class HostProcess(Process):
         board: Any = NearBoard(self.board, near[0], len(near))
         inside = choose(self.folder, self.rank - near[0], board, self.gloo, meet)
         gloo = Gloo(self.gloo)
-        return gloo if isinstance(inside, Gloo) else ByHost(inside, gloo, near)
+        if isinstance(inside, Gloo):
+            return gloo
+        self._inside = Inside(inside, near[0])
+        return ByHost(self._inside, gloo, self.network.near)
 
     def reaches(self, members: Collection[int]) -> bool:
         return self.network.near.issuperset(members)
+
+    def host_of(self, member: int) -> int:
+        return self.network.host_of[member]
+
+    def transport_of(self, members: Collection[int]) -> Transport:
+        """Where all are on this host, what it has for its own ranks."""
+        return self._inside if self._inside and self.reaches(members) else self.transport
 
     def share_epoch(self) -> None:
         """Have the clock of this host's ranks be 0 when that of rank 0 is."""
@@ -125,29 +137,43 @@ class HostGroup(Group):
             self._write(member, record)
 
 
+class Inside:
+    """A transport of this host's ranks, counted from 0, for their numbers in the run."""
+
+    device = None
+
+    def __init__(self, transport: Transport, first: int):
+        self.name, self.pieces, self.reaches = transport.name, transport.pieces, transport.reaches
+        self.release = transport.release
+        self._transport, self._first = transport, first
+
+    def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
+        return self._transport.expose(dst - self._first, tick, wire)
+
+    def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
+        self._transport.pull(src - self._first, tick, address, target)
+
+
 class ByHost:
-    """The transport: memory or files between ranks of one host, gloo between hosts."""
+    """The transport of messages: that of the host between its ranks, gloo between hosts."""
 
     pieces = reaches = False
     device = None
 
-    def __init__(self, inside: Transport, between: Gloo, near: tuple[int, ...]):
+    def __init__(self, inside: Inside, between: Gloo, near: frozenset[int]):
         self.name = f"{inside.name} in a host, gloo between hosts"
-        self._inside, self._between = inside, between
-        self._first, self._near = near[0], frozenset(near)
+        self._inside, self._between, self._near = inside, between, near
         self._far: set[int] = set()  # ticks of messages to other hosts
 
     def expose(self, dst: int, tick: int, wire: torch.Tensor) -> int:
         if dst in self._near:
-            return self._inside.expose(dst - self._first, tick, wire)
+            return self._inside.expose(dst, tick, wire)
         self._far.add(tick)
         return self._between.expose(dst, tick, wire)
 
     def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
-        if src in self._near:
-            self._inside.pull(src - self._first, tick, address, target)
-        else:
-            self._between.pull(src, tick, address, target)
+        way = self._inside if src in self._near else self._between
+        way.pull(src, tick, address, target)
 
     def release(self, tick: int) -> None:
         if tick in self._far:
