@@ -20,6 +20,7 @@ SIZES = {
     1_863_690: ((784, 1024, 1024, 10), 12),
 }
 BATCH, WARM_UP = 64, 5
+WAYS = ("backend", "ring")
 TARGET = 1.0
 
 
@@ -46,13 +47,13 @@ def seconds_a_step(comm: Any, net: nn.Module, inputs: int, steps: int) -> float:
     return slowest.item()
 
 
-def worker(comm: Any) -> dict[int, dict[str, list[float]]]:
+def worker(comm: Any, ways: tuple[str, ...] = WAYS) -> dict[int, dict[str, list[float]]]:
+    """By size and way to all-reduce, "torch" for its DDP, the seconds a step of each round."""
     found = {}
     for size, (widths, steps) in SIZES.items():
         nets = {
             "torch": nn.parallel.DistributedDataParallel(network(widths)),
-            "backend": DDP(network(widths), comm, "backend"),
-            "ring": DDP(network(widths), comm, "ring"),
+            **{way: DDP(network(widths), comm, way) for way in ways},
         }
         assert sum(p.numel() for p in nets["torch"].parameters()) == size
         for net in nets.values():
@@ -68,7 +69,7 @@ def rows() -> list[Row]:
     found = []
     for ranks in (2, 4):
         for size, times in launch(worker, ranks=ranks, timeout=300).results[0].items():
-            for all_reduce in ("backend", "ring"):
+            for all_reduce in WAYS:
                 what = f"DDP, {ranks} ranks, {size:,} par., {all_reduce}"
                 found.append(compare(what, times[all_reduce], times["torch"], TARGET))
     return found

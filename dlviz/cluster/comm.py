@@ -11,7 +11,6 @@ wait is recorded; `Comm` is the only place that records messages.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from ctypes import string_at
 from functools import partial
@@ -246,11 +245,11 @@ class Comm(Collectives):
         head = HEAD.pack(channel.number, flags, wall, request.tick, address, *when, request.form)
         while True:
             try:
-                os.write(channel.pipe, head + data)
+                channel.write(head + data)
                 process.pipes.wrote(channel.peer)
                 return
             except BlockingIOError:  # it has not read those before
-                room = partial(process.pipes.room, channel.pipe)
+                room = partial(process.pipes.has_room, channel.peer)
                 process.waiting.wait(Room(request, room), "send", lane, times)
 
     def _wait_for_room(self, request: SendRequest, lane: Any, times: list[Any]) -> None:

@@ -58,6 +58,7 @@ class Process:
         self.board = board
         self.device = device
         self.machine = machine
+        self._store = store
         self.pacing: Any = NoDevice()
         if machine is not None:
             self.pacing = DeviceClock(rank, machine, board, os.path.join(folder, "ledger"))
@@ -65,8 +66,8 @@ class Process:
             self.pacing = EventClock(partial(event_on, device))
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
-        self.pipes = Pipes(folder, rank, board.ranks)
-        self.matching = Matching(rank, self.pipes.to, self.pacing.expect)
+        self.pipes = self.make_pipes()
+        self.matching = Matching(rank, self.pipes.writer, self.pacing.expect)
         self.waiting = self.make_waiting()
         self.pacing.serve_with(self.waiting)
         self.outstanding = OutstandingSends(self)
@@ -80,7 +81,6 @@ class Process:
         self.next_group = 2
         self.announce: Any = None  # called with the name of each progress bar that begins
         self.gloo: Any = None  # the group of all ranks
-        self._store = store
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room for messages that it will
@@ -137,6 +137,10 @@ class Process:
         for lane in self.recorder.lanes:
             lane.pace.pay()
         self.pacing.finish()
+
+    def make_pipes(self) -> Pipes:
+        """What this rank is told by."""
+        return Pipes(self.folder, self.rank, self.board.ranks)
 
     def make_waiting(self) -> Waiting:
         """The threads of this rank that wait."""

@@ -300,14 +300,14 @@ class ReceiveRequest(Request):
         envelope, process = self.envelope, self._process
         assert envelope is not None
         process.board.times[envelope.tick + WHEN] = when
-        process.waiting.tick(envelope.src, envelope.tick, TAKEN)
+        process.waiting.tick(envelope.src, envelope.tick, TAKEN, bool(envelope.flags & SYNC))
 
     def _refuse(self) -> None:
         """Tell the sender that its message does not fit."""
         envelope, process = self.envelope, self._process
         assert envelope is not None
         process.pipes.send(envelope.src, refusal(envelope.tick, self.form))
-        process.waiting.tick(envelope.src, envelope.tick, REFUSED)
+        process.waiting.tick(envelope.src, envelope.tick, REFUSED, True)
 
 
 def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:

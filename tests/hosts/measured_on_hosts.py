@@ -24,7 +24,7 @@ def everything(comm):
     found["not in a row"] = comm.split(0, key=comm.rank % 2).hosts
     found["choices"] = [auto.choose(comm, nbytes) for nbytes in SIZES]
     found["link"] = auto.link_of(comm)
-    for group, algorithm in ((comm, "auto"), (comm.split(0), "hierarchical")):
+    for group, algorithm in ((comm, "auto"), (comm.split(7), "hierarchical")):
         tensor = torch.arange(float(ELEMENTS)) * (comm.rank + 1)
         all_reduce(group, tensor, algorithm)
         found[algorithm] = tensor.tolist()
@@ -61,8 +61,13 @@ def uneven(comm):
     return says, auto.choose(three, 1 << 22), tensor.sum().item()
 
 
+def sent(trace):
+    """Of each message: source, destination, bytes, group."""
+    return [(row.src, row.dst, row.nbytes, row.group) for row in trace.messages.rows()]
+
+
 if __name__ == "__main__":
     run = dlviz.launch(everything, 4, timeout=100)
     rank = int(os.environ["RANK"])
     with open(f"/tmp/measured-{rank}", "wb") as file:
-        pickle.dump(run.results if rank else (run.results, run.trace.messages.rows()), file)
+        pickle.dump(run.results if rank else (run.results, sent(run.trace)), file)

@@ -44,7 +44,7 @@ def until(done):
 
 
 def write(pipes, record):
-    while not pipes.room(pipes.to(1)):
+    while not pipes.has_room(1):
         time.sleep(0.001)
     os.write(pipes.to(1), record)
 

@@ -93,6 +93,6 @@ def read(path):
 @pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail), ("", pytest.skip)])
 def test_hosts_that_cannot_be_made_fail_in_ci_and_skip_elsewhere(monkeypatch, ci, outcome):
     monkeypatch.setenv("CI", ci)
-    monkeypatch.setattr(namespaces.shutil, "which", lambda name: None)
+    monkeypatch.setattr("benchmarks.namespaces.shutil.which", lambda name: None)
     with pytest.raises(outcome.Exception, match="unshare, nsenter, ip, tc not found"):
         namespaces.need(namespaces.why_not())

@@ -29,15 +29,15 @@ class Posted(Protocol):
 
 class Channel:
     """Messages from one rank to another with one key, as one of the two sees them; `count` so far:
-    sent, or posted to be received."""
+    sent, or posted to be received. `write` gives the peer a record, where this is its sender's."""
 
-    __slots__ = ("count", "envelopes", "key", "number", "peer", "pipe", "posted")
+    __slots__ = ("count", "envelopes", "key", "number", "peer", "posted", "write")
 
-    def __init__(self, peer: int, key: int, src: int, pipe: int = -1):
+    def __init__(self, peer: int, key: int, src: int, write: Any = None):
         self.peer = peer
         self.key = key
         self.number = src * SOURCE + key
-        self.pipe = pipe
+        self.write = write
         self.count = 0
         self.envelopes: deque[Envelope] = deque()
         self.posted: deque[Any] = deque()
@@ -46,19 +46,19 @@ class Channel:
 class Matching:
     """The channels of one rank. `expect` gets each envelope as it comes."""
 
-    def __init__(self, rank: int, pipe_to: Callable[[int], int], expect: Callable[..., None]):
+    def __init__(self, rank: int, writer: Callable[[int], Any], expect: Callable[..., None]):
         self.rank = rank
         self.outgoing: dict[tuple[int, int], Channel] = {}  # by peer and key
         self.incoming: dict[tuple[int, int], Channel] = {}
         self.late: set[Any] = set()  # receives whose message has come and is not taken yet
-        self._pipe_to = pipe_to
+        self._writer = writer
         self.expect = expect
         self._lock = threading.Lock()
 
     def to(self, peer: int, key: int) -> Channel:
         found = self.outgoing.get((peer, key))
         if found is None:
-            channel = Channel(peer, key, self.rank, self._pipe_to(peer))
+            channel = Channel(peer, key, self.rank, self._writer(peer))
             found = self.outgoing.setdefault((peer, key), channel)
         return found
 

@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from math import nan as NAN
 
 import torch
@@ -183,6 +184,10 @@ class Pipes:
             os.mkfifo(self._name(rank), 0o600)
         return os.open(self._name(rank), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
+    def writer(self, rank: int) -> Callable[[bytes], int]:
+        """What writes a record to `rank`. Where there is no room it raises BlockingIOError."""
+        return partial(os.write, self.to(rank))
+
     def ring(self, rank: int) -> None:
         """Wake `rank`; one whose pipe is full has enough to read, and will look then."""
         with suppress(BlockingIOError):
@@ -214,9 +219,9 @@ class Pipes:
             if handle >= 0:
                 os.close(handle)
 
-    def room(self, pipe: int) -> bool:
-        """Whether a pipe takes more."""
-        return bool(select.select([], [pipe], [], 0)[1])
+    def has_room(self, rank: int) -> bool:
+        """Whether a record can be written to `rank`."""
+        return bool(select.select([], [self.to(rank)], [], 0)[1])
 
     def sleep(self, seconds: float | None) -> None:
         """Sleep until something can be read, for so many seconds at most. One thread at a time."""

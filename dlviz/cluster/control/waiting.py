@@ -177,8 +177,9 @@ class Waiting:
         self._cells[what.tick + ASLEEP] = 1
         self.wait_for_others(what, op, lane, times)
 
-    def tick(self, peer: int, tick: int, state: int) -> None:
-        """Tick a message of `peer` off, and wake it where it sleeps on that."""
+    def tick(self, peer: int, tick: int, state: int, soon: bool) -> None:
+        """Tick a message of `peer` off, and wake it where it sleeps on that; `soon` where that is
+        sure."""
         with self._fence:  # first write, then look
             self._cells[tick] = state
         if self._cells[tick + ASLEEP]:

@@ -2,22 +2,22 @@
 
     host 0                                          host 1
     ranks 0 1 <-pipes, board-> parent  <--wire-->   parent <-pipes, board-> ranks 2 3
-           \\________________________ gloo ________________________/
+           \\___________________ lines and gloo ___________________/
 
 On each host one process, the parent, starts the ranks of that host, as `launch` does: they have
 their board, their pipes and their memory on that host alone. The parents are joined two by two by a
 *wire*, a TCP connection on which every frame is sealed with the run's secret (wire.py). On it goes
 
-    envelopes      what a rank writes into the pipe of a rank of another host, which the parent
-                   reads in its place; it comes out of the other parent into that rank's pipe
-    board, groups  ticks and collective calls, which the other parent writes into its host's copy
+    groups         collective calls, which the other parent writes into its host's copy
     states         who waits and has done what, to host 0
     control        questions to ranks and their answers, what they print, and how they end
 
-(bridge.py). The bytes of long messages, and collectives of the backend, go from rank to rank by
-gloo. Host 0's parent collects and judges with the Supervisor of any run (judge.py), the others do
-as it says (outpost.py). What torchrun started beside the parents holds a seat (seats.py): it hands
-over its worker and its environment, and has its rank's result from the parent.
+(bridge.py). Envelopes, with the bytes of short messages, and ticks go from rank to rank on *lines*,
+which are wires too (lines.py). The bytes of long messages, and collectives of the backend in groups
+of several hosts, go from rank to rank by gloo. Host 0's parent collects and judges with the
+Supervisor of any run (judge.py), the others do as it says (outpost.py). What torchrun started
+beside the parents holds a seat (seats.py): it hands over its worker and its environment, and has
+its rank's result from the parent.
 
 Who is who is said in torchrun's store (rendezvous.py); clocks.py says how far clocks are apart.
 """

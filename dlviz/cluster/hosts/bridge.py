@@ -94,11 +94,13 @@ class Bridge:
 
     # -- the loop ------------------------------------------------------------------------------
     def _run(self) -> None:
-        pulse = 0.0
+        pulse = told = 0.0
         while not self._over:
             self._turn()
-            self.send_states()
             now = perf_counter()
+            if now - told >= BEAT:  # not with every message
+                told = now
+                self.send_states()
             if now - pulse >= PULSE:
                 pulse = now
                 self._pulse()

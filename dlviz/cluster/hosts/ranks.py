@@ -15,8 +15,8 @@ import torch
 from dlviz.cluster.control.board import EPOCH, WHEN, Board
 from dlviz.cluster.control.group import CALL, PHASE, Call, Group
 from dlviz.cluster.control.matching import Matching
-from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.control.waiting import Waiting
+from dlviz.cluster.hosts.lines import HostPipes, connect
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.records import shown, ticked
 from dlviz.cluster.process import Process
@@ -31,11 +31,17 @@ CELL = struct.Struct("=q")
 class HostProcess(Process):
     """One rank of several hosts' run."""
 
+    pipes: HostPipes
     _inside: Inside | None = None
 
     def __init__(self, folder: str, rank: int, board: Board, store: Any, network: Network, on: Any):
         self.network = network
         super().__init__(folder, rank, board, store, on)
+        self.own_threads.add(self.pipes.thread.ident or 0)
+
+    def make_pipes(self) -> HostPipes:
+        lines = connect(self.network, self.rank, self._store)
+        return HostPipes(self.folder, self.rank, self.board, lines)
 
     def make_waiting(self) -> Waiting:
         return HostWaiting(self.rank, self.board, self.pipes, self.matching, self.network)
@@ -82,15 +88,20 @@ class HostProcess(Process):
 class HostWaiting(Waiting):
     """Ticks of messages of ranks of other hosts go to these."""
 
-    def __init__(self, rank: int, board: Board, pipes: Pipes, matching: Matching, network: Network):
+    _pipes: HostPipes
+
+    def __init__(
+        self, rank: int, board: Board, pipes: HostPipes, matching: Matching, network: Network
+    ):
         super().__init__(rank, board, pipes, matching)
         self._times, self._near = board.times, network.near
 
-    def tick(self, peer: int, tick: int, state: int) -> None:
+    def tick(self, peer: int, tick: int, state: int, soon: bool) -> None:
         if peer in self._near:
-            super().tick(peer, tick, state)
-        else:
-            self.write(peer, ticked(tick, state, self._times[tick + WHEN]))
+            super().tick(peer, tick, state, soon)
+            return
+        record = ticked(tick, state, self._times[tick + WHEN])
+        (self._pipes.send if soon else self._pipes.keep)(peer, record)
 
     def notify(self, *peers: int) -> None:
         """Those of other hosts are rung by their parent."""

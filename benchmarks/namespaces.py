@@ -1,0 +1,142 @@
+"""Two hosts on one machine: network namespaces with a cable between them.
+
+    host-a 10.77.0.1 eth0  ------ veth, tbf ------  eth0 10.77.0.2 host-b
+
+Each has mount, UTS, PID and time namespaces of its own too: its own /dev/shm, /tmp, name and
+processes, and a monotonic clock that is so many seconds ahead. What is shared is the system and the
+files outside /tmp. A host ends with its first process, and everything on it with that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+TOOLS = ("unshare", "nsenter", "ip", "tc")
+NAMESPACES = ("--net", "--mount", "--uts", "--pid", "--time")
+NAMES = "127.0.0.1 localhost\n10.77.0.1 host-a\n10.77.0.2 host-b\n"
+# Run as the first process of a host: /etc/hosts is its own, and it waits until its input ends.
+FIRST = """
+set -e
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+printf '%s' "$NAMES" > /tmp/hosts
+mount --bind /tmp/hosts /etc/hosts
+hostname "$1"
+ip link set lo up
+echo ready
+read _
+"""
+
+
+class Host:
+    """`name`, `address`, and `first`: the process, seen from outside, that its life hangs on."""
+
+    def __init__(self, number: int, ahead: int):
+        self.name = f"host-{'ab'[number]}"
+        self.address = f"10.77.0.{number + 1}"
+        self._started: list[subprocess.Popen[str]] = []
+        offsets = ("--monotonic", str(ahead), "--boottime", str(ahead))
+        how = ("unshare", *NAMESPACES, *offsets, "--fork", "--kill-child", "--mount-proc")
+        self._holder = subprocess.Popen(
+            [*how, "sh", "-c", FIRST, "sh", self.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NAMES": NAMES},
+        )
+        assert self._holder.stdout is not None and self._holder.stderr is not None
+        if self._holder.stdout.readline() != "ready\n":
+            self._holder.wait()
+            raise OSError(self._holder.stderr.read().strip() or "a namespace could not be made")
+        children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
+        self.first = int(children.read_text())
+
+    def start(self, *command: str | Path, **environ: str) -> subprocess.Popen[str]:
+        """Start a command on this host, in the present folder; its output comes by pipes."""
+        started = subprocess.Popen(
+            [*self._inside(*NAMESPACES), *map(str, command)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environ},
+        )
+        self._started.append(started)
+        return started
+
+    def run(self, *command: str | Path) -> str:
+        """What a command on this host prints; it must not fail."""
+        inside = self._inside(*NAMESPACES)
+        return _printed([*inside, *map(str, command)])
+
+    def link(self, *command: str) -> str:
+        """`ip` or `tc` in this host's network alone, where pids are those outside."""
+        return _printed([*self._inside("--net"), *command])
+
+    def file(self, path: str) -> Path:
+        """A file of this host, from outside: `/tmp/...` here is another one."""
+        return Path(f"/proc/{self.first}/root{path}")
+
+    def processes(self) -> list[str]:
+        """What runs on this host, beside its first process and what asks."""
+        lines = self.run("ps", "-eo", "pid=,comm=").splitlines()
+        return [line.split()[1] for line in lines if line.split()[0] != "1" and "ps" not in line]
+
+    def end(self) -> None:
+        """End all that runs here."""
+        self._holder.kill()  # --kill-child: the first process goes with it, and all others
+        self._holder.communicate()
+        for started in self._started:
+            started.wait()
+            for pipe in (started.stdout, started.stderr):
+                assert pipe is not None
+                pipe.close()
+
+    def _inside(self, *namespaces: str) -> list[str]:
+        # A mount namespace brings its root; the folder is the caller's.
+        here = [f"--wd={os.getcwd()}"] if "--mount" in namespaces else []
+        return ["nsenter", "--target", str(self.first), *namespaces, *here]
+
+
+def _printed(command: Sequence[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@contextmanager
+def two_hosts(ahead: int = 1000, rate: str = "1gbit") -> Iterator[tuple[Host, Host]]:
+    """Two hosts with a cable of that rate between them; the monotonic clock of the second is
+    `ahead` (s) of the first's. OSError where the system does not let us make them."""
+    with ExitStack() as left:
+        hosts = []
+        for number in range(2):
+            hosts.append(Host(number, number * ahead))
+            left.callback(hosts[-1].end)
+        one, other = hosts
+        one.link(*"ip link add eth0 type veth peer name eth0 netns".split(), str(other.first))
+        for host in hosts:
+            host.link("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
+            host.link("ip", "link", "set", "eth0", "up")
+            shape = f"tc qdisc add dev eth0 root tbf rate {rate} burst 256kb latency 50ms"
+            host.link(*shape.split())
+        yield one, other
+
+
+def why_not() -> str:
+    """Why two hosts cannot be made here, "" if they can."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} not found: `apt-get install iproute2 util-linux`"
+    try:
+        with two_hosts():
+            return ""
+    except OSError as error:
+        return f"namespaces may not be made here ({error}): run as root"

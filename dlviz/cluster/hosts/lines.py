@@ -1,0 +1,162 @@
+"""Lines: a sealed connection of every two ranks on different hosts, on which envelopes, with the
+bytes of short messages, and ticks go straight from one to the other.
+
+    rank 0  --envelope-->  rank 2       one process wakes up; by the parents of both hosts it would
+            <----tick----               be three, which is most of a short message's time
+
+A line is a Wire, so what comes on it has been sealed by who knows the run's secret. What a rank
+does not read is left in the connection; one that is full takes no envelope, as a full pipe takes
+none. To send anything takes about as long as all else that is done for a short message. So the tick
+of a message that nobody is sure to wait for goes with the next envelope to its rank, before this
+one sleeps, or after LATER, by a thread of its own, whichever is first.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dlviz.cluster.control.board import WHEN, Board
+from dlviz.cluster.control.pipes import CHUNK, Pipes, bell
+from dlviz.cluster.hosts.network import Network
+from dlviz.cluster.hosts.records import TICKED, Cutter
+from dlviz.cluster.hosts.rendezvous import SECRET, greet
+from dlviz.cluster.hosts.wire import Forged, Wire
+
+LATER = 1e-3  # s that a tick may wait for company
+
+
+def connect(network: Network, rank: int, store: Any) -> dict[int, Wire]:
+    """The lines of `rank`, by the rank at the other end: it connects to those before it, and those
+    after it do. The ranks of other hosts all call this."""
+    secret = os.environ[SECRET].encode() if SECRET in os.environ else store.get("secret")
+    elsewhere = [each for each in network.host_of if each not in network.near]
+    lines: dict[int, Wire] = {}
+    address = network.here.address
+    with socket.create_server((address, 0), backlog=len(elsewhere)) as listener:
+        store.set(f"line {rank}", f"{address} {listener.getsockname()[1]}")
+        for peer in elsewhere:
+            if peer < rank:
+                host, port = store.get(f"line {peer}").decode().split()
+                sock = socket.create_connection((host, int(port)), source_address=(address, 0))
+                _, lines[peer] = greet(sock, rank, secret, called=False)
+        while len(lines) < len(elsewhere):
+            sock = listener.accept()[0]
+            try:
+                peer, line = greet(sock, rank, secret, called=True)
+            except ConnectionError:  # a stranger
+                sock.close()
+            else:
+                lines[peer] = line
+    return lines
+
+
+class HostPipes(Pipes):
+    """The pipe of a rank and its lines to ranks of other hosts, read as one. `thread` sends what
+    has waited long enough."""
+
+    def __init__(self, folder: str, rank: int, board: Board, lines: dict[int, Wire]):
+        super().__init__(folder, rank, board.ranks)
+        self._board, self._lines = board, lines
+        self._peers = {line.sock.fileno(): peer for peer, line in lines.items()}
+        self._come = select.poll()  # read by one thread while another sleeps on the other
+        for line in self._peers:
+            self._come.register(line, select.POLLIN)
+            self._poll.register(line, select.POLLIN)
+        self._later: dict[int, bytes] = {}  # ticks, by rank
+        self._keeping = threading.Lock()
+        self._kept = threading.Event()
+        self.thread = threading.Thread(target=self._send_late, name="dlviz", daemon=True)
+        self.thread.start()
+
+    # -- out -----------------------------------------------------------------------------------
+    def writer(self, rank: int) -> Callable[[bytes], int]:
+        return partial(self._put, rank) if rank in self._lines else super().writer(rank)
+
+    def _put(self, rank: int, record: bytes) -> int:
+        if not self.has_room(rank):
+            raise BlockingIOError
+        self.send(rank, record)
+        return len(record)
+
+    def has_room(self, rank: int) -> bool:
+        if rank not in self._lines:
+            return super().has_room(rank)
+        line = self._lines[rank]
+        if line.backlog:
+            line.flush()
+        return not line.backlog
+
+    def send(self, rank: int, record: bytes) -> bool:
+        if rank not in self._lines:
+            return super().send(rank, record)
+        with self._keeping:  # what was kept goes first
+            data = self._later.pop(rank, b"") + record
+            if data:
+                self._lines[rank].send(0, 0, data)
+        return True
+
+    def keep(self, rank: int, record: bytes) -> None:
+        """Send it to a rank of another host, soon."""
+        with self._keeping:
+            self._later[rank] = self._later.get(rank, b"") + record
+        if not self._kept.is_set():
+            self._kept.set()
+
+    def _send_kept(self) -> None:
+        for rank in list(self._later):
+            self.send(rank, b"")
+
+    def _send_late(self) -> None:
+        while self._kept.wait():
+            time.sleep(LATER)
+            self._kept.clear()
+            self._send_kept()
+
+    # -- in ------------------------------------------------------------------------------------
+    def read(self) -> bytes:
+        data = super().read()
+        if len(data) == CHUNK:  # the last record may go on in the pipe
+            return data
+        for line, _ in self._come.poll(0):
+            data += self._hear(line)
+        return data
+
+    def _hear(self, line: int) -> bytes:
+        """The envelopes that have come on a line, and for its ticks a bell."""
+        peer, found = self._peers[line], b""
+        try:
+            for _, _, data in self._lines[peer].receive():
+                found += self._without_ticks(peer, data)
+        except (EOFError, Forged):  # its host's parent sees to it
+            self._come.unregister(line)
+            self._poll.unregister(line)
+            del self._peers[line]
+        return found
+
+    def _without_ticks(self, peer: int, data: bytes) -> bytes:
+        found = b""
+        for (kind, state, _, tick, _, _, when, _), record in Cutter().records(data):
+            if kind == TICKED:
+                self._board.times[tick + WHEN] = when
+                self._board.cells[tick] = state
+                record = bell(peer)
+            found += record
+        return found
+
+    def sleep(self, seconds: float | None) -> None:
+        if self._later:
+            self._send_kept()
+        full = [line for line in self._lines.values() if line.backlog]
+        if not full and seconds is None:
+            self._poll.poll()
+            return
+        select.select([self.own, *self._peers], [line.sock for line in full], [], seconds)
+        for line in full:
+            line.flush()
