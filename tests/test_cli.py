@@ -335,6 +335,19 @@ def test_the_trace_of_every_strategy_is_drawn(name, tmp_path):
     assert drawn["messages"]["shown"] == len(trace.messages)
 
 
+def test_show_draws_hosts_as_groups_of_rows(tmp_path, capsys):
+    spans = [{"rank": rank, "kind": "forward", "start": 0.0, "end": 1.0} for rank in range(3)]
+    meta = {"clock": "wall", "ranks": 3, "hosts": {"host-b": [1], "host-a": [0, 2]}}
+    Trace(spans, meta=meta).save(tmp_path / "t.json")
+    assert main(["show", str(tmp_path / "t.json"), "--no-open"]) == 0
+    assert "(3 spans, 0 messages on 2 hosts, " in capsys.readouterr().out
+    given = re.search(r'id="state">(.*?)</script>', (tmp_path / "t.html").read_text(), re.S)[1]
+    drawn = json.loads(json.loads(given)["state"])
+    names = [own["label"] for own in drawn["rankGroups"]]
+    rows = [(names[row["group"]], row["rank"]) for row in drawn["rows"]]
+    assert rows == [("host-a", 0), ("host-a", 2), ("host-b", 1)]
+
+
 def test_show_without_a_display_names_the_page(trace, capsys, monkeypatch):
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

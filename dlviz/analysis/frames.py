@@ -16,9 +16,11 @@ before a receive and one after it may bear the same device time.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -129,7 +131,7 @@ def _order(
     reached: dict[int, int] = {}  # rank -> the round of what it sends next
     past: dict[int, int] = {}  # rank -> the highest step of what it has received
     stepped = True  # each message is of a later step than all that its sender had received
-    for _, sending, row in sorted(events):
+    for sending, row in _in_order(sorted(events), src, dst, sent, received):
         if sending:
             rounds[row] = reached.get(src[row], 0)
             stepped = stepped and step[row] > past.get(src[row], -1)
@@ -150,6 +152,36 @@ def _order(
         (name, tuple(sorted(group, key=lambda row: (src[row], dst[row], row))))
         for name, (_, group) in zip(names, keyed, strict=True)
     ]
+
+
+def _in_order(
+    events: Iterable[tuple[Any, int, Any]],
+    src: list[int],
+    dst: list[int],
+    sent: np.ndarray,
+    received: np.ndarray,
+) -> Iterator[tuple[int, int]]:
+    """Whether each of `events`, (when, whether it sends, message), sends, and its message. Where
+    clocks of two hosts have a message come before it was sent, its receiver's events wait for
+    that."""
+    gone: set[int] = set()
+    held: dict[int, list[tuple[Any, int, Any]]] = {}  # by rank, its events that wait
+    for first in events:
+        ready = deque([first])
+        while ready:
+            event = ready.popleft()
+            _, sending, row = event
+            rank = src[row] if sending else dst[row]
+            early = not sending and row not in gone and received[row] < sent[row]
+            if early or rank in held:
+                held.setdefault(rank, []).append(event)
+                continue
+            yield sending, row
+            gone |= {row} if sending else set()
+            if sending and dst[row] in held and held[dst[row]][0][1:] == (0, row):
+                ready.extendleft(reversed(held.pop(dst[row])))
+    for waiting in held.values():  # no order of sends explains these
+        yield from (event[1:] for event in waiting)
 
 
 def _names(steps: list[int]) -> list[str]:

@@ -35,7 +35,9 @@ def plural(number: int, noun: str) -> str:
 
 
 def counts(trace: Trace) -> str:
-    return f"{plural(len(trace.spans), 'span')}, {plural(len(trace.messages), 'message')}"
+    hosts = len(trace.meta.get("hosts", {}))
+    counted = f"{plural(len(trace.spans), 'span')}, {plural(len(trace.messages), 'message')}"
+    return f"{counted} on {hosts} hosts" if hosts > 1 else counted
 
 
 def check_target(path: Path, endings: tuple[str, ...]) -> None:

@@ -1,6 +1,7 @@
 """A Trace as Chrome Trace Event JSON, both ways; Perfetto and chrome://tracing open it as it is.
 
     process pid = rank     thread tid = 1 + lane     "X" a span        "C" memory held
+    (named with its host, those of a host together)
     "s" -> "f"  a message's arrow, bound to the span that sent and the span that received it
     "i"         the sentence on a run that failed
 
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from dlviz.trace.hosts import host_of
 from dlviz.trace.perfetto import Drawn, drawn
 from dlviz.trace.table import BUFFERS, MESSAGES, MISSING, SPANS, Table, Tables, TraceError
 
@@ -143,10 +145,13 @@ def _names(trace: Tables) -> list[dict[str, Any]]:
     def label(what: str, rank: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
         return {"ph": "M", "name": what, "pid": rank, "tid": tid, "args": args}
 
-    events = []
-    for rank in trace.ranks:
-        events.append(label("process_name", rank, 0, {"name": f"rank {rank}"}))
-        events.append(label("process_sort_index", rank, 0, {"sort_index": rank}))
+    events, host = [], host_of(trace.meta)
+    first = {name: rank for rank, name in sorted(host.items(), reverse=True)}  # the lowest rank
+    order = sorted(trace.ranks, key=lambda rank: (first.get(host.get(rank, ""), 0), rank))
+    for place, rank in zip(sorted(trace.ranks), order, strict=True):
+        name = f"rank {rank} ({host[rank]})" if len(first) > 1 else f"rank {rank}"
+        events.append(label("process_name", rank, 0, {"name": name}))
+        events.append(label("process_sort_index", rank, 0, {"sort_index": place}))
     pairs = zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True)
     for rank, lane in dict.fromkeys(pairs):
         tid = lanes[lane]

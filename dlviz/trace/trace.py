@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from dlviz.trace import chrome
+from dlviz.trace.hosts import clock_bound
 from dlviz.trace.table import BUFFERS, MEMORY, MESSAGES, SPANS, Table, TraceError, tabulate
 
 CLOCKS = ("wall", "paced", "simulated")
@@ -40,7 +41,9 @@ class Trace:
     that failed, `failure` states a message (one sentence), the cycle (ranks that wait for each
     other, or none) and the waits (rank, lane, op, peer, since: seconds); the spans that never ended
     have unfinished=True among their fields, and end when the run was ended. Of a run that lost
-    ranks and went on, `lost` states by rank (as text) when (s) and how.
+    ranks and went on, `lost` states by rank (as text) when (s) and how. Of a run on several hosts,
+    `hosts` states the ranks of each by name, and `clock_error` the s that its times may be wrong
+    by.
     Raises TraceError (a ValueError) for an unknown column or a value of another type.
     """
 
@@ -122,7 +125,8 @@ class Trace:
 
         Spans end no earlier than they start, and on one lane nest or follow each other, by the
         device clock and by the wall clock; messages are received after they arrived after they were
-        sent; ranks and flows exist; in a completed run every message was received.
+        sent, as far as clocks of two hosts are known; ranks and flows exist; in a completed run
+        every message was received.
         """
         _check_meta(self.meta)
         ranks, spans, messages = self.meta["ranks"], self.spans, self.messages
@@ -139,7 +143,8 @@ class Trace:
         _check_spans(spans, "wall_start", "wall_end", required=False)
         for row in np.flatnonzero(~np.isfinite(self.memory.time))[:1]:
             raise TraceError(f"memory row {row} (rank {self.memory.rank[row]}) has no time.")
-        _check_messages(messages, completed=self.meta["outcome"] == "completed")
+        bound = clock_bound(self.meta, messages.src, messages.dst) + TOLERANCE
+        _check_messages(messages, bound, completed=self.meta["outcome"] == "completed")
         for i, buffer in enumerate(self.buffers):
             if not 0 <= buffer["rank"] < ranks:
                 raise TraceError(f"buffer {i} has rank {buffer['rank']}: the run has {ranks} ranks")
@@ -240,6 +245,28 @@ def _check_meta(meta: Mapping[str, Any]) -> None:
     if "failure" in meta:
         _check_failure(meta["failure"], ranks)
     _check_lost(meta.get("lost", {}), ranks)
+    if "hosts" in meta:
+        _check_hosts(meta["hosts"], meta.get("clock_error", {}), ranks)
+
+
+def _check_hosts(hosts: Any, errors: Any, ranks: int) -> None:
+    lists = [*hosts.values()] if isinstance(hosts, dict) else [None]
+    named = [rank for own in lists if isinstance(own, list) for rank in own]
+    if not all(isinstance(own, list) for own in lists) or sorted(map(repr, named)) != sorted(
+        map(repr, range(ranks))
+    ):
+        raise TraceError(
+            f"meta['hosts'] is {str(hosts)[:80]}: state the ranks of each host by its name, every "
+            f"rank from 0 to {ranks - 1} once."
+        )
+    known = isinstance(errors, dict) and errors.keys() <= hosts.keys()
+    if not known or not all(
+        isinstance(s, int | float) and 0 <= s < np.inf for s in errors.values()
+    ):
+        raise TraceError(
+            f"meta['clock_error'] is {str(errors)[:80]}: state by host how many s its times may be "
+            "wrong by."
+        )
 
 
 def _check_lost(lost: Any, ranks: int) -> None:
@@ -342,7 +369,8 @@ def _span(spans: Table, row: int) -> str:
     return f"span {row} ({kind[:40]} on rank {rank}, lane {lane[:40]!r})"
 
 
-def _check_messages(messages: Table, completed: bool) -> None:
+def _check_messages(messages: Table, bound: np.ndarray, completed: bool) -> None:
+    """`bound`: of each message the s by which it may seem to come before it was sent."""
     for row in np.flatnonzero(np.isnan(messages.sent))[:1]:
         raise TraceError(f"{_message(messages, row)} has no time at which it was sent.")
     for name in ("sent", "arrived", "received", "wall_sent", "wall_received"):
@@ -355,7 +383,7 @@ def _check_messages(messages: Table, completed: bool) -> None:
         ("wall_sent", "wall_received"),
     ):
         a, b = messages[earlier], messages[later]
-        for row in np.flatnonzero(b < a - TOLERANCE)[:1]:
+        for row in np.flatnonzero(b < a - bound)[:1]:
             raise TraceError(
                 f"{_message(messages, row)} has {later} {b[row]:.9g} s before {earlier} "
                 f"{a[row]:.9g} s."

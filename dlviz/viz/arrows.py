@@ -1,7 +1,8 @@
 """The messages of a timeline as arrows: from which row and moment to which, in every medium.
 
 An arrow leaves and reaches rows at the edges that face each other. One past other rows may cover
-labels: then such arrows can be left out.
+labels: then such arrows can be left out. None points back in time: a message of another host that
+came before it was sent, as far as their clocks are known, is drawn as coming at once.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def arrows_of(trace: Trace, plan: Plan, rows: np.ndarray) -> Arrows:
     tail, head = _heights(plan, leave, reach)
     got = np.isfinite(received)
     tails = np.stack([sent, tail], axis=1)
-    heads = np.stack([np.where(got, received, sent), head], axis=1)
+    heads = np.stack([np.where(got, np.maximum(received, sent), sent), head], axis=1)
     both = np.flatnonzero(np.isfinite(tails + heads).all(axis=1))
     return Arrows(rows, tails, heads, got, leave, reach).only(both)
 

@@ -17,6 +17,7 @@ from dlviz.analysis.columns import never_ended
 from dlviz.analysis.stages import chunks_of
 from dlviz.analysis.waits import waited_until
 from dlviz.viz import palette, text
+from dlviz.viz.hosts import short
 from dlviz.viz.pipeline import shades
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def silent(trace: Trace) -> dict[int, str]:
 
 
 def rows_of(plan: Plan) -> dict[float, str]:
-    """The name of each row, and of what is shown once, by how far down it is."""
+    """The name of each row, of each group of ranks, and of what is shown once, by how far down it
+    is."""
     names = {y: text.row(*at) for at, y in plan.y.items()}
+    names |= {own.y: short(own.group.name) for own in plan.lines}
     return {-plan.above / 2: "all ranks", **names} if plan.shared else names

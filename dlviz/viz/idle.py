@@ -10,6 +10,7 @@ import numpy as np
 from dlviz.analysis import idle as analysis
 from dlviz.schedules.action import LETTERS
 from dlviz.trace.trace import TOLERANCE
+from dlviz.viz.hosts import unsure
 from dlviz.viz.waits import clause
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def idle(
     """The idle stretches of `analysis.idle`, with the reason for each stretch."""
     found = analysis.idle(trace, drawn, low, high, clock=clock, least=least)
     why, span = [], np.full(len(found.start), -1)
+    sure = unsure(trace, found.rank, found.source, found.end - found.start)
     lost = trace.meta.get("lost", {})
     ends = zip(found.after.tolist(), found.source.tolist(), found.filled, strict=True)
     for place, (after, source, filled) in enumerate(ends):
@@ -53,7 +55,7 @@ def idle(
         elif filled is None:
             why.append("between two operations" if after >= 0 else "nothing left to do")
         else:
-            meanwhile = clause(f"rank {source}", filled)
+            meanwhile = clause(f"rank {source}", filled) + sure[place]
             who = _who(trace.spans, after)
             why.append(f"{who}until a message came from rank {source}; {meanwhile}")
             span[place] = filled.span

@@ -14,6 +14,7 @@ from dlviz.analysis.columns import UNFINISHED, never_ended
 from dlviz.analysis.waits import FOR_LANE
 from dlviz.schedules.action import LETTERS
 from dlviz.viz import text
+from dlviz.viz.hosts import whereabouts
 from dlviz.viz.waits import waited_for
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def hovers_of(
     keys = list(_columns(trace, "kind", "name", "peer", "step", "stage", "microbatch", "bucket"))
     belongs = {key: _belongs(*key) for key in set(keys)}
     lanes = list(_columns(trace, "rank", "lane"))
-    named = {lane: text.clean(text.row(*lane)) for lane in set(lanes)}
+    where = whereabouts(trace)
+    named = {lane: text.clean(text.row(*lane) + where.get(lane[0], "")) for lane in set(lanes)}
     rest = list(_columns(trace, "nbytes", "fields", "where"))
     hovers = {}
     for i in drawn.tolist():

@@ -5,6 +5,8 @@
     rank 0 · comm |bucket 0|bucket 1  |     a span that holds others: a strip at the top of its row
                   |--|--|--|--|--|--|-|     and what runs inside it hangs below, so that no bar
                                             hides another
+    host-b _______________________________  the ranks of a host, or of a rack, under its name
+    rank 1        |0 |1 |2 | ////|0 |1|
 
 Every form of the timeline, on a page, in a widget and in print, is laid out by this. Heights are in
 pixels from the top of the first row; what is shown once lies above it, at negative heights.
@@ -12,13 +14,14 @@ pixels from the top of the first row; what is shown once lies above it, at negat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dlviz.analysis.clocks import message_times, span_times
 from dlviz.analysis.columns import HOLDERS, lanes
+from dlviz.analysis.hosts import RankGroup, group_numbers, rank_groups, side_by_side
 from dlviz.viz import text
 
 if TYPE_CHECKING:
@@ -29,6 +32,19 @@ BETWEEN_LANES, BETWEEN_RANKS = 3.0, 6.0  # pixels; as many below what is shown o
 INSTANT = 6.0  # pixels: the least height of a span that has no length inside another one
 SMALLEST = 5.0  # pixels: the least height of a bar where many rows share a picture
 TALLEST = 640.0  # pixels: a picture, with all its words
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    """The line that bears the name of a group of ranks: its top and bottom, over their rows."""
+
+    group: RankGroup
+    top: float
+    bottom: float
+
+    @property
+    def y(self) -> float:
+        return (self.top + self.bottom) / 2
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,8 @@ class Plan:
     bottom: np.ndarray
     shared: list[np.ndarray]  # of the spans shown once for all ranks those of each level:
     # (spans of a rank, ranks), rows of the Trace
+    groups: list[RankGroup]  # of the ranks, where they are on several hosts or in several racks
+    lines: list[GroupLine] = field(default_factory=list)  # where each is named, once `headed`
 
     @property
     def y(self) -> dict[tuple[int, str], float]:
@@ -68,6 +86,24 @@ class Plan:
         """By how much all heights shrink so that the picture is at most `room` pixels high, as far
         as a bar can still be seen."""
         return min(max(room / (self.above + self.height), SMALLEST / BAR), 1.0)
+
+    def headed(self, room: float, line: float) -> Plan:
+        """With a line over the rows of each group for its name, which is `line` pixels high when
+        all heights have shrunk so that the picture is at most `room` pixels high."""
+        if not self.groups:
+            return self
+        left = room - line * len(self.groups)
+        high = line / self.scale(left)
+        place = group_numbers(self.groups)
+        rows, lower, lines = {}, [], []
+        for (rank, lane), (top, bottom) in self.rows.items():
+            lower.append(high * (1 + place[rank]))
+            top, bottom = top + lower[-1], bottom + lower[-1]
+            rows[rank, lane] = top, bottom
+            if place[rank] == len(lines):
+                lines.append(GroupLine(self.groups[place[rank]], top - high, top))
+        more = np.where(self.top < 0, 0.0, np.array(lower)[self.row])  # but for what is shown once
+        return replace(self, rows=rows, lines=lines, top=self.top + more, bottom=self.bottom + more)
 
     def heads(self) -> list[tuple[int, float, float]]:
         """Of each strip shown once: a span that it stands for, and from when to when it is drawn:
@@ -127,7 +163,8 @@ def laid_out(trace: Trace, clock: str, drawn: np.ndarray, arrows: np.ndarray) ->
         top[spans_of] = STRIP * (place - len(shared)) - BETWEEN_LANES
         bottom[spans_of] = top[spans_of] + STRIP
     unit = text.unit(high - low)
-    return Plan(clock, start, end, low, high, *unit, rows, row, top, bottom, shared)
+    groups = rank_groups(trace, {rank for rank, _ in names})
+    return Plan(clock, start, end, low, high, *unit, rows, row, top, bottom, shared, groups)
 
 
 def _shared(
@@ -169,11 +206,14 @@ def _shared(
 
 
 def _lanes(trace: Trace) -> list[tuple[int, str]]:
-    """Each (rank, lane) in the order of rows. A rank without spans has a row as well."""
+    """Each (rank, lane) in the order of rows, those of a group of ranks together. A rank without
+    spans has a row as well."""
     used: dict[int, set[str]] = {rank: set() for rank in trace.ranks}
     for rank, lane in set(zip(trace.spans.rank.tolist(), trace.spans.lane.tolist(), strict=True)):
         used.setdefault(rank, set()).add(lane)
-    return [(rank, lane) for rank in sorted(used) for lane in lanes(used[rank]) or [""]]
+    return [
+        (rank, lane) for rank in side_by_side(trace, used) for lane in lanes(used[rank]) or [""]
+    ]
 
 
 def _stacked(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import textwrap
 from bisect import bisect
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ DPI = 110  # of a sheet saved as PNG
 FAMILY = "DejaVu Sans"  # comes with matplotlib
 WORDS = {"family": FAMILY, "parse_math": False, "usetex": False}
 TITLE, BODY, LABEL, MARK = 11.0, 7.5, 7.0, 5.0  # points
+BOLD = 1.15  # of the length of words: that of bold ones
 LINE = 1.4  # height of a line of type, in its size
 MARGIN, AXIS = 0.12, 0.44  # inches: around all; for the numbers and the title of an axis
 NARROWEST = 3.0  # inches
@@ -120,9 +122,10 @@ def levels(low: float, high: float) -> tuple[np.ndarray, list[str]]:
     return places, [f"{place:.4g}" for place in places.tolist()]
 
 
-def beside(names: list[str]) -> float:
-    """Where axes begin whose rows bear these names."""
-    return MARGIN + 0.06 + max((length(name, BODY) for name in names), default=0.0)
+def beside(names: list[str], bold: Iterable[str] = ()) -> float:
+    """Where axes begin whose rows bear these names, some of them `bold`."""
+    lengths = [length(name, BODY) for name in names] + [BOLD * length(name, BODY) for name in bold]
+    return MARGIN + 0.06 + max(lengths, default=0.0)
 
 
 def axes(figure: Figure, inches: tuple[float, float, float, float], theme: str) -> Axes:
@@ -160,6 +163,16 @@ def ticks(axes: Axes, whole: bool = False) -> None:
         if 1.5 * sum(length(name, BODY) for name in names) < room:
             break
     axes.set_xticks(places, names, **WORDS)
+
+
+def rows(axes: Axes, names: dict[float, str], groups: list[float], theme: str) -> None:
+    """Names beside the rows of axes, by how far down they are; those at `groups` are bold, on a
+    line across."""
+    axes.set_yticks([*names], [*names.values()], **WORDS)
+    for y, name in zip(names, axes.get_yticklabels(), strict=True):
+        if y in groups:
+            name.set_fontweight("bold")
+            axes.axhline(y, color=palette.colors(theme)["grid"], linewidth=0.9, zorder=0.5)
 
 
 def label(

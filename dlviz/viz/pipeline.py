@@ -19,6 +19,7 @@ from dlviz.analysis.columns import COMPUTE
 from dlviz.analysis.path import path_of_step
 from dlviz.trace.trace import TOLERANCE
 from dlviz.viz import palette, text
+from dlviz.viz.hosts import path_lines
 from dlviz.viz.idle import ExplainedIdle, idle
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def critical_of(trace: Trace, step: int | None, clock: str) -> CriticalPath:
     rest, what = whole - worked, "run" if step is None else "step"
     others = f"The rest, {text.seconds(rest)}, is messages and gaps. " * (rest > LITTLE * whole)
     lines.append(f"{others}Were one of these spans longer, the {what} would be longer.")
-    return CriticalPath(rows, start, end, lines)
+    return CriticalPath(rows, start, end, [*lines, *path_lines(trace, rows, start, end)])
 
 
 def outlines(path: CriticalPath, plan: Plan) -> tuple[np.ndarray, np.ndarray]:

@@ -20,12 +20,15 @@ import numpy as np
 
 from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN, decode, encode, origins, plain
 from dlviz.analysis.frames import Frame, event_times, message_frames, watched
+from dlviz.analysis.hosts import RankGroup, group_numbers, rank_groups, side_by_side
 from dlviz.viz import text
+from dlviz.viz.hosts import message_lines, message_words, short
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 RULED = 64  # cells: in a longer buffer only chunks are told apart
+LINE = 0.5  # of a row: the name of a host or rack over its ranks
 UNNAMED = "buffer"  # what comm.watch calls a buffer whose name is not given
 
 
@@ -89,11 +92,31 @@ class Scene:
     def rows(self) -> list[int]:
         """The ranks drawn, from the top."""
         table = self.trace.messages
-        return sorted({*self.trace.ranks, *table.src.tolist(), *table.dst.tolist()})
+        every = {*self.trace.ranks, *table.src.tolist(), *table.dst.tolist()}
+        return side_by_side(self.trace, every)
 
     @cached_property
-    def place(self) -> dict[int, int]:
-        return {rank: row for row, rank in enumerate(self.rows)}
+    def groups(self) -> list[RankGroup]:
+        """The ranks drawn by their hosts or racks, where they are in several."""
+        return rank_groups(self.trace, self.rows)
+
+    @cached_property
+    def place(self) -> dict[int, float]:
+        """How far down each rank is, in rows. Over each group is a line for its name."""
+        group = group_numbers(self.groups)
+        lines = {rank: LINE * (1 + group[rank]) if group else 0 for rank in self.rows}
+        return {rank: row + lines[rank] for row, rank in enumerate(self.rows)}
+
+    @cached_property
+    def group_names(self) -> dict[float, str]:
+        """The names of groups, by how far down they are."""
+        upper = 0.5 + LINE / 2  # from the middle of a group's first row
+        return {self.place[own.ranks[0]] - upper: short(own.name) for own in self.groups}
+
+    @property
+    def high(self) -> float:
+        """From the upper edge of the picture to its lower one, in rows."""
+        return len(self.rows) + LINE * len(self.groups)
 
     @cached_property
     def arrays(self) -> dict[int, np.ndarray]:
@@ -217,7 +240,13 @@ class Scene:
                 f"{len(names)} buffers were watched: a message may have taken or reached the cells "
                 "of one that is not shown."
             )
-        return lines
+        shown = [row for frame in self.frames for row in frame.messages]
+        return [*lines, *message_lines(self.trace, "device", np.array(shown, np.int64))]
+
+    @cached_property
+    def known(self) -> list[str]:
+        """Of each message how well its two times compare; "" where they are of one host."""
+        return message_words(self.trace, "device")
 
     def _is_own(self, rank: int, place: int) -> bool:
         """Whether a first snapshot holds what `encode` gives this rank, or nothing yet."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlviz.analysis.clocks import message_times, span_times
+from dlviz.analysis.hosts import impossible
 from dlviz.analysis.steps import spans_in
+from dlviz.viz.hosts import impossible_lines, message_lines
 from dlviz.viz.layout import Plan, laid_out
 
 if TYPE_CHECKING:
@@ -18,13 +20,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Shown:
     """What a timeline shows: where it lies, the spans that are drawn and those that are left out as
-    too many, the messages (all by their rows in the Trace), and what is to be said of that."""
+    too many, the messages (all by their rows in the Trace), what is to be said of that, and of how
+    well times of several hosts compare."""
 
     plan: Plan
     drawn: np.ndarray
     left_out: np.ndarray
     arrows: np.ndarray
     lines: list[str]
+    hosts: list[str]
 
     @property
     def spans(self) -> np.ndarray:
@@ -34,7 +38,8 @@ class Shown:
 
 def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool = True) -> Shown:
     """What a timeline shows of `step` (of all where it is None): at most `most` spans, and the
-    messages that spans of the step carry. Without what has no times by `clock`."""
+    messages that spans of the step carry. Without what has no times by `clock`, and without the
+    messages that came before they were sent by more than clocks of hosts are apart."""
     start, end = span_times(trace, clock)
     drawn = spans_in(trace, step)
     arrows = np.arange(len(trace.messages) if messages else 0)
@@ -42,12 +47,14 @@ def shown(trace: Trace, clock: str, step: int | None, most: int, messages: bool 
         arrows = np.intersect1d(arrows, trace.spans.flow[drawn])
     drawn = drawn[np.isfinite(end - start)[drawn]]
     arrows = arrows[np.isfinite(message_times(trace, clock)[0][arrows])]
+    hosts = [*impossible_lines(trace, clock, arrows), *message_lines(trace, clock, arrows)]
+    arrows = np.setdiff1d(arrows, impossible(trace, clock))
     plan = laid_out(trace, clock, drawn, arrows)
     if len(drawn) <= most:
-        return Shown(plan, drawn, drawn[:0], arrows, [])
+        return Shown(plan, drawn, drawn[:0], arrows, [], hosts)
     lasted = end - start
     for level in plan.shared:
         lasted[level] = np.inf  # all ranks' or none
     order = drawn[np.argsort(-lasted[drawn], kind="stable")]
     line = f"The longest {most:,} of {len(drawn):,} spans are drawn."
-    return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [line])
+    return Shown(plan, np.sort(order[:most]), np.sort(order[most:]), arrows, [line], hosts)

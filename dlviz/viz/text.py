@@ -9,6 +9,7 @@ before it gets into a figure.
 from __future__ import annotations
 
 import html
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlviz import patterns, schedules
 from dlviz.analysis.columns import OWN_LANES
+from dlviz.trace.hosts import worst_bound
 from dlviz.viz import palette
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ TIMES = {"wall": "wall-clock time", "device": "device time"}
 BORN = {"wall": "wall clock", "paced": "paced", "simulated": "simulated"}
 MEANS = {
     "wall": "Wall clock: the times are those that this machine took.",
+    "hosts": "Wall clock: the times are those that these hosts took, by the first one's clock.",
     "paced": "Paced: processes, math and messages are real; each operation is held to the time "
     "that a modelled machine needs.",
     "simulated": "Simulated: nothing ran; the times come from a cost model.",
@@ -101,6 +104,25 @@ def seconds(value: float) -> str:
     )
 
 
+def known(bound: float, took: float = math.inf) -> str:
+    """How well a time of one host compares with that of another, to `bound` seconds, and whether
+    what is shown, which took so many seconds, is shorter."""
+    words = f"times between hosts are known to {seconds(bound)}"
+    return f"{words}, longer than this took" if abs(took) < bound else words
+
+
+def ranks(numbers: list[int]) -> str:
+    """Ranks in words: ranks 0, 1, 4–7."""
+    runs: list[list[int]] = []
+    for rank in sorted(numbers):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(parts)}"
+
+
 def nbytes(value: int) -> str:
     """A size in words, a KB being 1000 bytes: 4.1 KB."""
     for name, size in BYTES:
@@ -120,7 +142,7 @@ def provenance(trace: Any, clock: str) -> list[str]:
     and a line each where the run failed and on every rank that it lost. `details` has the rest."""
     meta = trace.meta
     born = meta.get("clock", "")
-    machine = textwrap.shorten(str(meta.get("machine", "")), MACHINE, placeholder=" …")
+    machine = textwrap.shorten(_ran_on(meta), MACHINE, placeholder=" …")
     parts = [BORN.get(born, "clock not stated"), machine, TIMES[clock] if born == "paced" else ""]
     lines = [" · ".join(filter(None, parts))]
     if meta.get("outcome") == "failed":
@@ -141,10 +163,15 @@ def details(trace: Any, clock: str) -> list[str]:
     run was and what it warned of; a sentence each."""
     meta = trace.meta
     born, machine = meta.get("clock", ""), " ".join(str(meta.get("machine", "")).split())
-    lines = [MEANS.get(born, "The Trace does not say which clock its times come from.")]
+    hosts = _hosts(meta)
+    means = "hosts" if born == "wall" and hosts else born
+    lines = [MEANS.get(means, "The Trace does not say which clock its times come from.")]
     if born == "paced":
         lines.append(READS[clock])
-    if machine:
+    if hosts:
+        each = ", ".join(f"{short(name, 60)} ({ranks(own)})" for name, own in hosts.items())
+        lines.append(f"Hosts: {each}; {known(worst_bound(meta))}.")
+    if machine and means != "hosts":
         lines.append(f"{'Cost model' if born == 'simulated' else 'Machine'}: {machine}.")
     if late := meta.get("lateness"):
         lines.append(
@@ -154,6 +181,18 @@ def details(trace: Any, clock: str) -> list[str]:
     if meta.get("warning"):
         lines.append(f"Warning: {meta['warning']}")
     return lines
+
+
+def _hosts(meta: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The hosts of a run, if it was on several."""
+    hosts = meta.get("hosts", {})
+    return hosts if len(hosts) > 1 else {}
+
+
+def _ran_on(meta: Mapping[str, Any]) -> str:
+    """What a run was on, in words."""
+    machine = " ".join(str(meta.get("machine", "")).split())
+    return f"{len(_hosts(meta))} hosts" if _hosts(meta) else machine
 
 
 def by_name(traces: Any) -> dict[str, Any]:
@@ -173,13 +212,18 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
         kinds.setdefault((trace.meta["clock"], clock), []).append(trace.meta)
     found = []
     for (born, clock), metas in kinds.items():
-        machines = [*dict.fromkeys(str(meta.get("machine", "")) for meta in metas)]
+        machines = [*dict.fromkeys(map(_ran_on, metas))]
         many = f"{len(machines)} {'cost models' if born == 'simulated' else 'machines'}"
+        if any(map(_hosts, metas)):
+            many = " and ".join(machines)
         late = [meta["lateness"] for meta in metas if meta.get("lateness")]
         warnings = [*dict.fromkeys(meta["warning"] for meta in metas if meta.get("warning"))]
         failed = next((meta for meta in metas if meta.get("outcome") == "failed"), {})
+        same = all(_hosts(meta) == _hosts(metas[0]) for meta in metas)
         meta = {
             **failed,
+            "hosts": _hosts(metas[0]) if same else {},
+            "clock_error": max(metas, key=worst_bound).get("clock_error", {}),
             "clock": born,
             "machine": machines[0] if len(machines) == 1 else many,
             "warning": " ".join(warnings),
@@ -195,7 +239,10 @@ def merged(read: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 def topology(trace: Any) -> dict[str, Any]:
     """How the ranks are joined: {"kind": "switch", "ring", "racks" or "tree", "sizes": ranks in a
-    group, level by level}. Kind "" where the Trace does not say."""
+    group, level by level}. Kind "hosts" where they are on several, "" where the Trace does not
+    say."""
+    if _hosts(trace.meta):
+        return {"kind": "hosts", "sizes": []}
     outline = trace.meta.get("topology")
     ranks = max(trace.meta["ranks"], 1)
     return outline if isinstance(outline, dict) else {"kind": "", "sizes": [ranks]}

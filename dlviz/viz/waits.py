@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dlviz.analysis import waits as analysis
 from dlviz.analysis.columns import HOLDERS
 from dlviz.analysis.waits import BEFORE, LITTLE, SENT, UNRECORDED, Activity, Filled
 from dlviz.viz import text
+from dlviz.viz.hosts import unsure
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -46,16 +49,18 @@ def waited_for(trace: Trace, *, clock: str | None = None) -> dict[int, str]:
 
 def waits(trace: Trace, *, clock: str | None = None) -> dict[int, ExplainedWait]:
     """Each wait for a rank, or for another lane of the same rank, by its row in `trace.spans`."""
-    found = {}
-    for row, wait in analysis.waits(trace, clock=clock).items():
+    found, all_waits = {}, analysis.waits(trace, clock=clock)
+    ranks, peers = trace.spans.rank[[*all_waits]], [wait.rank for wait in all_waits.values()]
+    took = np.array([wait.seconds for wait in all_waits.values()])
+    sure = unsure(trace, ranks, np.array(peers, np.int64), took)
+    for (row, wait), known in zip(all_waits.items(), sure, strict=True):
         if wait.lane is None:
             whom = subject = f"rank {wait.rank}"
         else:
             whom = f"its own lane {wait.lane}"
             subject = f"lane {wait.lane} of rank {wait.rank}"
-        found[row] = ExplainedWait(
-            wait.seconds, whom, clause(subject, wait.filled), wait.filled.span
-        )
+        doing = clause(subject, wait.filled)
+        found[row] = ExplainedWait(wait.seconds, whom, doing + known, wait.filled.span)
     return found
 
 

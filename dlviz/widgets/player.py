@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlviz.analysis.contributions import MAX_RANKS, UNKNOWN
+from dlviz.analysis.hosts import group_numbers
 from dlviz.viz import palette, text
+from dlviz.viz.hosts import names_of
 from dlviz.viz.scene import RULED, Scene, held_by, number
 from dlviz.widgets.source import sources
 from dlviz.widgets.view import View, column, indexed, styled
@@ -75,6 +77,7 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
     """
     ranks, trace = scene.trace.meta["ranks"], scene.trace
     columns, chunks, notes = _columns(scene)
+    group = group_numbers(scene.groups)
     decoded = bool(scene.arrays) and ranks <= MAX_RANKS
     snapshots, carriers = _Snapshots(scene, columns), _carriers(trace)
     messages = {
@@ -107,6 +110,8 @@ def player_state(scene: Scene, title: str) -> dict[str, Any]:
         "details": text.details(trace, "device"),
         "buffer": text.short(scene.name),
         "rows": scene.rows[:DRAWN],
+        "rankGroups": names_of(scene.groups),
+        "groupOf": [group.get(rank, -1) for rank in scene.rows[:DRAWN]],
         "topology": text.topology(trace),
         "ranks": [styled(style) | hatched for style in styles],
         "undecoded": styled(palette.UNDECODED) | hatched,
@@ -267,6 +272,7 @@ def _message(
         "nbytes": int(table.nbytes[row]),
         "sent": float(table.sent[row]),
         "received": received if landed else None,
+        "known": scene.known[row],
         "sentence": _sentence(scene, row, name, landed),
         "formula": "\n".join(_formula(scene, row, scene.op(row))),
         "sender": ends[0],

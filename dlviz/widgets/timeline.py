@@ -18,6 +18,7 @@ import traitlets
 from dlviz.analysis.changes import changes
 from dlviz.analysis.clocks import clock_of, message_times, span_times
 from dlviz.analysis.columns import HOLDERS, WAITING
+from dlviz.analysis.hosts import group_numbers
 from dlviz.analysis.memory import counts_microbatches, held
 from dlviz.analysis.shares import GROUPS, shares, stretches
 from dlviz.analysis.stages import chunks_of
@@ -28,6 +29,7 @@ from dlviz.viz import palette, text
 from dlviz.viz.arrows import ends
 from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import silent
+from dlviz.viz.hosts import message_words, names_of
 from dlviz.viz.idle import idle
 from dlviz.viz.labels import field_words, forms_of, never_ended
 from dlviz.viz.layout import Plan, laid_out
@@ -56,6 +58,10 @@ class Timeline(View):
     the critical path at first. Of more than `max_spans` spans the longest are drawn, and the
     heading says so; idle time and the numbers of a step come from all. Raises ValueError where the
     Trace has no such clock or step.
+
+    Ranks of a host, or of a rack, stand together under its name. Times of two hosts compare no
+    better than their clocks are known: a message that seems to come before it was sent, by no more
+    than that, is an arrow that arrives at once, and the heading counts those that took less.
 
     `beside` is another Trace, drawn below on the same axis, with what changed from this one to it.
 
@@ -107,7 +113,7 @@ def _state(
     seen = shown(trace, clock, step, max_spans)
     plan, drawn, arrows = seen.plan, seen.drawn, seen.arrows
     counted = (f"{line} Idle time and the numbers of a step count all." for line in seen.lines)
-    lines = [*text.provenance(trace, clock), *counted]
+    lines = [*text.provenance(trace, clock), *counted, *seen.hosts]
     order, slots = _slots(plan, drawn)
     place = np.full(len(spans) + 1, -1)
     place[order] = np.arange(len(order))
@@ -129,6 +135,7 @@ def _state(
         "above": plan.above,
         "height": plan.height,
         "rows": _rows(trace, plan),
+        "rankGroups": names_of(plan.groups),
         "slots": slots,
         "heads": [
             {"level": level, "spans": place[own].tolist()}
@@ -180,9 +187,11 @@ def _state(
 def _rows(trace: Trace, plan: Plan) -> list[dict[str, Any]]:
     """Each row, with what is said in it where it has no span."""
     notes = silent(trace)
+    group = group_numbers(plan.groups)
     return [
         {
             "rank": rank,
+            "group": group.get(rank, -1),
             "label": text.row(rank, lane),
             "note": notes.get(rank, ""),
             "top": top,
@@ -251,6 +260,7 @@ def _clock(
     gaps = stretches(trace, seen.left_out, plan.clock, plan.row, least)
     path = critical_of(trace, step, plan.clock).among(order)
     sent, received = message_times(trace, plan.clock)
+    known = message_words(trace, plan.clock)
     never = ~np.isfinite(received[arrows])
     got = whole(np.where(never, 0.0, received[arrows] - plan.low))
     return {
@@ -263,6 +273,7 @@ def _clock(
         **stretch(plan.start[order], plan.end[order]),
         "sent": column(whole(sent[arrows] - plan.low)),
         "received": [None if lost else at for at, lost in zip(got.tolist(), never, strict=True)],
+        "known": indexed([known[row] for row in arrows.tolist()]),
         "critical": place[path.rows].tolist(),
         "path": {
             "start": column(whole(path.start - plan.low)),

@@ -227,3 +227,35 @@ def lossy() -> Trace:
     trace = Trace(spans, meta=meta)
     trace.validate()
     return trace
+
+
+TWO_HOSTS = {"host-a": [0, 1], "host-b": [2, 3]}
+
+
+def on_hosts(trace: Trace, hosts=None, error=None, ahead=None) -> Trace:
+    """What a run leaves on several hosts that did what `trace` says. `ahead` is by how much the
+    times of a host are wrong (s), `error` by how much they may be."""
+    hosts = hosts or TWO_HOSTS
+    off = np.zeros(trace.meta["ranks"])
+    for name, ranks in hosts.items():
+        off[ranks] = (ahead or {}).get(name, 0.0)
+    spans, messages = (
+        {name: table[name].copy() for name in table.names}
+        for table in (trace.spans, trace.messages)
+    )
+    for name, of in (("start", "wall_start"), ("end", "wall_end")):
+        spans[of] = spans[name] = spans[name] + off[spans["rank"]]
+    messages["wall_sent"] = messages["sent"] = messages["sent"] + off[messages["src"]]
+    got = messages["received"] + off[messages["dst"]]
+    for name in ("arrived", "received", "wall_received"):
+        messages[name] = got
+    kept = {key: trace.meta[key] for key in ("ranks", "outcome", "failure") if key in trace.meta}
+    error = error or {name: 0.0 if 0 in ranks else 91e-6 for name, ranks in hosts.items()}
+    meta = {
+        "clock": "wall",
+        "machine": "this machine",
+        "hosts": hosts,
+        "clock_error": error,
+        **kept,
+    }
+    return Trace(spans, messages, trace.memory, trace.buffers, meta)

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import node
 import numpy as np
 import pytest
-from viz_scenes import KILLED, data_parallel, deadlock, lossy
+from viz_scenes import KILLED, data_parallel, deadlock, lossy, on_hosts
 
 from dlviz import metrics, viz
 from dlviz.analysis.shares import shares
@@ -952,11 +952,11 @@ def svg_of(trace, **view):
     return node.run("shared/gantt/svg.js", code, made, view, also=also)
 
 
-@pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "lossy", "evil"])
+@pytest.mark.parametrize("made", ["data parallel", "pipeline", "deadlock", "lossy", "evil", "on"])
 def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     evil = span(name='<script>"&\x00\x07</script>', end=9.0)
     traces = {"data parallel": data_parallel(3, 1), "deadlock": deadlock(3), "evil": Trace([evil])}
-    traces["lossy"] = lossy()
+    traces |= {"lossy": lossy(), "on": on_hosts(data_parallel(2, 1), {"<h>": [0], "b": [1]})}
     trace = traces[made] if made != "pipeline" else simulate(make("interleaved", 2, 4))
     text, list_ = svg_of(trace)
     root = ElementTree.fromstring(text)
@@ -977,6 +977,7 @@ def test_the_saved_svg_holds_every_bar_and_label_as_vectors_and_text(made):
     for one, path in zip(list_["lost"], paths[len(list_["cycle"]) :], strict=True):
         assert path.get("d").startswith(f"M{one['x']} {one['top']}V{one['bottom']}M")
     assert {one["text"] for one in list_["notes"]} <= {*words}
+    assert {*words} >= ({"<h>", "b"} if made == "on" else set())
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import node
 import numpy as np
 import pytest
-from viz_scenes import data_parallel, deadlock, lossy
+from viz_scenes import data_parallel, deadlock, lossy, on_hosts
 
 from dlviz import metrics
 from dlviz.analysis.stages import chunks_of
@@ -46,8 +46,9 @@ PLACES = f"""(view) => {{
     }}
     const {{ message }} = scene;
     const arrows = list.arrows.map((one) => ({{ ...one, message: message.row[one.message] }}));
-    const {{ idle, heads, lost }} = list;
-    return {{ bars, arrows, idle, heads, lost, axis: shared_gantt_paint_js.AXIS + scene.above }};
+    const {{ idle, heads, lost, groups }} = list;
+    const axis = shared_gantt_paint_js.AXIS + scene.above;
+    return {{ bars, arrows, idle, heads, lost, groups, axis }};
 }}"""
 PIXEL = """(canvas, [x, y]) => {
     const box = canvas.getBoundingClientRect();
@@ -1542,11 +1543,12 @@ def held_pipeline(ranks):
     return Trace(spans, trace.messages, meta={"clock": "simulated", "ranks": ranks})
 
 
-@pytest.mark.parametrize("made", ["pipeline", "data parallel", "16 ranks", "deadlock"])
+@pytest.mark.parametrize("made", ["pipeline", "data parallel", "16 ranks", "deadlock", "hosts"])
 def test_all_fits_a_laptop_and_each_answer_is_in_view_beside_its_control(page, read_page, made):
     page.set_viewport_size({"width": 833, "height": 680})
     traces = {"pipeline": held_pipeline(8), "data parallel": data_parallel(4, 3)}
     traces |= {"16 ranks": data_parallel(16, 1), "deadlock": deadlock(4)}
+    traces["hosts"] = on_hosts(data_parallel(4, 2))
     reader = read_page(traces[made])
     height = reader.root.bounding_box()["height"]
     assert height <= 640
@@ -1918,6 +1920,47 @@ def test_rows_are_hidden_pinned_and_moved_by_their_list(read_page, trace):
     reader.root.focus()
     reader.press("Escape")
     assert reader.picture == before
+
+
+def test_hosts_are_named_over_their_rows_which_their_list_still_moves(read_page):
+    long = "gpu-node-of-the-cluster-in-the-cellar-07"
+    trace = on_hosts(data_parallel(4, 1), {long: [0, 1], "host-b": [2, 3]})
+    reader = read_page(trace)
+    canvas = reader.root.locator(".dlv-canvas")
+    found = reader.places()
+    first, second = (found["axis"] + one["y"] + 7 for one in found["groups"])
+    tip = reader.root.locator(".dlv-tip")
+
+    def told(y):
+        box = canvas.bounding_box()
+        reader.page.mouse.move(box["x"] + 20, box["y"] + y)
+        reader.settle()
+        return tip.inner_text().split("\n") if tip.is_visible() else []
+
+    assert told(first) == [long, "ranks 0, 1"] and told(second) == ["host-b", "ranks 2, 3"]
+    box = canvas.bounding_box()
+    right = box["x"] + box["width"] - 40
+    for y in (first, second):  # a line across the whole picture
+        seen = reader.ground(right, int(box["y"] + y + 1), 30, 1)
+        assert seen != reader.ground(right, int(box["y"] + y - 4), 30, 1)
+
+    reader.button("rows").click()
+    reader.settle()
+    panel = reader.panel("rows")
+    names = panel.locator(".dlv-rowgroup").all_inner_texts
+    assert names() == ["gpu-node-of-the-…e-cellar-07", "host-b"]
+    for row in ("rank 0", "rank 0 · comm"):
+        panel.get_by_label(f"show {row}", exact=True).click()
+    panel.get_by_label("pin rank 3", exact=True).click()
+    reader.settle()
+    assert told(first) == ["host-b", "ranks 2, 3"]  # over the row that is pinned
+    assert told(second) == []
+    panel.get_by_label("move rank 1 · comm down", exact=True).click()
+    reader.settle()
+    assert names() == ["gpu-node-of-the-…e-cellar-07", "host-b"] * 2
+    panel.get_by_text("as they were").click()
+    reader.settle()
+    assert told(first)[0] == long and told(second)[0] == "host-b"
 
 
 def test_the_pinned_row_stays_in_view_while_the_others_are_scrolled(read_page):

@@ -54,7 +54,7 @@ def messages(
     frames = scene.frames[:max_frames]
     heading = text.heading(title or "Messages, round by round", scene.subtitle(len(frames)))
     top = heading["margin"]["t"] + ABOVE
-    inner = min(max(len(scene.rows), 3) * ROW, TALL - top - BELOW)
+    inner = min(max(scene.high, 3) * ROW, TALL - top - BELOW)
     still = scene.still()
     figure = Figure([*still, *scene.series(frames[0])])
     moving = list(range(len(still), len(still) + len(scene.series(frames[0]))))
@@ -71,13 +71,18 @@ def messages(
         legend={"traceorder": "normal"},
         xaxis=scene.xaxis(),
         yaxis={
-            "tickvals": list(range(len(scene.rows))),
-            "ticktext": [f"rank {rank}" for rank in scene.rows],
-            "range": [len(scene.rows) - 0.5, -0.5],
+            "tickvals": [*scene.place.values(), *scene.group_names],
+            "ticktext": [
+                *(f"rank {rank}" for rank in scene.rows),
+                *(f"<b>{text.clean(name)}</b>" for name in scene.group_names.values()),
+            ],
+            "range": [scene.high - 0.5, -0.5],
             **ROWS,
         },
         sliders=[slider(frames[0].name, len(frames), SLIDER, inner, theme)],
     )
+    for y in scene.group_names:
+        figure.add_hline(y, line={"color": palette.colors(theme)["grid"], "width": 1.5})
     figure.add_annotation(scene.headline(0))
     *shared, _ = figure.layout.annotations  # pyright: ignore[reportAttributeAccessIssue]
     figure.frames = [
@@ -293,6 +298,7 @@ class _Picture(Scene):
         lines.append(f"sent at {text.moment(sent, *axis)}")
         if np.isfinite(received):
             lines.append(f"received at {text.moment(received, *axis)}")
+        lines += filter(None, [self.known[row]])
         return "<br>".join(lines)
 
 

@@ -24,6 +24,7 @@ from dlviz.viz.arrows import ARROWS, Arrows, arrows_of
 from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out, message_key
 from dlviz.viz.failure import StuckWait, stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
+from dlviz.viz.hosts import message_words, whereabouts
 from dlviz.viz.labels import forms_of, hover, hovers_of
 from dlviz.viz.layout import TALLEST, Plan
 from dlviz.viz.lost import Loss, losses
@@ -38,6 +39,7 @@ LABELLED = 2000  # bars: with more of them a label is sent only where it fits at
 WIDE = 700  # pixels: how wide the plot is taken to be when labels are chosen
 CHARACTER, ROUND = 6.5, 6  # pixels: of a label, and left and right of it
 BELOW, EDGE = 100, 4  # pixels: the axis and the legend; over and under the rows
+ROOM, LINE = TALLEST - BELOW - 100, 18  # pixels: of the rows, about; a line with a host's name
 MOST = 5000  # messages: with more of them there are none
 
 
@@ -61,14 +63,17 @@ def timeline(
     backend's collective, begins as a wait until its message is moved, or all have entered. Hover on
     a wait says whom it waited for and what that one was doing, in whichever step. Of a pipeline
     each further stage of a rank is a lighter shade, and idle time a hatched bubble that says what
-    ended it. `critical` outlines the critical path of what is drawn. Raises ValueError where the
+    ended it. `critical` outlines the critical path of what is drawn. Ranks of a host, or of a rack,
+    stand together under its name; a message between hosts that seems to come before it was sent, by
+    no more than their clocks are known, arrives at once. Raises ValueError where the
     Trace has no such clock or step.
     """
     clock = clock_of(trace, clock)
     seen = shown(trace, clock, step, max_spans, messages is not False)
-    plan, drawn = seen.plan, seen.drawn
+    plan, drawn = seen.plan.headed(ROOM, LINE), seen.drawn
     path = critical_of(trace, step, clock) if critical else None
-    lines = [text.subtitle(trace, clock), *seen.lines, *(path.lines if path else [])]
+    lines = [text.subtitle(trace, clock), *seen.lines, *seen.hosts]
+    lines += path.lines if path else []
     bars = _bars(trace, plan, drawn, path)
     arrows = arrows_of(trace, plan, seen.arrows)
     if len(arrows) > MOST:
@@ -91,6 +96,8 @@ def timeline(
     for rank, label in silent(trace).items():
         y = plan.y[rank, ""]
         figure.add_annotation(text=label, x=0.01, xref="paper", xanchor="left", y=y, **note)
+    for own in plan.lines:
+        figure.add_hline(own.y, line={"color": palette.colors(theme)["grid"], "width": 1.5})
     if not plan.rows:
         figure.add_annotation(text="nothing was recorded", **note)
     return figure
@@ -146,9 +153,11 @@ def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:
         return []
     at = [*zip(found.rank.tolist(), found.lane.tolist(), strict=True)]
     edges = np.array([plan.rows[row] for row in at])
+    where = whereabouts(trace)
     texts = [
-        f"<b>idle</b><br>{text.clean(text.row(rank, lane))}: {text.seconds(length)}, from "
-        f"{text.moment(start, plan.unit, plan.size)}<br>{text.wrap(why, 76)}"
+        f"<b>idle</b><br>{text.clean(text.row(rank, lane) + where.get(rank, ''))}: "
+        f"{text.seconds(length)}, from {text.moment(start, plan.unit, plan.size)}<br>"
+        f"{text.wrap(why, 76)}"
         for (rank, lane), length, start, why in zip(
             at, (found.end - found.start).tolist(), found.start.tolist(), found.why, strict=True
         )
@@ -220,8 +229,9 @@ def _hover_texts(trace: Trace, plan: Plan) -> Iterator[str]:
     """Each message in words, for hover."""
     sent, received = message_times(trace, plan.clock)
     axis = plan.unit, plan.size
-    columns = trace.messages.rows(), ops(trace), sent.tolist(), received.tolist()
-    for row, op, left, got in zip(*columns, strict=True):
+    known = message_words(trace, plan.clock)
+    columns = trace.messages.rows(), ops(trace), sent.tolist(), received.tolist(), known
+    for row, op, left, got, sure in zip(*columns, strict=True):
         lines = [f"<b>message rank {row.src} → rank {row.dst}</b>"]
         if row.nbytes is not None:
             lines.append(text.nbytes(row.nbytes))
@@ -232,7 +242,7 @@ def _hover_texts(trace: Trace, plan: Plan) -> Iterator[str]:
             lines.append(f"arrived at {text.moment(row.arrived, *axis)}")
         never = not np.isfinite(got)
         lines.append("never received" if never else f"received at {text.moment(got, *axis)}")
-        yield "<br>".join(lines)
+        yield "<br>".join([*lines, *filter(None, [sure])])
 
 
 def _cycle(waits: list[StuckWait], plan: Plan) -> list[go.Scatter]:
@@ -294,7 +304,7 @@ def _layout(plan: Plan, top: float) -> dict[str, Any]:
     """Height and axes of a figure whose heading is `top` pixels high."""
     scale = plan.scale(TALLEST - top - BELOW - 2 * EDGE)
     room = (plan.high - plan.low) * 0.01
-    ticks = rows_of(plan)
+    ticks, over = rows_of(plan), {own.y for own in plan.lines}
     return {
         "inner": 2 * EDGE + (plan.above + plan.height) * scale,
         "bargap": 0,
@@ -307,7 +317,10 @@ def _layout(plan: Plan, top: float) -> dict[str, Any]:
         },
         "yaxis": {
             "tickvals": [*ticks],
-            "ticktext": [*map(text.clean, ticks.values())],
+            "ticktext": [
+                f"<b>{text.clean(name)}</b>" if y in over else text.clean(name)
+                for y, name in ticks.items()
+            ],
             "range": [plan.height + EDGE / scale, -plan.above - EDGE / scale],
             **ROWS,
         },

@@ -6,9 +6,9 @@
     from 2 (1.5 MB)   1.5 MB
 
 A pair without a message is left blank, so that the shape of an algorithm is seen before its numbers
-are read. Where the machine has racks, or switches under switches, lines part them: what lies in a
-block off the diagonal went over a link that pairs of ranks share. Where some ranks have slow links
-of their own, the subtitle counts what crossed these.
+are read. Where ranks are on several hosts, or the machine has racks, or switches under switches,
+lines part them: what lies in a block off the diagonal went over a link that pairs of ranks share.
+Where some ranks have slow links of their own, the subtitle counts what crossed these.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from plotly.subplots import make_subplots
 
 from dlviz.analysis import messages as analysis
 from dlviz.analysis.clocks import clock_of
+from dlviz.analysis.hosts import group_numbers, rank_groups, side_by_side
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.hosts import short, whereabouts
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -46,7 +48,7 @@ def traffic(
     another theme.
     """
     named = text.by_name(traces)
-    found = [analysis.traffic(trace) for trace in named.values()]
+    found = [by_group(trace) for trace in named.values()]
     most = max(int(sent.max(initial=0)) for sent, _ in found)
     ranks = max(len(sent) for sent, _ in found)
     columns = min(len(named), 2)
@@ -129,6 +131,8 @@ def _name(figure: go.Figure, name: str, place: int, head: float) -> None:
 
 def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bool) -> go.Heatmap:
     """The heat map of one Trace, and the scale of colours where it is asked for."""
+    ranks, where = in_order(trace), whereabouts(trace)
+    names = {rank: text.clean(f"rank {rank}{where.get(rank, '')}") for rank in ranks}
     return go.Heatmap(
         z=np.where(count > 0, sent, np.nan),
         zmin=0,
@@ -139,10 +143,10 @@ def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bo
         hoverongaps=False,
         customdata=[
             [
-                _hover_text(a, b, int(sent[i, j]), int(count[i, j]))
-                for j, b in enumerate(trace.ranks)
+                _hover_text(names[a], names[b], int(sent[i, j]), int(count[i, j]))
+                for j, b in enumerate(ranks)
             ]
-            for i, a in enumerate(trace.ranks)
+            for i, a in enumerate(ranks)
         ],
         hovertemplate="%{customdata}<extra></extra>",
         showscale=scale,
@@ -160,7 +164,7 @@ def _axes(
     trace: Trace, sent: np.ndarray, numbered: bool, received: bool, narrow: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The axes of one map: the ranks, what each sent in all, and where there is room received."""
-    ranks = trace.ranks
+    ranks = in_order(trace)
     names = [str(rank) for rank in ranks]
     outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
     ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
@@ -182,18 +186,34 @@ def _each(ranks: list[int], totals: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(ranks, totals.tolist(), strict=True))
 
 
-def _hover_text(src: int, dst: int, nbytes: int, count: int) -> str:
+def _hover_text(src: str, dst: str, nbytes: int, count: int) -> str:
     many = "1 message" if count == 1 else f"{count} messages"
-    return f"<b>rank {src} → rank {dst}</b><br>{text.nbytes(nbytes)} in {many}"
+    return f"<b>{src} → {dst}</b><br>{text.nbytes(nbytes)} in {many}"
+
+
+def in_order(trace: Trace) -> list[int]:
+    """The ranks from the top and from the left."""
+    return side_by_side(trace, trace.ranks)
+
+
+def by_group(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes and messages from each rank shown (row) to each (column)."""
+    at = [trace.ranks.index(rank) for rank in in_order(trace)]
+    sent, count = (column[np.ix_(at, at)] for column in analysis.traffic(trace))
+    return sent, count
 
 
 def _groups(trace: Trace) -> np.ndarray:
-    """The number of the rack or lowest switch of each rank shown; 0 where there is but one."""
-    return np.array(trace.ranks) // text.topology(trace)["sizes"][0]
+    """The number of the host, rack or lowest switch of each rank shown; 0 where there is but
+    one."""
+    ranks, number = in_order(trace), group_numbers(rank_groups(trace))
+    if number:
+        return np.array([number[rank] for rank in ranks])
+    return np.array(ranks) // text.topology(trace)["sizes"][0]
 
 
 def edges(trace: Trace) -> list[float]:
-    """Between which rows a rack ends and the next begins."""
+    """Between which rows a host or a rack ends and the next begins."""
     return (np.flatnonzero(np.diff(_groups(trace))) + 0.5).tolist()
 
 
@@ -217,13 +237,18 @@ def _sentence(trace: Trace, sent: np.ndarray, count: np.ndarray) -> str:
     group = _groups(trace)
     if group.any():
         across = int(sent[group[:, None] != group].sum())
-        what = "racks" if text.topology(trace)["kind"] == "racks" else "switches"
-        words += f"; {text.nbytes(across)} between {what} (lines), over links that pairs share"
+        kind = text.topology(trace)["kind"]
+        what = kind if kind in ("hosts", "racks") else "switches"
+        lines = "lines"
+        if kind == "hosts":
+            lines = f"lines: {', '.join(short(own.name) for own in rank_groups(trace))}"
+        words += f"; {text.nbytes(across)} between {what} ({lines}), over links that pairs share"
     outline = text.topology(trace)
-    slow = [place for place, rank in enumerate(trace.ranks) if rank in outline.get("slow", ())]
+    ranks = in_order(trace)
+    slow = [place for place, rank in enumerate(ranks) if rank in outline.get("slow", ())]
     if slow:
         crossed = sent.sum() - np.delete(np.delete(sent, slow, 0), slow, 1).sum()
         links = f"slow link{'s' if len(slow) > 1 else ''} of rank{'s' if len(slow) > 1 else ''}"
-        named = ", ".join(str(trace.ranks[place]) for place in slow)
+        named = ", ".join(str(ranks[place]) for place in slow)
         words += f"; {text.nbytes(int(crossed))} over the {links} {named}"
     return words + "."

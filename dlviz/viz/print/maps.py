@@ -9,10 +9,9 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 
-from dlviz.analysis import messages as analysis
 from dlviz.viz import palette, paper, text
 from dlviz.viz.charts.curve import MARKED, lines_of, powers
-from dlviz.viz.charts.traffic import NUMBERED, STRONG, edges, sentences
+from dlviz.viz.charts.traffic import NUMBERED, STRONG, by_group, edges, in_order, sentences
 from dlviz.viz.print.costs import DASHES
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def traffic(
     """The bytes that each rank sent to each other, a map for each Trace in one scale of colours,
     `width` inches wide. Arguments and errors are those of `viz.traffic`."""
     named = text.by_name(traces)
-    found = [analysis.traffic(trace) for trace in named.values()]
+    found = [by_group(trace) for trace in named.values()]
     most = max(int(sent.max(initial=0)) for sent, _ in found)
     columns = min(len(named), 2)
     rows = -(-len(named) // columns)
@@ -68,7 +67,7 @@ def _map(
     theme: str,
 ) -> None:
     """One heat map, a number in each cell in which it fits."""
-    colors, ranks = palette.colors(theme), trace.ranks
+    colors, ranks = palette.colors(theme), in_order(trace)
     axes.set_facecolor(colors["cell"])
     shown = np.ma.masked_where(count == 0, sent)
     steps = np.arange(len(ranks) + 1) - 0.5

@@ -55,7 +55,7 @@ def messages(
             raise ValueError(f"{name}={value!r} leaves no panel to draw: use 1 or more.")
     scene = Scene(trace, step, buffer)
     shown = scene.frames[:max_frames]
-    ranks = max(len(scene.rows), 3)
+    ranks = max(scene.high, 3)
     room = PANELS - paper.AXIS
     most = _columns(len(shown), ranks, width)
     columns = min(columns or most, len(shown))
@@ -69,9 +69,10 @@ def messages(
     entries = _legend(scene, shown, theme)
     heading = title or "Messages, all rounds"
     figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
-    every = max(1, round(LEAST * len(scene.rows) / high))  # so that names do not touch
-    names = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
-    left = paper.beside(names)
+    every = max(1, round(LEAST * scene.high / high))  # so that names do not touch
+    ranks_named = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
+    names = dict(zip(scene.place.values(), ranks_named, strict=True)) | scene.group_names
+    left = paper.beside(ranks_named, scene.group_names.values())
     wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
     if wide < SMALLEST:
         raise ValueError(
@@ -84,7 +85,8 @@ def messages(
         x = left + column * (wide + GUTTER)
         y = foot + paper.AXIS + body - (line + 1) * (high + HEAD)
         axes = paper.axes(figure, (x, y, wide, high), theme)
-        axes.set_yticks(range(len(names)), names if column == 0 else [], **paper.WORDS)
+        shown_names = names if column == 0 else dict.fromkeys(names, "")
+        paper.rows(axes, shown_names, [*scene.group_names], theme)
         _panel(axes, scene, frame, theme)
         paper.write(figure, x, y + high + 0.16, frame.name, paper.BODY, ink, "bold")
         summary = paper.cut(scene.summary(frame), wide, paper.LABEL)
@@ -97,7 +99,7 @@ def messages(
     return figure
 
 
-def _columns(panels: int, ranks: int, width: float) -> int:
+def _columns(panels: int, ranks: float, width: float) -> int:
     """How many panels to put side by side, 3 to 6, so that those below each other have room for the
     names of ranks; fewer on a narrow sheet."""
     for columns in range(3, 7):
@@ -111,7 +113,7 @@ def _panel(axes: Axes, scene: Scene, frame: Frame, theme: str) -> None:
     """One frame: the cells and whose contributions they hold, its messages over them."""
     right = max(sum(scene.aside), scene.length) if scene.strays else scene.length
     axes.set_xlim(-0.02 * scene.length, 1.02 * right)
-    axes.set_ylim(max(len(scene.rows), 3) - 0.5, -0.5)
+    axes.set_ylim(max(scene.high, 3) - 0.5, -0.5)
     paper.ticks(axes, whole=True)
     axes.add_collection(_empty(scene, theme), autolim=False)
     axes.grid(visible=not scene.arrays, axis="y")  # else the cells show where a rank's row is

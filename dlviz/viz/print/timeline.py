@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 INCH = 128.0  # of the pixels in which `layout` measures rows: as many make an inch
 TALLEST = 4.1  # inches: the rows of a timeline
+LINE = 0.15  # inches: a line with the name of a host
 SMALL = 5.5  # points: a number in a bar that is too narrow for others
 EDGE = 0.28  # inches: for what the last number of an axis is wider than the axis
 
@@ -56,9 +57,10 @@ def timeline(
     """
     clock = clock_of(trace, clock)
     seen = shown(trace, clock, step, max_spans, messages is not False)
-    plan, drawn = seen.plan, seen.drawn
+    plan, drawn = seen.plan.headed(TALLEST * INCH, LINE * INCH), seen.drawn
     names = {y: paper.cut(name, 0.3 * width, paper.BODY) for y, name in rows_of(plan).items()}
-    left = paper.beside([*names.values()])
+    groups = [own.y for own in plan.lines]
+    left = paper.beside([*names.values()], (names[y] for y in groups))
     wide = width - left - paper.MARGIN - EDGE
     room = (plan.high - plan.low) * 0.01
     second = 72 * wide / (plan.high - plan.low + 2 * room)  # in points
@@ -67,7 +69,8 @@ def timeline(
     path = critical_of(trace, step, clock) if critical else None
     bars = bars_of(trace, plan, drawn)
     labels = _labels(trace, plan, bars, second, 72 * body / (plan.above + plan.height))
-    lines = [*text.provenance(trace, clock), *seen.lines, *(path.lines if path else [])]
+    lines = [*text.provenance(trace, clock), *seen.lines, *seen.hosts]
+    lines += path.lines if path else []
     arrows = arrows_of(trace, plan, seen.arrows)
     if len(arrows) > ARROWS:
         lines.append(
@@ -92,7 +95,7 @@ def timeline(
     axes.set_xlim((plan.low - room) / plan.size, (plan.high + room) / plan.size)
     axes.set_ylim(plan.height, -plan.above)
     paper.ticks(axes)
-    axes.set_yticks([*names], [*names.values()], **paper.WORDS)
+    paper.rows(axes, names, groups, theme)
     axes.grid(axis="x")
     times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
     axes.set_xlabel(times, loc="right", **paper.WORDS)

@@ -11,18 +11,20 @@ import { messagesIn } from "./state.js";
 const TAG = 0.36; // of an arrow's way: where its label is, apart from that of the way back
 const GROUPED = 0.7; // more room between two racks or switches, in ranks
 
+/** @typedef {(rank: number) => number} Level which rack, switch or host joins a rank */
+
 /**
- * The ranks on a circle, those of a rack or switch beside each other, and what joins them: links from
- * rank to rank in a ring, else each to its switch (a hub), and that to the next one up in the middle.
- * @param {Pick<Scene, "rows" | "topology">} scene
+ * The ranks on a circle, those of a rack, switch or host beside each other, and what joins them: links from rank to
+ * rank in a ring, else each to its switch (a hub), and that to the next one up in the middle.
+ * @param {Pick<Scene, "rows" | "topology"> & { groupOf?: number[] }} scene
  * @param {number} size
  * @returns {{ nodes: Node[], links: [Place, Place][], hubs: Place[], groups: Node[][] }}
  */
-export function placesOf({ rows, topology }, size) {
+export function placesOf({ rows, topology, groupOf = [] }, size) {
   const many = rows.length;
-  const levels = levelsOf(rows, topology);
+  const levels = topology.kind === "hosts" ? hostsOf(rows, groupOf) : levelsOf(rows, topology);
   const parted = levels.length > 1;
-  const { turns, around } = turnsOf(rows, parted ? levels[0] : Infinity);
+  const { turns, around } = turnsOf(rows, parted ? levels[0] : null);
   const middle = size / 2;
   const radius = many > 1 ? middle - 26 : 0;
   /** @type {(turn: number, share: number) => Place} */
@@ -53,34 +55,50 @@ export function placesOf({ rows, topology }, size) {
   return { nodes, links, hubs, groups: parted ? grouped(nodes, levels[0]) : [] };
 }
 
-/** How many ranks a switch joins, level by level up to the one that joins all that are drawn. */
-function levelsOf(rows, { kind, sizes }) {
-  if (kind === "ring" || !kind) return [];
-  const whole = sizes.findIndex((own) => rows.every((rank) => Math.floor(rank / own) === Math.floor(rows[0] / own)));
-  return sizes.slice(0, whole < 0 ? undefined : whole + 1);
-}
-
-/** Where each rank is on the circle, in ranks, and how many go round it, with room between groups of `own`. */
-function turnsOf(rows, own) {
-  let at = 0;
-  const turns = rows.map((rank, row) => {
-    if (row) at += 1 + (Math.floor(rank / own) !== Math.floor(rows[row - 1] / own) ? GROUPED : 0);
-    return at;
-  });
-  return { turns, around: at + 1 + (own < Infinity ? GROUPED : 0) };
+/**
+ * The hosts of ranks, and what joins these.
+ * @type {(rows: number[], groupOf: number[]) => Level[]}
+ */
+function hostsOf(rows, groupOf) {
+  const host = new Map(rows.map((rank, row) => [rank, groupOf[row]]));
+  return [(rank) => host.get(rank) ?? -1, () => 0];
 }
 
 /**
- * What has ranks, put together by groups of `own` ranks.
+ * The switches that join ranks, level by level up to the one that joins all that are drawn.
+ * @type {(rows: number[], topology: Scene["topology"]) => Level[]}
+ */
+function levelsOf(rows, { kind, sizes }) {
+  if (kind === "ring" || !kind) return [];
+  const levels = sizes.map((own) => (rank) => Math.floor(rank / own));
+  const whole = levels.findIndex((level) => rows.every((rank) => level(rank) === level(rows[0])));
+  return levels.slice(0, whole < 0 ? undefined : whole + 1);
+}
+
+/**
+ * Where each rank is on the circle, in ranks, and how many go round it, with room between the groups of a level.
+ * @type {(rows: number[], level: Level | null) => { turns: number[], around: number }}
+ */
+function turnsOf(rows, level) {
+  let at = 0;
+  const turns = rows.map((rank, row) => {
+    if (row) at += 1 + (level && level(rank) !== level(rows[row - 1]) ? GROUPED : 0);
+    return at;
+  });
+  return { turns, around: at + 1 + (level ? GROUPED : 0) };
+}
+
+/**
+ * What has ranks, put together by the groups of a level.
  * @template {{ rank: number }} T
  * @param {T[]} parts
- * @param {number} own
+ * @param {Level} level
  * @returns {T[][]}
  */
-function grouped(parts, own) {
+function grouped(parts, level) {
   const groups = new Map();
   for (const part of parts) {
-    const group = Math.floor(part.rank / own);
+    const group = level(part.rank);
     groups.set(group, [...(groups.get(group) ?? []), part]);
   }
   return [...groups.values()];

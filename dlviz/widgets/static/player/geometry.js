@@ -16,6 +16,7 @@ import { messagesIn } from "./state.js";
  * @property {number} stripHeight of the contributions in a cell
  * @property {number} rowHeight
  * @property {number[]} rows
+ * @property {{ y: number, group: number }[]} names of groups of ranks, each over the first of its rows
  * @property {number} width
  * @property {number} height
  */
@@ -32,6 +33,7 @@ import { messagesIn } from "./state.js";
 
 const LEFT = 50; // pixels of the ranks' names
 const TOP = 34; // chunk names and cell numbers above
+const NAME = 15; // of a host or rack over its ranks
 const GAP = 14; // between two ranks, if there is room
 const PAD = 3; // around what a rank holds
 const BESIDE = 70; // the place of messages whose cells are in no watched buffer
@@ -56,7 +58,7 @@ export function layoutOf(scene, width, tall = Infinity) {
   const single = wide >= (CHIP * scene.ranks.length) / 2;
   const narrow = single ? wide : chunks.reduce((least, { width: own }) => Math.min(least, own), Infinity);
   const lines = scene.ranks.length ? Math.min(4, chipRows(scene.ranks.length, narrow)) : 0;
-  const each = (tall - TOP) / Math.max(scene.rows.length, 1);
+  const each = (tall - TOP - NAME * scene.rankGroups.length) / Math.max(scene.rows.length, 1);
   const gap = clamp(each / 5, 4, GAP);
   const room = each - gap - 2 * PAD;
   const longest = scene.values.reduce((most, text) => Math.max(most, text.length), 0);
@@ -64,11 +66,14 @@ export function layoutOf(scene, width, tall = Infinity) {
   const valueHeight = fits ? NUMBER : 0;
   const stripHeight = lines * clamp((room - valueHeight) / lines, THINNEST, CHIP) || 0;
   const rowHeight = Math.max(12, 2 * PAD + valueHeight + stripHeight);
+  const lower = (row) => NAME * (1 + scene.groupOf[row]);
+  const rows = scene.rows.map((_, row) => TOP + row * (rowHeight + gap) + lower(row));
+  const first = scene.rankGroups.map((_, group) => scene.groupOf.indexOf(group)).filter((row) => row >= 0);
   return {
-    columns, chunks, single, lines, gap, valueHeight, stripHeight, rowHeight,
-    rows: scene.rows.map((_, row) => TOP + row * (rowHeight + gap)),
+    columns, chunks, single, lines, gap, valueHeight, stripHeight, rowHeight, rows,
+    names: first.map((row) => ({ y: rows[row] - NAME / 2 - gap / 4, group: scene.groupOf[row] })),
     width: Math.max(right + 4, LEFT + 40),
-    height: TOP + scene.rows.length * (rowHeight + gap),
+    height: TOP + scene.rows.length * (rowHeight + gap) + NAME * scene.rankGroups.length,
   };
 }
 

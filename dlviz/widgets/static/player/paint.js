@@ -13,6 +13,8 @@ import { chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
  * @typedef {(tag: keyof SVGElementTagNameMap, attributes?: Record<string, any>, ...children: any[]) => Part} Make
  */
 
+const LETTER = 5.6; // pixels of a letter of a host's name on the circle
+
 /** @type {Record<string, string>} */
 const LINES = {
   "/": "M-2 2 2-2M0 8 8 0M6 10 10 6",
@@ -31,6 +33,10 @@ export function rules({ ink, paper, faint, grid, cell, marked, accent, wrong, na
   return Object.entries({
     text: `fill: ${ink}; font-size: 12px; text-anchor: middle; dominant-baseline: central`,
     ".dlv-rankname": "text-anchor: start; font-weight: 600",
+    ".dlv-groupname path": `stroke: ${grid}; stroke-width: 1.5`,
+    ".dlv-groupname text": `text-anchor: start; font-weight: 600; font-size: 11px; fill: ${faint};
+      stroke: ${paper}; stroke-width: 4; paint-order: stroke; pointer-events: auto`,
+    ".dlv-groupname .dlv-hostname": "text-anchor: middle; font-size: 9px",
     ".dlv-chunkname": "font-weight: 600",
     ".dlv-cellname": `fill: ${faint}; font-size: 10px`,
     ".dlv-value": "font-size: 11px; font-variant-numeric: tabular-nums",
@@ -117,12 +123,23 @@ export function ranksPicture(make, scene, size) {
     groups.map((group) =>
       make("path", { class: "dlv-group", "stroke-width": 2 * group[0].radius + 14, d: through(group) })),
     make("path", { class: "dlv-links", d: links.map(through).join("") }),
-    hubs.map(({ x, y }) => make("rect", { class: "dlv-hub", x: x - 5, y: y - 5, width: 10, height: 10, rx: 2 })));
+    hubs.map(({ x, y }) => make("rect", { class: "dlv-hub", x: x - 5, y: y - 5, width: 10, height: 10, rx: 2 })),
+    scene.topology.kind === "hosts" && !scene.values.length // else the grid names them
+      ? groups.map((_, i) => hostName(make, scene.rankGroups[i], hubs[i], hubs[(i + 1) % groups.length])) : null);
   const ranks = nodes.map(({ rank, x, y, radius }) =>
     make("g", { class: "dlv-rank", "data-rank": rank },
       make("circle", { cx: x, cy: y, r: radius }),
       radius > 8 ? make("text", { x, y, "font-size": Math.min(14, radius * 1.1) }, rank) : null));
   return { ground, ranks };
+}
+
+/** A host's name at its hub; of a long one what there is room for beside the next hub's, its beginning and its end. */
+function hostName(make, { label, told }, { x, y }, next) {
+  const room = Math.max(Math.floor(Math.hypot(next.x - x, next.y - y) / LETTER), 5);
+  const half = Math.floor((room - 1) / 2);
+  const short = label.length > room ? `${label.slice(0, half)}…${label.slice(-half)}` : label;
+  return make("g", { class: "dlv-groupname" },
+    make("title", {}, told.join(": ")), make("text", { x, y: y + 12, class: "dlv-hostname" }, short));
 }
 
 /**
@@ -194,6 +211,24 @@ export function headPicture(make, scene, { columns, chunks }) {
 export function rankName(make, layout, rank, row) {
   const y = layout.rows[row] + layout.rowHeight / 2;
   return make("text", { x: 0, y, class: "dlv-rankname", role: "rowheader", "data-rank": rank }, `rank ${rank}`);
+}
+
+/**
+ * The names of groups of ranks, each on a line over its rows.
+ * @template Part
+ * @param {Make<Part>} make
+ * @param {Scene} scene
+ * @param {Layout} layout
+ * @returns {Part[]}
+ */
+export function groupNames(make, scene, { names, width }) {
+  return names.map(({ y, group }) => {
+    const { label, told } = scene.rankGroups[group];
+    return make("g", { class: "dlv-groupname" },
+      make("title", {}, told.join(": ")),
+      make("path", { d: `M0 ${y}H${width}` }),
+      make("text", { x: 0, y }, label));
+  });
 }
 
 /**

@@ -2,7 +2,7 @@
 import { h, s, write } from "../shared/dom.js";
 import { cellsOf, layoutOf } from "./geometry.js";
 import {
-  cellPicture, fills, headPicture, marks, movesPicture, rankName, ranksPicture, sendsPicture, stripPicture,
+  cellPicture, fills, groupNames, headPicture, marks, movesPicture, rankName, ranksPicture, sendsPicture, stripPicture,
 } from "./paint.js";
 import { messagesIn } from "./state.js";
 import { afterwards, cellWords, holdWords, numbersIn, outlineOf, stretches, timesOf } from "./words.js";
@@ -95,7 +95,7 @@ export function chunksPanel(scene) {
     grid.setAttribute("viewBox", `0 0 ${layout.width} ${layout.height}`);
     grid.setAttribute("width", String(layout.width));
     grid.setAttribute("height", String(layout.height));
-    head.replaceChildren(...headPicture(s, scene, layout));
+    head.replaceChildren(...headPicture(s, scene, layout), ...groupNames(s, scene, layout));
     body.replaceChildren(...scene.rows.map(rowOf));
   }
 

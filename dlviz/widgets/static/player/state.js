@@ -28,7 +28,7 @@ import { column, texts } from "../shared/arrays.js";
 /**
  * What a message of the Trace is known by; `chunks` is a range, `received` null where it never was.
  * @typedef {{ src: number, dst: number, chunks: [from: number, to: number], label: string, what: string,
- *   nbytes: number, sent: number, received: number | null, sentence: string, formula: string[],
+ *   nbytes: number, sent: number, received: number | null, known: string, sentence: string, formula: string[],
  *   spans: [sender: number, receiver: number], where: [sent: string, received: string] }} Message
  */
 
@@ -45,6 +45,8 @@ import { column, texts } from "../shared/arrays.js";
  * @property {string} buffer
  * @property {number[]} rows the ranks that are drawn
  * @property {{ kind: string, sizes: number[] }} topology
+ * @property {{ label: string, told: string[] }[]} rankGroups the hosts or racks of the ranks, in words
+ * @property {number[]} groupOf of each row its place among these; -1 where there are none
  * @property {Style[]} ranks how each rank's contributions look; none where they are unknown
  * @property {Style} undecoded
  * @property {[low: number, high: number][]} columns

@@ -2,7 +2,7 @@
 import { svgFile, written } from "../shared/file.js";
 import { cellsOf } from "./geometry.js";
 import {
-  cellPicture, fills, headPicture, marks, movesPicture, rankName, ranksPicture, rules, sendsPicture,
+  cellPicture, fills, groupNames, headPicture, marks, movesPicture, rankName, ranksPicture, rules, sendsPicture,
 } from "./paint.js";
 import { roundWords } from "./words.js";
 
@@ -59,6 +59,7 @@ function circleAt(scene, number, top) {
 function gridAt(scene, layout, number, filled, top) {
   return written("g", { transform: `translate(${CIRCLE + 24} ${top})` },
     headPicture(written, scene, layout),
+    groupNames(written, scene, layout),
     scene.rows.map((rank, row) => rankName(written, layout, rank, row)),
     cellsOf(scene, layout, number).map((cell) => cellPicture(written, scene, layout, cell, filled)),
     movesPicture(written, scene, layout, number));

@@ -75,12 +75,12 @@ function counted(count, what) {
  * @param {Message} message
  * @returns {string}
  */
-export function timesOf({ nbytes, sent, received }) {
+export function timesOf({ nbytes, sent, received, known }) {
   const unit = unitOf(received ?? sent);
   const parts = nbytes >= 0 ? [bytes(nbytes)] : [];
   parts.push(`sent at ${moment(sent, unit)}`);
   if (received != null) parts.push(`received at ${moment(received, unit)}, ${seconds(received - sent)} later`);
-  return parts.join(" · ");
+  return [...parts, known].filter(Boolean).join(" · ");
 }
 
 /**

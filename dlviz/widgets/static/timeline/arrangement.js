@@ -1,6 +1,7 @@
 // Which rows show, in which order, and which stay in view while the others are scrolled.
 import { turned } from "../shared/arrays.js";
 import { h, refill } from "../shared/dom.js";
+import { named } from "../shared/gantt/rows.js";
 import { button, toggle } from "../shared/stage.js";
 
 /** @import { Timeline } from "./context.js" */
@@ -43,6 +44,13 @@ export function arrangement(own) {
       Object.assign(button("↓", `move ${label} down`, () => move(row, 1)), { disabled: place === order.length - 1 }));
   }
 
+  /** The name of a row's group, where it begins. */
+  function over(row, before) {
+    const { group = -1 } = scene.rows[row];
+    const begins = named(scene.rows, row, before);
+    return begins ? [h("li", { class: "dlv-rowgroup" }, scene.rankGroups[group].label)] : [];
+  }
+
   shown.paints(["rowsOpen", "rows"], () => {
     open.setAttribute("aria-pressed", String(now.rowsOpen));
     panel.hidden = !now.rowsOpen;
@@ -50,7 +58,9 @@ export function arrangement(own) {
     own.answers.first("rows");
     const back = button("as they were", "show all rows in their own order", () =>
       own.arrange({ order: scene.shown, hidden: new Set(), pinned: new Set() }));
-    refill(panel, [h("h4", {}, "Rows ", back), h("ul", {}, now.rows.order.map(line))]);
+    const lines = now.rows.order.flatMap((row, place, order) =>
+      [...over(row, order[place - 1] ?? -1), line(row, place, order)]);
+    refill(panel, [h("h4", {}, "Rows ", back), h("ul", {}, lines)]);
   });
   return { button: open };
 }

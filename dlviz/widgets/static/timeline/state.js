@@ -1,7 +1,8 @@
 // A timeline's state, read into columns: which spans lie in which slot, and their times by each clock.
 import { clamp, column, texts } from "../shared/arrays.js";
+import { GROUP_LINE, named } from "../shared/gantt/rows.js";
 
-/** @import { Memory, Row, Rows, Times } from "../shared/gantt/rows.js" */
+/** @import { Group, Memory, Row, Rows, Times } from "../shared/gantt/rows.js" */
 /** @import { Look, Style } from "../shared/theme.js" */
 
 /**
@@ -30,6 +31,7 @@ import { clamp, column, texts } from "../shared/arrays.js";
  * @property {(Style[] | undefined)[]} shades of each kind by chunk, where ranks have several
  * @property {Record<"compute" | "update" | "communication" | "other" | "waiting", string[]>} groups of kinds
  * @property {Record<string, { label: string, lines: [number, string, boolean][] }>} sources
+ * @property {Group[]} rankGroups
  * @property {Memory[]} memory
  * @property {number} total spans, drawn or not
  * @property {boolean} critical whether the critical path is shown at first
@@ -53,6 +55,7 @@ import { clamp, column, texts } from "../shared/arrays.js";
  * @property {Map<number, number>} turn of each span of the critical path: the how many-eth
  * @property {Map<number, Wait>} waits
  * @property {Times["idle"] & { why: string[], at: number[] }} idle
+ * @property {string[]} known of each message how well its two times compare, "" where they are of one host
  * @property {any} numbers of all spans, where not all are drawn
  */
 
@@ -76,7 +79,8 @@ export function readScene(state, pictures = state.beside ? 2 : 1) {
   const { count } = state;
   const room = ROOM / pictures;
   const strip = clamp(Math.floor(room / (2.2 * state.memory.length)), STRIP[0], STRIP[1]);
-  const scale = clamp((room - strip * state.memory.length) / Math.max(state.above + state.height, 1), LOWEST, 1);
+  const taken = strip * state.memory.length + GROUP_LINE * state.rankGroups.length;
+  const scale = clamp((room - taken) / Math.max(state.above + state.height, 1), LOWEST, 1);
   const span = readSpans(state.spans, count);
   const message = readMessages(state.messages);
   const rows = readRows(state, strip, scale);
@@ -121,13 +125,16 @@ function readMessages(messages) {
   return message;
 }
 
-/** The rows, each with the strip of its rank's memory over the first of them; `strips` are the pixels of all so far. */
+/**
+ * The rows, each with the strip of its rank's memory over the first of them, and under its group's name; `strips` are
+ * the pixels of all these so far.
+ */
 function readRows(state, strip, scale) {
   let strips = 0;
   const told = new Map(state.memory.map((own) => [own.rank, own]));
   return state.rows.map((row, number) => {
     const memory = state.rows[number - 1]?.rank === row.rank ? null : told.get(row.rank);
-    strips += memory ? strip : 0;
+    strips += (memory ? strip : 0) + (named(state.rows, number, number - 1) ? GROUP_LINE : 0);
     const top = Math.round(row.top * scale) + strips;
     const bottom = Math.round((row.top + row.height) * scale) + strips;
     return { ...row, memory, top, bottom, middle: (top + bottom) / 2, strips };
@@ -153,6 +160,7 @@ function readClock(clock, count, messages) {
   return {
     ...clock, ...own,
     sent: column(clock.sent, messages).map(moment),
+    known: texts(clock.known, messages),
     received: clock.received.map((time) => (time == null ? NaN : moment(time))),
     path: { start: path(clock.path.start), end: path(clock.path.end) },
     turn: new Map(clock.critical.map((span, number) => [span, number])), // on the critical path

@@ -59,13 +59,24 @@ export function tookOf(scene, clock, i) {
 }
 
 /**
- * The row's name, on which a span lies.
+ * A row's name, and where its rank is: on which host, in which rack.
+ * @param {Scene} scene
+ * @param {number} number
+ * @returns {string}
+ */
+export function rowName({ rows, rankGroups }, number) {
+  const { label, group = -1 } = rows[number];
+  return group < 0 ? label : `${label} ${rankGroups[group].where}`;
+}
+
+/**
+ * The name of the row on which a span lies.
  * @param {Scene} scene
  * @param {number} i
  * @returns {string}
  */
 export function rowOf(scene, i) {
-  return scene.rows[scene.slots[scene.slotOf[i]].row].label;
+  return rowName(scene, scene.slots[scene.slotOf[i]].row);
 }
 
 /**
@@ -171,7 +182,7 @@ export function idleLines(scene, clock, i) {
   const { idle } = clock;
   const lasted = idle.end[i] - idle.start[i];
   const begin = momentOf(clock, lasted)(idle.start[i]);
-  return ["idle", `${scene.rows[idle.row[i]].label}: ${seconds(lasted)}, from ${begin}`, idle.why[i]];
+  return ["idle", `${rowName(scene, idle.row[i])}: ${seconds(lasted)}, from ${begin}`, idle.why[i]];
 }
 
 /**
@@ -186,7 +197,7 @@ function gapLines(scene, clock, i) {
   const hidden = (scene.total - scene.count).toLocaleString("en");
   const lasted = `${seconds(end[i] - start[i])}, from ${momentOf(clock)(start[i])}`;
   const why = `The ${hidden} shortest spans are left out of the picture.`;
-  return ["not drawn", `${scene.rows[row[i]].label}: ${lasted}`, why];
+  return ["not drawn", `${rowName(scene, row[i])}: ${lasted}`, why];
 }
 
 /**
@@ -232,6 +243,7 @@ export function messageLines(scene, clock, i) {
     offset[i] >= 0 ? `${cells}, ${op[i]}` : "",
     `sent at ${moment(sent)}`,
     Number.isNaN(got) ? "never received" : `received at ${moment(got)}`,
+    clock.known[i],
   ].filter(Boolean);
 }
 
@@ -244,12 +256,13 @@ export function messageLines(scene, clock, i) {
  * @returns {string[]}
  */
 export function linesOf(scene, clock, target, time) {
-  const { message, end, told, lost, idle, gap, memory, head, span = -1 } = target;
+  const { message, end, told, lost, idle, gap, memory, head, group, span = -1 } = target;
   if (message != null) return [...messageLines(scene, clock, message), `click: the ${end}`];
   if (told) return ["waits for ever", told];
   if (lost != null) return ["rank lost", clock.lost[lost].told];
   if (idle != null) return idleLines(scene, clock, idle);
   if (gap != null) return gapLines(scene, clock, gap);
+  if (group != null) return scene.rankGroups[group].told;
   if (memory) return memoryLines(/** @type {any} */ (memory), time, clock);
   if (head != null) return [titleOf(scene, span), headLine(scene, clock, head)];
   return spanLines(scene, clock, span);

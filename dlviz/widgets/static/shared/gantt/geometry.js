@@ -2,7 +2,7 @@
 import { clamp, upTo } from "../arrays.js";
 import { scaleLinear, timeTicks } from "../scale.js";
 import { columns } from "./columns.js";
-import { headTimes, within } from "./rows.js";
+import { GROUP_LINE, headTimes, named, within } from "./rows.js";
 
 /** @import { Scale } from "../scale.js" */
 /** @import { Row, Rows, Slot, Stretches, Times } from "./rows.js" */
@@ -55,6 +55,7 @@ const NARROWEST = 6; // pixels: a bar with a label
  * @property {(Line & { told: string })[]} cycle
  * @property {{ x: number, top: number, bottom: number, place: number }[]} lost lines with a cross over a rank's rows
  * @property {{ text: string, x: number, y: number }[]} notes in rows without bars
+ * @property {{ y: number, height: number, group: number }[]} groups lines over rows with the name of their group
  * @property {(Box & { line?: Line })[]} path
  * @property {{ x: number, label: string }[]} ticks
  * @property {Arrow[]} arrows
@@ -96,6 +97,7 @@ export function drawList(rows, times, view) {
     cycle: cycleIn(rows, view),
     lost: lostIn(rows, times, view, x),
     notes: notesIn(rows, view),
+    groups: groupsIn(rows, view),
     path: view.critical ? pathIn(rows, times, view, x) : [],
     ticks: timeTicks(x),
   };
@@ -267,6 +269,19 @@ function notesIn(rows, view) {
     .map((number) => ({ text: rows.rows[number].note, x: 8, y: placed(rows, view, number, rows.rows[number].middle) }));
 }
 
+/** The lines over rows that bear the name of their group; of scrolled ones none under pinned rows. */
+function groupsIn(rows, view) {
+  const found = [];
+  rows.shown.forEach((number, place) => {
+    const row = rows.rows[number];
+    if (!named(rows.rows, number, rows.shown[place - 1] ?? -1)) return;
+    const y = placed(rows, view, number, row.top - (row.memory ? rows.strip : 0)) - GROUP_LINE;
+    const least = row.pinned || !rows.pinned ? -GROUP_LINE : rows.pinned;
+    if (y >= least && y < view.height) found.push({ y, height: GROUP_LINE, group: row.group });
+  });
+  return found;
+}
+
 /** Where an arrow leaves a row and reaches another: at the edges that face each other. */
 function edges(rows, view, tail, head) {
   const down = Math.sign(rows.rows[head].middle - rows.rows[tail].middle);
@@ -345,16 +360,17 @@ function strip({ peak, strip: tall }, row, view, x) {
  */
 function arrowsIn(rows, times, view, x) {
   const { tail, head, flow, count } = rows.arrows;
+  // None points back in time: one of another host's clock may seem to come before it was sent.
+  const got = (i) => (times.received[i] > times.sent[i] ? times.received[i] : times.sent[i]);
   const arrow = (i) => {
     const never = Number.isNaN(times.received[i]);
     const [y1, y2] = edges(rows, view, tail[i], head[i]);
-    return { x1: x(times.sent[i]), y1, x2: x(never ? times.sent[i] : times.received[i]), y2, never, message: i };
+    return { x1: x(times.sent[i]), y1, x2: x(got(i)), y2, never, message: i };
   };
   const drawable = (i) => [tail[i], head[i]].every((row) => !rows.rows[row].hidden);
   const seen = [];
   for (let i = 0; i < count; i++) {
-    const got = Number.isNaN(times.received[i]) ? times.sent[i] : times.received[i];
-    if (got >= view.from && times.sent[i] <= view.to && drawable(i)) seen.push(i);
+    if (got(i) >= view.from && times.sent[i] <= view.to && drawable(i)) seen.push(i);
   }
   const all = view.arrows && seen.length <= ARROWS ? seen : [];
   const lost = seen.filter((i) => Number.isNaN(times.received[i])).slice(0, ARROWS);

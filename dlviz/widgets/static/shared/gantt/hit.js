@@ -6,7 +6,7 @@ import { clamp } from "../arrays.js";
 
 /**
  * What lies at a point: a message by one of its ends, a span, what is shown once (and its first span), idle time, a
- * gap or the loss of a rank (its place), what ranks that wait for ever wait for, or a row's memory.
+ * gap or the loss of a rank (its place), what ranks that wait for ever wait for, a row's memory, or a group's name.
  * @typedef {object} Target
  * @property {number} [message]
  * @property {"sender" | "receiver"} [end]
@@ -17,6 +17,7 @@ import { clamp } from "../arrays.js";
  * @property {string} [told]
  * @property {number} [lost]
  * @property {Row} [memory]
+ * @property {number} [group]
  */
 
 /**
@@ -26,6 +27,8 @@ import { clamp } from "../arrays.js";
  * @returns {Target | null}
  */
 export function hit(list, x, y) {
+  const line = list.groups.find((one) => y >= one.y && y < one.y + one.height);
+  if (x < 0) return line ? { group: line.group } : null; // beside the picture
   for (const { message, x1, y1, x2, y2 } of list.arrows) {
     if (Math.hypot(x2 - x, y2 - y) <= 6) return { message, end: "receiver" };
     if (Math.hypot(x1 - x, y1 - y) <= 6) return { message, end: "sender" };
@@ -47,7 +50,8 @@ export function hit(list, x, y) {
   if (gap) return { gap: gap.place };
   if (idle) return { idle: idle.place };
   const told = list.memory.find(({ base, top }) => y <= base && y > top);
-  return told ? { memory: told.row } : null;
+  if (told) return { memory: told.row };
+  return line ? { group: line.group } : null;
 }
 
 /** The span whose bar is at a point or within three pixels of it; or -1. */

@@ -116,7 +116,7 @@ export function gantt(plan) {
 
   function targetAt(event) {
     const [x, y] = pointOf(event);
-    return list && x >= 0 ? hit(list, x, y) : null;
+    return list && hit(list, x, y);
   }
 
   scroller.addEventListener("scroll", draw);

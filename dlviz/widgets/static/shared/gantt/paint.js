@@ -93,6 +93,26 @@ export function paint(canvas, rows, list, view, look, chosen) {
     if (chosen.range) range(context, chosen.range, view, colors);
     bars(context, rows, list, look, chosen);
   });
+  const width = left + view.width;
+  within(context, 0, top, width, view.height, top, () => groups(context, rows, list, width, look));
+}
+
+/** The lines with names of groups of ranks, over the rows' names and the picture. */
+function groups(context, rows, list, width, { colors, font }) {
+  context.font = `600 11px ${font}`;
+  context.textAlign = "left";
+  context.lineWidth = 4;
+  context.strokeStyle = colors.paper;
+  context.fillStyle = colors.faint;
+  for (const { y, height, group } of list.groups) {
+    const { label } = rows.rankGroups[group];
+    const middle = y + height / 2 + 0.5;
+    context.globalAlpha = 0.5;
+    context.fillRect(0, Math.floor(middle), width, 1);
+    context.globalAlpha = 1;
+    context.strokeText(label, 1, middle);
+    context.fillText(label, 1, middle);
+  }
 }
 
 /** Paints within a box of the canvas; `below` are pixels from the canvas's top to the first row's. */

@@ -12,6 +12,7 @@ import { upTo } from "../arrays.js";
  * @property {Memory | null} [memory] what its rank held, drawn above it
  * @property {{ label: string, middle: number }[]} [also] smaller names beside the row
  * @property {string} [note] what is said in a row that has no bars
+ * @property {number} [group] which of the groups its rank is in, -1 for none
  * @property {boolean} [hidden]
  * @property {boolean} [pinned] stays where it is while the others are scrolled
  */
@@ -23,6 +24,8 @@ import { upTo } from "../arrays.js";
  * the rows.
  * @typedef {{ row: number, first: number, after: number, top: number, bottom: number, once?: boolean }} Slot
  */
+
+/** @typedef {{ label: string, where: string, told: string[] }} Group ranks of one host or rack, in words */
 
 /** @typedef {{ spans: number[], level: number }} Head what is shown once for all ranks */
 
@@ -40,6 +43,7 @@ import { upTo } from "../arrays.js";
  * @property {Set<number>} open spans that never ended
  * @property {boolean[]} holds of each kind: whether its spans only hold others
  * @property {Head[]} heads
+ * @property {Group[]} [rankGroups] of ranks, each named over its rows
  * @property {Map<number, number>} headOf the head of a span that is shown once
  * @property {number} above pixels over the rows
  * @property {number} pinned pixels of the pinned rows
@@ -72,6 +76,21 @@ import { upTo } from "../arrays.js";
  * @property {{ rank: number, at: number, told: string }[]} lost when the run lost ranks, in words
  */
 
+export const GROUP_LINE = 15; // pixels of a group's name over its rows
+
+/**
+ * Whether a row stands under a line with its group's name, where it follows the row `before` (-1: none). Pinned rows
+ * stand apart from the others.
+ * @param {Row[]} rows
+ * @param {number} row
+ * @param {number} before
+ * @returns {boolean}
+ */
+export function named(rows, row, before) {
+  const [{ group = -1, pinned }, last] = [rows[row], rows[before]];
+  return group >= 0 && (last?.group !== group || Boolean(last.pinned) !== Boolean(pinned));
+}
+
 /**
  * Rows in another order: `order` from top to bottom, of which the `pinned` come first and the `hidden` do not show.
  * @template {Rows} R
@@ -82,25 +101,29 @@ import { upTo } from "../arrays.js";
 export function arranged(rows, { order, hidden, pinned }) {
   const first = order.filter((row) => pinned.has(row));
   const shown = [...first, ...order.filter((row) => !pinned.has(row))].filter((row) => !hidden.has(row));
-  const strips = rows.rows.map(({ memory }) => (memory ? rows.strip : 0));
-  const gaps = rows.rows.map(({ top }, row) => (row ? top - rows.rows[row - 1].bottom - strips[row] : 0));
+  const own = rows.rows.map((row, number) => ({ ...row, pinned: pinned.has(number) }));
+  const strips = own.map(({ memory }) => (memory ? rows.strip : 0));
+  const line = (of, row, before) => (named(of, row, before) ? GROUP_LINE : 0);
+  const over = (row) => strips[row] + line(rows.rows, row, row - 1); // pixels between a gap and its row
+  const gaps = own.map(({ top }, row) => (row ? top - own[row - 1].bottom - over(row) : 0));
   const least = Math.min(...gaps.slice(1)); // pixels between two rows go with the lower one
   const moved = new Map();
   let reached = 0;
   let held = 0; // pixels of the pinned rows
-  for (const row of shown) {
-    const { top, bottom } = rows.rows[row];
-    moved.set(row, reached + (reached ? Math.max(gaps[row], least) : 0) + strips[row] - top);
+  shown.forEach((row, place) => {
+    const { top, bottom } = own[row];
+    const gap = (reached ? Math.max(gaps[row], least) : 0) + line(own, row, shown[place - 1] ?? -1);
+    moved.set(row, reached + gap + strips[row] - top);
     reached = bottom + moved.get(row);
     if (pinned.has(row)) held = reached;
-  }
+  });
   const by = (row) => moved.get(row) ?? 0;
   return {
     ...rows, shown, height: reached, pinned: held,
-    rows: rows.rows.map((row, number) => ({
+    rows: own.map((row, number) => ({
       ...row, top: row.top + by(number), bottom: row.bottom + by(number), middle: row.middle + by(number),
       also: row.also?.map((one) => ({ ...one, middle: one.middle + by(number) })),
-      hidden: !moved.has(number), pinned: pinned.has(number),
+      hidden: !moved.has(number),
     })),
     slots: rows.slots.map((slot) =>
       (slot.once ? slot : { ...slot, top: slot.top + by(slot.row), bottom: slot.bottom + by(slot.row) })),

@@ -45,11 +45,12 @@ export function toSvg(rows, list, view, { colors, styles, font, title, left }) {
     ...list.ticks.map((tick) => tickOf(tick, left, height, colors)),
     ...namesOf(rows, view, left, top, colors),
   ];
+  const over = list.groups.map((line) => groupOf(line, rows, top, width, colors));
   const clip = (name, y, tall) => written("clipPath", { id: name }, rect(0, y, view.width, tall, "none"));
   const clips = [clip("above", -rows.above, rows.above), clip("rows", 0, view.height)];
   const defs = written("defs", {}, clips, fills.defs());
   const paper = rect(0, 0, width, height, colors.paper);
-  return svgFile(width, height, written("g", { "font-family": font }, defs, paper, around, drawn));
+  return svgFile(width, height, written("g", { "font-family": font }, defs, paper, around, drawn, over));
 }
 
 function rowsOf(rows, list, colors, styles, fills) {
@@ -115,6 +116,16 @@ function headOf({ x, y, width, height, kind, label }, styles, fills) {
   const box = rect(x, y, width, height - 1, fills.of(styles.of[kind]));
   const side = rect(x + width - 1, y, 1, height - 1, edge);
   return [box, side, label && words(label.x, label.y, label.text, ink, { "font-size": label.size })];
+}
+
+/** The name of a group of ranks, on a line over its rows. */
+function groupOf({ y, height, group }, rows, top, width, colors) {
+  const middle = top + y + height / 2;
+  const look = { "text-anchor": "start", "font-weight": 600, stroke: colors.paper, "stroke-width": 4 };
+  return [
+    written("path", { d: `M0 ${round(middle)}H${width}`, stroke: colors.faint, opacity: 0.5 }),
+    words(1, middle, rows.rankGroups[group].label, colors.faint, { ...look, "paint-order": "stroke" }),
+  ];
 }
 
 function memoryOf(corners, base, colors) {
