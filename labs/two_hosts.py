@@ -52,8 +52,8 @@ def record(folder: Path, where: str) -> None:
 
 def record_here() -> None:
     """Make two hosts of this machine and have torchrun run this file on each."""
-    sys.path.append(str(LABS.parent / "tests" / "hosts"))
-    from namespaces import two_hosts
+    sys.path.append(str(LABS.parent))
+    from benchmarks.namespaces import two_hosts
 
     how = ("--nnodes=2", "--nproc-per-node=2", "--master-addr=host-a")
     torchrun = Path(sys.executable).with_name("torchrun")
