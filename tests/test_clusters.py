@@ -14,9 +14,10 @@ from torch.distributed.run import get_args_parser
 
 import dlviz
 from dlviz.cli import _parse
+from dlviz.cli.words import ENDINGS, Unusable, check_target
 from dlviz.cluster.hosts import join, rendezvous
 from dlviz.cluster.hosts.network import versions
-from dlviz.cluster.parent.torchrun import check_may_lose
+from dlviz.cluster.parent.torchrun import _check, check_may_lose
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "clusters.md").read_text()
@@ -150,6 +151,13 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     assert quoted(refused.value)
     with pytest.raises(ValueError) as refused:
         check_may_lose((2,))
+    assert quoted(refused.value)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(ValueError) as refused:
+        _check(2)
+    assert quoted(refused.value)
+    with pytest.raises(Unusable) as refused:
+        check_target(Path("/out/trace.json.gz"), ENDINGS)
     assert quoted(refused.value)
 
 
