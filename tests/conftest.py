@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Set
@@ -12,11 +14,13 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns
 
+TESTS = str(Path(__file__).parent)
 PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")
 GRACE = 2.0  # seconds that what a test left may take to go
@@ -40,12 +44,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+def pytest_collection_finish() -> None:
+    """What tests define goes to ranks by value. A rank that had to import a test's module would
+    load pytest, and whatever else the module imports, which takes several times as long as to start
+    the rank."""
+    for module in list(sys.modules.values()):
+        if (getattr(module, "__file__", None) or "").startswith(TESTS):
+            cloudpickle.register_pickle_by_value(module)
+
+
 @pytest.fixture(scope="session")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A course to which all assignments were released."""
+    """A course to which all assignments were released: once for all processes that run tests."""
     from courses import Assignment  # beside the tests that ask for it
 
-    return Assignment("*").release(tmp_path_factory.mktemp("course"))
+    course = tmp_path_factory.mktemp("course")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return Assignment("*").release(course)
+    released = tmp_path_factory.getbasetemp().parent / "released"
+    with open(released.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not released.exists():
+            Assignment("*").release(course).rename(released)
+    return shutil.copytree(released, course, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -350,15 +350,25 @@ def traces(draw) -> Trace:
     return Trace(spans, messages, memory, buffers, meta)
 
 
-@settings(max_examples=60, deadline=None)
-@given(traces())
-def test_any_valid_trace_comes_back_equal(tmp_path_factory, trace):
-    folder = tmp_path_factory.getbasetemp()
+def assert_comes_back(folder, trace):
     for name in ("any.json", "any.json.gz"):
         back = Trace.load(trace.save(folder / name))
         assert_same(trace, back)
         strict = json.loads(chrome.encode(back), parse_constant=pytest.fail)
         assert strict["dlviz"]["format"] == chrome.FORMAT
+
+
+@settings(max_examples=20, deadline=None)
+@given(traces())
+def test_any_valid_trace_comes_back_equal(tmp_path_factory, trace):
+    assert_comes_back(tmp_path_factory.getbasetemp(), trace)
+
+
+@pytest.mark.sweep
+@settings(max_examples=300, deadline=None)
+@given(traces())
+def test_any_of_many_valid_traces_comes_back_equal(tmp_path_factory, trace):
+    assert_comes_back(tmp_path_factory.getbasetemp(), trace)
 
 
 # ---------------------------------------------------------------- files that are no trace

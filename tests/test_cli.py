@@ -488,7 +488,7 @@ def test_module_and_script_are_the_command(command):
 
 @pytest.mark.slow
 def test_a_run_in_a_terminal_shows_its_progress(tmp_path):
-    line = ["run", "ddp", "--ranks", "2", "--steps", "20", "--paced", "--out", "trace.json.gz"]
+    line = ["run", "ddp", "--ranks", "2", "--steps", "10", "--paced", "--out", "trace.json.gz"]
     run = [sys.executable, "-m", "dlviz", *line]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from torch.distributed.run import get_args_parser
 
-import dlviz
 from dlviz.cli import _parse
 from dlviz.cli.words import ENDINGS, Unusable, check_target
-from dlviz.cluster.hosts import join, rendezvous
+from dlviz.cluster.hosts import rendezvous
 from dlviz.cluster.hosts.network import versions
-from dlviz.cluster.parent.torchrun import _check, check_may_lose
+from dlviz.cluster.parent.torchrun import _check
+from dlviz.machine import classroom
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "clusters.md").read_text()
@@ -146,16 +146,11 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     with pytest.raises(ValueError) as refused:
         rendezvous.way_to("10.77.0.1", 29500)
     assert quoted(refused.value)
-    with pytest.raises(ValueError) as refused:
-        join.join_run("", "", len, dlviz.machine.classroom(4), "cpu", 1.0, (), {})
-    assert quoted(refused.value)
-    with pytest.raises(ValueError) as refused:
-        check_may_lose((2,))
-    assert quoted(refused.value)
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(ValueError) as refused:
-        _check(2)
-    assert quoted(refused.value)
+    for ranks, machine, may_lose in ((2, None, ()), (4, classroom(4), ()), (4, None, (2,))):
+        with pytest.raises(ValueError) as refused:
+            _check(ranks, 2, machine, may_lose)
+        assert quoted(refused.value)
     with pytest.raises(Unusable) as refused:
         check_target(Path("/out/trace.json.gz"), ENDINGS)
     assert quoted(refused.value)

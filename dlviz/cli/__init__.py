@@ -15,7 +15,6 @@ needed: `--help` loads the standard library alone, `show` never loads torch.
 from __future__ import annotations
 
 import argparse
-import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,16 @@ from pathlib import Path
 from dlviz import __version__
 from dlviz.cli import federated
 from dlviz.cli.run import FEDERATED, add_run, own_options
-from dlviz.cli.words import ENDINGS, Parser, Unusable, check_target, counts, size_of, write
+from dlviz.cli.words import (
+    ENDINGS,
+    Parser,
+    Unusable,
+    check_target,
+    complain,
+    counts,
+    size_of,
+    write,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,13 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options)
     except Unusable as error:
-        print(f"dlviz: {error}", file=sys.stderr)
+        complain(str(error))
         return 2
     except ModuleNotFoundError as error:
-        print(f"dlviz: {error.name} is not installed: see `dlviz doctor`.", file=sys.stderr)
+        complain(f"{error.name} is not installed: see `dlviz doctor`.")
         return 1
     except KeyboardInterrupt:
-        print("dlviz: interrupted", file=sys.stderr)
+        complain("interrupted")
         return 130
 
 

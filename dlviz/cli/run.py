@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import sys
 import warnings
@@ -20,7 +21,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlviz.cli.words import ENDINGS, Parser, Unusable, check_target, counts, plural, size_of, write
+from dlviz.cli.words import (
+    ENDINGS,
+    Parser,
+    Unusable,
+    check_target,
+    complain,
+    counts,
+    plural,
+    size_of,
+    under_torchrun,
+    write,
+)
 from dlviz.parallel import STRATEGIES
 
 if TYPE_CHECKING:
@@ -68,7 +80,12 @@ def add_run(commands: Any) -> None:
         metavar="STRATEGY",
         help="one of those below",
     )
-    run.add_argument("--ranks", type=_whole, default=4, help="processes to train on (4)")
+    run.add_argument(
+        "--ranks",
+        type=_whole,
+        default=int(os.environ["WORLD_SIZE"]) if under_torchrun() else 4,
+        help="processes to train on (4; under torchrun as many as it has started)",
+    )
     run.add_argument(
         "--model", choices=DATA, help=f"{', '.join(DATA)} (mlp; on a mesh a transformer)"
     )
@@ -235,10 +252,10 @@ def launched(
         raise Unusable(str(error)) from error
     except RunError as error:
         _check_refused(error)
-        print(f"dlviz: {type(error).__name__}: {error}", file=sys.stderr)
+        complain(f"{type(error).__name__}: {error}")
         if options.out is not None and error.trace is not None:
             write(options.out, error.trace.save)
-            print(f"dlviz: the trace until then is in {options.out}", file=sys.stderr)
+            complain(f"the trace until then is in {options.out}")
         return None
 
 

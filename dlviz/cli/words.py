@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,6 +22,16 @@ class Unusable(Exception):
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def under_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def complain(sentence: str) -> None:
+    """Say what is wrong; of the processes that torchrun has started on a host the first does."""
+    if not under_torchrun() or os.environ.get("LOCAL_RANK") == "0":
+        print(f"dlviz: {sentence}", file=sys.stderr)
 
 
 def size_of(nbytes: float) -> str:

@@ -112,7 +112,7 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
         process.own_threads.add(listener.ident or 0)
         channel.process = process
         result = run(call, process, comm)  # kept: what is large is fetched out of this process
-        parcel = packed(process, result, leave=process.transport.reaches)
+        parcel = packed(process, result)
     except BaseException as error:
         channel.failed(error)
     else:
@@ -123,11 +123,12 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
 
 def _settle(place: Place, output: Any) -> None:
     """Make this process a rank's: a group of its own, tied to the parent, its prints kept."""
+    gc.freeze()  # a collection would copy, page by page, what the fork server has loaded
     start.inside_rank = True
     multiprocessing.current_process().daemon = False  # it may have children: a DataLoader's
     os.setpgid(0, 0)  # they end with it; and an interrupt is for the parent alone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops one that came before
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # the fork server blocks it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, start.ENDING)  # the fork server blocks them
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _die_with_parent()
     for descriptor in (1, 2):
@@ -234,7 +235,7 @@ def _with_devices(process: Process, store: Any, place: Place) -> Transport:
 def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     """Run the worker until it and the threads it started are done; returns its result."""
     result = call.worker(comm, *call.args, **call.kwargs)
-    if process.machine is not None and start.inside_rank:
+    if process.machine is not None:
         time.sleep(LAST)  # others come to their last operation, which what is left must not delay
     process.own_threads.add(threading.get_ident())  # from here on it waits for the others alone
     for lane in list(process.lanes):
@@ -246,10 +247,10 @@ def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     return result
 
 
-def packed(process: Process, result: Any, leave: bool) -> bytes:
-    """The result, pickled; TypeError where that cannot be. `leave`: see recording/results.py."""
+def packed(process: Process, result: Any) -> bytes:
+    """The result, pickled; TypeError where that cannot be."""
     try:
-        return pack(result, leave)
+        return pack(result, leave=process.transport.reaches)
     except Exception as error:
         raise TypeError(
             f"rank {process.rank} returned a {type(result).__name__} that cannot be sent back "

@@ -7,19 +7,15 @@ import mmap
 import os
 import random
 import signal
-import sys
 import time
 from dataclasses import dataclass, field
 
-import cloudpickle
 import pytest
 import torch
 
 from dlviz import DeadlockError, RankLost, launch, viz
 from dlviz.cluster.pacing.horizon import Horizon, size
 from dlviz.machine import Device, Link, Machine, Topology
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
 

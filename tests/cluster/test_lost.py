@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 
-import cloudpickle
 import out_of_time
 import pytest
 import torch
@@ -24,8 +23,6 @@ from dlviz.cluster.survivors import Votes
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.trace import Trace, TraceError
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 SHORT, LONG = 4, 1 << 20  # elements: a message that goes with its envelope, and one that does not
 KILLED = "was killed by signal 9"
@@ -115,10 +112,11 @@ def test_ranks_that_cannot_be_lost_are_refused():
             launch(lambda comm: None, 3, may_lose=may_lose)
 
 
-def test_torchrun_refuses_to_lose_ranks(monkeypatch):
-    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2"}.items():
+def test_a_run_on_several_hosts_refuses_to_lose_ranks(monkeypatch):
+    started = {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    for name, value in started.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=r"may_lose=\(1,\) cannot be kept under torchrun"):
+    with pytest.raises(ValueError, match=r"may_lose=\(1,\) cannot be kept on several hosts"):
         launch(lambda comm: None, 2, may_lose=(1,))
 
 

@@ -11,7 +11,6 @@ import textwrap
 import time
 from itertools import groupby
 
-import cloudpickle
 import pytest
 import torch
 
@@ -19,8 +18,6 @@ from dlviz import DeadlockError, RankError, launch
 from dlviz.cluster.parent import output
 from dlviz.cluster.parent.launch import watched
 from dlviz.cluster.parent.output import SHOWN, Output, ProgressCallback
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 MORE = "\n... more was printed: run.output holds all of it\n"
 

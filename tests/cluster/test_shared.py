@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 
-import cloudpickle
 import out_of_time
 import pytest
 import torch
@@ -18,8 +16,6 @@ from dlviz.cluster.control.board import PID
 from dlviz.cluster.parent.start import shared_memory
 from dlviz.cluster.shared import TICKETS
 from dlviz.machine import classroom
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 

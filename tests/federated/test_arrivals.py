@@ -1,8 +1,5 @@
 """Clients that share a process, their times from a model: who is late, and when a round ends."""
 
-import sys
-
-import cloudpickle
 import federated_oracle as oracle
 import pytest
 from federated_oracle import THETA, dealt, gap, model
@@ -10,8 +7,6 @@ from federated_oracle import THETA, dealt, gap, model
 import dlviz
 from dlviz.federated import Arrivals, train
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-cloudpickle.register_pickle_by_value(oracle)
 SLOW = Arrivals(step=1.0, factors=[1, 1, 1, 3.5], latency=0.25)  # a round of one batch: 1.5 s
 
 

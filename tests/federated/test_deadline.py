@@ -1,9 +1,7 @@
 """Rounds with a deadline: who is late is done without, at the deadline and not after."""
 
-import sys
 import time
 
-import cloudpickle
 import federated_oracle as oracle
 import pytest
 import torch
@@ -15,8 +13,6 @@ from dlviz.federated.aggregation import weighted_mean
 from dlviz.federated.messages import UPDATE
 from dlviz.machine import classroom
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-cloudpickle.register_pickle_by_value(oracle)
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 STEP = 0.002  # s of a forward: a round of one batch is 1 + 2 + 1 of them
 

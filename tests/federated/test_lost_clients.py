@@ -2,11 +2,8 @@
 
 import os
 import signal
-import sys
 import time
 
-import cloudpickle
-import federated_oracle as oracle
 import out_of_time
 import pytest
 import torch
@@ -16,8 +13,6 @@ import dlviz
 from dlviz.federated import train
 from dlviz.federated.messages import ANSWER, PHASES, UPDATE, Answer
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-cloudpickle.register_pickle_by_value(oracle)
 OPTIONS = {"rounds": 3, "batch": 16}
 
 

@@ -2,10 +2,8 @@
 
 import os
 import signal
-import sys
 import time
 
-import cloudpickle
 import federated_oracle as oracle
 import pytest
 import torch
@@ -21,8 +19,6 @@ from dlviz.federated.secure.messages import EXCHANGES
 from dlviz.federated.secure.terms import Terms
 from dlviz.federated.selection import Selection
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-cloudpickle.register_pickle_by_value(oracle)
 CLIP = 64.0
 HOW = {"batch": 16, "epochs": 2}
 

@@ -1,9 +1,7 @@
 """Rounds of federated averaging against one process of plain torch."""
 
-import sys
-from itertools import pairwise
+from itertools import pairwise, product
 
-import cloudpickle
 import federated_oracle as oracle
 import pytest
 import torch
@@ -20,8 +18,6 @@ from dlviz.machine import Link, classroom
 from dlviz.models import MLP, ConvNet
 from dlviz.parallel import update_rules
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
-cloudpickle.register_pickle_by_value(oracle)
 EXACT = 1e-12
 
 
@@ -161,10 +157,21 @@ def squares(outputs, labels):
     return (outputs.softmax(1) - torch.nn.functional.one_hot(labels, 10)).square().sum(1).mean()
 
 
-@pytest.mark.parametrize("batch", [None, 1, 7, 40])
-@pytest.mark.parametrize("how_batched", ["by hand", "another loss", "another model"])
-def test_clients_that_share_a_process_equal_clients_alone(batch, how_batched):
+BATCHES, BATCHED = [None, 1, 7, 40], ["by hand", "another loss", "another model"]
+
+
+@pytest.fixture(scope="module")
+def together_and_alone():
+    """Of each batch and how it is batched: the largest gap, both losses, how far the weights moved
+    and the clients' sizes."""
+
     def worker(comm):
+        return {
+            (batch, how_batched): compared(comm, batch, how_batched)
+            for batch, how_batched in product(BATCHES, BATCHED)
+        }
+
+    def compared(comm, batch, how_batched):
         clients = [each for each in dealt(7, "dirichlet", alpha=0.5) if len(each[1])]
         net = ConvNet(dtype=torch.float64) if how_batched == "another model" else model()
         loss = squares if how_batched == "another loss" else torch.nn.functional.cross_entropy
@@ -184,7 +191,13 @@ def test_clients_that_share_a_process_equal_clients_alone(batch, how_batched):
         sizes = [len(labels) for _, labels in clients]
         return max(gaps), losses, [loss for _, loss in apart], (rows - starts).abs().max(), sizes
 
-    found, losses, expected, moved, sizes = dlviz.launch(worker, 1).results[0]
+    return dlviz.launch(worker, 1).results[0]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("how_batched", BATCHED)
+def test_clients_that_share_a_process_equal_clients_alone(together_and_alone, batch, how_batched):
+    found, losses, expected, moved, sizes = together_and_alone[batch, how_batched]
     assert found < EXACT and losses == pytest.approx(expected, abs=EXACT) and moved > 0.01
     assert len(set(sizes)) > 3
 

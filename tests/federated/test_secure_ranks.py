@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 import time
 from functools import partial
 
-import cloudpickle
 import out_of_time
 import pytest
-import secure_oracle
 import torch
 from secure_oracle import plain_sum
 
@@ -30,9 +27,6 @@ from dlviz.federated.secure.messages import (
 )
 from dlviz.federated.secure.terms import Terms
 from dlviz.machine import Link, classroom
-
-for module in (sys.modules[__name__], secure_oracle):
-    cloudpickle.register_pickle_by_value(module)  # ranks need not import them
 
 
 def attempt(call, *args, **options):

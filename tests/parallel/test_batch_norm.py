@@ -4,12 +4,14 @@ import copy
 
 import pytest
 import torch
+from side_by_side import of_size, on_each_size
 from torch import nn
 
 import dlviz
 from dlviz.parallel.batch_norm import SyncBatchNorm
 from dlviz.parallel.data import DDP, average_gradients
 
+LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, those that train side by side
 RANKS = [1, 2, 3, 4, 7]
 
 
@@ -73,17 +75,24 @@ def worker(comm):
     return found
 
 
+@pytest.fixture(scope="module")
+def run():
+    run = dlviz.launch(on_each_size, 7, args=(LAYOUTS, worker))
+    run.trace.validate()
+    return run
+
+
 @pytest.mark.parametrize("ranks", RANKS)
-def test_synchronised_it_equals_one_process_on_unequal_and_empty_shards(ranks):
+def test_synchronised_it_equals_one_process_on_unequal_and_empty_shards(run, ranks):
     model = Normed()
     expected = steps(model, model, *sample())
-    run = dlviz.launch(worker, ranks)
-    for found in (each for result in run.results for each in result):
+    results = of_size(run, ranks).values()
+    assert len(results) == ranks
+    for found in (each for result in results for each in result):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             gap = (found[name] - value).double().norm()
             assert gap <= 1e-12 * max(value.double().norm(), 1), name
-    run.trace.validate()
 
 
 def accumulated(comm):

@@ -6,11 +6,13 @@ from itertools import product
 
 import pytest
 import torch
+from side_by_side import of_size, on_each_size
 from torch import nn
 
 import dlviz
 from dlviz.parallel.data import DDP, average_gradients, train
 
+LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, those that train side by side
 RANKS = [1, 2, 3, 4, 7]
 
 
@@ -110,11 +112,10 @@ def every_case(comm):
 
 
 @cache
-def every_result(ranks):
-    """What each rank found, a dict by way and dtype."""
-    run = dlviz.launch(every_case, ranks=ranks)
+def every_run():
+    run = dlviz.launch(on_each_size, ranks=7, args=(LAYOUTS, every_case))
     run.trace.validate()
-    return run.results
+    return run
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -123,7 +124,9 @@ def test_gradients_and_parameters_equal_one_process(ranks, way):
     for dtype in DTYPES:
         expected = oracle(dtype, steps=3)
         grads = {name: p.grad for name, p in expected.named_parameters()}
-        for result in every_result(ranks):
+        results = of_size(every_run(), ranks).values()
+        assert len(results) == ranks
+        for result in results:
             found, parameters, _ = result[way, dtype]
             assert_equal(found, grads, dtype)
             assert_equal(parameters, dict(expected.named_parameters()), dtype)

@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from side_by_side import of_size, on_each_size
 from torch import nn
 
 import dlviz
 from dlviz.parallel.data import DDP
 
+LAYOUTS = [[7], [4, 3], [2, 1]]  # of seven ranks, those that train side by side
 RANKS = [1, 2, 3, 4, 7]
 PASSES = 3
 PADDING = 0
@@ -80,7 +82,7 @@ def worker(comm):
     found["one pass"] = gradients(one.module)
 
     several = net()
-    with comm.span("phase", "accumulation", step=0):
+    with comm.span("phase", "accumulation", step=comm.size):
         for rows in mine[:-1]:
             with several.no_sync():
                 (mean_loss(several, rows) / PASSES).backward()
@@ -143,9 +145,15 @@ def assert_equal(found, expected):
             assert (found[name] - value).norm() <= 1e-12 * value.norm(), name
 
 
+@pytest.fixture(scope="module")
+def run():
+    run = dlviz.launch(on_each_size, 7, args=(LAYOUTS, worker))
+    run.trace.validate()
+    return run
+
+
 @pytest.mark.parametrize("ranks", RANKS)
-def test_unequal_shards_and_accumulated_gradients_equal_one_process(ranks):
-    run = dlviz.launch(worker, ranks)
+def test_unequal_shards_and_accumulated_gradients_equal_one_process(run, ranks):
     whole = oracle(0)
     assert whole["unused"] is None and whole["long"].any()
     expected = {
@@ -157,12 +165,12 @@ def test_unequal_shards_and_accumulated_gradients_equal_one_process(ranks):
         "twice, each averaged": oracle(0, times=2),
         "twice, averaged once": oracle(0, times=2),
     }
-    for found in run.results:
+    results = of_size(run, ranks)
+    assert len(results) == ranks
+    for rank, found in results.items():
         for case, value in expected.items():
             assert_equal(found[case], value)
-    run.trace.validate()
-    for rank in range(ranks):
-        spans = run.trace.only(rank=rank, step=0, kind="collective").spans
+        spans = run.trace.only(rank=rank, step=ranks, kind="collective").spans
         buckets = [name for name in spans.name.tolist() if name and name.startswith("bucket")]
         assert buckets == [f"bucket {i}" for i in range(len(buckets))] and len(buckets) > 2
 

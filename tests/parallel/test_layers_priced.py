@@ -385,20 +385,22 @@ COMPUTE = (6 * WEIGHTS - 2 * 64 * 128) * BATCH / 1e9
 def test_a_step_on_one_and_on_four_ranks_takes_what_the_formula_says_by_the_device_clock():
     assert pytest.approx(0.3788, abs=5e-5) == COMPUTE
     for ranks in (1, 4):
-        priced_step(ranks, COMPUTE)
+        priced_step(ranks, COMPUTE, steps=1)
 
 
 @pytest.mark.slow
 @pytest.mark.sweep  # by the wall, on which other tests would delay a run
 def test_four_ranks_are_about_three_times_as_fast_by_the_wall_clock():
-    one, four = (wall_step(priced_step(ranks, COMPUTE)) for ranks in (1, 4))
+    one, four = (wall_step(priced_step(ranks, COMPUTE, steps=3)) for ranks in (1, 4))
     assert one / four == pytest.approx(3.0, rel=0.1)
 
 
-def priced_step(ranks, compute):
-    """The Trace of a paced run, whose device columns take the formula's time."""
+def priced_step(ranks, compute, steps):
+    """The Trace of a paced run of so many steps, whose device columns take the formula's time."""
     machine = classroom(ranks, step=None, link=LAB)
-    run = dlviz.launch(work, ranks=ranks, machine=machine, args=(BATCH, "ddp", 10**9, 0.0, True, 3))
+    run = dlviz.launch(
+        work, ranks=ranks, machine=machine, args=(BATCH, "ddp", 10**9, 0.0, True, steps)
+    )
     rows = math.ceil(BATCH / ranks)  # of the largest shard
     own = compute * ranks * rows / BATCH
     expected = data_parallel_seconds(ranks, own, 104_488, 5e-3, 1e-8)

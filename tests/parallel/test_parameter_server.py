@@ -153,13 +153,13 @@ def test_the_mean_staleness_is_one_less_than_the_workers_whether_or_not_one_is_s
     """With what is still in flight at the end; how old each one's are, `sim` plays."""
     for slow in (1, 3):
         machine = classroom(5, step=0.002, factors=[1, 1, 1, 1, slow])
-        args, kwargs = (Mixed(), batches(40), "sgd"), {"lr": LR}
+        args, kwargs = (Mixed(), batches(20), "sgd"), {"lr": LR}
         run = dlviz.launch(STRATEGIES["async_server"], 5, machine=machine, args=args, kwargs=kwargs)
         order, found = arrivals(run.trace), metrics.staleness(run.trace)
         assert found["rank"].tolist() == order
-        since = [[*order[:place][::-1], order[place]].index(order[place]) for place in range(40)]
+        since = [[*order[:place][::-1], order[place]].index(order[place]) for place in range(20)]
         assert found["staleness"].tolist() == since
-        assert sum(since) + sum(order[::-1].index(worker) for worker in range(1, 5)) == 3 * 40
+        assert sum(since) + sum(order[::-1].index(worker) for worker in range(1, 5)) == 3 * 20
 
 
 def test_what_a_server_cannot_do_is_refused_before_training():

@@ -1,6 +1,7 @@
 """Pipelines on real ranks against one process of plain torch on the whole batch."""
 
 import random
+import re
 import time
 from functools import cache
 from itertools import product
@@ -83,12 +84,15 @@ def compare(comm, cases):
     return gaps
 
 
-def zoo(ranks):
+MICROBATCHES = (1, 3, 4, 8)
+
+
+def zoo(ranks, many=MICROBATCHES):
     """Every flushing schedule that is defined for these ranks, m from 1 to 8, v from 1 to 3."""
     found = []
     for name in FLUSHING:
         loops = name in ("interleaved", "looped_bfs", "interleaved_zb")
-        for microbatches in (1, 3, 4, 8):
+        for microbatches in many:
             for chunks in (None, 3) if loops else (None,):
                 try:
                     found.append(schedules.make(name, ranks, microbatches, chunks))
@@ -97,9 +101,17 @@ def zoo(ranks):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.sweep), 3, 4])
-def test_loss_and_gradients_of_every_flushing_schedule_equal_one_process(ranks):
-    cases = zoo(ranks)
+@pytest.mark.parametrize(
+    ("ranks", "many"),
+    [
+        (1, MICROBATCHES),
+        (3, (1, 3, 8)),
+        (4, (4, 8)),
+        *(pytest.param(n, MICROBATCHES, marks=pytest.mark.sweep) for n in (2, 3, 4)),
+    ],
+)
+def test_loss_and_gradients_of_every_flushing_schedule_equal_one_process(ranks, many):
+    cases = zoo(ranks, many)
     assert {schedule.name for schedule in cases} == set(FLUSHING)
     for gaps in dlviz.launch(compare, ranks=ranks, args=(cases,)).results:
         found = {repr(case): gap for case, gap in zip(cases, gaps, strict=True)}
@@ -140,9 +152,10 @@ def drawn(seed, ranks):
     return Schedule(rows, tuple(stage_rank), f"drawn {seed}")
 
 
+@pytest.mark.parametrize("seeds", [12, pytest.param(25, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_any_legal_order_runs_to_its_end_and_equals_one_process(ranks):
-    cases = [drawn(seed, ranks) for seed in range(25)]
+def test_any_legal_order_runs_to_its_end_and_equals_one_process(ranks, seeds):
+    cases = [drawn(seed, ranks) for seed in range(seeds)]
     assert any(action.parts for case in cases for row in case.actions for action in row)
     for gaps in dlviz.launch(compare, ranks=ranks, args=(cases,), timeout=30).results:
         assert max(gaps) < 1e-12, dict(zip(map(str, cases), gaps, strict=True))
@@ -566,37 +579,65 @@ def two_tensors(comm, schedule):
 GPIPE = schedules.make("gpipe", 2, 4)
 
 
+# What is refused on every rank before anything is computed.
+REFUSED = [
+    (step_with, {"schedule": GPIPE, "rows": 6}, "a batch of 6 cannot be cut into 4 equal"),
+    (step_with, {"schedule": GPIPE, "rows": 0}, "a batch of 0 cannot be cut into 4 equal"),
+    (step_with, {"schedule": GPIPE, "targets": 4}, "has 8 inputs and 4 targets"),
+    (step_with, {"schedule": GPIPE, "stages": 3}, "has 2 stages and 3 were given"),
+    (step_with, {"schedule": schedules.make("gpipe", 3, 4)}, "is for 3 ranks and world has 2"),
+    (step_with, {"schedule": schedules.make("inference", 2, 4)}, "has no backwards to train"),
+    (step_with, {"schedule": schedules.make("pipedream", 2, 4)}, "give optimizer=, of the"),
+    (tied_without_flush, {"schedule": schedules.make("pipedream", 2, 4)}, "2 parameters are"),
+    (
+        step_with,
+        {"schedule": GPIPE, "costs": dlviz.Costs(forward=[1.0, 1.0, 1.0])},
+        "forward has 3 costs and the schedule 2 stages",
+    ),
+    (
+        step_with,
+        {"schedule": Schedule([GPIPE.actions[0][::-1], GPIPE.actions[1]], (0, 1))},
+        "rank 0 stops before its 1st action, 0B3: it needs 0F3 and 1B3",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def refusals():
+    """What each rank says of each, one after the other."""
+
+    def worker(comm):
+        said = {}
+        for attempt, arguments, words in REFUSED:
+            try:
+                attempt(comm, **arguments)
+            except ValueError as error:
+                said[words] = str(error)
+        return said
+
+    return dlviz.launch(worker, ranks=2, timeout=30).results
+
+
+@pytest.mark.parametrize("words", [words for *_, words in REFUSED])
+def test_what_does_not_go_together_is_refused_in_one_sentence_on_every_rank(refusals, words):
+    for said in refusals:
+        assert re.search(words, said[words])
+        assert said[words].endswith(".") and "\n" not in said[words]
+
+
 @pytest.mark.parametrize(
     ("worker", "arguments", "words"),
     [
-        (step_with, {"schedule": GPIPE, "rows": 6}, "a batch of 6 cannot be cut into 4 equal"),
-        (step_with, {"schedule": GPIPE, "rows": 0}, "a batch of 0 cannot be cut into 4 equal"),
-        (step_with, {"schedule": GPIPE, "targets": 4}, "has 8 inputs and 4 targets"),
-        (step_with, {"schedule": GPIPE, "stages": 3}, "has 2 stages and 3 were given"),
-        (step_with, {"schedule": schedules.make("gpipe", 3, 4)}, "is for 3 ranks and world has 2"),
-        (step_with, {"schedule": schedules.make("inference", 2, 4)}, "has no backwards to train"),
-        (step_with, {"schedule": schedules.make("pipedream", 2, 4)}, "give optimizer=, of the"),
-        (tied_without_flush, {"schedule": schedules.make("pipedream", 2, 4)}, "2 parameters are"),
         (two_tensors, {"schedule": GPIPE}, "stage 0 gave a tuple: a stage takes one tensor"),
-        (
-            step_with,
-            {"schedule": GPIPE, "costs": dlviz.Costs(forward=[1.0, 1.0, 1.0])},
-            "forward has 3 costs and the schedule 2 stages",
-        ),
         (
             step_with,
             {"schedule": GPIPE, "loss": lambda output, target: output - target},
             r"the loss has shape \(2, 4\): make it one number",
         ),
-        (
-            step_with,
-            {"schedule": Schedule([GPIPE.actions[0][::-1], GPIPE.actions[1]], (0, 1))},
-            "rank 0 stops before its 1st action, 0B3: it needs 0F3 and 1B3",
-        ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=["tuple", "loss"],
 )
-def test_what_does_not_go_together_is_refused_in_one_sentence(worker, arguments, words):
+def test_what_a_stage_or_a_loss_cannot_give_is_refused_in_one_sentence(worker, arguments, words):
     with pytest.raises(dlviz.RankError, match=words) as raised:
         dlviz.launch(worker, ranks=2, kwargs=arguments, timeout=30)
     first = str(raised.value).splitlines()[0]

@@ -4,12 +4,9 @@ import copy
 import math
 import os
 import signal
-import sys
 import time
 
-import cloudpickle
 import pytest
-import server_oracle
 import torch
 from server_oracle import LR, Mixed, Server, batches, same_bits
 from torch import nn
@@ -19,9 +16,6 @@ from dlviz.cluster import Comm
 from dlviz.machine import classroom
 from dlviz.parallel import STRATEGIES
 from dlviz.parallel.shards import Losses
-
-for module in (sys.modules[__name__], server_oracle):
-    cloudpickle.register_pickle_by_value(module)  # ranks need not import them
 
 WORKERS, COUNT = 7, 21  # each worker is dealt 3 batches, or trains 3 times 7 steps on its shards
 # worker: where it is lost. A push and a pull are two messages each.

@@ -121,7 +121,7 @@ def given(case, hidden):
 
 def learn(model, x, finish=lambda: None, *, steps):
     """Outputs and all gradients of the first step, outputs and parameters after the last."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.5)
     found = {}
     for step in range(steps):
         optimizer.zero_grad()
@@ -169,25 +169,30 @@ def axes(comm):
 
 
 def train_cases(comm, everywhere):
-    """20 steps of the first MLP and of the last attention on the last layout, of all cases on all
-    of them `everywhere`; else two."""
+    """20 steps of all cases on all layouts `everywhere`. Else two steps, of each case on two
+    layouts and of those whose heads are shared on all; and six of the first MLP and of the last
+    attention on the last layout."""
     found = []
     for number, axis in enumerate(axes(comm)):
-        for case in range(len(CASES)):
-            long = everywhere or (number == len(LAYOUTS) - 1 and case in (0, 8))
-            found.append((axis.size, case, gaps(CASES[case], axis, 20 if long else 2)))
+        for place, case in enumerate(CASES):
+            long = number == len(LAYOUTS) - 1 and place in (0, 8)
+            if everywhere or long or case.shared or (number + place) % 3:
+                steps = 20 if everywhere else 6 if long else 2
+                found.append((axis.size, place, gaps(case, axis, steps)))
     return found
 
 
 @pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.sweep)])
-def test_on_1_to_8_ranks_values_gradients_and_weights_after_20_steps_are_one_process_s(everywhere):
+def test_on_1_to_8_ranks_values_gradients_and_weights_after_steps_are_one_process_s(everywhere):
     results = dlviz.launch(train_cases, 8, timeout=300, args=(everywhere,)).results
     assert {size for found in results for size, *_ in found} == {1, 2, 3, 4, 6, 8}
     for rank, found in enumerate(results):
-        assert len(found) == len(LAYOUTS) * len(CASES)
+        tried = [case for _, case, _ in found]
+        assert min(map(tried.count, range(len(CASES)))) >= (len(LAYOUTS) if everywhere else 2)
         for size, case, off in found:
-            worst = max(off, key=off.get)
-            assert off[worst] <= TOLERANCE[CASES[case].dtype], (rank, size, CASES[case], worst)
+            within = TOLERANCE[CASES[case].dtype]
+            wrong = {name: gap for name, gap in off.items() if not gap <= within}  # NaN is none
+            assert not wrong, (rank, size, CASES[case])
 
 
 def train_all_reduces(comm):

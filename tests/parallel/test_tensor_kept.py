@@ -12,24 +12,27 @@ from dlviz.models.transformer import Block
 from dlviz.parallel.tensor.kept import kept_by_layer
 
 SIZES = ((64, 2, 64, 4), (8, 3, 24, 4))  # s, b, h, a
-CASES = list(itertools.product(SIZES, (False, True), (torch.float32, torch.bfloat16)))
+GRID = list(itertools.product(SIZES, (False, True), (torch.float32, torch.bfloat16)))
+PAIRS = [GRID[place] for place in (0, 3, 5, 6)]  # each two values of two axes together
 
 
-def count_all(comm):
+def count_all(comm, cases):
     """Of 1, 2 and 4 ranks that share a block."""
     return {
         ranks: [
             kept_by_layer(axis, *sizes, sequence_parallel=cut, dtype=dtype)
-            for sizes, cut, dtype in CASES
+            for sizes, cut, dtype in cases
         ]
         for ranks in (1, 2, 4)
         for axis in [comm.mesh(dp=4 // ranks, tp=ranks).tp]
     }
 
 
-def test_a_rank_keeps_the_formula_wider_values_statistics_and_the_causal_mask():
-    for found, ranks in itertools.product(dlviz.launch(count_all, 4).results, (1, 2, 4)):
-        for table, ((s, b, h, a), cut, dtype) in zip(found[ranks], CASES, strict=True):
+@pytest.mark.parametrize("cases", [PAIRS, pytest.param(GRID, marks=pytest.mark.sweep)], ids=len)
+def test_a_rank_keeps_the_formula_wider_values_statistics_and_the_causal_mask(cases):
+    results = dlviz.launch(count_all, 4, args=(cases,)).results
+    for found, ranks in itertools.product(results, (1, 2, 4)):
+        for table, ((s, b, h, a), cut, dtype) in zip(found[ranks], cases, strict=True):
             assert (table.published + table.wider + table.beside == table.counted).all()
             whole = 10 if not cut else 10 / ranks
             formula = s * b * h * (whole + (24 + 5 * a * s / h) / ranks)

@@ -1,12 +1,17 @@
-"""Several hosts: the same worker, the same verdicts and one Trace, under torchrun on each.
+"""Under torchrun: the same worker, the same verdicts and one Trace, on one host and on several.
+
+Of the processes that torchrun starts on a host one, the parent, starts the ranks of that host, as
+`launch` does without torchrun. The others hold a seat (seats.py): they hand over their worker and
+their environment, and have their rank's result from the parent. Where all ranks are on one host
+that is all there is: a SeatSupervisor (supervise.py).
 
     host 0                                          host 1
     ranks 0 1 <-pipes, board-> parent  <--wire-->   parent <-pipes, board-> ranks 2 3
            \\___________________ lines and gloo ___________________/
 
-On each host one process, the parent, starts the ranks of that host, as `launch` does: they have
-their board, their pipes and their memory on that host alone. The parents are joined two by two by a
-*wire*, a TCP connection on which every frame is sealed with the run's secret (wire.py). On it goes
+On several hosts ranks have their board, their pipes and their memory on their own host alone. The
+parents are joined two by two by a *wire*, a TCP connection on which every frame is sealed with the
+run's secret (wire.py). On it goes
 
     groups         collective calls, which the other parent writes into its host's copy
     states         who waits and has done what, to host 0
@@ -15,9 +20,7 @@ their board, their pipes and their memory on that host alone. The parents are jo
 (bridge.py). Envelopes, with the bytes of short messages, and ticks go from rank to rank on *lines*,
 which are wires too (lines.py). The bytes of long messages, and collectives of the backend in groups
 of several hosts, go from rank to rank by gloo. Host 0's parent collects and judges with the
-Supervisor of any run (judge.py), the others do as it says (outpost.py). What torchrun started
-beside the parents holds a seat (seats.py): it hands over its worker and its environment, and has
-its rank's result from the parent.
+Supervisor of any run (judge.py), the others do as it says (outpost.py).
 
 Who is who is said in torchrun's store (rendezvous.py); clocks.py says how far clocks are apart.
 """

@@ -15,6 +15,7 @@ from typing import Any
 from dlviz.cluster.errors import RankError
 from dlviz.cluster.hosts.bridge import CONTROL, ENDED, INTERRUPT, LOST, OUTPUT, OVER, STACKS
 from dlviz.cluster.hosts.clocks import ClockLine, Reading
+from dlviz.cluster.hosts.seats import told
 from dlviz.cluster.hosts.supervise import HostSupervisor
 from dlviz.cluster.hosts.wire import Wire
 from dlviz.cluster.parent.remote import Remote
@@ -54,16 +55,10 @@ class Judge(HostSupervisor):
             super()._start(place, environ)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        first = str(error).partition("\n")[0]
-        over = ["", ""] if kind is None else [kind.__name__, first]
+        over = ("", "", {}) if kind is None else told(error)
         for wire in self.wires.values():
             wire.send(OVER, 0, json.dumps(over).encode())
         super().__exit__(kind, error, trace)
-
-    def _begin(self, job: bytes) -> None:
-        """The other parents give their ranks what these have to do."""
-        for rank, seat in self.seats.items():
-            self.ranks[rank].send(seat.job)
 
     def _take(self, host: int, kind: int, rank: int, data: bytes) -> None:
         if kind == INTERRUPT:
@@ -75,6 +70,7 @@ class Judge(HostSupervisor):
 
     def _judge(self) -> None:
         if self.gone:
+            self._interrupts.check()  # it may have gone by one, and has said so before
             raise self._vanished()
         super()._judge()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
@@ -15,7 +14,7 @@ from dlviz.cluster.errors import RunError
 from dlviz.cluster.hosts.bridge import CONTROL, ENDED, INTERRUPT, LOST, OUTPUT, OVER, STACKS
 from dlviz.cluster.hosts.judge import ENDS
 from dlviz.cluster.hosts.seats import error_of
-from dlviz.cluster.hosts.supervise import HostSupervisor
+from dlviz.cluster.hosts.supervise import HostSupervisor, Left
 from dlviz.cluster.parent.remote import GRACE, Remote, write_stacks
 from dlviz.cluster.rank import Place
 from dlviz.cluster.stuck.watch import TICK
@@ -27,7 +26,7 @@ class Outpost(HostSupervisor):
     def _prepare(self) -> None:
         self.results: dict[int, bytes] = {}
         self._own: dict[int, Remote] = {}
-        self._over: tuple[str, str] | None = None
+        self._over: tuple[str, str, dict[str, Any]] | None = None
         super()._prepare()
         self.network = replace(self.network, ahead=-self._read_clock(0).offset)
 
@@ -41,24 +40,28 @@ class Outpost(HostSupervisor):
             self.wires[0].send(LOST, self.network.own, str(error).encode())
         super().__exit__(kind, error, trace)
 
-    def serve(self) -> dict[int, bytes]:
-        """Have this host's ranks do their work; their results when the run is over. Raises what
-        host 0 has found where it has failed."""
+    def lead(self) -> Left:
+        """Have this host's ranks do their work, and give each seat its rank's result when the run
+        is over. Raises what host 0 has found where it has failed."""
         try:
             for number, rank in self._own.items():
                 rank.send(self.seats[number].job)
             while self._over is None:
-                self._pass_on(TICK)
+                self._turn(TICK)
                 self._interrupts.check()
+                if self.vacancy:
+                    raise RunError(self.vacancy)
                 if self.gone and self._over is None:  # who is through goes, too
                     self._report()
         except KeyboardInterrupt:
             self.wires[0].send(INTERRUPT)
             raise
-        name, message = self._over
+        name, message, about = self._over
         if name:
-            raise error_of(name, f"{message} ({self.network.hosts[0].name} tells all of it)")
-        return self.results
+            raise error_of(name, f"{message} ({self.network.hosts[0].name} tells all of it)", about)
+        for rank, seat in self.seats.items():
+            seat.answer("result", self.results[rank], {})
+        return [pickle.loads(self.results[min(self.seats)])], [""], None, {}
 
     def _report(self) -> None:
         """Tell host 0 of another host that has gone; raise where it is host 0 itself."""
@@ -86,20 +89,6 @@ class Outpost(HostSupervisor):
                 self.wires[0].send(STACKS, rank, file.read())
 
     # -- to host 0 -----------------------------------------------------------------------------
-    def _pass_on(self, timeout: float) -> None:
-        """Pass on what this host's ranks say and print within so many seconds."""
-        sources: dict[Any, tuple[Callable[[Remote], None], Remote]] = {}
-        for rank in self._own.values():
-            if not rank.output.closed:
-                sources[rank.output] = self._print, rank
-            if not rank.control.closed:
-                sources[rank.control] = self._talk, rank
-            if not rank.ended:
-                sources[rank.process.sentinel] = self._end, rank
-        for source in wait_for(list(sources), timeout):
-            what, rank = sources[source]
-            what(rank)
-
     def _print(self, rank: Remote) -> None:
         while not rank.output.closed and wait_for([rank.output], 0):
             data = rank.read()

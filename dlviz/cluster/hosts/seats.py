@@ -8,18 +8,21 @@ others hold a seat. They hand over what their rank is to do and in which environ
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from dlviz.cluster.errors import DeadlockError, RankError, RunError, RunTimeout
 from dlviz.cluster.hosts.network import WAIT
+from dlviz.cluster.stuck.verdict import ranks_in_words
 
 ERRORS = {each.__name__: each for each in (DeadlockError, RankError, RunTimeout)}
+GLANCE = 0.2  # s between two looks at the time
 
 
 class Seat(NamedTuple):
@@ -38,37 +41,58 @@ class Seat(NamedTuple):
 
 
 @contextmanager
-def seats(folder: str, own: Seat, ranks: int) -> Iterator[list[Seat]]:
+def seats(folder: str, own: Seat, ranks: int, timeout: float) -> Iterator[list[Seat]]:
     """All of the host's, in the order of their ranks, once all have come. Who has not had an answer
     by the end of the `with` is told of the failure."""
-    os.mkdir(folder, 0o700)
     found = [own]
     try:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(os.path.join(folder, "seats"))
-            listener.listen(ranks)
-            listener.settimeout(WAIT)
-            while len(found) < ranks:
-                connection = Connection(listener.accept()[0].detach())
-                rank, environ, job = connection.recv()
-                found.append(Seat(rank, environ, job, connection))
+        _await_seats(folder, found, ranks, timeout)
         yield sorted(found)
     except BaseException as error:
         for seat in found:
-            seat.answer("failed", type(error).__name__, str(error))
+            seat.answer("failed", *told(error))
         raise
     finally:
         for seat in found:
             if seat.connection is not None:
                 seat.connection.close()
+
+
+def _await_seats(folder: str, found: list[Seat], ranks: int, timeout: float) -> None:
+    """Add to those that are `found` until all have come; in a folder that is there until then."""
+    until = monotonic() + max(timeout, WAIT)
+    shutil.rmtree(folder, ignore_errors=True)  # of a parent that was killed
+    os.mkdir(folder, 0o700)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.join(folder, "seats"))
+            listener.listen(ranks)
+            listener.settimeout(GLANCE)
+            while len(found) < ranks:
+                if monotonic() > until:
+                    raise _missing(found, ranks, timeout)
+                with suppress(TimeoutError, EOFError, ConnectionError):
+                    connection = Connection(listener.accept()[0].detach())
+                    rank, environ, job = connection.recv()
+                    found.append(Seat(rank, environ, job, connection))
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def sit(folder: str, own: Seat) -> bytes:
-    """Hand over what this rank is to do; its result, pickled."""
-    with Connection(_connect(os.path.join(folder, "seats")).detach()) as connection:
-        connection.send(own[:3])
+def _missing(found: list[Seat], ranks: int, timeout: float) -> RunError:
+    first = found[0].rank
+    missing = {*range(first, first + ranks)} - {seat.rank for seat in found}
+    return RunError(
+        f"{ranks_in_words(missing)} of this host did not call launch within "
+        f"{max(timeout, WAIT):g} s: every process that torchrun starts has to call it."
+    )
+
+
+def sit(folder: str, own: Seat, timeout: float) -> tuple[Any, dict[int, Any]]:
+    """Hand over what this rank is to do; its result, and the ranks that the run has lost."""
+    with Connection(_connect(os.path.join(folder, "seats"), timeout).detach()) as connection:
         try:
+            connection.send(own[:3])
             what, *rest = connection.recv()
         except (EOFError, OSError):
             raise RunError(
@@ -76,11 +100,12 @@ def sit(folder: str, own: Seat) -> bytes:
             ) from None
     if what == "failed":
         raise error_of(*rest)
-    return rest[0]
+    result, lost = rest
+    return pickle.loads(result), lost
 
 
-def _connect(path: str) -> socket.socket:
-    until = time.monotonic() + WAIT
+def _connect(path: str, timeout: float) -> socket.socket:
+    until = monotonic() + max(timeout, WAIT)
     while True:
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -88,18 +113,25 @@ def _connect(path: str) -> socket.socket:
             return sock
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
-            if time.monotonic() > until:
+            if monotonic() > until:
                 raise RunError(
-                    f"LOCAL_RANK 0 of this host has not called launch for {WAIT:g} s: every "
-                    "process that torchrun starts has to call it."
+                    f"LOCAL_RANK 0 of this host did not call launch within "
+                    f"{max(timeout, WAIT):g} s: every process that torchrun starts has to call it."
                 ) from None
-            time.sleep(0.01)
+            sleep(0.01)
 
 
-def error_of(name: str, message: str) -> BaseException:
-    """The error of that name, for a process in which it has not happened."""
+def told(error: BaseException) -> tuple[str, str, dict[str, Any]]:
+    """What other processes are told of an error: its name, its first line, and what it says of
+    ranks."""
+    about = {name: getattr(error, name, None) for name in ("rank", "exitcode", "cycle")}
+    return type(error).__name__, str(error).partition("\n")[0], about
+
+
+def error_of(name: str, message: str, about: dict[str, Any]) -> BaseException:
+    """The error that was told of, for a process in which it has not happened."""
     if name == "ValueError":
         return ValueError(message)
     if name in ("RunInterrupted", "KeyboardInterrupt"):
         return KeyboardInterrupt(message)
-    return ERRORS.get(name, RunError)(message)
+    return ERRORS.get(name, RunError)(message, **about)

@@ -1,42 +1,93 @@
-"""What the parents of all hosts share: ranks of this host, and the bridge to the others."""
+"""The parents of ranks whose seats torchrun has started: that of all ranks, where they are on one
+host, and what those of several hosts share."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from dlviz.cluster.errors import RankError
 from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.clocks import Reading
 from dlviz.cluster.hosts.rendezvous import Rendezvous
 from dlviz.cluster.hosts.seats import Seat
-from dlviz.cluster.parent import start
 from dlviz.cluster.parent.output import Progress
+from dlviz.cluster.parent.remote import Lost
 from dlviz.cluster.parent.supervise import Supervisor
 from dlviz.cluster.rank import Place
+from dlviz.cluster.recording.results import pack
+from dlviz.machine import Machine
+from dlviz.trace import Trace
+
+Left = tuple[list[Any], list[str], Trace | None, dict[int, Lost]]  # results, outputs, Trace, lost
 
 
-class HostSupervisor(Supervisor, ABC):
+class SeatSupervisor(Supervisor):
+    """A run whose ranks have seats: `seats` are those of this host, by rank."""
+
+    def __init__(
+        self,
+        seats: list[Seat],
+        ranks: int,
+        machine: Machine | None,
+        device: str,
+        timeout: float,
+        may_lose: frozenset[int] = frozenset(),
+    ):
+        super().__init__(ranks, machine, device, timeout, Progress(), may_lose)
+        self.seats = {seat.rank: seat for seat in seats}
+        self._vacant: list[int] = []  # ranks whose seats have gone
+
+    def lead(self) -> Left:
+        """Have the ranks do what their seats ask for, and give each seat its rank's result."""
+        jobs = {rank: seat.job for rank, seat in self.seats.items()}
+        results, output, trace = self.run(jobs)
+        for rank, seat in self.seats.items():
+            seat.answer("result", pack(results[rank], leave=False), self.lost)
+        return results, output, trace, self.lost
+
+    def _start(self, place: Place, environ: dict[str, str]) -> None:
+        super()._start(place, self.seats[place.rank].environ)
+
+    def _sources(self) -> dict[Any, Callable[[], None]]:
+        """A seat says nothing while its rank works: what comes is that it has gone."""
+        taken = [seat for rank, seat in self.seats.items() if rank not in self._vacant]
+        gone = {
+            seat.connection: partial(self._vacant.append, seat.rank)
+            for seat in taken
+            if seat.connection is not None
+        }
+        return super()._sources() | gone
+
+    def _judge(self) -> None:
+        if self._vacant:
+            says = self.vacancy
+            raise RankError(says, rank=self._vacant[0], **self._gather(says))
+        super()._judge()
+
+    @property
+    def vacancy(self) -> str:
+        """What is to be said of a seat that has gone, "" while all are there."""
+        called = [rank.called for rank in self.ranks if rank.number in self._vacant[:1]]
+        return f"torchrun's process for {called[0]} ended before the run was over" if called else ""
+
+
+class HostSupervisor(SeatSupervisor, ABC):
     """The ranks of one host of several. `gone` says of hosts that have gone how."""
 
     bridge: Bridge
 
-    def __init__(
-        self,
-        meeting: Rendezvous,
-        seats: list[Seat],
-        device: str,
-        timeout: float,
-        progress: Progress,
-    ):
-        super().__init__(len(meeting.network.host_of), None, device, timeout, progress)
+    def __init__(self, meeting: Rendezvous, seats: list[Seat], device: str, timeout: float):
+        super().__init__(seats, len(meeting.network.host_of), None, device, timeout)
         self.network, self.wires = meeting
-        self.seats = {seat.rank: seat for seat in seats}
         self.gone: dict[int, str] = {}
 
     def _prepare(self) -> None:
         """Build the bridge."""
-        start.context.set_forkserver_preload(start.PRELOADED)
         for wire in self.wires.values():
             self._left.callback(wire.close)
         on = self.network, self._folder, self.board, dict(self.wires)
@@ -49,9 +100,8 @@ class HostSupervisor(Supervisor, ABC):
         """Take in a frame that another host has sent; in the bridge's thread."""
 
     def _start(self, place: Place, environ: dict[str, str]) -> None:
-        network = self.network
-        super()._start(replace(place, network=network), self.seats[place.rank].environ)
-        self.ranks[-1].host = network.here.name
+        super()._start(replace(place, network=self.network), environ)
+        self.ranks[-1].host = self.network.here.name
 
     def _read_clock(self, host: int) -> Reading:
         """How far the clock of another host is ahead."""

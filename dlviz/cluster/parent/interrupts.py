@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Interrupts:
@@ -36,3 +38,17 @@ class Interrupts:
         if self._came:
             self._came = False
             raise KeyboardInterrupt
+
+
+@contextmanager
+def sigterm_too() -> Iterator[None]:
+    """Within it SIGTERM, which would end this process at once, interrupts it as SIGINT does."""
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -69,11 +69,12 @@ def launch(
     rank had sent is received, but messages longer than about 4 KB may have gone with its memory.
     `comm.lost` says who is lost; `comm.together` has those that are left call collectives.
 
-    Under torchrun `ranks` must be the number of its processes, each of which is one of them; rank
-    0's Run holds all results and the Trace, any other's its own result alone. On several hosts all
-    errors are as above, what ranks print comes to rank 0, and the Trace's meta has `hosts` (their
-    ranks by name) and `clock_error` (s that its times of a host may be wrong by); such a run is
-    not paced, loses no rank and shares no memory between hosts.
+    Under torchrun every process calls it, `ranks` must be their number, and each rank has the
+    arguments and the environment of its process. All is as above in rank 0's process, where ranks
+    print too; any other's Run holds its own result and `lost` alone, its errors their first line,
+    rank, exit code and cycle. On several hosts the Trace's meta has `hosts` (their ranks by name)
+    and `clock_error` (s that its times of a host may be wrong by); such a run is not paced, loses
+    no rank and shares no memory between hosts.
     """
     if start.inside_rank:
         raise RuntimeError(
@@ -88,14 +89,15 @@ def launch(
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
     check_may_lose(may_lose, int(ranks))
-    if torchrun.started_this():
-        torchrun.check_may_lose(may_lose)
-        began = perf_counter()
-        left = torchrun.join_run(worker, ranks, machine, device, timeout, args, kwargs)
-        return Run(*left, perf_counter() - began)
     more = machine, device, timeout, args, kwargs, may_lose
-    run = watched(Progress(), worker, int(ranks), *more)
-    warn(run.trace)
+    if torchrun.started_this():
+        began = perf_counter()
+        results, output, trace, lost = torchrun.join_run(worker, int(ranks), *more)
+        run = Run(results, output, trace, perf_counter() - began, lost)
+    else:
+        run = watched(Progress(), worker, int(ranks), *more)
+    if run.trace is not None:
+        warn(run.trace)
     return run
 
 
@@ -116,5 +118,5 @@ def watched(
     job = pack(worker, args, kwargs or {})
     device = choose_device(device, ranks)
     with Supervisor(ranks, machine, device, timeout, progress, frozenset(may_lose)) as supervisor:
-        results, output, trace = supervisor.run(job)
+        results, output, trace = supervisor.run(dict.fromkeys(range(ranks), job))
         return Run(results, output, trace, perf_counter() - began, supervisor.lost)

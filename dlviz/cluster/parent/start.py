@@ -25,33 +25,58 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-# What ranks would otherwise load one by one; torch's optimizers import torch._dynamo.
-PRELOADED = ["dlviz.cluster.rank", "dlviz.parallel", "dlviz.models", "torch._dynamo"]
+# What ranks would otherwise load one by one, some tens of ms each; torch's optimizers import
+# torch._dynamo.
+PRELOADED = [
+    "dlviz.cluster.rank",
+    "dlviz.collectives",
+    "dlviz.parallel.ddp",
+    "dlviz.parallel.model",
+    "dlviz.parallel.pipeline",
+    "dlviz.parallel.tensor",
+    "dlviz.parallel.hybrid",
+    "dlviz.federated.rounds",
+    "dlviz.models",
+    "dlviz.grading.check",
+    "dlviz.grading.guard",
+    "dlviz.metrics",
+    "dlviz.viz",
+    "torch._dynamo",
+]
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
+ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
 inside_rank = False  # set in a rank's process
 _lock = threading.Lock()
 
 
+def holds_seat() -> bool:
+    """Whether torchrun has started this process beside another one of this host, which starts the
+    ranks."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
+
+
 def warm_up() -> None:
     """Start the fork server, which loads torch while this process goes on."""
-    if METHOD != "forkserver" or "TORCHELASTIC_RUN_ID" in os.environ:
+    if METHOD != "forkserver" or holds_seat():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
     context.set_forkserver_preload(PRELOADED)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
-    if MARK not in os.environ and multiprocessing.parent_process() is None and not starting_up:
+    if MARK in os.environ:
+        atexit.register(_remove_folder, os.getpid())
+    elif multiprocessing.parent_process() is None and not starting_up:
         with starting():
             pass
 
 
 def _in_a_fork() -> None:
     """In a process that was forked: the fork server belongs to its parent. One that the fork server
-    forked takes SIGINT as any process does."""
+    forked takes SIGINT and SIGTERM as any process does."""
     global context
     context = multiprocessing.get_context("spawn")
     if MARK in os.environ:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 @contextmanager
@@ -73,13 +98,14 @@ def starting() -> Iterator[None]:
 
 
 def _serve() -> None:
-    """Start the fork server where it does not run. SIGINT is blocked in it from its first
-    instruction on: who interrupts a notebook while it loads torch would read its traceback."""
+    """Start the fork server where it does not run. What ends this process, and perhaps its whole
+    group, is blocked in it from its first instruction on: who interrupts a notebook while it loads
+    torch would read its traceback, and what SIGTERM interrupts has ranks to end."""
     from multiprocessing import forkserver, resource_tracker
 
     resource_tracker.ensure_running()  # where it starts one it unblocks SIGINT
     _keep_folder()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         forkserver.ensure_running()
     finally:
@@ -87,19 +113,22 @@ def _serve() -> None:
 
 
 def _keep_folder() -> None:
-    """Give multiprocessing a folder for its socket that a later launch sweeps away, where this
-    process is killed and cannot."""
+    """Give multiprocessing a folder for its socket. The fork server removes it when it ends, which
+    it does with this process however that ends; where it is killed too, a later launch does."""
     config = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]
     if config.get("tempdir") is None:
-        folder = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
-        config["tempdir"] = folder
+        folder = config["tempdir"] = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
         handle = os.open(folder, os.O_RDONLY)  # for the life of this process: see `_locked`
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        atexit.register(_remove, folder, os.getpid())
 
 
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:
+def _remove_folder(owner: int) -> None:
+    """In the fork server, when it ends: remove the folder of its socket."""
+    from multiprocessing import forkserver
+
+    address = forkserver._forkserver._forkserver_address  # pyright: ignore[reportAttributeAccessIssue]
+    folder = os.path.dirname(address or "")
+    if os.getpid() == owner and os.path.basename(folder).startswith("dlviz-"):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import wait as wait_for
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, Self
@@ -121,11 +122,12 @@ class Supervisor:
         self._left.__exit__(kind, error, trace)
 
     # -- the loop ------------------------------------------------------------------------------
-    def run(self, job: bytes) -> tuple[list[Any], list[str], Trace]:
-        """Have every rank do the job; returns results, outputs and Trace, or raises RunError, or
+    def run(self, jobs: Mapping[int, bytes]) -> tuple[list[Any], list[str], Trace]:
+        """Have the ranks do their jobs; returns results, outputs and Trace, or raises RunError, or
         RunInterrupted."""
         try:
-            self._begin(job)
+            for number, job in jobs.items():
+                self.ranks[number].send(job)
             while any(rank.result is None and rank.lost is None for rank in self.ranks):
                 self._turn(TICK)
                 self._interrupts.check()
@@ -136,24 +138,33 @@ class Supervisor:
         except KeyboardInterrupt:
             raise self._interrupted() from None
 
-    def _begin(self, job: bytes) -> None:
-        for rank in self.ranks:
-            rank.send(job)
-
     def _turn(self, timeout: float) -> None:
         """Take in what the ranks say and print, waiting for up to `timeout` seconds."""
+        sources = self._sources()
+        for source in wait_for(list(sources), timeout):
+            sources[source]()
+        self.progress.show(self.board, self.ranks)
+
+    def _sources(self) -> dict[Any, Callable[[], None]]:
+        """What may have news, and what takes them in."""
         sources: dict[Any, Callable[[], None]] = {}
         for rank in self.ranks:
             if not rank.output.closed:
-                sources[rank.output] = lambda rank=rank: self.output.add(rank.number, rank.read())
+                sources[rank.output] = partial(self._print, rank)
             if not rank.control.closed:
-                sources[rank.control] = rank.hear
+                sources[rank.control] = partial(self._talk, rank)
             if not rank.ended:
-                sources[rank.process.sentinel] = lambda rank=rank: setattr(rank, "ended", True)
-        ready = wait_for(list(sources), timeout)
-        for source in ready:
-            sources[source]()
-        self.progress.show(self.board, self.ranks)
+                sources[rank.process.sentinel] = partial(self._end, rank)
+        return sources
+
+    def _print(self, rank: Remote) -> None:
+        self.output.add(rank.number, rank.read())
+
+    def _talk(self, rank: Remote) -> None:
+        rank.hear()
+
+    def _end(self, rank: Remote) -> None:
+        rank.ended = True
 
     def _judge(self) -> None:
         """Note which ranks are lost; raise if the run cannot complete."""

@@ -1,41 +1,30 @@
-"""Ranks that torchrun has started: `launch` joins them instead of starting its own.
+"""Processes that torchrun has started: on each host the first is the parent, which starts the ranks
+of all of them, and the others hold a seat until these are done.
 
     torchrun --standalone --nproc-per-node=4 script.py
 
-Every process runs the script and so calls `launch`; each call is one rank of the run. They meet in
-a folder whose name all of them can work out. torchrun watches over the processes: a rank that
-raises ends them all. It does not see deadlocks, so those last until `timeout`, when each rank
-writes its stacks and exits.
-
-On several hosts (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) it is as without
-torchrun: see cluster/hosts.
+Every process runs the script and so calls `launch`, each for one rank of the run: what this rank is
+to do, and its environment, come from there. On one host the parent is what launches a run without
+torchrun, a Supervisor; on several (`--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=host:port`) the
+parents join: see cluster/hosts.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import gc
 import os
-import pickle
-import shutil
-import threading
-import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-import torch.distributed as dist
-
-from dlviz.cluster.control.board import EPOCH, Board
-from dlviz.cluster.hosts import join as hosts
-from dlviz.cluster.pacing.ledger import bytes_of
-from dlviz.cluster.parent.arguments import choose_device
-from dlviz.cluster.parent.start import shared_memory
-from dlviz.cluster.process import Process
-from dlviz.cluster.rank import Place, WorkerCall, join, packed, run
-from dlviz.cluster.recording import collect
-from dlviz.cluster.stuck.watch import TICK
+from dlviz.cluster.hosts.judge import Judge
+from dlviz.cluster.hosts.network import Store
+from dlviz.cluster.hosts.outpost import Outpost
+from dlviz.cluster.hosts.rendezvous import meet
+from dlviz.cluster.hosts.seats import Seat, seats, sit
+from dlviz.cluster.hosts.supervise import Left, SeatSupervisor
+from dlviz.cluster.parent.arguments import choose_device, pack
+from dlviz.cluster.parent.interrupts import sigterm_too
+from dlviz.cluster.parent.start import holds_seat, shared_memory
 from dlviz.machine import Machine
-from dlviz.trace import Trace
 
 _launched = 0  # runs that this process has joined
 
@@ -53,125 +42,52 @@ def join_run(
     timeout: float,
     args: tuple,
     kwargs: dict[str, Any],
-) -> tuple[list[Any], list[str], Trace | None]:
-    """Be one rank of a run. Rank 0 gets all results and the Trace, any other its own result; what
-    was printed is there where the run is on several hosts."""
+    may_lose: Collection[int],
+) -> Left:
+    """Be the parent of this host's ranks, or hold the seat of one of them."""
     global _launched
-    rank = int(os.environ["RANK"])
-    _check(ranks)
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    folder = os.path.join(shared_memory(), f"dlviz-{os.getppid()}-{attempt:04x}{_launched:04x}")
-    run = f"{attempt} {_launched}"
+    run = f"{attempt:04x}{_launched:04x}"
+    folder = os.path.join(shared_memory(), f"dlviz-{os.getppid()}-{run}")
     _launched += 1
-    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
-        return hosts.join_run(folder, run, worker, machine, device, timeout, args, kwargs)
-    call = WorkerCall(worker, args, kwargs, {})
-    return _join_here(call, folder, rank, ranks, machine, device, timeout)
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    _check(ranks, here, machine, may_lose)
+    own = Seat(int(os.environ["RANK"]), dict(os.environ), pack(worker, args, kwargs))
+    if holds_seat():
+        result, lost = sit(folder, own, timeout)
+        return [result], [""], None, lost
+    on = choose_device(device, here), timeout
+    with sigterm_too(), seats(folder, own, here, timeout) as all_seats:
+        if here < ranks:
+            return _join_hosts(run, all_seats, *on)
+        with SeatSupervisor(all_seats, ranks, machine, *on, frozenset(may_lose)) as parent:
+            return parent.lead()
 
 
-def _join_here(
-    call: WorkerCall,
-    folder: str,
-    rank: int,
-    ranks: int,
-    machine: Machine | None,
-    device: str,
-    timeout: float,
-) -> tuple[list[Any], list[str], Trace | None]:
-    """The same where all ranks are on this host."""
-    faulthandler.dump_traceback_later(min(timeout, 1e6), exit=True)
-    try:
-        _meet(folder, rank, ranks, machine)
-        chosen = choose_device(device, ranks)
-        place = Place(folder, rank, ranks, bytes_of(machine, ranks), chosen, machine)
-        result, process = _work(place, call)
-        if rank:
-            return [pickle.loads(result)], [""], None
-        return _gather(folder, ranks, machine, chosen, process.board.get(0, EPOCH))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        gc.enable()  # a paced run goes without
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        if rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def check_may_lose(may_lose: Collection[int]) -> None:
-    """Raise where ranks are to be lost."""
-    if may_lose:
-        raise ValueError(
-            f"may_lose={may_lose!r} cannot be kept under torchrun, which ends all ranks when one "
-            "dies: run the script by python, so that launch starts the ranks."
-        )
-
-
-def _check(ranks: int) -> None:
-    """Raise where this is no place for a run of so many ranks."""
+def _check(ranks: int, here: int, machine: Machine | None, may_lose: Collection[int]) -> None:
+    """Raise where torchrun has not started what such a run needs."""
     size = int(os.environ["WORLD_SIZE"])
     if ranks != size:
         raise ValueError(
             f"ranks={ranks} is not what torchrun started: it started {size}; make the two the same."
         )
-    if dist.is_initialized():
-        raise RuntimeError(
-            "torch.distributed has a process group already: launch makes its own, so leave out "
-            "init_process_group or call destroy_process_group first."
+    if here < ranks and machine is not None:
+        raise ValueError(
+            "a run on several hosts cannot be paced: their clocks are not alike to less than a "
+            "message takes; leave out the machine, or start all ranks on one host."
+        )
+    if here < ranks and may_lose:
+        raise ValueError(
+            f"may_lose={may_lose!r} cannot be kept on several hosts: leave it out, or start all "
+            "ranks on one host."
         )
 
 
-def _work(place: Place, call: WorkerCall) -> tuple[bytes, Process]:
-    """Make the call as one of the ranks and leave what came of it in the folder: this rank's
-    result, once all have done so."""
-    process, comm = join(place)
-    process.announce = lambda name: None
-    over = threading.Event()
-    server = _serve(process, over)
-    process.own_threads.add(server.ident or 0)
-    result = packed(process, run(call, process, comm), leave=False)
-    with open(os.path.join(place.folder, f"rank-{place.rank}"), "wb") as file:
-        pickle.dump((result, process.rows()), file)
-    process.gloo.barrier().wait()
-    over.set()
-    server.join()
-    process.pipes.close()
-    return result, process
-
-
-def _gather(
-    folder: str, ranks: int, machine: Machine | None, device: str, epoch: int
-) -> tuple[list[Any], list[str], Trace]:
-    """All results, no outputs, and the Trace."""
-    found = []
-    for rank in range(ranks):
-        with open(os.path.join(folder, f"rank-{rank}"), "rb") as file:
-            found.append(pickle.load(file))
-    meta = {**collect.clock_of(machine), "outcome": "completed", "device": device}
-    trace = collect.build([rows for _, rows in found], ranks, epoch, meta)
-    return [pickle.loads(result) for result, _ in found], [""] * ranks, trace
-
-
-def _serve(process: Process, over: threading.Event) -> threading.Thread:
-    """Start a thread that takes messages while all others compute, since no parent asks for it. It
-    ends when the run is over."""
-
-    def serve() -> None:
-        while not over.wait(TICK):
-            if process.waiting.wanted:
-                process.serve()
-
-    thread = threading.Thread(target=serve, name="dlviz", daemon=True)
-    thread.start()
-    return thread
-
-
-def _meet(folder: str, rank: int, ranks: int, machine: Machine | None) -> None:
-    """Rank 0 makes the folder and its board, the others wait for them."""
-    ready = os.path.join(folder, "ready")
-    if rank == 0:
-        os.mkdir(folder, 0o700)
-        ledger = bytes_of(machine, ranks)
-        Board(os.path.join(folder, "board"), ranks, ledger, create=True).close()
-        open(ready, "w").close()
-    while not os.path.exists(ready):
-        time.sleep(0.005)
+def _join_hosts(run: str, here: list[Seat], device: str, timeout: float) -> Left:
+    """Be the parent of this host's ranks of run number `run` beside those of other hosts."""
+    number, hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+    prefix = f"dlviz {os.environ['TORCHELASTIC_RUN_ID']} {run}"
+    store = Store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), prefix)
+    meeting = meet(store, number, hosts, tuple(seat.rank for seat in here))
+    with (Outpost if number else Judge)(meeting, here, device, timeout) as parent:
+        return parent.lead()
