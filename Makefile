@@ -13,7 +13,7 @@ JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
 LONG := $(wildcard $(patsubst %,labs/%*.ipynb,04 10 12 03 06 09 01))
 LABS := $(LONG) $(filter-out $(LONG),$(wildcard labs/*.ipynb))
 
-.PHONY: help lab test sweep check style labs assignments pictures figures bench clean
+.PHONY: help lab test sweep check style labs hosts assignments pictures figures bench clean
 
 help:
 	@echo "make lab    open the labs in JupyterLab (installs what it needs on the first run)"
@@ -22,6 +22,7 @@ help:
 	@echo "make check  style, types and the fast tests"
 	@echo "make style  ruff and pyright, and ESLint and tsc over the front ends"
 	@echo "make labs   run every lab again and store its outputs"
+	@echo "make hosts  record lab 02's runs on two hosts, which are namespaces: as root, with iproute2"
 	@echo "make assignments  write the students' copies of the assignments, free of solutions"
 	@echo "make pictures  record the README's pictures from real runs"
 	@echo "make figures  draw the figures for slides, as PDF and SVG, into build/figures"
@@ -79,6 +80,9 @@ check: style
 
 labs: $(READY)
 	$(BIN)/python labs/build.py
+
+hosts: $(READY)
+	$(BIN)/python labs/two_hosts.py
 
 assignments: $(READY)
 	cd assignments && for source in source/*/; do \

@@ -12,7 +12,7 @@ LABS = sorted((Path(__file__).parents[1] / "labs").glob("*.ipynb"))
 MINUTES = {
     "00_start_here": 45,
     "01_training_step": 55,
-    "02_collectives": 60,
+    "02_collectives": 72,
     "03_data_parallel": 60,
     "04_consistency": 65,
     "06_tensor_parallel": 75,

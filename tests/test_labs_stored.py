@@ -31,6 +31,7 @@ ANSWERS = {  # by formula, and how far off a run of real ranks may be
         "the ring overtakes the butterfly, 8 ranks, slow network": (176, 0),
         "halving-doubling: wired to neighbours over switch, 1 MB": (358 / 187, 0.06),
         "ring: two racks over switch, 100 KB": (203 / 45.5, 0.06),
+        "ring over hierarchical, two hosts of two ranks, 16 MB": (1.5, 0.06),
     },
     "03_data_parallel": {
         "loss in step 20, 4 ranks, sum of gradients": (2.3, 0.05),

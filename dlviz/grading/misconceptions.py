@@ -421,6 +421,34 @@ MISCONCEPTIONS: dict[str, dict[str, list[tuple[Guess, str]]]] = {
                 "leads from rack to rack each way, so nothing queues.",
             ),
         ],
+        "ring over hierarchical, two hosts of two ranks, 16 MB": [
+            (
+                1,
+                "1 compares what a rank sends, 1.5 tensors in both: of these the hierarchical "
+                "all-reduce has one tensor in all cross the cable each way, the ring 1.5.",
+            ),
+            (
+                3,
+                "3 compares rounds that cross the cable, 6 with 2: in each of the 2 both ranks of "
+                "a host send their quarter, and share the cable.",
+            ),
+            (
+                2,
+                "2 has the ring send the tensor there and back: the cable carries both ways at "
+                "the same time, and each way it is 6 rounds of a quarter, 1.5 tensors.",
+            ),
+            (1.75, "1.75 tensors are a ring's of eight ranks: with four it is 2(4-1)/4 = 1.5."),
+            (
+                (0.6, 0.72),
+                "That is the hierarchical all-reduce over the ring: the question asks for the "
+                "ring over the hierarchical one.",
+            ),
+            (
+                (4, ANY),
+                "Latencies hardly count for 16 MB, so only bytes can make a difference: 1.5 "
+                "tensors cross the cable in a ring, 1 in the hierarchical all-reduce.",
+            ),
+        ],
     },
     "03": {
         "loss in step 20, 4 ranks, sum of gradients": [

@@ -75,6 +75,14 @@ def over_a_switch(algorithm: str, nbytes: int, topology: Topology) -> float:
     return makespan(dlviz.sim.collective(algorithm, 8, nbytes, machine)) / switch
 
 
+def two_hosts(nbytes: float) -> float:
+    """The ring over the hierarchical all-reduce on two hosts of two ranks, by bytes alone."""
+    cable, inside = Link(0, 12.5e6), Link(0, math.inf)
+    ring = dlviz.sim.collective_seconds("ring", 4, nbytes, 0, 1 / cable.bandwidth)
+    racks = Topology.racks(2, 2, inside, cable)
+    return ring / dlviz.sim.collective_seconds("hierarchical", 4, nbytes, racks)
+
+
 def scaled(ranks: int, times: float = 1, **options: Any) -> float:
     """Milliseconds of a step of lab 03, whose network has 8.9 MFLOP a batch."""
     flops, nbytes = 64 * (6 * (64 * 128 + 128 * 128 + 1280) - 2 * 64 * 128), 4 * 26_122
@@ -148,6 +156,7 @@ def answers() -> dict[str, list[float]]:
             over_a_switch("halving_doubling", 1_000_000, Topology.ring(8, slow))
         ],
         "ring: two racks over switch, 100 KB": [over_a_switch("ring", 100_000, racks)],
+        "ring over hierarchical, two hosts of two ranks, 16 MB": [1.4, two_hosts(16e6), 1.53],
         "loss in step 20, 4 ranks, sum of gradients": [2.27, 2.33],
         "weights that differ between ranks 0 and 3 after 100 steps": [0],
         "lowest mean loss that any model can have on new sentences": [

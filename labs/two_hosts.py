@@ -1,0 +1,80 @@
+"""Lab 02's all-reduces on two hosts: a Trace of the ring's and one of the hierarchical one's.
+
+On two hosts of yours, in this folder, the first of which is HOST:
+
+    torchrun --nnodes=2 --nproc-per-node=2 --node-rank=0 --master-addr=HOST two_hosts.py  # on HOST
+    torchrun --nnodes=2 --nproc-per-node=2 --node-rank=1 --master-addr=HOST two_hosts.py
+
+The first host then has `two_hosts/ring.json.gz` and `two_hosts/hierarchical.json.gz`, which lab 02
+takes in place of those that come with it. Those are made by
+
+    make hosts        (as root, with iproute2; or `python labs/two_hosts.py`)
+
+which has two network namespaces of one machine for hosts, and a cable of RATE between them. Both
+measure the links first: `meta["network"]` has the latency (s) and the bandwidth (bytes/s) of the
+one inside a host and of the one between hosts, `meta["recorded"]` says when and where.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import date
+from pathlib import Path
+
+import dlviz
+from dlviz.cluster import measure_network
+from dlviz.collectives import trials
+
+LABS = Path(__file__).resolve().parent
+ALGORITHMS = ("ring", "hierarchical")
+NBYTES, REPEATS = 16_000_000, 5
+SLOWEST = 600.0  # s for all of one algorithm, on a slow network of yours
+RATE = "100mbit"  # both ways
+WHERE = f"two network namespaces of one machine, {RATE} between them"
+
+
+def record(folder: Path, where: str) -> None:
+    """Run both as one of torchrun's ranks; rank 0 keeps the Traces in `folder`."""
+    ranks = int(os.environ["WORLD_SIZE"])
+    network = dlviz.launch(measure_network, ranks).results[0]
+    links = [[link.latency, link.bandwidth] for link in network.levels]
+    for algorithm in ALGORITHMS:
+        run = dlviz.launch(trials, ranks, args=(algorithm, NBYTES, REPEATS), timeout=SLOWEST)
+        trace = run.trace
+        if trace is not None:  # rank 0
+            trace.meta |= {"network": links, "recorded": f"{date.today()}, {where}"}
+            folder.mkdir(parents=True, exist_ok=True)
+            trace.save(folder / f"{algorithm}.json.gz")
+            step = 1000 * min(dlviz.metrics.step_seconds(trace, "wall"))
+            print(f"{algorithm}: {step:.0f} ms, kept in {folder / algorithm}.json.gz")
+
+
+def record_here() -> None:
+    """Make two hosts of this machine and have torchrun run this file on each."""
+    sys.path.append(str(LABS.parent))
+    from benchmarks.namespaces import two_hosts
+
+    how = ("--nnodes=2", "--nproc-per-node=2", "--master-addr=host-a")
+    torchrun = Path(sys.executable).with_name("torchrun")
+    with two_hosts(rate=RATE) as hosts:
+        for host in hosts:  # the usual TCP, where this machine's is another: bbr shares slowly
+            route = f"10.77.0.0/24 dev eth0 scope link src {host.address} congctl cubic"
+            host.link("ip", "route", "replace", *route.split())
+        runs = [
+            host.start(torchrun, *how, f"--node-rank={number}", __file__, LABS / "recorded", WHERE)
+            for number, host in enumerate(hosts)
+        ]
+        for run in runs:
+            said, complaints = run.communicate()
+            print(said, end="")
+            if run.returncode:
+                sys.exit(complaints)
+
+
+if __name__ == "__main__":
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        record_here()
+    else:
+        folder, where = sys.argv[1:] or (LABS, "two hosts")
+        record(Path(folder) / "two_hosts", where)
