@@ -52,7 +52,7 @@ def record(folder: Path, where: str) -> None:
 
 def record_here() -> None:
     """Make two hosts of this machine and have torchrun run this file on each."""
-    sys.path.append(str(LABS.parent))
+    sys.path.insert(0, str(LABS.parent))  # before a package of that name that others install
     from benchmarks.namespaces import two_hosts
 
     how = ("--nnodes=2", "--nproc-per-node=2", "--master-addr=host-a")
