@@ -16,7 +16,7 @@ from dlviz.cluster.hosts.bridge import Bridge
 from dlviz.cluster.hosts.network import Store
 from dlviz.cluster.hosts.rendezvous import meet
 
-HOSTS, TIMES = 8, 5
+HOSTS, TIMES = 8, 3
 
 
 def be(number, port, run):

@@ -8,9 +8,9 @@ from math import nan as NAN
 import torch
 from test_clocks_of_hosts import bridges
 
-from dlviz.cluster.control.board import ACTIVITY, ASLEEP, STATE, WANTS, WHEN
+from dlviz.cluster.control.board import ACTIVITY, STATE, WANTS
 from dlviz.cluster.control.form import form_of
-from dlviz.cluster.control.pipes import HEAD, INLINE, SOURCE, Inbox, Pipes, bell
+from dlviz.cluster.control.pipes import HEAD, INLINE, SOURCE, Pipes
 from dlviz.cluster.hosts.records import SHOWN, TICKED, Cutter, shown, ticked
 
 
@@ -43,55 +43,22 @@ def until(done):
         time.sleep(0.01)
 
 
-def write(pipes, record):
-    while not pipes.has_room(1):
-        time.sleep(0.001)
-    os.write(pipes.to(1), record)
-
-
-def read(pipes, inbox):
-    return list(inbox.envelopes(pipes.read()))
-
-
-def test_what_rank_0_writes_to_rank_1_comes_into_its_pipe(tmp_path):
-    with bridges(tmp_path):
-        here, there = Pipes(str(tmp_path / "0"), 0, 2), Pipes(str(tmp_path / "1"), 1, 2)
-        sizes = [random.Random(n).randrange(3000) for n in range(200)]
-        inbox, found = Inbox(), []
-        for number, size in enumerate(sizes):
-            write(here, envelope(number, size))
-            found += read(there, inbox)
-        until(lambda: found.extend(read(there, inbox)) or len(found) == len(sizes))
-        assert [each.tick for each in found] == list(range(len(sizes)))
-        assert [len(each.data) for each in found] == sizes
-        here.close()
-        there.close()
-
-
-def test_a_full_pipe_holds_up_nobody_else_and_loses_nothing(tmp_path):
+def test_what_is_shown_comes_whole_and_in_order_and_holds_up_nobody(tmp_path):
     with bridges(tmp_path) as ((one, *_), _):
         here, there = Pipes(str(tmp_path / "0"), 0, 2), Pipes(str(tmp_path / "1"), 1, 2)
+        size, length = 1 << 16, 3000
         for number in range(1000):  # 3 MB: more than a pipe holds
-            write(here, envelope(number, 3000))
+            while not here.has_room(1):
+                time.sleep(0.001)
+            at = number * 61 % (size - length)
+            os.write(here.to(1), shown(3, 0, size, at, bytes([number % 256]) * length))
         assert one.read_clock(1) is not None  # that goes on meanwhile
-        inbox, found = Inbox(), []
-        until(lambda: found.extend(read(there, inbox)) or len(found) == 1000)
-        assert [each.tick for each in found] == list(range(1000))
-        here.close()
-        there.close()
-
-
-def test_a_tick_is_repeated_on_the_board_and_wakes_who_sleeps_on_it(tmp_path):
-    with bridges(tmp_path) as ((_, near, _), (_, far, _)):
-        here, there = Pipes(str(tmp_path / "0"), 0, 2), Pipes(str(tmp_path / "1"), 1, 2)
-        awake, asleep = far.ticks(1)[:2]
-        far.cells[asleep + ASLEEP] = 1
-        for tick in (awake, asleep):
-            os.write(here.to(1), ticked(tick, 2, 0.25))
-        until(lambda: far.cells[asleep] == 2)
-        assert far.cells[awake] == 2 and far.times[asleep + WHEN] == 0.25
-        assert near.cells[awake] == 0  # boards are no more one than hosts are
-        until(lambda: there.read() == bell(0))
+        whole = bytearray(size)
+        for number in range(1000):
+            at = number * 61 % (size - length)
+            whole[at : at + length] = bytes([number % 256]) * length
+        file = tmp_path / "1" / "group-3-0"
+        until(lambda: file.exists() and file.read_bytes() == whole)
         here.close()
         there.close()
 

@@ -1,7 +1,7 @@
-"""The bridge: on each host the thread that passes on what its ranks and those of other hosts say to
-each other, and notices when a host has gone.
+"""The bridge: on each host the thread that passes on what its ranks show those of other hosts of
+their collective calls, and notices when a host has gone.
 
-    pipe of a rank elsewhere --> wire ~~> wire --> pipe of that rank, board, file of its group
+    pipe of a rank elsewhere --> wire ~~> wire --> file of its group
     board: states of the ranks --> wire ~~> wire --> board of host 0
 """
 
@@ -12,17 +12,16 @@ import os
 import select
 import struct
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import perf_counter, perf_counter_ns
 
-from dlviz.cluster.control.board import ASLEEP, STATE, WANTS, WHEN, Board
+from dlviz.cluster.control.board import STATE, WANTS, Board
 from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.hosts.clocks import PingPong, Reading, read
 from dlviz.cluster.hosts.network import Network
-from dlviz.cluster.hosts.records import SHOWN, TICKED, Cutter
+from dlviz.cluster.hosts.records import Cutter
 from dlviz.cluster.hosts.stalled import stalled
 from dlviz.cluster.hosts.wire import Forged, Wire
 
@@ -63,7 +62,6 @@ class Bridge:
         elsewhere = [rank for rank in range(board.ranks) if rank not in network.near]
         self._pipes = {rank: Pipes(folder, rank, board.ranks) for rank in elsewhere}
         self._cutters = {(a, b): Cutter() for a in wires for b in network.near}
-        self._left: dict[int, deque[bytes]] = {rank: deque() for rank in network.near}
         self._states = dict.fromkeys(network.near, bytes(STATE * 8))
         self._files: dict[str, mmap.mmap] = {}
         self._heard = dict.fromkeys(wires, perf_counter())
@@ -130,7 +128,6 @@ class Bridge:
         readers = {p.own: rank for rank, p in self._pipes.items() if not self._full(rank)}
         sockets = {wire.sock.fileno(): host for host, wire in self.wires.items()}
         full = [wire.sock.fileno() for wire in self.wires.values() if wire.backlog]
-        full += [self._to(rank) for rank, left in self._left.items() if left]
         ready, room, _ = select.select([*readers, *sockets, self._waker], full, [], BEAT)
         for source in ready:
             if source in readers:
@@ -143,8 +140,6 @@ class Bridge:
         if room:
             for wire in list(self.wires.values()):
                 wire.flush()
-            for rank in self._left:
-                self._write(rank)
 
     def _full(self, rank: int) -> bool:
         """Whether what is for that rank should wait in its pipe, for those who write to it."""
@@ -246,32 +241,14 @@ class Bridge:
 
     # -- records -------------------------------------------------------------------------------
     def _deliver(self, host: int, rank: int, data: bytes) -> None:
-        """Pass on to `rank` what ranks of another host have written to it."""
-        for fields, record in self._cutters[host, rank].records(data):
-            if fields[0] == TICKED:
-                _, state, _, tick, _, _, when, _ = fields
-                self._tick(rank, tick, state, when)
-            elif fields[0] == SHOWN:
-                self._show(rank, fields, record)
-            else:
-                self._left[rank].append(record)
-        self._write(rank)
-
-    def _tick(self, rank: int, tick: int, state: int, when: float) -> None:
-        board = self._board
-        with self._fence:  # first write, then look
-            board.times[tick + WHEN] = when
-            board.cells[tick] = state
-        if board.cells[tick + ASLEEP]:
-            self._ring(rank)
-
-    def _show(self, rank: int, fields: tuple, record: bytes) -> None:
-        _, at, length, number, first, size, *_ = fields
-        memory = self._file(f"group-{number}-{first}", size)
-        with self._fence:
-            memory[at : at + length] = record[-length:]
-        if self._board.cells[rank * STATE + WANTS]:
-            self._ring(rank)
+        """Show `rank` what ranks of another host have written for it."""
+        cutter = self._cutters[host, rank]
+        for (_, at, length, number, first, size, *_), record in cutter.records(data):
+            memory = self._file(f"group-{number}-{first}", size)
+            with self._fence:  # first write, then look
+                memory[at : at + length] = record[-length:]
+            if self._board.cells[rank * STATE + WANTS]:
+                next(iter(self._pipes.values())).ring(rank)
 
     def _file(self, name: str, size: int) -> mmap.mmap:
         if name not in self._files:
@@ -283,18 +260,3 @@ class Bridge:
             finally:
                 os.close(handle)
         return self._files[name]
-
-    def _to(self, rank: int) -> int:
-        """The pipe of a rank of this host."""
-        return next(iter(self._pipes.values())).to(rank)
-
-    def _ring(self, rank: int) -> None:
-        next(iter(self._pipes.values())).ring(rank)
-
-    def _write(self, rank: int) -> None:
-        """Write to `rank` of what is left for it what its pipe has room for, each record whole."""
-        left, pipe = self._left[rank], self._to(rank)
-        with suppress(BlockingIOError):
-            while left:
-                os.write(pipe, left[0])
-                left.popleft()

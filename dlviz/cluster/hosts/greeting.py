@@ -15,6 +15,7 @@ import secrets
 import select
 import socket
 import struct
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from time import monotonic
 
@@ -30,15 +31,16 @@ GREETING = 127  # kind of the first frame
 
 
 class Door:
-    """Where the `others`, the hosts after this one, come in: `wires` gets theirs. Whoever else
-    connects is sent away, and holds up nobody while he says nothing or something else."""
+    """Where the `others`, the hosts (or ranks) that connect to this one, come in: `wires` gets
+    theirs. Whoever else connects is sent away, and holds up nobody while he says nothing or
+    something else."""
 
     def __init__(
         self,
         listener: socket.socket,
         own: int,
         secret: bytes,
-        others: range,
+        others: Collection[int],
         wires: dict[int, Wire],
     ):
         self.own, self.others, self.wires = own, others, wires

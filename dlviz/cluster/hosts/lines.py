@@ -24,9 +24,10 @@ from typing import Any
 
 from dlviz.cluster.control.board import WHEN, Board
 from dlviz.cluster.control.pipes import CHUNK, Pipes, bell
+from dlviz.cluster.hosts.greeting import Door, greet
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.records import TICKED, Cutter
-from dlviz.cluster.hosts.rendezvous import SECRET, greet
+from dlviz.cluster.hosts.rendezvous import SECRET
 from dlviz.cluster.hosts.wire import Forged, Wire
 
 LATER = 1e-3  # s that a tick may wait for company
@@ -46,14 +47,10 @@ def connect(network: Network, rank: int, store: Any) -> dict[int, Wire]:
                 host, port = store.get(f"line {peer}").decode().split()
                 sock = socket.create_connection((host, int(port)), source_address=(address, 0))
                 _, lines[peer] = greet(sock, rank, secret, called=False)
-        while len(lines) < len(elsewhere):
-            sock = listener.accept()[0]
-            try:
-                peer, line = greet(sock, rank, secret, called=True)
-            except ConnectionError:  # a stranger
-                sock.close()
-            else:
-                lines[peer] = line
+        after = [peer for peer in elsewhere if peer > rank]
+        with Door(listener, rank, secret, after, lines) as door:
+            while len(lines) < len(elsewhere):
+                door.look()
     return lines
 
 

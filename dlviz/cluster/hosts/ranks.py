@@ -1,5 +1,5 @@
-"""A rank of a run on several hosts: what it writes for ranks of other hosts goes through the pipe
-of that rank, which the parent of its host reads."""
+"""A rank of a run on several hosts: messages to ranks of other hosts go on lines, and what it shows
+of its collective calls goes through their pipes, which the parent of its host reads."""
 
 from __future__ import annotations
 

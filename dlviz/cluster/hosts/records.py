@@ -1,8 +1,7 @@
-"""What a rank writes into a pipe for the parents rather than for the rank whose pipe it is: the
-parents of both hosts repeat it in the other host's memory.
+"""What a rank writes of its host's memory for a rank of another host, where it is repeated.
 
-    ticked   a message of that rank was taken or refused: its tick on the board
-    shown    so many bytes of a group's file, at which place
+ticked   on their line: a message of that rank was taken or refused, its tick on the board
+shown    in its pipe, for the parents of both hosts: so many bytes of a group's file, and where
 """
 
 from __future__ import annotations
