@@ -168,6 +168,13 @@ def killed_and_swept(tmp_path):
     assert not any(name.startswith(("dlviz-", "pymp-")) for name in left), (left, done.stderr)
 
 
+def test_a_temporary_folder_with_a_long_name_is_no_hindrance(tmp_path):
+    long = tmp_path / ("long" * 30)
+    long.mkdir()
+    script = "import dlviz; print(len(dlviz.launch(lambda comm: None, 1).results))"
+    assert run_script(tmp_path, script, env={**os.environ, "TMPDIR": str(long)}).stdout == "1\n"
+
+
 # -- interrupts ------------------------------------------------------------------------------------
 INTERRUPTED = """
     import os, signal, sys, time

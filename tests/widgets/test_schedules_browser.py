@@ -505,7 +505,8 @@ def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(l
     cells = shown.root.locator(".dlv-boardcell")
     expect(cells).to_have_count(4)
     lab.page.evaluate(
-        "() => { jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
+        "() => { window.restart = jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+        ".restart(); }"
     )
     shown.root.locator("> header .dlv-gone").get_by_text("kernel is gone").wait_for()
     expect(shown.root.get_by_role("button", name="Run it")).to_be_disabled()
@@ -517,3 +518,4 @@ def test_in_jupyterlab_a_level_is_solved_by_mouse_and_by_keys_compared_and_run(l
     expect(cells).to_have_count(1)
     shown.root.get_by_role("button", name="★ 1").click()
     expect(cells).to_have_count(3)
+    lab.page.evaluate("() => window.restart")  # a kernel that is starting cannot be ended

@@ -43,6 +43,7 @@ PRELOADED = [
     "dlviz.viz",
     "torch._dynamo",
 ]
+LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
 context: Any = multiprocessing.get_context(METHOD)
@@ -117,7 +118,9 @@ def _keep_folder() -> None:
     it does with this process however that ends; where it is killed too, a later launch does."""
     config = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]
     if config.get("tempdir") is None:
-        folder = config["tempdir"] = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-")
+        home = tempfile.gettempdir()
+        within = home if len(home) <= LONGEST else shared_memory()
+        folder = config["tempdir"] = tempfile.mkdtemp(prefix=f"dlviz-{os.getpid()}-", dir=within)
         handle = os.open(folder, os.O_RDONLY)  # for the life of this process: see `_locked`
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
