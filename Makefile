@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JUPYTER := $(if $(filter 0,$(shell id -u)),--allow-root) \
   $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
-# The labs whose runs last longest first, so that none is begun last: their ranks mostly sleep.
+# The labs whose runs last longest first, so that none is begun last.
 LONG := $(wildcard $(patsubst %,labs/%*.ipynb,04 10 12 03 06 09 01))
 LABS := $(LONG) $(filter-out $(LONG),$(wildcard labs/*.ipynb))
 
@@ -69,7 +69,7 @@ lab: $(READY)
 test: style
 	$(BIN)/python -m pytest -p no:nbval -n 2 --dist worksteal -m "not sweep" tests
 	DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1 \
-	  $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
+	  $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	  --nbval-lax --nbval-current-env $(LABS)
 
 sweep: test
