@@ -97,14 +97,21 @@ def astray(monkeypatch, own, other, where):
 
 
 def test_hosts_that_do_not_reach_each_other_are_named_to_those_that_do(store, monkeypatch):
-    with socket.create_server((LOCAL, 0)) as nobody:
-        where = nobody.getsockname()[1]
-    astray(monkeypatch, 2, 1, where)
-    monkeypatch.setattr(greeting, "PATIENCE", 60.0)  # the stores of its threads may be slow to open
-    found, seconds = met(store)
-    for error in found:
-        assert isinstance(error, ValueError) and "Connection refused" in str(error)
-        assert re.search(r"\(interface lo, 127.0.0.1\) cannot reach", str(error))
+    """Host 0 lets go of host 1 then, which is told what came first all the same."""
+
+    def late(sock, own, *rest, **how):
+        if own == 1:
+            time.sleep(3 * greeting.GLANCE)
+        return greeting.greet(sock, own, *rest, **how)
+
+    monkeypatch.setattr(rendezvous, "greet", late)
+    with socket.socket() as nobody:
+        nobody.bind((LOCAL, 0))  # nobody else gets the port, and who connects to it is refused
+        astray(monkeypatch, 2, 1, nobody.getsockname()[1])
+        found, seconds = met(store)
+    assert [type(error) for error in found] == [ValueError] * 3
+    (error,) = {str(error) for error in found}
+    assert re.search(r"\(interface lo, 127.0.0.1\) cannot reach .* Connection refused", error)
     assert seconds < 40
 
 
@@ -185,12 +192,13 @@ def test_a_host_that_does_not_come_is_named(store, monkeypatch):
 
 
 def test_a_store_that_is_not_there_is_named():
-    with socket.create_server((LOCAL, 0)) as nobody:
+    with socket.socket() as nobody:
+        nobody.bind((LOCAL, 0))
         closed = nobody.getsockname()[1]
-    for address, says in ((LOCAL, "Connection refused"), ("no-such-host.invalid", "")):
-        match = f"cannot reach torchrun's store at {address}, port {closed} .*{says}.*--local-addr"
-        with pytest.raises(ValueError, match=match):
-            meet(Store(address, closed, "a run"), 1, 2, (1,))
+        for address, says in ((LOCAL, "Connection refused"), ("no-such-host.invalid", "")):
+            match = f"reach torchrun's store at {address}, port {closed} .*{says}.*--local-addr"
+            with pytest.raises(ValueError, match=match):
+                meet(Store(address, closed, "a run"), 1, 2, (1,))
 
 
 def test_a_port_that_another_program_has_taken_is_named(monkeypatch):

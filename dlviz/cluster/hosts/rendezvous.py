@@ -49,15 +49,18 @@ class Rendezvous(NamedTuple):
 
 def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rendezvous:
     """Meet the other hosts. Raises, on all of them, ValueError where they do not fit together or do
-    not reach each other, RunError where one does not come."""
+    not reach each other, RunError where one does not come: each says what failed first."""
     keys = store.open()
     try:
         return _meet(keys, store, number, hosts, ranks)
     except (ValueError, RunError) as error:
+        first = said = str(error)
         with suppress(dist.DistError):  # the store may be what has failed
-            keys.set(f"host {number}", json.dumps({"failed": str(error)}))
-            keys.set("met", str(error))
-        raise
+            first = keys.compare_set("met", "", said).decode()
+            keys.set(f"host {number}", json.dumps({"failed": first}))
+        if first == said:
+            raise
+        raise type(error)(first) from None  # which may be why the others are out of reach
 
 
 def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rendezvous:
