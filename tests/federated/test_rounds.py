@@ -428,7 +428,6 @@ def test_a_round_in_which_nobody_answers_or_nothing_can_be_combined_says_so():
 
 
 CROSS, MEAN = torch.nn.functional.cross_entropy, weighted_mean
-ADAM = update_rules.make("adam", 0.01)
 
 
 @pytest.mark.parametrize(

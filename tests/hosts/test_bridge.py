@@ -6,6 +6,7 @@ import time
 from math import nan as NAN
 
 import torch
+from pairs import until
 from test_clocks_of_hosts import bridges
 
 from dlviz.cluster.control.board import ACTIVITY, STATE, WANTS
@@ -34,13 +35,6 @@ def test_records_are_cut_wherever_reading_stopped():
         data = data[size:]
     assert found == records
     assert {fields[0] for r in records for fields, _ in Cutter().records(r)} == {5, TICKED, SHOWN}
-
-
-def until(done):
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_what_is_shown_comes_whole_and_in_order_and_holds_up_nobody(tmp_path):

@@ -7,7 +7,7 @@ from math import nan as NAN
 
 import pytest
 import torch
-from pairs import tcp_pair
+from pairs import tcp_pair, until
 
 from dlviz.cluster.control.board import WHEN, Board
 from dlviz.cluster.control.form import form_of
@@ -41,13 +41,6 @@ def two_ranks(tmp_path, secret=b"secret"):
             left.callback(pipes.close)
             found += [pipes, board]
         yield found[0], found[2], found[3]
-
-
-def until(done):
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_envelopes_come_whole_and_in_order_and_a_full_line_takes_none(tmp_path):

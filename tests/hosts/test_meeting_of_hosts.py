@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from pairs import tcp_pair
+from pairs import tcp_pair, until
 from test_clocks_of_hosts import bridges
 
 import dlviz
@@ -252,13 +252,6 @@ def test_a_slow_way_to_a_host_does_not_hold_up_the_reading_of_its_clock(tmp_path
         reading = one.read_clock(1)
     assert 0.15e9 <= reading.error and abs(reading.offset) <= reading.error
     assert time.monotonic() - began < 12
-
-
-def until(done):
-    limit = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
 
 
 def test_what_is_long_goes_in_parts_that_nobody_can_mix_up():
