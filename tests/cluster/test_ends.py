@@ -218,7 +218,8 @@ INTERRUPTED = """
     time.sleep(0.2)
     with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
         children = len(file.read().split())
-    print(ended["interrupted"] > 10, handles() == before, children <= 2)
+    # How many lines a run takes depends on how often the launching side wakes up.
+    print(ended["interrupted"] > 3, handles() == before, children <= 2)
     print(dlviz.launch(worker, 2).results)
 """
 
