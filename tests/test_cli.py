@@ -320,8 +320,14 @@ def test_show_writes_a_page_beside_the_trace_and_opens_it(trace, capsys, monkeyp
     assert other.exists() and len(opened) == 1
 
 
+DRAWN = ("ddp", "async_server", "gossip", "model", "tensor", "3d")  # `make sweep` has all
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in DRAWN else pytest.mark.sweep) for n in STRATEGIES],
+)
 def test_the_trace_of_every_strategy_is_drawn(name, tmp_path):
     out = tmp_path / "t.json.gz"
     mesh = ["--mesh", "pp=2"] if name == "3d" else []

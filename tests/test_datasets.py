@@ -83,6 +83,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_an_installed_wheel_brings_the_data(tmp_path):
     """A wheel built from the tracked files, unpacked elsewhere, reads its own copy."""
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]

@@ -83,6 +83,7 @@ def test_clients_have_two_labels_each_and_the_slow_ones_alone_have_8_and_9():
     assert "6 local steps of 24 digits. That is 120 ms, and 360 ms on a slow one" in TEXT
 
 
+@pytest.mark.sweep
 def test_local_work_two_labels_and_fedsgd_take_the_rounds_that_are_told():
     five = {"fraction": 0.5, "epochs": 5, "batch": 10}
     whole = {"rounds": 42, "lr": 0.5}
@@ -318,6 +319,7 @@ def rules(f: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sweep
 def test_one_attacker_undoes_the_mean_two_rules_bear_four_and_krum_reads_two_labels():
     cases = [attacked(TEN, 1, robust.mean, 10)]
     cases += [attacked(TEN, 4, rule, 5) for rule in rules(4).values()]  # in the lab ten rounds

@@ -183,11 +183,16 @@ CASES = [
     ("stale_synchronous", {"bound": 1}, {}),
     ("async_server", {}, {"way": "chance"}),
     ("easgd", {"form": "round_robin"}, {}),
-    ("easgd", {"form": "synchronous"}, {}),
     ("easgd", {"form": "asynchronous"}, {}),
-    ("local_sgd", {"every": 2}, {}),
     ("gossip", {"topology": "ring"}, {}),
-    ("gossip", {"topology": "matching"}, {}),
+    *(
+        pytest.param(*each, {}, marks=pytest.mark.sweep)
+        for each in (
+            ("easgd", {"form": "synchronous"}),
+            ("local_sgd", {"every": 2}),
+            ("gossip", {"topology": "matching"}),
+        )
+    ),
 ]
 FIRST = {option: known[0] for knobs in KNOBS.values() for option, (_, known) in knobs.items()}
 

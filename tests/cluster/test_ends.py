@@ -141,6 +141,7 @@ def test_a_worker_that_prints_for_ever_ends_when_its_time_is_up(capsys):
         launch(worker, 2, timeout=0.8)
 
 
+@pytest.mark.sweep
 def test_the_fork_servers_folder_goes_when_its_kernel_was_killed():
     with tempfile.TemporaryDirectory(dir="/tmp") as place:  # a short path: it holds a socket
         killed_and_swept(Path(place))

@@ -183,12 +183,13 @@ def read_by_search(data, seed, count=1, trained=1, **options):
     return off, torch.equal(off.sort().values, errors(found, data[0]).amin(1).sort().values)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.sweep)])
 def test_digits_are_read_out_of_a_convolutional_network(data, count):
     off, nearest = read_by_search(data, 1, count)
     assert off.max().item() < READ and nearest
 
 
+@pytest.mark.sweep
 def test_five_epochs_hide_a_digit_only_from_a_server_that_forgets_them(data):
     off, _ = read_by_search(data, 3, trained=5, epochs=1, steps=150)
     assert off.item() > 0.1

@@ -533,7 +533,10 @@ def test_a_program_that_never_ends_is_told_when_the_time_is_up(function, line, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [program.goes_on_for_ever_in_c, program.lasting_list])
+@pytest.mark.parametrize(
+    "function",
+    [program.goes_on_for_ever_in_c, pytest.param(program.lasting_list, marks=pytest.mark.sweep)],
+)
 def test_a_list_that_grows_for_ever_is_ended_by_half_a_gigabyte_or_the_time(function):
     said = " ".join(str(grade("bubble", function)).split())
     assert re.search("raised MemoryError.*something grows without end|when the time was up", said)

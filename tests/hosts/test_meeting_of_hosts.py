@@ -172,6 +172,7 @@ def test_of_strangers_who_say_nothing_only_so_many_are_kept():
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_eight_hosts_meet_and_read_their_clocks_at_little_cost():
     """On an idle machine all of it takes a tenth of a second, on a busy one what the others leave:
     its processor's time is what it is."""

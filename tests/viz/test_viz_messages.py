@@ -61,7 +61,10 @@ def words_of(frame):
     return frame.layout.annotations[-1].text.replace("<br>", " ")
 
 
-@pytest.mark.parametrize(("ranks", "length"), [(2, 4), (3, 7), (4, 16), (5, 3), (7, 70), (13, 26)])
+@pytest.mark.parametrize(
+    ("ranks", "length"),
+    [(2, 4), (3, 7), (4, 16), (5, 3), (7, 70), pytest.param(13, 26, marks=pytest.mark.sweep)],
+)
 def test_cells_are_the_contents_of_the_buffers_decoded(ranks, length):
     trace = ring(ranks, length)
     figure = viz.messages(trace)

@@ -391,7 +391,14 @@ def test_a_run_that_fails_is_told_and_what_was_measured_before_is_gone(monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["1f1b", "zbv", "pipedream", "inference"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zbv",
+        "pipedream",
+        *(pytest.param(n, marks=pytest.mark.sweep) for n in ("1f1b", "inference")),
+    ],
+)
 def test_run_it_measures_trains_and_says_how_far_it_is_from_predicted(name):
     explorer = ScheduleExplorer(name, 3, 6)
     explorer.run()
