@@ -43,6 +43,9 @@ class Process:
     """One rank. Made once per run."""
 
     transport: Transport  # once all ranks have agreed on one
+    gloo: Any = None  # the group of all ranks, once they have met
+    announce: Any = None  # called with the name of each progress bar that begins
+    next_group = 2
 
     def __init__(
         self,
@@ -59,28 +62,30 @@ class Process:
         self.device = device
         self.machine = machine
         self._store = store
-        self.pacing: Any = NoDevice()
-        if machine is not None:
-            self.pacing = DeviceClock(rank, machine, board, os.path.join(folder, "ledger"))
-        elif device.type == "cuda":
-            self.pacing = EventClock(partial(event_on, device))
+        self.pacing = self._make_pacing()
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
+        self.snapshot = self.log.snapshot
         self.pipes = self.make_pipes()
         self.matching = Matching(rank, self.pipes.writer, self.pacing.expect)
         self.waiting = self.make_waiting()
         self.pacing.serve_with(self.waiting)
         self.outstanding = OutstandingSends(self)
         self.buffers = BufferPool()
-        self.snapshot = self.log.snapshot
         self.lanes: list[Any] = []
         self.left: deque[torch.Tensor] = deque(maxlen=LEFT)  # of groups: others may still read it
         self.calls: dict[int, int] = {}  # collective calls made, by group
         self.own_threads: set[int] = set()
         self.groups: dict[int, dict[str, Any]] = {}  # by their numbers: what a `Wait` says of them
-        self.next_group = 2
-        self.announce: Any = None  # called with the name of each progress bar that begins
-        self.gloo: Any = None  # the group of all ranks
+
+    def _make_pacing(self) -> Any:
+        """The clock that its operations go by."""
+        if self.machine is not None:
+            ledger = os.path.join(self.folder, "ledger")
+            return DeviceClock(self.rank, self.machine, self.board, ledger)
+        return (
+            EventClock(partial(event_on, self.device)) if self.device.type == "cuda" else NoDevice()
+        )
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room for messages that it will

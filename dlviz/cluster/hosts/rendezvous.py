@@ -158,10 +158,22 @@ def way_to(address: str, port: int) -> tuple[str, str]:
                 f"address: it has {', '.join(there)}; name one of these, or leave it out."
             )
         return asked, there[asked]
+    own = own_address(address, port)
+    for name, its in there.items():
+        if its == own or (own.startswith("127.") and its.startswith("127.")):
+            return name, its
+    raise ValueError(
+        f"the address {own} of {socket.gethostname()}, from which {address} is reached, belongs to "
+        f"none of {', '.join(there)}: set {INTERFACE} to the interface that it is to use."
+    )
+
+
+def own_address(address: str, port: int) -> str:
+    """This host's address on the route to that one; nothing is sent."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, port))
-            own = probe.getsockname()[0]
+            return probe.getsockname()[0]
     except socket.gaierror as error:
         raise ValueError(
             f"{socket.gethostname()} finds no IPv4 address of {address}, where torchrun's store is "
@@ -173,13 +185,6 @@ def way_to(address: str, port: int) -> tuple[str, str]:
             f"{socket.gethostname()} has no route to {address} ({error}): see that the hosts are "
             "on one network."
         ) from None
-    for name, its in there.items():
-        if its == own or (own.startswith("127.") and its.startswith("127.")):
-            return name, its
-    raise ValueError(
-        f"the address {own} of {socket.gethostname()}, from which {address} is reached, belongs to "
-        f"none of {', '.join(there)}: set {INTERFACE} to the interface that it is to use."
-    )
 
 
 def interfaces() -> dict[str, str]:

@@ -76,16 +76,7 @@ def launch(
     and `clock_error` (s that its times of a host may be wrong by); such a run is not paced, loses
     no rank and shares no memory between hosts.
     """
-    if start.inside_rank:
-        raise RuntimeError(
-            "launch was called inside a rank: a rank cannot start ranks; call launch where the run "
-            "begins, or split the ranks there are with comm.split."
-        )
-    if multiprocessing.current_process().daemon:
-        raise RuntimeError(
-            "launch was called in a daemonic process, such as a Pool's, which may start no "
-            "processes: call it in the main process, or in a Process that is no daemon."
-        )
+    _refuse_inside()
     kwargs = {} if kwargs is None else kwargs
     check(worker, ranks, machine, device, timeout, args, kwargs)
     check_may_lose(may_lose, int(ranks))
@@ -99,6 +90,19 @@ def launch(
     if run.trace is not None:
         warn(run.trace)
     return run
+
+
+def _refuse_inside() -> None:
+    if start.inside_rank:
+        raise RuntimeError(
+            "launch was called inside a rank: a rank cannot start ranks; call launch where the run "
+            "begins, or split the ranks there are with comm.split."
+        )
+    if multiprocessing.current_process().daemon:
+        raise RuntimeError(
+            "launch was called in a daemonic process, such as a Pool's, which may start no "
+            "processes: call it in the main process, or in a Process that is no daemon."
+        )
 
 
 def watched(
