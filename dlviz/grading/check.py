@@ -68,9 +68,13 @@ class Report:
         return quarters // 4 if quarters % 4 == 0 else quarters / 4
 
     @property
+    def right(self) -> bool:
+        return not self.failed
+
+    @property
     def failure(self) -> CheckFailed | None:
         """Of several sizes that failed the first, with the hint that fits all of them."""
-        if not self.failed:
+        if self.right:
             return None
         size, first = next(iter(self.failed.items()))
         hint = size.in_common([*self.passed], [*self.failed]) or first.hint
@@ -80,7 +84,7 @@ class Report:
         worth = f"{self.points:g} of {self.most} point{'s' * (self.most > 1)}"
         notes = wrapped(next(filter(None, self.passed.values()), ""))
         listed = self.sizes[0].listed
-        if self.failure is None:
+        if self.right:
             return "\n".join(
                 [*wrapped(f"Right, {worth}: {self.what}, {listed(self.sizes)}."), *notes]
             )

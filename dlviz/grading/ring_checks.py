@@ -46,6 +46,7 @@ __all__ = [
     "check_rounds",
     "check_sums",
     "rehearse",
+    "rehearse_broken",
 ]
 RANKS = (2, 3, 4, 5, 1)
 
@@ -248,12 +249,27 @@ def rehearse(*functions: Function, ranks: int = 4, cells: int = 12) -> Rehearsal
     )  # (rank, chunk)
     if len(functions) > 1:
         holding = f"{whole.all(axis=1).sum()} of {ranks} ranks hold all chunks whole"
+        right = whole.all()
     else:
         holding = f"{whole.any(axis=1).sum()} of {ranks} ranks hold a whole chunk"
+        right = whole.any(axis=1).all() and whole.any(axis=0).all()
     told = f"{number(len(run.trace.messages), 'message')}; every rank returned; {holding}"
-    cost = 2 * (ranks - 1) * cells * 8 // ranks
-    right = whole.all() and len(functions) > 1 and set(bytes_sent(run.trace).tolist()) == {cost}
-    return Rehearsal(run.trace, told, bool(right))
+    cost = len(functions) * (ranks - 1) * cells * 8 // ranks
+    return Rehearsal(run.trace, told, bool(right and set(bytes_sent(run.trace).tolist()) == {cost}))
+
+
+def rehearse_broken() -> Rehearsal:
+    """A reduce-scatter with a mistake, to be found in its picture, which shows no line of it."""
+    run = rehearse(broken_scatter)
+    run.trace.spans.where[:] = ""
+    return run
+
+
+def broken_scatter(comm: Comm, chunks: Sequence[torch.Tensor]) -> None:
+    """Sends the same chunk in each round."""
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    for _ in range(comm.size - 1):
+        comm.sendrecv(chunks[comm.rank], right, chunks[left], left, op="add")
 
 
 def _watched(comm: Comm, functions: Sequence[Function], cells: int) -> torch.Tensor:

@@ -94,6 +94,7 @@ def test_of_several_failures_the_first_is_told_with_the_hint_for_all():
     failure = check_doubled.grade(doubles_one, sizes=[3, 1, 2]).failure
     assert (failure.seen, failure.expected) == ("3 gave 0", "6")
     assert failure.hint == "it is right for 1 alone."
+    assert not check_doubled.grade(doubles_one).right and check_doubled.grade(doubles).right
 
 
 def test_a_size_that_was_not_tried_counts_as_not_passed():

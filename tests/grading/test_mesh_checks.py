@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from functools import cache, partial
+from types import SimpleNamespace
 
 import mesh_programs as program
 import pytest
@@ -26,9 +27,8 @@ CUBE = MeshSize(2, 2, 2)
 STAGES, SPLIT = MeshSize(1, 2, 2), MeshSize(2, 1, 2)
 MESHES = (CUBE, MeshSize(1, 3, 2), MeshSize(2, 1, 2, "tp dp pp"))  # of groups
 
-solution = cache(
-    partial(Assignment("mesh_3d").solution, torch=torch, all_reduce=all_reduce, f=f, g=g)
-)
+MESH = Assignment("mesh_3d")
+solution = cache(partial(MESH.solution, torch=torch, all_reduce=all_reduce, f=f, g=g))
 
 
 def told(said):
@@ -299,6 +299,22 @@ def test_wrong_groups_are_told_by_rank_and_axis(given):
 def test_right_groups_of_any_kind_get_all_points():
     found = tried_groups()
     assert [found[each] for each in program.RIGHT_GROUPS] == [[None] * len(MESHES)] * 3
+
+
+@pytest.mark.slow
+def test_the_partner_of_rank_5_is_shown_for_right_groups_of_any_kind_alone():
+    (code,) = [each.source for each in MESH.source.cells if "my_partner.compare(" in each.source]
+    for groups, shown in (
+        (program.groups_by_places, [1]),
+        (program.starts_with_itself, []),
+        (program.one_list, []),
+    ):
+        opened = []
+        my_partner = SimpleNamespace(compare=opened.append)
+        exec(code, {"mesh_checks": mesh_checks, "groups": groups, "my_partner": my_partner})
+        assert opened == shown
+    row = program.groups(5, {"dp": 2, "pp": 2, "tp": 2})["dp"]
+    assert [rank for rank in row if rank != 5] == [1]
 
 
 # -- plans -----------------------------------------------------------------------------------------

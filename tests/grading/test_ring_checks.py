@@ -637,6 +637,22 @@ def test_no_rank_is_given_what_another_began_with():
 
 
 @pytest.mark.slow
+def test_the_wrong_reduce_scatter_goes_wrong_in_the_round_that_its_answer_names():
+    run = ring_checks.rehearse_broken()
+    assert repr(run) == "12 messages; every rank returned; 0 of 4 ranks hold a whole chunk"
+    assert sources(run.trace) == {}, "the picture alone tells"
+    held = [
+        np.array([decode(run.trace.buffers[each.snapshots[r]]["array"], 4) for r in range(4)])
+        for each in message_frames(run.trace)
+    ]  # by round: (rank, cell, contributions)
+    assert [counts.max() for counts in held] == [1, 1, 2, 3]
+    assert (held[2][1, :3] == [2, 1, 0, 0]).all(), "rank 1's chunk 0 holds rank 0 twice"
+    texts = [cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells]
+    (answer,) = [text for text in texts if "In which round?</summary>" in text]
+    assert "</summary>In round 2, on rank 1: it adds the number of rank 0 a second time" in answer
+
+
+@pytest.mark.slow
 def test_a_rehearsal_shows_the_students_own_program_to_where_it_came():
     done = ring_checks.rehearse(program.scatter, program.gather, ranks=4)
     assert repr(done) == "24 messages; every rank returned; 4 of 4 ranks hold all chunks whole"
@@ -649,6 +665,10 @@ def test_a_rehearsal_shows_the_students_own_program_to_where_it_came():
 
     half = ring_checks.rehearse(program.scatter, ranks=3)
     assert repr(half) == "6 messages; every rank returned; 3 of 3 ranks hold a whole chunk"
+    assert half.right, "its result is to be compared"
+    wrong = ring_checks.rehearse(program.adds_to_the_chunk_it_sent, ranks=3)
+    assert "0 of 3 ranks hold a whole chunk" in repr(wrong) and not wrong.right
+    assert not ring_checks.rehearse(program.broadcasts_everything, ranks=3).right
     wrong = ring_checks.rehearse(program.adds_to_the_chunk_it_sent, program.gather, ranks=2)
     assert "0 of 2 ranks hold all chunks whole" in repr(wrong) and not wrong.right
     costly = ring_checks.rehearse(program.broadcasts_everything, program.nothing, ranks=3)

@@ -1,0 +1,62 @@
+"""What all assignments have: results that open for a right program alone, a way to their labs."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from courses import ASSIGNMENTS, STUDENTS, Assignment
+
+NAMES = sorted(path.name for path in (ASSIGNMENTS / "source").iterdir())
+LABS = STUDENTS.parent
+
+
+def opened(code: str) -> list[tuple[str, bool]]:
+    """Each call of `compare`, and whether it is made only where something is `right`."""
+    found = []
+
+    def look(node: ast.AST, right: bool) -> None:
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".compare"):
+            found.append((ast.unparse(node), right))
+        guarded = []
+        if isinstance(node, ast.If | ast.IfExp):
+            parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+            both = isinstance(getattr(node.test, "op", ast.And()), ast.And)
+            if both and any(ast.unparse(part).endswith(".right") for part in parts):
+                guarded = node.body if isinstance(node.body, list) else [node.body]
+        for child in ast.iter_child_nodes(node):
+            look(child, right or child in guarded)
+
+    look(ast.parse(code), False)
+    return found
+
+
+def test_the_check_sees_what_opens_a_result():
+    assert opened("a.compare(1) if run.right else a") == [("a.compare(1)", True)]
+    assert opened("a.compare(1) if run.right and n else a") == [("a.compare(1)", True)]
+    assert opened("if run.right:\n    a.compare(1)\na") == [("a.compare(1)", True)]
+    for code in (
+        "a.compare(1)",
+        "a if run.right else a.compare(1)",
+        "a.compare(1) if run.right or n else a",
+        "a.compare(1) if seen else a",
+    ):
+        assert opened(code) == [("a.compare(1)", False)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_opens_for_a_program_that_is_right(name):
+    cells = [cell.source for cell in Assignment(name).source.cells if cell.cell_type == "code"]
+    calls = [call for source in cells for call in opened(source)]
+    assert len(calls) >= 2 and [call for call, right in calls if not right] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_from_the_students_copy_to_labs(name):
+    text = "\n".join(cell.source for cell in Assignment(name).notebook(STUDENTS).cells)
+    links = re.findall(r"\]\(([^)]+\.ipynb)\)", text)
+    paths = [(STUDENTS / name / link).resolve() for link in links]
+    assert paths and [path for path in paths if not path.exists()] == []
+    assert {path.parent for path in paths} == {LABS}
+    assert re.search(r"\]\(\S+\.ipynb\)\.\n\n\*Text: CC BY", text), "at the end"
