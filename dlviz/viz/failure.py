@@ -34,7 +34,7 @@ def stuck_waits(trace: Trace, plan: Plan) -> list[StuckWait]:
         if wait is None or rank not in first or peer not in first:
             continue
         tail = place.get((rank, wait["lane"]), first[rank])
-        since = text.moment(wait["since"], plan.unit, plan.size)
+        since = text.brief_moment(wait["since"], plan.unit, plan.size, plan.high - plan.low)
         words = f"rank {rank} waits for rank {peer} in {wait['op']}, since {since}; it never ended"
         found.append(StuckWait(tail, first[peer], words))
     return found

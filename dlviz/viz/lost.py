@@ -31,7 +31,7 @@ def losses(trace: Trace, plan: Plan, step: int | None) -> list[Loss]:
         edges = [edge for (own, _), both in plan.rows.items() if str(own) == rank for edge in both]
         at = one["when"] if step is not None else min(max(one["when"], plan.low), plan.high)
         if edges and plan.low <= at <= plan.high:
-            when = text.moment(one["when"], plan.unit, plan.size)
+            when = text.brief_moment(one["when"], plan.unit, plan.size, plan.high - plan.low)
             words = f"rank {rank} {one['how']} at {when}; the run lost it"
             found.append(Loss(int(rank), at, min(edges), max(edges), words))
     return found

@@ -32,8 +32,8 @@ def test_a_loss_is_a_cross_at_its_moment_over_all_rows_of_its_rank():
     assert when == [1.5] * 3
     assert one[0] < rows["rank 1"] < rows["rank 1 · comm"] < one[2] < other[0]
     assert other[0] < rows["rank 2"] == other[1] < other[2]
-    assert said == "rank 1 raised ValueError: no such thing at 9.000000 s; the run lost it"
-    assert also == "rank 2 was killed by signal 9 at 1.500000 s; the run lost it"
+    assert said == "rank 1 raised ValueError: no such thing at 9 s; the run lost it"
+    assert also == "rank 2 was killed by signal 9 at 1.5 s; the run lost it"
     told = figure.layout.title.subtitle.text
     assert "Rank 1 was lost after 9 s: it raised ValueError: no such thing." in told
     assert "Rank 2 was lost after 1.5 s: it was killed by signal 9." in told

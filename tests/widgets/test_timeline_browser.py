@@ -1738,7 +1738,7 @@ def test_a_lost_rank_is_marked_listed_and_in_the_small_picture(read_page, theme)
 
     reader.page.mouse.move(killed["x"], killed["y"])
     reader.settle()
-    words = "rank 2 was killed by signal 9 at 1.500000 s; the run lost it"
+    words = "rank 2 was killed by signal 9 at 1.5 s; the run lost it"
     assert reader.root.locator(".dlv-tip").inner_text().splitlines() == ["rank lost", words]
     reader.click(killed["x"], killed["y"])
     listed = reader.panel("marks").get_by_role("button")
