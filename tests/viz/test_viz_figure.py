@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import plotly.io as pio
 import pytest
+from test_viz_compare import COSTS, ran
 from test_viz_cost_map import RUNS as LAYERS
 from test_viz_cost_map import price
 from test_viz_federated import ROUNDS
@@ -15,9 +17,9 @@ from test_viz_spectrum import CROWDED
 from test_viz_stability import RUNS, radius
 from test_viz_staleness import served
 
-from dlviz import viz
+from dlviz import patterns, viz
 from dlviz.machine import classroom
-from dlviz.schedules import make
+from dlviz.schedules import NAMES, make
 from dlviz.sim import Costs, collective, simulate
 from dlviz.viz import palette
 from dlviz.viz.charts.figure import STYLE
@@ -52,6 +54,21 @@ def one_of_each(**theme):
         "drift": viz.drift({"a": [[1.0, 2.0]]}, **theme),
         "images": viz.images({"a": [64 * [0.5]]}, **theme),
     }
+
+
+def test_the_main_pictures_of_the_labs_fit_on_a_screen():
+    gpipe = make("gpipe", 8, 8)
+    sizes, steps = np.geomspace(100, 1e7, 50), simulate(make("1f1b", 8, 8))
+    lines = {name: sizes / 1e7 for name in patterns.TITLES}
+    pictures = {
+        "compare": viz.compare(simulate(gpipe, COSTS), ran(gpipe, COSTS, machine="8 " * 60)),
+        "bubble": viz.bubble({name: simulate(make(name, 4, 8)) for name in NAMES}),
+        "breakdown": viz.breakdown(steps),
+        "costs": viz.costs(sizes, lines, show="bus", ranks=8, link=1e7),
+        "curve": viz.curve({name: [1.0, 2.0] for name in NAMES}),
+    }
+    heights = {name: one.layout.height for name, one in pictures.items()}
+    assert {name: height for name, height in heights.items() if height > 640} == {}
 
 
 def colors_of(figure) -> set[str]:

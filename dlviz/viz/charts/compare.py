@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
-HIGHEST, LEAST = 420, 26  # pixels: all ranks, and one of many at least
+HIGHEST, BELOW = 640, 96  # pixels: the whole picture, and of it what is below the ranks
+ROW, LEAST = 62, 26  # pixels: one rank of few at most, and one of many at least
 LABELLED = 4000  # bars: of more none bears a label
 
 
@@ -73,8 +74,8 @@ def compare(
         heading,
         details,
         theme,
-        inner=len(row) * max(min(62, HIGHEST / len(row)), LEAST),
-        below=96,
+        inner=max(min(len(row) * ROW, HIGHEST - heading["margin"]["t"] - BELOW), len(row) * LEAST),
+        below=BELOW,
         barmode="overlay",
         bargap=0,
         uniformtext={"minsize": 9, "mode": "hide"},
