@@ -51,6 +51,11 @@ from dlviz.widgets.view import compact, dressed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SHARED = (  # of networks with links between groups of ranks
+    "Messages over the same link cross it one after the other. Where one of them reaches a rank's "
+    "port only after a message from nearby, it still needs the port for its whole latency and all "
+    "of its bytes: there the line of the hierarchical all-reduce jumps."
+)
 CONTROLS = ("algorithm", "ranks", "nbytes", "alpha", "beta", "gamma", "topology")
 
 
@@ -221,6 +226,7 @@ def details(topology: str) -> list[str]:
             "A message occupies the ports of its sender and its receiver for its latency and for "
             "all of its bytes. Where a larger tensor makes two messages meet at a port, one of "
             "them waits for all of the other, so a line may jump there.",
+            *([SHARED] if topology in ("racks", "tree") else []),
         ]
     return [
         *lines,

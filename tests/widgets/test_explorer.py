@@ -37,6 +37,7 @@ from dlviz.widgets.all_reduce import (
     simulated,
     turns,
 )
+from dlviz.widgets.collectives import details
 from dlviz.widgets.meanwhile import meanwhile
 
 LINK = {"alpha": 10e-6, "beta": 1e-9, "gamma": 1e-10}
@@ -360,6 +361,26 @@ def test_the_picture_for_paper_shows_every_line_and_the_size():
     lines = {line.get_label(): line for line in figure.axes[0].lines}
     assert len(lines) >= len(ALGORITHMS) + 2
     figure.savefig("/dev/null", format="png")
+
+
+def test_where_the_hierarchical_line_jumps_a_port_is_needed_anew_and_the_details_say_so():
+    link = {"alpha": 10e-6, "beta": 1e-9, "gamma": 1e-10}
+    short, long = (simulated("hierarchical", 4, n, topology="racks", **link) for n in (5000, 5200))
+    assert metrics.makespan(long) > metrics.makespan(short) + 100e-6
+
+    def last(trace):
+        """The latest message over the shared link to rank 3: when sent, how long after that and
+        after the one from rank 2 before it."""
+        at = trace.messages.frame().query("dst == 3").sort_values("sent")
+        over, beside = (at[at.src == src].iloc[-1] for src in (1, 2))
+        return over.arrived - over.sent, over.arrived - beside.arrived
+
+    own = 100e-6 + 1300 * 10e-9
+    assert last(short)[0] == pytest.approx(100e-6 + 1250 * 10e-9)
+    assert last(long)[0] > 1.8 * own and last(long)[1] == pytest.approx(own)
+    said = {name: " ".join(details(name)) for name in TOPOLOGIES}
+    words = "there the line of the hierarchical all-reduce jumps"
+    assert [name for name in said if words in said[name]] == ["racks", "tree"]
 
 
 def test_racks_of_an_odd_number_of_ranks_are_two():
