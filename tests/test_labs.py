@@ -9,6 +9,8 @@ import nbformat
 import pytest
 
 LABS = sorted((Path(__file__).parents[1] / "labs").glob("*.ipynb"))
+GLOSSARY = LABS[0].with_name("glossary.md")
+WIDGETS = GLOSSARY.parents[1] / "dlviz" / "widgets"
 MINUTES = {
     "00_start_here": 45,
     "01_training_step": 55,
@@ -56,13 +58,51 @@ def test_a_lab_ends_with_what_was_seen_and_with_where_to_read_on(lab):
     assert 'dlviz.grading.report("your name")' in last
 
 
+def linked(text: str) -> list[str]:
+    """Where links lead, but for those to other sites."""
+    return [t for t in re.findall(r"\]\(([^)]+)\)", text) if not t.startswith("https://")]
+
+
+def astray(targets: list[str]) -> list[str]:
+    """Those that JupyterLab, whose root is labs/, cannot open."""
+    root = GLOSSARY.parent
+    paths = {target: (root / target).resolve() for target in targets}
+    return [t for t, path in paths.items() if not (path.exists() and path.is_relative_to(root))]
+
+
 def test_links_of_a_lab_lead_to_files_that_there_are(lab):
-    text = "\n".join(sources(lab, "markdown"))
-    targets = [t for t in re.findall(r"\]\(([^)]+)\)", text) if not t.startswith("https://")]
+    targets = linked("\n".join(sources(lab, "markdown")))
     assert "glossary.md" in targets and any(t.endswith(".ipynb") for t in targets)
-    assert [t for t in targets if not (lab.parent / t).exists()] == []
+    assert astray(targets) == []
     others = {other.name for other in LABS} - {lab.name}
     assert others & {*targets}, "another lab is linked"
+
+
+def test_links_of_the_glossary_lead_to_files_below_the_labs():
+    assert astray(linked(GLOSSARY.read_text())) == []
+    assert astray(["glossary.md", "../CONTRIBUTING.md", "none.md"]) == [
+        "../CONTRIBUTING.md",
+        "none.md",
+    ]
+
+
+def code_alone(path: Path) -> str:
+    """A module of a widget without its comments and docstrings."""
+    text = path.read_text()
+    if path.suffix == ".js":
+        return re.sub(r"(?s)/\*.*?\*/|//[^\n]*", "", text)
+    return re.sub(r'(?s)""".*?"""|#[^\n]*', "", text)
+
+
+def test_what_readers_see_is_plain_english():
+    notebooks = [*LABS, *GLOSSARY.parent.glob("assignments/*/*.ipynb")]
+    texts = {path: "\n".join(sources(path, "markdown")) for path in notebooks}
+    texts[GLOSSARY] = GLOSSARY.read_text()
+    modules = [path for kind in ("*.py", "*.js") for path in WIDGETS.rglob(kind)]
+    texts |= {path: code_alone(path) for path in modules}
+    unclear = re.compile(r"\b(here stands|which was|what belongs|one go)\b", re.I)
+    assert [(path.name, *unclear.findall(text)) for path, text in texts.items()
+            if unclear.search(text)] == []  # fmt: skip
 
 
 def test_no_prediction_is_filled_in_and_each_is_compared(lab):

@@ -314,3 +314,16 @@ def test_on_the_committed_spectrum_lies_what_the_text_reads_from_it():
     assert max(rows, key=seconds.get) == "EASGD, round robin"
     for name in rows:  # the oracle of the chart: it is read off the run
         assert seconds[name] == pytest.approx(examples[name] / rate[name], rel=0.15), name
+
+
+@pytest.mark.parametrize("lab", ANSWERS)
+def test_a_figure_fits_on_a_screen(lab):
+    found = re.findall(r'"height":([\d.]+)', (LABS / f"{lab}.ipynb").read_text())
+    assert [height for height in map(float, found) if height > 640] == []
+
+
+def test_the_bus_bandwidth_is_seen_beside_the_speed_of_the_link():
+    cells = nbformat.read(LABS / "02_collectives.ipynb", as_version=4).cells
+    (cell,) = [c for c in cells if 'show="bus"' in c.source]
+    (line,) = cell.outputs[-1].data["application/vnd.plotly.v1+json"]["layout"]["shapes"]
+    assert line["y0"] == line["y1"] == 10e6

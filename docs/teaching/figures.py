@@ -262,7 +262,7 @@ def lab_02_costs() -> Any:
 @figure
 def lab_02_bus_bandwidth() -> Any:
     """Halving-doubling and the ring come near to what the link can do, 10 MB/s."""
-    return dlviz.viz.costs(*priced(), show="bus", ranks=8, title="Bus bandwidth")
+    return dlviz.viz.costs(*priced(), show="bus", ranks=8, link=1 / BETA, title="Bus bandwidth")
 
 
 @figure

@@ -22,7 +22,7 @@ import { savedRound } from "./svg.js";
 const ROOM = 332; // pixels for what each rank holds and, below it, the program's lines
 const CODE = 100; // of them for the lines
 const GUESS = 62; // pixels that the question of a prediction takes of it
-const HINT = "Point at a message, a chunk or a rank to see what belongs to it.";
+const HINT = "Hover over a message, a chunk or a rank: its arrow, cells and arithmetic light up.";
 const UNFOCUSED = ":disabled, g:not([tabindex])";
 const STRIP =
   " The strip shows all rounds: the stronger the blue of a cell, the more ranks' numbers it holds; orange is wrong.";
