@@ -60,3 +60,26 @@ def test_links_lead_from_the_students_copy_to_labs(name):
     assert paths and [path for path in paths if not path.exists()] == []
     assert {path.parent for path in paths} == {LABS}
     assert re.search(r"\]\(\S+\.ipynb\)\.\n\n\*Text: CC BY", text), "at the end"
+
+
+def test_a_feedback_page_has_lines_between_the_cells_of_its_tables():
+    from nbformat.v4 import new_markdown_cell, new_notebook
+    from nbgrader.converters import GenerateFeedback
+    from nbgrader.coursedir import CourseDirectory
+    from nbgrader.preprocessors import GetGrades
+    from traitlets.config.loader import PyFileConfigLoader
+
+    config = PyFileConfigLoader("nbgrader_config.py", str(ASSIGNMENTS)).load_config()
+    converter = GenerateFeedback(coursedir=CourseDirectory(), config=config)
+    exporter = converter.exporter_class(config=converter.config)
+    first, *others = converter.preprocessors
+    assert first is GetGrades, "reads the gradebook, which is not here"
+    for each in others:
+        exporter.register_preprocessor(each)
+    lab = new_notebook(cells=[new_markdown_cell("| part | minutes |\n| --- | --- |\n| 1 | 5 |")])
+    about = {"notebook": "ring", "score": 0, "max_score": 0, "late_penalty": 0}
+    page, _ = exporter.from_notebook_node(lab, resources={"nbgrader": about})
+    style = page[: page.index("<body>")]
+    assert re.search(r"\.rendered_html th, \.rendered_html td \{ border: 1px solid", style)
+    assert re.search(r"padding: [\d.]+em [\d.]+em \}", style)
+    assert re.search(r'rendered_html">\s*<table>', page), "and these are the page's tables"
