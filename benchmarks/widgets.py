@@ -1,4 +1,4 @@
-"""The front ends in a real headless browser: saved pages, 100,000 spans, and keys in JupyterLab."""
+"""The front ends in a real headless browser: saved pages, 100,000 and 1,000,000 spans, keys in JupyterLab."""
 
 from __future__ import annotations
 
@@ -143,6 +143,9 @@ def rows() -> list[Row]:
         first = [opened(browser, big, DRAWN) for _ in range(ROUNDS)]
         keys = [*"wasd" * 5]  # most of the spans stay in view
         frames = [opened(browser, big, DRAWN, FRAMES, keys) for _ in range(ROUNDS)]
+        Timeline(pipeline(1_000_000)).save_html(big)
+        vast = [opened(browser, big, DRAWN) for _ in range(ROUNDS)]
+        panned = [opened(browser, big, DRAWN, FRAMES, keys) for _ in range(ROUNDS)]
         sizes = [path.stat().st_size / 1e6 for path in (ours, peer)]
         played = in_notebook(browser, Path(name))
     return [
@@ -152,6 +155,8 @@ def rows() -> list[Row]:
         Row("its size", *sizes, sizes[1] / sizes[0], unit="MB", most=1.5),
         limited("first draw of 100,000 spans", median(first), 1.0),
         limited("a picture of it while panning and zooming", median(map(median, frames)), 1 / 30),
+        limited("first draw of 1,000,000 spans", median(vast), 2.0),
+        limited("a picture of it while panning and zooming", median(map(median, panned)), 1 / 30),
         compare(
             "key to redraw in JupyterLab, beside FigureWidget's slider",
             played["ours"],
