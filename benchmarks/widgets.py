@@ -1,4 +1,4 @@
-"""The front ends in a real headless browser: saved pages, 100,000 and 1,000,000 spans, keys in JupyterLab."""
+"""The front ends in a headless browser: saved pages, up to 1,000,000 spans, keys in JupyterLab."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Product(nn.Module):
         if width != inputs:
             share = f"this rank's part of {inputs * comm.size}" if self.cut else "all there are"
             raise ValueError(
-                f"rank {comm.members[comm.rank]} gave {self.layer or 'a layer'} an input of {width} "
-                f"columns: it takes {inputs}, {share}."
+                f"rank {comm.members[comm.rank]} gave {self.layer or 'a layer'} an input of "
+                f"{width} columns: it takes {inputs}, {share}."
             )
         last, summand = len(rows), f", summand {comm.rank + 1} of {comm.size}"
         return {
