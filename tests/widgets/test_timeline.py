@@ -634,7 +634,7 @@ def test_a_wait_for_one_that_waits_is_followed_to_the_one_that_works():
     assert ring == "waited 4 s for rank 4 ← rank 3 ← …: they wait for each other"
 
 
-def test_a_long_chain_of_waits_says_that_it_goes_on():
+def test_a_long_chain_of_waits_is_cut_before_its_end_and_ends_with_the_cause():
     spans = [span(rank, "wait", 0.0, 4.0, peer=rank + 1) for rank in range(9)]
     spans.append(span(9, "backward", 0.0, 4.0))
     code = (
@@ -644,7 +644,7 @@ def test_a_long_chain_of_waits_says_that_it_goes_on():
     also = {"readScene": "timeline/state.js"}
     long, short = node.run("timeline/words.js", code, state(Trace(spans)), also=also)
     ranks = [f"rank {rank}" for rank in range(1, 10)]
-    assert long == f"waited 4 s for {' ← '.join(ranks[:6])} ← …: and so on"
+    assert long == f"waited 4 s for {' ← '.join(ranks[:5])} ← … ← rank 9; rank 9 was in backward"
     assert short == f"waited 4 s for {' ← '.join(ranks[5:])}; rank 9 was in backward"
 
 

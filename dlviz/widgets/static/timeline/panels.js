@@ -54,8 +54,8 @@ export function spanPanel(scene, shown, i, { go, show, sourced }) {
     facts.push(["line", sourced(span.where[i]) ? link(place, () => show(span.where[i])) : place]);
   }
   if (span.flow[i] >= 0) facts.push(["carries", carried(scene, clock, i, go)]);
-  const { links, more } = whyOf(scene, clock, i);
-  if (links.length) facts.push([scene.open.has(i) ? "waits" : "waited", chainOf(links, more, go)]);
+  const why = whyOf(scene, clock, i);
+  if (why.links.length) facts.push([scene.open.has(i) ? "waits" : "waited", chainOf(why, go)]);
   return [
     h("h4", {}, titleOf(scene, i)),
     h("dl", { class: "dlv-facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
@@ -77,11 +77,11 @@ export function idlePanel(scene, clock, i, go) {
 }
 
 /** A chain of waits as a list, each link with the way to what it waited for. */
-function chainOf(links, more, go) {
-  return h("ol", {},
-    links.map(({ whom, doing, at }) =>
-      h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : "")),
-    more ? h("li", {}, `… ${more}`) : null);
+function chainOf({ links, left, more }, go) {
+  const items = links.map(({ whom, doing, at }) =>
+    h("li", {}, `for ${whom}; ${doing}`, at >= 0 ? [" (", link("show it", () => go(at)), ")"] : ""));
+  if (left) items.splice(-1, 0, h("li", {}, `… ${left} more …`));
+  return h("ol", {}, items, more ? h("li", {}, `… ${more}`) : null);
 }
 
 /** The message of span i in words, and the way to its other end. */

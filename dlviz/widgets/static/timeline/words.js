@@ -7,7 +7,7 @@ import { bytes, seconds, unitOf } from "../shared/numbers.js";
 /** @import { Clock, Scene, Wait } from "./state.js" */
 
 const NUMBERS = ["step", "stage", "microbatch", "bucket"];
-const LONGEST = 6; // links of a chain of waits
+const LONGEST = 6; // links of a chain of waits that are shown: the first ones, and the last with its cause
 const FINEST = 1e-5; // of the run: moments are told as finely, or as finely as a short span needs
 
 /**
@@ -91,23 +91,26 @@ export function numbersOf(scene, i) {
 
 /**
  * Why a span waited, link by link: for whom, and what that one was doing; where that one waited as
- * well, for whom it waited. `at` is the span a link leads to (or -1). `more` says how a chain goes on
- * that has no end here.
+ * well, for whom it waited. `at` is the span a link leads to (or -1). Of a long chain `left` links before
+ * the last one are left out. `more` says how a chain goes on that has no end here.
  * @param {Scene} scene
  * @param {Clock} clock
  * @param {number} i
- * @returns {{ links: Wait[], more: string }}
+ * @returns {{ links: Wait[], left: number, more: string }}
  */
 export function whyOf(scene, clock, i) {
   const links = [];
   const seen = new Set([i]);
   let wait = clock.waits.get(i);
-  for (; wait && links.length < LONGEST; wait = clock.waits.get(links[links.length - 1].at)) {
+  let more = "";
+  for (; wait && !more; wait = clock.waits.get(wait.at)) {
     links.push(wait);
-    if (seen.has(wait.at)) return { links, more: "they wait for each other" };
+    if (seen.has(wait.at)) more = "they wait for each other";
     seen.add(wait.at);
   }
-  return { links, more: wait ? "and so on" : "" };
+  const left = Math.max(links.length - LONGEST, 0);
+  links.splice(LONGEST - 1, left);
+  return { links, left, more };
 }
 
 /**
@@ -118,10 +121,11 @@ export function whyOf(scene, clock, i) {
  * @returns {string}
  */
 export function waited(scene, clock, i) {
-  const { links, more } = whyOf(scene, clock, i);
+  const { links, left, more } = whyOf(scene, clock, i);
   if (!links.length) return "";
   const how = scene.open.has(i) ? "waits" : `waited ${seconds(clock.end[i] - clock.start[i])}`;
-  const chain = links.map(({ whom }) => whom).join(" ← ");
+  const names = links.map(({ whom }) => whom);
+  const chain = (left ? names.toSpliced(-1, 0, "…") : names).join(" ← ");
   return `${how} for ${chain}${more ? ` ← …: ${more}` : `; ${links[links.length - 1].doing}`}`;
 }
 
