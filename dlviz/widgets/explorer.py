@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -10,6 +12,8 @@ from dlviz.trace import Trace
 from dlviz.widgets.requests import Answer, sentence
 from dlviz.widgets.running import Runner
 from dlviz.widgets.view import compact, dressed
+
+FORMS = ("svg", "pdf")  # of a file that holds the picture
 
 
 class Explorer(Runner):
@@ -60,7 +64,8 @@ class Explorer(Runner):
         return {"ahead": {"of": of, "ran": self._ran, "name": name, "pictures": pictures}}
 
     def requests(self) -> dict[str, Callable[..., Answer]]:
-        return {**super().requests(), "change": self._change, "settle": self.settle}
+        own = {"change": self._change, "settle": self.settle, "save": self._save}
+        return {**super().requests(), **own}
 
     def kept(self) -> dict[str, Any]:
         return {**super().kept(), **{name: self._now[name] for name in self.controls}}
@@ -71,6 +76,14 @@ class Explorer(Runner):
             for name, value in values.items():
                 self.set_trait(name, value)
         return {"error": self._error} if self._error else None
+
+    def _save(self, form: str) -> Answer:
+        """The picture of what is shown now, as a file for paper and slides."""
+        if form not in FORMS:
+            raise ValueError(f"{form!r} is no form of a picture: use {' or '.join(FORMS)}.")
+        file = io.BytesIO()
+        self.picture().savefig(file, format=form)
+        return {"file": base64.b64encode(file.getvalue()).decode()}
 
     def _changed(self, change: Any) -> None:
         values = {name: getattr(self, name) for name in self.controls}

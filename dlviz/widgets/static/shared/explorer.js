@@ -16,9 +16,10 @@
 // `told` is what the kernel said last, of the controls `told.controls`; `controls` are as the reader has set them.
 // What answers a control waits for `told`, unless `foresee` knows already what the kernel will say.
 import { h, write } from "./dom.js";
+import { save } from "./file.js";
 import { asking } from "./rpc.js";
 import { runBar } from "./running.js";
-import { stage } from "./stage.js";
+import { button, stage } from "./stage.js";
 import { state } from "./state.js";
 
 /** @import { Queue } from "./rpc.js" */
@@ -85,6 +86,7 @@ import { state } from "./state.js";
  * @property {() => () => void} begin paints all parts; gives what ends the explorer
  */
 
+const FILES = { svg: "image/svg+xml", pdf: "application/pdf" };
 const PAUSE = 250; // ms without a change until the kernel is asked for what takes longer
 
 /**
@@ -140,9 +142,25 @@ export function explorer(model, el, plan) {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
     details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
+  own.frame.controls(savers(own, queue, plan.name));
   shown.paints(["told"], () => write(trouble, now.told.error));
   shown.paints(["told", "controls", "live"], bar.draw);
   return own;
+}
+
+/** The buttons that save the picture that the kernel draws for paper. */
+function savers({ shown, frame }, queue, name) {
+  const all = Object.entries(FILES).map(([form, type]) =>
+    button(form.toUpperCase(), `save the picture as ${form === "svg" ? "an SVG" : "a PDF"} file`, () =>
+      queue.latest("save", { form }, ({ file, error }) => {
+        if (error) return frame.say(error);
+        const bytes = Uint8Array.from(atob(file), (letter) => letter.charCodeAt(0));
+        save(bytes, `${name.replaceAll(" ", "-")}.${form}`, type);
+      })));
+  shown.paints(["live"], () => {
+    for (const one of all) one.hidden = !shown.now.live;
+  });
+  return all;
 }
 
 function read(model) {

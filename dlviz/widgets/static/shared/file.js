@@ -40,8 +40,8 @@ export function svgFile(width, height, ...children) {
 }
 
 /**
- * Hands a text to the reader as a file.
- * @param {string} text
+ * Hands a text, or bytes, to the reader as a file.
+ * @param {string | Uint8Array<ArrayBuffer>} text
  * @param {string} name
  * @param {string} [type]
  */
