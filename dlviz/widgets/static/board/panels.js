@@ -1,6 +1,6 @@
 // Below the grid of a drawing board: the legend, the known schedules, the drawing as text and as a file.
 import { h } from "../shared/dom.js";
-import { save } from "../shared/file.js";
+import { COPIED, copied, save, SELECTED } from "../shared/file.js";
 import { digits } from "../shared/numbers.js";
 import { button, toggle } from "../shared/stage.js";
 import { FRACTION, RATIO } from "../schedules/words.js";
@@ -92,12 +92,11 @@ export function knownPanel(board, opened) {
 export function sharePanel(board, opened) {
   const text = h("textarea", { rows: 4, spellcheck: "false", "aria-label": "the drawing as text" });
   const take = button("draw this", "draw what the text says", () => act(board, { do: "csv", text: text.value }));
-  const copy = button("copy on one line", "copy the drawing on one line, for a chat", () => {
+  const copy = button("copy on one line", "copy the drawing on one line, for a chat", async () => {
     const line = onOneLine(board.now.board.csv);
     text.value = line;
     text.select();
-    navigator.clipboard?.writeText(line);
-    board.say("copied");
+    board.say(await copied(line) ? COPIED : SELECTED);
   });
   const panel = h("div", { class: "dlv-boardcsv dlv-opened", hidden: true },
     h("div", {}, text, take, " ", copy), h("p", {}, SHARING));

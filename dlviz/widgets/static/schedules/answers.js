@@ -1,6 +1,7 @@
 // What the explorer of schedules says of what is shown: legend, details, charts, the table, the CSV.
 import { DOES } from "../board/words.js";
 import { h, refill, roomFor, s, write } from "../shared/dom.js";
+import { COPIED, copied, SELECTED } from "../shared/file.js";
 import { swatch } from "../shared/paint.js";
 import { button } from "../shared/stage.js";
 import { nameOf, receivers } from "./geometry.js";
@@ -132,10 +133,9 @@ function csvOf({ shown, choose, ask, frame }) {
   }
 
   const refused = h("p", { class: "dlv-trouble", role: "alert" });
-  const copy = button("copy", "copy the CSV", () => {
+  const copy = button("copy", "copy the CSV", async () => {
     shared.select();
-    navigator.clipboard?.writeText(shared.value);
-    frame.say("copied");
+    frame.say(await copied(shared.value) ? COPIED : SELECTED);
   });
   shown.paints(["csv", "opened"], () => {
     const { csv } = shown.now;

@@ -53,6 +53,23 @@ export function save(text, name, type = "image/svg+xml") {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
+export const COPIED = "copied";
+export const SELECTED = "The page may not copy: press Ctrl+C, the text is selected.";
+
+/**
+ * Puts a text on the clipboard.
+ * @param {string} text
+ * @returns {Promise<boolean>} whether the page may do so: a frame of another page often may not
+ */
+export async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** Text in which nothing is markup, without the characters that XML has no place for. */
 function plain(value) {
   return String(value)

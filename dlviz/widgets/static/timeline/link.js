@@ -1,4 +1,5 @@
 // A view as a link: a saved page keeps what is shown in its address.
+import { copied } from "../shared/file.js";
 import { button } from "../shared/stage.js";
 
 /** @import { Timeline } from "./context.js" */
@@ -12,10 +13,10 @@ const START = "#view=";
  */
 export function viewLink(own) {
   if (!own.model.page) return { button: null, stop() {} };
-  const link = () => {
+  const link = async () => {
     location.hash = START + encodeURIComponent(JSON.stringify(told(own)));
-    navigator.clipboard?.writeText(location.href);
-    own.frame.say("the link to this view is copied");
+    const done = await copied(location.href);
+    own.frame.say(done ? "the link to this view is copied" : "the link to this view is in the page's address");
   };
   const read = () => location.hash.startsWith(START) && show(own, location.hash.slice(START.length));
   addEventListener("hashchange", read);
