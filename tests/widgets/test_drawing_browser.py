@@ -380,7 +380,7 @@ def test_csv_shows_the_order_and_is_drawn_again(opened):
             may,
         )
         shown.click("copy the drawing on one line, for a chat")
-        assert said in shown.told()
+        assert said in shown.spoken()
     line = sheet.input_value()
     assert line == "0F0 0F1 0B0 0B1 / 1F0 1B0 1F1 1B1"
     shown.click("empty the grid")
