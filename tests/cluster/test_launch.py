@@ -22,7 +22,7 @@ import torch
 
 import dlviz
 from dlviz import RankError, RunTimeout, launch
-from dlviz.cluster.parent import start
+from dlviz.cluster.parent import arguments, start
 from dlviz.machine import classroom
 
 
@@ -483,3 +483,16 @@ def test_the_timeout_covers_the_whole_run():
     with pytest.raises(RunTimeout):
         launch(lambda comm: time.sleep(60), 2, timeout=0.5)
     assert time.perf_counter() - began < 30
+
+
+def test_of_the_ranks_of_several_hosts_a_host_has_to_hold_its_own_alone(monkeypatch):
+    monkeypatch.setattr(arguments, "most_ranks", lambda: 32)
+    wanted = (lambda comm: None, 256, None, "auto", 60.0, (), {})
+    with pytest.raises(ValueError, match="ranks=256 are more than this machine can hold"):
+        arguments.check(*wanted)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a-run")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "32")
+    arguments.check(*wanted)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "64")
+    with pytest.raises(ValueError, match="ranks=64 are more than this machine can hold"):
+        arguments.check(*wanted)

@@ -70,10 +70,10 @@ def _check_place(ranks: int, machine: Any, device: Any) -> None:
             f"machine has {machine.ranks} ranks and the run has ranks={ranks}: make the two the "
             "same."
         )
-    most = most_ranks()
-    if ranks > most:
+    most, here = most_ranks(), ranks_here(ranks)
+    if here > most:
         raise ValueError(
-            f"ranks={ranks} are more than this machine can hold: it has memory for about {most}; "
+            f"ranks={here} are more than this machine can hold: it has memory for about {most}; "
             "use fewer."
         )
     if device not in ("auto", "cpu", "cuda"):
@@ -97,6 +97,12 @@ def _check_signature(worker: Callable[..., Any], args: Any, kwargs: dict[str, An
             f"the worker {name_of(worker)}{signature} cannot be called with ({given}), as every "
             f"rank does ({error}): let it take the Comm first, then args and kwargs."
         ) from None
+
+
+def ranks_here(ranks: int) -> int:
+    """How many of a run's ranks are on this host: under torchrun others may be elsewhere."""
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    return int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) if under_torchrun else ranks
 
 
 def most_ranks() -> int:
