@@ -5,14 +5,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import namespaces
 import pytest
 from namespaces import two_hosts
 
 import dlviz
-from dlviz.cluster.hosts import supervise
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 PORT = 29510
@@ -93,7 +91,8 @@ def test_an_interrupt_on_either_host_ends_all_ranks_on_both(where, hosts):
     runs = start(hosts, PORT + where)
     interrupt(runs[where])
     said = ended(runs, hosts)
-    assert "RunInterrupted: the run was interrupted" in said[0], said[0]
+    # apart: what two processes complain of at once may lie between each other's words
+    assert "RunInterrupted" in said[0] and "the run was interrupted" in said[0], said[0]
     assert "KeyboardInterrupt" in said[1]
     if where == 0:
         assert "the run was interrupted (host-a tells all of it)" in said[1]
@@ -105,12 +104,3 @@ def test_a_process_of_torchrun_that_is_killed_ends_the_run_and_is_named(hosts):
     hosts[1].run("kill", "-KILL", hosts[1].file("/tmp/pid-3").read_text())
     said = ended(runs, hosts)
     assert "torchrun's process for rank 3 on host-b ended before the run was over" in said[0]
-
-
-def test_of_a_seat_that_has_gone_is_told_once_no_interrupt_has_followed(monkeypatch):
-    supervisor = supervise.SeatSupervisor([], 1, None, "cpu", 60.0)
-    supervisor.ranks.append(SimpleNamespace(number=3, called="rank 3"))
-    supervisor._leave(3)
-    assert supervisor.vacancy == ""
-    monkeypatch.setattr(supervise, "AWAIT", 0.0)
-    assert supervisor.vacancy == "torchrun's process for rank 3 ended before the run was over"

@@ -56,8 +56,8 @@ class Outpost(HostSupervisor):
                 self._turn(TICK)
                 self._interrupts.check()
                 self._check_torchrun()
-                if says := self.vacancy:
-                    raise RunError(says)
+                if self.vacancy:
+                    raise RunError(self.vacancy)
                 if self.gone and self._over is None:  # who is through goes, too
                     self._report()
         except KeyboardInterrupt:

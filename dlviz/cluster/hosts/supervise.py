@@ -4,7 +4,6 @@ host, and what those of several hosts share."""
 from __future__ import annotations
 
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,6 @@ from dlviz.cluster.recording.results import pack
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
-AWAIT = 0.5  # s in which an interrupt that has ended a seat reaches this process too
 Left = tuple[list[Any], list[str], Trace | None, dict[int, Lost]]  # results, outputs, Trace, lost
 
 
@@ -42,7 +40,7 @@ class SeatSupervisor(Supervisor):
     ):
         super().__init__(ranks, machine, device, timeout, Progress(), may_lose)
         self.seats = {seat.rank: seat for seat in seats}
-        self._vacant: dict[int, float] = {}  # ranks whose seats have gone, and when they were seen
+        self._vacant: list[int] = []  # ranks whose seats have gone
         self._torchrun, self._starter = os.getppid(), "torchrun"
 
     def lead(self) -> Left:
@@ -60,19 +58,17 @@ class SeatSupervisor(Supervisor):
         """A seat says nothing while its rank works: what comes is that it has gone."""
         taken = [seat for rank, seat in self.seats.items() if rank not in self._vacant]
         gone = {
-            seat.connection: partial(self._leave, seat.rank)
+            seat.connection: partial(self._vacant.append, seat.rank)
             for seat in taken
             if seat.connection is not None
         }
         return super()._sources() | gone
 
-    def _leave(self, rank: int) -> None:
-        self._vacant[rank] = time.monotonic()
-
     def _judge(self) -> None:
         self._check_torchrun()
-        if says := self.vacancy:
-            raise RankError(says, rank=next(iter(self._vacant)), **self._gather(says))
+        if self._vacant:
+            says = self.vacancy
+            raise RankError(says, rank=self._vacant[0], **self._gather(says))
         super()._judge()
 
     def _check_torchrun(self) -> None:
@@ -82,13 +78,9 @@ class SeatSupervisor(Supervisor):
 
     @property
     def vacancy(self) -> str:
-        """What is to be said of a seat that has gone, "" while all are there. An interrupt of
-        torchrun comes to its processes one after the other: then the interrupt is the news."""
-        if not self._vacant or time.monotonic() < min(self._vacant.values()) + AWAIT:
-            return ""
-        first = next(iter(self._vacant))
-        (called,) = (rank.called for rank in self.ranks if rank.number == first)
-        return f"torchrun's process for {called} ended before the run was over"
+        """What is to be said of a seat that has gone, "" while all are there."""
+        called = [rank.called for rank in self.ranks if rank.number in self._vacant[:1]]
+        return f"torchrun's process for {called[0]} ended before the run was over" if called else ""
 
 
 class HostSupervisor(SeatSupervisor, ABC):
