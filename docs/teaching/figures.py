@@ -590,7 +590,9 @@ def cube(*order: str) -> dlviz.Trace:
     device = Device("slow", flops=3e8, memory=1e9, memory_bandwidth=2e8)
     racks = Topology.racks(2, 4, Link(0, 20e6), Link(0, 2e6))
     texts = (3 * torch.arange(65) + torch.arange(16)[:, None]) % 127 + 1  # (16, 65)
-    work = Transformer(4, 64, 4, 128, 64), 2 * [(texts[:, :-1], texts[:, 1:])]
+    with torch.device("meta"):  # each rank draws its own part
+        model = Transformer(4, 64, 4, 128, 64)
+    work = model, 2 * [(texts[:, :-1], texts[:, 1:])]
     sizes = {"dp": 2, "pp": 2, "tp": 2, "microbatches": 4, "order": order}
     machine = Machine(device, racks, step=None)
     return dlviz.launch(hybrid.train, 8, machine=machine, args=work, kwargs=sizes).trace
