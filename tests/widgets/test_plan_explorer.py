@@ -324,6 +324,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         if name == "more than is computed at once":
             page.wait_for_selector(".dlv-plans[aria-busy=true]")
             assert shown.root.locator(".dlv-planmap .dlv-plan").count(), "the former ones, dimmed"
+            assert shown.control("run it on real ranks").is_disabled()
         page.wait_for_selector(".dlv-plans[aria-busy=false]")
         told = state(explorer)
         assert told["controls"] != before and not told["error"], name

@@ -25,7 +25,7 @@ function render({ model, el }) {
       return any;
     },
     foresee: (told) => told,
-    runnable: ({ told }) => !told.long, ranWords, more: { pointed: -1 },
+    runnable: ({ told }) => told.settled && !told.long, ranWords, more: { pointed: -1 },
   }));
   const { shown } = own;
   const { groups, machine } = controls(own);
