@@ -251,7 +251,8 @@ def test_the_committed_placements_come_in_the_order_of_their_bytes():
     (dp, calculated_dp, with_dp, _), (tp, calculated, with_tp, _), (pp, _, with_pp, _) = (
         rows[f"{axis} between"] for axis in ("dp", "tp", "pp")
     )
-    assert all(device <= 1.005 * wall + 0.01 for *_, device, wall in rows.values())
+    for *_, device, wall in rows.values():
+        assert wall == pytest.approx(device, rel=0.05), "the computer kept up"
     assert pp < dp < tp and with_pp < with_dp < with_tp < calculated
     assert 5 < tp / dp < 5.3 and "(That of the bytes, 5.2.)" in PAGE
     assert with_dp == pytest.approx(calculated_dp, abs=0.06)
@@ -293,7 +294,7 @@ def test_the_committed_order_by_the_wall_is_the_predicted_one():
             predicted, wall, device = rows["dp {dp}, pp {pp}, tp {tp}".format(**plan)]
             assert predicted == pytest.approx(plan["seconds"], abs=0.006)
             assert device == pytest.approx(predicted, rel=0.055)
-            assert device - 0.01 <= wall <= 1.05 * device, "the computer kept up"
+            assert wall == pytest.approx(device, rel=0.05), "the computer kept up"
     assert "By the device clock the runs take up to some 5 % longer than predicted" in TEXT
     walls = [wall for _, wall, _ in rows.values()]
     assert len(rows) == len(PLANS) and walls == sorted(walls)
@@ -314,4 +315,4 @@ def test_the_committed_rate_of_2019_is_as_far_from_the_published_as_the_text_say
     flops = transformer_flops(72, 3072, 51_200, 1024, 512, recompute=True)
     assert f"promises {flops / full['seconds'] / 15.1e15:.1f} times" in TEXT
     told = shown(LAB.stem, "published = 15.1")
-    assert f"{flops / full['seconds'] / 1e15:.3f}" in told and "over the published 15.1" in told
+    assert f"{flops / full['seconds'] / 1e15:.6f}" in told and "over the published 15.1" in told
