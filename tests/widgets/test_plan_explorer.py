@@ -276,6 +276,13 @@ def test_a_slider_is_answered_at_once_and_loads_no_torch():
     assert len(took) == 4 and max(map(float, took.values())) < 0.05, took
 
 
+HEAD = """box => {
+    box.scrollTop = box.scrollHeight;
+    const { left, top } = box.getBoundingClientRect();
+    return document.elementFromPoint(left + 9, top + 9).closest("thead") !== null;
+}"""
+
+
 class Page(ExplorerPage):
     """What else this explorer has."""
 
@@ -394,6 +401,8 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         before = saved.answer
         saved.slide("memory limit", 20)
         assert saved.answer != before and saved.height() <= 640
+        assert saved.root.locator(".dlv-failing").count() > 3
+        assert saved.root.locator(".dlv-plans").evaluate(HEAD), "rows that fail pass below the head"
         saved.root.focus()
         saved.page.keyboard.press("ArrowDown")
         assert not saved.root.locator(".dlv-ran").count()
