@@ -190,6 +190,18 @@ def test_one_command_trains_on_a_mesh_of_eight_ranks_and_says_what_each_axis_sen
     assert buckets > 1 and (found["dp"].sent == steps * 4 * (numbers + layers + buckets)).all()
 
 
+def test_on_a_mesh_the_model_has_no_values_until_each_rank_draws_its_part(monkeypatch):
+    given = {}
+
+    def launched(options, train, args, chosen):
+        given[options.strategy] = {p.is_meta for p in args[0].parameters()}
+
+    monkeypatch.setattr(run, "launched", launched)
+    for line in ("3d --mesh pp=2,tp=2", "tensor --model transformer"):
+        assert main(["run", *line.split()]) == 1
+    assert given == {"3d": {True}, "tensor": {False}}
+
+
 def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
     def another(comm, model, batches, rule, *, loss, every: int, share: float | None = None):
         """Counts."""

@@ -23,9 +23,10 @@ from dlviz.sim import (
     simulate,
     transformer_flops,
     transformer_parameters,
+    why_none_fits,
 )
 from dlviz.sim.axes import AXES, axes_of
-from dlviz.sim.planner import Load, in_flight, pipeline_seconds, why_none_fits
+from dlviz.sim.planner import Load, in_flight, pipeline_seconds, plan_work
 
 LAB = TransformerShape(4, 64, 4, 128, 64)
 MEGATRON = TransformerShape(72, 3072, 32, 51200, 1024)  # Shoeybi et al., 2019, table 1: 8.3 B
@@ -216,6 +217,13 @@ def test_megatrons_plan_of_2019_fits_and_peaks_would_make_it_faster():
     assert rate / 15.1e15 == pytest.approx(1.93, abs=0.02)
     place = sum(row["fits"] and row["seconds"] < full["seconds"] for row in rows) + 1
     assert 100 < place < 500  # pipelines, which nobody had in 2019, come first
+
+
+@pytest.mark.parametrize(("shape", "devices", "batch"), [(LAB, 8, 12), (MEGATRON, 16, 8)])
+def test_the_work_of_plans_is_known_from_their_stages(shape, devices, batch):
+    rows = plans(shape, classroom(devices, step=None), devices, batch)
+    stages = sum(row["pp"] * (1 + (row["schedule"] == "interleaved")) for row in rows)
+    assert plan_work(shape, devices, batch) == stages + 4 * len(rows)
 
 
 def test_the_best_comes_first_and_what_does_not_fit_says_so():

@@ -36,6 +36,8 @@ from dlviz.cli.words import (
 from dlviz.parallel import STRATEGIES
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dlviz.cli.tasks import Task
     from dlviz.cluster import Run, RunError
     from dlviz.trace import Trace
@@ -217,7 +219,8 @@ def run_command(options: argparse.Namespace) -> int:
     known = inspect.signature(train).parameters
     chosen = {"loss": task.loss, "weight": task.weight, "lr": task.rates[options.rule], **OWN}
     chosen = {name: value for name, value in chosen.items() if name in known} | options.own
-    args = task.model(), task.batches(BATCH, options.steps), options.rule
+    model = model_of(task, without_values=on_mesh)
+    args = model, task.batches(BATCH, options.steps), options.rule
     run = launched(options, train, args, chosen)
     if run is None:
         return 1
@@ -225,6 +228,15 @@ def run_command(options: argparse.Namespace) -> int:
         return 0
     keep(options, run, _summary(options, task, run, chosen.get("lr")))
     return 0
+
+
+def model_of(task: Task, without_values: bool) -> nn.Module:
+    """What is trained. On a mesh it has no values: each rank draws those of its own part, by the
+    model's seed."""
+    import torch
+
+    with torch.device("meta" if without_values else "cpu"):
+        return task.model()
 
 
 def launched(

@@ -8,7 +8,7 @@ from dlviz.sim.engine import Costs, simulate
 from dlviz.sim.layers import layer_bytes, layer_elements
 from dlviz.sim.matmul import best_grid, matmul_lower_bound, matmul_table, matmul_words
 from dlviz.sim.mesh import MeshStep, mesh_groups, mesh_step
-from dlviz.sim.planner import plans
+from dlviz.sim.planner import plans, why_none_fits
 from dlviz.sim.scaling import data_parallel_seconds, scaling_curves
 from dlviz.sim.strategies import strategy
 from dlviz.sim.transformer_size import (
@@ -42,4 +42,5 @@ __all__ = [
     "strategy",
     "transformer_flops",
     "transformer_parameters",
+    "why_none_fits",
 ]

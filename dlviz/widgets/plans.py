@@ -20,7 +20,8 @@ import traitlets
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.machine.hardware import DEVICES, LINKS
 from dlviz.schedules import TITLES
-from dlviz.sim import TransformerShape, plans
+from dlviz.sim import TransformerShape, plans, why_none_fits
+from dlviz.sim.planner import plan_work
 from dlviz.trace import Trace
 from dlviz.viz import palette
 from dlviz.widgets.explorer import Explorer
@@ -54,9 +55,9 @@ LARGEST = 65536  # sequences of a batch
 RUNNABLE = 8  # ranks
 PARTS = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")  # the name of a plan
 AXES = ("dp", "tp", "pp")
-COLUMNS = (*PARTS, "seconds", "memory", "bubble", "limited_by")
+COLUMNS = (*PARTS, "seconds", "memory", "stage", "bubble", "limited_by")
 KEPT = 8  # runs that can be shown again, and tables
-AT_ONCE = 128  # devices times sequences: more have more plans, shown once the reader pauses
+AT_ONCE = 3500  # of `plan_work`, 40 ms: what takes longer is shown once the reader pauses
 
 
 class PlanExplorer(Explorer):
@@ -108,6 +109,7 @@ class PlanExplorer(Explorer):
         now: dict[str, Any] = dict(zip(self.controls, chosen, strict=True))
         self.check(now)
         self._tables: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        self._drawn: list[dict[str, Any]] = []  # the table that is shown
         self._runs: list[dict[str, Any]] = []  # the last of each plan, the newest last
         super().__init__(Trace(), now, theme)
 
@@ -140,11 +142,13 @@ class PlanExplorer(Explorer):
         if machine_part(values) != machine_part(self._now) or values["plan"] != self._now["plan"]:
             self.forget()
         self._now = values
-        few = values["devices"] * values["batch"] <= AT_ONCE
+        shape = self._shapes[values["model"]]
+        few = plan_work(shape, values["devices"], values["batch"]) <= AT_ONCE
         self._settled = few or machine_part(values) in self._tables
 
     def settle(self) -> None:
-        """Show many plans, which take longer than a slider waits for."""
+        """Show many plans, which take longer than a slider waits for; until then the former ones
+        are shown."""
         if not self._settled:
             self._rows(self._now)
             self._settled = True
@@ -157,7 +161,7 @@ class PlanExplorer(Explorer):
     def work(self) -> Any:
         row = self._chosen(self._now)
         if row is None:
-            raise ValueError("There is no plan to run.")
+            raise ValueError(why_none_fits([]))
         long = cannot_run(self._now, row)
         if long:
             raise ValueError(long)
@@ -195,9 +199,11 @@ class PlanExplorer(Explorer):
 
     def told(self) -> dict[str, Any]:
         now = self._now
-        rows = self._rows(now) if self._settled else []
-        chosen = self._chosen(now) if rows else None
-        runs = [one for one in self._runs if one["on"] == machine_part(now)]
+        if self._settled:
+            self._drawn = self._rows(now)
+        chosen = self._chosen(now) if self._settled else None
+        own = self._settled and machine_part(now)
+        runs = [one for one in self._runs if one["on"] == own]
         failed = self._run if self._run and "seconds" not in self._run else None
         return {
             "title": "Which plan is best?",
@@ -212,7 +218,7 @@ class PlanExplorer(Explorer):
             "axes": {axis: f"{axis} exposed" for axis in AXES},
             "says": SAYS,
             "own": CHIPS[now["device"]].memory,
-            "plans": columns(rows),
+            "plans": columns(self._drawn),
             "long": cannot_run(now, chosen) if chosen else "",
             "run": failed,
             "runs": [{"plan": one["plan"], "run": one["run"]} for one in runs],

@@ -584,16 +584,26 @@ def lab_09b_bubbles() -> Any:
 
 
 # -- lab 10 ----------------------------------------------------------------------------------------
+RACKS = Topology.racks(2, 4, Link(0, 20e6), Link(0, 2e6))
+SWITCH = Topology.switch(8, Link(0, 20e6))
+
+
 @cache
-def cube(*order: str) -> dlviz.Trace:
-    """Two steps of the lab's Transformer as 2 x 2 x 2, on two racks of four."""
+def on_mesh(dp: int, pp: int, tp: int, topology: Topology, *order: str) -> dlviz.Trace:
+    """Two steps of the lab's Transformer on eight ranks."""
     device = Device("slow", flops=3e8, memory=1e9, memory_bandwidth=2e8)
-    racks = Topology.racks(2, 4, Link(0, 20e6), Link(0, 2e6))
-    texts = (3 * torch.arange(65) + torch.arange(16)[:, None]) % 127 + 1  # (16, 65)
-    work = Transformer(4, 64, 4, 128, 64), 2 * [(texts[:, :-1], texts[:, 1:])]
-    sizes = {"dp": 2, "pp": 2, "tp": 2, "microbatches": 4, "order": order}
-    machine = Machine(device, racks, step=None)
+    texts = (3 * torch.arange(65) + torch.arange(8 * dp)[:, None]) % 127 + 1  # (8 dp, 65)
+    with torch.device("meta"):  # each rank draws its own part
+        model = Transformer(4, 64, 4, 128, 64)
+    work = model, 2 * [(texts[:, :-1], texts[:, 1:])]
+    sizes = {"dp": dp, "pp": pp, "tp": tp, "microbatches": 4, "order": order}
+    machine = Machine(device, topology, step=None)
     return dlviz.launch(hybrid.train, 8, machine=machine, args=work, kwargs=sizes).trace
+
+
+def cube(*order: str) -> dlviz.Trace:
+    """2 x 2 x 2 on two racks of four."""
+    return on_mesh(2, 2, 2, RACKS, *order)
 
 
 @figure
@@ -601,6 +611,20 @@ def lab_10_step() -> Any:
     """Sums of tp inside each action, one message of pp after it, gradients of dp at the end."""
     trace = lanes(cube("dp", "pp", "tp"))
     return paper.timeline(trace, step=1, messages=False, title="2 x 2 x 2, by axis")
+
+
+@figure
+def lab_10_data_pipeline() -> Any:
+    """Replicas from top to bottom, two stages each: they meet at the end of the step alone."""
+    trace = lanes(on_mesh(4, 2, 1, SWITCH, "dp", "pp", "tp"))
+    return paper.timeline(trace, step=1, messages=False, title="Data x pipeline: dp 4, pp 2")
+
+
+@figure
+def lab_10_data_tensor() -> Any:
+    """No bubble: the two ranks of a replica wait for each other in every layer instead."""
+    trace = lanes(on_mesh(4, 1, 2, SWITCH, "dp", "pp", "tp"))
+    return paper.timeline(trace, step=1, messages=False, title="Data x tensor: dp 4, tp 2")
 
 
 @figure

@@ -21,11 +21,16 @@ H, HEADS, V, S = 24, 24, 48, 24
 STEPS = 20
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 SCHEDULES = ["1f1b", "zb_h1", "gpipe", "interleaved"]
-# dp x pp x tp, by ranks: each length of each axis beside another axis that is cut.
-PAIRS = {
-    8: [(1, 2, 4), (1, 4, 2), (2, 2, 2), (2, 4, 1), (4, 2, 1)],
-    6: [(1, 3, 2), (2, 1, 3), (3, 2, 1)],
-}
+OPTIONS = "schedule", "dtype", "clip", "sequence_parallel", "drawn"
+# dp x pp x tp with its schedule, by ranks: each length of each axis beside another axis that is
+# cut, each schedule beside dp and beside tp.
+TESTED = {
+    8: [
+        ((1, 2, 4), "zb_h1"), ((1, 4, 2), "gpipe"), ((2, 2, 2), "interleaved"),
+        ((2, 2, 2), "1f1b"), ((2, 4, 1), "gpipe"), ((4, 1, 2), "1f1b"), ((4, 2, 1), "zb_h1"),
+    ],
+    6: [((1, 3, 2), "1f1b")],
+}  # fmt: skip
 
 
 class Case(NamedTuple):
@@ -63,14 +68,13 @@ def meshes(ranks):
 
 
 def thinned(ranks):
-    """Each mesh once, the schedules and what else is hard spread over them; one for 3 steps. The
-    second batch has no row for a replica."""
+    """Each mesh once, the schedules and what else is hard spread over them. The second batch has no
+    row for a replica."""
     for place, (dp, pp, tp) in enumerate(meshes(ranks)):
         yield Case(
             dp, pp, tp, SCHEDULES[(place + ranks) % 4],
             dtype=torch.float32 if place % 4 == 3 else torch.float64,
             clip=None if place % 4 == 2 else 0.3,
-            steps=3 if (pp, tp) == (2, 2) else 2,
             rows=(dp * 2 - 1, max(dp - 1, 1), dp * 2),
             kv_heads=(24, 2, 6)[place % 3] if ranks == 8 else (24, 3, 6)[place % 3],
             sequence_parallel=tp > 1 and place % 3 == 1,
@@ -80,19 +84,37 @@ def thinned(ranks):
 
 
 def by_pairs(ranks):
-    """Of those the meshes in PAIRS, the one of three axes by the schedule that no other has on tp
-    or beside dp."""
-    cases = [c for c in thinned(ranks) if c[:3] in PAIRS[ranks]]
-    return [c._replace(schedule="interleaved") if c[:3] == (2, 2, 2) else c for c in cases]
+    """What `make test` runs: of `thinned` the meshes of TESTED, one of them for all steps, the
+    others for two."""
+    of = {case[:3]: case for case in thinned(ranks)}
+    for mesh, schedule in TESTED[ranks]:
+        dtype = torch.float32 if schedule == "interleaved" else of[mesh].dtype
+        steps = STEPS if (mesh, schedule) == ((2, 2, 2), "1f1b") else 2
+        yield of[mesh]._replace(schedule=schedule, dtype=dtype, steps=steps)
+
+
+def pairs_of(case):
+    """Each two of the values that `grid` combines."""
+    values = case[:3], *(getattr(case, name) for name in OPTIONS)
+    return {*itertools.combinations(enumerate(values), 2)}
 
 
 def grid(ranks):
+    """So many cases that each two values that go together do so in one: a mesh and a schedule,
+    sequence parallelism and float32."""
+    every = []
     for sizes, schedule, dtype, (clip, dropout), cut, drawn in itertools.product(
         meshes(ranks), SCHEDULES, TOLERANCE, [(None, 0.0), (0.3, 0.1)], (False, True), (False, True)
     ):
         if sizes[2] > 1 or not cut:
             more = {"sequence_parallel": cut, "drawn": drawn}
-            yield Case(*sizes, schedule, dtype, clip, dropout=dropout, **more)
+            every.append(Case(*sizes, schedule, dtype, clip, dropout=dropout, **more))
+    pairs = {case: pairs_of(case) for case in every}
+    missing = set().union(*pairs.values())
+    while missing:
+        case = max(every, key=lambda case: len(pairs[case] & missing))
+        missing -= pairs[case]
+        yield case
 
 
 def plain(case):
@@ -174,7 +196,7 @@ def compare(ranks, cases):
 
 @pytest.mark.parametrize("ranks", [8, 6])
 def test_meshes_of_each_two_axes_take_the_path_of_one_process(ranks):
-    compare(ranks, by_pairs(ranks))
+    compare(ranks, list(by_pairs(ranks)))
 
 
 @pytest.mark.sweep
@@ -184,26 +206,41 @@ def test_every_mesh_takes_the_path_of_one_process(ranks):
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("ranks", [8, 6])
-def test_every_mesh_schedule_and_option_takes_the_path_of_one_process(ranks):
-    compare(ranks, list(grid(ranks)))
+def test_every_mesh_schedule_and_option_takes_the_path_of_one_process(ranks, schedule):
+    compare(ranks, [case for case in grid(ranks) if case.schedule == schedule])
 
 
-def test_the_thinned_cases_hold_each_schedule_with_and_without_each_option():
-    every = [case for ranks in (8, 6) for case in thinned(ranks)]
-    assert {(c.dp, c.pp, c.tp) for c in every} == {*meshes(8), *meshes(6)}
-    cases = [case for ranks in (8, 6) for case in by_pairs(ranks)]
+def test_the_cases_of_8_ranks_hold_each_schedule_and_option_beside_each_axis():
+    cases = list(by_pairs(8))
     for axis in range(3):
         several = {c[axis] for c in cases if sum(length > 1 for length in c[:3]) > 1}
-        assert several >= {1, 2, 3, 4}, "beside another axis that is cut"
+        assert several == {1, 2, 4}, "beside another axis that is cut"
+    cut = {tuple(length > 1 for length in c[:3]) for c in cases}
+    assert {*itertools.product((False, True), repeat=3)} - cut == {
+        (False, False, False), (True, False, False), (False, True, False), (False, False, True)
+    }  # fmt: skip
     several = [c for c in cases if c.pp > 1]
-    assert {c.schedule for c in several} == set(SCHEDULES)
     assert {c.schedule for c in several if c.tp > 1} == set(SCHEDULES)
     assert {c.schedule for c in several if c.dp > 1} == set(SCHEDULES)
-    assert {c.dtype for c in cases} == set(TOLERANCE)
+    assert {c.dtype for c in several} == {c.dtype for c in cases if c.dp > 1} == set(TOLERANCE)
     assert any(c.sequence_parallel and c.schedule == "zb_h1" for c in several)
     assert any(c.kv_heads < c.tp and c.schedule == "zb_h1" for c in several)
-    assert any(c.steps > 2 for c in several)
+    assert {c[:3] for c in cases if c.steps == STEPS} == {(2, 2, 2)}
+    assert any(3 in c[:3] for c in by_pairs(6))
+
+
+def test_the_grid_has_every_mesh_with_every_schedule_and_every_two_options():
+    for ranks, many in ((8, 40), (6, 36)):
+        assert {c[:3] for c in thinned(ranks)} == {*meshes(ranks)}
+        cases = list(grid(ranks))
+        met = {(c[:3], c.schedule) for c in cases}
+        assert met == {*itertools.product(meshes(ranks), SCHEDULES)} and len(cases) == many
+        for one, two in itertools.combinations(OPTIONS, 2):
+            together = {(getattr(c, one), getattr(c, two)) for c in cases}
+            assert len(together) == (8 if one == "schedule" else 4), (one, two)
+        assert all(c.steps == STEPS for c in [*cases, *thinned(ranks)])
 
 
 # -- a list of stages ----------------------------------------------------------------------------

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from dlviz import viz
+from dlviz.sim import why_none_fits
 from dlviz.viz import palette
 from dlviz.viz.charts.plans import SLOWEST
 
 
 def row(dp: int, tp: int, pp: int, seconds: float, memory: float, fits: bool, **more) -> dict:
-    plan = {"microbatch": 1, "schedule": "1f1b", "recompute": "none", "bubble": 0.1}
+    plan = {"microbatch": 1, "schedule": "1f1b", "recompute": "none", "bubble": 0.1, "stage": 0}
     return {"dp": dp, "tp": tp, "pp": pp, "seconds": seconds, "memory": memory, "fits": fits,
-            "limited_by": "compute", **plan, **more}  # fmt: skip
+            "limited_by": "compute", "over": 0.0, **plan, **more}  # fmt: skip
 
 
 ROWS = [
@@ -55,11 +56,20 @@ def test_the_best_is_framed_and_named_and_those_that_fit_are_counted():
     assert "4 of 7 plans fit" in told and "dp 4, pp 1, tp 2, microbatches of 1, 1F1B" in told
 
 
-def test_where_nothing_fits_no_plan_is_called_the_best():
-    figure = viz.plans([{**each, "fits": False} for each in ROWS])
+def test_where_nothing_fits_the_smallest_plan_is_named_with_what_it_lacks_and_where():
+    """In the bytes and on the stage of the planner's own sentence."""
+    rows = [{**each, "fits": False, "over": each["memory"] - 6e8, "stage": 1} for each in ROWS]
+    figure = viz.plans(rows)
     assert not [s for s in figure.layout.shapes if s.line.width == 3]
-    told = figure.layout.title.subtitle.text
+    told = figure.layout.title.subtitle.text.replace("<br>", " ")
     assert "0 of 7 plans fit" in told and "best" not in told
+    smallest = "The smallest, dp 1, pp 4, tp 2, needs 1 GB on each rank of stage 1: 400 MB too many"
+    assert smallest in told
+    planner = why_none_fits(rows)
+    assert "dp 1, tp 2, pp 4" in planner and "400,000,000 bytes too many" in planner
+    assert "on each rank of stage 1" in planner
+    alone = [{**each, "pp": 1} for each in rows]
+    assert "needs 1 GB on each rank: 400 MB" in viz.plans(alone).layout.title.subtitle.text
 
 
 def test_the_details_of_a_cell_name_what_limits_it():

@@ -131,7 +131,7 @@ def told(found: PlanMap, rows: Sequence[Row]) -> list[str]:
     fit = sum(bool(row["fits"]) for row in rows)
     counted = f"{fit:,} of {len(rows):,} plans fit."
     if not found.best:
-        return [counted + " A cell has the memory of its smallest plan."]
+        return [_smallest(rows), counted + " A cell has the memory of its smallest plan."]
     plan = found.best.plan
     best = (
         f"The best (framed): dp {plan['dp']}, pp {plan['pp']}, tp {plan['tp']}, microbatches of "
@@ -139,6 +139,16 @@ def told(found: PlanMap, rows: Sequence[Row]) -> list[str]:
         f"{plan['recompute']}."
     )
     return [best, counted + " Hatched: none fits; the memory is that of the smallest."]
+
+
+def _smallest(rows: Sequence[Row]) -> str:
+    """What the plan that comes nearest to fitting lacks."""
+    plan = min(rows, key=lambda row: row["memory"])
+    where = "on each rank" + (f" of stage {plan['stage']}" if plan["pp"] > 1 else "")
+    return (
+        f"The smallest, dp {plan['dp']}, pp {plan['pp']}, tp {plan['tp']}, needs {memory(plan)} "
+        f"{where}: {text.nbytes(round(plan['over']))} too many."
+    )
 
 
 def memory(plan: Row) -> str:

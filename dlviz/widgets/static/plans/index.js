@@ -25,14 +25,18 @@ function render({ model, el }) {
       return any;
     },
     foresee: (told) => told,
-    runnable: ({ told }) => !told.long, ranWords, more: { pointed: -1 },
+    runnable: ({ told }) => told.settled && !told.long, ranWords, more: { pointed: -1 },
   }));
   const { shown } = own;
   const { groups, machine } = controls(own);
   own.frame.controls(...groups);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   shown.paints(["told", "controls"], () => write(answer, answerWords(shown.now.told, shown.now.controls)));
-  own.frame.body.append(machine, own.trouble, own.bar.line, answer, planMap(own, HEIGHT), planTable(own));
+  const former = [planMap(own, HEIGHT), planTable(own)]; // shown, dimmed, while others are computed
+  shown.paints(["told"], () => {
+    for (const part of former) part.setAttribute("aria-busy", String(!shown.now.told.settled));
+  });
+  own.frame.body.append(machine, own.trouble, own.bar.line, answer, ...former);
   return own.begin();
 }
 

@@ -18,8 +18,8 @@
  */
 
 /**
- * Columns of all plans, the fastest first; `memory` is in bytes, `exposed` (s) and what is `sent` meanwhile (bytes) are
- * of each axis.
+ * Columns of all plans, the fastest first; `memory` is in bytes, of each rank of the pipeline's `stage`; `exposed` (s)
+ * and what is `sent` meanwhile (bytes) are of each axis.
  * @typedef {object} Plans
  * @property {number[]} dp
  * @property {number[]} tp
@@ -29,6 +29,7 @@
  * @property {string[]} recompute
  * @property {number[]} seconds
  * @property {number[]} memory
+ * @property {number[]} stage
  * @property {number[]} bubble
  * @property {string[]} limited_by what takes most of the step beside the math
  * @property {Record<string, number[]>} exposed

@@ -49,7 +49,12 @@ export function rowWords({ plans, titles }, i) {
  */
 export function limitWords({ plans, says }, i, limit) {
   const lacks = plans.memory[i] - limit;
-  return lacks > 0 ? `fails: ${bytes(lacks)} too much` : says[plans.limited_by[i]];
+  return lacks > 0 ? `fails: ${bytes(lacks)} too much ${whereWords(plans, i)}` : says[plans.limited_by[i]];
+}
+
+/** Which ranks of a plan have the most to hold. */
+function whereWords(/** @type {Plans} */ { pp, stage }, i) {
+  return pp[i] > 1 ? `on stage ${stage[i]}` : "on each rank";
 }
 
 /**
@@ -61,14 +66,15 @@ export function limitWords({ plans, says }, i, limit) {
 export function answerWords(told, controls) {
   const { plans } = told;
   const all = plans.memory.length;
-  if (!all && !told.settled) return "Computing all plans …";
+  if (!told.settled) return "Computing all plans …";
   if (!all) return "No plan cuts this model and this batch for so many devices.";
   const limit = limitOf(told, controls);
   const best = bestOf(plans, limit);
   if (best < 0) {
     const least = leastOf(plans);
+    const [need, lacks] = [plans.memory[least], plans.memory[least] - limit].map(bytes);
     return `None of ${all} plans fits in ${bytes(limit)} a rank. The smallest is ${planWords(told, least)}: it needs `
-      + `${bytes(plans.memory[least])}, ${bytes(plans.memory[least] - limit)} too much.`;
+      + `${need} ${whereWords(plans, least)}, ${lacks} too much.`;
   }
   const fit = plans.memory.filter((own) => own <= limit).length;
   const many = fit === all ? `All ${all} plans fit` : `${fit} of ${all} plans fit`;
