@@ -18,5 +18,6 @@ def test_without_flower_its_row_says_what_to_install_and_the_others_are_measured
     assert "Flower is not installed: pip install" in verdict(first)
     assert math.isnan(first.peer) and first.target is None
     assert [row.what.split(" of ")[0] for row in others] == ["round", "secure sum", "epsilon"]
+    assert "no peer: Flower's SecAgg is a part of its training rounds" in verdict(others[1])
     assert all(row.ours > 0 for row in found) and len([*lines(found)]) == 4
     assert not any("nan" in each for each in lines(found))

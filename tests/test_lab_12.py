@@ -15,8 +15,9 @@ import torch
 
 import dlviz
 from dlviz.datasets import digits
-from dlviz.federated import attacks, epsilon, inversion, partition, privacy, robust, train
+from dlviz.federated import Private, attacks, epsilon, inversion, partition, privacy, robust, train
 from dlviz.federated.secure.terms import Terms
+from dlviz.federated.selection import Selection
 from dlviz.models import MLP, ConvNet
 
 LAB = Path(__file__).parents[1] / "labs" / "12_federated.ipynb"
@@ -81,6 +82,44 @@ def test_clients_have_two_labels_each_and_the_slow_ones_alone_have_8_and_9():
     slow = [rare[part] for part in partition.identical(LABELS[rare], 2)]
     assert {len(part) for part in fast} == {144} and {-(-len(part) // 24) for part in slow} == {6}
     assert "6 local steps of 24 digits. That is 120 ms, and 360 ms on a slow one" in TEXT
+
+
+def test_each_rule_asks_the_clients_that_the_text_and_the_page_say():
+    sizes = [len(part) for part in partition.unequal(LABELS, 10)]
+    asked = {}
+    for rule in ("uniform", "size", "round_robin"):
+        choose = Selection(rule, 0.2, 0, None, seed=0).choose
+        chosen = [k for number in range(20) for k in choose(number, [*range(10)], sizes)]
+        asked[rule] = [chosen.count(k) for k in range(10)]
+    assert (sizes[0], sizes[1], sizes[9]) == (488, 245, 50) and "(488 digits down to 50)" in PAGE
+    assert (asked["uniform"][1], asked["uniform"][2]) == (0, max(asked["uniform"])) == (0, 6)
+    assert "client 1, with 245 digits, is not asked once, and client 2 six times" in TEXT
+    assert asked["size"][0] == 15 and "By size client 0 is asked in 15 of 20 rounds" in TEXT
+    assert asked["round_robin"] == [4] * 10 and "In turn everybody is asked four times" in TEXT
+
+
+@pytest.mark.sweep
+def test_in_turn_clients_with_two_labels_teach_more_than_drawn():
+    local = {"rounds": 60, "fraction": 0.2, "epochs": 5, "batch": 10}
+    cases = [
+        (TWO, {**local, "selection": rule, "seed": seed})
+        for rule in ("uniform", "round_robin")
+        for seed in range(3)
+    ]
+    found = dlviz.launch(scores, 2, args=(cases,), timeout=600).results[0]
+    means = [100 * sum(score[40:]) / 20 for score in found]
+    assert means == pytest.approx([74, 74, 76, 82, 82, 82], abs=2)
+    assert "reads 82 % of the digits on average, against 74 %" in TEXT
+    assert "with two other seeds 82 % against 74 and 76 %" in PAGE
+
+
+def test_half_of_the_work_of_clients_that_always_train_is_unused():
+    clients = [(IMAGES[part], LABELS[part]) for part in partition.identical(LABELS, 4)]
+    how = {"rounds": 3, "fraction": 0.5, "batch": 40, "always": True}
+    end = dlviz.launch(train, 2, args=(copy.deepcopy(NET), clients), kwargs=how).results[0]
+    assert {each.computed for each in end["rounds"]} == {1437}
+    assert {each.unused for each in end["rounds"]} <= {718, 719}
+    assert "719 or 718 of the 1,437 digits" in PAGE and "Half of the work: in each round" in TEXT
 
 
 @pytest.mark.sweep
@@ -242,10 +281,8 @@ def test_epsilon_is_what_the_text_and_the_page_say():
 def test_noise_costs_the_accuracy_that_the_text_says():
     cases = []
     for sigma in (0, 1, 2, 4):
-        how: dict[str, Any] = {"bound": 2.0, "sample_rate": 0.1, "clients": 1000}
-        how |= {"noise_multiplier": sigma, "generator": torch.Generator().manual_seed(0)}
         options = {"rounds": 40, "fraction": 0.1, "selection": "poisson", "lr": 1.0}
-        options["combine"] = partial(privacy.central, **how)
+        options["private"] = Private(bound=2.0, noise_multiplier=sigma, delta=1e-5)
         cases.append((partition.identical(LABELS, 1000), options))
     found = dlviz.launch(scores, 2, args=(cases,), timeout=600).results[0]
     assert [score[-1] for score in found] == pytest.approx([0.91, 0.89, 0.86, 0.66], abs=0.03)

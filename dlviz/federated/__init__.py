@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from dlviz.federated.accountant import epsilon
     from dlviz.federated.arrivals import Arrivals
     from dlviz.federated.masked import Secure
+    from dlviz.federated.privacy import Private
     from dlviz.federated.rounds import Round, train
 
 __all__ = [
-    "Arrivals", "Round", "Secure", "attacks", "epsilon", "inversion", "partition", "privacy",
-    "robust", "secure", "train",
+    "Arrivals", "Private", "Round", "Secure", "attacks", "epsilon", "inversion", "partition",
+    "privacy", "robust", "secure", "train",
 ]  # fmt: skip
 
 # name: its module, where it is none itself
 _HOME = {
-    "Arrivals": "arrivals", "Round": "rounds", "Secure": "masked", "epsilon": "accountant",
-    "train": "rounds",
+    "Arrivals": "arrivals", "Private": "privacy", "Round": "rounds", "Secure": "masked",
+    "epsilon": "accountant", "train": "rounds",
 }  # fmt: skip
 
 

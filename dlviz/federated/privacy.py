@@ -24,11 +24,65 @@ point and a seed that is written down, withstand one who studies the noise itsel
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 
-__all__ = ["central", "clip", "local", "poisson"]
+from dlviz.federated.accountant import epsilon
+
+__all__ = ["Private", "central", "clip", "local", "poisson"]
 
 Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Private:
+    """Rounds of `central` whose epsilon is known, for `train(private=)`: updates clipped to
+    `bound`, noise of `noise_multiplier` on their sum. `delta` must be below 1/N.
+
+    The epsilon is that of the weights. A record's loss and score bear no noise.
+    """
+
+    bound: float
+    noise_multiplier: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a bound, a noise or a delta that is none."""
+        _check_bound(self.bound)
+        epsilon(self.noise_multiplier, 1.0, 0, self.delta)
+
+    def check(
+        self, selection: str, fraction: float, clients: int, given: Mapping[str, object]
+    ) -> None:
+        """Raise ValueError where the epsilon would not be true: for clients that are drawn in
+        another way, an argument `given` beside this one, and a delta of one client in all."""
+        if selection != "poisson":
+            raise ValueError(
+                f"selection={selection!r} with private=: epsilon holds where each client is drawn "
+                "on its own; use selection='poisson'."
+            )
+        for name, value in given.items():
+            if value:
+                raise ValueError(
+                    f"{name}= with private=: a round then is not the sum of clipped updates that "
+                    "epsilon speaks of; leave one of them out."
+                )
+        epsilon(self.noise_multiplier, fraction, 0, self.delta, clients=clients)
+
+    def combine(
+        self, fraction: float, clients: int, generator: torch.Generator
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """`central` for rounds that ask each of the `clients` with probability `fraction`."""
+        noise = {"bound": self.bound, "noise_multiplier": self.noise_multiplier}
+        drawn = {"sample_rate": fraction, "clients": clients}
+        return partial(central, generator=generator, **noise, **drawn)
+
+    def epsilon(self, fraction: float, rounds: int) -> float:
+        """What so many rounds have spent."""
+        return epsilon(self.noise_multiplier, fraction, rounds, self.delta)
 
 
 def poisson(clients: int, sample_rate: float, generator: torch.Generator) -> Tensor:
@@ -41,8 +95,7 @@ def poisson(clients: int, sample_rate: float, generator: torch.Generator) -> Ten
 
 def clip(updates: Tensor, bound: float) -> Tensor:
     """Each update (..., parameters) shortened to an L2 norm of `bound` where it is longer."""
-    if not bound > 0:
-        raise ValueError(f"bound={bound!r} is no norm: clip to a number above 0.")
+    _check_bound(bound)
     norms = torch.linalg.vector_norm(updates, dim=-1, keepdim=True, dtype=torch.float64)
     return updates * (bound / norms).clamp(max=1).to(updates.dtype)
 
@@ -80,5 +133,12 @@ def local(
     return short + noise_multiplier * bound * _normal(short, generator)
 
 
+def _check_bound(bound: float) -> None:
+    if not bound > 0:
+        raise ValueError(f"bound={bound!r} is no norm: clip to a number above 0.")
+
+
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+    where = generator.device  # whose numbers another device's generator would not draw
+    noise = torch.randn(like.shape, dtype=like.dtype, device=where, generator=generator)
+    return noise.to(like.device)

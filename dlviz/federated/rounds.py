@@ -33,8 +33,9 @@ from dlviz.federated.arrivals import Arrivals, ModelledClock
 from dlviz.federated.client import Clients, Outgoing, take_part
 from dlviz.federated.homecoming import send_home
 from dlviz.federated.local import Data, LocalTraining, Loss
+from dlviz.federated.privacy import Private
 from dlviz.federated.record import Round
-from dlviz.federated.selection import Selection
+from dlviz.federated.selection import Selection, generator
 from dlviz.federated.server import Server
 from dlviz.federated.weights import Layout
 
@@ -71,6 +72,7 @@ def train(
     outgoing: Outgoing | None = None,
     arrivals: Arrivals | None = None,
     secure: Secure | None = None,
+    private: Private | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
 ) -> dict[str, Any]:
     """Train `model` in so many `rounds`; every rank calls it, and uses its own clients' data alone.
@@ -81,13 +83,17 @@ def train(
     server_momentum, server_lr, server_rule, combine: what the server makes of it (aggregation.py);
         `combine` is given updates (clients, parameters) and their weights (clients,).
     deadline: seconds that a round lasts at most. Who has not answered then is late; its update is
-        thrown away when it comes, or taken into that round, its weight times `late_weight`.
+        thrown away when it comes, or taken into that round, its weight times `late_weight`. On a
+        paced run a client that hangs stops its device's clock, so that no deadline passes: the run
+        ends by its `timeout`, which names it.
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
         is in its seconds.
     secure: the server gets the sum of a round's updates and nothing of any one (masked.py), nor are
         losses and work in the records; the deadline holds for each exchange of the sum as well.
+    private: updates are clipped and their sum noised (privacy.py), and a record's `epsilon` says
+        what the rounds have spent.
     evaluate: what the server measures of its model after each round, the round's `score`.
 
     Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
@@ -97,6 +103,10 @@ def train(
     select = Selection(selection, fraction, spare, available, seed)
     check(comm, rounds, clients, available)
     check_times(deadline, late_weight)
+    if private is not None:
+        given = {"combine": combine is not weighted_mean, "secure": secure, "spare": spare}
+        private.check(selection, fraction, len(clients), given | {"late_weight": late_weight})
+        combine = private.combine(fraction, len(clients), generator(seed, "noise"))
     how = LocalTraining(epochs, batch, lr, loss, proximal, seed)
     layout = Layout(model.to(comm.device))
     update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
@@ -117,6 +127,8 @@ def train(
     records = []
     for number in comm.progress(range(rounds), "training"):
         record = server.round(number)
+        if private is not None:
+            record = record._replace(epsilon=private.epsilon(fraction, number + 1))
         if evaluate is not None:
             layout.write(server.weights)
             record = record._replace(score=evaluate(model))

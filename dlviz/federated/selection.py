@@ -2,12 +2,13 @@
 
     uniform       C K of them, any as likely as any other
     size          C K of them, one with twice the data twice as likely (the first to be drawn)
-    availability  C K of them, one that is twice as often there twice as likely
+    availability  C K of them, one that is twice as often there twice as likely (the first drawn)
     round_robin   C K of them, the next ones in turn
     poisson       each on its own with probability C: sometimes nobody; what `epsilon` asks for
 
 K clients, C `fraction`. Every rule draws among those that are there: not lost, and, where
-`available` says with which probability client k is there in a round, drawn to be.
+`available` says with which probability client k is there in a round, drawn to be. By availability
+these probabilities are the weights, and nobody is drawn to be away as well.
 
 Source: McMahan et al. 2017, algorithm 1 (uniform); Bonawitz et al., "Towards Federated Learning at
 Scale", MLSys 2019, section 2 (who is there, and asking for more than are needed).
@@ -120,7 +121,7 @@ class Selection:
     def choose(self, number: int, present: list[int], sizes: Sequence[int]) -> list[int]:
         """The clients of round `number`, in increasing order, of those `present`."""
         draw, available = generator(self.seed, "selection", number), self.available
-        if available is not None:
+        if available is not None and self.rule != "availability":
             there = torch.rand(len(sizes), generator=draw, dtype=torch.float64)
             present = [k for k in present if there[k] < available[k]]
         count = self.wanted(len(sizes)) + self.spare

@@ -194,7 +194,7 @@ DETAILS = [
     "The server clips what it receives. Under secure aggregation it cannot: honest clients clip "
     "their own, attackers do not. Krum, trimmed mean and multi-Krum are told how many attackers "
     "there are.",
-    "With secure aggregation the updates of the last round are summed once under the protocol, "
-    "with real keys, shares and masks; its bytes are counted from the messages and hold for every "
-    "round.",
+    "Training itself is in the open, with secure aggregation too. After it one round's updates, "
+    "those of the last, are summed under the protocol, with real keys, shares and masks; its bytes "
+    "are counted from the messages and hold for every round.",
 ]

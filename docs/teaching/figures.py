@@ -20,7 +20,7 @@ import torch
 import dlviz
 from dlviz.analysis.by_axis import lanes
 from dlviz.collectives import trials
-from dlviz.federated import attacks, epsilon, inversion, partition, privacy, robust
+from dlviz.federated import Private, attacks, inversion, partition, robust
 from dlviz.federated import train as federated
 from dlviz.machine import Device, Link, Machine, Topology, classroom
 from dlviz.machine.hardware import DEVICES, LINKS
@@ -719,14 +719,13 @@ def lab_12_what_privacy_costs() -> Any:
     arguments = dlviz.models.MLP((64, 32, 10)), clients
     read, spent = {}, {}
     for sigma in (1, 2, 4):
-        how: dict[str, Any] = {"bound": 2.0, "sample_rate": 0.1, "clients": 1000}
-        how |= {"noise_multiplier": sigma, "generator": torch.Generator().manual_seed(0)}
+        private = Private(bound=2.0, noise_multiplier=sigma, delta=1e-5)
         options = {"rounds": 40, "fraction": 0.1, "selection": "poisson", "lr": 1.0}
-        options |= {"combine": partial(privacy.central, **how), "evaluate": _read}
+        options |= {"private": private, "evaluate": _read}
         run = dlviz.launch(federated, 2, args=arguments, kwargs=options)
-        name = f"σ = {sigma}"
-        read[name] = [each.score for each in run.results[0]["rounds"]]
-        spent[name] = [epsilon(sigma, 0.1, 1 + t, 1e-5) for t in range(40)]
+        name, rounds = f"σ = {sigma}", run.results[0]["rounds"]
+        read[name] = [each.score for each in rounds]
+        spent[name] = [each.epsilon for each in rounds]
     names = {"xlabel": "ε spent so far (δ = 10⁻⁵)", "ylabel": "test digits read (share)"}
     return paper.curve(read, x=spent, log_x=True, title="What privacy costs", **names)
 

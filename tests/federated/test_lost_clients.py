@@ -1,6 +1,7 @@
 """Clients whose process is killed, raises or hangs: the round ends without them and says who."""
 
 import os
+import re
 import signal
 import time
 
@@ -12,6 +13,7 @@ from federated_oracle import dealt, model
 import dlviz
 from dlviz.federated import train
 from dlviz.federated.messages import ANSWER, PHASES, UPDATE, Answer
+from dlviz.machine import classroom
 
 OPTIONS = {"rounds": 3, "batch": 16}
 
@@ -120,6 +122,30 @@ def test_clients_that_hang_in_any_phase_hold_up_no_round_and_end_with_the_run(
     assert len(records) == 4 and not any(record.lost for record in records)
     for record in records[2:]:
         assert set(record.late) >= {1, 2, 3, 4, 5} and set(record.answered) <= {0}
+
+
+def test_a_client_that_hangs_on_a_paced_run_passes_no_deadline_and_is_named_when_time_is_up(
+    tmp_path, monkeypatch
+):
+    def hang(update, client, number):
+        while client == 1:
+            (tmp_path / "there").touch()
+            time.sleep(1)
+        return update
+
+    options = {"rounds": 2, "deadline": 0.05, "outgoing": hang}
+    out_of_time.when(monkeypatch, (tmp_path / "there").exists)
+    with pytest.raises(dlviz.RunTimeout) as error:
+        dlviz.launch(
+            train,
+            3,
+            machine=classroom(3),
+            args=(model(), dealt(2)),
+            kwargs=options,
+            may_lose=(1, 2),
+        )
+    assert "rank 0 waits in recv from rank 1 or 2" in str(error.value)
+    assert re.search(r"rank 2 is at .*: time\.sleep\(1\)", str(error.value))
 
 
 @pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")

@@ -51,8 +51,14 @@ def test_only_those_that_are_there_are_asked():
     often, rounds = drawn("uniform", 1.0, [1] * 4, available=chances)
     assert often == pytest.approx(chances, abs=0.05) and often[0] == 1 and often[2] == 0
     assert [] not in rounds
-    often, _ = drawn("availability", 0.25, [1] * 4, available=[0.9, 0.3, 0.0, 0.6])
-    assert often[0] > often[3] > often[1] > often[2] == 0
+
+
+def test_by_availability_one_that_is_twice_as_often_there_is_twice_as_likely():
+    often, rounds = drawn("availability", 0.25, [1] * 4, available=[0.8, 0.4, 0.0, 0.4])
+    assert {len(selected) for selected in rounds} == {1}
+    assert often == pytest.approx([0.5, 0.25, 0.0, 0.25], abs=0.05)
+    often, _ = drawn("availability", 0.25, [1] * 4, available=[0.8, 0.4, 0.4, 0.4], present=[0, 1])
+    assert often == pytest.approx([2 / 3, 1 / 3, 0, 0], abs=0.05)
 
 
 def test_who_is_lost_is_not_asked_and_more_than_needed_are_where_it_says_so():

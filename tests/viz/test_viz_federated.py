@@ -22,6 +22,7 @@ class Played(NamedTuple):
     taken: list[int] = []
     rejected: dict[int, str] = {}
     lost: list[int] = []
+    modelled: bool = False
 
 
 ROUNDS = [Played(0, [0], late=[2]), Played(1, [0, 1], taken=[2]), Played(2, [1], rejected={0: "x"})]
@@ -81,6 +82,19 @@ def test_a_late_update_that_is_dropped_is_not_in_the_weights():
     told = viz.participation(ROUNDS[:1], 3).layout.title.subtitle.text
     assert told == "Never in the weights: clients 1, 2."
     assert "at least once" in viz.participation(ROUNDS, 3).layout.title.subtitle.text
+
+
+def test_times_of_a_model_are_said_to_be_modelled():
+    rounds = [each._replace(modelled=True) for each in ROUNDS]
+    told = viz.participation(rounds, 4).layout.title.subtitle.text
+    assert told == "Never in the weights: client 3. Times are modelled."
+    assert "modelled" not in viz.participation(ROUNDS, 4).layout.title.subtitle.text
+
+
+def test_modelled_and_measured_rounds_are_not_drawn_as_one():
+    mixed = [*ROUNDS[:2], ROUNDS[2]._replace(modelled=True)]
+    with pytest.raises(ValueError, match="round 2 has modelled times and round 1 measured ones"):
+        viz.participation(mixed, 4)
 
 
 def test_rounds_that_do_not_fit_are_refused():

@@ -432,10 +432,12 @@ CHANGES = {  # tab: control: what the reader does
 
 
 @pytest.mark.slow
-def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path):
-    explorer = FederatedExplorer()
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
+def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, tmp_path, theme):
+    explorer = FederatedExplorer(theme=theme)
     page, faults = open_page(browser, explorer, "federated/index")
     shown = Page(page)
+    assert shown.root.get_attribute("data-theme") == theme
     parts = {"Rounds": "rounds", "Data and time": "data", "Trust": "trust"}
     for tab, changes in CHANGES.items():
         shown.tab(tab)
@@ -499,6 +501,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         browser, tmp_path, Page, lambda own: own.wait_for_selector(".dlv-clients rect")
     ) as show:
         saved = show(explorer, width=833, height=680)
+        assert saved.root.get_attribute("data-theme") == theme
         assert saved.lines() == 2 and saved.height() <= 640 and saved.marks() == marks
         assert saved.control("C, asked").is_disabled() and saved.control("clients").is_disabled()
         saved.root.locator(".dlv-runs button", has_text="in the open").click()

@@ -28,7 +28,8 @@ def participation(
 ) -> Figure:
     """Draw the records `rounds` that `federated.train` returns, of so many `clients`.
 
-    Raises ValueError where there is no round, and for a client that is not there.
+    Raises ValueError where there is no round, for a client that is not there, and where times are
+    modelled in some of the rounds and measured in others.
     """
     fates = fates_of(rounds, clients)
     figure = Figure()
@@ -50,7 +51,8 @@ def participation(
                 showlegend=True,
             )
         )
-    heading = text.heading(title, told(fates))
+    below = told(fates) + (" Times are modelled." if modelled(rounds) else "")
+    heading = text.heading(title, below)
     first, last = rounds[0].number, rounds[-1].number
     lay_out(
         figure,
@@ -84,6 +86,17 @@ def fates_of(rounds: Sequence[Any], clients: int) -> np.ndarray:
                     )
                 fates[k, place] = fate
     return fates
+
+
+def modelled(rounds: Sequence[Any]) -> bool:
+    """Whether who was late is a model's. Raises ValueError where it is of some rounds alone."""
+    found = {each.modelled: each.number for each in rounds}
+    if len(found) == 2:
+        raise ValueError(
+            f"round {found[True]} has modelled times and round {found[False]} measured ones: draw "
+            "each kind on its own."
+        )
+    return True in found
 
 
 def told(fates: np.ndarray) -> str:
