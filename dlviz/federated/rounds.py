@@ -84,16 +84,14 @@ def train(
         `combine` is given updates (clients, parameters) and their weights (clients,).
     deadline: seconds that a round lasts at most. Who has not answered then is late; its update is
         thrown away when it comes, or taken into that round, its weight times `late_weight`. On a
-        paced run a client that hangs stops its device's clock, so that no deadline passes: the run
-        ends by its `timeout`, which names it.
+        paced run a client that hangs stops the clock: the run ends by its timeout and names it.
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
         is in its seconds.
     secure: the server gets the sum of a round's updates and nothing of any one (masked.py), nor are
         losses and work in the records; the deadline holds for each exchange of the sum as well.
-    private: updates are clipped and their sum noised (privacy.py), and a record's `epsilon` says
-        what the rounds have spent.
+    private: clips updates and noises their sum (privacy.py); a record's `epsilon` is what is spent.
     evaluate: what the server measures of its model after each round, the round's `score`.
 
     Returns, on rank 0, `state`, the trained model's, and `rounds`, a list of `Round`. Raises
@@ -124,18 +122,30 @@ def train(
         arrivals.check(len(clients))
     clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
     server.expect(fp16, deadline, late_weight, clock)
-    records = []
-    for number in comm.progress(range(rounds), "training"):
-        record = server.round(number)
-        if private is not None:
-            record = record._replace(epsilon=private.epsilon(fraction, number + 1))
-        if evaluate is not None:
-            layout.write(server.weights)
-            record = record._replace(score=evaluate(model))
-        records.append(record)
-    records = send_home(server, records)
+    records = serve(server, rounds, layout, evaluate, private)
     layout.write(server.weights)
     return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}
+
+
+def serve(
+    server: Server,
+    rounds: int,
+    layout: Layout,
+    evaluate: Callable[[nn.Module], float] | None,
+    private: Private | None,
+) -> list[Round]:
+    """The server's rounds, and what comes back after the last."""
+    records = []
+    for number in server.comm.progress(range(rounds), "training"):
+        record = server.round(number)
+        if private is not None:
+            spent = private.epsilon(server.selection.fraction, number + 1)
+            record = record._replace(epsilon=spent)
+        if evaluate is not None:
+            layout.write(server.weights)
+            record = record._replace(score=evaluate(layout.model))
+        records.append(record)
+    return send_home(server, records)
 
 
 def check(
