@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlviz.schedules import action
 from dlviz.trace import Trace, TraceError, chrome
 
 PICOSECOND = 1e-12
@@ -103,6 +104,11 @@ def test_spans_are_complete_events_in_microseconds(tmp_path):
     assert first["args"]["wall_start"] == 0.00101
     assert "stage" not in first["args"]
     assert [event["name"] for event in found] == ["fc1", "send", "recv", "phase", "collective"]
+
+
+def test_the_letters_of_actions_are_the_schedules():
+    """The trace imports no other layer, so it has them once more."""
+    assert chrome.LETTERS == action.LETTERS
 
 
 def test_processes_and_threads_have_names_and_an_order(tmp_path):

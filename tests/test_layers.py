@@ -201,6 +201,44 @@ def test_a_circle_is_seen():
     assert not circles({"dlviz.trace.one": (one, package), "dlviz.trace.two": ("", package)})
 
 
+INSIDE = {"process", "recorder"}  # of a Comm
+FROM_OUTSIDE = ("collectives", "parallel", "federated")
+
+
+def inside_of_comm(source: str) -> list[str]:
+    """What a module reaches for in a Comm (a name or attribute `comm`, or what a Comm is made of)
+    that is not part of what it offers."""
+    found = []
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.Attribute):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            owner = node.value.attr if isinstance(node.value, ast.Attribute) else owner
+            hidden = node.attr in INSIDE or node.attr.startswith("_")
+            if node.attr == "process" or hidden and owner.strip("_") == "comm":
+                found.append(ast.unparse(node))
+    return found
+
+
+def test_what_is_built_on_a_comm_uses_what_it_offers():
+    files = [file for file in FILES if layer(file) in FROM_OUTSIDE]
+    found = {str(file.relative_to(ROOT)): inside_of_comm(file.read_text()) for file in files}
+    assert len(files) > 80 and {file: used for file, used in found.items() if used} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("comm.recorder.lane", ["comm.recorder"]),
+        ("self.comm._incoming", ["self.comm._incoming"]),
+        ("self._comm.recorder", ["self._comm.recorder"]),
+        ("left.process.board", ["left.process"]),
+        ("comm.step, comm.send, self._comm.rank, self.recorder", []),
+    ],
+)
+def test_the_check_sees_who_reaches_into_a_comm(source, found):
+    assert inside_of_comm(source) == found
+
+
 LONGEST = 80  # lines of a function, its signature and docstring counted
 
 

@@ -115,17 +115,17 @@ def test_the_pipelines_seconds_are_those_that_the_simulator_plays(latency):
         many = 16 // row["dp"] // row["microbatch"]
         chunks = 1 + (row["schedule"] == "interleaved")
         its = load(LAB, machine, row)
-        visits, borders = its.visits(row["pp"] * chunks), its.borders(row["pp"], chunks)
+        stages, borders = its.stage_costs(row["pp"] * chunks), its.borders(row["pp"], chunks)
         costs = Costs(
-            forward=[visit.there for visit in visits],
-            backward=[visit.back for visit in visits],
-            backward_input=[visit.back - visit.weights for visit in visits],
-            backward_weight=[visit.weights for visit in visits],
+            forward=[stage.there for stage in stages],
+            backward=[stage.back for stage in stages],
+            backward_input=[stage.back - stage.weights for stage in stages],
+            backward_weight=[stage.weights for stage in stages],
             latency=latency,
         )
         played = simulate(make(row["schedule"], row["pp"], many, chunks), costs)
         exact = row["schedule"] in ("gpipe", "1f1b")
-        found = pipeline_seconds(row["schedule"], visits, row["pp"], many, borders)
+        found = pipeline_seconds(row["schedule"], stages, row["pp"], many, borders)
         assert found == pytest.approx(played.spans.end.max(), rel=1e-9 if exact else 0.06), row
         for rank in range(row["pp"]):
             held = played.memory[played.memory.rank == rank].nbytes.max() / chunks

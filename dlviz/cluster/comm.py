@@ -400,6 +400,12 @@ class Comm(Collectives):
         return together(self, act, needed)
 
     # -- time, buffers, progress -----------------------------------------------------------------
+    @property
+    def step(self) -> int:
+        """The step that this lane is at, as messages and snapshots are recorded with it: the round
+        of a collective, else the `step` of the innermost span that has one; -1 without."""
+        return step_of(self.recorder.lane)
+
     def now(self) -> float:
         """Seconds from the run's start by the clock that the Trace's `start` and `end` are read
         from: on a paced run the device's, of this lane."""

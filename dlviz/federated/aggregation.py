@@ -34,7 +34,7 @@ def weighted_mean(updates: Tensor, weights: Tensor) -> Tensor:
     """Σ w_k u_k / Σ w_k of (clients, ...) values and (clients,) weights; zero of no clients."""
     total = updates.new_zeros(updates.shape[1:])
     for update, share in zip(updates, (weights / weights.sum()).tolist(), strict=True):
-        total += share * update
+        total += share * update  # n_k Δ_k / Σ n_k, client after client
     return total
 
 
@@ -69,11 +69,12 @@ class ServerUpdate:
             )
         moved, change = weights[: self.trained], update[: self.trained]
         if self.rule is not None:
-            self.rule.step([moved], [-change])
+            self.rule.step([moved], [-change])  # rules go against a gradient: -Δ
         else:
             if self.momentum:
                 before = 0.0 if self.velocity is None else self.velocity
-                change = self.velocity = change + self.momentum * before
-            moved += self.lr * change
+                change = self.velocity = change + self.momentum * before  # v ← β v + Δ
+            moved += self.lr * change  # w ← w + η v; a view of weights
+        # Buffers, batch norm's statistics say, take the mean as it is: no momentum, no rate.
         weights[self.trained :] += update[self.trained :]
         return weights

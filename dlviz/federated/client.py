@@ -56,13 +56,13 @@ class Clients:
         self.data = {
             k: (clients[k][0].to(comm.device), clients[k][1].to(comm.device)) for k in self.numbers
         }
-        self.weights = {k: layout.read() for k in self.numbers}
+        self.weights = {k: layout.read() for k in self.numbers}  # unasked training goes on from it
         some = [data for data in self.data.values() if len(data[1])]
         self._stacks = len(some) > 1 and can_stack(layout, some[0], how)
 
     def train(self, chosen: Sequence[int], number: int) -> Found:
         """Train the `chosen`."""
-        starts = torch.stack([self.weights[k] for k in chosen])
+        starts = torch.stack([self.weights[k] for k in chosen])  # (chosen, parameters)
         if self._stacks and len(chosen) > 1:
             data = [self.data[k] for k in chosen]
             ends, losses = together(self.comm, self.layout, starts, data, self.how, number, chosen)
@@ -73,6 +73,7 @@ class Clients:
                 for k, start in zip(chosen, starts, strict=True)
             ]
         self.weights |= {k: end for k, (end, _) in zip(chosen, found, strict=True)}
+        # Δ_k = w_k - w_t: what is clipped, noised or masked is the change, not the weights.
         return [(end - start, loss) for start, (end, loss) in zip(starts, found, strict=True)]
 
     def examples(self, client: int) -> int:
@@ -108,7 +109,7 @@ def take_part(clients: Clients, rounds: int, always: bool) -> None:
         if chosen:
             with phase(comm, 1, number):
                 for k in chosen:
-                    comm.recv(clients.weights[k], 0, WEIGHTS)
+                    comm.recv(clients.weights[k], 0, WEIGHTS)  # sent in this order
             with phase(comm, 2, number):
                 found = clients.train(chosen, number)
             with phase(comm, 3, number):
@@ -121,7 +122,7 @@ def take_part(clients: Clients, rounds: int, always: bool) -> None:
             ledger[number, own.index(k)] = clients.work(k)
         with phase(comm, 4, number):
             invited = hear(comm, own)
-        number = int(invited[0])
+        number = int(invited[0])  # a slow rank may find the server rounds ahead
     comm.send(ledger, 0, LEDGER)
 
 

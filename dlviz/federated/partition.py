@@ -34,7 +34,7 @@ def unequal(labels: Tensor, clients: int, exponent: float = 1.0, seed: int = 0) 
     """Shuffled, and client k has a share proportional to 1 / (k + 1)^exponent, at least one."""
     check(labels, clients)
     shares = torch.arange(1, clients + 1, dtype=torch.float64) ** -exponent
-    sizes = 1 + _apportion(shares, len(labels) - clients)
+    sizes = 1 + _apportion(shares, len(labels) - clients)  # one each, then the rest by share
     return list(torch.randperm(len(labels), generator=_generator(seed)).split(sizes.tolist()))
 
 
@@ -56,6 +56,7 @@ def by_label(labels: Tensor, clients: int, per_client: int = 2, seed: int = 0) -
     generator, shards = _generator(seed), clients * per_client
     order = torch.randperm(len(labels), generator=generator)
     if shards < len(names):
+        # McMahan et al.: sort by label, cut. Stable, so a label's examples stay shuffled.
         pieces = order[labels[order].argsort(stable=True)].tensor_split(shards)
         dealt = torch.randperm(shards, generator=generator).view(clients, per_client)
         return [torch.cat([pieces[each] for each in mine]) for mine in dealt.tolist()]
@@ -68,10 +69,11 @@ def by_label(labels: Tensor, clients: int, per_client: int = 2, seed: int = 0) -
     parts = []
     for _ in range(clients):
         # The labels with the most shards left come first, or the last client finds one label twice.
-        chance = torch.rand(len(names), generator=generator)
+        chance = torch.rand(len(names), generator=generator)  # below 1: breaks ties alone
         chosen = (left + chance).argsort(descending=True)[:per_client].tolist()
         parts.append(torch.cat([pieces[place].pop() for place in chosen]))
         left[chosen] -= 1
+    # Client 0 chose first: unshuffled it would always have the most frequent labels.
     return [parts[place] for place in torch.randperm(clients, generator=generator).tolist()]
 
 
@@ -87,7 +89,7 @@ def dirichlet(labels: Tensor, clients: int, alpha: float, seed: int = 0) -> list
     generator = _generator(seed)
     parts: list[list[Tensor]] = [[] for _ in range(clients)]
     for name, own in zip(names, sizes.tolist(), strict=True):
-        mine = (labels == name).nonzero().flatten()
+        mine = (labels == name).nonzero().flatten()  # all of this label
         mine = mine[torch.randperm(len(mine), generator=generator)]
         for part, piece in zip(parts, mine.split(own), strict=True):
             part.append(piece)
@@ -108,11 +110,12 @@ def resample(images: Tensor, labels: Tensor, examples: int, seed: int = 0) -> tu
         (down, right) for down in (-1, 0, 1) for right in (-1, 0, 1) if (down, right) != (0, 0)
     ]
     side = torch.randint(len(sides), (copies,), generator=generator)
-    wide = torch.nn.functional.pad(images[drawn], (1, 1, 1, 1))
+    wide = torch.nn.functional.pad(images[drawn], (1, 1, 1, 1))  # black on all four sides
     height, width = images.shape[-2:]
     shifted = images[drawn].clone()
     for place, (down, right) in enumerate(sides):
         here = side == place
+        # One down starts a row earlier in `wide`: at the black one.
         shifted[here] = wide[here][..., 1 - down :, 1 - right :][..., :height, :width]
     warnings.warn(
         f"{copies:,} of the {examples:,} examples are copies, shifted by a pixel, of the "
@@ -147,7 +150,7 @@ def _apportion(shares: Tensor, seats: int, most: int | None = None) -> Tensor:
     quotas = shares / shares.sum() * seats
     dealt = quotas.floor().long().clamp(max=most)
     while left := seats - int(dealt.sum()):
-        wants = (quotas - dealt).masked_fill(dealt == most, -torch.inf)
+        wants = (quotas - dealt).masked_fill(dealt == most, -torch.inf)  # the remainders
         dealt[wants.topk(min(left, int((dealt < most).sum()))).indices] += 1
     return dealt
 

@@ -42,8 +42,8 @@ def median(updates: Tensor, weights: Tensor) -> Tensor:
     Cost: sorts n values for each parameter.
     """
     _check(updates, weights)
-    ordered, n = updates.sort(0).values, len(updates)
-    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    ordered, n = updates.sort(0).values, len(updates)  # each parameter by itself
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2  # of odd n the same one twice
 
 
 def trimmed_mean(updates: Tensor, weights: Tensor, *, attackers: int) -> Tensor:
@@ -55,6 +55,7 @@ def trimmed_mean(updates: Tensor, weights: Tensor, *, attackers: int) -> Tensor:
     _check(updates, weights)
     n = len(updates)
     _bears("trimmed_mean", n, attackers, (n - 1) // 2, "2f + 1")
+    # What is left lies between honest values, whoever sent it.
     return updates.sort(0).values[attackers : n - attackers].mean(0)
 
 
@@ -90,6 +91,7 @@ def _order(updates: Tensor, weights: Tensor, attackers: int, name: str) -> Tenso
     _check(updates, weights)
     n = len(updates)
     _bears(name, n, attackers, (n - 3) // 2, "2f + 3")
+    # By a² + b² - 2ab the distance of near updates would drown in rounding.
     distances = torch.cdist(updates, updates, compute_mode="donot_use_mm_for_euclid_dist")
     squares = distances.square().fill_diagonal_(torch.inf)  # (clients, clients)
     return squares.sort(1).values[:, : n - attackers - 2].sum(1).argsort(stable=True)

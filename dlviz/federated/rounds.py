@@ -99,29 +99,29 @@ def train(
     Cost: 2|w| bytes for each client selected in a round, half of the way back with fp16.
     """
     select = Selection(selection, fraction, spare, available, seed)
-    check(comm, rounds, clients, available)
+    check(comm, rounds, clients, available)  # on every rank, before anybody waits for a message
     check_times(deadline, late_weight)
     if private is not None:
         given = {"combine": combine is not weighted_mean, "secure": secure, "spare": spare}
         private.check(selection, fraction, len(clients), given | {"late_weight": late_weight})
         combine = private.combine(fraction, len(clients), generator(seed, "noise"))
     how = LocalTraining(epochs, batch, lr, loss, proximal, seed)
-    layout = Layout(model.to(comm.device))
+    layout = Layout(model.to(comm.device))  # the model as one row (parameters,)
     update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
     if secure is not None:
-        given = combine is not weighted_mean, late_weight, fp16, arrivals
+        given = combine is not weighted_mean, late_weight, fp16, arrivals  # need single updates
         secure.check(layout.read(), comm.size, len(clients), select, given)
-    if comm.rank:
+    if comm.rank:  # clients live here; rank 0 is the server
         mine = comm, layout, clients, how, outgoing, fp16
         own = Clients(*mine) if secure is None else secure.clients(*mine)
-        take_part(own, rounds, always)
-        return {"state": {}, "rounds": []}
+        take_part(own, rounds, always)  # the mirror image of the loop below
+        return {"state": {}, "rounds": []}  # the trained model is the server's
     parts = comm, layout.read(), len(clients), select, update
     server = Server(*parts) if secure is None else secure.server(*parts)
     if arrivals is not None:
         arrivals.check(len(clients))
     clock = None if arrivals is None else ModelledClock(arrivals, how.steps)
-    server.expect(fp16, deadline, late_weight, clock)
+    server.expect(fp16, deadline, late_weight, clock)  # matches the SIZES of `take_part`
     records = serve(server, rounds, layout, evaluate, private)
     layout.write(server.weights)
     return {"state": {k: v.cpu() for k, v in model.state_dict().items()}, "rounds": records}
@@ -169,7 +169,7 @@ def check(
             "for each."
         )
     for k, (inputs, labels) in enumerate(clients):
-        if len(inputs) != len(labels):
+        if len(inputs) != len(labels):  # 0 of both will do: nobody asks such a client
             raise ValueError(
                 f"client {k} has {len(inputs)} inputs and {len(labels)} labels: it needs as many "
                 "of both."

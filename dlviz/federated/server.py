@@ -48,6 +48,7 @@ class Server:
         self.comm, self.weights = comm, weights
         self.selection, self.update = selection, update
         self.homes = {rank: residents(rank, comm.size, clients) for rank in range(1, comm.size)}
+        # Of each rank that is left, the (round, client) of answers that have not come.
         self.owed: dict[int, set[tuple[int, int]]] = {rank: set() for rank in self.homes}
         self.wanted = selection.wanted(clients) if selection.spare else clients
         self.sizes = [0] * clients
@@ -60,7 +61,7 @@ class Server:
     ) -> None:
         """What comes back, by when, and what it counts in a later round (0: it is dropped); and ask
         every rank how many examples its clients have."""
-        self.form = self.weights.half() if fp16 else self.weights
+        self.form = self.weights.half() if fp16 else self.weights  # what an update is like
         self.deadline, self.late_weight, self.clock = deadline, late_weight, clock
         for rank, clients in self.homes.items():
             sizes = torch.zeros(len(clients), dtype=torch.int64)
@@ -81,7 +82,7 @@ class Server:
             now = Open(number, self.weights.clone(), closes)
             self.sends = [each for each in self.sends if each.tick and not each.done]  # not taken
             self.select(now)
-            asked = [rank for rank, owed in self.owed.items() if not owed]
+            asked = [rank for rank, owed in self.owed.items() if not owed]  # the others are busy
             for rank in asked:
                 self.invite(rank, number, now.waiting)
         with phase(self.comm, 1, number):
@@ -103,6 +104,7 @@ class Server:
     def select(self, now: Open) -> None:
         for rank in self.comm.lost:
             self.lose(rank, now)
+        # In one order, so that the same seed draws the same clients.
         present = sorted(k for rank in self.owed for k in self.homes[rank])
         now.selected = self.selection.choose(now.number, present, self.sizes)
         now.rejected |= {k: "has no data" for k in now.selected if not self.sizes[k]}
@@ -119,7 +121,7 @@ class Server:
     def send_weights(self, rank: int, now: Open) -> None:
         """The weights, for each client of the rank that is selected."""
         for k in sorted(now.waiting.intersection(self.homes[rank])):
-            self.start_send(now.weights, rank, WEIGHTS)
+            self.start_send(now.weights, rank, WEIGHTS)  # a copy for each of the rank's clients
             self.owed[rank].add((now.number, k))
             now.nbytes += now.weights.nbytes
 
@@ -144,6 +146,7 @@ class Server:
     def listen(self, now: Open) -> int | None:
         """The rank whose answer comes next, None where the round closes before; of any round."""
         try:
+            # From whichever rank is first: in rank order a slow one would hide the others.
             return self.comm.recv(self.word, list(self.owed), ANSWER, deadline=now.closes)
         except RankLost as error:
             self.lose(self.comm.members.index(error.rank), now)
@@ -193,7 +196,7 @@ class Server:
     def aggregate(self, now: Open) -> str:
         """Move the weights by what came; why not, where they have to stay."""
         came = sorted([*now.answers.values(), *now.taken.values()], key=place)
-        rows = [row.to(self.weights.dtype) for _, row in came]
+        rows = [row.to(self.weights.dtype) for _, row in came]  # from fp16 to what is summed
         share = [1.0 if answer.number == now.number else self.late_weight for answer, _ in came]
         weights = torch.tensor(
             [w * answer.examples for w, (answer, _) in zip(share, came, strict=True)],

@@ -27,12 +27,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+PICOSECONDS = 1e12  # in a second
 USUAL = 1e6  # bytes of a message by which links are compared
 
 
 def moment(seconds: float) -> int:
     """A time in whole picoseconds: what differs by rounding alone is the same moment."""
-    return round(seconds * 1e12)
+    return round(seconds * PICOSECONDS)
 
 
 @dataclass(frozen=True)

@@ -73,15 +73,16 @@ class DDP(nn.Module):
                 f"bucket_bytes={bucket_bytes!r} holds no gradient: use 1 or more bytes."
             )
         self._reduce = all_reduce_called(all_reduce)
-        start_alike(comm, model)
+        start_alike(comm, model)  # else equal mean gradients would move unequal weights
         self.module = model
         self.comm = comm
         self.weight = weight
         self.buckets = fill_buckets(model, bucket_bytes)
-        self._lane = comm.lane("comm")
+        self._lane = comm.lane("comm")  # of its own: backward goes on while a bucket is summed
         self._spans = LayerSpans(comm, model)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         for parameter in self._bucket_of:
+            # Before .grad is written, then after it.
             parameter.register_hook(lambda gradient: self._begin_backward())
             parameter.register_post_accumulate_grad_hook(self._gradient_ready)
         self._local = Accumulation(list(self._bucket_of))
@@ -110,13 +111,13 @@ class DDP(nn.Module):
             return self.module(*inputs, **keywords)
         self._averages = self._syncs
         if self._averages:
-            copy_from(self.comm, list(self.module.buffers()))
-        self._share = weigh(self.comm, self.weight, *inputs, **keywords)
+            copy_from(self.comm, list(self.module.buffers()))  # a BatchNorm's differ by shard
+        self._share = weigh(self.comm, self.weight, *inputs, **keywords)  # n_r of Σ n_r g_r / Σ n_r
         weigh_norms(self.module, self._share)
         output = self.module(*inputs, **keywords)
         for tensor in tensors_in(output):
             if tensor.requires_grad:
-                tensor.register_hook(lambda gradient: self._begin_backward())
+                tensor.register_hook(lambda gradient: self._begin_backward())  # comes first
         return output
 
     def _begin_backward(self) -> None:
@@ -124,7 +125,7 @@ class DDP(nn.Module):
         if self._in_backward:
             return
         self._in_backward = True
-        at_end_of_backward(self._finish_backward)
+        at_end_of_backward(self._finish_backward)  # an unused parameter never calls its hook
         self._accumulates = (
             not self._averages
             or self._local.passes > 0
@@ -155,6 +156,7 @@ class DDP(nn.Module):
 
     def _launch(self) -> None:
         bucket = self.buckets[self._launched]
+        # Returns at once; `_finish_backward` waits for it.
         bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, self._launched)
         self._launched += 1
 
@@ -171,10 +173,10 @@ class DDP(nn.Module):
             if self._accumulates:  # what this pass did not use may come from one before
                 for parameter in list(bucket.missing):
                     self._put(parameter)
-            bucket.close()
+            bucket.close()  # else a slot still holds the sum of the step before
             self._launch()
         for number, bucket in enumerate(self.buckets):
-            bucket.handle.wait(bucket=number)
+            bucket.handle.wait(bucket=number)  # the last one has no backward left to hide behind
             if not bucket.weight:
                 no_mean()
             bucket.unpack()
@@ -184,7 +186,7 @@ class DDP(nn.Module):
 
 def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
     with comm.span("collective", f"bucket {number}", bucket=number, nbytes=bucket.flat.nbytes):
-        reduce(comm, bucket.flat)
+        reduce(comm, bucket.flat)  # Σ n_r g_r and Σ n_r: `unpack` divides
 
 
 def train(

@@ -31,10 +31,11 @@ class Elastic:
     def send(self) -> None:
         """Worker: send its weights."""
         for _, flat in flat_by_dtype(self.weights):
-            self.comm.send(flat, 0)
+            self.comm.send(flat, 0)  # matches `take`
 
     def reply(self, worker: int) -> None:
         """Master: send the centre."""
+        # Matches `receive`; who is lost is passed over.
         reply(self.comm, [flat for _, flat in flat_by_dtype(self.weights)], worker)
 
     def receive(self) -> list[torch.Tensor]:
@@ -63,10 +64,11 @@ class Elastic:
 
     def local_update(self, share: float, centre: list[torch.Tensor]) -> None:
         """Equation 1, by any rule: it moves W against ΔW + ρ (W - W̄)."""
-        rho = self.alpha / self.rule.lr
+        rho = self.alpha / self.rule.lr  # α = η ρ
         gradients: list[torch.Tensor | None] = []
         for w, c in zip(self.weights, centre, strict=True):
-            pull = rho * (w.detach() - c)
+            pull = rho * (w.detach() - c)  # ρ (W - W̄)
+            # Without an example there is no ΔW: the elastic term moves W alone.
             gradients.append(pull if w.grad is None or not share else w.grad + pull)
         update(self.comm, self.rule, self.weights, gradients)
 
@@ -75,4 +77,5 @@ class Elastic:
         seconds = update_seconds(self.comm, self.weights)
         with self.comm.compute("update", seconds=seconds, **fields), torch.no_grad():
             for place, c in enumerate(self.weights):
+                # α Σ_i (W^i - W̄), all with W̄ from before it moves.
                 c += self.alpha * sum(weights[place] - c for weights in local)

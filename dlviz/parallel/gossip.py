@@ -57,7 +57,7 @@ def contraction(ranks: int, topology: str) -> float:
     check_topology(ranks, topology)
     if topology == "matching":
         return (ranks - 2) / (2 * (ranks - 1))
-    turns = (2 * math.pi * k / ranks for k in range(1, ranks))
+    turns = (2 * math.pi * k / ranks for k in range(1, ranks))  # not k = 0, eigenvalue 1: the mean
     return max((abs(1 + 2 * math.cos(turn)) / 3 for turn in turns), default=0.0)
 
 
@@ -66,8 +66,8 @@ def neighbours(rank: int, ranks: int, topology: str, number: int) -> tuple[int, 
     if ranks == 1:
         return ()
     if topology == "ring":
-        return (rank - 1) % ranks, (rank + 1) % ranks
-    order = random.Random(number).sample(range(ranks), ranks)
+        return (rank - 1) % ranks, (rank + 1) % ranks  # of 2 ranks the same one twice
+    order = random.Random(number).sample(range(ranks), ranks)  # the round is the seed
     place = order.index(rank)
     return (order[place ^ 1],)  # 0 with 1, 2 with 3, ...
 
@@ -80,16 +80,17 @@ def mix(comm: Comm, tensors: list[torch.Tensor], topology: str, number: int) -> 
     others = neighbours(comm.rank, comm.size, topology, number)
     for alike, flat in flat_by_dtype(tensors):
         with comm.span("collective", "models of neighbours", nbytes=flat.nbytes):
-            arrived = [torch.empty_like(flat) for _ in others]
+            arrived = [torch.empty_like(flat) for _ in others]  # beside flat, which is being sent
+            # Receives and sends that return at once: with `send` first the ring waits in a circle.
             receiving = [
                 comm.irecv(theirs, other) for theirs, other in zip(arrived, others, strict=True)
             ]
             sending = [comm.isend(flat, other) for other in others]
             for request in [*receiving, *sending]:
-                request.wait()
+                request.wait()  # for the sends too: flat changes below
         for theirs in arrived:
             flat += theirs
-        spread(flat / (1 + len(others)), alike)
+        spread(flat / (1 + len(others)), alike)  # (w_(r-1) + w_r + w_(r+1)) / 3, or (w_r + w_q) / 2
 
 
 def train(

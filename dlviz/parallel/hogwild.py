@@ -66,10 +66,11 @@ class Words:
         whole = torch.float64 if flat.dtype == torch.float64 else torch.float32
         whole, self.one = (whole.to_complex(), 1j) if count else (whole, 0)
         self.own = flat.view_as(parameters[0] if sparse else flat).to(whole)
-        self.weights = self.own.real
+        self.weights = self.own.real  # a view: what the rule moves there, own holds
         parts = self.own.flatten().real.split([p.numel() for p in parameters])
         self.model = [(p.detach(), w.view_as(p)) for p, w in zip(parameters, parts, strict=True)]
-        self.shared = comm.shared(self.own).tensor
+        self.shared = comm.shared(self.own).tensor  # rank 0's values, one memory for all ranks
+        # A cell for each rank, which nobody else writes: of this count nothing is lost.
         self.made = comm.shared(torch.zeros(comm.size, dtype=torch.int64)).tensor
         self.mine = self.made[comm.rank]  # updates of a weight by this rank
 
@@ -95,7 +96,7 @@ class Words:
         updates."""
         if not self.sparse:
             self.mine += len(self.own)  # before: if the rank is lost now, its update is
-            torch.add(self.own, self.one, out=self.shared)
+            torch.add(self.own, self.one, out=self.shared)  # + i: the count
         elif gradient is not None:
             (rows,) = gradient.indices()
             words = self.own[rows] + self.one
@@ -104,6 +105,7 @@ class Words:
 
     def lost(self) -> int:
         """How many updates of a weight another rank has overwritten."""
+        # Whoever wrote a weight from an older reading wrote its older count with it.
         return int(self.made.sum() - self.shared.imag.sum(dtype=torch.float64))
 
 
@@ -165,6 +167,7 @@ def train(
     losses = comm.shared(torch.full((len(batches),), math.nan, dtype=torch.float64))
     for number in comm.progress(range(comm.rank, len(batches), comm.size), "training"):
         with comm.span("phase", f"step {number}", step=number):
+            # Forward and backward are outside the lock: there the ranks work at the same time.
             losses.tensor[number] = learn_whole(comm, model, batches[number], loss, weight)
             with losses.lock() if lock else nullcontext():
                 read_modify_write(comm, moves, memory)
@@ -203,8 +206,8 @@ def increments(comm: Comm, times: int, *, lock: bool = False, pins: bool = False
         with comm.span("phase", f"{times} increments"):
             for _ in range(times):
                 with number.lock() if lock else nullcontext():
-                    own.copy_(number.tensor)
-                    own += 1
-                    number.tensor.copy_(own)
+                    own.copy_(number.tensor)  # read
+                    own += 1  # modify: another rank may write in between
+                    number.tensor.copy_(own)  # write, also over what it wrote
         comm.barrier()
     return comm.size * times - int(number.tensor)

@@ -56,11 +56,11 @@ def train(
 
     Cost: the bytes of one all-reduce of all gradients, hidden behind the next step.
     """
-    reduce, lane = all_reduce_called(all_reduce), comm.lane("comm")
+    reduce, lane = all_reduce_called(all_reduce), comm.lane("comm")  # beside the next step
     moves, parameters = begin(comm, model, rule, lr)
     whole = fill_buckets(model, float("inf"))  # one for each dtype
     bucket_of = {p: bucket for bucket in whole for p in bucket.parameters}
-    under_way: list[Any] = []
+    under_way: list[Any] = []  # the all-reduces of the step before
 
     def apply_the_mean() -> None:
         """Wait for the mean of the step before, and update with it."""
@@ -68,13 +68,15 @@ def train(
             handle.wait()
         if not all(bucket.weight for bucket in whole):
             no_mean()
+        # w_(t+1) = w_t - lr * g_(t-1)
         update(comm, moves, parameters, [bucket_of[p].mean(p) for p in parameters])
 
     def finish(share: float) -> None:
         if under_way:
             apply_the_mean()
         for bucket in whole:
-            bucket.pack(share)
+            bucket.pack(share)  # a copy: the next backward may overwrite .grad
+        # g_t leaves now and is not waited for before the end of step t+1.
         under_way[:] = [lane.submit(_average, reduce, bucket) for bucket in whole]
 
     losses = each_step(comm, model, batches, loss, weight, finish)

@@ -49,13 +49,14 @@ def average(
 ) -> None:
     """Replace the parameters by their mean over the ranks, each weighted by its `examples`."""
     for alike, flat in flat_by_dtype([p.detach() for p in parameters]):
+        # n_i w_i could overflow 16 bits; one sum brings it and n_i.
         whole = flat.to(torch.promote_types(flat.dtype, torch.float32))
         whole = torch.cat([whole * examples, whole.new_tensor([examples])])
         with comm.span("collective", "models", nbytes=whole.nbytes):
             reduce(comm, whole)
         if not whole[-1]:
             no_mean()
-        spread((whole[:-1] / whole[-1]).to(flat.dtype), alike)
+        spread((whole[:-1] / whole[-1]).to(flat.dtype), alike)  # Σ n_i w_i / Σ n_i
 
 
 def train(
@@ -83,7 +84,7 @@ def train(
 
     def finish(share: float) -> None:
         nonlocal steps, examples
-        if share:
+        if share:  # without an example no step: momentum alone would move w_r
             update(comm, moves, parameters)
         steps, examples = steps + 1, examples + share
         if steps == every:
@@ -91,6 +92,6 @@ def train(
             steps, examples = 0, 0.0
 
     losses = each_step(comm, model, batches, loss, weight, finish)
-    if steps:
+    if steps:  # the last average, so that all ranks return one model
         average(comm, parameters, examples, reduce)
     return result(losses, model)

@@ -40,6 +40,8 @@ def average_gradients(
     reduce = all_reduce_called(all_reduce)
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     weight = 1 if examples is None else examples
+    # A rank may not have used a parameter that another has used, and an all-reduce needs all ranks:
+    # they first agree on the list.
     counts = torch.tensor([weight, *(p.grad is not None for _, p in parameters)]).double()
     with comm.span("collective", "counts", nbytes=counts.nbytes):  # of examples and gradients
         reduce(comm, counts)
@@ -48,12 +50,12 @@ def average_gradients(
         no_mean()
     for (name, p), users in zip(parameters, used, strict=True):
         if not users:
-            continue
+            continue  # used by no rank: all skip it alike
         if p.grad is None or not weight:
-            p.grad = torch.zeros_like(p)
-        p.grad.mul_(weight / total)
+            p.grad = torch.zeros_like(p)  # adds nothing, but the others wait for its message
+        p.grad.mul_(weight / total)  # n_r g_r / Σ n_r: the sum is the mean
         with comm.span("collective", name, nbytes=p.grad.nbytes):
-            reduce(comm, p.grad)
+            reduce(comm, p.grad)  # backward is over: nothing is left to hide it
 
 
 def train(

@@ -59,7 +59,7 @@ def serve(
 ) -> tuple[int, int]:
     """A server's part; returns how many pushes it dropped, and how many are missing."""
     at = dict.fromkeys(workers, 0)  # worker that is left: the step at which it is
-    sums = [torch.zeros_like(bucket.flat) for bucket in parcel.buckets]
+    sums = [torch.zeros_like(bucket.flat) for bucket in parcel.buckets]  # Σ n_r g_r and Σ n_r
     dropped = missing = 0
 
     def drop(worker: int, step: int) -> int:
@@ -72,11 +72,11 @@ def serve(
             break  # all workers are lost
         with comm.span("phase", f"step {step}", step=step):
             on_time: list[int] = []
-            while len(on_time) < min(len(workers) - backups, len(at)):
+            while len(on_time) < min(len(workers) - backups, len(at)):  # not for the b slowest
                 worker, came = parcel.receive([each for each in at if each not in on_time])
                 if not came:
                     missing += steps - at.pop(worker)
-                elif at[worker] < step:
+                elif at[worker] < step:  # a gradient of the weights of a step that is over
                     dropped += drop(worker, step)
                 else:
                     for total, bucket in zip(sums, parcel.buckets, strict=True):
@@ -91,7 +91,7 @@ def serve(
                 no_mean()
             for worker in on_time:
                 at[worker] = step + 1
-                parcel.reply(worker, step + 1)
+                parcel.reply(worker, step + 1)  # matches `pull`; all start at the same weights
     while late := [each for each in at if at[each] < steps]:  # pushes that are still on their way
         worker, came = parcel.receive(late)
         if came:
@@ -137,11 +137,11 @@ def sync_server(
         first = place % servers  # so that not all workers come to one server at a time
         while step < len(batches):
             with comm.span("phase", f"step {step}", step=step):
-                own = shard(batches[step], place, len(workers))
+                own = shard(batches[step], place, len(workers))  # (B/workers, ...)
                 share, mean = learn(comm, model, own, loss, weight)
                 losses.add(step, share, mean)
                 for part in slices:
-                    part.take_gradients()
+                    part.take_gradients()  # before the push: each server gets its part
                 for parcel in parcels[first:] + parcels[:first]:
                     parcel.push(share)
                 step = max(parcel.pull() for parcel in parcels)  # all at the same one

@@ -31,20 +31,20 @@ class Parcel:
     def __init__(self, comm: Comm, model: nn.Module, server: int = 0):
         self.comm = comm
         self.server = server
-        self.buckets = fill_buckets(model, float("inf"))
+        self.buckets = fill_buckets(model, float("inf"))  # one for each dtype
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
 
     def push(self, share: float) -> None:
         """Worker: send the gradients, the mean of `share` examples or tokens."""
         for bucket in self.buckets:
             bucket.pack(share)
-            self.comm.send(bucket.flat, self.server)
+            self.comm.send(bucket.flat, self.server)  # matches the server's `receive`
 
     def pull(self) -> int:
         """Worker: take the server's weights; returns its clock."""
         clock = 0
         for bucket in self.buckets:
-            self.comm.recv(bucket.flat, self.server)
+            self.comm.recv(bucket.flat, self.server)  # matches the server's `reply`
             for p, (values, _) in bucket.slots.items():
                 p.detach().copy_(values.view_as(p))
             clock = int(bucket.weight)
@@ -61,7 +61,7 @@ class Parcel:
     def reply(self, worker: int, clock: int) -> None:
         """Server: send the weights, and its clock."""
         for bucket in self.buckets:
-            bucket.open(clock)
+            bucket.open(clock)  # in the cell where a push has its share
             for p, (values, _) in bucket.slots.items():
                 values.copy_(p.detach().flatten())
         reply(self.comm, [bucket.flat for bucket in self.buckets], worker)
@@ -73,9 +73,9 @@ def receive(comm: Comm, tensors: list[torch.Tensor], workers: Collection[int]) -
     source: int | Collection[int] = workers
     try:
         for tensor in tensors:
-            source = comm.recv(tensor, source)
+            source = comm.recv(tensor, source)  # the first from any of them, the rest from that one
     except RankLost as error:
-        return comm.members.index(error.rank), False
+        return comm.members.index(error.rank), False  # the error names a rank of the run
     assert isinstance(source, int)
     return source, True
 

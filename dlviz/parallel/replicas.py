@@ -11,7 +11,6 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.control.form import name_of
-from dlviz.cluster.recording.log import step_of
 
 
 def start_alike(comm: Comm, model: nn.Module) -> None:
@@ -40,7 +39,7 @@ def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
 
     def keep(*_: Any) -> None:
         kept[1:] = held()
-        kept[0] = step_of(comm.recorder.lane)
+        kept[0] = comm.step
         comm.snapshot()
 
     model.register_forward_pre_hook(keep)

@@ -40,7 +40,7 @@ def rows(*inputs: Any, **keywords: Any) -> int:
             "the inputs of this forward have no rows to count: give weight=, a function of the "
             "inputs that says how many examples the loss is the mean of."
         )
-    return first.shape[0]
+    return first.shape[0]  # B of (B, ...)
 
 
 def weigh(comm: Comm, weight: Weight, *inputs: Any, **keywords: Any) -> float:
@@ -83,17 +83,17 @@ class Losses:
 
     def add(self, step: int, share: float, mean: float) -> None:
         """On this rank it was `mean`, over `share` examples or tokens: 0 of them say nothing."""
-        if share:
+        if share:  # the loss of no example is NaN, and so is 0 times it
             self._sums[:, step] = torch.tensor([share * mean, share], dtype=torch.float64)
 
     def means(self, left: Comm | None = None) -> list[float]:
         """All ranks call this at the end, or those that are `left`. Raises ValueError for a step
         that nobody saw; it is nan where a rank that is lost may have."""
         comm, sums = left or self._comm, self._sums.clone()
-        comm.all_reduce(sums)
+        comm.all_reduce(sums)  # (2, steps): once, after training
         if comm.size == self._comm.size and not sums[1].all():
             no_mean()
-        return (sums[0] / sums[1]).tolist()
+        return (sums[0] / sums[1]).tolist()  # Σ w_r L_r / Σ w_r
 
 
 def each_step(
@@ -112,7 +112,7 @@ def each_step(
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
             share, mean = learn(comm, net, shard(batch, comm.rank, comm.size), loss, weight)
-            finish(share)
+            finish(share)  # where strategies differ: what is sent, when weights move
             losses.add(step, share, mean)
     return losses.means()
 
@@ -122,12 +122,12 @@ def learn(
 ) -> tuple[float, float]:
     """Forward and backward on (inputs, labels), which leaves the gradients in `net`; returns what
     the batch weighs, and its loss."""
-    inputs, labels = (part.to(comm.device) for part in batch)
+    inputs, labels = (part.to(comm.device) for part in batch)  # (B/n, ...) each
     share = weigh(comm, weight, inputs)
-    weigh_norms(net, share)
-    net.zero_grad()
+    weigh_norms(net, share)  # before the forward: SyncBatchNorm keeps it for backward
+    net.zero_grad()  # backward adds to .grad
     mean = loss(net(inputs), labels)
-    mean.backward()
+    mean.backward()  # DDP's hooks send buckets in here
     return share, mean.item()
 
 
@@ -144,6 +144,7 @@ def learn_whole(
 
 def shard(batch: Sequence[torch.Tensor], place: int, places: int) -> list[torch.Tensor]:
     """Part `place` of the rows of a batch, which `places` share as evenly as they go."""
+    # Parts differ by a row at most; of fewer rows than places some are empty.
     return [whole.tensor_split(places)[place] for whole in batch]
 
 
@@ -160,7 +161,7 @@ def check_batches(batches: Batches) -> None:
 def all_reduce_called(name: str) -> Callable[..., None]:
     """The all-reduce of that name. ValueError where there is none."""
     if name == "backend":
-        return lambda comm, tensor: comm.all_reduce(tensor)
+        return lambda comm, tensor: comm.all_reduce(tensor)  # its messages are not in the Trace
     if name not in collectives.ALGORITHMS:
         raise ValueError(
             f"all_reduce={name!r} is not known: use 'backend', "

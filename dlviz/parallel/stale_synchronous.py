@@ -59,28 +59,31 @@ def serve(
     """The server's part; returns how many gradients lost workers did not push."""
     workers = range(1, comm.size)
     left = {each: len(dealt(comm, each, batches)) for each in workers}
-    clock = dict.fromkeys(workers, 0)
+    clock = dict.fromkeys(workers, 0)  # c: how many of its pushes were applied
     held: list[int] = []  # workers whose push was applied and whose pull is not answered
     missing = 0
     for number in comm.progress(range(batches), "training"):
+        # Only these can push: a worker that is held waits in its `pull`.
         computing = [each for each in left if left[each] and each not in held]
         if not computing:
             break  # the other batches were lost workers'
         with comm.span("phase", f"update {number}", step=number):
-            worker, came = parcel.receive(computing)
+            worker, came = parcel.receive(computing)  # whichever comes first: no fixed order
             if came:
                 gradients = parcel.means(parameters)
+                # w ← rule(w, g_i(w')): w may have moved since worker i pulled w'.
                 update(comm, rule, parameters, gradients, peer=comm.members[worker])
                 clock[worker] += 1
                 left[worker] -= 1
                 held.append(worker)
             else:
-                missing += left.pop(worker)
+                missing += left.pop(worker)  # out of the minimum below, or it holds up all
             slowest = min((clock[each] for each in left if left[each]), default=math.inf)
+            # c - s ≤ slowest: these may begin their next iteration.
             free = [each for each in held if clock[each] - bound <= slowest or not left[each]]
             for each in free:
                 held.remove(each)
-                parcel.reply(each, clock[each])
+                parcel.reply(each, clock[each])  # matches the worker's `pull`
     return missing
 
 
@@ -137,6 +140,6 @@ def stale_synchronous(
         for number in dealt(comm, comm.rank, len(batches)):
             with comm.span("phase", f"step {number}", step=number):
                 losses.add(number, 1, learn_whole(comm, model, batches[number], loss, weight))
-                parcel.push(1.0)
-                parcel.pull()
+                parcel.push(1.0)  # a batch of its own: every push counts the same
+                parcel.pull()  # blocks until `serve` finds this worker free
     return end_alike(comm, model, losses, missing=missing)

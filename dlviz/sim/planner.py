@@ -167,10 +167,10 @@ def _divisors(number: int) -> list[int]:
     return sorted({*small, *(number // each for each in small)})
 
 
-class Visit(NamedTuple):
-    """Seconds of a microbatch on a run of blocks: its math, and its all-reduces along tp, in the
-    forward and in the backward; of the backward's math those of the weights' gradients. `sent` are
-    the bytes that a rank sends along tp."""
+class StageCost(NamedTuple):
+    """Seconds of a microbatch on a stage, a run of blocks: its math, and its all-reduces along tp,
+    in the forward and in the backward; of the backward's math those of the weights' gradients.
+    `sent` are the bytes that a rank sends along tp."""
 
     forward: float
     backward: float
@@ -191,11 +191,11 @@ class Visit(NamedTuple):
     def back(self) -> float:
         return self.backward + self.backward_tp
 
-    def and_then(self, other: Visit) -> Visit:
-        return Visit(*(one + two for one, two in zip(self, other, strict=True)))
+    def and_then(self, other: StageCost) -> StageCost:
+        return StageCost(*(one + two for one, two in zip(self, other, strict=True)))
 
-    def times(self, many: int) -> Visit:
-        return Visit(*(many * each for each in self))
+    def times(self, many: int) -> StageCost:
+        return StageCost(*(many * each for each in self))
 
 
 @dataclass(frozen=True)
@@ -214,14 +214,14 @@ class Load:
         """A plan's step of `many` microbatches and its memory."""
         dp, pp, tp = (self.axes[axis].length for axis in AXES)
         chunks = CHUNKS if schedule == "interleaved" else 1
-        visits = self.visits(pp * chunks)
-        ranks = [_sum(visits[rank::pp]) for rank in range(pp)]
-        slow = max(ranks, key=lambda visit: visit.seconds)
+        costs = self.stage_costs(pp * chunks)
+        ranks = [_sum(costs[rank::pp]) for rank in range(pp)]
+        slow = max(ranks, key=lambda cost: cost.seconds)
         busy = many * slow.seconds
         borders = self.borders(pp, chunks)
-        at_once = pipeline_seconds(schedule, visits, pp, many, [0.0] * len(borders))
+        at_once = pipeline_seconds(schedule, costs, pp, many, [0.0] * len(borders))
         bubble = at_once - busy if pp > 1 else 0.0
-        messages = pipeline_seconds(schedule, visits, pp, many, borders) - at_once
+        messages = pipeline_seconds(schedule, costs, pp, many, borders) - at_once
         held = [self.parameters(runs) for runs in self.runs(pp, chunks)]
         weights = max(held) * self.itemsize
         reduce = self.axes["dp"].all_reduce(weights, self.machine.device.gamma)
@@ -229,7 +229,7 @@ class Load:
         memory, stage = self.memory(held, schedule, many, parameter_bytes, chunks)
         math_seconds = many * (slow.forward + slow.backward) + update
         exposed = many * (slow.forward_tp + slow.backward_tp)
-        ties = self.tied_exposed(schedule, pp, visits, borders)
+        ties = self.tied_exposed(schedule, pp, costs, borders)
         return {
             "dp": dp,
             "tp": tp,
@@ -260,17 +260,17 @@ class Load:
         every = [(layers[i], i == 0, i == stages - 1) for i in range(stages)]
         return [every[rank::pp] for rank in range(pp)]
 
-    def visits(self, stages: int) -> list[Visit]:
+    def stage_costs(self, stages: int) -> list[StageCost]:
         """What a microbatch takes on each stage."""
         layers, block = layers_of_stages(self.shape, stages), self._block
         found = {many: block.times(many) for many in {*layers}}
-        visits = [found[many] for many in layers]
-        visits[0] = visits[0].and_then(self._embedding)
-        visits[-1] = visits[-1].and_then(self._logits)
-        return visits
+        costs = [found[many] for many in layers]
+        costs[0] = costs[0].and_then(self._embedding)
+        costs[-1] = costs[-1].and_then(self._logits)
+        return costs
 
     @cached_property
-    def _block(self) -> Visit:
+    def _block(self) -> StageCost:
         matrices, squares = self._seconds(
             *block_flops(self.shape.hidden, self.shape.sequence, self.microbatch)
         )
@@ -282,15 +282,15 @@ class Load:
             back += there
         forward, one = matrices + squares, self._all_reduce
         sent = (there + back) * self.axes["tp"].sent(self._activations)
-        return Visit(forward, 2 * forward + again, there * one, back * one, matrices, sent)
+        return StageCost(forward, 2 * forward + again, there * one, back * one, matrices, sent)
 
     @cached_property
-    def _embedding(self) -> Visit:
+    def _embedding(self) -> StageCost:
         sent = self.axes["tp"].sent(self._activations)
-        return Visit(0.0, 0.0, self._all_reduce, 0.0, 0.0, sent)
+        return StageCost(0.0, 0.0, self._all_reduce, 0.0, 0.0, sent)
 
     @cached_property
-    def _logits(self) -> Visit:
+    def _logits(self) -> StageCost:
         shape, tokens = self.shape, self.microbatch * self.shape.sequence
         (product,) = self._seconds(
             logits_flops(shape.hidden, shape.vocabulary, shape.sequence, self.microbatch)
@@ -298,7 +298,7 @@ class Load:
         tp, one = self.axes["tp"], 4 * tokens  # bytes: largest, sum and target's logit of a token
         sent = 3 * tp.sent(one) + tp.sent(self._activations)
         there, back = 3 * tp.all_reduce(one), self._all_reduce
-        return Visit(product, 2 * product, there, back, product, sent)
+        return StageCost(product, 2 * product, there, back, product, sent)
 
     def _seconds(self, *flops: int) -> list[float]:
         return [each / self.axes["tp"].length / self.machine.device.flops for each in flops]
@@ -332,13 +332,13 @@ class Load:
         return alpha + beta * self._embedding_bytes
 
     def tied_exposed(
-        self, schedule: str, pp: int, visits: Sequence[Visit], borders: Sequence[float]
+        self, schedule: str, pp: int, costs: Sequence[StageCost], borders: Sequence[float]
     ) -> float:
         """Those that a step waits for: the sum's way back, and the gradient's way there as far as
         it is longer than the backwards to come, through which the last microbatch goes on to the
         first stage. Under ZB-H1 the last stage is at its W meanwhile."""
         one = self.tied()
-        to_come = sum(visit.back for visit in visits[: pp - 1]) + sum(borders[: pp - 1])
+        to_come = sum(cost.back for cost in costs[: pp - 1]) + sum(borders[: pp - 1])
         return one + max(0.0, one - to_come * (schedule != "zb_h1"))
 
     @property
@@ -416,7 +416,7 @@ def layers_of_stages(shape: TransformerShape, stages: int) -> tuple[int, ...]:
 
 
 def pipeline_seconds(
-    schedule: str, visits: Sequence[Visit], pp: int, many: int, borders: Sequence[float]
+    schedule: str, costs: Sequence[StageCost], pp: int, many: int, borders: Sequence[float]
 ) -> float:
     """From a step's first forward to the end of its last backward; `borders` are the seconds of a
     message from each stage to the next.
@@ -424,18 +424,18 @@ def pipeline_seconds(
     GPipe's is exact, also of unequal stages. Else the longest of what each rank needs: until its
     first microbatch is there, for its own work and the waits for the first backward, or for rounds
     of the microbatches in flight, and until its last gradient is through. Where a message takes
-    less than a tenth of a stage's visit, `simulate` finds 0.88 to 1.11 times this, and on 8 ranks
-    0.99 to 1.06 times.
+    less than a tenth of a microbatch's time on a stage, `simulate` finds 0.88 to 1.11 times this,
+    and on 8 ranks 0.99 to 1.06 times.
     """
-    chunks, split = len(visits) // pp, schedule == "zb_h1"
-    there = [visit.there for visit in visits]
-    back = [visit.back - split * visit.weights for visit in visits]
+    chunks, split = len(costs) // pp, schedule == "zb_h1"
+    there = [cost.there for cost in costs]
+    back = [cost.back - split * cost.weights for cost in costs]
     whole = sum(there) + sum(back) + 2 * sum(borders)
     if schedule == "gpipe":
         return (many - 1) * (max(there) + max(back)) + whole
     found = 0.0
     for rank in range(pp):
-        own = _sum(visits[rank::pp])
+        own = _sum(costs[rank::pp])
         order = "1f1b" if split else schedule
         ahead = in_flight(order, pp, many, chunks, rank)  # forwards until the first backward
         forward, backward = own.there / chunks, (own.back - split * own.weights) / chunks
@@ -460,12 +460,12 @@ def in_flight(schedule: str, pp: int, many: int, chunks: int = 1, rank: int = 0)
     if schedule == "gpipe":
         return many
     if schedule == "interleaved":
-        visits = min(2 * (pp - 1 - rank) + (chunks - 1) * pp + 1, chunks * many)
-        return visits / chunks
+        held = min(2 * (pp - 1 - rank) + (chunks - 1) * pp + 1, chunks * many)
+        return held / chunks
     return min(pp if schedule == "zb_h1" else pp - rank, many)
 
 
-def _sum(visits: Sequence[Visit]) -> Visit:
-    if len(visits) == 1:
-        return visits[0]
-    return Visit(*map(sum, zip(*visits, strict=True)))
+def _sum(costs: Sequence[StageCost]) -> StageCost:
+    if len(costs) == 1:
+        return costs[0]
+    return StageCost(*map(sum, zip(*costs, strict=True)))

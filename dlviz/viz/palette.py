@@ -53,10 +53,13 @@ MARKS = {
     "hint": BLUE,
     "halo": WHITE,
     "label": BLACK,
+    "shadow": f"{BLACK}4D",
+    "veil": "#80808047",
 }
 """What marks a thing, on light and dark: what is wrong or right, what is chosen, what is marked in
 a text or a cell; controls and amounts; the focus, which shows on either; what is offered; the ring
-and the letter of a mark that lies on a kind's colour."""
+and the letter of a mark that lies on a kind's colour; the shadow of what lies over the page, and
+what dims the part of it that is out of view (their last two digits are opacity)."""
 
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
 

@@ -1,12 +1,14 @@
 """The house: what computes lies in `analysis`, what draws in `viz` and `widgets`; colours in one
-place, and a widget loads no plotly."""
+place, and a widget loads no plotly; what students read says why."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,50 @@ def test_importing_the_widgets_and_the_palette_loads_no(package):
         "assert all(map(callable, views)) and dlviz.viz.timeline.__name__ == 'timeline'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# Files that a course reads in class.
+READ = """
+    parallel/ddp parallel/elastic parallel/gossip parallel/hogwild parallel/late_all_reduce
+    parallel/local_sgd parallel/naive parallel/parameter_server parallel/push_pull parallel/shards
+    parallel/stale_synchronous parallel/tensor/conjugate parallel/tensor/linear
+    parallel/pipeline/run parallel/pipeline/stage_worker parallel/summa/grid
+    federated/aggregation federated/client federated/partition federated/robust federated/rounds
+    federated/server federated/secure/aggregate federated/secure/client federated/secure/masks
+""".split()
+LAYOUT_TOKENS = {
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def code_and_comments(source: str) -> tuple[int, int]:
+    """How many lines of code a module has, its docstrings apart, and how many comments."""
+    code: set[int] = set()
+    comments = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        comments += token.type == tokenize.COMMENT
+        if token.type not in {tokenize.COMMENT, *LAYOUT_TOKENS}:
+            code.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            if ast.get_docstring(node) is not None:
+                first = node.body[0]
+                code.difference_update(range(first.lineno, (first.end_lineno or 0) + 1))
+    return len(code), comments
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_students_read_has_a_comment_in_fourteen_lines_of_code(name):
+    code, comments = code_and_comments((PACKAGE / f"{name}.py").read_text())
+    assert 14 * comments >= code, f"{comments} comments in {code} lines of code"
+
+
+def test_docstrings_and_blank_lines_are_no_code():
+    source = (
+        '"""One.\n\nTwo."""\n\nx = [\n    1,\n]\n\n\ndef f():  # why\n    """Of f."""\n    # why\n'
+    )
+    assert code_and_comments(source + "    return x\n") == (5, 2)

@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+from matplotlib.colors import CSS4_COLORS
 
 from dlviz.trace import Trace
 from dlviz.widgets import MessagePlayer, Timeline, modules
@@ -34,10 +35,39 @@ def test_a_module_imports_and_exports_in_the_way_that_joining_reads(file):
     assert len(re.findall(r"^export\b(?! {};)", code, re.M)) == exports
 
 
+NAMED = "|".join(CSS4_COLORS)
+COLOURS = {  # in a script a colour's name is a text of its own or a declaration's value
+    ".css": rf"(?<![\w-])(?:{NAMED})(?![\w-])",
+    ".js": rf"[\"'`](?:{NAMED})[\"'`]|: ?(?:{NAMED})(?=[;\"'`]);?",
+}
+
+
+def colours(code: str, suffix: str) -> list[str]:
+    """The colours that a style sheet or a module writes down: in hex, as a function, by name."""
+    written = r"#(?:[0-9a-f]{8}|[0-9a-f]{6}|[0-9a-f]{3,4})\b|\b(?:rgb|hsl)a?\("
+    return re.findall(rf"{written}|{COLOURS[suffix]}", code, re.I)
+
+
 @pytest.mark.parametrize("file", [*FILES, modules.STATIC / "dlviz.css"], ids=lambda file: file.name)
 def test_every_colour_comes_from_python(file):
     code = re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.S)
-    assert not re.findall(r"#(?:[0-9a-fA-F]{3}){1,2}\b(?!\w)", code)
+    assert colours(code, file.suffix) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "suffix", "found"),
+    [
+        ("a { fill: #fff; stroke: #80808047 }", ".css", ["#fff", "#80808047"]),
+        ("a { box-shadow: 0 0 1px rgb(0 0 0 / 30%) }", ".css", ["rgb("]),
+        ("a { border: 1px solid Black; }", ".css", ["Black"]),
+        (".dlv-tan { border-color: transparent; white-space: pre; }", ".css", []),
+        ('s("rect", { fill: "white" })', ".js", ['"white"']),
+        ('`stroke: tan;` + "rgba(0, 0, 0, 1)"', ".js", [": tan;", "rgba("]),
+        ('const said = "the stronger the blue of a cell";', ".js", []),
+    ],
+)
+def test_the_check_sees_every_way_to_write_a_colour(code, suffix, found):
+    assert colours(code, suffix) == found
 
 
 def test_what_a_module_imports_comes_before_it_and_once():

@@ -229,27 +229,27 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.closed = False
-        self._mail: deque[bytes] = deque()
+        self._messages: deque[bytes] = deque()
         self._lock = threading.Lock()
         self._bell, self._button = os.pipe()
 
     def put(self, data: bytes) -> None:
         with self._lock:
             if not self.closed:
-                if not self._mail:
+                if not self._messages:
                     os.write(self._button, b"\0")
-                self._mail.append(data)
+                self._messages.append(data)
 
     def fileno(self) -> int:
         return self._bell
 
     def poll(self) -> bool:
-        return bool(self._mail)
+        return bool(self._messages)
 
     def recv_bytes(self) -> bytes:
         with self._lock:
-            data = self._mail.popleft()
-            if not self._mail:
+            data = self._messages.popleft()
+            if not self._messages:
                 os.read(self._bell, 1)
         if not data:
             raise EOFError

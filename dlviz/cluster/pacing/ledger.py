@@ -32,7 +32,7 @@ from mmap import mmap
 from typing import IO
 
 from dlviz.machine import Machine
-from dlviz.machine.topology import Path, moment
+from dlviz.machine.topology import PICOSECONDS, Path, moment
 
 ENTRIES = 1024  # messages of one rank on their way at the same time
 LINK = struct.Struct("=d")  # free
@@ -108,7 +108,7 @@ class Ledger:
                 return
             while self._port(src)[2] <= number:
                 come, rank = min(self._first_of_each_port())
-                if come > (now - self._seconds(src, number)) * 1e12:
+                if come > (now - self._seconds(src, number)) * PICOSECONDS:  # now may be infinite
                     message.stamp = self._earliest(src, number)
                     return
                 self._book(rank)

@@ -74,7 +74,7 @@ def secure_sum(
     terms.check()
     if deadline is not None and not 0 < deadline < float("inf"):
         raise ValueError(f"deadline={deadline!r} lets nobody answer: use seconds above 0, or None.")
-    number = next(_rounds.setdefault(comm, count()))
+    number = next(_rounds.setdefault(comm, count()))  # the tag: every rank counts alike
     meeting = Meeting(comm, number, range(1, comm.size), deadline)
     if comm.rank == SERVER:
         return serve(meeting, terms)[0].to(vector).view(shape)
@@ -113,7 +113,7 @@ class Meeting:
 
     def take(self, src: int, closes: float | None) -> bytes | None:
         """The next message from a rank, as long as it is; None where it is late."""
-        message = self.comm.probe(src, self.tag, deadline=closes)
+        message = self.comm.probe(src, self.tag, deadline=closes)  # the header says how long it is
         if message is None:
             return None
         self.comm.recv(message, src, self.tag)
@@ -124,11 +124,12 @@ def serve(meeting: Meeting, terms: Terms) -> tuple[torch.Tensor, list[int]]:
     """The server's part: the sum, flat, and the clients whose vectors are in it."""
     machine, present = server(terms), [*range(1, terms.clients + 1)]
     comm, stayed, total = meeting.comm, present, None
-    next(machine)
+    next(machine)  # to its first yield
     for exchange in EXCHANGES:
         with comm.span("phase", exchange):
             closes = None if meeting.deadline is None else comm.now() + meeting.deadline
             messages = meeting.gather(present, closes)
+            # Who is late learns it where it waits for the answer.
             meeting.tell({each: missed(each, exchange) for each in present if each not in messages})
             try:
                 for each, message in messages.items():
@@ -140,7 +141,7 @@ def serve(meeting: Meeting, terms: Terms) -> tuple[torch.Tensor, list[int]]:
                 meeting.tell({each: refusal(SERVER, each, why) for each in messages})
                 raise RoundAborted(why) from None
             meeting.tell(answers)
-            present = [*answers]
+            present = [*answers]  # who has dropped out is not waited for again
             if exchange == EXCHANGES[MASKED]:
                 stayed = present
     assert total is not None
@@ -168,7 +169,7 @@ def take_part(meeting: Meeting, number: int, terms: Terms, vector: torch.Tensor)
             assert answer is not None
             if why := reason(answer):
                 raise RoundAborted(why)
-            sending.wait()
+            sending.wait()  # not sooner: the server never takes what is late
 
 
 def as_tensor(message: bytes) -> torch.Tensor:

@@ -58,7 +58,7 @@ def client(
 ) -> Generator[bytes, bytes, None]:
     """Client `number`, 1 or more, and its vector. `draw(n)` gives n random bytes: the system's,
     since a seed that came with the program the server would have too."""
-    residues = encode(number, terms, vector)
+    residues = encode(number, terms, vector)  # before any message: a bad vector ends the round
     count, word = len(residues), terms.code.word
 
     # 1. Keys. Masks have a pair of their own: the server gets its private half of who drops out.
@@ -69,7 +69,7 @@ def client(
     listed = unpack(answer, KEYS, SERVER, number, NO_ROUND)
     roster, round_id = read_roster(listed, terms.clients), round_of(listed)
     terms.enough(roster, EXCHANGES[KEYS])
-    if roster.get(number) != public:
+    if roster.get(number) != public:  # else others seal its shares for the server
         raise ValueError(f"the server names keys of client {number} that are not its own.")
 
     # 2. Shares of both secrets, sealed for everybody whose keys have come.
@@ -80,9 +80,10 @@ def client(
     terms.enough(held, EXCHANGES[SHARES])
 
     # 3. The vector under its masks: one with each client whose shares have come, and its own.
-    masked = residues + stream(self_mask, count, word)
+    masked = residues + stream(self_mask, count, word)  # b_u: hides a vector that comes too late
     for peer in held.keys() - {number}:
         keys = masking, roster[peer].masking
+        # The peer adds the negative: in the sum of both there is nothing of it.
         masked += pair_mask(*keys, number, peer, round_id, count, word)
     answer = yield pack(MASKED, number, SERVER, round_id, terms.code.reduce(masked).tobytes())
     listed = unpack(answer, MASKED, SERVER, number, round_id)
@@ -90,6 +91,7 @@ def client(
     terms.enough(stayed, EXCHANGES[MASKED])
 
     # 4. Of each client one secret: the self-mask of who has stayed, the mask key of who has not.
+    # Never both: whoever has both masks of a client has its vector.
     which = {dealer: SELF_MASK if dealer in stayed else MASK_KEY for dealer in held}
     revealed = b"".join(held[dealer][which[dealer]] for dealer in sorted(held))
     yield pack(UNMASKING, number, SERVER, round_id, revealed)
@@ -119,7 +121,7 @@ def deal(
 ) -> bytes:
     """A client's shares for each client of the roster, itself among them: digests for the server,
     the shares themselves for the holder alone."""
-    shares = [share(secret, terms.clients, terms.threshold) for secret in secrets]
+    shares = [share(secret, terms.clients, terms.threshold) for secret in secrets]  # Shamir's
     dealt = []
     for holder, public in roster.items():
         values = [each[holder - 1].y.to_bytes(WIDTH, "big") for each in shares]
@@ -145,6 +147,7 @@ def open_dealt(
         if dealer in held or dealer not in roster:
             raise ValueError(f"the server hands on shares of client {dealer} twice, or unasked.")
         *digests, sealed = DEALT.unpack(dealt)
+        # The server carried it: it could neither read it nor change it.
         plain = unseal(sealing, roster[dealer].sealing, dealer, number, round_id, sealed)
         values = plain[:WIDTH], plain[WIDTH:]
         for i, value in enumerate(values):

@@ -47,8 +47,8 @@ def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
 
 def stream(key: bytes, count: int, word: np.dtype) -> np.ndarray:
     """`count` uniform words."""
-    cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(cipher.update(bytes(count * word.itemsize)), word)
+    cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()  # counter and nonce 0
+    return np.frombuffer(cipher.update(bytes(count * word.itemsize)), word)  # zeros XOR the stream
 
 
 def pair_mask(
@@ -62,9 +62,9 @@ def pair_mask(
 ) -> np.ndarray:
     """What client `one` adds; `other` adds its negative. `private` is one's key, `public` other's,
     or the other way round."""
-    pair = PAIR.pack(min(one, other), max(one, other))
+    pair = PAIR.pack(min(one, other), max(one, other))  # one order: both derive one key
     mask = stream(agree(private, public, b"mask" + pair + round_id), count, word)
-    return mask if one < other else -mask
+    return mask if one < other else -mask  # modulo the word: the two add up to 0
 
 
 def seal(

@@ -90,12 +90,13 @@ def train_step(
     row = schedule.actions[comm.rank]
     pieces = pieces_of(comm, inputs, microbatches)
     mine = (shapes or Shapes()).of(schedule, comm.rank, pieces, kinds)
+    # A stage takes 2m tags, activations and gradients; those above are the shared parameters'.
     shared = SharedParameters(comm, stages, schedule.stage_rank, 2 * len(stages) * microbatches)
     if schedule.flushes:  # the caller updates, once all gradients of the batch are there
         optimizer = None
     elif optimizer is None or shared.count:
         raise ValueError(no_update(schedule, shared.count))
-    target_pieces = pieces_of(comm, targets, microbatches)
+    target_pieces = pieces_of(comm, targets, microbatches)  # m of (B/m, ...)
     worker = StageWorker(comm, stages, mine, row, target_pieces, loss, optimizer, layers)
     p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
@@ -104,9 +105,10 @@ def train_step(
     with comm.span("phase", schedule.name or "pipeline"):
         _work_through(comm, row, p2p, worker.run, worker.conclude, costs, layers)
         if request is None:
+            # Equal microbatches: the mean of their means is the batch's.
             mean += sum(map(float, worker.losses)) / microbatches
-            p2p.send_to_all(mean, tag)
-        shared.add_up()
+            p2p.send_to_all(mean, tag)  # matches the irecv above
+        shared.add_up()  # after the last backward: before it a gradient lacks microbatches
         p2p.finish()  # no send was waited for so far: nobody can be stuck in one
         if request is not None:
             request.wait()
@@ -132,7 +134,7 @@ def infer(
     """
     microbatches, _ = checked(comm, stages, schedule)
     actions = [half for action in schedule.actions[comm.rank] for half in action.halves]
-    row = [action for action in actions if action.kind == "F"]
+    row = [action for action in actions if action.kind == "F"]  # in a training schedule's order
     pieces = pieces_of(comm, inputs, microbatches)
     outputs: dict[int, torch.Tensor] = {}
 
@@ -150,10 +152,11 @@ def infer(
     with torch.no_grad(), comm.span("phase", "inference"):
         _work_through(comm, row, p2p, forward)
         if comm.rank == last:
+            # (B, ...), in the order of the batch, whatever the schedule's.
             whole = torch.cat([outputs[microbatch] for microbatch in range(microbatches)])
             p2p.send_to_all(whole, tag)
         else:
-            whole = comm.probe(last, tag)
+            whole = comm.probe(last, tag)  # this rank does not know the outputs' shape
             comm.recv(whole, last, tag)
         p2p.finish()
     return whole
@@ -178,5 +181,5 @@ def _work_through(
         else:
             left = by_layers(comm, action, received, math, layers)
         for half, tensor in zip(action.halves, left, strict=True):
-            p2p.pass_on(half, tensor)
+            p2p.pass_on(half, tensor)  # first, since the next stage waits for it
             conclude(half)

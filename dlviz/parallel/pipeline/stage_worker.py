@@ -78,7 +78,7 @@ class StageWorker:
         weights = self.stashes[stage].now if self.stashes else None
         # Counted once: every microbatch of a stage saves as many bytes.
         saved = SavedActivations(module) if shape.output is None else nullcontext()
-        kind = SplitForward if at in self.split else Forward
+        kind = SplitForward if at in self.split else Forward  # W needs the graph after I
         with saved:
             forward = kind(module, x, stage > 0, weights)
             check_output(stage, forward.output)
@@ -89,7 +89,7 @@ class StageWorker:
                         f"the loss has shape {tuple(forward.root.shape)}: make it one number, the "
                         "mean over its microbatch."
                     )
-                self.losses.append(forward.root.detach())
+                self.losses.append(forward.root.detach())  # without the graph, which B frees
         if isinstance(saved, SavedActivations):
             saved.see(x)
             saved.see(forward.output)
@@ -101,7 +101,7 @@ class StageWorker:
         return None if stage == len(self.stages) - 1 else forward.output.detach()
 
     def backward(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor | None:
-        return self.forwards[at].backward(self.seed(at, gradient))
+        return self.forwards[at].backward(self.seed(at, gradient))  # dx, for the stage before
 
     def backward_input(
         self, at: tuple[int, int], gradient: torch.Tensor | None
@@ -119,6 +119,7 @@ class StageWorker:
         """The gradient with which a backward begins: the one received, or the loss's share of the
         mean."""
         root = self.forwards[at].root
+        # d(mean of m losses)/d(loss) = 1/m; 1 where each microbatch is a batch.
         return torch.full_like(root, self.share) if gradient is None else gradient
 
     def conclude(self, action: Action) -> None:
@@ -126,7 +127,7 @@ class StageWorker:
         the stage where the schedule does not flush."""
         if action.kind not in "BW":
             return  # after an F or an I the backward still needs the graph
-        forward = self.forwards.pop((action.stage, action.microbatch))
+        forward = self.forwards.pop((action.stage, action.microbatch))  # frees the graph
         self.hold(-self.shapes[action.stage].nbytes)
         if self.optimizer is not None:
             with self.comm.span("update", stage=action.stage, microbatch=action.microbatch):
@@ -142,7 +143,7 @@ class StageWorker:
         """The bytes of all versions of weights that are stored."""
         stored = {stage: {id(stash.now)} for stage, stash in self.stashes.items()}
         for (stage, _), forward in self.forwards.items():
-            stored[stage].add(id(forward.weights))
+            stored[stage].add(id(forward.weights))  # one version, however many saw it
         return sum(len(versions) * self.stashes[stage].nbytes for stage, versions in stored.items())
 
 

@@ -56,11 +56,11 @@ def agreed(comm: Comm, x: torch.Tensor, w: torch.Tensor, grid: Sequence[int]) ->
     for each in (x, w):
         form_of(each.shape, each.dtype)  # ValueError for a dtype that cannot be sent
     mine = [*grid, CODES[x.dtype], CODES[w.dtype], x.requires_grad, w.requires_grad]
-    own = torch.tensor([*mine, *x.shape, *w.shape])
+    own = torch.tensor([*mine, *x.shape, *w.shape])  # (11,): grid 3, dtypes 2, needs 2, shapes 4
     table = own.new_empty(comm.size, len(own))
-    comm.all_gather(table, own)
+    comm.all_gather(table, own)  # everybody checks every row: all raise, or none
     _check_alike(table.tolist())
-    sizes = _sizes(table[:, -4:].view(*grid, 4), grid)
+    sizes = _sizes(table[:, -4:].view(*grid, 4), grid)  # rank order: n runs fastest
     _check_blocks(table[:, -4:].tolist(), grid, sizes)
     meshes = _meshes.setdefault(comm, {})
     if tuple(grid) not in meshes:
@@ -80,7 +80,7 @@ def _check_alike(rows: list[list[int]]) -> None:
         return f"grid={grid}, x of {kinds[0]}, w of {kinds[1]} and {wanted}"
 
     for rank, row in enumerate(rows):
-        if row[:7] != rows[0][:7]:
+        if row[:7] != rows[0][:7]:  # without the shapes: parts may differ by one
             raise ValueError(
                 f"rank 0 and rank {rank} multiply differently: rank 0 has {said(rows[0])}; rank "
                 f"{rank} has {said(row)}; give all ranks the same."
@@ -95,7 +95,8 @@ def _check_alike(rows: list[list[int]]) -> None:
 
 def _sizes(shapes: torch.Tensor, grid: Sequence[int]) -> Sizes:
     """Of the whole matrices, from the shapes of x and w on (pm, pk, pn, 4)."""
-    xm, xk, wk, wn = shapes.unbind(-1)
+    xm, xk, wk, wn = shapes.unbind(-1)  # (pm, pk, pn) each
+    # x's columns are cut over k and n, w's rows over m and k.
     sizes = {"m": xm[:, 0, 0].sum(), "k": xk[0].sum(), "n": wn[0, 0].sum()}
     inner = int(wk[:, :, 0].sum())
     if sizes["k"] != inner:
@@ -111,6 +112,7 @@ def _sizes(shapes: torch.Tensor, grid: Sequence[int]) -> Sizes:
 def _check_blocks(rows: list[list[int]], grid: Sequence[int], sizes: Sizes) -> None:
     """Raise ValueError for a rank's x or w of another shape than its block of the whole has."""
     for which, columns in (("x", slice(0, 2)), ("w", slice(2, 4))):
+        # A shape without memory, which `block` cuts as it cuts the real one.
         whole = torch.empty([sizes[dim] for dim in MATRICES[which][0]], device="meta")
         for rank, row in enumerate(rows):
             shape, due = tuple(row[columns]), tuple(block(whole, rank, grid, which).shape)

@@ -95,34 +95,36 @@ class _F(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *how: Any) -> torch.Tensor:
         ctx.how = how
-        return x.view_as(x)
+        return x.view_as(x)  # f: the identity, (..., k)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        # A rank's gradient is that of its own columns: dx = Σ dy_r W_r, over the ranks.
         return reduced(gradient, *ctx.how, direction="backward"), None, None, None
 
 
 class _G(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *how: Any) -> torch.Tensor:
-        return reduced(x, *how, direction="forward")
+        return reduced(x, *how, direction="forward")  # g: (..., n) of each rank, added
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient, None, None, None
+        return gradient, None, None, None  # of a + b either summand has the sum's gradient
 
 
 class _GatherSequence(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *how: Any) -> torch.Tensor:
         ctx.how = how
-        return gathered(x, -2, *how, direction="forward")
+        return gathered(x, -2, *how, direction="forward")  # (..., s/t, k) -> (..., s, k)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        # (..., s, k) -> (..., s/t, k): all ranks used these tokens, so their gradients add up.
         return scattered(gradient, -2, *ctx.how, direction="backward"), None, None, None
 
 
@@ -130,11 +132,12 @@ class _ScatterSequence(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *how: Any) -> torch.Tensor:
         ctx.how = how
-        return scattered(x, -2, *how, direction="forward")
+        return scattered(x, -2, *how, direction="forward")  # (..., s, n) -> (..., s/t, n)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        # (..., s/t, n) -> (..., s, n): every rank's summand went into all tokens.
         return gathered(gradient, -2, *ctx.how, direction="backward"), None, None, None
 
 
@@ -142,7 +145,7 @@ class _GatherOutputs(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *how: Any) -> torch.Tensor:
         ctx.comm = how[0]
-        return gathered(x, -1, *how, direction="forward")
+        return gathered(x, -1, *how, direction="forward")  # (..., n/t) -> (..., n)
 
     @staticmethod
     @once_differentiable
@@ -154,6 +157,7 @@ def reduced(
     x: torch.Tensor, comm: Comm, all_reduce: str, layer: str, direction: str, op: str = "sum"
 ) -> torch.Tensor:
     """The sum of all ranks' x, or by op="max" the largest of each cell, in memory of its own."""
+    # A copy: the all-reduce works in place, and autograd may hold x.
     total = x.clone(memory_format=torch.contiguous_format)
     with _recorded(comm, "all_reduce", layer, direction, total):
         if all_reduce == "backend":

@@ -64,7 +64,7 @@ class ShardedLinear(nn.Module):
         self.product = Product(comm, cut)
         self.cuts = {"weight": 1} if cut else {"weight": 0, "bias": 0}
         shape = [outputs, inputs]
-        shape[cut] //= comm.size
+        shape[cut] //= comm.size  # (n/t, k) column-parallel, (n, k/t) row-parallel
         self.weight = nn.Parameter(torch.empty(shape))
         self.bias = nn.Parameter(torch.empty(outputs if cut else shape[0])) if bias else None
         self.checked = False
@@ -94,14 +94,14 @@ class ShardedLinear(nn.Module):
         alike, the ranks hold the parts of one whole layer, of which a row at a time exists."""
         by_rows, first = self.cuts["weight"] == 0, self.comm.rank * len(self.weight)
         row = self.weight.new_empty(1, self.inputs)
-        for number in range(self.outputs):
-            nn.init.kaiming_uniform_(row, a=5**0.5)
+        for number in range(self.outputs):  # others' rows too: the generators stay alike
+            nn.init.kaiming_uniform_(row, a=5**0.5)  # as nn.Linear: ±1/√k, k of the whole layer
             if not by_rows:
                 self.weight[number] = self.own("weight", row)[0]
             elif 0 <= number - first < len(self.weight):
                 self.weight[number - first] = row[0]
         if self.bias is not None:
-            bound = self.inputs**-0.5
+            bound = self.inputs**-0.5  # not of the part's k/t columns, which would be wider
             bias = self.bias.new_empty(self.outputs).uniform_(-bound, bound)
             self.bias.copy_(self.own("bias", bias))
 
@@ -172,10 +172,10 @@ class ColumnParallelLinear(ShardedLinear):
     def enter(self, x: torch.Tensor) -> Entered:
         """What this layer, or several on the same input, does before its product: f."""
         if self.sequence_parallel and self.comm.size > 1:
-            self.check({}, f" for {tuple(x.shape)}")
+            self.check({}, f" for {tuple(x.shape)}")  # tokens differ by rank, shapes do not
             whole = gather_sequence(self.comm, x, self.all_reduce, self.name)  # (B, s, k)
             return Entered(whole, Regathered(x, self.comm, self.all_reduce, self.name).linear)
-        self.check({"x": x})
+        self.check({"x": x})  # f adds up the ranks' gradients of one x
         return Entered(f(self.comm, x, self.all_reduce, self.name))
 
     def forward(self, x: torch.Tensor | Entered) -> torch.Tensor:
