@@ -137,15 +137,15 @@ def serve(
     """The server's rounds, and what comes back after the last."""
     records = []
     for number in server.comm.progress(range(rounds), "training"):
-        record = server.round(number)
-        if private is not None:
+        record = server.round(number)  # phases 1 to 5
+        if private is not None:  # the noise does not depend on who came: neither does its price
             spent = private.epsilon(server.selection.fraction, number + 1)
             record = record._replace(epsilon=spent)
         if evaluate is not None:
             layout.write(server.weights)
-            record = record._replace(score=evaluate(layout.model))
+            record = record._replace(score=evaluate(layout.model))  # not in its seconds
         records.append(record)
-    return send_home(server, records)
+    return send_home(server, records)  # takes what is late, or its senders wait for ever
 
 
 def check(
