@@ -31,8 +31,8 @@ class Round(NamedTuple):
     modelled: bool  # whether `seconds`, and who was late, are a model's (arrivals.py)
     computed: int = 0  # examples that clients trained on in this round, once for each epoch
     unused: int = 0  # of these, those of updates that are in no weights
-    epsilon: float = float("nan")  # that rounds 0 to this one have spent; nan: none is claimed
     score: float = float("nan")  # what `evaluate` says of the new weights
+    epsilon: float = float("nan")  # that rounds 0 to this one have spent; nan: none is claimed
 
 
 @dataclass

@@ -114,7 +114,7 @@ def train(
     if comm.rank:  # clients live here; rank 0 is the server
         mine = comm, layout, clients, how, outgoing, fp16
         own = Clients(*mine) if secure is None else secure.clients(*mine)
-        take_part(own, rounds, always)  # the mirror image of the loop below
+        take_part(own, rounds, always)  # the mirror image of `serve`
         return {"state": {}, "rounds": []}  # the trained model is the server's
     parts = comm, layout.read(), len(clients), select, update
     server = Server(*parts) if secure is None else secure.server(*parts)

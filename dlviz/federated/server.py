@@ -104,8 +104,7 @@ class Server:
     def select(self, now: Open) -> None:
         for rank in self.comm.lost:
             self.lose(rank, now)
-        # In one order, so that the same seed draws the same clients.
-        present = sorted(k for rank in self.owed for k in self.homes[rank])
+        present = sorted(k for rank in self.owed for k in self.homes[rank])  # one seed, one draw
         now.selected = self.selection.choose(now.number, present, self.sizes)
         now.rejected |= {k: "has no data" for k in now.selected if not self.sizes[k]}
         now.waiting = {k for k in now.selected if self.sizes[k]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -81,9 +79,7 @@ class Explorer(Runner):
         """The picture of what is shown now, as a file for paper and slides."""
         if form not in FORMS:
             raise ValueError(f"{form!r} is no form of a picture: use {' or '.join(FORMS)}.")
-        file = io.BytesIO()
-        self.picture().savefig(file, format=form)
-        return {"file": base64.b64encode(file.getvalue()).decode()}
+        return {"file": self.drawn(form)}
 
     def _changed(self, change: Any) -> None:
         values = {name: getattr(self, name) for name in self.controls}

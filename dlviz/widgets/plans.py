@@ -199,11 +199,10 @@ class PlanExplorer(Explorer):
 
     def told(self) -> dict[str, Any]:
         now = self._now
+        chosen, runs = None, []
         if self._settled:
-            self._drawn = self._rows(now)
-        chosen = self._chosen(now) if self._settled else None
-        own = self._settled and machine_part(now)
-        runs = [one for one in self._runs if one["on"] == own]
+            self._drawn, chosen = self._rows(now), self._chosen(now)
+            runs = [one for one in self._runs if one["on"] == machine_part(now)]
         failed = self._run if self._run and "seconds" not in self._run else None
         return {
             "title": "Which plan is best?",

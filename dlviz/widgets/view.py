@@ -86,6 +86,12 @@ class View(anywidget.AnyWidget):
         """The picture that stands for the widget where nothing can run."""
         raise NotImplementedError
 
+    def drawn(self, form: str, **how: Any) -> str:
+        """The picture as a file of that form, in base64."""
+        file = io.BytesIO()
+        self.picture().savefig(file, format=form, **how)
+        return base64.b64encode(file.getvalue()).decode()
+
     def save_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the widget as one HTML file, which works with no network and no kernel."""
         path = Path(path)
@@ -105,10 +111,9 @@ class View(anywidget.AnyWidget):
         from IPython.display import display
 
         widget, _ = self._repr_mimebundle_() or ({}, {})
-        stored = io.BytesIO()
-        self.picture().savefig(stored, format="png", dpi=DPI)
-        png = base64.b64encode(stored.getvalue()).decode()
-        still = STILL.format(key=self.still, title=html.escape(self.title), png=png)
+        still = STILL.format(
+            key=self.still, title=html.escape(self.title), png=self.drawn("png", dpi=DPI)
+        )
         display(
             {**widget, "text/html": ""}, raw=True
         )  # a page without a kernel shows nothing of it

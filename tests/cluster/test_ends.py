@@ -53,7 +53,7 @@ def test_a_line_through_nothing_is_nothing():
 )
 def test_a_paced_run_that_fails_beside_its_lanes_has_a_trace_and_says_what_failed(seed):
     def worker(comm, seconds):
-        lane = comm.lane("comm")
+        began, lane = time.perf_counter(), comm.lane("comm")
         tensor = torch.ones(200)
         for step in range(1000):
             with comm.span("step", step=step), comm.compute("forward"):
@@ -63,11 +63,10 @@ def test_a_paced_run_that_fails_beside_its_lanes_has_a_trace_and_says_what_faile
             with comm.beside("backward_input"), comm.compute("backward_weight"):
                 pass
 
-    began = time.perf_counter()
     seconds = random.Random(seed).uniform(0.3, 0.6)
     with pytest.raises(RankError, match="rank 2 raised RuntimeError: enough") as caught:
         launch(worker, 4, machine=classroom(4), args=(seconds,))
-    assert len(caught.value.trace.spans) > 4  # fewer where a busy machine starts it late
+    assert len(caught.value.trace.spans) > 10
 
 
 def test_a_message_that_comes_later_and_does_not_fit_a_max_is_named():

@@ -106,16 +106,22 @@ def interrupted(comm, given_away):
             time.sleep(0.003)
 
 
-@pytest.mark.parametrize("given_away", [True, False])
-def test_a_moment_given_to_other_ranks_belongs_to_no_operation_and_a_pause_shows(given_away):
-    run = dlviz.launch(interrupted, ranks=1, machine=machine(Topology.switch(1, Link(0.0, 1e12))),
-                       args=(given_away,))  # fmt: skip
+def gaps_by_the_wall(given_away):
+    """Seconds between the operations of `interrupted`."""
+    alone = machine(Topology.switch(1, Link(0.0, 1e12)))
+    run = dlviz.launch(interrupted, ranks=1, machine=alone, args=(given_away,))
     spans = run.trace.only(kind="forward").spans
-    gaps = spans.wall_start[1:] - spans.wall_end[:-1]
-    if given_away:  # the median: what else runs may hold a rank up between two operations
-        assert sorted(gaps)[1] == 0, gaps
-    else:
-        assert (gaps > 0.002).all(), gaps
+    return spans.wall_start[1:] - spans.wall_end[:-1]
+
+
+def test_a_moment_given_to_other_ranks_belongs_to_no_operation():
+    # Five times: what else runs may hold a rank up between two operations.
+    assert any((gaps_by_the_wall(True) == 0).all() for _ in range(5))
+
+
+def test_a_pause_of_the_program_shows():
+    gaps = gaps_by_the_wall(False)
+    assert (gaps > 0.002).all(), gaps
 
 
 def test_wall_times_are_never_before_device_times():

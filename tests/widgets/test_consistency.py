@@ -112,12 +112,14 @@ def test_the_figures_of_a_run_are_by_its_wall_clock():
 @pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")  # a busy machine
 def test_a_run_is_laid_over_and_shown_again_where_its_controls_are():
     explorer = ConsistencyExplorer("async_server", **TWO)
-    explorer.run()
+    for _ in range(3):  # what else runs may hold a rank up
+        explorer.run()
+        if explorer.measured.meta["lateness"]["worst"] < 1e-3:
+            break
     told = state(explorer)
     measured, predicted = told["run"]["side"], told["predicted"]
     assert len(predicted["applied"]["time"]) == 32
-    took = pytest.approx(predicted["applied"]["time"], rel=0.01, abs=5e-3)  # a rank may be held up
-    assert measured["applied"]["time"] == took
+    assert measured["applied"]["time"] == pytest.approx(predicted["applied"]["time"], rel=0.01)
     assert explorer.measured.meta["clock"] == "paced"
     explorer.workers = 3
     assert state(explorer)["run"] is None and explorer.measured is None

@@ -21,7 +21,7 @@ from dlviz.cluster.hosts.outpost import Outpost
 from dlviz.cluster.hosts.rendezvous import meet
 from dlviz.cluster.hosts.seats import Seat, seats, sit
 from dlviz.cluster.hosts.supervise import Left, SeatSupervisor
-from dlviz.cluster.parent.arguments import choose_device, pack
+from dlviz.cluster.parent.arguments import choose_device, pack, ranks_here
 from dlviz.cluster.parent.interrupts import sigterm_too
 from dlviz.cluster.parent.start import holds_seat, shared_memory
 from dlviz.machine import Machine
@@ -50,7 +50,7 @@ def join_run(
     run = f"{attempt:04x}{_launched:04x}"
     folder = os.path.join(shared_memory(), f"dlviz-{os.getppid()}-{run}")
     _launched += 1
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    here = ranks_here(ranks)
     _check(ranks, here, machine, may_lose)
     own = Seat(int(os.environ["RANK"]), dict(os.environ), pack(worker, args, kwargs))
     if holds_seat():
