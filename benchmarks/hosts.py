@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import collectives, ddp, messages
 from benchmarks.clocks import seconds_to_align
-from benchmarks.namespaces import two_hosts, why_not
+from benchmarks.namespaces import several_hosts, why_not
 from benchmarks.table import Row, compare
 from dlviz import launch
 
@@ -71,7 +71,7 @@ def measured() -> dict[str, Times]:
     how = ("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=bench")
     environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     command = (torchrun, *how, "--rdzv-endpoint=host-a:29500", "-m", "benchmarks.hosts")
-    with two_hosts() as hosts:
+    with several_hosts() as hosts:
         runs = [host.start(*command, **environ) for host in hosts]
         said = [run.communicate(timeout=LIMIT) for run in runs]
         if any(run.returncode for run in runs):

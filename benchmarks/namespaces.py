@@ -1,6 +1,6 @@
-"""Two hosts on one machine: network namespaces with a cable between them.
+"""Hosts on one machine: network namespaces, each with a cable to a switch.
 
-    host-a 10.77.0.1 eth0  ------ veth, tbf ------  eth0 10.77.0.2 host-b
+    host-a 10.77.0.1 eth0  --- tbf, veth ---  switch  --- veth, tbf ---  eth0 10.77.0.2 host-b
 
 Each has mount, UTS, PID and time namespaces of its own too: its own /dev/shm, /tmp, name and
 processes, and a monotonic clock that is so many seconds ahead. What is shared is the system and the
@@ -18,7 +18,11 @@ from pathlib import Path
 
 TOOLS = ("unshare", "nsenter", "ip", "tc")
 NAMESPACES = ("--net", "--mount", "--uts", "--pid", "--time")
-NAMES = "127.0.0.1 localhost\n10.77.0.1 host-a\n10.77.0.2 host-b\n"
+NETWORK = "10.77.0"
+MOST = 8  # hosts
+NAMES = "127.0.0.1 localhost\n" + "".join(
+    f"{NETWORK}.{number + 1} host-{'abcdefgh'[number]}\n" for number in range(MOST)
+)
 # Run as the first process of a host: /etc/hosts is its own, and it waits until its input ends.
 FIRST = """
 set -e
@@ -34,11 +38,12 @@ read _
 
 
 class Host:
-    """`name`, `address`, and `first`: the process, seen from outside, that its life hangs on."""
+    """`name`, and `first`: the process, seen from outside, that its life hangs on."""
 
-    def __init__(self, number: int, ahead: int):
-        self.name = f"host-{'ab'[number]}"
-        self.address = f"10.77.0.{number + 1}"
+    address: str
+
+    def __init__(self, name: str, ahead: int = 0):
+        self.name = name
         self._started: list[subprocess.Popen[str]] = []
         offsets = ("--monotonic", str(ahead), "--boottime", str(ahead))
         how = ("unshare", *NAMESPACES, *offsets, "--fork", "--kill-child", "--mount-proc")
@@ -112,24 +117,33 @@ def _printed(command: Sequence[str]) -> str:
 
 
 @contextmanager
-def two_hosts(ahead: int = 1000, rate: str = "1gbit") -> Iterator[tuple[Host, Host]]:
-    """Two hosts with a cable of that rate between them; the monotonic clock of the second is
-    `ahead` (s) of the first's. OSError where the system does not let us make them."""
+def several_hosts(count: int = 2, ahead: int = 1000, rate: str = "1gbit") -> Iterator[list[Host]]:
+    """So many hosts, at most `MOST`, with cables of that rate to one switch; the monotonic clock of
+    each is `ahead` (s) of the former's. OSError where the system does not let us make them."""
     with ExitStack() as left:
+        switch = Host("switch")
+        left.callback(switch.end)
+        switch.link(*"ip link add ports type bridge".split())
+        switch.link(*"ip link set ports up".split())
         hosts = []
-        for number in range(2):
-            hosts.append(Host(number, number * ahead))
+        for number in range(count):
+            hosts.append(Host(f"host-{'abcdefgh'[number]}", number * ahead))
             left.callback(hosts[-1].end)
-        one, other = hosts
-        one.link(*"ip link add eth0 type veth peer name eth0 netns".split(), str(other.first))
-        for host in hosts:
-            host.link("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
-            host.link("ip", "link", "set", "eth0", "up")
-            # What a switch's port keeps: with 6 MB both ways, 50 ms at 1 Gbit/s, two connections
-            # would have more under way than their windows hold.
-            shape = f"tc qdisc add dev eth0 root tbf rate {rate} burst 256kb limit 881kb"
-            host.link(*shape.split())
-        yield one, other
+            hosts[-1].address = f"{NETWORK}.{number + 1}"
+            _plug(hosts[-1], switch, number, rate)
+        yield hosts
+
+
+def _plug(host: Host, switch: Host, number: int, rate: str) -> None:
+    port, plug = f"port{number}", ("peer", "name", "eth0", "netns", str(host.first))
+    switch.link("ip", "link", "add", port, "type", "veth", *plug)
+    switch.link("ip", "link", "set", port, "master", "ports", "up")
+    host.link("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
+    host.link("ip", "link", "set", "eth0", "up")
+    # What a switch's port keeps: with 6 MB both ways, 50 ms at 1 Gbit/s, two connections would have
+    # more under way than their windows hold.
+    shape = f"tc qdisc add dev eth0 root tbf rate {rate} burst 256kb limit 881kb"
+    host.link(*shape.split())
 
 
 def why_not() -> str:
@@ -138,7 +152,7 @@ def why_not() -> str:
     if missing:
         return f"{', '.join(missing)} not found: `apt-get install iproute2 util-linux`"
     try:
-        with two_hosts():
+        with several_hosts():
             return ""
     except OSError as error:
         return f"namespaces may not be made here ({error}): run as root"

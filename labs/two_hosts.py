@@ -53,11 +53,11 @@ def record(folder: Path, where: str) -> None:
 def record_here() -> None:
     """Make two hosts of this machine and have torchrun run this file on each."""
     sys.path.insert(0, str(LABS.parent))  # before a package of that name that others install
-    from benchmarks.namespaces import two_hosts
+    from benchmarks.namespaces import several_hosts
 
     how = ("--nnodes=2", "--nproc-per-node=2", "--master-addr=host-a")
     torchrun = Path(sys.executable).with_name("torchrun")
-    with two_hosts(rate=RATE) as hosts:
+    with several_hosts(rate=RATE) as hosts:
         for host in hosts:  # the usual TCP, where this machine's is another: bbr shares slowly
             route = f"10.77.0.0/24 dev eth0 scope link src {host.address} congctl cubic"
             host.link("ip", "route", "replace", *route.split())

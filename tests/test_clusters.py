@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from torch.distributed.run import get_args_parser
 
 from dlviz.cli import _parse
 from dlviz.cli.words import ENDINGS, Unusable, check_target
-from dlviz.cluster.hosts import rendezvous
-from dlviz.cluster.hosts.network import versions
+from dlviz.cluster.hosts import network, rendezvous
+from dlviz.cluster.hosts.network import Store, versions
 from dlviz.cluster.parent.torchrun import _check
 from dlviz.machine import classroom
 
@@ -116,6 +117,7 @@ def test_the_image_is_made_of_files_that_there_are():
 # -- what goes wrong -------------------------------------------------------------------------------
 def about(name: str, address: str, **other: str) -> dict[str, Any]:
     about = {"name": name, "address": address, "interface": "eth0", "secret": False, "port": 1}
+    about |= {"device": "cpu"}
     return {**about, "versions": {**versions(), "torch": "2.13.0", **other}}
 
 
@@ -134,6 +136,9 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     assert quoted(refused.value)
     with pytest.raises(ValueError) as refused:
         rendezvous.check([{**ONE, "secret": True}, OTHER])
+    assert quoted(refused.value)
+    with pytest.raises(ValueError) as refused:
+        rendezvous.check([{**ONE, "device": "cuda"}, OTHER])
     assert quoted(refused.value)
     assert quoted(rendezvous._stranger(OTHER, ONE))
     with pytest.raises(ValueError) as refused:  # nobody listens on port 1, whoever it is
@@ -154,6 +159,20 @@ def test_refusals_are_quoted_as_they_are(monkeypatch):
     with pytest.raises(Unusable) as refused:
         check_target(Path("/out/trace.json.gz"), ENDINGS)
     assert quoted(refused.value)
+
+
+def test_what_is_said_of_torchruns_store_is_quoted(monkeypatch):
+    monkeypatch.setattr(network.socket, "gethostname", lambda: "host-b")
+    monkeypatch.setattr(network, "PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        port = another.getsockname()[1]
+        with pytest.raises(ValueError) as refused:
+            Store("127.0.0.1", port, "a run").open()
+    there = "10.77.0.1, port 29500"
+    assert quoted(str(refused.value).replace(f"127.0.0.1, port {port}", there))
+    with pytest.raises(ValueError) as refused:
+        Store("127.0.0.1", port, "a run").open()  # nobody has it now
+    assert quoted(str(refused.value).replace(f"127.0.0.1, port {port}", there))
 
 
 def test_what_is_not_said_is_not_quoted():

@@ -97,7 +97,16 @@ def path_lines(trace: Trace, spans: np.ndarray, start: np.ndarray, end: np.ndarr
     return _closer(bounds, start[1:] - end[:-1], "steps of the path from host to host")
 
 
-def _closer(bounds: np.ndarray, took: np.ndarray, what: str) -> list[str]:
+def mark_lines(trace: Trace, ranks: np.ndarray, times: np.ndarray) -> list[str]:
+    """The same of a picture that has a mark of each of `ranks` at each of `times` (s): of marks of
+    two hosts that follow each other."""
+    order = np.argsort(times, kind="stable")
+    ranks, times = ranks[order], times[order]
+    bounds = clock_bound(trace.meta, ranks[:-1], ranks[1:])
+    return _closer(bounds, np.diff(times), "marks that follow one of another host", "are closer")
+
+
+def _closer(bounds: np.ndarray, took: np.ndarray, what: str, less: str = "took less") -> list[str]:
     between = bounds > 0
     close = closer(bounds, took)
     if not close.any():
@@ -106,5 +115,5 @@ def _closer(bounds: np.ndarray, took: np.ndarray, what: str) -> list[str]:
     best = " or better" if np.ptp(bounds[between]) else ""
     return [
         f"Times between hosts are known to {bound}{best}: {close.sum():,} of {between.sum():,} "
-        f"{what} took less."
+        f"{what} {less}."
     ]

@@ -25,7 +25,7 @@ def be(number, port, run):
     keys = store.open()
     together(keys, "begun")
     wall, processor = time.perf_counter(), time.process_time()
-    network, wires = meet(store, number, HOSTS, (number,))
+    network, wires = meet(store, number, HOSTS, (number,), "cpu")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as left:
         board = Board(os.path.join(folder, "board"), HOSTS, create=True)
         left.callback(board.close)

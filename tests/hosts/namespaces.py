@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from benchmarks.namespaces import Host, two_hosts, why_not
+from benchmarks.namespaces import Host, several_hosts, why_not
 
-__all__ = ["Host", "need", "two_hosts", "why_not"]
+__all__ = ["Host", "need", "several_hosts", "why_not"]
 
 
 def need(reason: str) -> None:

@@ -3,19 +3,20 @@
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
 
+import bridged as of_a_host
+import namespaces
 import pytest
+from bridged import bridged
 from pairs import tcp_pair
 
-from dlviz.cluster.control.board import Board
-from dlviz.cluster.hosts.bridge import Bridge
-from dlviz.cluster.hosts.clocks import ClockLine, PingPong, Reading, read
-from dlviz.cluster.hosts.network import Host, Network, Store
-from dlviz.cluster.hosts.wire import Wire, keys
+from dlviz.cluster.hosts.clocks import DRIFT, ClockLine, PingPong, Reading, read
 
 AHEAD = 1_000_000_000_000  # ns that the other clock is ahead
 NOW = struct.Struct("=2q")
@@ -77,6 +78,16 @@ def test_between_two_readings_the_offset_lies_on_their_line():
     assert line.error == 200 and not line.stepped
 
 
+def test_a_clock_that_was_read_once_may_have_drifted_since():
+    once = Reading(AHEAD, 100, 0)
+    line = ClockLine(once, once.later(10**10))
+    assert not line.stepped
+    for drift in (-DRIFT, 0, DRIFT):
+        for here in (0, 5 * 10**9, 10**10):
+            there = here + AHEAD + round(drift * here)
+            assert abs(line.to_here(there) - here) <= line.error <= 100 + DRIFT * 10**10
+
+
 def test_a_clock_that_was_stepped_is_no_better_known_than_its_step():
     line = ClockLine(Reading(0, 100, 0), Reading(2 * 10**9, 200, 10**10))
     assert line.stepped and line.error == 2 * 10**9 + 200
@@ -90,7 +101,6 @@ def test_a_clock_that_was_stepped_is_no_better_known_than_its_step():
 @contextmanager
 def bridges(tmp_path, delay=0.0):
     """Two bridges; what host 0 sends to host 1 takes `delay` (s) longer."""
-    hosts = tuple(Host(f"host-{n}", "", "", (n,)) for n in range(2))
     with ExitStack() as left:
         ends = tcp_pair()
         if delay:
@@ -104,16 +114,7 @@ def bridges(tmp_path, delay=0.0):
         for own, end in enumerate(ends):
             folder = tmp_path / str(own)
             folder.mkdir()
-            board = Board(str(folder / "board"), 2, create=True)
-            left.callback(board.close)
-            wire = Wire(end, keys(b"secret", (b"1", b"2"), first=own == 0))
-            left.callback(wire.close)
-            network = Network(hosts, own, Store("", 0, ""))
-            lost = {}
-            bridge = Bridge(network, str(folder), board, {1 - own: wire}, print, lost.setdefault)
-            bridge.start()
-            left.callback(bridge.close)
-            found.append((bridge, board, lost))
+            found.append(left.enter_context(bridged(own, end, folder)))
         yield found
 
 
@@ -131,6 +132,24 @@ def test_bridges_read_each_others_clocks(tmp_path):
     with bridges(tmp_path) as ((one, *_), (other, *_)):
         for reading in (one.read_clock(1), other.read_clock(0)):
             assert abs(reading.offset) <= reading.error
+
+
+@pytest.mark.slow
+def test_the_offset_of_a_host_that_is_1000_s_ahead_is_within_its_bound_in_200_tries(tmp_path):
+    """A clock of the system's, in a time namespace: the offset is known to the last ns."""
+    namespaces.need(namespaces.why_not())
+    here, there = tcp_pair()
+    ahead = "unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child"
+    command = (*ahead, sys.executable, of_a_host.__file__, str(there.fileno()))
+    with (
+        there,
+        subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[there.fileno()]) as other,
+        bridged(0, here, tmp_path) as (bridge, *_),
+    ):
+        readings = [bridge.read_clock(1) for _ in range(200)]
+        other.stdin.close()
+    assert all(abs(reading.offset - AHEAD) <= reading.error for reading in readings)
+    assert min(reading.error for reading in readings) < 1e6  # ns: it says something
 
 
 def test_a_relay_of_5_ms_one_way_moves_the_offset_by_2_5_ms_and_the_bound_covers_it(tmp_path):

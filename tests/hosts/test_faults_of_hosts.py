@@ -13,7 +13,7 @@ from pathlib import Path
 import faults_on_hosts
 import namespaces
 import pytest
-from namespaces import two_hosts
+from namespaces import several_hosts
 
 import dlviz
 
@@ -109,6 +109,15 @@ class Faults:
             self.walls[0].drop(dport=here, sport=there)
             self.walls[1].drop(dport=there, sport=here)
 
+    def close(self, wire):
+        """Drop all that comes to the first host but what goes to torchrun's stores, and on a wire
+        that is there."""
+        for port in wire["store"]:
+            self.walls[0].let(dport=port)
+        for here, there in wire["ends"]:
+            self.walls[0].let(dport=here, sport=there)
+        self.walls[0].drop(dport="1024-65534")
+
     def connections(self):
         """The ports here and there of all connections between the hosts."""
         lines = self.hosts[0].run("ss", "-tnH", "state", "established").splitlines()
@@ -121,7 +130,7 @@ class Faults:
 def faults():
     """Everything broken in turn, and what came of it on ranks 0 and 2, by name."""
     namespaces.need(namespaces.why_not())
-    with two_hosts() as hosts:
+    with several_hosts() as hosts:
         run = Faults(hosts)
         break_the_network(run)
         break_the_hosts(run)
@@ -147,10 +156,13 @@ def break_the_network(run):
     run.drop(others)
     run.outcome("no bytes", 0, 2)
     run.open()
+    run.step("no lines")
+    run.close(run.read(0)["wire"])
+    run.hosts[0].file("/tmp/no-lines").touch()
+    run.outcome("no lines", 0, 2)
+    run.open()
     run.step("no way")
-    for port in wire["store"]:
-        run.walls[0].let(dport=port)
-    run.walls[0].drop(dport="1024-65534")
+    run.close(wire | {"ends": []})
     run.hosts[0].file("/tmp/closed").touch()
     run.outcome("no way", 0, 2)
     run.open()
@@ -205,6 +217,11 @@ ENDS = {  # step: what the first host says, what the other one does
         "the host host-a, which judges the run, has gone: nothing was heard of it for . s",
     ),
     "no bytes": (
+        r"rank [012] on (host-a gets no answer from host-b \(10.77.0.2\)|host-b gets no answer "
+        r"from host-a \(10.77.0.1\)), though the hosts hear each other: let their firewalls pass ",
+        "rank [012] on host-. gets no answer .* tells all of it",
+    ),
+    "no lines": (
         r"rank [012] on (host-a gets no answer from host-b \(10.77.0.2\)|host-b gets no answer "
         r"from host-a \(10.77.0.1\)), though the hosts hear each other: let their firewalls pass ",
         "rank [012] on host-. gets no answer .* tells all of it",

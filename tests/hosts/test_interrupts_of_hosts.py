@@ -8,7 +8,7 @@ from pathlib import Path
 
 import namespaces
 import pytest
-from namespaces import two_hosts
+from namespaces import several_hosts
 
 import dlviz
 
@@ -34,7 +34,7 @@ dlviz.launch(worker, 4)
 @pytest.fixture(scope="module")
 def hosts():
     namespaces.need(namespaces.why_not())
-    with two_hosts() as pair:
+    with several_hosts() as pair:
         yield pair
 
 
@@ -84,9 +84,7 @@ def ended(runs, hosts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "where", [pytest.param(0, id="host-a", marks=pytest.mark.sweep), pytest.param(1, id="host-b")]
-)
+@pytest.mark.parametrize("where", [0, 1], ids=["host-a", "host-b"])
 def test_an_interrupt_on_either_host_ends_all_ranks_on_both(where, hosts):
     runs = start(hosts, PORT + where)
     interrupt(runs[where])

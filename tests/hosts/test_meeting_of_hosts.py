@@ -54,7 +54,7 @@ def met(store, hosts=3, before=lambda number: None):
         before(number)
         began = time.monotonic()
         try:
-            found[number] = meet(store, number, hosts, RANKS[number])
+            found[number] = meet(store, number, hosts, RANKS[number], "cpu")
         except (ValueError, RunError) as error:
             found[number] = error
         seconds[number] = time.monotonic() - began
@@ -189,7 +189,7 @@ def test_eight_hosts_meet_and_read_their_clocks_at_little_cost():
 def test_a_host_that_does_not_come_is_named(store, monkeypatch):
     monkeypatch.setattr(network, "WAIT", 0.3)
     with pytest.raises(RunError, match="host 1 has not called launch within"):
-        meet(store, 0, 2, (0,))
+        meet(store, 0, 2, (0,), "cpu")
 
 
 def test_a_store_that_is_not_there_is_named():
@@ -199,7 +199,7 @@ def test_a_store_that_is_not_there_is_named():
         for address, says in ((LOCAL, "Connection refused"), ("no-such-host.invalid", "")):
             match = f"reach torchrun's store at {address}, port {closed} .*{says}.*--local-addr"
             with pytest.raises(ValueError, match=match):
-                meet(Store(address, closed, "a run"), 1, 2, (1,))
+                meet(Store(address, closed, "a run"), 1, 2, (1,), "cpu")
 
 
 def test_a_port_that_another_program_has_taken_is_named(monkeypatch):
@@ -208,7 +208,7 @@ def test_a_port_that_another_program_has_taken_is_named(monkeypatch):
         where = taken.getsockname()[1]
         says = "found no store of torchrun there .*: choose another port, which is free"
         with pytest.raises(ValueError, match=says):
-            meet(Store(LOCAL, where, "a run"), 1, 2, (1,))
+            meet(Store(LOCAL, where, "a run"), 1, 2, (1,), "cpu")
 
 
 def test_an_address_of_ipv6_alone_is_refused(monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import namespaces
 import pytest
-from namespaces import two_hosts
+from namespaces import several_hosts
 
 CLOCK = "import time; print(time.perf_counter())"
 
@@ -15,7 +15,7 @@ CLOCK = "import time; print(time.perf_counter())"
 @pytest.fixture(scope="module")
 def hosts():
     namespaces.need(namespaces.why_not())
-    with two_hosts() as pair:
+    with several_hosts() as pair:
         yield pair
 
 
@@ -68,7 +68,7 @@ def test_the_clock_of_one_is_a_thousand_seconds_ahead(hosts):
 def test_a_command_that_is_left_running_ends_with_its_host():
     namespaces.need(namespaces.why_not())
     interfaces = socket.if_nameindex()
-    with two_hosts() as (one, _):
+    with several_hosts() as (one, _):
         left = one.start("sh", "-c", "sleep 600 & sleep 601")
         while one.processes().count("sleep") < 2:
             time.sleep(0.02)

@@ -11,7 +11,7 @@ import namespaces
 import numpy as np
 import pytest
 from measured_on_hosts import ELEMENTS, everything
-from namespaces import two_hosts
+from namespaces import several_hosts
 
 import dlviz
 from dlviz.cluster import measure_network
@@ -35,7 +35,7 @@ def measured():
     how = ("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=a-run")
     environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(dlviz.__file__).parents[1])}
     command = (*how, "--rdzv-endpoint=host-a:29500", measured_on_hosts.__file__)
-    with two_hosts(rate="100mbit") as hosts:
+    with several_hosts(rate="100mbit") as hosts:
         runs = [host.start(TORCHRUN, *command, **environ) for host in hosts]
         said = [run.communicate(timeout=LIMIT) for run in runs]
         assert [run.returncode for run in runs] == [0, 0], said

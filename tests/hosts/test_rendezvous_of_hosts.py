@@ -9,8 +9,9 @@ from dlviz.cluster.hosts.network import versions
 from dlviz.cluster.hosts.rendezvous import check, interfaces, way_to
 
 
-def about(name, secret=False, **other):
-    return {"name": name, "versions": {**versions(), **other}, "secret": secret}
+def about(name, secret=False, device="cpu", **other):
+    versions_there = {**versions(), **other}
+    return {"name": name, "versions": versions_there, "device": device, "secret": secret}
 
 
 def test_hosts_with_the_same_versions_fit_together():
@@ -22,6 +23,12 @@ def test_another_version_is_refused_by_name_and_host(what):
     says = re.escape(f"{what} is {versions()[what]} on a and 0.0 on c: install the same version")
     with pytest.raises(ValueError, match=says):
         check([about("a"), about("b"), about("c", **{what: "0.0"})])
+
+
+def test_hosts_of_which_some_alone_have_gpus_are_refused():
+    says = "device is cpu on a and cuda on b: give all hosts the same, such as device='cpu'"
+    with pytest.raises(ValueError, match=says):
+        check([about("a"), about("b", device="cuda")])
 
 
 def test_a_secret_on_some_hosts_alone_is_refused():

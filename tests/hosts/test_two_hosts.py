@@ -1,6 +1,8 @@
 """Two hosts with two ranks each do what four ranks on one host do."""
 
 import json
+import re
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -8,10 +10,10 @@ from pathlib import Path
 import namespaces
 import pytest
 import tried_on_hosts
-from namespaces import two_hosts
+from namespaces import several_hosts
 
 import dlviz
-from dlviz import Trace
+from dlviz import Trace, cli
 
 pytestmark = pytest.mark.slow
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -21,15 +23,18 @@ GONE = "the host host-b with ranks 2 and 3 has gone"
 
 
 class Outcome:
-    """What torchrun has left on two hosts: exit codes, what they printed, and files."""
+    """What torchrun has left on hosts with two ranks each, or with so many as `ranks` says: exit
+    codes, what they printed, and files."""
 
-    def __init__(self, hosts, *command):
-        how = ("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=a-run")
+    def __init__(self, hosts, *command, ranks=(2, 2)):
+        how = (f"--nnodes={len(hosts)}", "--rdzv-backend=c10d", "--rdzv-id=a-run")
         environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(dlviz.__file__).parents[1])}
         self.hosts = hosts
+        self.host_of = [host for host, own in zip(hosts, ranks, strict=True) for _ in range(own)]
+        endpoint = "--rdzv-endpoint=host-a:29500"
         self.runs = [
-            host.start(TORCHRUN, *how, "--rdzv-endpoint=host-a:29500", *command, **environ)
-            for host in hosts
+            host.start(TORCHRUN, *how, f"--nproc-per-node={own}", endpoint, *command, **environ)
+            for host, own in zip(hosts, ranks, strict=True)
         ]
 
     def wait(self):
@@ -39,7 +44,7 @@ class Outcome:
 
     def outcomes(self, rank):
         """By name, what the script has noted of its runs on that rank."""
-        lines = self.hosts[rank // 2].file(f"/tmp/outcomes-{rank}").read_text().splitlines()
+        lines = self.host_of[rank].file(f"/tmp/outcomes-{rank}").read_text().splitlines()
         return {each["name"]: each for each in map(json.loads, lines)}
 
     def until(self, happened):
@@ -66,7 +71,7 @@ class Outcome:
 @pytest.fixture(scope="module")
 def hosts():
     namespaces.need(namespaces.why_not())
-    with two_hosts() as pair:
+    with several_hosts() as pair:
         yield pair
 
 
@@ -74,7 +79,7 @@ def hosts():
 def done(hosts):
     """All of it in one start of torchrun, which takes longer than the runs; the cable is cut at the
     last of them."""
-    outcome, cable = Outcome(hosts, SCRIPT, "works", "command", "refused", "cut"), hosts[1]
+    outcome, cable = Outcome(hosts, SCRIPT, "works", "refused", "cut"), hosts[1]
     outcome.said_by_rank_0("cut for 2 s")
     cable.link("ip", "link", "set", "eth0", "down")
     time.sleep(2)
@@ -216,25 +221,22 @@ def test_hosts_with_one_secret_run(done):
     assert done.outcomes(0)["one secret"]["results"]
 
 
-def check_command(outcome):
-    trace = outcome.trace("trace")
-    assert list(trace.ranks) == [0, 1, 2, 3] and trace.meta["outcome"] == "completed"
-    assert {"forward", "backward", "update"} <= set(trace.spans.kind)
-    assert "ddp on 4 ranks" in outcome.said[0][0] and "ddp" not in outcome.said[1][0]
-
-
-def test_the_command_leaves_one_trace_of_all_ranks(done):
-    check_command(done)
-
-
-@pytest.mark.sweep
-def test_torchrun_runs_the_command_itself():
+def test_the_command_leaves_one_trace_of_all_ranks_which_show_draws(tmp_path):
     namespaces.need(namespaces.why_not())
-    with two_hosts() as pair:
+    with several_hosts() as pair:
         command = ("-m", "dlviz", "run", "ddp", "--steps", "3", "--out", "/tmp/trace.json.gz")
         outcome = Outcome(pair, *command).wait()
         assert outcome.codes == [0, 0], outcome.said
-        check_command(outcome)
+        trace = outcome.trace("trace")
+        written = shutil.copy(pair[0].file("/tmp/trace.json.gz"), tmp_path)
+    assert list(trace.ranks) == [0, 1, 2, 3] and trace.meta["outcome"] == "completed"
+    assert {"forward", "backward", "update"} <= set(trace.spans.kind)
+    assert "ddp on 4 ranks" in outcome.said[0][0] and "ddp" not in outcome.said[1][0]
+    assert cli.main(["show", written, "--no-open", "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    (traits,) = re.findall(r'<script type="application/json" id="state">(.*?)</script>', page)
+    groups = json.loads(json.loads(traits)["state"])["rankGroups"]
+    assert [each["told"] for each in groups] == [["host-a", "ranks 0, 1"], ["host-b", "ranks 2, 3"]]
 
 
 def test_a_network_that_is_cut_for_2_s_is_waited_for_and_one_cut_for_ever_is_not(done):
@@ -246,7 +248,7 @@ def test_a_network_that_is_cut_for_2_s_is_waited_for_and_one_cut_for_ever_is_not
 
 def test_a_host_whose_parent_dies_ends_the_run():
     namespaces.need(namespaces.why_not())
-    with two_hosts() as pair:
+    with several_hosts() as pair:
         outcome = Outcome(pair, SCRIPT, "parent dies")
         outcome.until(pair[0].file("/tmp/outcomes-0").exists)
         found = outcome.outcomes(0)["parent_dies"]

@@ -1,5 +1,6 @@
-"""What the tests have four ranks do, on one host and on two. As a script, under torchrun, it does
-all of it in one go: each run's outcome is a line of a file, the Traces of rank 0 are files."""
+"""What the tests have four ranks do, on one host, on two and on three. As a script, under torchrun,
+it does all of it in one go: each run's outcome is a line of a file, the Traces of rank 0 are files.
+"""
 
 import json
 import multiprocessing
@@ -11,7 +12,6 @@ import time
 import torch
 
 import dlviz
-from dlviz import cli
 from dlviz.cluster.hosts import rendezvous
 
 FOLDER = "/tmp"
@@ -101,6 +101,28 @@ def too_long(comm):
 
 def shares(comm):
     comm.shared(torch.zeros(3))
+
+
+def shows_progress(comm):
+    """A bar of 20 for each rank."""
+    for _ in comm.progress(range(20), "balls"):
+        time.sleep(0.1)
+
+
+def shares_inside(comm):
+    """The ranks of one host share memory, beside those of others."""
+    pair = comm.split(comm.rank // 2 if comm.rank < 2 else comm.rank)
+    shared = pair.shared(torch.zeros(2))
+    with shared.lock():
+        shared.tensor += torch.tensor([1.0, comm.rank])
+    pair.barrier()
+    return shared.tensor.tolist()
+
+
+def raises_on_the_last(comm):
+    if comm.rank == 3:
+        raise KeyError("nothing here")
+    comm.recv(torch.zeros(2), 3)
 
 
 FAILING = (misfit, mismatch, ring, left_alone, raises, dies, exits, too_long, shares)
@@ -197,8 +219,9 @@ def main(*steps):
         for worker in FAILING:
             note(**tried(worker, timeout=2.0 if worker is too_long else 40.0))
         note(**tried(ring, machine=dlviz.machine.classroom(4)) | {"name": "paced"})
-    if "command" in steps:
-        cli.main(["run", "ddp", "--steps", "3", "--out", f"{FOLDER}/trace.json.gz"])
+    if "three" in steps:
+        for worker in (everything, shows_progress, shares_inside, ring, raises_on_the_last):
+            note(**tried(worker))
     if "refused" in steps:
         refused()
     if "cut" in steps:

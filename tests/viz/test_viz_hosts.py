@@ -201,6 +201,33 @@ def test_the_critical_path_counts_its_steps_between_hosts_that_are_shorter_than_
         assert not any(SAYS in line for line in critical_of(trace, None, "wall").lines)
 
 
+@pytest.mark.parametrize("view", ["timelines", "memory"])
+@pytest.mark.parametrize(("error", "says"), [(9e-5, False), (1.1e-4, True)])
+def test_marks_of_two_hosts_that_lie_closer_than_the_bound_are_counted(view, error, says):
+    """What two ranks did and held, 0.1 ms after each other."""
+    spans = {
+        "rank": [0, 1, 0], "kind": ["forward", "forward", "backward"], "microbatch": [0, 0, 0],
+        "start": [0.0, 1.1e-3, 3e-3], "end": [1e-3, 2e-3, 4e-3],
+    }  # fmt: skip
+    memory = {
+        "rank": [0, 1, 0], "time": [1e-3, 1.1e-3, 4e-3], "nbytes": [8, 8, 0],
+        "what": ["activations"] * 3,
+    }  # fmt: skip
+    meta = {"clock": "wall", "ranks": 2, "hosts": {"a": [0], "b": [1]}}
+    trace = Trace(spans, memory=memory, meta=meta | {"clock_error": {"a": 0.0, "b": error}})
+    traces = {"GPipe": trace}
+    (found,) = {
+        SAYS in said
+        for said in (
+            getattr(viz, view)(traces).layout.title.subtitle.text,
+            " ".join(note.get_text() for note in getattr(viz.print, view)(traces).texts),
+        )
+    }
+    assert found == says
+    if says:
+        assert "1 of 2 marks" in getattr(viz, view)(traces).layout.title.subtitle.text
+
+
 # -- names -----------------------------------------------------------------------------------------
 def test_hosts_are_named_in_the_subtitle_and_behind_the_i():
     trace = on_hosts(data_parallel(4, 1), {"host-a": [0, 1, 2], "x" * 45: [3]})

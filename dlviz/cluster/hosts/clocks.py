@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 DRIFT = 1e-3  # a clock that gains more than this, in s a second, was stepped
@@ -39,6 +40,11 @@ class Reading(NamedTuple):
     offset: int
     error: int
     when: int
+
+    def later(self, when: int) -> Reading:
+        """The same at a later time, to which the clock may have drifted."""
+        drift = ceil(DRIFT * (when - self.when))
+        return self._replace(error=self.error + drift, when=when)
 
 
 def read(rounds: Iterable[PingPong]) -> Reading:

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import Any
 
 from dlviz.cluster.errors import RankError
@@ -122,7 +123,7 @@ class Judge(HostSupervisor):
     def _line(self, host: int) -> ClockLine:
         before = self.before[host]
         after = None if host in self.gone else self.bridge.read_clock(host)
-        return ClockLine(before, after or before)
+        return ClockLine(before, after or before.later(perf_counter_ns()))
 
     def _meta(self, outcome: str) -> dict[str, Any]:
         hosts = {host.name: list(host.ranks) for host in self.network.hosts}

@@ -47,12 +47,13 @@ class Rendezvous(NamedTuple):
     wires: dict[int, Wire]
 
 
-def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rendezvous:
-    """Meet the other hosts. Raises, on all of them, ValueError where they do not fit together or do
-    not reach each other, RunError where one does not come: each says what failed first."""
+def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str) -> Rendezvous:
+    """Meet the other hosts; this one's `ranks` have their tensors on `device`. Raises, on all of
+    them, ValueError where they do not fit together or do not reach each other, RunError where one
+    does not come: each says what failed first."""
     keys = store.open()
     try:
-        return _meet(keys, store, number, hosts, ranks)
+        return _meet(keys, store, number, hosts, ranks, device)
     except (ValueError, RunError) as error:
         first = said = str(error)
         with suppress(dist.DistError):  # the store may be what has failed
@@ -63,7 +64,9 @@ def meet(store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rende
         raise type(error)(first) from None  # which may be why the others are out of reach
 
 
-def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...]) -> Rendezvous:
+def _meet(
+    keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ...], device: str
+) -> Rendezvous:
     interface, address = way_to(store.address, store.port)
     if number == 0 and address.startswith("127."):  # its own name may lead there alone
         interface, address = way_to(_read(keys, 1)["address"], store.port)
@@ -75,6 +78,7 @@ def _meet(keys: Any, store: Store, number: int, hosts: int, ranks: tuple[int, ..
             "ranks": ranks,
             "port": listener.getsockname()[1],
             "versions": versions(),
+            "device": device,
             "secret": SECRET in os.environ,
         }
         keys.set(f"host {number}", json.dumps(about))
@@ -120,7 +124,7 @@ def _host(number: int, all_of: list[dict[str, Any]]) -> Host:
 
 
 def check(all_of: list[dict[str, Any]]) -> None:
-    """Raise where the hosts do not run the same, or do not all have a secret."""
+    """Raise where the hosts do not run the same on the same, or do not all have a secret."""
     first = all_of[0]
     for other in all_of[1:]:
         for what, version in first["versions"].items():
@@ -129,6 +133,11 @@ def check(all_of: list[dict[str, Any]]) -> None:
                     f"{what} is {version} on {first['name']} and {other['versions'].get(what)} on "
                     f"{other['name']}: install the same version on all hosts."
                 )
+        if other["device"] != first["device"]:
+            raise ValueError(
+                f"the ranks' device is {first['device']} on {first['name']} and {other['device']} "
+                f"on {other['name']}: give all hosts the same, such as device='cpu'."
+            )
         if other["secret"] != first["secret"]:
             has, lacks = (first, other) if first["secret"] else (other, first)
             raise ValueError(

@@ -88,6 +88,6 @@ def _join_hosts(run: str, here: list[Seat], device: str, timeout: float) -> Left
     number, hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
     prefix = f"dlviz {os.environ['TORCHELASTIC_RUN_ID']} {run}"
     store = Store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), prefix)
-    meeting = meet(store, number, hosts, tuple(seat.rank for seat in here))
+    meeting = meet(store, number, hosts, tuple(seat.rank for seat in here), device)
     with (Outpost if number else Judge)(meeting, here, device, timeout) as parent:
         return parent.lead()

@@ -22,6 +22,7 @@ from dlviz.analysis.clocks import clock_of, shared
 from dlviz.analysis.memory import Held, counts_microbatches, held, highest, window
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import Figure, lay_out
+from dlviz.viz.hosts import mark_lines
 from dlviz.viz.labels import hover
 
 if TYPE_CHECKING:
@@ -166,14 +167,19 @@ def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> MemoryPla
     """Where the strips of all ranks lie. Raises ValueError as `memory` does."""
     named = text.by_name(traces)
     clock, counted = shared(named, clock_of, "clock"), shared(named, counts_microbatches, "unit")
-    strips, heads, y = [], [], 0.0
+    strips, heads, known, y = [], [], [], 0.0
     for name, trace in named.items():
         if name:
             heads.append((name, y))
             y += HEAD
-        for one in held(trace, what):
+        own = held(trace, what)
+        for one in own:
             strips.append(Strip(one, name, y))
             y += 1
+        if own:
+            times = np.concatenate([one.time for one in own])
+            ranks = np.repeat([one.rank for one in own], [len(one.time) for one in own])
+            known += mark_lines(trace, ranks, times)
     spans = [window(trace) for trace in named.values()]
     most = max((one.held.peak for one in strips), default=0)
     chunks = counted and any(trace.meta.get("chunks", 1) != 1 for trace in named.values())
@@ -189,7 +195,7 @@ def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> MemoryPla
         clock,
         min(low for low, _ in spans),
         max(high for _, high in spans),
-        [*lines, scale(counted, most, chunks)],
+        [*lines, *known, scale(counted, most, chunks)],
         details,
     )
 

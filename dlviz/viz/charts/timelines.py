@@ -25,6 +25,7 @@ from dlviz.analysis.stages import chunks_of
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import Figure, bar_series, lay_out
 from dlviz.viz.gap import action, named
+from dlviz.viz.hosts import mark_lines
 from dlviz.viz.pipeline import lighter_chunk, shades
 
 if TYPE_CHECKING:
@@ -131,12 +132,14 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
     """Where the actions of all pipelines lie. Raises ValueError as `timelines` does."""
     traces = text.by_name(traces)
     read = shared(traces, lambda trace: clock_of(trace, clock), "clock")
-    lines, y, most = [], 0.0, 1
+    lines, known, y, most = [], [], 0.0, 1
     for name, trace in traces.items():
         chosen = step_of(trace, step, read, repr(name))
         actions = actions_of(trace, chosen, repr(name))
         start, end = span_times(actions, read)
         first = start.min()
+        marks = np.concatenate([start, end])
+        known += mark_lines(trace, np.tile(actions.spans.rank, 2), marks)
         chunk, chunks = chunks_of(actions)
         most = max(most, chunks)
         y += HEAD
@@ -152,7 +155,7 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
         most,
         y - 1,
         max(line.makespan for line in lines),
-        [line for trace, clock in merged for line in text.provenance(trace, clock)],
+        [*(line for trace, clock in merged for line in text.provenance(trace, clock)), *known],
         [line for trace, clock in merged for line in text.details(trace, clock)],
     )
 
