@@ -96,13 +96,14 @@ class Assignment:
         nbformat.write(lab, folder / f"{self.name}.ipynb")
 
     def grade(self, course: Path) -> dict[str, float]:
-        """Each student's score, before anything is graded by hand."""
+        """The score of each student who has handed it in, before anything is graded by hand."""
         nbgrader(course, "autograde", self.name)
         nbgrader(course, "generate_feedback", self.name)
         nbgrader(course, "export")
         with open(course / "grades.csv") as file:
             rows = [row for row in csv.DictReader(file) if row["assignment"] == self.name]
-        return {row["student_id"]: float(row["score"]) for row in rows}
+        here = {folder.parent.name for folder in (course / "submitted").glob(f"*/{self.name}")}
+        return {row["student_id"]: float(row["score"]) for row in rows if row["student_id"] in here}
 
     def feedback(self, course: Path, student: str) -> str:
         return (course / "feedback" / student / self.name / f"{self.name}.html").read_text()
