@@ -10,7 +10,7 @@ def test_without_namespaces_the_rows_say_so_and_the_clocks_are_read(monkeypatch)
     monkeypatch.setattr(hosts, "HOSTS", 3)
     monkeypatch.setattr(clocks, "TIMES", 1)
     monkeypatch.setattr(hosts, "why_not", lambda: "ip not found")
-    monkeypatch.setattr(hosts, "two_hosts", None)
+    monkeypatch.setattr(hosts, "several_hosts", None)
     aligned, missing = hosts.rows()
     assert aligned.ours > 0 and aligned.most == 0.5
     assert not falls_short(missing)
