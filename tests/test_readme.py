@@ -110,7 +110,7 @@ def test_a_snippet_prints_what_the_readme_says(snippet, tmp_path, monkeypatch, c
 )
 def test_the_commands_do_what_the_readme_says(short, tmp_path, monkeypatch, capsys):
     commands = [words for words in COMMANDS if words[0] == "dlviz"]
-    assert [words[1] for words in commands] == [*["run"] * 7, "show", "doctor"]
+    assert [words[1] for words in commands] == [*["run"] * 8, "show", "doctor"]
     monkeypatch.chdir(tmp_path)
     opened = []
     monkeypatch.setenv("DISPLAY", ":0")

@@ -1,7 +1,9 @@
 """`dlviz run federated`: a server and clients that keep their data, ten rounds of averaging.
 
-The options are those of `dlviz.federated.train` that a command line can give, and three that say
-who has which digits: --clients, --partition and --alpha. Any client may be lost.
+The options are those of `dlviz.federated.train` that a command line can give; three say who has
+which digits: --clients, --partition and --alpha; four what the server learns: --private NOISE clips
+updates to --clip (1) and adds noise to their sum, for --delta (1e-5), --secure THRESHOLD gives it
+sums alone, of values up to --clip (as many as a client has examples). Any client may be lost.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ WIDTHS = 64, 32, 10  # of the MLP
 ROUNDS, EPOCHS, BATCH = 10, 5, 10
 PARTITIONS = ("identical", "by_label", "dirichlet", "unequal")
 DEALT = {"clients": int, "partition": str, "alpha": float}
+HIDDEN = {"private": float, "secure": int, "clip": float, "delta": float}
+BOUND, DELTA = 1.0, 1e-5  # of an update, and of --private
+NAMED = 12  # clients at most by their numbers
 
 
 def own_options(rest: Sequence[str]) -> dict[str, Any]:
@@ -30,7 +35,7 @@ def own_options(rest: Sequence[str]) -> dict[str, Any]:
         return {}
     from dlviz.federated import train
 
-    return read_own("federated", DEALT | taken_by(train), rest)
+    return read_own("federated", DEALT | HIDDEN | taken_by(train), rest)
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -44,8 +49,9 @@ def run_command(options: argparse.Namespace) -> int:
     from dlviz.models import MLP
 
     clients = dealt(options.own, options.ranks - 1)
-    given = {name: value for name, value in options.own.items() if name not in DEALT}
-    chosen = {"rounds": ROUNDS, "epochs": EPOCHS, "batch": BATCH, **given}
+    given = {name: value for name, value in options.own.items() if name not in DEALT | HIDDEN}
+    default = {"rounds": ROUNDS, "epochs": EPOCHS, "batch": BATCH}
+    chosen = default | hidden(options.own, clients) | given
     model, lost = MLP(WIDTHS), tuple(range(1, options.ranks))
     run = launched(options, train, (model, clients), chosen, may_lose=lost)
     if run is None:
@@ -76,6 +82,31 @@ def dealt(own: dict[str, Any], ranks: int) -> list[tuple[Any, Any]]:
     return [(images[part], labels[part]) for part in parts]
 
 
+def hidden(own: dict[str, Any], clients: list[tuple[Any, Any]]) -> dict[str, Any]:
+    """What `train` is given so that the server learns less."""
+    from dlviz.federated import Private, Secure
+
+    found: dict[str, Any] = {}
+    for name, of in {"clip": ("private", "secure"), "delta": ("private",)}.items():
+        if name in own and not own.keys() & of:
+            raise Unusable(f"--{name} belongs to {' or '.join(f'--{each}' for each in of)}.")
+    try:
+        if "private" in own:
+            private = Private(own.get("clip", BOUND), own["private"], own.get("delta", DELTA))
+            found |= {"private": private, "selection": "poisson"}
+        if "secure" in own:
+            most = max(len(labels) for _, labels in clients)  # it bounds what a client counts
+            found["secure"] = Secure(own["secure"], own.get("clip", most))
+            if own.get("clip", most) < most:
+                raise Unusable(
+                    f"--clip {own['clip']:g} bounds how much a client counts, and one has {most} "
+                    f"examples: use {most} or more."
+                )
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    return found
+
+
 def summary(
     options: argparse.Namespace, run: Run, model: Any, test: tuple[Any, Any], clients: int
 ) -> str:
@@ -85,12 +116,12 @@ def summary(
     rounds: list[Round] = run.results[0]["rounds"]
     model.load_state_dict(run.results[0]["state"])
     first, last, weights = rounds[0], rounds[-1], sum(p.nbytes for p in model.parameters())
+    nbytes = sum(each.nbytes for each in rounds)
     told = {
         "round": f"{1e3 * metrics.seconds_per_step(run.trace):.1f} ms in the median",
         "loss": f"{first.loss:.3f} in the first round, {last.loss:.3f} in the last",
         "accuracy": f"{models.accuracy(model, *test):.1%} of the test images",
-        "bytes per round": f"{sum(each.nbytes for each in rounds) / len(rounds):,.0f} in the mean; "
-        f"the weights have {weights:,}",
+        "bytes per round": f"{nbytes / len(rounds):,.0f} in the mean; the weights have {weights:,}",
         "selected": counted(each.selected for each in rounds),
         "answered": counted(each.answered for each in rounds),
         "late": counted(each.late for each in rounds),
@@ -101,6 +132,12 @@ def summary(
         "unused work": f"{sum(each.unused for each in rounds):,} of "
         f"{sum(each.computed for each in rounds):,} examples that were trained on",
     }
+    if "secure" in options.own:
+        told["loss"] = told["unused work"] = "the server is told nothing of it"
+        plain = weights * sum(len(each.selected) + len(each.answered) for each in rounds)
+        told["secure sums"] = f"{nbytes - plain:,} bytes more than updates in the open: {plain:,}"
+    if "private" in options.own:
+        told["epsilon"] = f"{last.epsilon:.3g} for a delta of {options.own.get('delta', DELTA):g}"
     for each in rounds:
         faults = [f"client {k} {why}" for k, why in each.rejected.items()]
         if each.unchanged:
@@ -116,15 +153,19 @@ def summary(
 
 
 def counted(lists: Iterable[list[int]]) -> str:
-    """How often each client is in the lists: those as often as each other are named together."""
+    """How often each client is in the lists: those as often as each other are named together, or
+    counted where they are many."""
     times = Counter(k for each in lists for k in each)
     together: dict[int, list[str]] = {}
     for k, count in sorted(times.items()):
         together.setdefault(count, []).append(str(k))
     return (
-        "; ".join(
-            f"client{'s' * (len(who) > 1)} {', '.join(who)} in {plural(count, 'round')}"
-            for count, who in together.items()
-        )
+        "; ".join(f"{named(who)} in {plural(count, 'round')}" for count, who in together.items())
         or "none"
     )
+
+
+def named(who: list[str]) -> str:
+    if len(who) > NAMED:
+        return plural(len(who), "client")
+    return f"client{'s' * (len(who) > 1)} {', '.join(who)}"

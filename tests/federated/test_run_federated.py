@@ -5,6 +5,7 @@ import re
 import pytest
 
 from dlviz.cli import main
+from dlviz.federated import epsilon
 from dlviz.trace import Trace
 
 
@@ -40,6 +41,37 @@ def test_its_options_are_those_of_train_and_who_has_which_digits(capsys):
     assert not re.search(r"^unused work +0 of", said, re.M)
 
 
+def test_secure_rounds_say_what_they_cost_and_tell_the_server_of_no_client(capsys):
+    line = "run federated --ranks 5 --rounds 2 --epochs 1"
+    accuracies = []
+    for hidden in ([], ["--secure", "3"]):
+        assert main([*line.split(), *hidden]) == 0
+        said = capsys.readouterr().out
+        accuracies.append(re.search(r"^accuracy +([\d.]+)%", said, re.M)[1])
+    assert accuracies[0] == accuracies[1]  # the same sums, but for the rounding of fixed point
+    assert re.search(r"^loss +the server is told nothing of it$", said, re.M)
+    assert re.search(r"^unused work +the server is told nothing of it$", said, re.M)
+    # 2 x 4 x 2,410 x 4 bytes a round in the open; keys, shares and n_k come on top.
+    cost = re.search(
+        r"^secure sums +([\d,]+) bytes more than updates in the open: 154,240$", said, re.M
+    )
+    more = int(cost[1].replace(",", ""))
+    assert 0.05 < more / 154_240 < 0.15
+    assert re.search(rf"^bytes per round +{(154_240 + more) // 2:,} in the mean", said, re.M)
+
+
+def test_private_rounds_say_their_epsilon(capsys):
+    line = "run federated --ranks 3 --clients 40 --rounds 3 --epochs 1 --fraction 0.5"
+    assert main([*line.split(), *"--private 1.5 --clip 2 --delta 0.001".split()]) == 0
+    said = capsys.readouterr().out
+    spent = epsilon(1.5, 0.5, 3, 0.001)
+    assert re.search(rf"^epsilon +{spent:.3g} for a delta of 0.001$", said, re.M)
+    assert main([*line.split(), *"--private 1.5 --clip 2 --seed 1".split()]) == 0
+    selected = re.search(r"^selected +(.*)$", capsys.readouterr().out, re.M)[1]
+    assert {*re.findall(r"in (\d) rounds?", selected)} >= {"1", "2"}  # drawn, and not all in each
+    assert re.search(r"\b1\d clients in", selected)  # too many to name
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -49,6 +81,18 @@ def test_its_options_are_those_of_train_and_who_has_which_digits(capsys):
         ("--clients 2000", "1437 examples are too few for clients=2000"),
         ("--model lstm", "federated trains an mlp on digits"),
         ("--fraction 0", "fraction=0.0 of the clients cannot take part"),
+        ("--clip 1", "--clip belongs to --private or --secure"),
+        ("--secure 1 --delta 0.1", "--delta belongs to --private"),
+        ("--private -1", "noise_multiplier=-1.0"),
+        ("--private 1 --clip 0", "bound=0.0"),
+        ("--private 1 --delta 0.6 --clients 2", "delta=0.6"),
+        ("--private 1 --selection size", "selection='size' with private="),
+        ("--private 1 --secure 2", "secure= with private="),
+        ("--secure 2 --clients 4", "4 clients on 2 ranks: with secure= each has keys"),
+        (
+            "--ranks 4 --secure 2 --clip 7",
+            "--clip 7 bounds how much a client counts, and one has 479 examples: use 479 or more",
+        ),
         ("--ranks 1", "federated on 1 rank has a server and no client"),
         ("--bucket-bytes 3", "unrecognized arguments: --bucket-bytes 3 .*--rounds"),
     ],
