@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import IPython  # noqa: F401 - as a notebook's, our fork server loads what optimizers need
 import pytest
 
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions

@@ -24,6 +24,7 @@ MARKS = ".js-plotly-plot .point, .js-plotly-plot .scatterlayer .js-line"
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_the_lab_runs_in_jupyterlab_and_only_the_deadlock_fails(browser, served):
     notebook = nbformat.read(LAB, as_version=4)
     with served(notebook) as address:

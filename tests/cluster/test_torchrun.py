@@ -190,6 +190,7 @@ def test_runs_leave_no_descriptor_open(done):
 
 # -- torchrun's processes die ----------------------------------------------------------------------
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_processes_that_die_end_the_run_and_torchrun_starts_the_next(tmp_path):
     interval = "--monitor-interval=2"  # s: we tell of a death before torchrun acts on it
     run = Torchrun(tmp_path, SCRIPT, "fails", how=(*PAIR, "--max-restarts=2", interval)).wait()

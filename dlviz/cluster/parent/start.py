@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-# What ranks would otherwise load one by one, some tens of ms each; torch's optimizers import
-# torch._dynamo.
+# What ranks would otherwise load one by one, some tens of ms each.
 PRELOADED = [
     "dlviz.cluster.rank",
     "dlviz.collectives",
@@ -41,8 +40,10 @@ PRELOADED = [
     "dlviz.grading.guard",
     "dlviz.metrics",
     "dlviz.viz",
-    "torch._dynamo",
 ]
+# torch's optimizers load this, which takes as long as torch itself: in a notebook the fork server
+# does so once for many runs, in a script each rank that has an optimizer does.
+OPTIMIZERS = ["torch._dynamo"]
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
 ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, often as a group
@@ -62,7 +63,7 @@ def warm_up() -> None:
     if METHOD != "forkserver" or holds_seat():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload(PRELOADED + OPTIMIZERS * ("IPython" in sys.modules))
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK in os.environ:
         atexit.register(_remove_folder, os.getpid())
