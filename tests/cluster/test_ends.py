@@ -17,6 +17,7 @@ import torch
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, RunTimeout, launch
 from dlviz.cluster.link import fit, measure
+from dlviz.cluster.parent import supervise
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 
@@ -131,13 +132,23 @@ def test_a_child_in_a_session_of_its_own_ends_with_the_run():
         assert not alive(pid)
 
 
-def test_a_worker_that_prints_for_ever_ends_when_its_time_is_up(capsys):
+def test_a_worker_that_prints_for_ever_ends_when_its_time_is_up(capsys, monkeypatch):
+    def patient(sources, timeout):  # so that there is always more to take in
+        return ready(sources, max(timeout, 0.1))
+
     def worker(comm):
-        while True:
+        began = time.perf_counter()
+        while time.perf_counter() - began < 9:
             print("again and again " * 20)
 
+    launch(lambda comm: None, 1)  # from here on what starts ranks is there
+    ready = supervise.wait_for
+    monkeypatch.setattr(supervise, "wait_for", patient)
+    monkeypatch.setattr(supervise, "GRACE", 0.3)
+    began = time.perf_counter()
     with pytest.raises(RunTimeout):
         launch(worker, 2, timeout=0.8)
+    assert time.perf_counter() - began < 6
 
 
 @pytest.mark.sweep
