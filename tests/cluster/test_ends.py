@@ -120,11 +120,17 @@ def alive(pid):
 
 
 # -- children, and what is printed -----------------------------------------------------------------
-def test_a_child_in_a_session_of_its_own_ends_with_the_run():
-    def worker(comm):
-        child = subprocess.Popen(["sleep", "60"], start_new_session=True)
-        return child.pid
+def of_its_own(comm):
+    return subprocess.Popen(["sleep", "60"], start_new_session=True).pid
 
+
+def left_by_a_shell(comm):
+    start = "setsid sleep 60 >/dev/null 2>&1 & echo $!"
+    return int(subprocess.run(["sh", "-c", start], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("worker", [of_its_own, left_by_a_shell])
+def test_a_child_in_a_session_of_its_own_ends_with_the_run(worker):
     for pid in launch(worker, 2).results:
         until = time.monotonic() + 20
         while time.monotonic() < until and alive(pid):
