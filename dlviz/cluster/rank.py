@@ -131,6 +131,7 @@ def _settle(place: Place, output: Any) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, start.ENDING)  # the fork server blocks them
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _die_with_parent()
+    _adopt()
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     output.close()
@@ -152,6 +153,14 @@ def _die_with_parent() -> None:
         fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(parent.sentinel, set_signal, signal.SIGKILL)
         fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def _adopt() -> None:
+    """Have the system make what this process starts its own child again when the process between
+    has ended, so that the parent finds it and ends it (Linux)."""
+    if sys.platform == "linux":
+        set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
 def join(place: Place) -> tuple[Process, Comm]:

@@ -17,6 +17,7 @@ import torch
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, RunTimeout, launch
 from dlviz.cluster.link import fit, measure
+from dlviz.cluster.parent import supervise
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
 
@@ -119,11 +120,17 @@ def alive(pid):
 
 
 # -- children, and what is printed -----------------------------------------------------------------
-def test_a_child_in_a_session_of_its_own_ends_with_the_run():
-    def worker(comm):
-        child = subprocess.Popen(["sleep", "60"], start_new_session=True)
-        return child.pid
+def of_its_own(comm):
+    return subprocess.Popen(["sleep", "60"], start_new_session=True).pid
 
+
+def left_by_a_shell(comm):
+    start = "setsid sleep 60 >/dev/null 2>&1 & echo $!"
+    return int(subprocess.run(["sh", "-c", start], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("worker", [of_its_own, left_by_a_shell])
+def test_a_child_in_a_session_of_its_own_ends_with_the_run(worker):
     for pid in launch(worker, 2).results:
         until = time.monotonic() + 20
         while time.monotonic() < until and alive(pid):
@@ -131,13 +138,23 @@ def test_a_child_in_a_session_of_its_own_ends_with_the_run():
         assert not alive(pid)
 
 
-def test_a_worker_that_prints_for_ever_ends_when_its_time_is_up(capsys):
+def test_a_worker_that_prints_for_ever_ends_when_its_time_is_up(capsys, monkeypatch):
+    def patient(sources, timeout):  # so that there is always more to take in
+        return ready(sources, max(timeout, 0.1))
+
     def worker(comm):
-        while True:
+        began = time.perf_counter()
+        while time.perf_counter() - began < 9:
             print("again and again " * 20)
 
+    launch(lambda comm: None, 1)  # from here on what starts ranks is there
+    ready = supervise.wait_for
+    monkeypatch.setattr(supervise, "wait_for", patient)
+    monkeypatch.setattr(supervise, "GRACE", 0.3)
+    began = time.perf_counter()
     with pytest.raises(RunTimeout):
         launch(worker, 2, timeout=0.8)
+    assert time.perf_counter() - began < 6
 
 
 @pytest.mark.sweep

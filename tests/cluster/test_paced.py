@@ -5,15 +5,19 @@ measured: here only that they move when they must; how near they come is a bench
 """
 
 import math
+import os
+import statistics
+import sys
 import time
 
 import pytest
 import torch
 
 import dlviz
-from dlviz import metrics
+from dlviz import metrics, schedules
 from dlviz.cluster.control.board import WAITING
 from dlviz.machine import Device, Link, Machine, Topology
+from dlviz.parallel import pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore:the run:RuntimeWarning")
 
@@ -122,6 +126,33 @@ def test_a_moment_given_to_other_ranks_belongs_to_no_operation():
 def test_a_pause_of_the_program_shows():
     gaps = gaps_by_the_wall(False)
     assert (gaps > 0.002).all(), gaps
+
+
+def steps(comm, schedule):
+    """Processor seconds of each of a few steps, and what the process held before and after the
+    first: descriptors and modules."""
+    stages = [torch.nn.Linear(4, 4) for _ in schedule.stage_rank]
+    x, shapes = torch.ones(32, 4), pipeline.Shapes()
+    times, held = [], [(len(os.listdir("/dev/fd")), len(sys.modules))]
+    for step in range(4):
+        began = time.process_time()
+        with comm.span("step", step=step):
+            loss = torch.nn.functional.mse_loss
+            pipeline.train_step(comm, stages, schedule, x, x, loss, shapes=shapes)
+        times.append(time.process_time() - began)
+        held.append((len(os.listdir("/dev/fd")), len(sys.modules)))
+    return times, held[:2]
+
+
+def test_what_is_cold_is_done_before_the_first_step():
+    four, first, others = machine(Topology.switch(4, NO_LINK)), [], []
+    for _ in range(2):
+        run = dlviz.launch(steps, 4, machine=four, args=(schedules.make("1f1b", 4, 8),))
+        for (one, *more), (before, after) in run.results:
+            assert before == after  # all is loaded, and all ranks are connected
+            first.append(one)
+            others.append(statistics.median(more))
+    assert sum(first) < 1.4 * sum(others)  # else some 1.6 times as long
 
 
 def test_wall_times_are_never_before_device_times():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import sys
 import time
@@ -30,6 +31,7 @@ from dlviz.cluster.control.pipes import (
     bell,
     refusal,
 )
+from dlviz.cluster.parent import supervise
 from dlviz.cluster.reduction import LONG
 from dlviz.cluster.requests import PIECE
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -444,13 +446,20 @@ def test_64_ranks_talk_all_to_all_in_little_memory():
     assert max(handles for _, _, handles in results) < 300
 
 
-def test_a_large_result_is_fetched_out_of_the_ranks_memory():
+def test_a_large_result_is_fetched_out_of_the_ranks_memory(monkeypatch):
+    def unpack(data):
+        sent.append(len(data))
+        return pickle.loads(data)
+
     def worker(comm):
         tensor = torch.arange(50_000_000, dtype=torch.int32)
         view = torch.ones(2000, 2000)[:, ::2]
         return {"large": tensor, "same": tensor, "view": view, "small": torch.ones(2)}
 
+    sent = []
+    monkeypatch.setattr(supervise, "pickle", SimpleNamespace(loads=unpack))
     run = launch(worker, 2)
+    assert len(sent) == 2 and max(sent) < 20e6  # bytes: of the view, not of the large one
     for result in run.results:
         assert torch.equal(result["large"], torch.arange(50_000_000, dtype=torch.int32))
         assert result["same"] is result["large"]
