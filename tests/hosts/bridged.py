@@ -1,5 +1,5 @@
-"""The bridge of one of two hosts. As a script it is the second's, on a socket that it is given,
-until its input ends."""
+"""The bridge of one of two hosts. As a script it is the second's, on a socket that it is given; it
+says when it begins, and ends when its input does."""
 
 import socket
 import sys
@@ -31,6 +31,7 @@ def bridged(own, sock, folder):
 
 
 if __name__ == "__main__":
+    print("loaded", flush=True)
     with (
         tempfile.TemporaryDirectory() as folder,
         bridged(1, socket.socket(fileno=int(sys.argv[1])), folder),

@@ -141,12 +141,11 @@ def test_the_offset_of_a_host_that_is_1000_s_ahead_is_within_its_bound_in_200_tr
     here, there = tcp_pair()
     ahead = "unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child"
     command = (*ahead, sys.executable, of_a_host.__file__, str(there.fileno()))
-    with (
-        there,
-        subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[there.fileno()]) as other,
-        bridged(0, here, tmp_path) as (bridge, *_),
-    ):
-        readings = [bridge.read_clock(1) for _ in range(200)]
+    how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pass_fds": [there.fileno()]}
+    with there, subprocess.Popen(command, **how) as other:
+        assert other.stdout.readline() == b"loaded\n"
+        with bridged(0, here, tmp_path) as (bridge, *_):
+            readings = [bridge.read_clock(1) for _ in range(200)]
         other.stdin.close()
     assert all(abs(reading.offset - AHEAD) <= reading.error for reading in readings)
     assert min(reading.error for reading in readings) < 1e6  # ns: it says something
