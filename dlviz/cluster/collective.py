@@ -61,7 +61,7 @@ class Collectives:
         self._group: Group | None = None
         self._gloo: Any = None
         self._nccl: Any = None
-        self._transport: Any = process.transport_of(members)
+        self._transport: Any = process.transport.among(members)
         if self._transport.device is not None and self.size > 1:  # its ranks have just met
             self._nccl = self._transport.join(f"{name}.{number}", members)
 

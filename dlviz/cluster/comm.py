@@ -65,7 +65,7 @@ class Comm(Collectives):
         one list where all are on one host."""
         hosts: dict[int, list[int]] = {}
         for rank, member in enumerate(self.members):
-            hosts.setdefault(self.process.host_of(member), []).append(rank)
+            hosts.setdefault(self.process.control.host_of(member), []).append(rank)
         return list(hosts.values())
 
     # -- messages ------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
 from types import FrameType
@@ -16,11 +15,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from dlviz.cluster.buffers import BufferPool, OutstandingSends
-from dlviz.cluster.control.board import Board
+from dlviz.cluster.control import Control
 from dlviz.cluster.control.group import Group
 from dlviz.cluster.control.matching import Matching
-from dlviz.cluster.control.pipes import Pipes
-from dlviz.cluster.control.waiting import PostedWait, Waiting
+from dlviz.cluster.control.waiting import PostedWait
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice
@@ -28,7 +26,6 @@ from dlviz.cluster.recording.log import Log, RankRecord
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
-from dlviz.cluster.transport.choose import choose
 from dlviz.machine import Machine
 from dlviz.trace.recorder import Recorder, Row, user_line
 
@@ -51,31 +48,31 @@ class Process:
         self,
         folder: str,
         rank: int,
-        board: Board,
         store: Any,
+        control: Control,
         device: torch.device,
         machine: Machine | None = None,
     ):
         self.folder = folder
         self.rank = rank
-        self.board = board
-        self.device = device
-        self.machine = machine
+        self.control = control
+        self.board = control.board
+        self.device, self.machine = device, machine
         self._store = store
         self.pacing = self._make_pacing()
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
         self.snapshot = self.log.snapshot
-        self.pipes = self.make_pipes()
+        self.pipes = control.pipes
         self.matching = Matching(rank, self.pipes.writer, self.pacing.expect)
-        self.waiting = self.make_waiting()
+        self.waiting = control.waiting(self.matching)
         self.pacing.serve_with(self.waiting)
         self.outstanding = OutstandingSends(self)
         self.buffers = BufferPool()
         self.lanes: list[Any] = []
         self.left: deque[torch.Tensor] = deque(maxlen=LEFT)  # of groups: others may still read it
         self.calls: dict[int, int] = {}  # collective calls made, by group
-        self.own_threads: set[int] = set()
+        self.own_threads = {*control.threads}
         self.groups: dict[int, dict[str, Any]] = {}  # by their numbers: what a `Wait` says of them
 
     def _make_pacing(self) -> Any:
@@ -106,7 +103,8 @@ class Process:
         file, line = ("", 0) if frame is None else user_line(frame)
         details = {} if post.what is None else post.what.details()
         details = self.groups.get(details.get("group_id", 0), {}) | details
-        return Wait(self.rank, post.lane.name, post.op, f"{file}:{line}", post.since, **details)
+        place, host = f"{file}:{line}", self.control.host
+        return Wait(self.rank, post.lane.name, post.op, place, post.since, host=host, **details)
 
     def serve(self) -> None:
         """Take what was sent to a rank that does not wait itself."""
@@ -143,36 +141,9 @@ class Process:
             lane.pace.pay()
         self.pacing.finish()
 
-    def make_pipes(self) -> Pipes:
-        """What this rank is told by."""
-        return Pipes(self.folder, self.rank, self.board.ranks)
-
-    def make_waiting(self) -> Waiting:
-        """The threads of this rank that wait."""
-        return Waiting(self.rank, self.board, self.pipes, self.matching)
-
     def meet_in(self, path: str, members: tuple[int, ...]) -> Group:
         """A group of ranks that meet in that file."""
-        return Group(path, members, self.rank, self.waiting, self.transport, self.left)
-
-    def choose_transport(self, meet: Callable[[], None]) -> Transport:
-        """The transport of this run; all ranks call it, `meet` returns when they have."""
-        return choose(self.folder, self.rank, self.board, self.gloo, meet)
-
-    def reaches(self, members: Collection[int]) -> bool:
-        """Whether all these ranks are on this host."""
-        return True
-
-    def host_of(self, member: int) -> int:
-        """The number of a rank's host."""
-        return 0
-
-    def transport_of(self, members: Collection[int]) -> Transport:
-        """What moves the bytes of the backend's collectives of these ranks."""
-        return self.transport
-
-    def share_epoch(self) -> None:
-        """Have all ranks know when the run's clock was 0: they read it on the board."""
+        return self.control.group(path, members, self.waiting, self.transport, self.left)
 
     def make_group(self, name: str, members: tuple[int, ...]) -> Any:
         """A gloo group of `members` for the backend's own collectives."""

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,10 +27,12 @@ import torch
 import torch.distributed as dist
 
 from dlviz.cluster.comm import Comm
+from dlviz.cluster.control import Control
 from dlviz.cluster.control.board import EPOCH, Board
+from dlviz.cluster.control.one_host import OneHost
 from dlviz.cluster.errors import RankLost
 from dlviz.cluster.hosts.network import Network
-from dlviz.cluster.hosts.ranks import HostProcess
+from dlviz.cluster.hosts.ranks import SeveralHosts, choose_by_host
 from dlviz.cluster.parent import start
 from dlviz.cluster.process import Process
 from dlviz.cluster.recording.results import pack
@@ -37,6 +40,7 @@ from dlviz.cluster.requests import PeerLost
 from dlviz.cluster.stuck.threads import join_all
 from dlviz.cluster.stuck.waits import name_cells
 from dlviz.cluster.transport import Transport
+from dlviz.cluster.transport.choose import choose
 from dlviz.cluster.transport.devices import DeviceTransport
 from dlviz.cluster.transport.nccl import Nccl, have_own
 from dlviz.cluster.warm import warm_up
@@ -168,23 +172,22 @@ def join(place: Place) -> tuple[Process, Comm]:
     _schedule(paced=place.machine is not None)
     store = _join_group(place)
     board = Board(os.path.join(place.folder, "board"), place.ranks, place.ledger)
-    process = _process(place, board, store)
+    control = _control(place, board, store)
+    process = Process(place.folder, place.rank, store, control, _device(place), place.machine)
     process.waiting.may_lose = place.may_lose
     process.gloo = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
 
     def meet() -> None:
         process.gloo.barrier().wait()
 
-    process.transport = process.choose_transport(meet)
-    if process.device.type == "cuda" and place.network is None:
-        process.transport = _with_devices(process, store, place)
+    process.transport = _transport(process, store, place, meet)
     comm = Comm(process, tuple(range(place.ranks)), WORLD, "world")
     if place.machine is not None:
         warm_up(process, place.ranks)
     if place.rank == 0:
         board.put(0, EPOCH, perf_counter_ns())
     meet()
-    process.share_epoch()
+    control.share_epoch(process.gloo)
     process.pacing.epoch = board.get(0, EPOCH)
     if place.machine is not None:
         gc.disable()  # a collection would show as the device's lateness
@@ -193,11 +196,10 @@ def join(place: Place) -> tuple[Process, Comm]:
     return process, comm
 
 
-def _process(place: Place, board: Board, store: Any) -> Process:
-    own, device = (place.folder, place.rank, board, store), _device(place)
+def _control(place: Place, board: Board, store: Any) -> Control:
     if place.network is not None:
-        return HostProcess(*own, place.network, device)
-    return Process(*own, device, place.machine)
+        return SeveralHosts(place.folder, place.rank, board, store, place.network)
+    return OneHost(place.folder, place.rank, board)
 
 
 def _schedule(paced: bool) -> None:
@@ -231,14 +233,18 @@ def _device(place: Place) -> torch.device:
     return device
 
 
-def _with_devices(process: Process, store: Any, place: Place) -> Transport:
-    """The transport of ranks on GPUs: NCCL, where each has one of its own and none may be lost, for
-    a communicator does not outlive its ranks."""
+def _transport(process: Process, store: Any, place: Place, meet: Callable[[], None]) -> Transport:
+    """The transport of this run; all ranks call it. On GPUs NCCL, where each rank has one of its
+    own and none may be lost, for a communicator does not outlive its ranks."""
     rank, ranks, device = place.rank, place.ranks, process.device
-    if not have_own(store, rank, ranks, device) or place.may_lose:
-        return process.transport
+    parts = place.folder, rank, process.board, process.gloo, meet
+    if place.network is not None:
+        return choose_by_host(*parts, place.network)
+    host = choose(*parts)
+    if device.type != "cuda" or not have_own(store, rank, ranks, device) or place.may_lose:
+        return host
     nccl = Nccl(store, rank, ranks, device)
-    return DeviceTransport(process.transport, nccl, rank, process.pipes, process.waiting)
+    return DeviceTransport(host, nccl, rank, process.pipes, process.waiting)
 
 
 def run(call: WorkerCall, process: Process, comm: Comm) -> Any:

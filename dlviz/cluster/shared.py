@@ -85,7 +85,7 @@ def _check(comm: Collectives, tensor: Any) -> None:
     if not tensor.is_contiguous():
         raise ValueError("the tensor to share is not contiguous: give tensor.contiguous().")
     process = comm.process
-    if not process.reaches(comm.members):
+    if not process.control.reaches(comm.members):
         raise ValueError(
             f"the ranks of group {comm.name} are on several hosts, which share no memory: call "
             "shared on a group of one host's ranks."

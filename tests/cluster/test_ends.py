@@ -20,6 +20,7 @@ from dlviz.cluster.link import fit, measure
 from dlviz.cluster.parent import supervise
 from dlviz.collectives import all_reduce
 from dlviz.machine import Link, Machine, Topology, classroom
+from dlviz.trace.recorder import Recorder
 
 
 def run_script(folder, source, **options):
@@ -68,6 +69,23 @@ def test_a_paced_run_that_fails_beside_its_lanes_has_a_trace_and_says_what_faile
     with pytest.raises(RankError, match="rank 2 raised RuntimeError: enough") as caught:
         launch(worker, 4, machine=classroom(4), args=(seconds,))
     assert len(caught.value.trace.spans) > 10
+
+
+def test_a_span_that_ends_while_a_failed_rank_is_asked_lies_within_the_open_one():
+    recorder = Recorder(0)
+
+    class Going(list):
+        def __iter__(self):  # the rank goes on while its spans are read
+            with recorder.span("forward", "inside"):
+                pass
+            return super().__iter__()
+
+    with recorder.span("step"):
+        lane = recorder.lane
+        lane.spans = Going()
+        inside, around = lane.rows()
+    assert (inside.name, around.kind, around.fields) == ("inside", "step", {"unfinished": True})
+    assert around.wall_start <= inside.wall_start <= inside.wall_end <= around.wall_end
 
 
 def test_a_message_that_comes_later_and_does_not_fit_a_max_is_named():

@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import select
 import struct
-from collections.abc import Collection
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -19,8 +19,6 @@ from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.hosts.lines import HostPipes, connect
 from dlviz.cluster.hosts.network import Network
 from dlviz.cluster.hosts.records import shown, ticked
-from dlviz.cluster.process import Process
-from dlviz.cluster.stuck.waits import Wait
 from dlviz.cluster.transport import Transport
 from dlviz.cluster.transport.choose import choose
 from dlviz.cluster.transport.gloo import Gloo
@@ -28,61 +26,58 @@ from dlviz.cluster.transport.gloo import Gloo
 CELL = struct.Struct("=q")
 
 
-class HostProcess(Process):
-    """One rank of several hosts' run."""
+class SeveralHosts:
+    """The control of such a rank."""
 
-    pipes: HostPipes
-    _inside: Inside | None = None
+    def __init__(self, folder: str, rank: int, board: Board, store: Any, network: Network):
+        self.pipes = HostPipes(folder, rank, board, connect(network, rank, store))
+        self.board = board
+        self.host = network.here.name
+        self.threads = frozenset({self.pipes.thread.ident or 0})
+        self._rank = rank
+        self._network = network
 
-    def __init__(self, folder: str, rank: int, board: Board, store: Any, network: Network, on: Any):
-        self.network = network
-        super().__init__(folder, rank, board, store, on)
-        self.own_threads.add(self.pipes.thread.ident or 0)
+    def waiting(self, matching: Matching) -> Waiting:
+        return HostWaiting(self._rank, self.board, self.pipes, matching, self._network)
 
-    def make_pipes(self) -> HostPipes:
-        lines = connect(self.network, self.rank, self._store)
-        return HostPipes(self.folder, self.rank, self.board, lines)
+    def group(
+        self,
+        path: str,
+        members: tuple[int, ...],
+        waiting: Any,
+        transport: Transport,
+        left: deque[torch.Tensor],
+    ) -> Group:
+        parts = path, members, self._rank, waiting, transport, left
+        return Group(*parts) if self.reaches(members) else HostGroup(*parts, self._network)
 
-    def make_waiting(self) -> Waiting:
-        return HostWaiting(self.rank, self.board, self.pipes, self.matching, self.network)
-
-    def meet_in(self, path: str, members: tuple[int, ...]) -> Group:
-        if self.reaches(members):
-            return super().meet_in(path, members)
-        parts = self.rank, self.waiting, self.transport, self.left
-        return HostGroup(path, members, *parts, self.network)
-
-    def _wait(self, frame: Any, post: Any) -> Wait:
-        return replace(super()._wait(frame, post), host=self.network.here.name)
-
-    def choose_transport(self, meet: Any) -> Transport:
-        near = self.network.here.ranks
-        board: Any = NearBoard(self.board, near[0], len(near))
-        inside = choose(self.folder, self.rank - near[0], board, self.gloo, meet)
-        gloo = Gloo(self.gloo)
-        if isinstance(inside, Gloo):
-            return gloo
-        self._inside = Inside(inside, near[0])
-        return ByHost(self._inside, gloo, self.network.near)
-
-    def reaches(self, members: Collection[int]) -> bool:
-        return self.network.near.issuperset(members)
-
-    def host_of(self, member: int) -> int:
-        return self.network.host_of[member]
-
-    def transport_of(self, members: Collection[int]) -> Transport:
-        """Where all are on this host, what it has for its own ranks."""
-        return self._inside if self._inside and self.reaches(members) else self.transport
-
-    def share_epoch(self) -> None:
+    def share_epoch(self, gloo: Any) -> None:
         """Have the clock of this host's ranks be 0 when that of rank 0 is."""
         epoch = torch.tensor([self.board.get(0, EPOCH)])
         options = torch.distributed.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
-        self.gloo.broadcast([epoch], options).wait()
-        if self.network.own:
-            self.board.put(0, EPOCH, int(epoch) + self.network.ahead)
+        gloo.broadcast([epoch], options).wait()
+        if self._network.own:
+            self.board.put(0, EPOCH, int(epoch) + self._network.ahead)
+
+    def reaches(self, members: Collection[int]) -> bool:
+        return self._network.near.issuperset(members)
+
+    def host_of(self, member: int) -> int:
+        return self._network.host_of[member]
+
+
+def choose_by_host(
+    folder: str, rank: int, board: Board, group: Any, meet: Callable[[], None], network: Network
+) -> Transport:
+    """The transport of the ranks of several hosts; as `choose`, which each host does for itself."""
+    near = network.here.ranks
+    board_of_host: Any = NearBoard(board, near[0], len(near))
+    inside = choose(folder, rank - near[0], board_of_host, group, meet)
+    gloo = Gloo(group)
+    if isinstance(inside, Gloo):
+        return gloo
+    return ByHost(Inside(inside, near[0]), gloo, network.near)
 
 
 class HostWaiting(Waiting):
@@ -164,6 +159,9 @@ class Inside:
     def pull(self, src: int, tick: int, address: int, target: torch.Tensor) -> None:
         self._transport.pull(src - self._first, tick, address, target)
 
+    def among(self, members: Collection[int]) -> Transport:
+        return self
+
 
 class ByHost:
     """The transport of messages: that of the host between its ranks, gloo between hosts."""
@@ -192,6 +190,10 @@ class ByHost:
             self._between.release(tick)
         else:
             self._inside.release(tick)
+
+    def among(self, members: Collection[int]) -> Transport:
+        """Where all are on this host, what it has for its own ranks."""
+        return self._inside if self._near.issuperset(members) else self
 
 
 class NearBoard:

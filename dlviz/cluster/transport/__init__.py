@@ -5,6 +5,7 @@ A transport can be put beside these by answering what `Transport` asks.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import torch
@@ -35,6 +36,10 @@ class Transport(Protocol):
 
     def release(self, tick: int) -> None:
         """What was exposed has been taken."""
+
+    def among(self, members: Collection[int]) -> Transport:
+        """The transport of collectives of these ranks alone."""
+        ...
 
 
 def wire_of(tensor: torch.Tensor, transport: Transport | None = None) -> Any:

@@ -32,7 +32,7 @@ It rests on a GPU that can be in a send, a receive, and a collective of each lan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -106,6 +106,9 @@ class DeviceTransport:
     def release(self, tick: int) -> None:
         if self._kept.pop(tick, None) is None:
             self._host.release(tick)
+
+    def among(self, members: Collection[int]) -> Transport:
+        return self
 
     def join(self, name: str, members: tuple[int, ...]) -> Any:
         """A torch process group of these ranks, which have just met, for `carry`."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
 import torch
+
+from dlviz.cluster.transport import Transport
 
 
 class Gloo:
@@ -31,3 +34,6 @@ class Gloo:
 
     def release(self, tick: int) -> None:
         self._under_way.pop(tick, None)
+
+    def among(self, members: Collection[int]) -> Transport:
+        return self
