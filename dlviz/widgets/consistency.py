@@ -10,13 +10,13 @@ What is predicted is played by dlviz/sim/strategies.py. The arithmetic is in met
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets
 
 from dlviz.trace import Trace
-from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.methods import (
     KNOBS,
     METHODS,
@@ -31,6 +31,7 @@ from dlviz.widgets.methods import (
     run,
     side,
 )
+from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact
 
@@ -38,10 +39,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CONTROLS = ("method", "workers", "slow", "way", *OPTIONS)
-KEPT = 8  # runs that can be shown again
 
 
-class ConsistencyExplorer(Explorer):
+class ConsistencyExplorer(Recording):
     """Choose how workers share a model, how many there are and how slow one is; see who waits for
     whom and how stale gradients are; run it.
 
@@ -75,7 +75,6 @@ class ConsistencyExplorer(Explorer):
         if given:
             raise TypeError(f"ConsistencyExplorer has no {next(iter(given))!r}.")
         check(now)
-        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
         self._trace = played(now)
         super().__init__(self._trace, now, theme)
 
@@ -83,25 +82,19 @@ class ConsistencyExplorer(Explorer):
     def trace(self) -> Trace:
         return self._trace
 
-    @property
-    def measured(self) -> Trace | None:
-        return self._measured
-
     def check(self, values: dict[str, Any]) -> None:
         check(values)
 
     def moved(self, values: dict[str, Any]) -> None:
-        self.forget()
-        self._now, self._trace = values, played(values)
+        super().moved(values)
+        self._trace = played(values)
 
-    def work(self) -> Any:
-        return partial(self._work, dict(self._now))
+    def choice(self, values: dict[str, Any]) -> dict[str, Any]:
+        return chosen(values)
 
-    def _work(self, values: dict[str, Any], tell: Tell) -> Found:
-        found, trace = run(values, tell)
-        others = [one for one in self._runs if chosen(one["controls"]) != chosen(values)]
-        self._runs = [*others, {"controls": values, "run": found}][-KEPT:]
-        return found, trace
+    def work(self) -> Callable[[Tell], Found]:
+        values = dict(self._now)
+        return self.recording(values, partial(run, values))
 
     def kept(self) -> dict[str, Any]:
         """All that a page without a kernel can show: the runs too, each with its prediction."""
@@ -124,7 +117,6 @@ class ConsistencyExplorer(Explorer):
 
     def told(self) -> dict[str, Any]:
         now = self._now
-        again = next((o["run"] for o in self._runs if chosen(o["controls"]) == chosen(now)), None)
         return {
             "title": "Who waits for whom?",
             "details": DETAILS,
@@ -137,9 +129,9 @@ class ConsistencyExplorer(Explorer):
             "limits": {"workers": WORKERS, "slow": SLOWEST},
             "shown": SHOWN,
             "predicted": side(self._trace, now, "device"),
-            "run": self._run or again,
+            "run": self._run or self.run_of(now).get("run"),
             "ran": self._ran,
-            "recorded": [one["controls"] for one in self._runs],
+            "recorded": self.recorded,
         }
 
 

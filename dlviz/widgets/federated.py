@@ -10,6 +10,7 @@ What is predicted is in federation.py, the run in federated_run.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ import traitlets
 
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.federated_run import FATES, LR, PARTS, run
 from dlviz.widgets.federation import (
     ATTACKS,
@@ -36,16 +36,15 @@ from dlviz.widgets.federation import (
     predicted,
     round_bytes,
 )
+from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEPT = 8  # runs that lie over each other
 
-
-class FederatedExplorer(Explorer):
+class FederatedExplorer(Recording):
     """Choose whom a round asks and what it has them do, whose data differ and who is slow, who is
     trusted; see what a round costs; run it, and lay runs over each other.
 
@@ -86,40 +85,31 @@ class FederatedExplorer(Explorer):
         if values:
             raise TypeError(f"FederatedExplorer has no {next(iter(values))!r}.")
         check(now)
-        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
-        self._begun = 0  # runs so far
+        self._ended = 0  # runs so far
         super().__init__(Trace(), now, theme)
 
     @property
     def runs(self) -> list[dict[str, Any]]:
         return [*self._runs]
 
-    @property
-    def measured(self) -> Trace | None:
-        return self._measured
-
     def check(self, values: Values) -> None:
         check(values)
 
-    def moved(self, values: Values) -> None:
-        self.forget()
-        self._now = values
+    def choice(self, values: Values) -> Values:
+        return chosen(values)
 
-    def work(self) -> Any:
-        return partial(self._work, dict(self._now))
+    def work(self) -> Callable[[Tell], Found]:
+        values = dict(self._now)
+        return self.recording(values, partial(run, values))
 
-    def _work(self, values: Values, tell: Tell) -> Found:
-        found, trace = run(values, tell)
-        others = [one for one in self._runs if chosen(one["controls"]) != chosen(values)]
-        color, dash = palette.line(self._begun)
-        self._begun += 1
-        own = {"controls": values, "color": color, "dash": DASHES[dash], **found}
-        self._runs = [*others, own][-KEPT:]
-        return found, trace
+    def record(self, values: Values, found: dict[str, Any], trace: Trace) -> dict[str, Any]:
+        color, dash = palette.line(self._ended)
+        self._ended += 1
+        return {"controls": values, "color": color, "dash": DASHES[dash], **found}
 
     def kept(self) -> dict[str, Any]:
         """What a page without a kernel shows of each run: what was predicted of it too."""
-        own = [predicted(one["controls"]) for one in self._runs]
+        own = [predicted(values) for values in self.recorded]
         return {**super().kept(), "recordings": compact(own)}
 
     def picture(self) -> Figure:
@@ -128,7 +118,7 @@ class FederatedExplorer(Explorer):
 
         theme = "dark" if self.theme == "dark" else "light"
         if self._runs:
-            named = names([one["controls"] for one in self._runs])
+            named = names(self.recorded)
             lines = {
                 name: [100 * score for score in one["accuracy"]]
                 for name, one in zip(named, self._runs, strict=True)
@@ -144,7 +134,7 @@ class FederatedExplorer(Explorer):
 
     def told(self) -> dict[str, Any]:
         now = chosen(self._now)
-        own = [chosen(one["controls"]) for one in self._runs]
+        own = [chosen(values) for values in self.recorded]
         failed = self._run if self._run and "accuracy" not in self._run else None
         return {
             "title": "What does a round cost?",
@@ -158,13 +148,12 @@ class FederatedExplorer(Explorer):
             "predicted": predicted(self._now),
             "runs": [
                 {**one, "name": name}
-                for name, one in zip(names([r["controls"] for r in self._runs]), self._runs,
-                                     strict=True)
+                for name, one in zip(names(self.recorded), self._runs, strict=True)
             ],
             "current": own.index(now) if now in own else -1,
             "run": failed,
             "ran": self._ran,
-        }  # fmt: skip
+        }
 
 
 DASHES = {

@@ -11,6 +11,7 @@ others once the reader pauses. What is priced and run is in mesh_run.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ import traitlets
 
 from dlviz.trace import Trace
 from dlviz.viz import palette, text
-from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.mesh_run import (
     AXES,
     BATCH,
@@ -38,17 +38,17 @@ from dlviz.widgets.mesh_run import (
     ranks_of,
     run,
 )
+from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEPT = 8  # runs that can be shown again
 SHAPE = ("dp", "pp", "tp", "nodes")
 
 
-class MeshExplorer(Explorer):
+class MeshExplorer(Recording):
     """Choose how long the data-parallel, pipeline and tensor-parallel axes are and which of them
     lies inside a node; see the groups of each, what it sends over fast and slow links and what a
     step takes; run it.
@@ -85,20 +85,14 @@ class MeshExplorer(Explorer):
         values = (order, dp, pp, tp, nodes, slower)
         now: dict[str, Any] = dict(zip(self.controls, values, strict=True))
         check(now)
-        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
         super().__init__(Trace(), now, theme)
-
-    @property
-    def measured(self) -> Trace | None:
-        return self._measured
 
     def check(self, values: dict[str, Any]) -> None:
         check(values)
 
     def moved(self, values: dict[str, Any]) -> None:
-        self.forget()
         self._settled &= placed_by(values) == placed_by(self._now)
-        self._now = values
+        super().moved(values)
 
     def settle(self) -> None:
         """Show the other speeds of the slow link, which a control does not wait for."""
@@ -106,19 +100,14 @@ class MeshExplorer(Explorer):
             self._settled = True
             self.show()
 
-    def work(self) -> Any:
-        return partial(self._work, dict(self._now))
-
-    def _work(self, values: dict[str, Any], tell: Tell) -> Found:
-        found, trace = run(values, tell)
-        others = [one for one in self._runs if one["controls"] != values]
-        self._runs = [*others, {"controls": values, "run": found}][-KEPT:]
-        return found, trace
+    def work(self) -> Callable[[Tell], Found]:
+        values = dict(self._now)
+        return self.recording(values, partial(run, values))
 
     def kept(self) -> dict[str, Any]:
         """All that a page without a kernel can show: the placements of the runs too."""
         self.settle()
-        every = {key(one): one for one in [self._now, *(o["controls"] for o in self._runs)]}
+        every = {key(one): one for one in [self._now, *self.recorded]}
         shapes = {name: placements(**placed_by(values)) for name, values in every.items()}
         return {**super().kept(), "shapes": compact(shapes)}
 

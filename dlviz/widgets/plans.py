@@ -12,6 +12,7 @@ The plans are those of dlviz/sim/planner.py, the run is in plan_run.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ from dlviz.sim import TransformerShape, plans, why_none_fits
 from dlviz.sim.planner import plan_work
 from dlviz.trace import Trace
 from dlviz.viz import palette
-from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.plan_run import run
+from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ RUNNABLE = 8  # ranks
 PARTS = ("dp", "tp", "pp", "microbatch", "schedule", "recompute")  # the name of a plan
 AXES = ("dp", "tp", "pp")
 COLUMNS = (*PARTS, "seconds", "memory", "stage", "bubble", "limited_by")
-KEPT = 8  # runs that can be shown again, and tables
+TABLES = 8  # that are shown again at once
 AT_ONCE = 3500  # of `plan_work`, 40 ms: what takes longer is shown once the reader pauses
 
 
-class PlanExplorer(Explorer):
+class PlanExplorer(Recording):
     """Choose a model, a machine and how much memory a device may use; see every plan, which is best
     and why the others fail; run one.
 
@@ -110,12 +111,7 @@ class PlanExplorer(Explorer):
         self.check(now)
         self._tables: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         self._drawn: list[dict[str, Any]] = []  # the table that is shown
-        self._runs: list[dict[str, Any]] = []  # the last of each plan, the newest last
         super().__init__(Trace(), now, theme)
-
-    @property
-    def measured(self) -> Trace | None:
-        return self._measured
 
     @property
     def plans(self) -> list[dict[str, Any]]:
@@ -158,22 +154,19 @@ class PlanExplorer(Explorer):
         self.settle()
         return super().kept()
 
-    def work(self) -> Any:
+    def choice(self, values: dict[str, Any]) -> Any:
+        return machine_part(values), values["plan"]
+
+    def work(self) -> Callable[[Tell], Found]:
         row = self._chosen(self._now)
         if row is None:
             raise ValueError(why_none_fits([]))
         long = cannot_run(self._now, row)
         if long:
             raise ValueError(long)
-        return partial(self._work, dict(self._now), row)
-
-    def _work(self, values: dict[str, Any], row: dict[str, Any], tell: Tell) -> Found:
-        shape = self._shapes[values["model"]]
-        found, trace = run(shape, machine_of(values), values["batch"], row, tell)
-        own = {"on": machine_part(values), "plan": name_of(row), "run": found}
-        others = [one for one in self._runs if (one["on"], one["plan"]) != (own["on"], own["plan"])]
-        self._runs = [*others, own][-KEPT:]
-        return found, trace
+        values = {**self._now, "plan": name_of(row)}
+        of = self._shapes[values["model"]], machine_of(values), values["batch"], row
+        return self.recording(values, partial(run, *of))
 
     def picture(self) -> Figure:
         """The shortest step within a memory limit, over the limit."""
@@ -202,7 +195,8 @@ class PlanExplorer(Explorer):
         chosen, runs = None, []
         if self._settled:
             self._drawn, chosen = self._rows(now), self._chosen(now)
-            runs = [one for one in self._runs if one["on"] == machine_part(now)]
+            on = machine_part(now)
+            runs = [one for one in self._runs if machine_part(one["controls"]) == on]
         failed = self._run if self._run and "seconds" not in self._run else None
         return {
             "title": "Which plan is best?",
@@ -220,7 +214,7 @@ class PlanExplorer(Explorer):
             "plans": columns(self._drawn),
             "long": cannot_run(now, chosen) if chosen else "",
             "run": failed,
-            "runs": [{"plan": one["plan"], "run": one["run"]} for one in runs],
+            "runs": [{"plan": one["controls"]["plan"], "run": one["run"]} for one in runs],
             "ran": self._ran,
         }
 
@@ -233,7 +227,7 @@ class PlanExplorer(Explorer):
             given = (shape, machine_of(values), values["devices"], values["batch"])
             rows = plans(*given, memory=math.inf, **held)
             rows = sorted(rows, key=lambda row: (row["seconds"], row["memory"]))
-            self._tables = {**dict([*self._tables.items()][-KEPT:]), key: rows}
+            self._tables = {**dict([*self._tables.items()][-TABLES:]), key: rows}
         return self._tables[key]
 
     def _limit(self) -> float:

@@ -21,7 +21,6 @@ from dlviz.trace import Trace
 from dlviz.viz import palette, text
 from dlviz.viz.scene import Scene
 from dlviz.widgets.blocks import picture
-from dlviz.widgets.explorer import Explorer
 from dlviz.widgets.forms import (
     DEVICE,
     FORMS,
@@ -40,6 +39,7 @@ from dlviz.widgets.forms import (
 )
 from dlviz.widgets.layer_run import STEPS, run
 from dlviz.widgets.player import player_state
+from dlviz.widgets.recording import Recording
 from dlviz.widgets.requests import Answer, sentence
 from dlviz.widgets.running import Found, Tell
 from dlviz.widgets.view import compact, dressed, styled
@@ -47,10 +47,8 @@ from dlviz.widgets.view import compact, dressed, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEPT = 8  # runs that can be shown again
 
-
-class TensorExplorer(Explorer):
+class TensorExplorer(Recording):
     """Choose in which form ranks share a layer, how many they are and how large it is; see who has
     which block of each matrix and what a rank sends; run it.
 
@@ -87,22 +85,13 @@ class TensorExplorer(Explorer):
             zip(self.controls, (form, ranks, batch, inputs, outputs), strict=True)
         )
         check(**now)
-        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
         super().__init__(Trace(), now, theme)
-
-    @property
-    def measured(self) -> Trace | None:
-        return self._measured
 
     def check(self, values: dict[str, Any]) -> None:
         check(**values)
 
-    def moved(self, values: dict[str, Any]) -> None:
-        self.forget()
-        self._now = values
-
     def show(self) -> None:
-        self.player = self._recorded(self._now).get("player", "")
+        self.player = self.run_of(self._now).get("player", "")
         super().show()
 
     def requests(self) -> dict[str, Callable[..., Answer]]:
@@ -115,23 +104,20 @@ class TensorExplorer(Explorer):
             check(**values)
         return self.ahead(name, {size: self._shown(values) for size, values in every.items()})
 
-    def work(self) -> Any:
+    def work(self) -> Callable[[Tell], Found]:
         long = too_long(**self._now)
         if long:
             raise ValueError(long)
-        return partial(self._work, dict(self._now))
+        values = dict(self._now)
+        return self.recording(values, partial(run, values))
 
-    def _work(self, values: dict[str, Any], tell: Tell) -> Found:
-        found, trace = run(values, tell)
-        recorded = {"controls": values, "run": found, "player": played(values, trace)}
-        others = [one for one in self._runs if one["controls"] != values]
-        self._runs = [*others, recorded][-KEPT:]
-        return found, trace
+    def record(self, values: dict[str, Any], found: dict[str, Any], trace: Trace) -> dict[str, Any]:
+        return {**super().record(values, found, trace), "player": played(values, trace)}
 
     def kept(self) -> dict[str, Any]:
         """All that a page without a kernel can show: each form of the layer that is chosen and of
         those that were run."""
-        layers = [{**one, "form": ""} for one in [self._now, *(o["controls"] for o in self._runs)]]
+        layers = [{**one, "form": ""} for one in [self._now, *self.recorded]]
         every = {key(own): own for one in layers for own in ({**one, "form": f} for f in FORMS)}
         others = {name: self._page(values) for name, values in every.items()}
         return {**super().kept(), "player": self.player, "others": compact(others)}
@@ -142,11 +128,7 @@ class TensorExplorer(Explorer):
         except ValueError as error:
             return {"error": sentence(error)}
         shown = {**self._shown(values), "controls": values, "error": ""}
-        return {"told": shown, "player": self._recorded(values).get("player", "")}
-
-    def _recorded(self, values: Values) -> dict[str, Any]:
-        """The run of these controls; {} where there is none."""
-        return next((one for one in self._runs if one["controls"] == values), {})
+        return {"told": shown, "player": self.run_of(values).get("player", "")}
 
     def picture(self) -> Figure:
         """What a rank sends over B, by each form."""
@@ -178,13 +160,13 @@ class TensorExplorer(Explorer):
             "hues": HUES,
             "owners": [styled(palette.rank_style(rank)) for rank in range(RANKS[1])],
             **self._shown(self._now),
-            "run": self._run or self._recorded(self._now).get("run"),
+            "run": self._run or self.run_of(self._now).get("run"),
             "ran": self._ran,
         }
 
     def _shown(self, values: dict[str, Any]) -> dict[str, Any]:
         """What follows from the controls."""
-        run = self._recorded(values).get("run")
+        run = self.run_of(values).get("run")
         on_map = ("ranks", "inputs")
         return {
             "matrices": picture(values, run and run["blocks"]),
@@ -194,7 +176,7 @@ class TensorExplorer(Explorer):
             "answer": answer(**values),
             "long": too_long(**values),
             "run": run,
-            "recorded": [one["controls"] for one in self._runs],
+            "recorded": self.recorded,
             "points": [
                 {**one["controls"], "bytes": one["run"]["bytes"]}
                 for one in self._runs

@@ -1,0 +1,67 @@
+"""Explorers that keep their last runs, each with its controls, and show them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dlviz.trace import Trace
+from dlviz.widgets.explorer import Explorer
+from dlviz.widgets.running import Found, Tell
+
+KEPT = 8  # runs
+
+
+class Recording(Explorer):
+    """An Explorer whose last runs can be shown again; one run is kept of each choice.
+
+    A subclass starts each run by `recording`. It says which controls make a choice (`choice`) where
+    some do not matter, and what is kept of a run (`record`) where that is more than what the front
+    end shows of it.
+    """
+
+    def __init__(self, trace: Trace, values: dict[str, Any], theme: str):
+        self._runs: list[dict[str, Any]] = []  # the last of each choice, the newest last
+        super().__init__(trace, values, theme)
+
+    @property
+    def measured(self) -> Trace | None:
+        """The Trace of the last run; None where there is none of the controls as they are."""
+        return self._measured
+
+    @property
+    def recorded(self) -> list[dict[str, Any]]:
+        """The controls of each run."""
+        return [one["controls"] for one in self._runs]
+
+    def choice(self, values: dict[str, Any]) -> Any:
+        """What a run depends on."""
+        return values
+
+    def record(self, values: dict[str, Any], found: dict[str, Any], trace: Trace) -> dict[str, Any]:
+        """What is kept of a run, with its "controls"."""
+        return {"controls": values, "run": found}
+
+    def recording(
+        self, values: dict[str, Any], run: Callable[[Tell], Found]
+    ) -> Callable[[Tell], Found]:
+        """`run`, which is of these controls, and afterwards a record of it among the last ones."""
+
+        def recorded(tell: Tell) -> Found:
+            found, trace = run(tell)
+            others = [one for one in self._runs if not self._alike(one["controls"], values)]
+            self._runs = [*others, self.record(values, found, trace)][-KEPT:]
+            return found, trace
+
+        return recorded
+
+    def run_of(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The record of a run of these controls; {} where there is none."""
+        return next((one for one in self._runs if self._alike(one["controls"], values)), {})
+
+    def moved(self, values: dict[str, Any]) -> None:
+        self.forget()
+        super().moved(values)
+
+    def _alike(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
+        return self.choice(one) == self.choice(other)

@@ -1,0 +1,78 @@
+"""The last runs of an explorer: one of each choice, the newest last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import traitlets
+
+from dlviz.trace import Trace
+from dlviz.widgets.recording import KEPT, Recording
+
+TRACE = Trace()
+
+
+class Halves(Recording):
+    """Runs `number`, and finds half of it; the sign does not matter to a run."""
+
+    module = "scaling/index"
+    controls = ("number",)
+
+    number = traitlets.Any(0).tag(sync=True)
+
+    def check(self, values: dict[str, Any]) -> None:
+        if values["number"] is None:
+            raise ValueError("number=None is no number.")
+
+    def choice(self, values: dict[str, Any]) -> int:
+        return abs(values["number"])
+
+    def work(self):
+        values = dict(self._now)
+
+        def run(tell):
+            if values["number"] == 13:
+                raise RuntimeError("13 cannot be run")
+            return {"half": values["number"] / 2}, TRACE
+
+        return self.recording(values, run)
+
+    def told(self) -> dict[str, Any]:
+        return {"title": "Halves", "run": self._run or self.run_of(self._now).get("run")}
+
+
+@pytest.fixture
+def explorer():
+    return Halves(TRACE, {"number": 0}, "auto")
+
+
+def run_each(explorer: Halves, *numbers: int) -> list[int]:
+    for number in numbers:
+        explorer.number = number
+        explorer.run()
+    return [one["number"] for one in explorer.recorded]
+
+
+def test_a_choice_that_is_run_again_takes_the_place_of_its_former_run_as_the_newest(explorer):
+    assert run_each(explorer, 1, 2, 3, -2) == [1, 3, -2]
+    assert explorer.run_of({"number": 2})["run"] == {"half": -1.0}
+
+
+def test_the_last_runs_are_kept_and_no_more(explorer):
+    assert run_each(explorer, *range(1, KEPT + 3)) == [*range(3, KEPT + 3)]
+    assert explorer.run_of({"number": 2}) == {}
+
+
+def test_other_controls_drop_what_was_measured_and_a_run_of_theirs_is_shown_again(explorer):
+    run_each(explorer, 4, 6)
+    assert explorer.measured is TRACE
+    explorer.number = 5
+    assert explorer.measured is None and explorer.told()["run"] is None
+    explorer.number = 4
+    assert explorer.measured is None and explorer.told()["run"] == {"half": 2.0}
+
+
+def test_a_run_that_fails_is_not_among_them(explorer):
+    assert run_each(explorer, 1, 13) == [1]
+    assert explorer.told()["run"] == {"error": "13 cannot be run"}
