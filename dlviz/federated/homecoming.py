@@ -13,9 +13,7 @@ import torch
 from dlviz.cluster import RankLost
 from dlviz.federated.messages import LEDGER
 from dlviz.federated.record import Open, Round
-from dlviz.federated.server import Server
-
-PATIENCE = 10  # deadlines that the server waits, after the last round, for who is still at work
+from dlviz.federated.server import PATIENCE, Server
 
 
 def send_home(server: Server, records: list[Round]) -> list[Round]:
@@ -52,6 +50,8 @@ def hear_ledger(server: Server, rank: int, rounds: int, after: Open) -> bool:
     clients = server.homes[rank]
     ledger = torch.zeros(rounds, len(clients), dtype=torch.int64)
     try:
+        if rank in server.untold:
+            server.hear_sizes(rank, after.closes)
         if server.comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
             return False
     except RankLost:

@@ -2,8 +2,10 @@
 
 It is told how many examples each client has, and receives updates; it sees no data. A client that
 is lost, late, or sends what is no update is named in the round's record, and training goes on from
-the last good weights. A rank that still owes an answer is sent nothing: it is busy. Where a client
-of it is selected meanwhile, it gets the round's weights as soon as its old answer has come.
+the last good weights. Where rounds have a deadline, a client that has not told how much it has is
+named too, and takes part from the round on in which it does. A rank that still owes an answer is
+sent nothing: it is busy. Where a client of it is selected meanwhile, it gets the round's weights as
+soon as its old answer has come.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from dlviz.federated.record import Examples, Open, Round
 from dlviz.federated.selection import Selection
 
 Tensor = torch.Tensor
+PATIENCE = 10  # deadlines that the server waits, before the first round and after the last
 NEVER = 1e6  # s: with a deadline the device's clock alone decides whose answer comes first
 
 
@@ -50,6 +53,7 @@ class Server:
         self.homes = {rank: residents(rank, comm.size, clients) for rank in range(1, comm.size)}
         # Of each rank that is left, the (round, client) of answers that have not come.
         self.owed: dict[int, set[tuple[int, int]]] = {rank: set() for rank in self.homes}
+        self.untold = set(self.homes)  # ranks that have not told how many examples they have
         self.wanted = selection.wanted(clients) if selection.spare else clients
         self.sizes = [0] * clients
         self.work = Examples()
@@ -59,16 +63,25 @@ class Server:
     def expect(
         self, fp16: bool, deadline: float | None, late_weight: float, clock: ModelledClock | None
     ) -> None:
-        """What comes back, by when, and what it counts in a later round (0: it is dropped); and ask
-        every rank how many examples its clients have."""
+        """What comes back, by when, and what it counts in a later round (0: it is dropped); and
+        hear from every rank how many examples its clients have."""
         self.form = self.weights.half() if fp16 else self.weights  # what an update is like
         self.deadline, self.late_weight, self.clock = deadline, late_weight, clock
-        for rank, clients in self.homes.items():
-            sizes = torch.zeros(len(clients), dtype=torch.int64)
-            with suppress(RankLost):
-                self.comm.recv(sizes, rank, SIZES)
-            for k, size in zip(clients, sizes.tolist(), strict=True):
-                self.sizes[k] = size
+        untimed = deadline is None or clock
+        closes = None if untimed else self.comm.now() + PATIENCE * deadline
+        for rank in self.homes:
+            self.hear_sizes(rank, closes)
+
+    def hear_sizes(self, rank: int, closes: float | None) -> None:
+        """How many examples the clients of a rank have, if it tells until then."""
+        clients = self.homes[rank]
+        sizes = torch.zeros(len(clients), dtype=torch.int64)
+        with suppress(RankLost):
+            if self.comm.recv(sizes, rank, SIZES, deadline=closes) is None:
+                return
+        self.untold.remove(rank)
+        for k, size in zip(clients, sizes.tolist(), strict=True):
+            self.sizes[k] = size
 
     # -- a round -------------------------------------------------------------------------------
     def round(self, number: int) -> Round:
@@ -104,9 +117,15 @@ class Server:
     def select(self, now: Open) -> None:
         for rank in self.comm.lost:
             self.lose(rank, now)
+        for rank in [*self.untold]:
+            self.hear_sizes(rank, self.comm.now())
         present = sorted(k for rank in self.owed for k in self.homes[rank])  # one seed, one draw
         now.selected = self.selection.choose(now.number, present, self.sizes)
         now.rejected |= {k: "has no data" for k in now.selected if not self.sizes[k]}
+        untold = {k for rank in self.untold for k in self.homes[rank]}
+        now.rejected |= dict.fromkeys(
+            untold.intersection(now.selected), "has not told how many examples it has"
+        )
         now.waiting = {k for k in now.selected if self.sizes[k]}
         if self.clock:
             now.busy = now.waiting & self.clock.busy()

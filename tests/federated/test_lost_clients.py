@@ -11,11 +11,12 @@ import torch
 from federated_oracle import dealt, model
 
 import dlviz
-from dlviz.federated import train
-from dlviz.federated.messages import ANSWER, PHASES, UPDATE, Answer
+from dlviz.federated import server, train
+from dlviz.federated.messages import ANSWER, PHASES, SIZES, UPDATE, Answer
 from dlviz.machine import classroom
 
 OPTIONS = {"rounds": 3, "batch": 16}
+LONG = 0.5  # s, a deadline that a client meets
 
 
 def kill():
@@ -177,6 +178,77 @@ def test_a_client_that_announces_an_update_and_stops_holds_up_no_round(tmp_path,
     assert said == ["rank 2 announced an update of it that did not come"]
     assert sum((record.lost for record in records), []) == [2]
     assert all(1 in record.late for record in records)
+
+
+UNTOLD = "has not told how many examples it has"
+
+
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")
+def test_a_client_that_hangs_before_it_begins_holds_up_no_round_and_is_named_in_each(
+    tmp_path, monkeypatch
+):
+    def worker(comm):
+        begun = comm.now()
+        while comm.rank == 2:
+            time.sleep(1)
+        result = train(comm, model(), dealt(3), rounds=2, batch=16, deadline=0.05)
+        if comm.rank == 0:
+            (tmp_path / "through").touch()
+        return result, comm.now() - begun
+
+    out_of_time.when(monkeypatch, (tmp_path / "through").exists)
+    run = dlviz.launch(worker, 4, may_lose=(2,))
+    run.trace.validate()
+    assert {*run.lost} == {2}
+    result, seconds = run.results[0]
+    assert [each.selected for each in result["rounds"]] == [[0, 1, 2]] * 2
+    assert [each.rejected for each in result["rounds"]] == [{1: UNTOLD}] * 2
+    assert not any(each.late or each.lost for each in result["rounds"])
+    assert seconds >= server.PATIENCE * 0.05
+
+
+@pytest.mark.filterwarnings("ignore:rank . sent rank .:RuntimeWarning")  # rounds that it slept
+@pytest.mark.parametrize("asleep", [2, 3])
+def test_a_client_that_begins_late_takes_part_from_then_on(tmp_path, asleep):
+    """It sleeps through two of three rounds, or through all: it ends with the others."""
+
+    def worker(comm):
+        server.PATIENCE = 1
+        over = []
+
+        def evaluate(net):
+            over.append(0)
+            if len(over) == asleep:
+                (tmp_path / "awake").touch()
+                comm.probe(2, SIZES)  # it tells
+            return 0.0
+
+        while comm.rank == 2 and not (tmp_path / "awake").exists():
+            time.sleep(0.01)
+        options = {**OPTIONS, "deadline": LONG, "evaluate": evaluate}
+        return train(comm, model(), dealt(3), **options)["rounds"]
+
+    run = dlviz.launch(worker, 4, timeout=60)
+    assert run.trace.meta["outcome"] == "completed"
+    told = [False] * asleep + [True] * (3 - asleep)
+    assert [each.rejected for each in run.results[0]] == [{} if ok else {1: UNTOLD} for ok in told]
+    assert [1 in each.answered for each in run.results[0]] == told
+
+
+def test_without_a_deadline_a_client_that_hangs_before_it_begins_is_named_when_time_is_up(
+    tmp_path, monkeypatch
+):
+    def worker(comm):
+        while comm.rank == 2:
+            (tmp_path / "there").touch()
+            time.sleep(1)
+        return train(comm, model(), dealt(3), rounds=1)
+
+    out_of_time.when(monkeypatch, (tmp_path / "there").exists)
+    with pytest.raises(dlviz.RunTimeout) as error:
+        dlviz.launch(worker, 4)
+    assert "rank 0 waits in recv from rank 2" in str(error.value)
+    assert re.search(r"rank 2 is at .*: time\.sleep\(1\)", str(error.value))
 
 
 def test_where_the_server_dies_the_run_ends_and_names_it_first():
