@@ -251,6 +251,7 @@ def test_without_a_deadline_a_client_that_hangs_before_it_begins_is_named_when_t
     assert re.search(r"rank 2 is at .*: time\.sleep\(1\)", str(error.value))
 
 
-def test_where_the_server_dies_the_run_ends_and_names_it_first():
+@pytest.mark.parametrize("phase", PHASES)
+def test_where_the_server_dies_in_a_phase_the_run_ends_and_names_it_first(phase):
     with pytest.raises(dlviz.RankError, match="^rank 0 was killed by SIGKILL"):
-        dlviz.launch(ends_in, 3, args=(PHASES[4], 0), may_lose=(1, 2), timeout=30)
+        dlviz.launch(ends_in, 3, args=(phase, 0), may_lose=(1, 2), timeout=30)
