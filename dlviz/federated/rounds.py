@@ -82,10 +82,9 @@ def train(
     epochs, batch, lr, proximal: what a client does (local.py); batch=None is its whole data.
     server_momentum, server_lr, server_rule, combine: what the server makes of it (aggregation.py);
         `combine` is given updates (clients, parameters) and their weights (clients,).
-    deadline: seconds that a round lasts at most. Who has not answered then is late; its update is
-        thrown away when it comes, or taken into that round, its weight times `late_weight`. The
-        first round waits ten times as long for clients that have not begun, then goes without. On
-        a paced run a client that hangs stops the clock: the run ends by its timeout and names it.
+    deadline: seconds that a round lasts at most (to begin, clients have 10 deadlines). Who is late
+        is left out; the update is dropped when it comes, or taken into that round, its weight times
+        `late_weight`. On a paced run one that hangs stops the clock, and is named at the timeout.
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then

@@ -67,8 +67,9 @@ class Server:
         hear from every rank how many examples its clients have."""
         self.form = self.weights.half() if fp16 else self.weights  # what an update is like
         self.deadline, self.late_weight, self.clock = deadline, late_weight, clock
-        untimed = deadline is None or clock
-        closes = None if untimed else self.comm.now() + PATIENCE * deadline
+        closes = None
+        if deadline is not None and not clock:
+            closes = self.comm.now() + PATIENCE * deadline
         for rank in self.homes:
             self.hear_sizes(rank, closes)
 
