@@ -41,6 +41,10 @@ class AxisTraffic:
     seconds: np.ndarray  # in which a message or a collective of this axis is under way
     exposed: np.ndarray  # of these, seconds in which the rank does not compute
 
+    def exposed_in_a_step(self, steps: int) -> float:
+        """Exposed seconds of one of so many steps, the mean over the ranks."""
+        return float(self.exposed.mean()) / steps
+
 
 def axes(
     trace: Trace,

@@ -135,6 +135,15 @@ def waited_until(trace: Trace, clock: str) -> tuple[np.ndarray, np.ndarray]:
     return rows, until[rows]
 
 
+def waits_until(trace: Trace, clock: str) -> np.ndarray:
+    """Until when each span waits (s): all along where it is a wait, its start where it does not."""
+    start, end = span_times(trace, clock)
+    until = start.copy()
+    rows, moments = waited_until(trace, clock)
+    until[rows] = moments
+    return np.where(trace.spans.kind == "wait", end, until)
+
+
 def _moved_since(trace: Trace, clock: str) -> np.ndarray:
     """For each message the moment (s) from which it was moved, NaN where it never was sent.
 

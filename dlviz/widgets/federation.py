@@ -1,9 +1,9 @@
 """What the explorer of federated learning predicts of its controls: bytes, seconds and late clients
-of a round, who has which digits, epsilon. Closed forms, without torch.
+of a round, who has which digits, epsilon. Without torch.
 
     seconds of client k = 2 α + bytes / β + steps x step x factor_k        `Arrivals`, as in a run
-    a round lasts       = the largest of those drawn, the deadline at most; its mean over all draws
-    bytes of a client   = |θ| out and |θ| back; secure aggregation: its four exchanges
+
+The closed forms are those of dlviz/sim/federated.py and of dlviz/federated.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlviz.sim import federated as form
+from dlviz.sim.federated import ClientBytes
 from dlviz.viz import text
 
 if TYPE_CHECKING:
@@ -148,27 +150,21 @@ def attackers(values: Values) -> int:
 
 
 # -- bytes -----------------------------------------------------------------------------------------
-def client_bytes(values: Values, many: int) -> dict[str, int]:
-    """Bytes of one of the `many` clients of a round: `out`, the weights; `back`, its update;
-    `beside`, what else secure aggregation has it send and get."""
-    out = 4 * PARAMETERS
-    if not values["secure"]:
-        return {"out": out, "back": PARAMETERS * values["bits"] // 8, "beside": 0}
-    sends, gets = secure_bytes(many)
-    back = 4 * (PARAMETERS + 1)  # its weight is in the masked vector too
-    return {"out": out, "back": back, "beside": sends + gets - back}
+def client_bytes(values: Values, many: int) -> ClientBytes:
+    """Of one of the `many` clients of a round."""
+    if values["secure"]:
+        return form.secure_client_bytes(PARAMETERS, many, many // 2 + 1, SUM_CLIP, SUM_BITS)
+    return form.client_bytes(PARAMETERS, values["bits"])
 
 
 def secure_bytes(many: int) -> tuple[int, int]:
     """What a client of `many` sends in the four exchanges of `secure_sum`, and gets."""
-    values, threshold = PARAMETERS + 1, many // 2 + 1
-    terms = f"shape ({values},), float32, threshold {threshold}, clip {SUM_CLIP}, bits {SUM_BITS}"
-    return 4 * values + 179 * many + 148 + len(terms), 216 * many + 84
+    return form.secure_sum_bytes(PARAMETERS + 1, many, many // 2 + 1, SUM_CLIP, SUM_BITS)
 
 
 def round_bytes(values: Values) -> int:
     """Of all clients that a round asks."""
-    return asked(values) * sum(client_bytes(values, asked(values)).values())
+    return asked(values) * sum(client_bytes(values, asked(values)))
 
 
 # -- data and seconds ------------------------------------------------------------------------------
@@ -182,7 +178,7 @@ def dealt(clients: int, alpha: float) -> np.ndarray:
 
 def steps(values: Values, examples: int) -> int:
     """Local steps of a client with so many digits."""
-    return values["epochs"] * math.ceil(examples / (values["batch"] or examples or 1))
+    return form.local_steps(examples, values["epochs"], values["batch"])
 
 
 def slow_ones(values: Values) -> list[int]:
@@ -200,14 +196,14 @@ def arrivals(values: Values) -> Arrivals:
     factors = [FACTOR if k in slow else 1.0 for k in range(values["clients"])]
     latency = LATENCY
     if values["secure"]:
-        beside = client_bytes(values, asked(values))["beside"]
+        beside = client_bytes(values, asked(values)).beside
         latency = 4 * LATENCY + beside / BANDWIDTH / 2  # counted twice: there and back
     return Arrivals(STEP, factors, latency, BANDWIDTH)
 
 
 def client_seconds(values: Values) -> list[float]:
     """From the begin of a round to each client's answer; 0 of one without data."""
-    model, nbytes = arrivals(values), 4 * PARAMETERS + PARAMETERS * values["bits"] // 8
+    model, nbytes = arrivals(values), sum(form.client_bytes(PARAMETERS, values["bits"]))
     sizes = dealt(values["clients"], values["alpha"]).sum(axis=1).tolist()
     return [
         model.seconds(k, steps(values, size), nbytes) if size else 0.0
@@ -223,17 +219,10 @@ def late_ones(values: Values) -> list[int]:
 
 def round_seconds(values: Values) -> float:
     """How long a round lasts, the mean over all that may be drawn."""
-    took, limit = sorted(client_seconds(values)), values["deadline"] or math.inf
-    many, all_of = asked(values), values["clients"]
+    took, limit = client_seconds(values), values["deadline"] or math.inf
     if values["sigma"]:
-        nobody_later = [(1 - values["fraction"]) ** (all_of - j) for j in range(1, all_of + 1)]
-        before = (1 - values["fraction"]) ** all_of
-    else:
-        whole = math.comb(all_of, many)
-        nobody_later = [math.comb(j, many) / whole for j in range(1, all_of + 1)]
-        before = 0.0
-    chances = np.diff(nobody_later, prepend=before)
-    return float(sum(p * min(t, limit) for p, t in zip(chances, took, strict=True)))
+        return form.poisson_round_seconds(took, values["fraction"], limit)
+    return form.round_seconds(took, asked(values), limit)
 
 
 # -- epsilon ---------------------------------------------------------------------------------------
@@ -267,7 +256,7 @@ def predicted(values: Values) -> dict[str, Any]:
         "slow": slow_ones(values),
         "attackers": attackers(values),
         "late": late_ones(values),
-        "each": each,
+        "each": each._asdict(),
         "nbytes": round_bytes(values),
         "lasts": round_seconds(values),
         "epsilon": epsilons(values),
@@ -283,7 +272,7 @@ def answer(values: Values) -> dict[str, str]:
 def on_rounds(values: Values) -> str:
     sizes = dealt(values["clients"], values["alpha"]).sum(axis=1)
     made = [steps(values, size) for size in sizes.tolist() if size]
-    each = sum(client_bytes(values, asked(values)).values())
+    each = sum(client_bytes(values, asked(values)))
     between = f"{min(made)} to {max(made)}" if min(made) < max(made) else f"{made[0]}"
     drawn = "About " * bool(values["sigma"]) + f"{asked(values)} of {values['clients']} clients"
     whole = round_bytes(values)
@@ -311,7 +300,9 @@ def on_trust(values: Values) -> str:
     told = []
     if values["sigma"]:
         spent = epsilons(values)
-        length = values["sigma"] * math.sqrt(PARAMETERS) / (values["fraction"] * values["clients"])
+        length = form.noise_length(
+            values["sigma"], PARAMETERS, values["fraction"] * values["clients"]
+        )
         told.append(
             f"ε = {number(spent[0])} after 1 round, {number(spent[-1])} after {len(spent)} (δ = "
             f"{delta(values):g}, Poisson); the noise on the mean is {number(length)} S long."
@@ -322,7 +313,7 @@ def on_trust(values: Values) -> str:
         each = client_bytes(values, asked(values))
         told.append(
             f"Secure: the server sees a sum of {asked(values)}, 4 exchanges, "
-            f"{text.nbytes(each['beside'])} more a client."
+            f"{text.nbytes(each.beside)} more a client."
         )
     if attackers(values):
         told.append(

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dlviz.analysis.applied import applied
-from dlviz.analysis.clocks import span_times
 from dlviz.analysis.columns import COMPUTE
-from dlviz.analysis.waits import waited_until
+from dlviz.analysis.waits import waits_until
+from dlviz.analysis.workers import work_rate
 from dlviz.machine import Chance, Device, Machine, Topology
 from dlviz.machine.machine import CLASSROOM
 from dlviz.sim.data_parallel import Layer
@@ -183,7 +183,7 @@ def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:
         "kind": column([SHOWN.index(kind) for kind in spans.kind[rows].tolist()]),
         "start": ticks(spans.start[rows]),
         "end": ticks(spans.end[rows]),
-        "waited": ticks(_waited(trace, "device")[rows]),
+        "waited": ticks(waits_until(trace, "device")[rows]),
         "messages": {
             "src": column(messages.src[flow]),
             "dst": column(messages.dst[flow]),
@@ -200,51 +200,8 @@ def side(trace: Trace, values: Mapping[str, Any], clock: str) -> dict[str, Any]:
 
 def figures(trace: Trace, first: int, clock: str) -> dict[str, Any]:
     """What a Trace comes to while all workers, which are the ranks from `first` on, are at work."""
-    window = low, high = _window(trace, clock, first)
-    gradients = applied(trace, clock)
-    gradients = gradients[(gradients.time > low) & (gradients.time <= high)]
-    begun, until = span_times(trace, clock)[0], _waited(trace, clock)
-    workers = []
-    for rank in range(first, trace.meta["ranks"]):
-        own = gradients[gradients.rank == rank]
-        waits = (trace.spans.rank == rank) & (until > begun)
-        waited = np.clip(until[waits], *window) - np.clip(begun[waits], *window)
-        workers.append(
-            {
-                "rate": len(own) / (high - low),
-                "staleness": _mean(own.staleness),
-                "waiting": float(waited.sum()) / (high - low),
-            }
-        )
-    return {
-        "rate": len(gradients) / (high - low),
-        "staleness": _mean(gradients.staleness),
-        "workers": workers,
-    }
-
-
-def _waited(trace: Trace, clock: str) -> np.ndarray:
-    """Until when each span waits; its start where it does not."""
-    begun, ended = span_times(trace, clock)
-    until = begun.copy()
-    rows, moments = waited_until(trace, clock)
-    until[rows] = moments
-    return np.where(trace.spans.kind == "wait", ended, until)
-
-
-def _window(trace: Trace, clock: str, first: int) -> tuple[float, float]:
-    """From when every worker has made its first step until one has made its last: in between all of
-    them are at work."""
-    spans = trace.spans
-    _, ended = span_times(trace, clock)
-    steps = (spans.kind == "phase") & (spans.step >= 0) & (spans.rank >= first)
-    of = [ended[steps & (spans.rank == rank)] for rank in np.unique(spans.rank[steps]).tolist()]
-    return max(map(np.min, of)), min(map(np.max, of))
-
-
-def _mean(ages: np.ndarray) -> float | None:
-    """None where no gradient was applied, or none is older than another."""
-    return float(ages.mean()) if len(ages) and (ages >= 0).all() else None
+    work = work_rate(trace, first, clock)
+    return {**work._asdict(), "workers": [worker._asdict() for worker in work.workers]}
 
 
 def run(values: dict[str, Any], tell: Tell) -> Found:

@@ -39,8 +39,7 @@ def run(
 def found(trace: Trace, losses: list[float]) -> dict[str, Any]:
     """What a run comes to, as its plan says it, and what there is to say of it."""
     took = seconds_between_ends(trace, "wall")
-    of = axes(trace)
-    exposed = {name: float(axis.exposed.mean()) / STEPS for name, axis in of.items()}
+    exposed = {name: axis.exposed_in_a_step(STEPS) for name, axis in axes(trace).items()}
     told = [
         f"The median from one step's end to the next, of {STEPS} steps, by the wall clock; the "
         f"losses fall from {losses[0]:.4g} to {losses[-1]:.4g}."

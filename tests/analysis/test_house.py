@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,18 @@ FILES = {layer: sorted((PACKAGE / layer).rglob("*.py")) for layer in ("viz", "wi
 LAYOUT = PACKAGE / "viz/layout.py"  # heights of strips over each other: drawing, not analysis
 INTERVALS = {"times_of", "seconds_open", "union", "reached", "by_rank", "codes", "bubble_formula"}
 REDUCTIONS = {"accumulate", "at", "reduceat"}  # of numpy's functions: over time, or by group
+FORMULAS = {"comb", "exp", "sqrt"}  # of math
+DISTANCES = {"norm"}  # of numpy.linalg: on a picture
 HEX = re.compile(r"#[0-9A-Fa-f]{6}\b")
 
 
 def computed(source: str) -> set[str]:
-    """What a module does that belongs into `analysis`: it imports the helpers for intervals, or
-    reduces columns over time or by group with numpy."""
+    """What a module does that belongs into `analysis` or `sim`: it imports the helpers for
+    intervals, reduces columns over time or by group, solves with numpy.linalg, has a formula with
+    binomials, roots or powers, or divides what it has added up. What a function computes that
+    imports torch is training, on a rank."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in outside_training(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             found |= {alias.name for alias in node.names} & INTERVALS
         if isinstance(node, ast.Attribute):
@@ -34,8 +39,32 @@ def computed(source: str) -> set[str]:
             of_numpy = isinstance(function, ast.Attribute) and ast.unparse(function.value) == "np"
             reduces = node.attr in REDUCTIONS and (of_numpy or node.attr == "reduceat")
             summed = node.attr == "cumsum" and ast.unparse(node.value) == "np"
-            found |= {node.attr} if reduces or summed or node.attr in INTERVALS else set()
+            solves = ast.unparse(function) == "np.linalg" and node.attr not in DISTANCES
+            formula = ast.unparse(function) == "math" and node.attr in FORMULAS
+            if reduces or summed or solves or formula or node.attr in INTERVALS:
+                found.add(node.attr)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and reduced(node.left):
+            found.add("/")
     return found
+
+
+def outside_training(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree but those in functions that import torch."""
+    if isinstance(node, ast.FunctionDef) and "import torch" in map(ast.unparse, node.body):
+        return
+    yield node
+    for each in ast.iter_child_nodes(node):
+        yield from outside_training(each)
+
+
+def reduced(node: ast.expr) -> bool:
+    """Whether it is the sum or the mean of a column, as a number or not."""
+    if not isinstance(node, ast.Call):
+        return False
+    of = node.func
+    if isinstance(of, ast.Name) and of.id in ("float", "int"):
+        return reduced(node.args[0])
+    return isinstance(of, ast.Attribute) and of.attr in ("sum", "mean")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +85,15 @@ def test_no_view_and_no_widget_computes_what_analysis_could(file):
         ("of.reduceat(length, first)", {"reduceat"}),
         ("level = np.cumsum(change)", {"cumsum"}),
         ("metrics.bubble_formula(name, p, m) / m", {"bubble_formula"}),
+        ("np.linalg.svd(updates)", {"svd"}),
+        ("away = np.linalg.norm(points - label)", set()),
+        ("math.comb(j, n) / math.comb(k, n)", {"comb"}),
+        ("length = sigma * math.sqrt(parameters)", {"sqrt"}),
+        ("waiting = float(waited.sum()) / (high - low)", {"/"}),
+        ("share = own.mean() / whole, own.mean()", {"/"}),
+        ("total = sent.sum() + 2 / scale", set()),
+        ("def train(comm):\n    import torch\n    return error.sum() / rows", set()),
+        ("def found(trace):\n    import json\n    return waited.sum() / ranks", {"/"}),
         ("strips.at(1), name.union(other)", {"union"}),
         ("from dlviz.analysis.columns import COMPUTE\nmetrics.busy(trace)", set()),
     ],

@@ -9,7 +9,6 @@ import pytest
 
 from dlviz import viz
 from dlviz.viz import palette
-from dlviz.viz.charts.drift import projected
 from dlviz.viz.charts.participation import FATES, fates_of
 
 
@@ -102,23 +101,6 @@ def test_rounds_that_do_not_fit_are_refused():
         fates_of([], 2)
     with pytest.raises(ValueError, match="round 0 names client 2, of clients=2"):
         fates_of(ROUNDS, 2)
-
-
-def test_a_plane_keeps_lengths_and_angles_of_what_lies_in_it():
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.normal(size=(50, 2)))[0]  # (50, 2)
-    flat = rng.normal(size=(7, 2))
-    points, share = projected({"a": flat[:4] @ basis.T, "b": flat[4:] @ basis.T})
-    found = np.concatenate([points["a"], points["b"]])
-    np.testing.assert_allclose(found @ found.T, flat @ flat.T, atol=1e-12)
-    assert share == pytest.approx(1.0)
-
-
-def test_the_share_is_that_of_the_squared_lengths_in_the_plane():
-    points, share = projected({"a": np.diag([3.0, 2.0, 1.0])})
-    assert share == pytest.approx(13 / 14)
-    np.testing.assert_allclose(np.abs(points["a"]), [[3, 0], [0, 2], [0, 0]], atol=1e-12)
-    assert projected({"a": [[3.0, 4.0]]})[1] == 1.0
 
 
 def test_clients_are_drawn_from_the_start_and_their_mean_among_them():

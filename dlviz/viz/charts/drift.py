@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from dlviz.analysis.plane import projected
 from dlviz.viz import palette, text
 from dlviz.viz.charts.figure import Figure, lay_out
 
@@ -74,26 +75,6 @@ def drift(
         yaxis={"title": "along the second", "scaleanchor": "x", **axis},
     )
     return figure
-
-
-def projected(updates: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
-    """The updates of each name in the plane in which most of all of them lies, (clients, 2), and
-    the share of their squared length that lies in it."""
-    found = {name: np.asarray(own, dtype=np.float64) for name, own in updates.items()}
-    shapes = {own.shape[1:] for own in found.values()}
-    if len(shapes) != 1 or not all(own.ndim == 2 and own.size for own in found.values()):
-        told = ", ".join(str(own.shape) for own in found.values()) or "of none"
-        raise ValueError(
-            f"updates of the shapes {told} cannot be drawn: give each name (clients, parameters), "
-            "as many parameters for all."
-        )
-    every = np.concatenate([*found.values()])
-    _, lengths, directions = np.linalg.svd(every, full_matrices=False)
-    plane = np.zeros((2, every.shape[1]))
-    plane[: len(directions[:2])] = directions[:2]  # one update alone lies on a line
-    squared = lengths**2
-    share = float(squared[:2].sum() / squared.sum()) if squared.sum() else 1.0
-    return {name: own @ plane.T for name, own in found.items()}, share
 
 
 def _lines(own: np.ndarray, name: str, color: str, dash: str) -> go.Scatter:

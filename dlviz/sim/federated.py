@@ -1,0 +1,88 @@
+"""What a round of federated averaging costs: closed forms, in seconds, bytes and noise.
+
+    seconds of a round   max over the clients drawn of their seconds, the deadline at most
+      of K, n drawn      mean = Σ_j P(the last is the j-th fastest) t_j,  P = C(j-1, n-1) / C(K, n)
+      each drawn by C    Poisson: P = C (1-C)^(K-j); nobody is drawn, and it takes 0, by (1-C)^K
+    bytes of a client    |θ| out and |θ| back; in a secure sum its four exchanges
+
+Source: McMahan et al., AISTATS 2017; for the secure sum, dlviz/federated/secure/.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+FLOAT = 4  # bytes
+
+
+class ClientBytes(NamedTuple):
+    """Bytes of one client in a round: `out`, the weights; `back`, its update; `beside`, what else a
+    secure sum has it send and get."""
+
+    out: int
+    back: int
+    beside: int
+
+
+def client_bytes(parameters: int, bits: int = 32) -> ClientBytes:
+    """Weights go out in float32, an update comes back in values of `bits`."""
+    return ClientBytes(FLOAT * parameters, parameters * bits // 8, 0)
+
+
+def secure_client_bytes(
+    parameters: int, clients: int, threshold: int, clip: float, bits: int = 32
+) -> ClientBytes:
+    """The same where updates are summed under masks, among so many `clients`. The number of a
+    client's examples is one value more of its masked vector."""
+    sends, gets = secure_sum_bytes(parameters + 1, clients, threshold, clip, bits)
+    back = FLOAT * (parameters + 1)
+    return ClientBytes(FLOAT * parameters, back, sends + gets - back)
+
+
+def secure_sum_bytes(
+    values: int, clients: int, threshold: int, clip: float, bits: int = 32
+) -> tuple[int, int]:
+    """What a client sends in the four exchanges of `federated.secure_sum`, and what it gets. The
+    terms are sent as text; up to 32 bits a value takes 4 bytes, above it 8."""
+    terms = f"shape ({values},), float32, threshold {threshold}, clip {clip}, bits {bits}"
+    word = 4 if bits <= 32 else 8
+    return word * values + 179 * clients + 148 + len(terms), 216 * clients + 84
+
+
+def local_steps(examples: int, epochs: int, batch: int | None = None) -> int:
+    """Steps of a client in a round; without `batch` an epoch is one step, on all of its data."""
+    return epochs * math.ceil(examples / (batch or examples or 1))
+
+
+def round_seconds(seconds: Sequence[float], drawn: int, deadline: float = math.inf) -> float:
+    """The mean length of a round of `drawn` of the clients, all of which are as likely."""
+    whole = math.comb(len(seconds), drawn)
+    nobody_later = [math.comb(j, drawn) / whole for j in range(1, len(seconds) + 1)]
+    return _mean_of_last(seconds, nobody_later, 0.0, deadline)
+
+
+def poisson_round_seconds(
+    seconds: Sequence[float], chance: float, deadline: float = math.inf
+) -> float:
+    """The mean length of a round that draws each client on its own, with probability `chance`."""
+    clients = len(seconds)
+    nobody_later = [(1 - chance) ** (clients - j) for j in range(1, clients + 1)]
+    return _mean_of_last(seconds, nobody_later, (1 - chance) ** clients, deadline)
+
+
+def _mean_of_last(
+    seconds: Sequence[float], nobody_later: list[float], nobody: float, deadline: float
+) -> float:
+    """`nobody_later`: the probability that no client slower than the j-th fastest is drawn."""
+    last = np.diff(nobody_later, prepend=nobody)
+    return float(np.minimum(sorted(seconds), deadline) @ last)
+
+
+def noise_length(sigma: float, parameters: int, drawn: float) -> float:
+    """How long the noise on the mean of clipped updates is, in units of the norm S to which they
+    are clipped: each of the parameters has σS on the sum of `drawn` clients (their mean number)."""
+    return sigma * math.sqrt(parameters) / drawn
