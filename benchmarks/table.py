@@ -73,7 +73,7 @@ def verdict(row: Row) -> str:
         words = f"{gap:.2%} apart"
         words += "" if gap <= row.within else f": FALLS SHORT, more than {row.within:.0%}"
     elif row.target is None:
-        words = "stated, no target"
+        words = "stated, no target" if row.most is None else f"{amount(row.most, row.unit)} at most"
     elif row.ratio >= row.target:
         words = "reached"
     elif row.ratio >= row.target * (1 - NOISE):

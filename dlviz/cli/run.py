@@ -72,7 +72,9 @@ def add_run(commands: Any) -> None:
                 "A strategy has options of its own, such as --lr 0.1 --all-reduce tree "
                 "--bucket-bytes 4000 of ddp, or",
                 "--mesh dp=2,pp=2,tp=2 --schedule zb_h1 of 3d: its axes and how many ranks each "
-                "has, neighbours last.",
+                "has, neighbours last;",
+                "--private 1 --clip 2 and --secure 3 of federated: differential privacy, or secure "
+                "aggregation.",
             ]
         ),
     )

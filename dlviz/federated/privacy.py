@@ -24,6 +24,7 @@ point and a seed that is written down, withstand one who studies the noise itsel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -134,7 +135,7 @@ def local(
 
 
 def _check_bound(bound: float) -> None:
-    if not bound > 0:
+    if not 0 < bound < math.inf:
         raise ValueError(f"bound={bound!r} is no norm: clip to a number above 0.")
 
 

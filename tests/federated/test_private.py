@@ -69,6 +69,7 @@ def test_rounds_of_which_epsilon_would_not_be_true_are_refused():
     ("fields", "message"),
     [
         ((0.0, 1.0, 1e-5), r"bound=0\.0 is no norm"),
+        ((math.inf, 1.0, 1e-5), "bound=inf is no norm"),
         ((1.0, -1.0, 1e-5), r"noise_multiplier=-1\.0 is no noise"),
         ((1.0, 1.0, 0.0), r"delta=0\.0 is no probability"),
     ],
