@@ -136,7 +136,7 @@ def test_a_plan_that_fails_names_its_bytes_and_its_fullest_stage():
     words = node.run("plans/words.js", WHERE, told, 1.5e6)
     for row, said in zip(explorer.plans, words, strict=True):
         ends = f"on stage {row['stage']}" if row["pp"] > 1 else "on each rank"
-        assert said.startswith("fails: ") == said.endswith(f" too much {ends}") == (not row["fits"])
+        assert said.startswith("fails by ") == said.endswith(f"B {ends}") == (not row["fits"])
     stages = {row["stage"] for row in explorer.plans if not row["fits"]}
     assert len(stages) > 1
 

@@ -49,7 +49,7 @@ export function rowWords({ plans, titles }, i) {
  */
 export function limitWords({ plans, says }, i, limit) {
   const lacks = plans.memory[i] - limit;
-  return lacks > 0 ? `fails: ${bytes(lacks)} too much ${whereWords(plans, i)}` : says[plans.limited_by[i]];
+  return lacks > 0 ? `fails by ${bytes(lacks)} ${whereWords(plans, i)}` : says[plans.limited_by[i]];
 }
 
 /** Which ranks of a plan have the most to hold. */
