@@ -18,19 +18,19 @@ from dlviz.federated.server import PATIENCE, Server
 
 def send_home(server: Server, records: list[Round]) -> list[Round]:
     """End the training of `server`; its rounds' records, with what has been computed in each."""
-    comm, clock = server.comm, server.clock
+    comm, clock, ranks = server.comm, server.clock, server.ranks
     closes = None if server.deadline is None else comm.now() + PATIENCE * server.deadline
     after = Open(len(records), server.weights, None if clock else closes)
-    for rank in server.owed:
-        server.invite(rank, after.number, set())
+    for rank in ranks.owed:
+        ranks.invite(rank, after.number, set())
     came: int | None = 0
-    while any(server.owed.values()) and came is not None:
+    while any(ranks.owed.values()) and came is not None:
         with suppress(RankLost):
-            came = server.listen(after)
+            came = ranks.listen(after)
             if came is not None:
                 server.take(came, after)
-    home = [rank for rank in server.homes if hear_ledger(server, rank, len(records), after)]
-    for request in server.sends:
+    home = [rank for rank in ranks.homes if hear_ledger(server, rank, len(records), after)]
+    for request in ranks.sends:
         if request.peer in [comm.members[rank] for rank in home]:
             with suppress(RankLost):
                 request.wait()
@@ -47,12 +47,13 @@ def send_home(server: Server, records: list[Round]) -> list[Round]:
 
 def hear_ledger(server: Server, rank: int, rounds: int, after: Open) -> bool:
     """What a rank's clients have computed; whether it says so, and so is through."""
-    clients = server.homes[rank]
+    comm, ranks = server.comm, server.ranks
+    clients = ranks.homes[rank]
     ledger = torch.zeros(rounds, len(clients), dtype=torch.int64)
     try:
-        if rank in server.untold:
-            server.hear_sizes(rank, after.closes)
-        if server.comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
+        if rank in ranks.untold:
+            ranks.hear_sizes(rank, after.closes)
+        if comm.recv(ledger, rank, LEDGER, deadline=after.closes) is None:
             return False
     except RankLost:
         return False

@@ -128,12 +128,12 @@ class SumServer(Server):
 
     def take(self, rank: int, now: Open) -> None:
         """A client is ready. One that is late is told that there is no place for it."""
-        answer = Answer.unpacked(self.word)
-        if self.asked(rank, answer, now):
+        answer = Answer.unpacked(self.ranks.word)
+        if self.ranks.asked(rank, answer, now):
             now.file(answer, self.weights[:0], "", keep=False)
             if answer.number != now.number:
-                self.start_send(torch.tensor([0, 0]), rank, PLACE)
-            self.settle(rank, answer, now)
+                self.ranks.start_send(torch.tensor([0, 0]), rank, PLACE)
+            self.ranks.settle(rank, answer, now)
 
     def collect(self, rank: int | None, now: Open) -> None:
         """Hear who is ready, and sum."""
@@ -143,7 +143,7 @@ class SumServer(Server):
         self.why = f"{len(ready)} clients were ready, and threshold={needed} have to be"
         for place, k in enumerate(ready, 1):
             place *= len(ready) >= needed
-            self.start_send(torch.tensor([place, len(ready)]), k + 1, PLACE)
+            self.ranks.start_send(torch.tensor([place, len(ready)]), k + 1, PLACE)
         if len(ready) >= needed:
             self.add_up(ready, now)
 
@@ -160,7 +160,7 @@ class SumServer(Server):
             places = [place for place, rank in enumerate(ranks, 1) if rank not in self.comm.lost]
         now.nbytes += meeting.nbytes
         for rank in self.comm.lost:
-            self.lose(rank, now)
+            self.ranks.lose(rank, now)
         for k in {*ready}.difference(ready[place - 1] for place in places):
             del now.answers[k]
             now.waiting |= {k}.difference(now.lost)

@@ -3,32 +3,21 @@
 It is told how many examples each client has, and receives updates; it sees no data. A client that
 is lost, late, or sends what is no update is named in the round's record, and training goes on from
 the last good weights. Where rounds have a deadline, a client that has not told how much it has is
-named too, and takes part from the round on in which it does. A rank that still owes an answer is
-sent nothing: it is busy. Where a client of it is selected meanwhile, it gets the round's weights as
-soon as its old answer has come.
+named too, and takes part from the round on in which it does. What passes between it and a rank is
+in ranks.py.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 import torch
 
 from dlviz.cluster import Comm, RankLost
 from dlviz.federated.aggregation import ServerUpdate
 from dlviz.federated.arrivals import ModelledClock
-from dlviz.federated.messages import (
-    ANSWER,
-    INVITATION,
-    SIZES,
-    UPDATE,
-    WEIGHTS,
-    Answer,
-    fault_of,
-    phase,
-    residents,
-)
+from dlviz.federated.messages import UPDATE, Answer, fault_of, phase
+from dlviz.federated.ranks import ClientRanks
 from dlviz.federated.record import Examples, Open, Round
 from dlviz.federated.selection import Selection
 
@@ -50,15 +39,9 @@ class Server:
     ):
         self.comm, self.weights = comm, weights
         self.selection, self.update = selection, update
-        self.homes = {rank: residents(rank, comm.size, clients) for rank in range(1, comm.size)}
-        # Of each rank that is left, the (round, client) of answers that have not come.
-        self.owed: dict[int, set[tuple[int, int]]] = {rank: set() for rank in self.homes}
-        self.untold = set(self.homes)  # ranks that have not told how many examples they have
+        self.ranks = ClientRanks(comm, clients)
         self.wanted = selection.wanted(clients) if selection.spare else clients
-        self.sizes = [0] * clients
         self.work = Examples()
-        self.sends: list[Any] = []
-        self.word = torch.empty(len(Answer._fields), dtype=torch.float64)
 
     def expect(
         self, fp16: bool, deadline: float | None, late_weight: float, clock: ModelledClock | None
@@ -70,19 +53,8 @@ class Server:
         closes = None
         if deadline is not None and not clock:
             closes = self.comm.now() + PATIENCE * deadline
-        for rank in self.homes:
-            self.hear_sizes(rank, closes)
-
-    def hear_sizes(self, rank: int, closes: float | None) -> None:
-        """How many examples the clients of a rank have, if it tells until then."""
-        clients = self.homes[rank]
-        sizes = torch.zeros(len(clients), dtype=torch.int64)
-        with suppress(RankLost):
-            if self.comm.recv(sizes, rank, SIZES, deadline=closes) is None:
-                return
-        self.untold.remove(rank)
-        for k, size in zip(clients, sizes.tolist(), strict=True):
-            self.sizes[k] = size
+        for rank in self.ranks.homes:
+            self.ranks.hear_sizes(rank, closes)
 
     # -- a round -------------------------------------------------------------------------------
     def round(self, number: int) -> Round:
@@ -94,14 +66,11 @@ class Server:
             elif self.selection.spare and self.comm.machine is not None:
                 closes = begun + NEVER
             now = Open(number, self.weights.clone(), closes)
-            self.sends = [each for each in self.sends if each.tick and not each.done]  # not taken
             self.select(now)
-            asked = [rank for rank, owed in self.owed.items() if not owed]  # the others are busy
-            for rank in asked:
-                self.invite(rank, number, now.waiting)
+            asked = self.ranks.ask(now)
         with phase(self.comm, 1, number):
             for rank in asked:
-                self.send_weights(rank, now)
+                self.ranks.send_weights(rank, now)
         with phase(self.comm, 2, number):
             rank = self.hear(now)
         with phase(self.comm, 3, number):
@@ -116,44 +85,27 @@ class Server:
         return now.closed(unchanged, seconds, modelled=True)
 
     def select(self, now: Open) -> None:
+        ranks = self.ranks
         for rank in self.comm.lost:
-            self.lose(rank, now)
-        for rank in [*self.untold]:
-            self.hear_sizes(rank, self.comm.now())
-        present = sorted(k for rank in self.owed for k in self.homes[rank])  # one seed, one draw
-        now.selected = self.selection.choose(now.number, present, self.sizes)
-        now.rejected |= {k: "has no data" for k in now.selected if not self.sizes[k]}
-        untold = {k for rank in self.untold for k in self.homes[rank]}
-        now.rejected |= dict.fromkeys(
-            untold.intersection(now.selected), "has not told how many examples it has"
-        )
-        now.waiting = {k for k in now.selected if self.sizes[k]}
+            ranks.lose(rank, now)
+        for rank in [*ranks.untold]:
+            ranks.hear_sizes(rank, self.comm.now())
+        present = ranks.of(ranks.owed)  # in one order, whoever was lost when: one seed, one draw
+        now.selected = self.selection.choose(now.number, present, ranks.sizes)
+        now.rejected |= {k: "has no data" for k in now.selected if not ranks.sizes[k]}
+        untold = {*ranks.of(ranks.untold)}.intersection(now.selected)
+        now.rejected |= dict.fromkeys(untold, "has not told how many examples it has")
+        now.waiting = {k for k in now.selected if ranks.sizes[k]}
         if self.clock:
             now.busy = now.waiting & self.clock.busy()
             now.waiting -= now.busy
-
-    def invite(self, rank: int, number: int, chosen: set[int]) -> None:
-        """Tell a rank which of its clients are selected; it is free."""
-        flags = [k in chosen for k in self.homes[rank]]
-        self.start_send(torch.tensor([number, *flags]), rank, INVITATION)
-
-    def send_weights(self, rank: int, now: Open) -> None:
-        """The weights, for each client of the rank that is selected."""
-        for k in sorted(now.waiting.intersection(self.homes[rank])):
-            self.start_send(now.weights, rank, WEIGHTS)  # a copy for each of the rank's clients
-            self.owed[rank].add((now.number, k))
-            now.nbytes += now.weights.nbytes
-
-    def start_send(self, tensor: Tensor, rank: int, tag: int) -> None:
-        with suppress(RankLost):  # it is told where it hears next
-            self.sends.append(self.comm.isend(tensor, rank, tag))
 
     def hear(self, now: Open) -> int | None:
         """Wait for the next answer; its rank, None when the round is over: all have answered, or
         as many as are wanted, or its time is."""
         while now.waiting and (self.clock or len(now.answers) < self.wanted):
             with suppress(RankLost):
-                return self.listen(now)
+                return self.ranks.listen(now)
         return None
 
     def collect(self, rank: int | None, now: Open) -> None:
@@ -162,55 +114,24 @@ class Server:
             self.take(rank, now)
             rank = self.hear(now)
 
-    def listen(self, now: Open) -> int | None:
-        """The rank whose answer comes next, None where the round closes before; of any round."""
-        try:
-            # From whichever rank is first: in rank order a slow one would hide the others.
-            return self.comm.recv(self.word, list(self.owed), ANSWER, deadline=now.closes)
-        except RankLost as error:
-            self.lose(self.comm.members.index(error.rank), now)
-            raise
-
     def take(self, rank: int, now: Open) -> None:
         """The update that the word just heard is of; it was sent before the word."""
-        answer = Answer.unpacked(self.word)
+        answer = Answer.unpacked(self.ranks.word)
         try:
             row = self.comm.probe(rank, UPDATE, deadline=now.closes)  # of whatever shape and dtype
             if row is not None:
                 self.comm.recv(row, rank, UPDATE)
         except RankLost:
-            self.lose(rank, now)
+            self.ranks.lose(rank, now)
             return
         if row is None:  # its rank goes on owing it
             now.rejected[answer.client] = f"rank {rank} announced an update of it that did not come"
             return
         now.nbytes += row.nbytes
-        if self.asked(rank, answer, now):
+        if self.ranks.asked(rank, answer, now):
             self.work.computed[answer.number, answer.client] = answer.computed
             now.file(answer, row, fault_of(answer, row, self.form), keep=self.late_weight > 0)
-            self.settle(rank, answer, now)
-
-    def asked(self, rank: int, answer: Answer, now: Open) -> bool:
-        """Whether the rank owes that answer."""
-        if (answer.number, answer.client) in self.owed[rank]:
-            return True
-        now.rejected[answer.client] = f"rank {rank} sent an update of it that nobody asked for"
-        return False
-
-    def settle(self, rank: int, answer: Answer, now: Open) -> None:
-        """The rank does not owe that answer any more; ask it now if it was busy when the round
-        began."""
-        self.owed[rank].discard((answer.number, answer.client))
-        if not self.owed[rank] and now.waiting.intersection(self.homes[rank]):
-            self.invite(rank, now.number, now.waiting)
-            self.send_weights(rank, now)
-
-    def lose(self, rank: int, now: Open) -> None:
-        """Go on without the clients of a rank."""
-        if self.owed.pop(rank, None) is None:
-            return
-        now.lost += self.homes[rank]
-        now.waiting -= set(self.homes[rank])
+            self.ranks.settle(rank, answer, now)
 
     def aggregate(self, now: Open) -> str:
         """Move the weights by what came; why not, where they have to stay."""
