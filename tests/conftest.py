@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import shutil
 import sys
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import IPython  # noqa: F401 - as a notebook's, our fork server loads what optimizers need
 import pytest
 
+importlib.import_module("IPython")  # as a notebook's, our fork server loads what optimizers need
 os.environ["DLVIZ_PREDICTIONS"] = ""  # neither a test nor its kernels keep predictions
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: more threads than cores take turns
 
