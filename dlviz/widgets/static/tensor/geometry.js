@@ -30,7 +30,7 @@ const [NAME, MADE, LETTER] = [30, 13, 5.6]; // pixels above a matrix, below it, 
 
 /**
  * The matrices in columns, those of the backward below those of the forward.
- * @param {Pick<Layer, "matrices" | "sizes">} told
+ * @param {Pick<Layer, "matrices" | "sizes">} data
  * @param {number} width
  * @param {number} height
  * @returns {Picture}
@@ -118,7 +118,7 @@ const FITS = 2200; // square pixels that the name of a region needs
 
 /**
  * Regions, the lines between them, and axes.
- * @param {Pick<Layer, "sizes"> & { map: CostMap }} told
+ * @param {Pick<Layer, "sizes"> & { map: CostMap }} data
  * @param {number} width
  * @param {number} height
  * @returns {Drawn}
