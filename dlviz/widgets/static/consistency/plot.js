@@ -31,7 +31,7 @@ export function plot(own, travel) {
       };
     },
     room: () => drawn.rows.height,
-    told({ span }) {
+    describe({ span }) {
       if (span == null) return [];
       const [side, i] = drawn.sideOf(span);
       return barLines(side, i, now.data.shown, side === now.measured ? "run" : "predicted");

@@ -60,7 +60,7 @@ function plotOf(own, place) {
   const mine = (which, name) => (which.side === place ? which[name] : -1);
 
   const picture = gantt({
-    root: own.frame.root, part, told: linesOf,
+    root: own.frame.root, part, describe: linesOf,
     picture() {
       const span = drawn.place[mine(now.chosen, "span")] ?? -1;
       const hover = drawn.place[mine(now.pointed, "span")] ?? -1;

@@ -45,7 +45,7 @@ export function beside(own, room) {
   };
   const picture = gantt({
     root: own.frame.root, part, room,
-    told: (target, time) => linesOf(scene, clock(), target, time),
+    describe: (target, time) => linesOf(scene, clock(), target, time),
     picture: () => ({
       rows: scene, times: clock(), view: { ...now, ...chosen, hidden: hidden(), message: -1, matches: null },
       look: { ...own.look, styles: styles() },
