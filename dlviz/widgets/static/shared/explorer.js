@@ -118,7 +118,7 @@ export function explorer(model, el, plan) {
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const bar = runBar(model, queue, {
     ready: () => now.live && !now.data.error && plan.runnable(now),
-    told: () => plan.ranWords(now),
+    idleWords: () => plan.ranWords(now),
     changed: () => bar.draw(),
   });
 
