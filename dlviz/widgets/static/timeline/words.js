@@ -43,8 +43,8 @@ export function momentOf({ low, high }, least = Infinity) {
   const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
   const fine = Math.min((high - low) * FINEST, least > 0 ? least / 10 : Infinity);
   const digits = clamp(Math.ceil(-Math.log10(fine / size)), 0, 9);
-  const told = (value) => (value / size).toLocaleString("en", { maximumFractionDigits: digits });
-  return (value) => `${told(value)} ${name}`;
+  const number = (value) => (value / size).toLocaleString("en", { maximumFractionDigits: digits });
+  return (value) => `${number(value)} ${name}`;
 }
 
 /**
