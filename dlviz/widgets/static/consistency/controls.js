@@ -53,14 +53,14 @@ function knobOf(own, method, /** @type {Knob} */ [option, says, values]) {
 export function recordings({ shown, model, choose }) {
   const { now } = shown;
   /** @type {() => any[]} */
-  const kept = () => JSON.parse(model.get("recordings") ?? "[]");
+  const recorded = () => JSON.parse(model.get("recordings") ?? "[]");
   const box = h("select", {
     "aria-label": "recorded runs", class: "dlv-recorded",
     onchange() {
       const place = Number(box.value);
       if (place < 0) return;
       if (now.live) return choose(now.data.recorded[place]);
-      const { controls, predicted, run } = kept()[place];
+      const { controls, predicted, run } = recorded()[place];
       model.set("state", JSON.stringify({ ...now.data, controls, predicted, run }));
     },
   });
@@ -71,7 +71,7 @@ export function recordings({ shown, model, choose }) {
     const current = words.indexOf(choiceWords(data, data.controls));
     box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
     box.value = String(current);
-    box.disabled = !now.live && !kept().length;
+    box.disabled = !now.live && !recorded().length;
     element.hidden = !words.length;
   });
   return element;
