@@ -14,7 +14,7 @@ import { scaleLog } from "../shared/scale.js";
  *   Placed
  */
 
-/** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, way: number }} Arrow */
+/** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, pass: number }} Arrow */
 
 /**
  * @typedef {object} Picture
@@ -44,21 +44,21 @@ export function pictureOf({ matrices, sizes }, width, height) {
   const side = (size) => SMALL + (most - SMALL) * (Math.log(size) / Math.log(sizes[sizes.length - 1]));
   /** @type {Picture} */
   const picture = { matrices: [], signs: [], arrows: [] };
-  matrices.forEach((row, way) => {
-    const y = way * tall + NAME + (tall - NAME - MADE) / 2;
+  matrices.forEach((row, pass) => {
+    const y = pass * tall + NAME + (tall - NAME - MADE) / 2;
     row.forEach((matrix, column) => {
       if (!matrix) return;
       const x = left(column) + wide / 2;
       const next = row.findIndex((own, i) => i > column && own);
       picture.matrices.push({
-        ...placed(matrix, x, y, side), middle: x, name: way * tall + 10, made: (way + 1) * tall - MADE + 4,
+        ...placed(matrix, x, y, side), middle: x, name: pass * tall + 10, made: (pass + 1) * tall - MADE + 4,
         fits: matrix.made.length * LETTER < wide + SIGN,
       });
       if (matrix.sign) picture.signs.push({ x: (x + left(next) + wide / 2) / 2, y, text: matrix.sign });
       if (matrix.goes) {
         const middle = left(column) + wide + MOVE / 2;
         const half = matrix.goes * (MOVE / 2 - 6);
-        picture.arrows.push({ x1: middle - half, x2: middle + half, y, matrix, way });
+        picture.arrows.push({ x1: middle - half, x2: middle + half, y, matrix, pass });
       }
     });
   });

@@ -104,12 +104,12 @@ function matrixOf({ matrix, sheets, middle, name, made, fits }, place, fillOf) {
 }
 
 /** A collective, which after a run is a way to its messages. */
-function arrowOf({ shown, tabs, model }, /** @type {Arrow} */ { x1, x2, y, matrix, way }) {
+function arrowOf({ shown, tabs, model }, /** @type {Arrow} */ { x1, x2, y, matrix, pass }) {
   const { data } = shown.now;
   const head = x2 > x1 ? 5 : -5;
   const middle = (x1 + x2) / 2;
   const [before, after] = (matrix.collective ?? "").split("-");
-  const first = (data.run?.first ?? []).find((row, i) => row >= 0 && (i === way || i === 2)) ?? -1;
+  const first = (data.run?.first ?? []).find((row, i) => row >= 0 && (i === pass || i === 2)) ?? -1;
   const says = `${matrix.collective}: a rank sends ${bytes(matrix.bytes ?? 0)}`;
   const open = () => {
     tabs.show("messages");

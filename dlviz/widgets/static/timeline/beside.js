@@ -35,10 +35,10 @@ export function beside(own, room) {
 
   const choose = (span, idle = -1) => {
     Object.assign(chosen, { span, idle });
-    const way = { go: choose, show: () => {}, sourced: () => false };
+    const links = { go: choose, show: () => {}, sourced: () => false };
     const place = scene.clocks.indexOf(clock());
     const waits = idle >= 0 ? idlePanel(scene, clock(), idle, choose) : [];
-    const facts = span >= 0 ? spanPanel(scene, place, span, way) : waits;
+    const facts = span >= 0 ? spanPanel(scene, place, span, links) : waits;
     panel.replaceChildren(...(facts.length ? [h("h4", {}, "In the other Trace"), ...facts] : []));
     if (facts.length) own.answers.first("other");
     shown.stale("look");

@@ -149,7 +149,7 @@ export function lateness(scene, i) {
  */
 export function headLine(scene, clock, head) {
   const { spans } = scene.heads[head];
-  const by = (times, way) => spans.reduce((best, i) => (way * (times[i] - times[best]) > 0 ? i : best));
+  const by = (times, sign) => spans.reduce((best, i) => (sign * (times[i] - times[best]) > 0 ? i : best));
   const [first, last] = [by(clock.start, -1), by(clock.end, 1)];
   const moment = momentOf(clock);
   const [begins, ends] = [`rank ${scene.span.rank[first]} begins`, `rank ${scene.span.rank[last]} ends`];
