@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlviz.analysis.applied import applied
-from dlviz.analysis.clocks import span_times
+from dlviz.analysis.clocks import message_times, span_times
 from dlviz.analysis.waits import waits_until
 from dlviz.trace import Trace
 
@@ -58,6 +58,23 @@ def all_at_work(trace: Trace, first: int = 0, clock: str = "device") -> tuple[fl
     steps = (spans.kind == "phase") & (spans.step >= 0) & (spans.rank >= first)
     ends = [end[steps & (spans.rank == rank)] for rank in np.unique(spans.rank[steps]).tolist()]
     return max(map(np.min, ends)), min(map(np.max, ends))
+
+
+def seconds_between_pushes(
+    trace: Trace, server: int = 0, after: int = 0, clock: str = "device"
+) -> dict[int, float]:
+    """Seconds from one push of each worker to its next, the mean, `after` so many of them: those
+    between the moments at which its messages reach the server, by worker. NaN of a worker with one
+    push or none."""
+    messages = trace.messages
+    _, received = message_times(trace, clock)
+    found = {}
+    for rank in (rank for rank in range(trace.meta["ranks"]) if rank != server):
+        own = (messages.src == rank) & (messages.dst == server)
+        moments = np.sort(received[own])[after:]
+        gaps = np.diff(moments)
+        found[rank] = float(gaps.mean()) if len(gaps) else float("nan")
+    return found
 
 
 def _mean(ages: np.ndarray) -> float | None:

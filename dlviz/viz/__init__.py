@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dlviz.viz.charts.traffic import traffic
     from dlviz.viz.tables import (
         bubble_table,
+        collectives_table,
         compare_table,
         memory_table,
         spectrum_table,
@@ -62,6 +63,7 @@ __all__ = [
     "bubble",
     "bubble_table",
     "cells",
+    "collectives_table",
     "compare",
     "compare_table",
     "cost_map",

@@ -7,6 +7,7 @@ came before it was sent, as far as their clocks are known, is drawn as coming at
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,16 @@ class Arrows:
         """Some of them."""
         columns = self.rows, self.tails, self.heads, self.got, self.leave, self.reach
         return Arrows(*(column[chosen] for column in columns))
+
+    def fitting(
+        self, most: int, advice: str, labels: Callable[[], np.ndarray] | None
+    ) -> tuple[Arrows, list[str]]:
+        """Those that can be drawn, and what is to be said of the others, with `advice`: none where
+        there are more than `most`, else those that leave the `labels` free, if any are given."""
+        if len(self) > most:
+            line = f"{len(self):,} messages are too many for arrows: {advice}."
+            return self.only(np.zeros(len(self), bool)), [line]
+        return self.beside(labels()) if labels else (self, [])
 
     def beside(self, labels: np.ndarray) -> tuple[Arrows, list[str]]:
         """Those that leave the labels free, (labels, 3) left, right and y, and what is to be said

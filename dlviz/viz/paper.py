@@ -11,6 +11,7 @@ import io
 import textwrap
 from bisect import bisect
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,34 @@ def chart(
     return figure, found
 
 
+@dataclass(frozen=True)
+class Panels:
+    """Small axes in a grid, `columns` of them side by side on a sheet `width` inches wide, each
+    `high` inches, with `head` for words above it, `left` for names beside the first of a line, and
+    a `gutter` between two."""
+
+    columns: int
+    width: float
+    left: float
+    high: float
+    head: float
+    gutter: float
+
+    @property
+    def wide(self) -> float:
+        return (self.width - self.left - MARGIN + self.gutter) / self.columns - self.gutter
+
+    def body(self, many: int) -> float:
+        """How high so many panels are."""
+        return -(-many // self.columns) * (self.high + self.head)
+
+    def at(self, number: int, top: float) -> tuple[float, float]:
+        """The left and lower edge of a panel; `top` is the upper edge of them all."""
+        line, column = divmod(number, self.columns)
+        x = self.left + column * (self.wide + self.gutter)
+        return x, top - (line + 1) * (self.high + self.head)
+
+
 def levels(low: float, high: float) -> tuple[np.ndarray, list[str]]:
     """Numbers for an axis from `low` to `high`, and how they are written."""
     places = np.asarray(MaxNLocator(6).tick_values(low, high))
@@ -215,11 +244,11 @@ def _cross(theme: str) -> dict[str, Any]:
     return {"color": ink, "linewidth": 0.9, "marker": "x", "markersize": 5}
 
 
-def marks(theme: str, arrows: bool, crosses: bool) -> list[tuple[str, Any]]:
-    """The legend's entries of messages."""
+def marks(theme: str, got: np.ndarray) -> list[tuple[str, Any]]:
+    """The legend's entries of messages, of which `got` were received."""
     arrow = {**_cross(theme), "marker": ">"}
-    entries = [("message", Line2D([], [], **arrow))] if arrows else []
-    return entries + ([("never received", Line2D([], [], **_cross(theme)))] if crosses else [])
+    entries = [("message", Line2D([], [], **arrow))] * bool(got.any())
+    return entries + [("never received", Line2D([], [], **_cross(theme)))] * (not got.all())
 
 
 def look(style: palette.Style) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dlviz.analysis.clocks import clock_of
 from dlviz.analysis.descent import OVER
 from dlviz.analysis.gap import matched
 from dlviz.analysis.memory import held
+from dlviz.analysis.products import layer_collectives
 from dlviz.analysis.shares import kind_seconds
 from dlviz.viz import palette, text
 from dlviz.viz.charts.bubble import SIZES, points
@@ -137,6 +138,21 @@ def staleness_table(trace: Trace) -> pandas.DataFrame:
         own = found.staleness[(found["rank"] == rank) | (rank == "all")]
         rows.append((rank, len(own), own.mean(), own.min(), own.max()))
     return pandas.DataFrame(rows, columns=["rank", "updates", "mean", "least", "most"])
+
+
+def collectives_table(trace: Trace, rank: int = 0) -> pandas.DataFrame:
+    """The collectives of layers cut over ranks as a table, in the order in which `rank` took part:
+    in which direction, what, of which layer, and the bytes that it sent in it."""
+    import pandas
+
+    nbytes = trace.messages.nbytes
+    rows = [
+        (call.direction, call.collective, call.layer, int(nbytes[list(call.messages)].sum()))
+        for call in layer_collectives(trace)
+        if call.rank == rank
+    ]
+    columns = ["direction", "collective", "of layer", f"bytes rank {rank} sends"]
+    return pandas.DataFrame(rows, columns=columns)
 
 
 def traffic_table(trace: Trace) -> pandas.DataFrame:

@@ -6,7 +6,7 @@ import pytest
 
 from dlviz import Trace
 from dlviz.analysis.waits import waits_until
-from dlviz.analysis.workers import all_at_work, work_rate
+from dlviz.analysis.workers import all_at_work, seconds_between_pushes, work_rate
 
 
 def trace_of(*rows):
@@ -54,3 +54,17 @@ def test_a_wait_waits_all_along_and_what_does_not_wait_until_its_start():
     waiting = spans.kind == "wait"
     assert (until[waiting] == spans.end[waiting]).all()
     assert (until[~waiting] == spans.start[~waiting]).all()
+
+
+def pushed(*moments, src=1, dst=0):
+    own = {"src": src, "dst": dst, "nbytes": 4, "sent": 0.0}
+    return [{**own, "arrived": at, "received": at} for at in moments]
+
+
+def test_the_seconds_between_pushes_are_a_mean_over_those_that_the_server_received():
+    messages = [*pushed(7.0, 1.0, 3.0), *pushed(2.0, src=2), *pushed(4.0, 5.0, src=0, dst=1)]
+    trace = Trace([], messages, meta={"clock": "simulated", "ranks": 3})
+    apart = seconds_between_pushes(trace)
+    assert apart[1] == 3.0 and apart[2] != apart[2] and [*apart] == [1, 2]
+    assert seconds_between_pushes(trace, after=1)[1] == 4.0
+    assert seconds_between_pushes(trace, server=1)[0] == 1.0

@@ -322,3 +322,23 @@ def test_on_paper_a_collective_is_one_panel_with_an_arrow_for_each_pair_of_ranks
     first = blocks.moments[0]
     boxes = [blocks.box(place, held[1], 1) for place, held in enumerate(first.held) if held]
     np.testing.assert_allclose(edges, sorted(box[:2] for box in boxes))
+
+
+def test_the_table_of_collectives_is_what_one_rank_took_part_in_with_the_bytes_it_sent(trace):
+    table = viz.collectives_table(trace, rank=1)
+    assert [*table.columns] == ["direction", "collective", "of layer", "bytes rank 1 sends"]
+    own = table[table["of layer"].str.startswith("mlp")]
+    assert own[["direction", "collective"]].values.tolist() == [
+        ["forward", "all_reduce"], ["backward", "all_reduce"]
+    ]  # fmt: skip
+    assert set(table["collective"]) == {"all_reduce", "all_gather", "reduce_scatter"}
+    messages = trace.messages
+    assert table["bytes rank 1 sends"].sum() == messages.nbytes[messages.src == 1].sum()
+    alone = trace.only(rank=1)
+    assert len(viz.collectives_table(alone, rank=1)) == len(table)
+    assert viz.collectives_table(alone, rank=0).empty
+
+
+def test_the_table_of_a_run_without_layers_cut_over_ranks_is_empty():
+    table = viz.collectives_table(Trace())
+    assert table.empty and "bytes rank 0 sends" in table

@@ -491,7 +491,7 @@ def test_the_lines_of_another_network_wait_for_the_kernel():
 @pytest.mark.parametrize(("ranks", "live"), [(8, True), (9, True), (16, True), (16, False)])
 def test_the_bar_says_how_many_ranks_can_be_run(ranks, live):
     told = state(CollectiveExplorer(ranks=ranks))
-    now = {"told": told, "controls": told["controls"], "live": live}
+    now = {"data": told, "controls": told["controls"], "live": live}
     said = node.run("collectives/words.js", "return m.ranWords(v[0]);", now)
     assert said == ("At most 8 ranks can be run here." if live and ranks > 8 else "")
 

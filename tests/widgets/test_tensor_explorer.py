@@ -247,10 +247,10 @@ return sizes.map((size) => m.foresee(told, { ...told.controls, [name]: size }, a
 def test_what_is_told_ahead_along_a_slider_is_what_the_kernel_answers(form, name):
     explorer = TensorExplorer(form, **LAYER)
     told = state(explorer)
-    wanted = node.run("tensor/state.js", "return m.along(...v);", {"told": told, "ahead": {}},
+    wanted = node.run("tensor/state.js", "return m.along(...v);", {"data": told, "ahead": {}},
                       {name: 1})  # fmt: skip
     found = json.loads(json.dumps(kernel.ask(explorer, "ahead", **wanted)["ahead"]))
-    now = {"told": told, "ahead": found}
+    now = {"data": told, "ahead": found}
     assert node.run("tensor/state.js", "return m.along(...v);", now, {name: 1}) is None
     sizes = [*dict.fromkeys(wanted["sizes"])]
     assert wanted["name"] == name and len(sizes) >= 20

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 
 from dlviz.analysis.axes import axes
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import ROWS, Figure, lay_out
+from dlviz.viz.charts.figure import Figure, lay_out, named_rows
 from dlviz.viz.labels import hover
 
 if TYPE_CHECKING:
@@ -85,12 +85,7 @@ def axis_bytes(
         barmode="stack",
         legend=palette.LEGEND_BELOW,
         xaxis={"title": f"{_when(step)}, all ranks (MB)", "range": [0, 1.14 * most / 1e6]},
-        yaxis={
-            "tickvals": [row.y for row in rows],
-            "ticktext": [row.name for row in rows],
-            "range": [last + 0.6, low - 0.6],
-            **ROWS,
-        },
+        yaxis=named_rows({row.y: row.name for row in rows}, last + 0.6, low - 0.6),
     )
     for row in rows:
         figure.add_annotation(

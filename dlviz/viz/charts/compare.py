@@ -21,7 +21,7 @@ import plotly.graph_objects as go
 from dlviz.analysis.columns import lanes as in_order
 from dlviz.analysis.gap import Side, Sides, gap, matched
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out
+from dlviz.viz.charts.figure import Figure, bar_series, lay_out, named_rows
 from dlviz.viz.gap import BESIDE, action, named, sentence
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ def compare(
         for name, side, trace in zip(NAMES, sides, (predicted, measured), strict=True)
         for i, line in enumerate(text.details(trace, side.clock))
     ]
-    names = names_of(row)
     lay_out(
         figure,
         heading,
@@ -84,12 +83,7 @@ def compare(
             "title": f"time since the first action began ({unit})",
             "range": [-0.01 * high / size, 1.01 * high / size],
         },
-        yaxis={
-            "tickvals": [*names],
-            "ticktext": [*names.values()],
-            "range": [lowest, -0.7],
-            **ROWS,
-        },
+        yaxis=named_rows(names_of(row), lowest, -0.7),
     )
     return figure
 

@@ -59,17 +59,7 @@ def costs(
     """
     _check_form(show, ranks, link)
     sizes = np.asarray(nbytes, dtype=np.float64)
-    lines = {
-        text.named(name): np.asarray(values, dtype=np.float64) for name, values in seconds.items()
-    }
-    for name, values in lines.items():
-        _check(name, sizes, values)
-    marks = {
-        text.named(name): np.array(points, float).reshape(-1, 2)
-        for name, points in (measured or {}).items()
-    }
-    for name, points in marks.items():
-        _check(f"{name}, measured", *points.T)
+    lines, marks = _lines_of(sizes, seconds), _marks_of(measured or {})
 
     def height(size: np.ndarray, took: np.ndarray) -> np.ndarray:
         if show == "bus":
@@ -85,11 +75,7 @@ def costs(
     heading = text.heading(title or "Cost over size", subtitle)
     figure = Figure(series)
     if link is not None:
-        figure.add_hline(
-            link, line={"color": palette.colors(theme)["ink"], "width": 1.5, "dash": "dot"},
-            annotation={"text": f"the link: {_rate(link)}", "font": {"size": 11}},
-            annotation_position="bottom left",
-        )  # fmt: skip
+        _draw_link(figure, link, theme)
     scale: dict[str, Any] = {"type": "log", **ticks(drawn, TENS, said)}
     if show != "seconds":
         scale = even(max([*drawn.tolist(), link or 0.0, 1e-9]))
@@ -105,6 +91,31 @@ def costs(
         yaxis={"title": SHOWN[show], **scale},
     )
     return figure
+
+
+def _lines_of(sizes: np.ndarray, seconds: Mapping[str, Sequence[float]]) -> dict[str, np.ndarray]:
+    """The seconds of each algorithm, by the name that it bears."""
+    lines = {text.named(name): np.asarray(values, np.float64) for name, values in seconds.items()}
+    for name, values in lines.items():
+        _check(name, sizes, values)
+    return lines
+
+
+def _marks_of(measured: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, np.ndarray]:
+    """The measured points of each algorithm, (points, 2), by the name that it bears."""
+    marks = {text.named(name): np.array(at, float).reshape(-1, 2) for name, at in measured.items()}
+    for name, points in marks.items():
+        _check(f"{name}, measured", *points.T)
+    return marks
+
+
+def _draw_link(figure: Figure, link: float, theme: str) -> None:
+    """What a link carries, as a line across."""
+    figure.add_hline(
+        link, line={"color": palette.colors(theme)["ink"], "width": 1.5, "dash": "dot"},
+        annotation={"text": f"the link: {_rate(link)}", "font": {"size": 11}},
+        annotation_position="bottom left",
+    )  # fmt: skip
 
 
 def _series(

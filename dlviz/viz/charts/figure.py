@@ -8,6 +8,7 @@ dark. Where a page keeps no style sheet (a notebook that is not trusted) the fig
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,11 @@ DARK = 'body[data-jp-theme-light="false"] .js-plotly-plot'  # so JupyterLab and 
 
 ROWS = {"showgrid": False, "ticks": "", "ticklabelstandoff": 6, "fixedrange": True}
 """What an axis of named rows has."""
+
+
+def named_rows(names: Mapping[float, str], low: float, high: float = -0.5) -> dict[str, Any]:
+    """An axis whose rows bear names by how far down they are, from `high`, its top, to `low`."""
+    return {"tickvals": [*names], "ticktext": [*names.values()], "range": [low, high], **ROWS}
 
 
 def _style() -> str:

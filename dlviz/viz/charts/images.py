@@ -14,7 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import ROWS, Figure, lay_out
+from dlviz.viz.charts.figure import Figure, lay_out, named_rows
 
 BETWEEN = 3  # of a picture's pixels, from one picture to the next
 PIXEL = 7.0  # pixels of the screen for one of a picture's, at most
@@ -52,7 +52,7 @@ def images(
             )
     many = max(len(own) for own in rows.values())
     one_scale = {"constrain": "domain", "showgrid": False}
-    middle = [place * high + (size[0] - 1) / 2 for place in range(len(rows))]
+    names = {place * high + (size[0] - 1) / 2: text.cut(n, 30) for place, n in enumerate(rows)}
     lay_out(
         figure,
         text.heading(title, ""),
@@ -69,10 +69,7 @@ def images(
             **one_scale,
         },
         yaxis={
-            **ROWS,
-            "tickvals": middle,
-            "ticktext": [text.cut(name, 30) for name in rows],
-            "range": [len(rows) * high - 1, -1],
+            **named_rows(names, len(rows) * high - 1, -1),
             "scaleanchor": "x",
             "constraintoward": "top",
             **one_scale,

@@ -19,7 +19,14 @@ import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
 from dlviz.viz.blocks import Blocks, brief
-from dlviz.viz.charts.figure import ROWS, Figure, changes, lay_out, message_key, slider
+from dlviz.viz.charts.figure import (
+    Figure,
+    changes,
+    lay_out,
+    message_key,
+    named_rows,
+    slider,
+)
 from dlviz.viz.labels import hover
 from dlviz.viz.passes import Held, MatrixBlock, Moment
 
@@ -70,10 +77,7 @@ def matrices(
         legend=palette.LEGEND_BELOW,
         xaxis={"visible": False, "range": [-0.05, picture.lefts[-1]], "fixedrange": True},
         yaxis={
-            "tickvals": list(range(rows)),
-            "ticktext": [f"rank {rank}" for rank in picture.ranks],
-            "range": [rows - 0.5, -0.5],
-            **ROWS,
+            **named_rows({y: f"rank {rank}" for y, rank in enumerate(picture.ranks)}, rows - 0.5),
         },
         sliders=[slider("start", len(moments), SLIDER, inner, theme)],
     )

@@ -20,7 +20,14 @@ import plotly.graph_objects as go
 from dlviz.analysis.contributions import MAX_RANKS
 from dlviz.analysis.frames import Frame
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import ROWS, Figure, changes, lay_out, message_key, slider
+from dlviz.viz.charts.figure import (
+    Figure,
+    changes,
+    lay_out,
+    message_key,
+    named_rows,
+    slider,
+)
 from dlviz.viz.labels import hover
 from dlviz.viz.scene import RULED, CellRange, Scene, number
 
@@ -70,15 +77,7 @@ def messages(
         bargap=0,
         legend={"traceorder": "normal"},
         xaxis=scene.xaxis(),
-        yaxis={
-            "tickvals": [*scene.place.values(), *scene.group_names],
-            "ticktext": [
-                *(f"rank {rank}" for rank in scene.rows),
-                *(f"<b>{text.clean(name)}</b>" for name in scene.group_names.values()),
-            ],
-            "range": [scene.high - 0.5, -0.5],
-            **ROWS,
-        },
+        yaxis=named_rows(scene.names(), scene.high - 0.5),
         sliders=[slider(frames[0].name, len(frames), SLIDER, inner, theme)],
     )
     for y in scene.group_names:
@@ -121,6 +120,11 @@ class _Picture(Scene):
     """A Scene as plotly draws it in one theme: the parts of a picture."""
 
     theme: str = "auto"
+
+    def names(self) -> dict[float, str]:
+        """The rows' names, by how far down they are."""
+        ranks = {self.place[rank]: f"rank {rank}" for rank in self.rows}
+        return ranks | {y: f"<b>{text.clean(name)}</b>" for y, name in self.group_names.items()}
 
     def subtitle(self, shown: int) -> str:
         """Which clock, then what keeps the picture from being read at its face value."""

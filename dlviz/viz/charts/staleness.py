@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 from dlviz import metrics
 from dlviz.trace import Table
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out
+from dlviz.viz.charts.figure import Figure, bar_series, lay_out, named_rows
 
 if TYPE_CHECKING:
     from dlviz.trace import Trace
@@ -87,12 +87,7 @@ def staleness(
         showlegend=False,
         barmode="overlay",
         xaxis={"title": AXIS, "range": [LEFT, highest(groups)]},
-        yaxis={
-            "tickvals": [row.y for row in rows],
-            "ticktext": [text.clean(row.name) for row in rows],
-            "range": [last + 0.7, -0.6],
-            **ROWS,
-        },
+        yaxis=named_rows({row.y: text.clean(row.name) for row in rows}, last + 0.7, -0.6),
     )
     return figure
 

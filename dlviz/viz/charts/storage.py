@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out
+from dlviz.viz.charts.figure import Figure, bar_series, lay_out, named_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -40,33 +41,11 @@ def storage(
     if not layers:
         raise ValueError("the table has no layer: give what models.layer_storage returns.")
     names = [f"{text.short(name, 20)} {text.short(kind, 16)}" for name, kind in table.kind.items()]
-    at, begin = np.arange(layers), np.zeros(layers)
     unit, size = next(
         ((name, size) for name, size in text.BYTES if _longest(table) >= 2 * size), ("bytes", 1.0)
     )
-    figure = Figure()
-    for column, (label, style) in {**PARTS, "kept": KEPT}.items():
-        nbytes = table[column].to_numpy()
-        base, middle, height = (
-            (begin, at - 0.14, 0.46) if column in PARTS else (0 * begin, at + 0.25, 0.22)
-        )
-        told = [
-            f"<b>{text.clean(name)}</b><br>{label}: {text.nbytes(many)} ({many:,} bytes)"
-            for name, many in zip(names, nbytes.tolist(), strict=True)
-        ]
-        figure.add_trace(
-            bar_series(
-                style,
-                label,
-                column,
-                (base / size, nbytes / size),
-                (middle, np.full(layers, height)),
-                None,
-                told,
-            )
-        )
-        begin = begin + nbytes * (column in PARTS)
-    total, kept = int(begin.sum()), int(table.kept.sum())
+    figure = Figure(_bars(table, names, size))
+    total, kept = int(table[list(PARTS)].to_numpy().sum()), int(table.kept.sum())
     heading = text.heading(
         title,
         f"|w| + |f(o)| + |∇w| + |∇o| = {text.nbytes(total)} in all; "
@@ -82,14 +61,29 @@ def storage(
         barmode="overlay",
         legend={**palette.LEGEND_BELOW, "traceorder": "normal"},
         xaxis={"title": f"size ({unit})", "rangemode": "tozero"},
-        yaxis={
-            "tickvals": at.tolist(),
-            "ticktext": list(map(text.clean, names)),
-            "range": [layers - 0.5, -0.5],
-            **ROWS,
-        },
+        yaxis=named_rows(dict(enumerate(map(text.clean, names))), layers - 0.5),
     )
     return figure
+
+
+def _bars(table: pandas.DataFrame, names: list[str], size: float) -> list[go.Bar]:
+    """The parts of each layer end to end, in units of `size` bytes, and below them what autograd
+    keeps."""
+    at, begin = np.arange(len(table)), np.zeros(len(table))
+    series = []
+    for column, (label, style) in {**PARTS, "kept": KEPT}.items():
+        nbytes = table[column].to_numpy()
+        base, middle, height = (
+            (begin, at - 0.14, 0.46) if column in PARTS else (0 * begin, at + 0.25, 0.22)
+        )
+        hovers = [
+            f"<b>{text.clean(name)}</b><br>{label}: {text.nbytes(many)} ({many:,} bytes)"
+            for name, many in zip(names, nbytes.tolist(), strict=True)
+        ]
+        across, down = (base / size, nbytes / size), (middle, np.full(len(table), height))
+        series.append(bar_series(style, label, column, across, down, None, hovers))
+        begin = begin + nbytes * (column in PARTS)
+    return series
 
 
 def _longest(table: pandas.DataFrame) -> int:

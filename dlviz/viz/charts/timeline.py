@@ -13,6 +13,7 @@ second. Times are seconds in the Trace and s, ms or µs on the axis, whichever r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import plotly.graph_objects as go
 from dlviz.analysis.clocks import clock_of, message_times
 from dlviz.viz import palette, text
 from dlviz.viz.arrows import ARROWS, Arrows, arrows_of
-from dlviz.viz.charts.figure import ROWS, Figure, bar_series, lay_out, message_key
+from dlviz.viz.charts.figure import Figure, bar_series, lay_out, message_key, named_rows
 from dlviz.viz.failure import StuckWait, stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.hosts import message_words, whereabouts
@@ -75,13 +76,9 @@ def timeline(
     lines = [text.subtitle(trace, clock), *seen.lines, *seen.hosts]
     lines += path.lines if path else []
     bars = _bars(trace, plan, drawn, path)
-    arrows = arrows_of(trace, plan, seen.arrows)
-    if len(arrows) > MOST:
-        lines.append(f"{len(arrows):,} messages are too many for arrows: draw a step.")
-        arrows = arrows.only(np.zeros(len(arrows), bool))
-    elif messages is None:
-        arrows, omitted = arrows.beside(_words(bars, plan))
-        lines += omitted
+    words = partial(_words, bars, plan) if messages is None else None
+    arrows, omitted = arrows_of(trace, plan, seen.arrows).fitting(MOST, "draw a step", words)
+    lines += omitted
     series: list[Any] = [*_bubbles(trace, plan, seen.spans), *bars]
     if path is not None:
         series += _outlines(path.among(drawn), plan, theme)
@@ -304,7 +301,11 @@ def _layout(plan: Plan, top: float) -> dict[str, Any]:
     """Height and axes of a figure whose heading is `top` pixels high."""
     scale = plan.scale(TALLEST - top - BELOW - 2 * EDGE)
     room = (plan.high - plan.low) * 0.01
-    ticks, over = rows_of(plan), {own.y for own in plan.lines}
+    over = {own.y for own in plan.lines}
+    names = {
+        y: f"<b>{text.clean(name)}</b>" if y in over else text.clean(name)
+        for y, name in rows_of(plan).items()
+    }
     return {
         "inner": 2 * EDGE + (plan.above + plan.height) * scale,
         "bargap": 0,
@@ -315,13 +316,5 @@ def _layout(plan: Plan, top: float) -> dict[str, Any]:
             "title": f"{text.TIMES[plan.clock]} since the run's start ({plan.unit})",
             "range": [(plan.low - room) / plan.size, (plan.high + room) / plan.size],
         },
-        "yaxis": {
-            "tickvals": [*ticks],
-            "ticktext": [
-                f"<b>{text.clean(name)}</b>" if y in over else text.clean(name)
-                for y, name in ticks.items()
-            ],
-            "range": [plan.height + EDGE / scale, -plan.above - EDGE / scale],
-            **ROWS,
-        },
+        "yaxis": named_rows(names, plan.height + EDGE / scale, -plan.above - EDGE / scale),
     }

@@ -14,6 +14,7 @@ Where some ranks have slow links of their own, the subtitle counts what crossed 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,9 +54,8 @@ def traffic(
     ranks = max(len(sent) for sent, _ in found)
     columns = min(len(named), 2)
     lines = -(-len(named) // columns)
-    numbered, narrow = ranks <= NUMBERED, ranks * columns > NARROW
-    received = numbered and ranks * columns <= CROWDED
-    above = (66 if numbered and narrow else 48) + 20 * bool(len(named) > 1)  # names of the columns
+    maps = _Maps(ranks, columns, most, theme)
+    above = maps.above + 20 * bool(len(named) > 1)
 
     words = sentences(named, found)
     subtitle = "<br>".join(text.wrap(line, text.LINE) for line in words)
@@ -69,24 +69,9 @@ def traffic(
     gap = (above + 8) / inner if lines > 1 else 0.0
     make_subplots(lines, columns, figure=figure, horizontal_spacing=BETWEEN, vertical_spacing=gap)
     for place, (name, trace) in enumerate(named.items()):
-        at: dict[str, Any] = {"row": place // columns + 1, "col": place % columns + 1}
-        sent, count = found[place]
-        figure.add_trace(_map(trace, sent, count, most, place == 0), **at)
-        if numbered:
-            _number(figure, sent, count, most, narrow, 12 if ranks * columns <= 8 else 8, at)
-        for edge in edges(trace):
-            line = {"color": palette.colors(theme)["ink"], "width": 2}
-            figure.add_hline(edge, line=line, **at)
-            figure.add_vline(edge, line=line, **at)
-        across, down = _axes(trace, sent, numbered, received, narrow)
-        figure.update_xaxes(across, tickfont_size=12 if ranks * columns <= 8 else 10, **at)
-        figure.update_yaxes(down, **at)
-        if at["row"] == 1:
-            figure.update_xaxes(title="to rank (received)" if received else "to rank", **at)
-        if at["col"] == 1:
-            figure.update_yaxes(title="from rank (sent)" if numbered else "from rank", **at)
+        maps.draw(figure, place, trace, *found[place])
         if len(named) > 1:
-            head = above - (2 if at["row"] == 1 else 20)  # only the first row's axes have titles
+            head = above - (2 if place < columns else 20)  # only the first row's axes have titles
             _name(figure, name, place, head)
     read = text.merged((trace, clock_of(trace)) for trace in named.values())
     lay_out(
@@ -103,21 +88,90 @@ def traffic(
     return figure
 
 
-def _number(
-    figure: go.Figure,
-    sent: np.ndarray,
-    count: np.ndarray,
-    most: int,
-    narrow: bool,
-    size: int,
-    at: dict[str, Any],
-) -> None:
-    """A number in each cell of the map at `at` that has a message."""
-    for i, j in np.argwhere(count > 0).tolist():
-        words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if narrow else " ")
-        ink = palette.WHITE if sent[i, j] > STRONG * most else palette.BLACK
-        font = {"color": ink, "size": size}
-        figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font, **at)
+@dataclass(frozen=True)
+class _Maps:
+    """Maps of so many ranks at most, `columns` of them side by side, in one scale of colours up to
+    `most` bytes; what has room on them."""
+
+    ranks: int
+    columns: int
+    most: int
+    theme: str
+
+    @property
+    def across(self) -> int:
+        """Ranks side by side."""
+        return self.ranks * self.columns
+
+    @property
+    def numbered(self) -> bool:
+        return self.ranks <= NUMBERED
+
+    @property
+    def narrow(self) -> bool:
+        return self.across > NARROW
+
+    @property
+    def received(self) -> bool:
+        return self.numbered and self.across <= CROWDED
+
+    @property
+    def above(self) -> int:
+        """Pixels for the names of the columns."""
+        return 66 if self.numbered and self.narrow else 48
+
+    def draw(
+        self, figure: go.Figure, place: int, trace: Trace, sent: np.ndarray, count: np.ndarray
+    ) -> None:
+        """Map number `place`: cells, numbers, the edges of groups, axes."""
+        at: dict[str, Any] = {"row": place // self.columns + 1, "col": place % self.columns + 1}
+        figure.add_trace(_map(trace, sent, count, self.most, place == 0), **at)
+        if self.numbered:
+            self._number(figure, sent, count, at)
+        for edge in edges(trace):
+            line = {"color": palette.colors(self.theme)["ink"], "width": 2}
+            figure.add_hline(edge, line=line, **at)
+            figure.add_vline(edge, line=line, **at)
+        across, down = self._axes(trace, sent)
+        figure.update_xaxes(across, tickfont_size=12 if self.across <= 8 else 10, **at)
+        figure.update_yaxes(down, **at)
+        if at["row"] == 1:
+            figure.update_xaxes(title="to rank (received)" if self.received else "to rank", **at)
+        if at["col"] == 1:
+            figure.update_yaxes(title="from rank (sent)" if self.numbered else "from rank", **at)
+
+    def _number(
+        self, figure: go.Figure, sent: np.ndarray, count: np.ndarray, at: dict[str, Any]
+    ) -> None:
+        """A number in each cell that has a message."""
+        size = 12 if self.across <= 8 else 8
+        for i, j in np.argwhere(count > 0).tolist():
+            words = text.nbytes(int(sent[i, j])).replace(" ", "<br>" if self.narrow else " ")
+            ink = palette.WHITE if sent[i, j] > STRONG * self.most else palette.BLACK
+            font = {"color": ink, "size": size}
+            figure.add_annotation(x=j, y=i, text=words, showarrow=False, font=font, **at)
+
+    def _axes(self, trace: Trace, sent: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The axes of one map: the ranks, what each sent in all, and where there is room
+        received."""
+        ranks = in_order(trace)
+        names = [str(rank) for rank in ranks]
+        outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
+        ins = [
+            f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))
+        ]
+        if self.narrow:
+            ins = [name.replace(" ", "<br>") for name in ins]
+        axis = {
+            "tickvals": list(range(len(ranks))),
+            "range": [-0.5, len(ranks) - 0.5],
+            "showgrid": False,
+            "ticks": "",
+            "ticklabelstandoff": 4,
+        }
+        across = {"ticktext": ins if self.received else names, "side": "top", "tickangle": 0}
+        down = {"ticktext": outs if self.numbered else names, "range": axis["range"][::-1]}
+        return {**axis, **across}, {**axis, **down}
 
 
 def _name(figure: go.Figure, name: str, place: int, head: float) -> None:
@@ -158,28 +212,6 @@ def _map(trace: Trace, sent: np.ndarray, count: np.ndarray, most: int, scale: bo
             "thickness": 14,
         },
     )
-
-
-def _axes(
-    trace: Trace, sent: np.ndarray, numbered: bool, received: bool, narrow: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The axes of one map: the ranks, what each sent in all, and where there is room received."""
-    ranks = in_order(trace)
-    names = [str(rank) for rank in ranks]
-    outs = [f"{rank} ({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=1))]
-    ins = [f"{rank}<br>({text.nbytes(total)})" for rank, total in _each(ranks, sent.sum(axis=0))]
-    if narrow:
-        ins = [name.replace(" ", "<br>") for name in ins]
-    axis = {
-        "tickvals": list(range(len(ranks))),
-        "range": [-0.5, len(ranks) - 0.5],
-        "showgrid": False,
-        "ticks": "",
-        "ticklabelstandoff": 4,
-    }
-    across = {"ticktext": ins if received else names, "side": "top", "tickangle": 0}
-    down = {"ticktext": outs if numbered else names, "range": axis["range"][::-1]}
-    return {**axis, **across}, {**axis, **down}
 
 
 def _each(ranks: list[int], totals: np.ndarray) -> list[tuple[int, int]]:

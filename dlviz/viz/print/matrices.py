@@ -48,20 +48,16 @@ def matrices(
     names = [f"rank {rank}" for rank in blocks.ranks]
     looks = drawn.looks(blocks)
     entries = [(name, Patch(**paper.look(style))) for name, style in looks]
-    entries += paper.marks(theme, any(moment.messages for moment in moments), crosses=False)
-    body = down * (high + HEAD)
-    lines = text.provenance(trace, "device")
+    entries += paper.marks(theme, np.ones(sum(len(one.messages) for one in moments), bool))
+    panels = paper.Panels(columns, width, paper.beside(names), high, HEAD, GUTTER)
+    body, lines = panels.body(len(moments)), text.provenance(trace, "device")
     figure, foot = paper.sheet(title, lines, entries, body, width, theme)
-    left = paper.beside(names)
-    wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
     ink, faint = (palette.colors(theme)[part] for part in ("ink", "faint"))
     for i, moment in enumerate(moments):
-        line, column = divmod(i, columns)
-        x = left + column * (wide + GUTTER)
-        y = foot + body - (line + 1) * (high + HEAD)
-        axes = paper.axes(figure, (x, y, wide, high), theme)
+        x, y = panels.at(i, foot + body)
+        axes = paper.axes(figure, (x, y, panels.wide, high), theme)
         axes.set_xticks([])
-        axes.set_yticks(range(len(names)), names if column == 0 else [], **paper.WORDS)
+        axes.set_yticks(range(len(names)), [] if i % columns else names, **paper.WORDS)
         axes.set(xlim=(-0.05, blocks.lefts[-1]), ylim=(len(names) - 0.5, -0.5))
         _panel(axes, blocks, moment, theme)
         paper.write(figure, x, y + high + 0.32, moment.title, paper.BODY, ink, "bold")

@@ -63,40 +63,47 @@ def messages(
     if len(shown) < len(scene.frames):
         lines.append(f"The first {len(shown)} of {len(scene.frames)} pictures are shown.")
 
-    down = -(-len(shown) // columns)
-    high = max(min(ranks * ROW, room / down - HEAD), ranks * NARROW)
-    body = down * (high + HEAD)
+    high = max(min(ranks * ROW, room / -(-len(shown) // columns) - HEAD), ranks * NARROW)
+    names = _names(scene, high)
+    left = paper.beside([names[y] for y in scene.place.values()], scene.group_names.values())
+    panels = paper.Panels(columns, width, left, high, HEAD, GUTTER)
+    body, heading = panels.body(len(shown)), title or "Messages, all rounds"
     entries = _legend(scene, shown, theme)
-    heading = title or "Messages, all rounds"
     figure, foot = paper.sheet(heading, lines, entries, body + paper.AXIS, width, theme)
-    every = max(1, round(LEAST * scene.high / high))  # so that names do not touch
-    ranks_named = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
-    names = dict(zip(scene.place.values(), ranks_named, strict=True)) | scene.group_names
-    left = paper.beside(ranks_named, scene.group_names.values())
-    wide = (width - left - paper.MARGIN + GUTTER) / columns - GUTTER
-    if wide < SMALLEST:
+    if panels.wide < SMALLEST:
         raise ValueError(
-            f"columns={columns!r} leave {max(wide, 0):.1f} inches to a panel, which needs "
+            f"columns={columns!r} leave {max(panels.wide, 0):.1f} inches to a panel, which needs "
             f"{SMALLEST:g}: use fewer columns, or a larger width than {width:g}."
         )
-    ink, faint = (palette.colors(theme)[name] for name in ("ink", "faint"))
     for i, frame in enumerate(shown):
-        line, column = divmod(i, columns)
-        x = left + column * (wide + GUTTER)
-        y = foot + paper.AXIS + body - (line + 1) * (high + HEAD)
-        axes = paper.axes(figure, (x, y, wide, high), theme)
-        shown_names = names if column == 0 else dict.fromkeys(names, "")
+        x, y = panels.at(i, foot + paper.AXIS + body)
+        axes = paper.axes(figure, (x, y, panels.wide, high), theme)
+        shown_names = dict.fromkeys(names, "") if i % columns else names
         paper.rows(axes, shown_names, [*scene.group_names], theme)
         _panel(axes, scene, frame, theme)
-        paper.write(figure, x, y + high + 0.16, frame.name, paper.BODY, ink, "bold")
-        summary = paper.cut(scene.summary(frame), wide, paper.LABEL)
-        paper.write(figure, x, y + high + 0.03, summary, paper.LABEL, faint)
+        _head(figure, x, y + high, frame.name, scene.summary(frame), panels.wide, theme)
         if i + columns < len(shown) or not scene.arrays:
             axes.set_xticks([])
     if scene.arrays:
         label = paper.written(scene.title) + scene.beyond
-        paper.write(figure, left, foot + 0.1, label, paper.BODY, ink)
+        paper.write(figure, left, foot + 0.1, label, paper.BODY, palette.colors(theme)["ink"])
     return figure
+
+
+def _head(
+    figure: Figure, x: float, y: float, name: str, summary: str, wide: float, theme: str
+) -> None:
+    """The words over a panel, whose upper edge is at `y`."""
+    ink, faint = (palette.colors(theme)[name] for name in ("ink", "faint"))
+    paper.write(figure, x, y + 0.16, name, paper.BODY, ink, "bold")
+    paper.write(figure, x, y + 0.03, paper.cut(summary, wide, paper.LABEL), paper.LABEL, faint)
+
+
+def _names(scene: Scene, high: float) -> dict[float, str]:
+    """The names of rows on a panel that is `high` inches, as many as do not touch."""
+    every = max(1, round(LEAST * scene.high / high))
+    ranks = ["" if row % every else f"rank {rank}" for row, rank in enumerate(scene.rows)]
+    return dict(zip(scene.place.values(), ranks, strict=True)) | scene.group_names
 
 
 def _columns(panels: int, ranks: float, width: float) -> int:
@@ -197,4 +204,4 @@ def _legend(scene: Scene, shown: list[Frame], theme: str) -> list[tuple[str, Any
     got, placed = np.isfinite(table.received[rows]), table.offset[rows] >= 0
     drawn = {"cells sent": placed.any(), "cells received": (placed & got).any()}
     entries += [(name, Patch(**look)) for name, look in _outlines(theme).items() if drawn[name]]
-    return entries + paper.marks(theme, bool(got.any()), bool((~got).any()))
+    return entries + paper.marks(theme, got)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
 from dlviz.viz.shown import shown
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from dlviz.trace import Trace
@@ -58,63 +60,111 @@ def timeline(
     clock = clock_of(trace, clock)
     seen = shown(trace, clock, step, max_spans, messages is not False)
     plan, drawn = seen.plan.headed(TALLEST * INCH, LINE * INCH), seen.drawn
-    names = {y: paper.cut(name, 0.3 * width, paper.BODY) for y, name in rows_of(plan).items()}
-    groups = [own.y for own in plan.lines]
-    left = paper.beside([*names.values()], (names[y] for y in groups))
-    wide = width - left - paper.MARGIN - EDGE
-    room = (plan.high - plan.low) * 0.01
-    second = 72 * wide / (plan.high - plan.low + 2 * room)  # in points
-    body = (plan.above + plan.height) * plan.scale(TALLEST * INCH) / INCH
-
+    place = _Extent(plan, width)
     path = critical_of(trace, step, clock) if critical else None
     bars = bars_of(trace, plan, drawn)
-    labels = _labels(trace, plan, bars, second, 72 * body / (plan.above + plan.height))
+    labels = _labels(trace, plan, bars, place)
+    arrows, omitted = arrows_of(trace, plan, seen.arrows).fitting(
+        ARROWS,
+        "draw a step, or some ranks, trace.only(rank=...)",
+        partial(_words, labels) if messages is None else None,
+    )
     lines = [*text.provenance(trace, clock), *seen.lines, *seen.hosts]
-    lines += path.lines if path else []
-    arrows = arrows_of(trace, plan, seen.arrows)
-    if len(arrows) > ARROWS:
-        lines.append(
-            f"{len(arrows):,} messages are too many for arrows: draw a step, or some ranks, "
-            "trace.only(rank=...)."
-        )
-        arrows = arrows.only(np.zeros(len(arrows), bool))
-    elif messages is None:
-        words = [(one.x - one.half, one.x + one.half, one.y) for one in labels]
-        arrows, omitted = arrows.beside(np.array(words).reshape(-1, 3))
-        lines += omitted
-    idle, entries = _bubbles(trace, plan, seen.spans, 72 * width)
-    boxes, entry = _bars(plan, bars, width)
+    lines += [*(path.lines if path else []), *omitted]
+    boxes, entries = _bars(plan, bars, width)
+    idle, bubble = _bubbles(trace, plan, seen.spans, 72 * width)
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
     cycle, stuck = _cycle(trace, plan)
-    lines_lost, lost = _lost(losses(trace, plan, step), plan)
-    received = bool(arrows.got.any()), bool((~arrows.got).any())
-    entries = [*entry, *entries, *marks, *paper.marks(theme, *received), *stuck, *lost]
+    ends, lost = _lost(losses(trace, plan, step), plan)
+    entries += [*bubble, *marks, *paper.marks(theme, arrows.got), *stuck, *lost]
 
-    figure, foot = paper.sheet(title or "Timeline", lines, entries, body + paper.AXIS, width, theme)
-    axes = paper.axes(figure, (left, foot + paper.AXIS, wide, body), theme)
-    axes.set_xlim((plan.low - room) / plan.size, (plan.high + room) / plan.size)
-    axes.set_ylim(plan.height, -plan.above)
-    paper.ticks(axes)
-    paper.rows(axes, names, groups, theme)
-    axes.grid(axis="x")
-    times = f"{text.TIMES[clock]} since the run's start ({plan.unit})"
-    axes.set_xlabel(times, loc="right", **paper.WORDS)
-    for collection in [*idle, *boxes, *edges]:
-        axes.add_collection(collection, autolim=False)
+    sized = place.body + paper.AXIS, width, theme
+    figure, foot = paper.sheet(title or "Timeline", lines, entries, *sized)
+    axes = _axes(figure, place, foot, f"{text.TIMES[clock]} since the run's start", theme)
+    for artist in [*idle, *boxes, *edges, *cycle, *ends]:
+        axes.add_artist(artist)
     across = plan.size, 1
     paper.arrows(axes, arrows.tails / across, arrows.heads / across, arrows.got, theme)
-    for arrow in cycle:
-        axes.add_patch(arrow)
-    for line in lines_lost:
-        axes.add_line(line)
     for one in labels:
         paper.label(axes, one.x / plan.size, one.y, one.words, one.ink, one.size)
+    _say_nothing_was(axes, trace, plan, theme)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """Where the axes of a Plan lie on a sheet of `width` inches; inches, if nothing else is
+    said."""
+
+    plan: Plan
+    width: float
+
+    @cached_property
+    def names(self) -> dict[float, str]:
+        """Of the rows, by how far down they are."""
+        rows = rows_of(self.plan).items()
+        return {y: paper.cut(name, 0.3 * self.width, paper.BODY) for y, name in rows}
+
+    @property
+    def groups(self) -> list[float]:
+        """How far down the names of hosts are."""
+        return [own.y for own in self.plan.lines]
+
+    @cached_property
+    def left(self) -> float:
+        return paper.beside([*self.names.values()], (self.names[y] for y in self.groups))
+
+    @property
+    def wide(self) -> float:
+        return self.width - self.left - paper.MARGIN - EDGE
+
+    @property
+    def body(self) -> float:
+        """The height."""
+        return self._pixels * self.plan.scale(TALLEST * INCH) / INCH
+
+    @property
+    def _pixels(self) -> float:
+        return self.plan.above + self.plan.height
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """From the left to the right edge (s)."""
+        room = (self.plan.high - self.plan.low) * 0.01
+        return self.plan.low - room, self.plan.high + room
+
+    @property
+    def second(self) -> float:
+        """In points."""
+        low, high = self.times
+        return 72 * self.wide / (high - low)
+
+    @property
+    def pixel(self) -> float:
+        """Of the Plan's, in points."""
+        return 72 * self.body / self._pixels
+
+
+def _axes(figure: Figure, place: _Extent, foot: float, times: str, theme: str) -> Axes:
+    """Empty axes with the rows' names and `times`, `foot` inches above the sheet's lower edge."""
+    axes = paper.axes(figure, (place.left, foot + paper.AXIS, place.wide, place.body), theme)
+    plan = place.plan
+    axes.set_xlim(*(at / plan.size for at in place.times))
+    axes.set_ylim(plan.height, -plan.above)
+    paper.ticks(axes)
+    paper.rows(axes, place.names, place.groups, theme)
+    axes.grid(axis="x")
+    axes.set_xlabel(f"{times} ({plan.unit})", loc="right", **paper.WORDS)
+    return axes
+
+
+def _say_nothing_was(axes: Axes, trace: Trace, plan: Plan, theme: str) -> None:
+    """Words in the rows of ranks that recorded nothing, and on axes without a row."""
     faint, beside = palette.colors(theme)["faint"], axes.get_yaxis_transform()
     for rank, label in silent(trace).items():
         paper.label(axes, 0.02, plan.y[rank, ""], label, faint, ha="left", transform=beside)
     if not plan.rows:
         paper.label(axes, 0.5, plan.height / 2, "nothing was recorded", faint, transform=beside)
-    return figure
 
 
 def _bars(plan: Plan, bars: list[Bars], width: float) -> tuple[list[PathCollection], Entries]:
@@ -215,10 +265,15 @@ class Label:
     ink: str
 
 
-def _labels(trace: Trace, plan: Plan, bars: list[Bars], second: float, pixel: float) -> list[Label]:
-    """The longest form of each span's label that fits into its bar; a number may be small. `second`
-    and `pixel` are points."""
+def _words(labels: list[Label]) -> np.ndarray:
+    """Left, right and y of each label, (labels, 3)."""
+    return np.array([(one.x - one.half, one.x + one.half, one.y) for one in labels]).reshape(-1, 3)
+
+
+def _labels(trace: Trace, plan: Plan, bars: list[Bars], place: _Extent) -> list[Label]:
+    """The longest form of each span's label that fits into its bar; a number may be small."""
     forms, found = forms_of(trace), []
+    second, pixel = place.second, place.pixel
     for own in bars:
         wide = (own.finish - own.begin) * second - 2
         tall = (plan.bottom - plan.top)[own.rows] * pixel

@@ -44,8 +44,8 @@ export function alone(model) {
     boards.set(model.get("level"), model.get("board"));
     const { board: blank, rules } = blanks[level];
     const empty = tableOf(blank, rules);
-    const kept = model.get("drawings")[level];
-    const table = kept ? { ...apply(empty, { do: "csv", text: kept }), past: [] } : empty;
+    const saved = model.get("drawings")[level];
+    const table = saved ? { ...apply(empty, { do: "csv", text: saved }), past: [] } : empty;
     model.set("rules", JSON.stringify(rules));
     model.set("level", level);
     opening = true;

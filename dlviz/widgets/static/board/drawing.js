@@ -172,9 +172,9 @@ export function fill(grid, rows) {
 export function offering(pipeline, rows) {
   const all = rows.flat();
   const kinds = new Set(all.flatMap(({ halves }) => halves.map(({ kind }) => kind)));
-  const ways = Object.keys(BACKWARDS).filter((way) => [...kinds].every((kind) => BACKWARDS[way].includes(kind)));
-  ways.sort((one, other) => BACKWARDS[one].length - BACKWARDS[other].length);
-  const offered = [...BACKWARDS[ways[0]]].every((kind) => kindsOf(pipeline).includes(kind));
+  const splits = Object.keys(BACKWARDS).filter((split) => [...kinds].every((kind) => BACKWARDS[split].includes(kind)));
+  splits.sort((one, other) => BACKWARDS[one].length - BACKWARDS[other].length);
+  const offered = [...BACKWARDS[splits[0]]].every((kind) => kindsOf(pipeline).includes(kind));
   const overlaps = pipeline.overlaps || all.some(({ halves }) => halves.length > 1);
-  return { ...pipeline, backward: offered ? pipeline.backward : ways[0], overlaps };
+  return { ...pipeline, backward: offered ? pipeline.backward : splits[0], overlaps };
 }

@@ -20,7 +20,7 @@ import { nextOf } from "./waiting.js";
  * @property {string} rows as CSV
  */
 /** @typedef {Omit<Given, "rows"> & { rows: Action[][], score: Score }} Schedule on a pipeline */
-/** @typedef {{ placed: Placed, end: number, way: string }} Move and the slot at which all may have ended after it */
+/** @typedef {{ placed: Placed, end: number, order: string }} Move and the slot at which all may have ended after it */
 
 /** @type {Record<string, string>} */
 const ORDERS = { "backward first": "IBFW", "forward first": "FIBW" };
@@ -136,8 +136,8 @@ export function movesOf(drawn, zoo) {
 function judged(drawn, placed, zoo) {
   const after = place(drawn, placed);
   const ends = [
-    ...Object.entries(ORDERS).map(([way, order]) => ({ way, end: greedyEnd(after, order) })),
-    ...begunAs(after, zoo).map(({ name, rows }) => ({ way: name, end: endAs(after, rows) })),
+    ...Object.entries(ORDERS).map(([order, rule]) => ({ order, end: greedyEnd(after, rule) })),
+    ...begunAs(after, zoo).map(({ name, rows }) => ({ order: name, end: endAs(after, rows) })),
   ];
   return { placed, ...ends.reduce((best, one) => (one.end < best.end ? one : best)) };
 }

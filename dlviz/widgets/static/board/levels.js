@@ -54,8 +54,8 @@ export function levelBar({ open, compare, back }) {
       h("span", { "data-met": String(goal.met) }, `${goal.met ? "☑" : "☐"} ${goal.words}`)));
     solved.hidden = !asked.answer;
     if (!asked.answer) return;
-    const { name, title: known, paper, words: told } = asked.answer;
-    words.replaceChildren(`★ Solved. ${told} `, paper ? paperLink(paper) : "");
+    const { name, title: known, paper, words: solvedWords } = asked.answer;
+    words.replaceChildren(`★ Solved. ${solvedWords} `, paper ? paperLink(paper) : "");
     write(beside, `Compare with ${known}`);
     beside.onclick = () => compare(name);
     beside.hidden = controls.beside !== "";

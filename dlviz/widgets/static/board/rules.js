@@ -222,13 +222,13 @@ function gridState(drawn, faults, nexts) {
   const kinds = [...kindsOf(pipeline)];
   const longest = Math.max(...kinds.map((kind) => pipeline.lasts[kind][0]));
   /** @type {Map<Placed, string[]>} */
-  const told = new Map(placed.map((one) => [one, []]));
-  for (const fault of faults) told.get(fault.placed)?.push(`${fault.words} ${fault.mend}`);
+  const faultsOf = new Map(placed.map((one) => [one, []]));
+  for (const fault of faults) faultsOf.get(fault.placed)?.push(`${fault.words} ${fault.mend}`);
   const ghosts = nexts.map((one) => ({ ...pieceOf(pipeline, one.placed), lead: one.lead }));
   return {
     columns: Math.max(end, ...ghosts.map(({ slot, slots }) => slot + slots)) + ROOM * longest,
     end,
-    cells: placed.map((one) => ({ ...pieceOf(pipeline, one), faults: told.get(one) ?? [] })),
+    cells: placed.map((one) => ({ ...pieceOf(pipeline, one), faults: faultsOf.get(one) ?? [] })),
     ghosts,
     idle: idleOf(drawn).map((gap) => ({ ...gap, actions: gap.actions.map(({ text }) => text) })),
     left: leftOf(drawn),

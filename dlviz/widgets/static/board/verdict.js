@@ -81,11 +81,11 @@ export function advice(found, broken, titles) {
   if (!found.length) {
     return { words: broken ? "First mend the broken rule." : "Every action is drawn.", move: null };
   }
-  const { placed: { action, rank, slot }, end, way } = found[0];
+  const { placed: { action, rank, slot }, end, order } = found[0];
   let words = `A good move is ${action.text} on rank ${rank} at slot ${slot}. `;
   if (end === Infinity) words += "No way to complete the schedule was found. ";
   else {
-    const title = titles.get(way);
+    const title = titles.get(order);
     words += `The schedule can then end at slot ${end}${title ? `, continued like ${title}` : ""}. `;
   }
   for (const { placed, end: later } of found.slice(1, 4)) {

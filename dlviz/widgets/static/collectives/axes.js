@@ -11,7 +11,7 @@ const DASHES = {
 
 /**
  * How the line of an algorithm is drawn.
- * @param {Prices} told
+ * @param {Prices} data
  * @param {string} name
  * @returns {{ stroke: string, "stroke-dasharray": string | null }}
  */

@@ -6,7 +6,7 @@ import { chartOf } from "./geometry.js";
 import { nearest } from "./state.js";
 import { cheapestWords } from "./words.js";
 
-/** @import { Collectives, Told } from "./state.js" */
+/** @import { Collectives, Data } from "./state.js" */
 /** @import { Chart } from "./geometry.js" */
 
 /**
@@ -24,25 +24,25 @@ export function linesChart({ shown, choose }, height) {
 
   svg.addEventListener("click", (event) => {
     if (!chart) return;
-    choose({ nbytes: now.told.sizes[nearest(now.told.sizes.map(chart.x), pointIn(svg, event)[0])] });
+    choose({ nbytes: now.data.sizes[nearest(now.data.sizes.map(chart.x), pointIn(svg, event)[0])] });
   });
-  shown.paints(["told", "width", "part"], () => {
-    const { told } = now;
-    write(title, `Time over size: ${told.about}`);
+  shown.paints(["data", "width", "part"], () => {
+    const { data } = now;
+    write(title, `Time over size: ${data.about}`);
     if (!element.clientWidth) return;
-    chart = chartOf(told, fitted(svg, element.clientWidth, height), height);
-    svg.replaceChildren(...drawn(told, chart));
-    svg.setAttribute("aria-label", `Time over size of ${told.algorithms.length} algorithms. ${cheapestWords(told)}`);
+    chart = chartOf(data, fitted(svg, element.clientWidth, height), height);
+    svg.replaceChildren(...drawn(data, chart));
+    svg.setAttribute("aria-label", `Time over size of ${data.algorithms.length} algorithms. ${cheapestWords(data)}`);
   });
   return element;
 }
 
-/** @type {(told: Told, chart: Chart) => SVGElement[]} */
-function drawn(told, chart) {
+/** @type {(data: Data, chart: Chart) => SVGElement[]} */
+function drawn(data, chart) {
   const { box, x, y, measured } = chart;
-  const { names, controls: { algorithm, nbytes } } = told;
+  const { names, controls: { algorithm, nbytes } } = data;
   const path = (points) => `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
-  const spot = { cx: x(nbytes), cy: y(told.now[algorithm][0]), r: 5, fill: styleOf(told, algorithm).stroke };
+  const spot = { cx: x(nbytes), cy: y(data.now[algorithm][0]), r: 5, fill: styleOf(data, algorithm).stroke };
   return [
     grid(box, chart.sizes, chart.seconds),
     ...below(box, chart.sizes),
@@ -51,7 +51,7 @@ function drawn(told, chart) {
     s("text", { x: box.left, y: box.bottom + 31, class: "dlv-start" }, "time"),
     s("path", { class: "dlv-best", d: path(chart.best) }),
     ...chart.lines.map(({ name, points }) => s("path", {
-      class: name === algorithm ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), ...styleOf(told, name),
+      class: name === algorithm ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), ...styleOf(data, name),
     }, s("title", {}, names[name]))),
     ...chart.crossed.map((own) => s("path", { class: "dlv-crossed", d: `M${own.x} ${own.y - 7}l7 7l-7 7l-7-7Z` },
       s("title", {}, `from ${bytes(Math.round(own.size))} on ${names[own.after]}, below it ${names[own.before]}`))),

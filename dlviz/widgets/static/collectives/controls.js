@@ -31,7 +31,7 @@ const FIELDS = [
  */
 export function controls(own) {
   const { shown: { now }, choose } = own;
-  const { names, algorithms, topologies, sizes, limits } = now.told;
+  const { names, algorithms, topologies, sizes, limits } = now.data;
   const [fewest, most] = limits.ranks;
   const algorithm = select(own, "algorithm", algorithms.map((name) => [name, names[name]]));
   const topology = select(own, "topology", Object.keys(topologies).map((name) => [name, name]));

@@ -69,7 +69,7 @@ const sizeScale = (sizes, { left, right }) => scaleLog([sizes[0], sizes[sizes.le
 
 /**
  * Lines of seconds over size, where another becomes the cheapest, what was measured, and axes.
- * @param {Prices} told
+ * @param {Prices} data
  * @param {number} width
  * @param {number} height
  * @returns {Chart}
@@ -115,7 +115,7 @@ export function boxesOf(count, width, height) {
 
 /**
  * The map of winners: stretches of a row that one algorithm wins, and a name in each region.
- * @param {Prices} told
+ * @param {Prices} data
  * @param {number[][]} map
  * @param {Box} box
  * @returns {WinnerMap}

@@ -25,7 +25,7 @@ function render({ model, el }) {
     name: "explorer of collectives", saved: SAVED, free: ["algorithm", "nbytes"],
     keys: (begun) => keysOf(/** @type {Collectives} */ (begun)),
     foresee,
-    runnable: ({ told, controls: { ranks } }) => ranks <= told.limits.run,
+    runnable: ({ data, controls: { ranks } }) => ranks <= data.limits.run,
     ranWords,
     more: { part: /** @type {Part} */ ("costs"), maps: maps() },
   }));
@@ -58,8 +58,8 @@ function render({ model, el }) {
  */
 function lookAhead({ shown, lookAhead: ask }) {
   let asked = "";
-  shown.paints(["told", "live"], () => {
-    const { live, told: { settled, controls: { alpha, beta, gamma, topology } } } = shown.now;
+  shown.paints(["data", "live"], () => {
+    const { live, data: { settled, controls: { alpha, beta, gamma, topology } } } = shown.now;
     const link = JSON.stringify([alpha, beta, gamma, topology]);
     if (!live || !settled || link === asked) return;
     asked = link;
@@ -76,7 +76,7 @@ function keysOf(own) {
     (own.bars.mover(event.target) ?? own.bars[usual])(by);
   };
   const next = () => {
-    const names = now.told.algorithms;
+    const names = now.data.algorithms;
     own.choose({ algorithm: names[(names.indexOf(now.controls.algorithm) + 1) % names.length] });
   };
   const run = () => {

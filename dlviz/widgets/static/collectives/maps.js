@@ -4,7 +4,7 @@ import { below, beside, fitted, grid, pointIn, styleOf } from "./axes.js";
 import { boxesOf, mapOf } from "./geometry.js";
 import { isOf } from "./state.js";
 
-/** @import { Collectives, Told } from "./state.js" */
+/** @import { Collectives, Data } from "./state.js" */
 /** @import { Box, WinnerMap } from "./geometry.js" */
 
 /**
@@ -40,21 +40,21 @@ export function winnerMaps({ shown, choose }, height) {
     const at = networks.find(({ box }) => x >= box.left && x <= box.right && y >= box.top && y <= box.bottom);
     if (!at?.map) return;
     const { ranks, place } = at.map.found(x, y);
-    choose({ topology: at.topology, ranks, nbytes: now.told.sizes[place] });
+    choose({ topology: at.topology, ranks, nbytes: now.data.sizes[place] });
   });
   shown.paints(["controls", "maps", "live", "width", "part"], () => {
-    const { told, controls, maps } = now;
+    const { data, controls, maps } = now;
     if (!element.clientWidth) return;
     const known = (isOf(maps, controls) && maps.of) || {};
     const missing = now.live ? COUNTING : UNKNOWN;
     const width = fitted(svg, element.clientWidth, height);
     const wanted = JSON.stringify([width, missing, known]);
     if (wanted !== drawn) {
-      const all = Object.entries(told.topologies);
+      const all = Object.entries(data.topologies);
       const boxes = boxesOf(all.length, width, height);
-      networks = all.map(([topology, words], i) => networkOf(told, topology, words, boxes[i], known[topology]));
-      svg.replaceChildren(...networks.flatMap((one, i) => picture(told, one, i, missing)));
-      const words = networks.map((one) => said(told, one, missing));
+      networks = all.map(([topology, words], i) => networkOf(data, topology, words, boxes[i], known[topology]));
+      svg.replaceChildren(...networks.flatMap((one, i) => picture(data, one, i, missing)));
+      const words = networks.map((one) => said(data, one, missing));
       svg.setAttribute("aria-label", `Cheapest by ranks and size. ${words.join(" ")}`);
       drawn = wanted;
     }
@@ -63,12 +63,12 @@ export function winnerMaps({ shown, choose }, height) {
   return element;
 }
 
-/** @type {(told: Told, topology: string, words: string, box: Box, rows: number[][] | undefined) => Network} */
-function networkOf(told, topology, words, box, rows) {
+/** @type {(data: Data, topology: string, words: string, box: Box, rows: number[][] | undefined) => Network} */
+function networkOf(data, topology, words, box, rows) {
   const [name] = words.split(",");
   const [width, height] = [box.right - box.left, box.bottom - box.top];
   return {
-    topology, name, box, map: rows ? mapOf(told, rows, box) : null,
+    topology, name, box, map: rows ? mapOf(data, rows, box) : null,
     title: s("text", { x: box.left, y: box.top - 8, class: "dlv-start" }, name),
     edge: s("rect", { class: "dlv-mapedge", x: box.left, y: box.top, width, height }),
     cell: s("rect", { class: "dlv-chosencell", width: 10, rx: 2 }),
@@ -85,27 +85,27 @@ function mark({ topology, map, title, edge, cell }, controls) {
   cell.setAttribute("height", String(height + 3));
 }
 
-/** @type {(told: Told, network: Network, missing: string) => string} */
+/** @type {(data: Data, network: Network, missing: string) => string} */
 function said({ names, algorithms }, { name, map }, missing) {
   return map ? `On ${name}: ${map.names.map(({ winner }) => names[algorithms[winner]]).join(", ")}.`
     : `The map of ${name} ${missing}.`;
 }
 
-/** @type {(told: Told, network: Network, place: number, missing: string) => SVGElement[]} */
-function picture(told, { box, map, title, edge, cell }, place, missing) {
+/** @type {(data: Data, network: Network, place: number, missing: string) => SVGElement[]} */
+function picture(data, { box, map, title, edge, cell }, place, missing) {
   const middle = { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2 };
   if (!map) return [title, s("text", middle, missing), edge];
-  const words = (winner) => told.names[told.algorithms[winner]];
+  const words = (winner) => data.names[data.algorithms[winner]];
   return [
     title,
     ...map.parts.map(({ winner, x, y, width, height }) => s("rect", {
-      x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(told, told.algorithms[winner]).stroke,
+      x, y, width: width + 0.4, height: height + 0.4, fill: styleOf(data, data.algorithms[winner]).stroke,
     }, s("title", {}, words(winner)))),
     grid(box, map.sizes, map.ranks),
     ...map.names.filter(({ fits }) => fits).map(({ winner, x, y }) =>
       s("text", { x, y, class: "dlv-winner" }, words(winner))),
     ...(place % 2 === 0 ? beside(box, map.ranks, String) : []),
-    ...(place >= Object.keys(told.topologies).length - 2 ? below(box, map.sizes) : []),
+    ...(place >= Object.keys(data.topologies).length - 2 ? below(box, map.sizes) : []),
     edge, cell,
   ];
 }

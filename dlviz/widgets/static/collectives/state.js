@@ -49,7 +49,7 @@
  * @property {Run | null} run
  */
 
-/** @typedef {Answer & Prices} Told */
+/** @typedef {Answer & Prices} Data */
 
 /**
  * The lines of all numbers of ranks on one network.
@@ -67,29 +67,29 @@
 
 /** @typedef {{ part: Part, maps: Maps }} More */
 
-/** @typedef {Explorer<Told, More> & { tabs: Tabs, bars: Bar }} Collectives */
+/** @typedef {Explorer<Data, More> & { tabs: Tabs, bars: Bar }} Collectives */
 
 /**
  * What is told of the chosen algorithm, size and, where its lines are known, number of ranks.
- * @param {Told} told
+ * @param {Data} data
  * @param {Controls} controls
  * @param {Ahead} ahead
- * @returns {Told}
+ * @returns {Data}
  */
-export function foresee(told, controls, ahead) {
+export function foresee(data, controls, ahead) {
   const { algorithm, ranks, nbytes } = controls;
-  const lines = ranks !== told.controls.ranks && isOf(ahead, controls) ? ahead.ranks?.[ranks] : null;
-  const same = algorithm === told.controls.algorithm && nbytes === told.controls.nbytes;
-  if (same && !lines) return told;
-  const own = { ...told, ...(lines ? { ...lines, at: null, run: null } : {}) };
-  own.controls = { ...told.controls, algorithm, nbytes, ...(lines ? { ranks } : {}) };
-  if (lines || nbytes !== told.controls.nbytes) own.now = prices(own, placeOf(own.sizes, nbytes));
+  const lines = ranks !== data.controls.ranks && isOf(ahead, controls) ? ahead.ranks?.[ranks] : null;
+  const same = algorithm === data.controls.algorithm && nbytes === data.controls.nbytes;
+  if (same && !lines) return data;
+  const own = { ...data, ...(lines ? { ...lines, at: null, run: null } : {}) };
+  own.controls = { ...data.controls, algorithm, nbytes, ...(lines ? { ranks } : {}) };
+  if (lines || nbytes !== data.controls.nbytes) own.now = prices(own, placeOf(own.sizes, nbytes));
   return own;
 }
 
 /**
  * Whether something was told of the link, or the network, of these controls.
- * @param {{ link?: Partial<Controls> }} told
+ * @param {{ link?: Partial<Controls> }} data
  * @param {Controls} controls
  * @returns {boolean}
  */

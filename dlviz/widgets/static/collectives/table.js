@@ -4,7 +4,7 @@ import { bytes, digits, seconds } from "../shared/numbers.js";
 import { styleOf } from "./axes.js";
 import { cheapestWords, rate } from "./words.js";
 
-/** @import { Collectives, Told } from "./state.js" */
+/** @import { Collectives, Data } from "./state.js" */
 
 const HEADS = ["algorithm", "predicted", "× the cheapest", "measured", "algorithm bandwidth", "bus bandwidth"];
 const MARKS = ["grey: the cheapest", "◇ another one takes over", "✕ measured"];
@@ -20,24 +20,24 @@ export function pricesTable({ shown, choose }) {
   const box = h("div", { class: "dlv-scroll" });
   const aboutRun = h("p");
   const marks = h("div", { class: "dlv-chartmarks" }, MARKS.map((line) => h("p", {}, line)), aboutRun);
-  shown.paints(["told"], () => {
-    write(cheapest, cheapestWords(now.told));
-    write(aboutRun, (now.told.run?.notes ?? []).join(" "));
-    box.replaceChildren(tableOf(now.told, (algorithm) => choose({ algorithm })));
+  shown.paints(["data"], () => {
+    write(cheapest, cheapestWords(now.data));
+    write(aboutRun, (now.data.run?.notes ?? []).join(" "));
+    box.replaceChildren(tableOf(now.data, (algorithm) => choose({ algorithm })));
   });
   return [cheapest, h("div", { class: "dlv-pictures" }, box, marks)];
 }
 
-/** @type {(told: Told, choose: (algorithm: string) => void) => HTMLElement} */
-function tableOf(told, choose) {
-  const { controls, algorithms, names, now, run } = told;
+/** @type {(data: Data, choose: (algorithm: string) => void) => HTMLElement} */
+function tableOf(data, choose) {
+  const { controls, algorithms, names, now, run } = data;
   const best = Math.min(...algorithms.map((name) => now[name][0]));
   const cell = (text) => h("td", { class: "dlv-amount" }, text);
   const row = (name) => {
     const [took, algorithmic, bus] = now[name];
     const measured = run?.measured && run.algorithm === name ? seconds(run.measured) : "";
     return h("tr", { "aria-selected": String(name === controls.algorithm) },
-      h("th", { scope: "row" }, sample(told, name), " ",
+      h("th", { scope: "row" }, sample(data, name), " ",
         h("button", { type: "button", class: "dlv-link", onclick: () => choose(name) }, names[name])),
       [seconds(took), `${digits(took / best)}${took === best ? " ◆" : ""}`, measured, rate(algorithmic), rate(bus)]
         .map(cell));
@@ -48,7 +48,7 @@ function tableOf(told, choose) {
     h("tbody", {}, algorithms.map(row)));
 }
 
-function sample(told, name) {
+function sample(data, name) {
   return s("svg", { width: 34, height: 10, "aria-hidden": "true" },
-    s("path", { class: "dlv-cost", d: "M1 5H33", ...styleOf(told, name) }));
+    s("path", { class: "dlv-cost", d: "M1 5H33", ...styleOf(data, name) }));
 }

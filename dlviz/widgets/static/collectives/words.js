@@ -2,11 +2,11 @@
 import { bytes, digits, seconds } from "../shared/numbers.js";
 
 /** @import { Now } from "../shared/explorer.js" */
-/** @import { Told } from "./state.js" */
+/** @import { Data } from "./state.js" */
 
 /**
  * Which algorithm is the cheapest from which size on.
- * @param {Told} told
+ * @param {Data} data
  * @returns {string}
  */
 export function cheapestWords({ cheapest, names, near }) {
@@ -17,11 +17,11 @@ export function cheapestWords({ cheapest, names, near }) {
 
 /**
  * What became of the last run.
- * @param {Now<Told>} now
+ * @param {Now<Data>} now
  * @returns {string}
  */
-export function ranWords({ told, controls, live }) {
-  const { run, limits, names } = told;
+export function ranWords({ data, controls, live }) {
+  const { run, limits, names } = data;
   if (!run) return live && controls.ranks > limits.run ? `At most ${limits.run} ranks can be run here.` : "";
   if (run.error) return `The run failed: ${run.error}`;
   if (run.stopped) return run.stopped;

@@ -13,7 +13,7 @@ import { choiceWords } from "./words.js";
  * @returns {Child[][]}
  */
 export function controls(own) {
-  const { methods, ways, knobs, limits: { workers: [fewest, most], slow } } = own.shown.now.told;
+  const { methods, ways, knobs, limits: { workers: [fewest, most], slow } } = own.shown.now.data;
   const workers = slider(own, "workers", {
     label: "workers", min: fewest, max: most, class: "dlv-slide", place: Number, value: Number,
     says: (many) => `${many} workers`, short: String,
@@ -53,25 +53,25 @@ function knobOf(own, method, /** @type {Knob} */ [option, says, values]) {
 export function recordings({ shown, model, choose }) {
   const { now } = shown;
   /** @type {() => any[]} */
-  const kept = () => JSON.parse(model.get("recordings") ?? "[]");
+  const recorded = () => JSON.parse(model.get("recordings") ?? "[]");
   const box = h("select", {
     "aria-label": "recorded runs", class: "dlv-recorded",
     onchange() {
       const place = Number(box.value);
       if (place < 0) return;
-      if (now.live) return choose(now.told.recorded[place]);
-      const { controls, predicted, run } = kept()[place];
-      model.set("state", JSON.stringify({ ...now.told, controls, predicted, run }));
+      if (now.live) return choose(now.data.recorded[place]);
+      const { controls, predicted, run } = recorded()[place];
+      model.set("state", JSON.stringify({ ...now.data, controls, predicted, run }));
     },
   });
   const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["told", "live"], () => {
-    const { told } = now;
-    const words = told.recorded.map((controls) => choiceWords(told, controls));
-    const current = words.indexOf(choiceWords(told, told.controls));
+  shown.paints(["data", "live"], () => {
+    const { data } = now;
+    const words = data.recorded.map((controls) => choiceWords(data, controls));
+    const current = words.indexOf(choiceWords(data, data.controls));
     box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
     box.value = String(current);
-    box.disabled = !now.live && !kept().length;
+    box.disabled = !now.live && !recorded().length;
     element.hidden = !words.length;
   });
   return element;

@@ -16,7 +16,7 @@ import { answerWords, ranWords } from "./words.js";
 /** @import { KeyRow } from "../shared/stage.js" */
 /** @import { Model } from "../shared/theme.js" */
 /** @import { Travel } from "./playing.js" */
-/** @import { Consistency, More, Told } from "./state.js" */
+/** @import { Consistency, More, Data } from "./state.js" */
 
 const SAVED = "This page has no kernel: the recorded runs can be shown and played; "
   + "for other controls, run the notebook's cell.";
@@ -30,7 +30,7 @@ function render({ model, el }) {
   const travel = own.travel;
   reading(own);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  shown.paints(["told"], () => write(answer, answerWords(shown.now.told)));
+  shown.paints(["data"], () => write(answer, answerWords(shown.now.data)));
   frame.controls(...controls(own), [own.bar.start, recordings(own)]);
   frame.body.append(own.trouble, own.bar.line, answer, ...plot(own, travel), timeBar(own, travel),
     h("div", { class: "dlv-pictures" }, momentPicture(own), workersTable(own)));
@@ -46,8 +46,8 @@ function render({ model, el }) {
  * @type {(model: Model, el: HTMLElement) => Consistency & { travel: Travel }}
  */
 function begun(model, el) {
-  const told = /** @type {Told} */ (JSON.parse(model.get("state")));
-  const sides = sidesOf(told);
+  const data = /** @type {Data} */ (JSON.parse(model.get("state")));
+  const sides = sidesOf(data);
   /** @type {any} */
   const own = explorer(model, el, {
     name: "explorer of consistency", saved: SAVED, free: [], keys: (begun) => keysOf(/** @type {any} */ (begun)),
@@ -65,19 +65,19 @@ function begun(model, el) {
 /** Has the sides read anew from what the kernel says; other controls begin at the beginning, and so does a run. */
 function reading({ shown, travel }) {
   const { now } = shown;
-  let known = JSON.stringify(now.told.predicted);
-  let ran = JSON.stringify(now.told.run?.side ?? null);
-  shown.paints(["told"], () => {
-    const texts = [now.told.predicted, now.told.run?.side ?? null].map((side) => JSON.stringify(side));
+  let known = JSON.stringify(now.data.predicted);
+  let ran = JSON.stringify(now.data.run?.side ?? null);
+  shown.paints(["data"], () => {
+    const texts = [now.data.predicted, now.data.run?.side ?? null].map((side) => JSON.stringify(side));
     if (texts[0] === known && texts[1] === ran) return;
     [known, ran] = texts;
     travel.stop();
-    const sides = sidesOf(now.told);
+    const sides = sidesOf(now.data);
     shown.set({ ...sides, ...startOf(sides) });
   });
 }
 
-/** @type {(told: Told) => Pick<More, "predicted" | "measured">} */
+/** @type {(data: Data) => Pick<More, "predicted" | "measured">} */
 function sidesOf({ predicted, run }) {
   return { predicted: readSide(predicted), measured: run?.side ? readSide(run.side) : null };
 }

@@ -6,7 +6,7 @@ import { nameOf, served } from "./state.js";
 import { doesWords, momentWords } from "./words.js";
 
 /** @import { Doing, Dot, Spot } from "./geometry.js" */
-/** @import { Consistency, Side, Told } from "./state.js" */
+/** @import { Consistency, Side, Data } from "./state.js" */
 
 const SIZE = 196; // pixels
 const DOT = 5;
@@ -22,13 +22,13 @@ export function momentPicture({ shown }) {
   shown.paints(["predicted", "measured", "which", "at"], () => {
     const side = now[now.which] ?? now.predicted;
     const doing = doingAt(side, now.at);
-    svg.replaceChildren(...drawn(side, now.told, doing, now.at, own));
-    svg.setAttribute("aria-label", momentWords(side, now.told.shown, now.at, doing));
+    svg.replaceChildren(...drawn(side, now.data, doing, now.at, own));
+    svg.setAttribute("aria-label", momentWords(side, now.data.shown, now.at, doing));
   });
   return svg;
 }
 
-/** @type {(side: Side, told: Told, doing: Doing[], at: number, own: string) => SVGElement[]} */
+/** @type {(side: Side, data: Data, doing: Doing[], at: number, own: string) => SVGElement[]} */
 function drawn(side, { shown, look: { kinds } }, doing, at, own) {
   const spots = spotsOf(side, SIZE);
   const patterned = [...shown, "idle"].filter((kind) => kinds[kind].pattern);

@@ -39,7 +39,7 @@ export function travelling({ shown, frame }) {
     cancelAnimationFrame(asked);
     show(clamp(at, 0, side().last), false);
     shown.flush();
-    frame.say(momentWords(side(), now.told.shown, now.at, doingAt(side(), now.at)));
+    frame.say(momentWords(side(), now.data.shown, now.at, doingAt(side(), now.at)));
   }
 
   function play(time) {

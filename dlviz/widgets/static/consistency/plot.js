@@ -18,11 +18,11 @@ export function plot(own, travel) {
   const { shown, part, frame } = own;
   const { now } = shown;
   const spot = h("div", { class: "dlv-playhead", "aria-hidden": "true" });
-  let drawn = drawnOf(now.predicted, now.measured, now.told.shown.length);
+  let drawn = drawnOf(now.predicted, now.measured, now.data.shown.length);
   const picture = gantt({
     root: frame.root, part,
     picture() {
-      const colors = /** @type {any} */ (now.colors), { shown: kinds, look } = now.told;
+      const colors = /** @type {any} */ (now.colors), { shown: kinds, look } = now.data;
       return {
         rows: drawn.rows, times: drawn.times,
         view: { from: now.from, to: now.to, arrows: false, critical: false, span: -1, message: -1 },
@@ -31,10 +31,10 @@ export function plot(own, travel) {
       };
     },
     room: () => drawn.rows.height,
-    told({ span }) {
+    describe({ span }) {
       if (span == null) return [];
       const [side, i] = drawn.sideOf(span);
-      return barLines(side, i, now.told.shown, side === now.measured ? "run" : "predicted");
+      return barLines(side, i, now.data.shown, side === now.measured ? "run" : "predicted");
     },
     pointed() {},
     clicked(target) {
@@ -47,13 +47,13 @@ export function plot(own, travel) {
   picture.plot.append(spot);
   shown.paints(["colors"], picture.restyle);
   shown.paints(["predicted", "measured"], () => {
-    drawn = drawnOf(now.predicted, now.measured, now.told.shown.length);
+    drawn = drawnOf(now.predicted, now.measured, now.data.shown.length);
     picture.still();
   });
   shown.paints(["predicted", "measured", "from", "to", "colors", "width"], () => {
     if (!now.colors || !frame.body.clientWidth) return; // a notebook has put it aside
     picture.draw();
-    picture.canvas.setAttribute("aria-label", `Timeline of server and workers. ${answerWords(now.told)}`);
+    picture.canvas.setAttribute("aria-label", `Timeline of server and workers. ${answerWords(now.data)}`);
     frame.root.dataset.draws = String(Number(frame.root.dataset.draws ?? 0) + 1);
   });
   shown.paints(["at", "from", "to", "width", "predicted", "measured"], () => {
@@ -71,8 +71,8 @@ export function plot(own, travel) {
 function legendOf({ shown }) {
   const { now } = shown;
   const legend = h("div", { class: "dlv-marks dlv-key" });
-  shown.paints(["told", "predicted", "measured"], () => {
-    const { shown: kinds, look } = now.told;
+  shown.paints(["data", "predicted", "measured"], () => {
+    const { shown: kinds, look } = now.data;
     const there = new Set(now.predicted.kind);
     const mark = (kind, says) => h("span", {}, swatch(look.kinds[kind]), says);
     legend.replaceChildren(

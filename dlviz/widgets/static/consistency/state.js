@@ -40,7 +40,7 @@ import { column } from "../shared/arrays.js";
 /**
  * @typedef {Answer & { methods: [string, string][], ways: [string, string][], knobs: Record<string, Knob[]>,
  *   limits: { workers: [number, number], slow: number }, shown: string[], predicted: any, run: Run | null, ran: number,
- *   recorded: Record<string, any>[] }} Told
+ *   recorded: Record<string, any>[] }} Data
  */
 
 /** @typedef {"predicted" | "measured"} Which */
@@ -52,18 +52,18 @@ import { column } from "../shared/arrays.js";
  *   to: number }} More
  */
 
-/** @typedef {Explorer<Told, More> & { part: Viewport }} Consistency */
+/** @typedef {Explorer<Data, More> & { part: Viewport }} Consistency */
 
 const ROOM = 152; // pixels of all rows together
 const [GAP, MOST] = [3, 26]; // pixels between two rows, of a row
 
 /**
- * @param {any} told as Python wrote it
+ * @param {any} data as Python wrote it
  * @returns {Side}
  */
-export function readSide(told) {
-  const { counts, messages, applied } = told;
-  const count = told.start.length;
+export function readSide(data) {
+  const { counts, messages, applied } = data;
+  const count = data.start.length;
   const first = [0];
   for (const many of counts) first.push(first[first.length - 1] + many);
   const sends = messages.sent.length;
@@ -72,13 +72,13 @@ export function readSide(told) {
   };
   const rows = applied.time.length;
   return {
-    ...told, count, first, ranks: counts.length,
+    ...data, count, first, ranks: counts.length,
     rank: counts.flatMap((many, rank) => new Array(many).fill(rank)),
-    kind: column(told.kind, count),
+    kind: column(data.kind, count),
     messages: read,
     applied: { ...applied, rank: column(applied.rank, rows), staleness: column(applied.staleness, rows) },
     ...flights(read),
-    last: told.end.reduce((most, end) => Math.max(most, end), 0),
+    last: data.end.reduce((most, end) => Math.max(most, end), 0),
   };
 }
 

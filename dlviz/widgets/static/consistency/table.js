@@ -31,7 +31,7 @@ export function workersTable({ shown }) {
   let live = [];
   const amount = (...text) => h("td", { class: "dlv-amount" }, text);
 
-  shown.paints(["predicted", "measured", "told"], () => {
+  shown.paints(["predicted", "measured", "data"], () => {
     const { predicted, measured } = now;
     const first = served(predicted) ? 1 : 0;
     const both = (of, own, other) => amount(of(own), other ? h("strong", {}, ` | ${of(other)}`) : null);
@@ -47,12 +47,12 @@ export function workersTable({ shown }) {
         measured ? "all; predicted | measured" : "all, predicted"),
       COLUMNS.map(([, , of]) => both(of, predicted, measured))))));
   });
-  shown.paints(["predicted", "measured", "told", "which", "at"], () => {
+  shown.paints(["predicted", "measured", "data", "which", "at"], () => {
     const side = now[now.which] ?? now.predicted;
     const first = served(side) ? 1 : 0;
     doingAt(side, now.at).slice(first).forEach((doing, i) => {
       const [does, clock, last] = live[i];
-      write(does, doesWords(side, now.told.shown, doing));
+      write(does, doesWords(side, now.data.shown, doing));
       write(clock, String(doing.clock));
       write(last, doing.age == null ? "–" : String(doing.age));
     });

@@ -3,7 +3,7 @@ import { digits, seconds } from "../shared/numbers.js";
 import { nameOf, served } from "./state.js";
 
 /** @import { Doing } from "./geometry.js" */
-/** @import { Run, Side, Told } from "./state.js" */
+/** @import { Run, Side, Data } from "./state.js" */
 
 /** @type {Record<string, string>} */
 const DOES = {
@@ -56,7 +56,7 @@ export function percent(value) {
 
 /**
  * What it comes to, in a sentence.
- * @param {Told} told
+ * @param {Data} data
  * @returns {string}
  */
 export function answerWords({ predicted, run }) {
@@ -75,10 +75,10 @@ export function answerWords({ predicted, run }) {
 
 /**
  * What became of the last run.
- * @param {{ told: Told }} now
+ * @param {{ data: Data }} now
  * @returns {string}
  */
-export function ranWords({ told: { run } }) {
+export function ranWords({ data: { run } }) {
   if (!run) return "";
   if (run.error) return `The run failed: ${run.error}`;
   return run.stopped ?? run.told.join(" ");
@@ -86,7 +86,7 @@ export function ranWords({ told: { run } }) {
 
 /**
  * The controls of a run that can be shown again.
- * @param {Told} told
+ * @param {Data} data
  * @param {Record<string, any>} controls
  * @returns {string}
  */

@@ -6,7 +6,7 @@ import { ACROSS, showRun } from "./state.js";
 import { axisWords, chartWords, pointLines } from "./words.js";
 
 /** @import { Chart } from "./geometry.js" */
-/** @import { Across, Federated, Told } from "./state.js" */
+/** @import { Across, Federated, Data } from "./state.js" */
 
 const NONE = {
   rounds: "Accuracy is only ever measured: run it.", nbytes: "Accuracy is only ever measured: run it.",
@@ -40,7 +40,7 @@ export function accuracyChart(own, height) {
   };
   svg.addEventListener("pointermove", (event) => {
     const at = near(event);
-    if (at) tip.show(event, pointLines(now.told.runs[at.run], at.round));
+    if (at) tip.show(event, pointLines(now.data.runs[at.run], at.round));
     else tip.hide();
   });
   svg.addEventListener("pointerleave", tip.hide);
@@ -48,20 +48,20 @@ export function accuracyChart(own, height) {
     const at = near(event);
     if (at) showRun(own, at.run);
   });
-  shown.paints(["told", "width", "across"], () => {
+  shown.paints(["data", "width", "across"], () => {
     box.value = now.across;
     if (!plot.clientWidth) return;
     const width = plot.clientWidth;
-    chart = chartOf(now.told.runs, now.across, width, height);
+    chart = chartOf(now.data.runs, now.across, width, height);
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.replaceChildren(...drawn(now.told, chart, now.across));
-    svg.setAttribute("aria-label", chartWords(now.told));
+    svg.replaceChildren(...drawn(now.data, chart, now.across));
+    svg.setAttribute("aria-label", chartWords(now.data));
     write(empty, chart.lines.length ? "" : NONE[now.across]);
   });
   return h("div", { class: "dlv-chart" }, h("h4", {}, "Test digits read, over ", box), plot);
 }
 
-/** @type {(told: Told, chart: Chart, across: Across) => SVGElement[]} */
+/** @type {(data: Data, chart: Chart, across: Across) => SVGElement[]} */
 function drawn({ runs, current }, { box, lines, across, up }, axis) {
   const path = (points) => `M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`;
   const ordered = [...lines].sort((a, b) => Number(a.run === current) - Number(b.run === current)); // on top

@@ -7,7 +7,7 @@ import { currentOf } from "./state.js";
 import { clientLines } from "./words.js";
 
 /** @import { Rows } from "./geometry.js" */
-/** @import { Federated, Run, Told } from "./state.js" */
+/** @import { Federated, Run, Data } from "./state.js" */
 
 /**
  * @param {Federated} own
@@ -25,37 +25,37 @@ export function clientRows({ shown }) {
   let rows = null;
   svg.addEventListener("pointermove", (event) => {
     const { left, top } = svg.getBoundingClientRect();
-    const { predicted, controls } = now.told;
+    const { predicted, controls } = now.data;
     const [x, y] = [event.clientX - left, event.clientY - top];
     const at = rows && rowAt(rows, predicted.table.length, controls.rounds, x, y);
-    if (at) tip.show(event, clientLines(now.told, at, saw()));
+    if (at) tip.show(event, clientLines(now.data, at, saw()));
     else tip.hide();
   });
   svg.addEventListener("pointerleave", tip.hide);
-  shown.paints(["told", "width", "part"], () => {
+  shown.paints(["data", "width", "part"], () => {
     if (!plot.clientWidth) return;
-    const { told } = now;
-    const { deadline, rounds } = told.controls;
-    rows = rowsOf(told.predicted, currentOf(told),
-      { saw: saw(), parts: told.parts, deadline, rounds, width: plot.clientWidth });
+    const { data } = now;
+    const { deadline, rounds } = data.controls;
+    rows = rowsOf(data.predicted, currentOf(data),
+      { saw: saw(), parts: data.parts, deadline, rounds, width: plot.clientWidth });
     svg.setAttribute("viewBox", `0 0 ${rows.width} ${rows.height}`);
     svg.setAttribute("height", String(rows.height));
-    svg.replaceChildren(...heads(told, rows, saw()), ...drawn(told, rows, saw()), ...fates(told, rows));
-    svg.setAttribute("aria-label", `A row for each of ${told.predicted.table.length} clients. ${
-      told.predicted.answer.data}`);
-    legend.replaceChildren(...legendOf(told, currentOf(told)));
+    svg.replaceChildren(...heads(data, rows, saw()), ...drawn(data, rows, saw()), ...fates(data, rows));
+    svg.setAttribute("aria-label", `A row for each of ${data.predicted.table.length} clients. ${
+      data.predicted.answer.data}`);
+    legend.replaceChildren(...legendOf(data, currentOf(data)));
   });
   return [plot, legend];
 }
 
-/** What the columns are. @type {(told: Told, rows: Rows, saw: boolean) => SVGElement[]} */
-function heads(told, { limit, width }, saw) {
-  const run = currentOf(told);
-  const { deadline, rounds } = told.controls;
+/** What the columns are. @type {(data: Data, rows: Rows, saw: boolean) => SVGElement[]} */
+function heads(data, { limit, width }, saw) {
+  const run = currentOf(data);
+  const { deadline, rounds } = data.controls;
   const text = (x, words) => s("text", { x, y: HEAD / 2, class: "dlv-start" }, words);
   const sees = run?.summed ? "the server sees residues" : "the server sees updates";
   return [
-    ...(saw ? [text(COLUMNS.cells, run ? sees : "what the server sees: run it")] : told.predicted.table[0].map((_, i) =>
+    ...(saw ? [text(COLUMNS.cells, run ? sees : "what the server sees: run it")] : data.predicted.table[0].map((_, i) =>
       s("text", { x: COLUMNS.cells + 20 * i + 10, y: HEAD / 2, class: "dlv-small" }, i))),
     text(0, "client"), text(COLUMNS.bars, "seconds, modelled"),
     ...(saw ? [] : [s("text", { x: COLUMNS.cells - 2, y: HEAD / 2, class: "dlv-left" }, "label")]),
@@ -66,7 +66,7 @@ function heads(told, { limit, width }, saw) {
   ];
 }
 
-/** Cells, bars and names. @type {(told: Told, rows: Rows, saw: boolean) => SVGElement[]} */
+/** Cells, bars and names. @type {(data: Data, rows: Rows, saw: boolean) => SVGElement[]} */
 function drawn({ predicted, hues }, { cells, bars, words, y, tall }, saw) {
   const { seconds: took, slow, attackers } = predicted;
   const middle = (client) => y(client) + tall / 2;
@@ -88,11 +88,11 @@ function drawn({ predicted, hues }, { cells, bars, words, y, tall }, saw) {
   ];
 }
 
-/** What became of the clients in each round. @type {(told: Told, rows: Rows) => SVGElement[]} */
-function fates(told, { marks, step, height }) {
-  const run = currentOf(told);
+/** What became of the clients in each round. @type {(data: Data, rows: Rows) => SVGElement[]} */
+function fates(data, { marks, step, height }) {
+  const run = currentOf(data);
   if (!run) return [];
-  const paths = told.fates.map(([, , hue], fate) => s("path", {
+  const paths = data.fates.map(([, , hue], fate) => s("path", {
     fill: hue, d: marks.filter((own) => own.fate === fate).map((own) => markOf(fate, own)).join(""),
   }));
   const still = run.unchanged.map((round) => COLUMNS.rounds + (round + 0.5) * step);
@@ -104,14 +104,14 @@ function boxOf({ x, y, width, height }) {
   return { x, y, width: Math.max(0, width), height: Math.max(0, height) };
 }
 
-/** The fates that there are. @type {(told: Told, run: Run | null) => HTMLElement[]} */
-function legendOf(told, run) {
+/** The fates that there are. @type {(data: Data, run: Run | null) => HTMLElement[]} */
+function legendOf(data, run) {
   if (!run) return [];
   const there = new Set(run.fates.flat());
   const swatch = (...children) => s("svg", { width: 12, height: 12, "aria-hidden": "true" }, children);
   const box = { x: 0.5, y: 0.5, width: 11, height: 11 };
   return [
-    ...told.fates.map(([, says, hue], fate) => ({ says, hue, fate })).filter(({ fate }) => there.has(fate))
+    ...data.fates.map(([, says, hue], fate) => ({ says, hue, fate })).filter(({ fate }) => there.has(fate))
       .map(({ says, hue, fate }) => h("span", {}, swatch(s("path", { fill: hue, d: markOf(fate, box) })), says)),
     ...(run.unchanged.length ? [h("span", {}, swatch(s("path", { class: "dlv-unmoved", d: "M6 2l4 7h-8z" })),
       "weights left as they were")] : []),

@@ -32,7 +32,7 @@ const IN = {
  * @returns {Child[][]}
  */
 export function controls(own) {
-  const { clients, rounds } = own.shown.now.told.knobs;
+  const { clients, rounds } = own.shown.now.data.knobs;
   return [
     [choice(own, "clients", "clients", clients.map((many) => [many, String(many)]))],
     [choice(own, "rounds", "rounds", rounds.map((many) => [many, String(many)]))],
@@ -45,7 +45,7 @@ export function controls(own) {
  * @param {Federated} own
  */
 export function tabControls(own) {
-  const { attacks, methods } = own.shown.now.told;
+  const { attacks, methods } = own.shown.now.data;
   /** @type {Record<Tab, Child[][]>} */
   const more = {
     rounds: [[choice(own, "bits", "updates of", [[32, "32 bits"], [16, "16 bits"]])]],
@@ -65,7 +65,7 @@ export function tabControls(own) {
 /** A slider over the values that a control can have. */
 function knob(own, name) {
   const [label, says, short = says] = SLIDERS[name];
-  const values = own.shown.now.told.knobs[name];
+  const values = own.shown.now.data.knobs[name];
   return slider(own, name, {
     label, says, short, min: 0, max: values.length - 1, class: "dlv-slide",
     place: (value) => values.indexOf(value), value: (place) => values[place],

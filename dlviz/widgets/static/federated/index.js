@@ -23,7 +23,7 @@ function render({ model, el }) {
   const own = /** @type {Federated} */ (explorer(model, el, {
     name: "explorer of federated learning", saved: SAVED, free: [],
     keys: (begun) => keysOf(/** @type {Federated} */ (begun)),
-    foresee: (told) => told, runnable: () => true, ranWords,
+    foresee: (data) => data, runnable: () => true, ranWords,
     more: /** @type {More} */ ({ part: "rounds", across: "rounds" }),
   }));
   const { shown, frame } = own;
@@ -32,7 +32,7 @@ function render({ model, el }) {
   frame.controls(...controls(own));
   tabControls(own);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  shown.paints(["told", "part"], () => write(answer, shown.now.told.predicted.answer[shown.now.part]));
+  shown.paints(["data", "part"], () => write(answer, shown.now.data.predicted.answer[shown.now.part]));
   frame.body.append(...Object.values(own.tabs.panels), own.trouble, own.bar.line, answer,
     h("div", { class: "dlv-pictures" }, accuracyChart(own, HEIGHT), runsTable(own)), ...clientRows(own));
   return own.begin();
@@ -43,7 +43,7 @@ function keysOf(own) {
   const { shown } = own;
   const { now } = shown;
   const next = () => {
-    const { runs, current } = now.told;
+    const { runs, current } = now.data;
     if (runs.length) showRun(own, (current + 1) % runs.length);
   };
   const turn = () => {

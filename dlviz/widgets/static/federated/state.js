@@ -28,12 +28,12 @@
  * @typedef {Answer & { knobs: Record<string, any[]>, attacks: [string, string][], methods: [string, string][],
  *   fates: [fate: string, says: string, hue: string][], hues: Record<string, string>, parts: number,
  *   predicted: Predicted, runs: Run[], current: number, run: { error?: string, stopped?: string } | null, ran: number
- *   }} Told
+ *   }} Data
  */
 
 /** @typedef {{ part: Tab, across: Across }} More */
 
-/** @typedef {Explorer<Told, More> & { tabs: Tabs<Tab> }} Federated */
+/** @typedef {Explorer<Data, More> & { tabs: Tabs<Tab> }} Federated */
 
 /** @type {[Across, string][]} */
 export const ACROSS = [
@@ -42,7 +42,7 @@ export const ACROSS = [
 
 /**
  * The run of the controls that are chosen, if there is one.
- * @param {Told} told
+ * @param {Data} data
  * @returns {Run | null}
  */
 export function currentOf({ runs, current }) {
@@ -65,9 +65,9 @@ export function along(run, across) {
  * @param {number} place in the runs
  */
 export function showRun({ shown: { now }, model, choose }, place) {
-  const { controls } = now.told.runs[place];
+  const { controls } = now.data.runs[place];
   if (now.live) choose(controls);
   if (!model.page) return;
   const predicted = JSON.parse(model.get("recordings"))[place];
-  model.set("state", JSON.stringify({ ...now.told, controls, predicted, current: place, error: "" }));
+  model.set("state", JSON.stringify({ ...now.data, controls, predicted, current: place, error: "" }));
 }

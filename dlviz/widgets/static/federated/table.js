@@ -15,8 +15,8 @@ const HEADS = ["run", "read", "bytes", "modelled time", "ε"];
 export function runsTable(own) {
   const { now } = own.shown;
   const box = h("div", { class: "dlv-scroll dlv-runs" });
-  own.shown.paints(["told", "live"], () => {
-    const { runs, current } = now.told;
+  own.shown.paints(["data", "live"], () => {
+    const { runs, current } = now.data;
     box.hidden = !runs.length;
     box.replaceChildren(h("table", {},
       h("thead", {}, h("tr", {}, HEADS.map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),

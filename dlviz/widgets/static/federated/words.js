@@ -2,7 +2,7 @@
 import { bytes, digits, seconds } from "../shared/numbers.js";
 import { currentOf } from "./state.js";
 
-/** @import { Across, Run, Told } from "./state.js" */
+/** @import { Across, Run, Data } from "./state.js" */
 
 /**
  * A share in percent, as a run is read by.
@@ -49,24 +49,24 @@ export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon }, r
 
 /**
  * A client, in lines, of which some are of the column that is pointed at.
- * @param {Told} told
+ * @param {Data} data
  * @param {{ client: number, column: string, round: number }} at
  * @param {boolean} saw whether the cells are what the server saw
  * @returns {string[]}
  */
-export function clientLines(told, { client, column, round }, saw) {
-  const { table, seconds: took, slow, attackers, late } = told.predicted;
+export function clientLines(data, { client, column, round }, saw) {
+  const { table, seconds: took, slow, attackers, late } = data.predicted;
   const own = table[client];
-  const run = currentOf(told);
+  const run = currentOf(data);
   const kind = [slow.includes(client) ? "slow" : "", client < attackers ? "attacks" : ""].filter(Boolean).join(", ");
   const lines = [`client ${client}${kind ? ` (${kind})` : ""}`];
   if (column === "rounds" && run) {
     const fate = run.fates[client][round];
-    lines.push(`round ${round + 1}: ${fate < 0 ? "not asked" : told.fates[fate][1]}`);
+    lines.push(`round ${round + 1}: ${fate < 0 ? "not asked" : data.fates[fate][1]}`);
     if (run.unchanged.includes(round)) lines.push("this round left the weights as they were");
   } else if (column === "bars") {
     lines.push(took[client] ? `${seconds(took[client])} a round, modelled` : "no digit, so nothing to train on");
-    if (late.includes(client)) lines.push(`late at the deadline of ${digits(told.controls.deadline)} s`);
+    if (late.includes(client)) lines.push(`late at the deadline of ${digits(data.controls.deadline)} s`);
   } else if (saw && column === "cells") {
     lines.push(sawWords(run, client));
   } else {
@@ -85,17 +85,17 @@ function sawWords(run, client) {
 
 /**
  * What became of the last run, or what the run of the controls came to.
- * @param {{ told: Told }} now
+ * @param {{ data: Data }} now
  * @returns {string}
  */
-export function ranWords({ told }) {
-  if (told.run?.error) return `The run failed: ${told.run.error}`;
-  return told.run?.stopped ?? currentOf(told)?.notes.join(" ") ?? "";
+export function ranWords({ data }) {
+  if (data.run?.error) return `The run failed: ${data.run.error}`;
+  return data.run?.stopped ?? currentOf(data)?.notes.join(" ") ?? "";
 }
 
 /**
  * All runs for those who cannot see the chart.
- * @param {Told} told
+ * @param {Data} data
  * @returns {string}
  */
 export function chartWords({ runs }) {

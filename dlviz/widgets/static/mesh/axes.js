@@ -24,7 +24,7 @@ export function move({ shown, choose, frame }, axis, place) {
  * @param {Mesh} own
  */
 export function next({ shown, frame }) {
-  const names = shown.now.told.axes.map(([axis]) => axis);
+  const names = shown.now.data.axes.map(([axis]) => axis);
   const axis = names[(names.indexOf(shown.now.axis) + 1) % names.length];
   shown.set({ axis });
   shown.flush();
@@ -39,7 +39,7 @@ export function next({ shown, frame }) {
 export function axesBar(own) {
   const { shown } = own;
   const { now } = shown;
-  const chips = now.told.axes.map(([axis, title]) => chip(own, axis, title));
+  const chips = now.data.axes.map(([axis, title]) => chip(own, axis, title));
   shown.paints(["controls", "axis", "live"], () => {
     const order = now.controls.order.split(",");
     for (const one of chips) {
@@ -69,7 +69,7 @@ function chip(own, axis, title) {
   };
   const element = h("button", {
     type: "button", "data-axis": axis, class: "dlv-meshchip", title: `${title} parallel; ← → move it`,
-    style: `border-bottom-color: ${shown.now.told.hues[axis]}`,
+    style: `border-bottom-color: ${shown.now.data.hues[axis]}`,
     onclick: show, onfocus: show, // keys move the one that has the focus
     onpointerdown(/** @type {PointerEvent} */ event) {
       from = [event.clientX, event.clientY];

@@ -14,7 +14,7 @@ import { choiceWords } from "./words.js";
  * @returns {Child[][]}
  */
 export function controls(own) {
-  const { limits: { lengths, nodes, slower }, axes } = own.shown.now.told;
+  const { limits: { lengths, nodes, slower }, axes } = own.shown.now.data;
   const slowness = slider(own, "slower", {
     label: "between them", min: 0, max: slower.length - 1, class: "dlv-slide",
     place: (times) => slower.indexOf(times), value: (place) => slower[place],
@@ -45,16 +45,16 @@ function recordings({ shown, model, choose }) {
     onchange() {
       const place = Number(box.value);
       if (place < 0) return;
-      const own = now.told.runs[place].controls;
+      const own = now.data.runs[place].controls;
       if (now.live) choose(own);
       else alone(model).show(own);
     },
   });
   const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["told", "live"], () => {
-    const words = now.told.runs.map((one) => choiceWords(one.controls));
+  shown.paints(["data", "live"], () => {
+    const words = now.data.runs.map((one) => choiceWords(one.controls));
     box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
-    box.value = String(words.indexOf(choiceWords(now.told.controls)));
+    box.value = String(words.indexOf(choiceWords(now.data.controls)));
     box.disabled = !now.live && !model.page;
     element.hidden = !words.length;
   });

@@ -22,7 +22,7 @@ function render({ model, el }) {
   }));
   own.frame.controls(...controls(own));
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  own.shown.paints(["told"], () => write(answer, answerWords(own.shown.now.told)));
+  own.shown.paints(["data"], () => write(answer, answerWords(own.shown.now.data)));
   own.frame.body.append(own.trouble, axesBar(own), meshPicture(own), own.bar.line, answer, trafficTable(own));
   return own.begin();
 }

@@ -9,7 +9,7 @@ import { placeIn } from "./state.js";
 import { pictureWords, rankLines } from "./words.js";
 
 /** @import { Picture } from "./geometry.js" */
-/** @import { Axis, Mesh, Told } from "./state.js" */
+/** @import { Axis, Mesh, Data } from "./state.js" */
 
 /**
  * @param {Mesh} own
@@ -26,25 +26,25 @@ export function meshPicture({ shown }) {
   plot.append(box);
   plot.addEventListener("pointermove", (event) => {
     const over = /** @type {Element} */ (event.target).closest("[data-rank]");
-    if (over) tell(event, rankLines(now.told, Number(over.getAttribute("data-rank"))));
+    if (over) tell(event, rankLines(now.data, Number(over.getAttribute("data-rank"))));
     else hide();
   });
   plot.addEventListener("pointerleave", hide);
-  shown.paints(["told", "width", "axis"], () => {
-    const many = now.told.placements[now.told.controls.order].groups[now.axis].length;
+  shown.paints(["data", "width", "axis"], () => {
+    const many = now.data.placements[now.data.controls.order].groups[now.axis].length;
     write(title, `Who is where, and the ${many} group${many > 1 ? "s" : ""} of ${now.axis}`);
     if (!element.clientWidth) return;
-    const { controls, placements } = now.told;
+    const { controls, placements } = now.data;
     const groups = placements[controls.order].groups[now.axis];
     const width = fitted(svg, element.clientWidth, HEIGHT);
     const picture = pictureOf(controls.nodes, groups.flat().length, groups, width);
-    svg.replaceChildren(...drawn(now.told, now.axis, picture, id));
-    svg.setAttribute("aria-label", pictureWords(now.told, now.axis));
+    svg.replaceChildren(...drawn(now.data, now.axis, picture, id));
+    svg.setAttribute("aria-label", pictureWords(now.data, now.axis));
   });
   return element;
 }
 
-/** @type {(told: Told, axis: Axis, picture: Picture, id: string) => SVGElement[]} */
+/** @type {(data: Data, axis: Axis, picture: Picture, id: string) => SVGElement[]} */
 function drawn({ controls, placements, owners, axes }, axis, { nodes, ranks, link, groups }, id) {
   const of = placements[controls.order].groups[axis];
   const fillOf = (group) => (owners[group].pattern ? `url(#${id}-${group})` : owners[group].color);

@@ -26,26 +26,26 @@
  * @typedef {Answer & { controls: Controls, axes: [Axis, string][],
  *   limits: { lengths: number[], nodes: number[], slower: number[] }, owners: Style[],
  *   hues: Record<Axis, string>, placements: Record<string, Placement>,
- *   run: (Partial<Run> & { error?: string, stopped?: string }) | null, runs: { controls: Controls, run: Run }[] }} Told
+ *   run: (Partial<Run> & { error?: string, stopped?: string }) | null, runs: { controls: Controls, run: Run }[] }} Data
  */
 
-/** @typedef {Explorer<Told, { axis: Axis }>} Mesh `axis` is the one whose groups are shown */
+/** @typedef {Explorer<Data, { axis: Axis }>} Mesh `axis` is the one whose groups are shown */
 
 /**
  * What is told of the chosen order and speed, which the kernel has told already.
- * @param {Told} told
+ * @param {Data} data
  * @param {Controls} controls
- * @returns {Told}
+ * @returns {Data}
  */
-export function foresee(told, { order, slower }) {
-  const same = order === told.controls.order && slower === told.controls.slower;
-  if (same || told.placements[order]?.total[told.limits.slower.indexOf(slower)] == null) return told;
-  return { ...told, controls: { ...told.controls, order, slower }, run: null };
+export function foresee(data, { order, slower }) {
+  const same = order === data.controls.order && slower === data.controls.slower;
+  if (same || data.placements[order]?.total[data.limits.slower.indexOf(slower)] == null) return data;
+  return { ...data, controls: { ...data.controls, order, slower }, run: null };
 }
 
 /**
  * The placement that is chosen, seconds at the chosen speed, and the run of these controls.
- * @param {Told} told
+ * @param {Data} data
  * @returns {{ placement: Placement, at: number, run: Run | null }}
  */
 export function chosen({ controls, placements, limits, runs }) {

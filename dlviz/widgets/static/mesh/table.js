@@ -4,7 +4,7 @@ import { seconds } from "../shared/numbers.js";
 import { chosen, traffic } from "./state.js";
 import { groupWords } from "./words.js";
 
-/** @import { Axis, Mesh, Told } from "./state.js" */
+/** @import { Axis, Mesh, Data } from "./state.js" */
 
 const HEADS = ["bytes of all ranks in a step", "groups", "a rank sends at most", "inside nodes", "between nodes",
   "calls take"];
@@ -20,14 +20,14 @@ export function trafficTable({ shown }) {
     shown.set({ axis });
     shown.flush();
   };
-  shown.paints(["told", "axis"], () => box.replaceChildren(tableOf(now.told, now.axis, show)));
+  shown.paints(["data", "axis"], () => box.replaceChildren(tableOf(now.data, now.axis, show)));
   return box;
 }
 
-/** @type {(told: Told, chosenAxis: Axis, show: (axis: Axis) => void) => HTMLElement} */
-function tableOf(told, chosenAxis, show) {
-  const { placement, at, run } = chosen(told);
-  const { axes, hues } = told;
+/** @type {(data: Data, chosenAxis: Axis, show: (axis: Axis) => void) => HTMLElement} */
+function tableOf(data, chosenAxis, show) {
+  const { placement, at, run } = chosen(data);
+  const { axes, hues } = data;
   const sides = [placement, ...(run ? [run] : [])];
   const most = Math.max(1, ...sides.flatMap((side) => axes.flatMap(([axis]) => Object.values(traffic(side, axis)))));
   const bar = (many, axis, side) => h("td", { class: `dlv-amount dlv-meshbar dlv-${side}` },

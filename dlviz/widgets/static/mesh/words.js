@@ -3,27 +3,27 @@ import { bytes, digits, seconds } from "../shared/numbers.js";
 import { chosen, placeIn, traffic } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
-/** @import { Axis, Controls, Told } from "./state.js" */
+/** @import { Axis, Controls, Data } from "./state.js" */
 
 /**
  * What a placement comes to, in a sentence or two.
- * @param {Told} told
+ * @param {Data} data
  * @returns {string}
  */
-export function answerWords(told) {
-  const { placement, at, run } = chosen(told);
+export function answerWords(data) {
+  const { placement, at, run } = chosen(data);
   const total = placement.total[at];
-  const least = Math.min(...Object.values(told.placements).map((one) => one.total[at]));
-  const slow = told.axes.map(([axis]) => traffic(placement, axis).between).reduce((all, one) => all + one, 0);
+  const least = Math.min(...Object.values(data.placements).map((one) => one.total[at]));
+  const slow = data.axes.map(([axis]) => traffic(placement, axis).between).reduce((all, one) => all + one, 0);
   const best = total <= least * 1.005 ? "No placement is faster." : `The fastest placement takes ${seconds(least)}.`;
   const measured = run ? ` (measured ${seconds(run.total)})` : "";
-  const carried = told.controls.nodes > 1 ? `; the slow links carry ${bytes(slow)}` : "";
+  const carried = data.controls.nodes > 1 ? `; the slow links carry ${bytes(slow)}` : "";
   return `A step takes ${seconds(total)}${measured}${carried}. ${best}`;
 }
 
 /**
  * Which axis has its groups inside nodes, for those who listen.
- * @param {Told} told
+ * @param {Data} data
  * @param {Axis} axis
  * @returns {string}
  */
@@ -43,7 +43,7 @@ export function groupWords(groups) {
 
 /**
  * A rank in lines, the first its name.
- * @param {Told} told
+ * @param {Data} data
  * @param {number} rank
  * @returns {string[]}
  */
@@ -72,12 +72,12 @@ export function placeWords({ order }, axis) {
 
 /**
  * What became of the last run.
- * @param {Now<Told>} now
+ * @param {Now<Data>} now
  * @returns {string}
  */
-export function ranWords({ told }) {
-  if (told.run?.error) return `The run failed: ${told.run.error}`;
-  return told.run?.stopped ?? chosen(told).run?.notes.join(" ") ?? "";
+export function ranWords({ data }) {
+  if (data.run?.error) return `The run failed: ${data.run.error}`;
+  return data.run?.stopped ?? chosen(data).run?.notes.join(" ") ?? "";
 }
 
 /**

@@ -18,7 +18,7 @@ const ROOM = 1.25; // beyond the least and the most that a plan needs, as a rati
  * @returns {{ groups: Child[][], machine: HTMLElement }}
  */
 export function controls(own) {
-  const { models, chips, links, counts, batches } = own.shown.now.told;
+  const { models, chips, links, counts, batches } = own.shown.now.data;
   const named = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, string]} */ ([name, name]));
   return {
     groups: [
@@ -54,7 +54,7 @@ function memory(own) {
   const { now } = shown;
   /** @type {() => [low: number, high: number]} */
   const ends = () => {
-    const all = [...now.told.plans.memory, limitOf(now.told, now.controls)];
+    const all = [...now.data.plans.memory, limitOf(now.data, now.controls)];
     return [Math.min(...all) / ROOM, Math.max(...all) * ROOM];
   };
   const input = h("input", {
@@ -62,8 +62,8 @@ function memory(own) {
     oninput: () => own.choose({ memory: limitAt(ends(), Number(input.value)) }),
   });
   const amount = h("output", { class: "dlv-amountnow", "aria-hidden": "true" });
-  shown.paints(["told", "controls", "live"], () => {
-    const limit = limitOf(now.told, now.controls);
+  shown.paints(["data", "controls", "live"], () => {
+    const limit = limitOf(now.data, now.controls);
     const [low, high] = ends();
     input.value = String(Math.round(PLACES * Math.log(limit / low) / Math.log(high / low)));
     input.disabled = !own.can("memory");
@@ -90,12 +90,12 @@ function recordings({ shown, choose, can }) {
   const { now } = shown;
   const box = h("select", {
     "aria-label": "recorded runs", class: "dlv-recorded",
-    onchange: () => box.value !== "-1" && choose({ plan: now.told.runs[Number(box.value)].plan }),
+    onchange: () => box.value !== "-1" && choose({ plan: now.data.runs[Number(box.value)].plan }),
   });
   const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["told", "controls", "live"], () => {
-    const { runs } = now.told;
-    const words = runs.map(({ plan }) => recordedWords(now.told, plan));
+  shown.paints(["data", "controls", "live"], () => {
+    const { runs } = now.data;
+    const words = runs.map(({ plan }) => recordedWords(now.data, plan));
     box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
     box.value = String(runs.findIndex(({ plan }) => String(plan) === String(now.controls.plan)));
     box.disabled = !can("plan");

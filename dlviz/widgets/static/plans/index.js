@@ -24,17 +24,17 @@ function render({ model, el }) {
       own.choose({ plan: null });
       return any;
     },
-    foresee: (told) => told,
-    runnable: ({ told }) => told.settled && !told.long, ranWords, more: { pointed: -1 },
+    foresee: (data) => data,
+    runnable: ({ data }) => data.settled && !data.long, ranWords, more: { pointed: -1 },
   }));
   const { shown } = own;
   const { groups, machine } = controls(own);
   own.frame.controls(...groups);
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  shown.paints(["told", "controls"], () => write(answer, answerWords(shown.now.told, shown.now.controls)));
+  shown.paints(["data", "controls"], () => write(answer, answerWords(shown.now.data, shown.now.controls)));
   const former = [planMap(own, HEIGHT), planTable(own)]; // shown, dimmed, while others are computed
-  shown.paints(["told"], () => {
-    for (const part of former) part.setAttribute("aria-busy", String(!shown.now.told.settled));
+  shown.paints(["data"], () => {
+    for (const part of former) part.setAttribute("aria-busy", String(!shown.now.data.settled));
   });
   own.frame.body.append(machine, own.trouble, own.bar.line, answer, ...former);
   return own.begin();
@@ -42,15 +42,15 @@ function render({ model, el }) {
 
 /** @type {(own: Planner) => KeyRow[]} */
 function keysOf({ shown: { now }, choose, bar }) {
-  const plan = (i) => choose({ plan: nameOf(now.told.plans, i) });
-  const chosen = () => chosenOf(now.told, now.controls);
+  const plan = (i) => choose({ plan: nameOf(now.data.plans, i) });
+  const chosen = () => chosenOf(now.data, now.controls);
   const mesh = (by) => () => {
-    const meshes = meshesOf(now.told.plans, limitOf(now.told, now.controls));
-    const at = meshes.findIndex((one) => one.mesh === meshOf(now.told.plans, chosen())) + by;
+    const meshes = meshesOf(now.data.plans, limitOf(now.data, now.controls));
+    const at = meshes.findIndex((one) => one.mesh === meshOf(now.data.plans, chosen())) + by;
     if (meshes[at]) plan(meshes[at].first);
   };
   const within = (by) => () => { // along the map, among the plans of the mesh
-    const { plans } = now.told;
+    const { plans } = now.data;
     const name = meshOf(plans, chosen());
     const own = plans.memory.map((_, i) => i).filter((i) => meshOf(plans, i) === name)
       .sort((a, b) => plans.memory[a] - plans.memory[b] || a - b);

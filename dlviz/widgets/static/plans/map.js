@@ -8,7 +8,7 @@ import { bestOf, chosenOf, limitOf, meshOf, nameOf, runOf } from "./state.js";
 import { mapWords, planLines } from "./words.js";
 
 /** @import { Drawn } from "./geometry.js" */
-/** @import { Planner, Told } from "./state.js" */
+/** @import { Planner, Data } from "./state.js" */
 
 const GRIP = 7; // pixels from the limit to the pointer that drags it
 const CROSS = 6; // pixels of a run's mark
@@ -23,7 +23,7 @@ export function planMap(own, height) {
   const { now } = shown;
   const svg = s("svg", { class: "dlv-costs dlv-planmap", role: "img" });
   const tip = tooltip(/** @type {any} */ (svg));
-  const { hues, says, axes: names } = now.told;
+  const { hues, says, axes: names } = now.data;
   const legend = h("div", { class: "dlv-planlegend", "aria-hidden": "true" }, "limited by",
     Object.entries(hues).map(([by, hue]) => h("span", {},
       h("span", { class: "dlv-hue", style: `background: ${hue}` }), by in names ? by : says[by])));
@@ -32,18 +32,18 @@ export function planMap(own, height) {
   let map = null;
 
   pointed(own, svg, tip, () => map);
-  shown.paints(["told", "controls", "width", "pointed"], () => {
+  shown.paints(["data", "controls", "width", "pointed"], () => {
     if (!element.clientWidth) return;
-    const { told, controls } = now;
-    if (!told.plans.dp.length) {
+    const { data, controls } = now;
+    if (!data.plans.dp.length) {
       map = null;
       return svg.replaceChildren();
     }
-    map = mapOf(told.plans, limitOf(told, controls), fitted(svg, element.clientWidth, height), height);
-    const chosen = chosenOf(told, controls);
-    svg.replaceChildren(...axes(map), ...plansDrawn(told, map, limitOf(told, controls)),
+    map = mapOf(data.plans, limitOf(data, controls), fitted(svg, element.clientWidth, height), height);
+    const chosen = chosenOf(data, controls);
+    svg.replaceChildren(...axes(map), ...plansDrawn(data, map, limitOf(data, controls)),
       ...marked(now, map, chosen));
-    svg.setAttribute("aria-label", mapWords(told, controls, chosen));
+    svg.setAttribute("aria-label", mapWords(data, controls, chosen));
   });
   return element;
 }
@@ -58,7 +58,7 @@ function pointed({ shown, choose }, svg, tip, /** @type {() => Drawn | null} */ 
     if (!map) return;
     const [x, y] = pointIn(svg, event);
     const at = planAt(map, x, y);
-    if (at >= 0) return choose({ plan: nameOf(now.told.plans, at) });
+    if (at >= 0) return choose({ plan: nameOf(now.data.plans, at) });
     if (!onLimit(map, x)) return;
     dragging = true;
     svg.setPointerCapture(event.pointerId);
@@ -72,7 +72,7 @@ function pointed({ shown, choose }, svg, tip, /** @type {() => Drawn | null} */ 
     shown.set({ pointed: at });
     svg.style.cursor = at >= 0 ? "pointer" : onLimit(map, x) ? "ew-resize" : "default";
     if (at < 0) tip.hide();
-    else tip.show(event, planLines(now.told, at, limitOf(now.told, now.controls)));
+    else tip.show(event, planLines(now.data, at, limitOf(now.data, now.controls)));
   });
   const end = () => {
     dragging = false;
@@ -99,7 +99,7 @@ function axes(/** @type {Drawn} */ { x, y, across, up }) {
 }
 
 /** All plans: one path for those of a hue that fit, and one for those that fail. */
-function plansDrawn(/** @type {Told} */ { plans, hues }, /** @type {Drawn} */ { x, y, cut, points }, limit) {
+function plansDrawn(/** @type {Data} */ { plans, hues }, /** @type {Drawn} */ { x, y, cut, points }, limit) {
   const [bottom, top] = y.range;
   const dots = (by, fits) => points.filter((_, i) => plans.limited_by[i] === by && plans.memory[i] <= limit === fits)
     .map(([px, py]) => `M${px.toFixed(1)} ${py.toFixed(1)}h0`).join("");
@@ -121,13 +121,13 @@ function limitAt({ range: [, right] }, cut) {
 }
 
 /** The plans of the chosen mesh, the best and the chosen one, the one that is pointed at, and the run. */
-function marked({ told, controls, pointed: over }, /** @type {Drawn} */ { x, y, points }, chosen) {
+function marked({ data, controls, pointed: over }, /** @type {Drawn} */ { x, y, points }, chosen) {
   if (chosen < 0) return [];
-  const { plans, hues } = told;
-  const run = runOf(told, chosen);
+  const { plans, hues } = data;
+  const run = runOf(data, chosen);
   const mesh = meshOf(plans, chosen);
   const ring = ([cx, cy], r, name) => s("circle", { class: name, cx, cy, r });
-  const best = bestOf(plans, limitOf(told, controls));
+  const best = bestOf(plans, limitOf(data, controls));
   const [cx, cy] = points[chosen];
   return [
     ...points.filter((_, i) => meshOf(plans, i) === mesh).map((point) => ring(point, 4, "dlv-sibling")),

@@ -61,9 +61,9 @@
  * @property {{ plan: Name, run: Run }[]} runs with these controls
  */
 
-/** @typedef {Answer & Machine} Told */
+/** @typedef {Answer & Machine} Data */
 
-/** @typedef {Explorer<Told, { pointed: number }>} Planner */
+/** @typedef {Explorer<Data, { pointed: number }>} Planner */
 
 /**
  * The plans of one mesh, the best first; `first` stands for them in the table.
@@ -72,7 +72,7 @@
 
 /**
  * The memory limit in bytes.
- * @param {Pick<Told, "own">} told
+ * @param {Pick<Data, "own">} data
  * @param {Controls} controls
  * @returns {number}
  */
@@ -121,15 +121,15 @@ export function nameOf({ dp, tp, pp, microbatch, schedule, recompute }, i) {
 
 /**
  * The plan that is shown: the one the reader chose, else the best, else the one that needs the least memory.
- * @param {Told} told
+ * @param {Data} data
  * @param {Controls} controls
  * @returns {number}
  */
-export function chosenOf(told, controls) {
-  const own = placeOf(told.plans, controls.plan);
+export function chosenOf(data, controls) {
+  const own = placeOf(data.plans, controls.plan);
   if (own >= 0) return own;
-  const best = bestOf(told.plans, limitOf(told, controls));
-  return best >= 0 ? best : leastOf(told.plans);
+  const best = bestOf(data.plans, limitOf(data, controls));
+  return best >= 0 ? best : leastOf(data.plans);
 }
 
 /**
@@ -166,7 +166,7 @@ export function meshOf({ dp, tp, pp }, i) {
 
 /**
  * The run of a plan, where there is one.
- * @param {Told} told
+ * @param {Data} data
  * @param {number} i
  * @returns {Run | undefined}
  */

@@ -4,7 +4,7 @@ import { bytes, digits, seconds } from "../shared/numbers.js";
 import { chosenOf, limitOf, meshesOf, meshOf, nameOf, runOf } from "./state.js";
 import { limitWords, rowWords } from "./words.js";
 
-/** @import { Mesh, Planner, Run, Told } from "./state.js" */
+/** @import { Mesh, Planner, Run, Data } from "./state.js" */
 
 /**
  * @param {Planner} own
@@ -13,11 +13,11 @@ import { limitWords, rowWords } from "./words.js";
 export function planTable({ shown, choose }) {
   const { now } = shown;
   const box = h("div", { class: "dlv-scroll dlv-plans", role: "group", "aria-label": "all plans" });
-  shown.paints(["told", "controls"], () => {
-    const { told, controls } = now;
-    const limit = limitOf(told, controls);
-    const chosen = chosenOf(told, controls);
-    refill(box, [tableOf(told, limit, chosen, (i) => choose({ plan: nameOf(told.plans, i) }))]);
+  shown.paints(["data", "controls"], () => {
+    const { data, controls } = now;
+    const limit = limitOf(data, controls);
+    const chosen = chosenOf(data, controls);
+    refill(box, [tableOf(data, limit, chosen, (i) => choose({ plan: nameOf(data.plans, i) }))]);
     reveal(box);
   });
   return box;
@@ -35,13 +35,13 @@ function reveal(box) {
   else if (end > box.scrollTop + box.clientHeight) box.scrollTop = end - box.clientHeight;
 }
 
-/** @type {(told: Told, limit: number, chosen: number, choose: (i: number) => void) => HTMLElement} */
-function tableOf(told, limit, chosen, choose) {
-  const { plans, axes } = told;
+/** @type {(data: Data, limit: number, chosen: number, choose: (i: number) => void) => HTMLElement} */
+function tableOf(data, limit, chosen, choose) {
+  const { plans, axes } = data;
   const exposed = Object.keys(plans.exposed);
   const heads = ["mesh, and its plans", "recompute", "a step", "memory", "bubble", ...exposed.map((axis) => axes[axis]),
     "what limits it"];
-  const row = (i, words, classes) => rowOf(told, i, { words, classes, limit, chosen, choose, exposed });
+  const row = (i, words, classes) => rowOf(data, i, { words, classes, limit, chosen, choose, exposed });
   const meshes = meshesOf(plans, limit);
   return h("table", { class: "dlv-prices dlv-ways" },
     h("thead", {}, h("tr", {}, heads.map((text, i) =>
@@ -50,13 +50,13 @@ function tableOf(told, limit, chosen, choose) {
       const open = chosen >= 0 && meshOf(plans, chosen) === mesh.mesh;
       const own = open ? mesh.plans : [];
       return [row(mesh.first, mesh.mesh, "dlv-meshrow"), ...own.flatMap((i) => {
-        const run = i === chosen ? runOf(told, i) : undefined;
-        return [row(i, rowWords(told, i), "dlv-variant"), ...(run ? [measured(run, exposed)] : [])];
+        const run = i === chosen ? runOf(data, i) : undefined;
+        return [row(i, rowWords(data, i), "dlv-variant"), ...(run ? [measured(run, exposed)] : [])];
       })];
     })));
 }
 
-function rowOf(/** @type {Told} */ { plans, ...told }, i, { words, classes, limit, chosen, choose, exposed }) {
+function rowOf(/** @type {Data} */ { plans, ...data }, i, { words, classes, limit, chosen, choose, exposed }) {
   const variant = classes === "dlv-variant";
   const fails = plans.memory[i] > limit;
   return h("tr", {
@@ -68,8 +68,8 @@ function rowOf(/** @type {Told} */ { plans, ...told }, i, { words, classes, limi
   [seconds(plans.seconds[i]), bytes(plans.memory[i]), digits(plans.bubble[i]),
     ...exposed.map((axis) => seconds(plans.exposed[axis][i]))].map((text) => h("td", { class: "dlv-amount" }, text)),
   h("td", { class: "dlv-limits" },
-    h("span", { class: "dlv-hue", style: `background: ${told.hues[plans.limited_by[i]]}` }),
-    limitWords({ plans, ...told }, i, limit)));
+    h("span", { class: "dlv-hue", style: `background: ${data.hues[plans.limited_by[i]]}` }),
+    limitWords({ plans, ...data }, i, limit)));
 }
 
 function measured(/** @type {Run} */ run, exposed) {

@@ -3,24 +3,24 @@ import { bytes, digits, seconds } from "../shared/numbers.js";
 import { bestOf, chosenOf, leastOf, limitOf, meshOf, runOf } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
-/** @import { Controls, Name, Plans, Told } from "./state.js" */
+/** @import { Controls, Name, Plans, Data } from "./state.js" */
 
 /** @type {Record<string, string>} */
 const AGAIN = { none: "no recomputation", selective: "selective recomputation", full: "full recomputation" };
 
 /**
  * A plan in words.
- * @param {Told} told
+ * @param {Data} data
  * @param {number} i
  * @returns {string}
  */
-export function planWords(told, i) {
-  return `${meshOf(told.plans, i)}, ${variantWords(told, i)}`;
+export function planWords(data, i) {
+  return `${meshOf(data.plans, i)}, ${variantWords(data, i)}`;
 }
 
 /**
  * What a plan has beside its mesh, in words.
- * @param {Told} told
+ * @param {Data} data
  * @param {number} i
  * @returns {string}
  */
@@ -32,7 +32,7 @@ export function variantWords({ plans, titles }, i) {
 
 /**
  * What a plan has beside its mesh and its recomputation, as short as a row of the table.
- * @param {Told} told
+ * @param {Data} data
  * @param {number} i
  * @returns {string}
  */
@@ -42,7 +42,7 @@ export function rowWords({ plans, titles }, i) {
 
 /**
  * Why a plan fails, or what limits it.
- * @param {Told} told
+ * @param {Data} data
  * @param {number} i
  * @param {number} limit bytes
  * @returns {string}
@@ -59,26 +59,26 @@ function whereWords(/** @type {Plans} */ { pp, stage }, i) {
 
 /**
  * Which plan is best, and what the limit costs.
- * @param {Told} told
+ * @param {Data} data
  * @param {Controls} controls
  * @returns {string}
  */
-export function answerWords(told, controls) {
-  const { plans } = told;
+export function answerWords(data, controls) {
+  const { plans } = data;
   const all = plans.memory.length;
-  if (!told.settled) return "Computing all plans …";
+  if (!data.settled) return "Computing all plans …";
   if (!all) return "No plan cuts this model and this batch for so many devices.";
-  const limit = limitOf(told, controls);
+  const limit = limitOf(data, controls);
   const best = bestOf(plans, limit);
   if (best < 0) {
     const least = leastOf(plans);
     const [need, lacks] = [plans.memory[least], plans.memory[least] - limit].map(bytes);
-    return `None of ${all} plans fits in ${bytes(limit)} a rank. The smallest is ${planWords(told, least)}: it needs `
+    return `None of ${all} plans fits in ${bytes(limit)} a rank. The smallest is ${planWords(data, least)}: it needs `
       + `${need} ${whereWords(plans, least)}, ${lacks} too much.`;
   }
   const fit = plans.memory.filter((own) => own <= limit).length;
   const many = fit === all ? `All ${all} plans fit` : `${fit} of ${all} plans fit`;
-  return `${many} in ${bytes(limit)} a rank. The best is ${planWords(told, best)}: `
+  return `${many} in ${bytes(limit)} a rank. The best is ${planWords(data, best)}: `
     + `${seconds(plans.seconds[best])} a step, ${bytes(plans.memory[best])}.${fasterWords(plans, best, limit)}`;
 }
 
@@ -91,22 +91,22 @@ function fasterWords(/** @type {Plans} */ { memory, seconds: took }, best, limit
 
 /**
  * A plan in lines, the first its name.
- * @param {Told} told
+ * @param {Data} data
  * @param {number} i
  * @param {number} limit
  * @returns {string[]}
  */
-export function planLines(told, i, limit) {
-  const { plans } = told;
+export function planLines(data, i, limit) {
+  const { plans } = data;
   return [
-    meshOf(plans, i), variantWords(told, i),
+    meshOf(plans, i), variantWords(data, i),
     `${seconds(plans.seconds[i])} a step, ${bytes(plans.memory[i])} a rank, bubble ratio ${digits(plans.bubble[i])}`,
-    ...exposedWords(told, i), limitWords(told, i, limit),
+    ...exposedWords(data, i), limitWords(data, i, limit),
   ];
 }
 
 /** What a rank sends along each axis while no math hides it: a line, or none. */
-function exposedWords(/** @type {Told} */ { plans }, i) {
+function exposedWords(/** @type {Data} */ { plans }, i) {
   const sent = Object.entries(plans.sent).filter(([, of]) => of[i] > 0);
   const words = sent.map(([axis, of]) => `${axis} ${bytes(of[i])}`);
   return words.length ? [`a rank sends exposed: ${words.join(", ")}`] : [];
@@ -114,30 +114,30 @@ function exposedWords(/** @type {Told} */ { plans }, i) {
 
 /**
  * The map, for those who listen.
- * @param {Told} told
+ * @param {Data} data
  * @param {Controls} controls
  * @param {number} chosen
  * @returns {string}
  */
-export function mapWords(told, controls, chosen) {
-  const shown = chosen < 0 ? "" : ` Chosen: ${planLines(told, chosen, limitOf(told, controls)).join("; ")}.`;
-  return `Step time over memory per rank of all plans. ${answerWords(told, controls)}${shown}`;
+export function mapWords(data, controls, chosen) {
+  const shown = chosen < 0 ? "" : ` Chosen: ${planLines(data, chosen, limitOf(data, controls)).join("; ")}.`;
+  return `Step time over memory per rank of all plans. ${answerWords(data, controls)}${shown}`;
 }
 
 /**
  * What became of the last run.
- * @param {Now<Told>} now
+ * @param {Now<Data>} now
  * @returns {string}
  */
-export function ranWords({ told, controls, live }) {
-  const { run } = told;
+export function ranWords({ data, controls, live }) {
+  const { run } = data;
   if (run) return run.error ? `The run failed: ${run.error}` : run.stopped ?? "";
-  return runOf(told, chosenOf(told, controls))?.notes.join(" ") ?? (live ? told.long : "");
+  return runOf(data, chosenOf(data, controls))?.notes.join(" ") ?? (live ? data.long : "");
 }
 
 /**
  * A recorded run in words.
- * @param {Told} told
+ * @param {Data} data
  * @param {Name} name
  * @returns {string}
  */

@@ -142,14 +142,14 @@ function panelsOf({ scene, now, paints }, go, choose) {
   const tables = tablesPanel(scene);
   const strip = stripPanel(scene, go);
   const source = sourcePanel(scene.sources, choose);
-  const told = h("p", { class: "dlv-told" });
+  const pointedWords = h("p", { class: "dlv-told" });
   const lines = source.empty
     ? null
     : h("div", { class: "dlv-lines" }, h("h4", {}, "The lines that sent and received"), source.panel);
   const held = scene.values.length > 0;
   const body = h("div", { class: "dlv-pictures" },
     h("div", { class: "dlv-beside" }, held ? circle.root : null, sums.root),
-    h("div", { class: "dlv-main" }, held ? null : circle.root, chunks.root, legend(scene), told, lines));
+    h("div", { class: "dlv-main" }, held ? null : circle.root, chunks.root, legend(scene), pointedWords, lines));
   const hint = HINT + (stripOf(scene, 600, 40).length ? STRIP : "");
 
   paints(["width", "predicting"], () =>
@@ -164,7 +164,7 @@ function panelsOf({ scene, now, paints }, go, choose) {
   });
   paints(["number", "predicting", "furthest", "width"], () =>
     strip.draw(now.number, now.predicting ? now.furthest : scene.frames.length - 1));
-  return { body, chunks, source, strip: strip.root, tables: tables.root, told, hint };
+  return { body, chunks, source, strip: strip.root, tables: tables.root, pointedWords, hint };
 }
 
 export default { render: showMessages };

@@ -59,13 +59,13 @@ export function selecting({ scene, now, show }, { go, play }, model, source) {
  * @param {Player} player
  * @param {object} panels
  * @param {HTMLElement} panels.body the pictures
- * @param {HTMLElement} panels.told where the words go
+ * @param {HTMLElement} panels.pointedWords where the words go
  * @param {string} panels.hint the words where nothing is pointed at
  * @param {{ cells: () => Cell[] }} panels.chunks
  * @param {{ asks: () => boolean, guess: (spot: string) => void }} guesses
  * @param {(message: number | undefined) => void} choose
  */
-export function pointing({ scene, now, show, paints }, { body, told, hint, chunks }, guesses, choose) {
+export function pointing({ scene, now, show, paints }, { body, pointedWords, hint, chunks }, guesses, choose) {
   const leave = () => show({ pointed: null });
   /** @type {(event: Event, selector: string) => HTMLElement | SVGElement | null} */
   const partOf = ({ target }, selector) => /** @type {Element} */ (target).closest(selector);
@@ -88,7 +88,7 @@ export function pointing({ scene, now, show, paints }, { body, told, hint, chunk
     else choose(about(scene, now.number, chunks.cells(), part.dataset).rows[0]);
   });
 
-  paints(["pointed"], () => write(told, now.pointed?.words ?? hint));
+  paints(["pointed"], () => write(pointedWords, now.pointed?.words ?? hint));
   paints(["predicting", "number"], () => body.classList.toggle("dlv-predicting", guesses.asks()));
   paints(["pointed", "chosen", "number", "predicting", "tabled", "width"], () => {
     const [hot, all] = [new Set(now.pointed?.rows), new Set(now.chosen)];

@@ -12,7 +12,7 @@ import { roundStep, scaleLinear, scaleLog } from "../shared/scale.js";
 /**
  * What the kernel tells: of each number of ranks the speed-up, communication / computation, and both in words.
  * @typedef {Answer & { most: number, sizes: number[], ways: [string, string][], style: string, speedup: number[],
- *   ratio: number[], words: string[] }} Told
+ *   ratio: number[], words: string[] }} Data
  */
 
 const SAVED = "This page has no kernel: ranks can be chosen; to change all else, run the notebook's cell.";
@@ -25,29 +25,29 @@ const LINK = {
 
 /** @type {(given: { model: Model, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
-  const own = /** @type {Explorer<Told>} */ (explorer(model, el, {
+  const own = /** @type {Explorer<Data>} */ (explorer(model, el, {
     name: "explorer of scaling", saved: SAVED, free: ["ranks"],
     keys: () => [["← →", "fewer, more ranks", { ArrowLeft: () => move(-1), ArrowRight: () => move(1) }]],
-    foresee: (told, controls) => ({ ...told, controls: { ...told.controls, ranks: controls.ranks } }),
+    foresee: (data, controls) => ({ ...data, controls: { ...data.controls, ranks: controls.ranks } }),
     runnable: () => false, ranWords: () => "", more: {},
   }));
   const { now } = own.shown;
-  const move = (by) => own.choose({ ranks: clamp(now.controls.ranks + by, 1, now.told.most) });
-  const { told } = own.shown.now;
+  const move = (by) => own.choose({ ranks: clamp(now.controls.ranks + by, 1, now.data.most) });
+  const { data } = own.shown.now;
   const share = { label: "overlap", min: 0, max: 100, class: "dlv-slide", place: (part) => Math.round(100 * part) };
-  const size = { label: "gradients", min: 0, max: told.sizes.length - 1, class: "dlv-long" };
+  const size = { label: "gradients", min: 0, max: data.sizes.length - 1, class: "dlv-long" };
   own.frame.controls(
-    slider(own, "ranks", { label: "ranks", min: 1, max: told.most, class: "dlv-slide", place: Number, value: Number,
+    slider(own, "ranks", { label: "ranks", min: 1, max: data.most, class: "dlv-slide", place: Number, value: Number,
       says: (many) => `${many} ranks`, short: String }).group,
-    slider(own, "nbytes", { ...size, place: (nbytes) => told.sizes.findLastIndex((own) => own <= nbytes),
-      value: (place) => told.sizes[place], says: bytes, short: bytes }).group,
+    slider(own, "nbytes", { ...size, place: (nbytes) => data.sizes.findLastIndex((own) => own <= nbytes),
+      value: (place) => data.sizes[place], says: bytes, short: bytes }).group,
     slider(own, "overlap", { ...share, value: (place) => place / 100, says: (part) => `${Math.round(100 * part)} %`,
       short: (part) => `${Math.round(100 * part)} %` }).group,
-    [h("label", {}, "the batch ", select(own, "way", told.ways))],
+    [h("label", {}, "the batch ", select(own, "way", data.ways))],
     ...Object.entries(LINK).map(([name, [letter, unit, per]]) => [field(own, name, { letter, unit, per })]),
   );
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  own.shown.paints(["told"], () => write(answer, now.told.words[now.told.controls.ranks - 1]));
+  own.shown.paints(["data"], () => write(answer, now.data.words[now.data.controls.ranks - 1]));
   own.frame.body.append(own.trouble, answer, h("div", { class: "dlv-pictures" },
     chart(own, "Speed-up over ranks", "speedup", true), chart(own, "Communication / computation", "ratio", false)));
   return own.begin();
@@ -57,14 +57,14 @@ function render({ model, el }) {
 function chart({ shown, choose }, title, name, ideal) {
   const svg = s("svg", { class: "dlv-costs", role: "img", height: HEIGHT });
   const element = h("div", { class: "dlv-chart" }, h("h4", { title: "Click to choose ranks." }, title), svg);
-  const xOf = () => scaleLog([1, shown.now.told.most], [LEFT, Math.max(svg.clientWidth, 260) - RIGHT]);
+  const xOf = () => scaleLog([1, shown.now.data.most], [LEFT, Math.max(svg.clientWidth, 260) - RIGHT]);
   svg.addEventListener("click", ({ clientX }) => {
     const ranks = Math.round(xOf().invert(clientX - svg.getBoundingClientRect().left));
-    choose({ ranks: clamp(ranks, 1, shown.now.told.most) });
+    choose({ ranks: clamp(ranks, 1, shown.now.data.most) });
   });
-  shown.paints(["told", "width"], () => {
-    const { told } = shown.now;
-    const { [name]: values, most, controls: { ranks } } = told;
+  shown.paints(["data", "width"], () => {
+    const { data } = shown.now;
+    const { [name]: values, most, controls: { ranks } } = data;
     const x = xOf();
     const high = Math.max(...values) * 1.05 || 1;
     const y = ideal ? scaleLog([1, most], [HEIGHT - BOTTOM, TOP]) : scaleLinear([0, high], [HEIGHT - BOTTOM, TOP]);
@@ -81,8 +81,8 @@ function chart({ shown, choose }, title, name, ideal) {
       s("path", { class: "dlv-here", d: `M${x(ranks)} ${TOP}V${HEIGHT - BOTTOM}` }),
       ...(ideal ? [s("path", { class: "dlv-best", d: path([[1, 1], [most, most]]) },
         s("title", {}, "as many times as there are ranks"))] : []),
-      s("path", { class: "dlv-cost dlv-own", d: path(values.map((value, i) => [i + 1, value])), stroke: told.style }),
-      s("circle", { class: "dlv-spot", cx: x(ranks), cy: y(values[ranks - 1]), r: 5, fill: told.style }),
+      s("path", { class: "dlv-cost dlv-own", d: path(values.map((value, i) => [i + 1, value])), stroke: data.style }),
+      s("circle", { class: "dlv-spot", cx: x(ranks), cy: y(values[ranks - 1]), r: 5, fill: data.style }),
     );
     svg.setAttribute("aria-label", `${title}: ${digits(values[ranks - 1])} on ${ranks} ranks.`);
   });

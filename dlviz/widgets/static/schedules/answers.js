@@ -25,11 +25,11 @@ export function answers(own, boardShown) {
   const { shown, frame } = own;
   /** @type {Record<"legend" | "details" | "charts" | "csv" | "table", HTMLElement>} */
   const parts = /** @type {any} */ ({ table: h("div", { class: "dlv-opened" }) });
-  shown.paints(["opened", "sides", "away", "told", "width"], () => {
+  shown.paints(["opened", "sides", "away", "data", "width"], () => {
     const { now } = shown;
     const onBoard = ({ name }) => name === "drawn" && boardShown();
     const plotted = drawable(now).some((side) => !onBoard(side)) && !(boardShown() && now.opened);
-    parts.charts.hidden = Boolean(now.told.levels) || now.opened !== "" || !drawable(now).length
+    parts.charts.hidden = Boolean(now.data.levels) || now.opened !== "" || !drawable(now).length
       || (boardShown() && now.sides.length > 1);
     parts.details.hidden = !plotted;
     parts.legend.hidden = !plotted || boardShown(); // the board has its own
@@ -42,7 +42,7 @@ export function answers(own, boardShown) {
   Object.assign(parts, {
     legend: legendOf(own), details: detailsOf(own), charts: chartsOf(own, boardShown), csv: csvOf(own),
   });
-  shown.paints(["opened", "sides", "chosen", "told"], () => {
+  shown.paints(["opened", "sides", "chosen", "data"], () => {
     const { now } = shown;
     const select = (side, span) => own.choosing.select({ side, span });
     if (!parts.table.hidden) actionsTable(parts.table, now.sides, ranOf(now), now.chosen, select);
@@ -53,9 +53,9 @@ export function answers(own, boardShown) {
 function legendOf({ shown }) {
   const legend = h("div", { class: "dlv-marks dlv-key" });
   const mark = (style, text) => h("span", {}, swatch(style), text);
-  shown.paints(["sides", "told"], () => {
+  shown.paints(["sides", "data"], () => {
     const { now } = shown;
-    const { kinds } = now.told.look;
+    const { kinds } = now.data.look;
     const there = new Set(drawable(now).flatMap((side) => [...new Set(side.kind)]));
     const chunks = Math.max(1, ...drawable(now).map((side) => side.chunks));
     const path = s("svg", { width: 22, height: 10, "aria-hidden": "true" },
@@ -75,10 +75,10 @@ function legendOf({ shown }) {
 function detailsOf(own) {
   const { shown, frame } = own;
   const details = h("div", { class: "dlv-chosenaction", role: "region", "aria-label": "selected action" });
-  shown.paints(["chosen", "sides", "told"], () => {
-    const { chosen, sides, told } = shown.now;
+  shown.paints(["chosen", "sides", "data"], () => {
+    const { chosen, sides, data } = shown.now;
     frame.root.dataset.chosen = chosen.name || (chosen.hole >= 0 ? "idle" : "");
-    if (chosen.side < 0) return refill(details, [runDetails(told) || HINT], frame.root);
+    if (chosen.side < 0) return refill(details, [runDetails(data) || HINT], frame.root);
     const [title, ...lines] = own.choosing.lines();
     const side = sides[chosen.side];
     const to = chosen.span >= 0 ? causeOf(side, chosen.span) : causeOf(side, side.holes[chosen.hole].next, true);
@@ -104,14 +104,14 @@ function chartsOf({ shown }, boardShown) {
     class: "dlv-numbers", tabindex: "0", role: "region", "aria-label": "the schedules in numbers",
   });
   const charts = h("div", { class: "dlv-sums" }, bubbleBox, memoryBox, table);
-  shown.paints(["sides", "told", "chart", "opened", "away", "colors", "width"], () => {
+  shown.paints(["sides", "data", "chart", "opened", "away", "colors", "width"], () => {
     const { now } = shown;
     const sides = drawable(now);
     if (charts.hidden || !sides.length) return;
     bubbleBox.hidden = sides.every(({ name }) => name === "drawn");
     table.hidden = boardShown(); // the board says so itself
     write(title, chartWords(now.chart));
-    const [run, { styles }] = [ranOf(now), now.told];
+    const [run, { styles }] = [ranOf(now), now.data];
     const high = run ? MEASURED : CHART;
     bubbleChart(bubble, now.chart, sides, high, Math.max(220, bubbleBox.clientWidth || 400), styles, run);
     memoryStrips(memory, sides, table.hidden ? BESIDE : high, Math.max(220, memoryBox.clientWidth || 400), styles);
@@ -141,7 +141,7 @@ function csvOf({ shown, choose, ask, frame }) {
     const { csv } = shown.now;
     if (shared.value !== csv) shared.value = csv;
   });
-  shown.paints(["told"], () => write(refused, shown.now.told.refused));
+  shown.paints(["data"], () => write(refused, shown.now.data.refused));
   shown.paints(["live"], () => void (given.disabled = useButton.disabled = !shown.now.live));
   return h("div", { class: "dlv-opened" },
     h("div", {}, h("h4", {}, "This schedule, as torch.distributed.pipelining reads it"), shared, copy),

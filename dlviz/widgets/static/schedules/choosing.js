@@ -18,15 +18,15 @@ export function choosing(own) {
 
   /** Shares what is selected with other widgets of the Trace that is shown now. */
   function follows() {
-    if (selection?.trace === now.told.trace) return;
+    if (selection?.trace === now.data.trace) return;
     const first = selection == null;
     selection?.stop();
-    const shared = sharedSelection(now.told.trace, model, ({ span }) => {
+    const shared = sharedSelection(now.data.trace, model, ({ span }) => {
       const { chosen } = now;
       if (span === undefined ? chosen.side === 1 : span === chosen.span && chosen.side === 0) return;
       put(span != null && span < now.sides[0].count ? { side: 0, span } : {});
     });
-    selection = { trace: now.told.trace, ...shared };
+    selection = { trace: now.data.trace, ...shared };
     if (first) selection.start();
     else share();
   }

@@ -14,7 +14,7 @@
 
 /**
  * What the kernel has told.
- * @typedef {object} Told
+ * @typedef {object} Data
  * @property {string} trace
  * @property {string} title
  * @property {Look} look
@@ -38,7 +38,7 @@
 /**
  * What is shown now.
  * @typedef {object} Now
- * @property {Told} told
+ * @property {Data} data
  * @property {Side[]} sides
  * @property {Bubbles} chart as it was last told
  * @property {string} csv the same

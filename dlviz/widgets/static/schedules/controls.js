@@ -27,20 +27,20 @@ export function controls(own) {
   const selects = [selectOf(own, "schedule", "schedule", []),
     selectOf(own, "beside", "schedule beside it", [h("option", { value: "" }, "none")])];
   const sliders = SLIDERS.map(([name, label]) => sliderOf(own, name, label));
-  const fields = FIELDS.map(([name, letter, told]) => fieldOf(own, name, letter, told));
+  const fields = FIELDS.map(([name, letter, data]) => fieldOf(own, name, letter, data));
   const toggles = togglesOf(own);
   const costs = { class: "dlv-toolbar", role: "group", "aria-label": "seconds of one microbatch on a rank" };
   shown.paints(["live"], () => {
     const all = [...selects, ...sliders.flatMap(({ inputs }) => inputs), ...fields.map(({ input }) => input)];
     for (const one of all) one.disabled = !shown.now.live;
   });
-  shown.paints(["controls", "told", "live"], () => {
-    const { controls: now, told, live, sides } = shown.now;
-    const free = [now.schedule, now.beside].some((name) => name === "drawn" || told.chunked.includes(name));
+  shown.paints(["controls", "data", "live"], () => {
+    const { controls: now, data, live, sides } = shown.now;
+    const free = [now.schedule, now.beside].some((name) => name === "drawn" || data.chunked.includes(name));
     const { inputs } = sliders[2];
     if (!live || sides[0].error) return;
     for (const one of inputs) one.disabled = !free;
-    inputs[0].title = free ? "" : `${told.titles[now.schedule]} has its own number of chunks`;
+    inputs[0].title = free ? "" : `${data.titles[now.schedule]} has its own number of chunks`;
   });
   return {
     selects: [h("label", {}, "schedule ", selects[0]), h("label", {}, "beside ", selects[1])],
@@ -53,7 +53,7 @@ export function controls(own) {
 }
 
 function selectOf({ shown, choose }, name, label, first) {
-  const { titles } = shown.now.told;
+  const { titles } = shown.now.data;
   const own = h("select", { "aria-label": label, onchange: () => choose({ [name]: own.value }) },
     first, Object.entries(titles).map(([value, title]) => h("option", { value }, title)));
   shown.paints(["controls"], () => void (own.value = shown.now.controls[name]));
@@ -63,7 +63,7 @@ function selectOf({ shown, choose }, name, label, first) {
 /** A slider, and the box in which its number can be typed. */
 function sliderOf({ shown, choose }, name, label) {
   const slide = h("input", {
-    type: "range", min: 1, max: shown.now.told.limits[name], step: 1, class: "dlv-slide", "aria-label": name,
+    type: "range", min: 1, max: shown.now.data.limits[name], step: 1, class: "dlv-slide", "aria-label": name,
     oninput: () => choose({ [name]: Number(slide.value) }),
   });
   const box = h("input", {
@@ -78,10 +78,10 @@ function sliderOf({ shown, choose }, name, label) {
   return { label: h("label", {}, `${label} `, slide), inputs: [slide, box] };
 }
 
-function fieldOf({ shown, choose }, name, letter, told) {
+function fieldOf({ shown, choose }, name, letter, data) {
   const input = h("input", {
     type: "text", inputmode: "decimal", class: `dlv-short${name in EMPTY ? " dlv-worded" : ""}`,
-    "aria-label": `${name}: ${told}`, title: told, placeholder: EMPTY[name] ?? null,
+    "aria-label": `${name}: ${data}`, title: data, placeholder: EMPTY[name] ?? null,
     onchange: () => choose({ [name]: valueIn(input, name) }),
   });
   shown.paints(["controls"], () => {

@@ -41,17 +41,17 @@ function render({ model, el }) {
   const about = h("p", { class: "dlv-about" });
   own.frame.body.append(...(levels ? [levels.box] : rows), own.trouble, boardBox, ...(levels ? [levels.solved] : []),
     own.bar.line, about, ...plots(own, boardShown), ...answers(own, boardShown));
-  shown.paints(["told"], () => write(own.trouble, shown.now.told.refused ? "" : shown.now.told.error));
-  shown.paints(["sides", "away", "told"], () => write(about, aboutWords(own, boardShown())));
+  shown.paints(["data"], () => write(own.trouble, shown.now.data.refused ? "" : shown.now.data.error));
+  shown.paints(["sides", "away", "data"], () => write(about, aboutWords(own, boardShown())));
   return begin(own);
 }
 
 /** What explorers have in common, and what else this one shows. */
 function begun(model, el) {
-  const told = JSON.parse(model.get("state"));
-  const levels = told.levels && told.controls.beside !== "";
-  const sides = told.sides.map(readSide);
-  const to = lastOf(/** @type {any} */ ({ told, sides }));
+  const data = JSON.parse(model.get("state"));
+  const levels = data.levels && data.controls.beside !== "";
+  const sides = data.sides.map(readSide);
+  const to = lastOf(/** @type {any} */ ({ data, sides }));
   /** @type {(() => void) | null} */
   let drew = null;
 
@@ -69,8 +69,8 @@ function begun(model, el) {
     clear: () => own.choosing.clear(), foresee, runnable, ranWords,
     neighbours: (values) => nextTo(Object.keys(values).find((name) => SLIDERS.includes(name))),
     more: /** @type {any} */ ({
-      sides, chart: told.chart ?? NO_CHART, csv: told.csv ?? "", from: 0, to, chosen: NOTHING, pointed: NOTHING,
-      path: true, opened: "", away: Boolean(told.run?.start) || Boolean(levels),
+      sides, chart: data.chart ?? NO_CHART, csv: data.csv ?? "", from: 0, to, chosen: NOTHING, pointed: NOTHING,
+      path: true, opened: "", away: Boolean(data.run?.start) || Boolean(levels),
     }),
   });
   own.stopDrawing = () => drew && model.off("change:board", drew);
@@ -80,7 +80,7 @@ function begun(model, el) {
   own.choose = (changes) => {
     const [[name, value]] = Object.entries(changes);
     if (own.can(name, value) && ["schedule", "level"].includes(name)) own.shown.set({ away: false });
-    if (own.can(name, value) && name === "beside" && told.levels) own.shown.set({ away: value !== "" });
+    if (own.can(name, value) && name === "beside" && data.levels) own.shown.set({ away: value !== "" });
     choose(changes);
   };
   return /** @type {Explorer} */ (own);
@@ -90,7 +90,7 @@ function begun(model, el) {
 function begin(own) {
   const { shown } = own;
   shown.paints(["live"], () => shown.now.live || own.board.turnOff());
-  shown.paints(["told"], () => shown.now.told.settled && own.choosing.follows());
+  shown.paints(["data"], () => shown.now.data.settled && own.choosing.follows());
   own.choosing.follows();
   const stop = own.begin();
   return () => {
@@ -142,13 +142,13 @@ function boardOf(own, el) {
     shown.flush();
   }
 
-  shown.paints(["told", "away", "sides"], () => {
-    const wanted = [now.told.controls.schedule, now.told.controls.beside].includes("drawn") && !now.away;
+  shown.paints(["data", "away", "sides"], () => {
+    const wanted = [now.data.controls.schedule, now.data.controls.beside].includes("drawn") && !now.away;
     if (el.hidden === wanted) own.frame.keys(wanted ? BOARD_KEYS : undefined);
     el.hidden = !wanted;
     if (!wanted || board) return;
     board = drawingBoard({
-      model, el, look: now.told.look, room: () => (now.sides.length > 1 ? 100 : 168), say: own.frame.say,
+      model, el, look: now.data.look, room: () => (now.sides.length > 1 ? 100 : 168), say: own.frame.say,
       selected: own.choosing.fromBoard, opened,
     });
     if (now.colors) board.colors(now.colors);
@@ -163,16 +163,16 @@ function boardOf(own, el) {
 /** The bar of the levels, where it is a game. */
 function levelsOf(own) {
   const { shown, model } = own;
-  if (!shown.now.told.levels) return null;
+  if (!shown.now.data.levels) return null;
   const bar = levelBar({
     open: (level) => own.choose({ level }), compare: (name) => own.choose({ beside: name }),
     back: () => goOnDrawing(own),
   });
   bar.actions.prepend(own.bar.start);
-  shown.paints(["told", "away", "live"], () => {
-    const { told, away, live } = shown.now;
-    const able = live || own.can("level", told.level);
-    bar.draw(/** @type {any} */ (told), JSON.parse(model.get("board")).level, away, able);
+  shown.paints(["data", "away", "live"], () => {
+    const { data, away, live } = shown.now;
+    const able = live || own.can("level", data.level);
+    bar.draw(/** @type {any} */ (data), JSON.parse(model.get("board")).level, away, able);
   });
   return bar;
 }
@@ -208,12 +208,12 @@ function nextTo(name) {
   return name ? { name } : null;
 }
 
-function runnable({ told, sides }) {
-  return !sides[0].error && sides[0].ranks <= told.limits.run;
+function runnable({ data, sides }) {
+  return !sides[0].error && sides[0].ranks <= data.limits.run;
 }
 
-function ranWords({ live, told, sides }) {
-  return runWords(told, live && sides[0].ranks > told.limits.run ? told.limits.run : 0);
+function ranWords({ live, data, sides }) {
+  return runWords(data, live && sides[0].ranks > data.limits.run ? data.limits.run : 0);
 }
 
 function aboutWords({ shown: { now } }, boardShown) {

@@ -5,7 +5,7 @@ import { readSide } from "./state.js";
 import { sideWords } from "./words.js";
 
 /** @import { Ahead } from "../shared/ahead.js" */
-/** @import { Explorer, Now, Told } from "./context.js" */
+/** @import { Explorer, Now, Data } from "./context.js" */
 /** @import { Side } from "./state.js" */
 /** @import { Run } from "./words.js" */
 
@@ -14,14 +14,14 @@ export const NOTHING = { side: -1, span: -1, hole: -1, name: "" };
 /**
  * What can be shown before the kernel has answered: the pictures that it told ahead, of sizes a little further along
  * the slider that moved.
- * @param {Told} told
+ * @param {Data} data
  * @param {Record<string, any>} controls
  * @param {Ahead} ahead
- * @returns {Told}
+ * @returns {Data}
  */
-export function foresee(told, controls, ahead) {
-  const sides = aheadOf(told, controls, ahead);
-  return sides ? { ...told, controls, sides, run: null } : told;
+export function foresee(data, controls, ahead) {
+  const sides = aheadOf(data, controls, ahead);
+  return sides ? { ...data, controls, sides, run: null } : data;
 }
 
 /**
@@ -31,26 +31,26 @@ export function foresee(told, controls, ahead) {
 export function reading(own) {
   const { shown, frame } = own;
   const { now } = shown;
-  let [ran, read, said] = [now.told.ran, now.told.sides, saidOf(now.told)];
+  let [ran, read, said] = [now.data.ran, now.data.sides, saidOf(now.data)];
 
-  shown.paints(["told"], () => {
-    const { told } = now;
-    if (told.ran !== ran) shown.set({ away: Boolean(told.run?.start) });
-    if (told.sides !== read) {
+  shown.paints(["data"], () => {
+    const { data } = now;
+    if (data.ran !== ran) shown.set({ away: Boolean(data.run?.start) });
+    if (data.sides !== read) {
       const whole = isWhole(now);
-      const sides = told.sides.map(readSide);
+      const sides = data.sides.map(readSide);
       shown.set({ sides, chosen: found(sides, now.chosen), pointed: NOTHING });
       if (whole) shown.set({ from: 0, to: lastOf(now) });
     }
-    if (told.chart) shown.set({ chart: told.chart });
-    if (told.csv != null) shown.set({ csv: told.csv });
-    const words = saidOf(told);
-    if (words !== said && !told.error) frame.say(now.sides.map(sideWords).join(" "));
-    [ran, read, said] = [told.ran, told.sides, words];
+    if (data.chart) shown.set({ chart: data.chart });
+    if (data.csv != null) shown.set({ csv: data.csv });
+    const words = saidOf(data);
+    if (words !== said && !data.error) frame.say(now.sides.map(sideWords).join(" "));
+    [ran, read, said] = [data.ran, data.sides, words];
   });
 }
 
-/** @type {(told: Told) => string} what has to be another for the sides to be read out */
+/** @type {(data: Data) => string} what has to be another for the sides to be read out */
 function saidOf({ controls, level, error }) {
   return JSON.stringify([controls, level, error]);
 }
@@ -85,8 +85,8 @@ export function lastOf(now) {
  * @param {Now} now
  * @returns {Run | null}
  */
-export function ranOf({ told }) {
-  return told.run?.start ? told.run : null;
+export function ranOf({ data }) {
+  return data.run?.start ? data.run : null;
 }
 
 /**

@@ -61,8 +61,8 @@ export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
         : s("circle", spot, s("title", {}, sides[place].title));
     }),
   );
-  const told = sides.map((side) => `${side.title} at m = ${side.microbatches}: ${percent(side.fraction)}`);
-  svg.setAttribute("aria-label", `Bubble fraction over microbatches. ${told.join("; ")}`);
+  const data = sides.map((side) => `${side.title} at m = ${side.microbatches}: ${percent(side.fraction)}`);
+  svg.setAttribute("aria-label", `Bubble fraction over microbatches. ${data.join("; ")}`);
 }
 
 /**
@@ -105,9 +105,9 @@ export function memoryStrips(svg, sides, height, width, styles) {
   const key = sides.length > 1 ? `peaks: ${sides.map((side) => side.title).join(" / ")}` : "right: the peak";
   svg.replaceChildren(...[rulers, lines, peaks].flat(2).filter((node) => node != null),
     s("text", { x: width, y: ranks * row + 9, class: "dlv-left" }, key));
-  const told = sides.map(({ title, peak }) =>
+  const data = sides.map(({ title, peak }) =>
     `${title}: ${peak.map((many, rank) => `rank ${rank} ${many}`).join(", ")}`);
-  svg.setAttribute("aria-label", `Activations in flight. Peak of ${told.join("; ")}`);
+  svg.setAttribute("aria-label", `Activations in flight. Peak of ${data.join("; ")}`);
 }
 
 /**

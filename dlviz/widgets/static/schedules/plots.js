@@ -19,7 +19,7 @@ export function plots(own, boardShown) {
   const sides = [0, 1].map((place) => plotOf(own, place));
   own.pictures = sides.map(({ picture }) => picture);
   const { shown } = own;
-  shown.paints(["sides", "told", "from", "to", "chosen", "pointed", "path", "opened", "away", "colors",
+  shown.paints(["sides", "data", "from", "to", "chosen", "pointed", "path", "opened", "away", "colors",
     "width"], () => {
     const { now } = shown;
     const { root } = own.frame;
@@ -27,7 +27,7 @@ export function plots(own, boardShown) {
     const onBoard = (side) => side?.name === "drawn" && boardShown();
     sides.forEach(({ element, draw }, place) => {
       const side = now.sides[place];
-      const instead = onBoard(side) && (now.told.levels || !side.error);
+      const instead = onBoard(side) && (now.data.levels || !side.error);
       element.hidden = !side || Boolean(instead) || (boardShown() && now.opened !== "");
       if (!element.hidden) draw(side, place > 0 && !onBoard(now.sides[0]));
     });
@@ -60,11 +60,11 @@ function plotOf(own, place) {
   const mine = (which, name) => (which.side === place ? which[name] : -1);
 
   const picture = gantt({
-    root: own.frame.root, part, told: linesOf,
+    root: own.frame.root, part, describe: linesOf,
     picture() {
       const span = drawn.place[mine(now.chosen, "span")] ?? -1;
       const hover = drawn.place[mine(now.pointed, "span")] ?? -1;
-      const { look } = now.told;
+      const { look } = now.data;
       const colors = /** @type {any} */ (now.colors);
       const shades = KINDS.map((kind) => now.sides[place].shades[kind]);
       return {
@@ -83,7 +83,7 @@ function plotOf(own, place) {
     },
     clicked: (target) => own.choosing.select(chosenAt(target) ?? {}),
   });
-  shown.paints(["sides", "told", "from", "to"], picture.still);
+  shown.paints(["sides", "data", "from", "to"], picture.still);
   shown.paints(["colors", "sides"], picture.restyle);
   return {
     picture, element: h("div", { class: "dlv-side" }, heading, trouble, picture.plot),

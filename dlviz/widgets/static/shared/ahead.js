@@ -10,7 +10,7 @@
 
 /**
  * Whether pictures were told along a slider of what is shown now.
- * @param {Answer & { ran: number }} told
+ * @param {Answer & { ran: number }} data
  * @param {Ahead} ahead
  * @param {string} slider
  * @returns {boolean}
@@ -23,13 +23,13 @@ export function isAlong({ controls, ran }, ahead, slider) {
 
 /**
  * What was told ahead of controls of which one alone is another than those shown now; null where nothing was.
- * @param {Answer & { ran: number }} told
+ * @param {Answer & { ran: number }} data
  * @param {Record<string, any>} controls
  * @param {Ahead} ahead
  * @returns {any}
  */
-export function aheadOf(told, controls, ahead) {
-  const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== told.controls[one]);
-  if (name == null || others.length || told.error || !isAlong(told, ahead, name)) return null;
+export function aheadOf(data, controls, ahead) {
+  const [name, ...others] = Object.keys(controls).filter((one) => controls[one] !== data.controls[one]);
+  if (name == null || others.length || data.error || !isAlong(data, ahead, name)) return null;
   return ahead.pictures?.[controls[name]] ?? null;
 }

@@ -5,16 +5,16 @@
 //   function render({ model, el }) {
 //     const own = explorer(model, el, {
 //       name: "explorer of sizes", saved: "This page has no kernel: …", free: [], keys: () => [["r", "run it", …]],
-//       foresee: (told) => told, runnable: () => true,
-//       ranWords: ({ told }) => told.run?.words ?? "", more: {},
+//       foresee: (data) => data, runnable: () => true,
+//       ranWords: ({ data }) => data.run?.words ?? "", more: {},
 //     });
 //     own.frame.controls(slider(own, "ranks", { … }).group, [own.bar.start]); // of controls.js; or own.choose(…)
-//     own.frame.body.append(own.trouble, own.bar.line, chart(own)); // own.shown.paints(["told", "width"], () => …)
+//     own.frame.body.append(own.trouble, own.bar.line, chart(own)); // own.shown.paints(["data", "width"], () => …)
 //     return own.begin();
 //   }
 //
-// `told` is what the kernel said last, of the controls `told.controls`; `controls` are as the reader has set them.
-// What answers a control waits for `told`, unless `foresee` knows already what the kernel will say.
+// `data` is what the kernel said last, of the controls `data.controls`; `controls` are as the reader has set them.
+// What answers a control waits for `data`, unless `foresee` knows already what the kernel will say.
 import { h, write } from "./dom.js";
 import { save } from "./file.js";
 import { asking } from "./rpc.js";
@@ -37,7 +37,7 @@ import { state } from "./state.js";
  * What is shown now.
  * @template {Answer} T
  * @typedef {object} Now
- * @property {T} told
+ * @property {T} data
  * @property {T["controls"]} controls
  * @property {any} ahead what it told ahead, {} at first
  * @property {boolean} live whether a kernel answers
@@ -61,7 +61,7 @@ import { state } from "./state.js";
  * @property {(model: Model) => Alone} [alone] what answers where no kernel does
  * @property {(own: Explorer<T, More>) => KeyRow[]} keys
  * @property {() => boolean | void} [clear] what Escape does
- * @property {(told: T, controls: T["controls"], ahead: any) => T} foresee what can be shown before the kernel has
+ * @property {(data: T, controls: T["controls"], ahead: any) => T} foresee what can be shown before the kernel has
  *   answered: made of what it told, and of what it told ahead
  * @property {(values: Record<string, unknown>) => object | null} [neighbours] what to ask to be told ahead, after a
  *   change to `values`
@@ -102,7 +102,7 @@ export function explorer(model, el, plan) {
   const live = !model.page;
   /** @type {State<any>} */
   const shown = state({
-    told: first, controls: first.controls, ahead: {}, live, width: 0, colors: null, ...plan.more,
+    data: first, controls: first.controls, ahead: {}, live, width: 0, colors: null, ...plan.more,
   });
   /** @type {any} */
   const now = shown.now;
@@ -117,8 +117,8 @@ export function explorer(model, el, plan) {
   });
   const trouble = h("p", { class: "dlv-trouble", role: "alert" });
   const bar = runBar(model, queue, {
-    ready: () => now.live && !now.told.error && plan.runnable(now),
-    told: () => plan.ranWords(now),
+    ready: () => now.live && !now.data.error && plan.runnable(now),
+    idleWords: () => plan.ranWords(now),
     changed: () => bar.draw(),
   });
 
@@ -143,8 +143,8 @@ export function explorer(model, el, plan) {
     details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
   own.frame.controls(savers(own, queue, plan.name));
-  shown.paints(["told"], () => write(trouble, now.told.error));
-  shown.paints(["told", "controls", "live"], bar.draw);
+  shown.paints(["data"], () => write(trouble, now.data.error));
+  shown.paints(["data", "controls", "live"], bar.draw);
   return own;
 }
 
@@ -169,12 +169,12 @@ function read(model) {
 
 function choose(own, queue, { foresee }, changes, alone) {
   const { shown: { set, flush, now }, can } = own;
-  const other = ([name, value]) => can(name, value) && (now.controls[name] !== value || now.told.error);
+  const other = ([name, value]) => can(name, value) && (now.controls[name] !== value || now.data.error);
   const news = Object.entries(changes).filter(other);
   if (!news.length) return;
   if (alone) return news.forEach(([name, value]) => alone.change(name, value));
   const controls = { ...now.controls, ...Object.fromEntries(news) };
-  set({ controls, told: foresee(now.told, controls, now.ahead) });
+  set({ controls, data: foresee(now.data, controls, now.ahead) });
   if (now.live) ask(own, queue, Object.fromEntries(news));
   flush();
 }
@@ -191,11 +191,11 @@ function begin(own, queue, { foresee }) {
   let pause = 0;
 
   function heard() {
-    const told = read(model);
-    const controls = { ...told.controls, ...(told.error ? typedIn(model, told) : {}), ...queue.pending() };
-    shown.set({ controls, told: foresee(told, controls, now.ahead) });
+    const data = read(model);
+    const controls = { ...data.controls, ...(data.error ? typedIn(model, data) : {}), ...queue.pending() };
+    shown.set({ controls, data: foresee(data, controls, now.ahead) });
     own.answered();
-    if (told.error) frame.say(told.error);
+    if (data.error) frame.say(data.error);
   }
 
   own.answered = () => {
@@ -207,7 +207,7 @@ function begin(own, queue, { foresee }) {
   };
 
   function wanting() {
-    return now.live && queue.settled() && !now.told.error && !now.told.settled;
+    return now.live && queue.settled() && !now.data.error && !now.data.settled;
   }
 
   function want() {
@@ -216,7 +216,7 @@ function begin(own, queue, { foresee }) {
 
   const resized = new ResizeObserver(() => shown.set({ width: frame.body.clientWidth }));
   resized.observe(frame.body);
-  shown.paints(["told", "width"], () => {
+  shown.paints(["data", "width"], () => {
     if (frame.body.clientWidth) return;
     shown.set({ width: 0 }); // what is painted while a notebook has put it aside is painted again when it is back
     resized.unobserve(frame.body);

@@ -6,16 +6,16 @@ import { button } from "./stage.js";
 /** @import { Model } from "./theme.js" */
 
 /**
- * The button and the line. `draw` is to be called whenever what `queue`, `ready` or `told` give may have changed.
+ * The button and the line. `draw` is to be called whenever what `queue`, `ready` or `idleWords` give may have changed.
  * @param {Model} model
  * @param {Pick<Queue, "running" | "run" | "stop">} queue
  * @param {object} own
  * @param {() => boolean} own.ready whether what is chosen can be run
- * @param {() => string} own.told what there is to tell while nothing runs
+ * @param {() => string} own.idleWords what there is to tell while nothing runs
  * @param {() => void} own.changed is called where a run starts, goes on or ends
  * @returns {{ start: HTMLButtonElement, line: HTMLElement, press: () => void, draw: () => void, stop: () => void }}
  */
-export function runBar(model, queue, { ready, told, changed }) {
+export function runBar(model, queue, { ready, idleWords, changed }) {
   const start = button("▶ Run it", "run it on real ranks", press);
   const words = h("span");
   const passed = h("span", { "aria-hidden": "true" }); // a listener need not hear every second
@@ -49,7 +49,7 @@ export function runBar(model, queue, { ready, told, changed }) {
     start.title = running ? "end the run" : "run it on real ranks";
     start.setAttribute("aria-label", start.title);
     start.disabled = !(running || ready());
-    write(words, running ? doing.says ?? "Starting the run …" : told());
+    write(words, running ? doing.says ?? "Starting the run …" : idleWords());
     bar.hidden = !running || doing.share == null;
     if (!bar.hidden) bar.value = doing.share;
     line.hidden = !words.textContent;

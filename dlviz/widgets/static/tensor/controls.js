@@ -17,7 +17,7 @@ const UNITS = [["batch", "rows"], ["inputs", "inputs"], ["outputs", "outputs"]];
  */
 export function controls(own) {
   const { shown: { now } } = own;
-  const { forms, most } = now.told;
+  const { forms, most } = now.data;
   const ranks = Array.from({ length: most }, (_, i) => String(i + 1));
   return {
     groups: [
@@ -43,11 +43,11 @@ function numbered({ shown, choose, can }, ranks) {
 /** A slider over sizes that the ranks can divide, and a field for any other. */
 function size(own, /** @type {Size} */ name, unit) {
   const { now } = own.shown;
-  const { sizes, names } = now.told;
+  const { sizes, names } = now.data;
   const { input, group: [label] } = slider(own, name, {
     label: names[name], min: 0, max: sizes.length - 1, class: "dlv-slide",
     place: (value) => (Number.isFinite(value) && value > 0 ? placeOf(sizes, value) : 0),
-    value: (place) => fitting(now.told, now.controls, name, sizes[place]),
+    value: (place) => fitting(now.data, now.controls, name, sizes[place]),
     says: (value) => `${value} ${unit}`, short: String,
   });
   const near = () => {
@@ -66,16 +66,16 @@ function recordings({ shown, model, choose }) {
     onchange() {
       const place = Number(box.value);
       if (place < 0) return;
-      if (now.live) choose(now.told.recorded[place]);
-      else alone(model).show(now.told.recorded[place]);
+      if (now.live) choose(now.data.recorded[place]);
+      else alone(model).show(now.data.recorded[place]);
     },
   });
   const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["told", "live"], () => {
-    const { told } = now;
-    const words = told.recorded.map((controls) => choiceWords(told, controls));
+  shown.paints(["data", "live"], () => {
+    const { data } = now;
+    const words = data.recorded.map((controls) => choiceWords(data, controls));
     box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
-    box.value = String(words.indexOf(choiceWords(told, told.controls)));
+    box.value = String(words.indexOf(choiceWords(data, data.controls)));
     box.disabled = !now.live && !model.page;
     element.hidden = !words.length;
   });

@@ -14,7 +14,7 @@ import { scaleLog } from "../shared/scale.js";
  *   Placed
  */
 
-/** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, way: number }} Arrow */
+/** @typedef {{ x1: number, x2: number, y: number, matrix: Matrix, pass: number }} Arrow */
 
 /**
  * @typedef {object} Picture
@@ -30,7 +30,7 @@ const [NAME, MADE, LETTER] = [30, 13, 5.6]; // pixels above a matrix, below it, 
 
 /**
  * The matrices in columns, those of the backward below those of the forward.
- * @param {Pick<Layer, "matrices" | "sizes">} told
+ * @param {Pick<Layer, "matrices" | "sizes">} data
  * @param {number} width
  * @param {number} height
  * @returns {Picture}
@@ -44,21 +44,21 @@ export function pictureOf({ matrices, sizes }, width, height) {
   const side = (size) => SMALL + (most - SMALL) * (Math.log(size) / Math.log(sizes[sizes.length - 1]));
   /** @type {Picture} */
   const picture = { matrices: [], signs: [], arrows: [] };
-  matrices.forEach((row, way) => {
-    const y = way * tall + NAME + (tall - NAME - MADE) / 2;
+  matrices.forEach((row, pass) => {
+    const y = pass * tall + NAME + (tall - NAME - MADE) / 2;
     row.forEach((matrix, column) => {
       if (!matrix) return;
       const x = left(column) + wide / 2;
       const next = row.findIndex((own, i) => i > column && own);
       picture.matrices.push({
-        ...placed(matrix, x, y, side), middle: x, name: way * tall + 10, made: (way + 1) * tall - MADE + 4,
+        ...placed(matrix, x, y, side), middle: x, name: pass * tall + 10, made: (pass + 1) * tall - MADE + 4,
         fits: matrix.made.length * LETTER < wide + SIGN,
       });
       if (matrix.sign) picture.signs.push({ x: (x + left(next) + wide / 2) / 2, y, text: matrix.sign });
       if (matrix.goes) {
         const middle = left(column) + wide + MOVE / 2;
         const half = matrix.goes * (MOVE / 2 - 6);
-        picture.arrows.push({ x1: middle - half, x2: middle + half, y, matrix, way });
+        picture.arrows.push({ x1: middle - half, x2: middle + half, y, matrix, pass });
       }
     });
   });
@@ -118,7 +118,7 @@ const FITS = 2200; // square pixels that the name of a region needs
 
 /**
  * Regions, the lines between them, and axes.
- * @param {Pick<Layer, "sizes"> & { map: CostMap }} told
+ * @param {Pick<Layer, "sizes"> & { map: CostMap }} data
  * @param {number} width
  * @param {number} height
  * @returns {Drawn}

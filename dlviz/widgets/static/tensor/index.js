@@ -28,7 +28,7 @@ function render({ model, el }) {
       standOut(own, { rank: -1 });
       return any;
     },
-    foresee, runnable: ({ told }) => !told.long, ranWords,
+    foresee, runnable: ({ data }) => !data.long, ranWords,
     neighbours: (values) => along(own.shown.now, values),
     more: /** @type {More} */ ({ part: "costs", rank: -1, pointed: -1 }),
   }));
@@ -38,9 +38,9 @@ function render({ model, el }) {
   own.frame.controls(...groups);
   own.frame.body.append(own.trouble, ...Object.values(own.tabs.panels));
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
-  own.shown.paints(["told"], () => write(answer, own.shown.now.told.answer));
-  own.shown.paints(["told"], () => {
-    if (own.shown.now.rank >= own.shown.now.told.controls.ranks) own.shown.set({ rank: -1 });
+  own.shown.paints(["data"], () => write(answer, own.shown.now.data.answer));
+  own.shown.paints(["data"], () => {
+    if (own.shown.now.rank >= own.shown.now.data.controls.ranks) own.shown.set({ rank: -1 });
   });
   own.tabs.panels.costs.append(sizes, own.bar.line, answer,
     h("div", { class: "dlv-pictures" }, matricesPicture(own, HEIGHT), costMap(own, HEIGHT)), bytesTable(own));
@@ -58,15 +58,15 @@ function keysOf(own) {
   /** @type {(name: Size, by: number) => (event: KeyboardEvent) => void} */
   const moved = (name, by) => (event) => {
     if (own.tabs.other(event.target)) return;
-    const { sizes } = now.told;
+    const { sizes } = now.data;
     const place = clamp(placeOf(sizes, now.controls[name]) + by, 0, sizes.length - 1);
-    choose({ [name]: fitting(now.told, now.controls, name, sizes[place]) });
+    choose({ [name]: fitting(now.data, now.controls, name, sizes[place]) });
   };
   const next = () => {
-    const names = now.told.forms.map(([name]) => name);
+    const names = now.data.forms.map(([name]) => name);
     choose({ form: names[(names.indexOf(now.controls.form) + 1) % names.length] });
   };
-  const nextRank = () => standOut(own, { rank: now.rank + 1 < now.told.controls.ranks ? now.rank + 1 : -1 });
+  const nextRank = () => standOut(own, { rank: now.rank + 1 < now.data.controls.ranks ? now.rank + 1 : -1 });
   const run = () => {
     own.tabs.show("costs");
     own.bar.press();

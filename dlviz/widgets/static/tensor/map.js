@@ -7,7 +7,7 @@ import { fitting, placeOf, titleOf } from "./state.js";
 import { exact } from "./words.js";
 
 /** @import { Drawn } from "./geometry.js" */
-/** @import { Tensor, Told } from "./state.js" */
+/** @import { Tensor, Data } from "./state.js" */
 
 const [CROSS, LETTER] = [5, 6.4]; // pixels of a mark, of a letter of a name
 
@@ -27,34 +27,34 @@ export function costMap({ shown, choose }, height) {
   svg.addEventListener("click", (event) => {
     if (!map) return;
     const [x, y] = pointIn(svg, event);
-    const { told, controls } = now;
-    const at = (name, value) => fitting(told, controls, name, told.sizes[placeOf(told.sizes, value)]);
+    const { data, controls } = now;
+    const at = (name, value) => fitting(data, controls, name, data.sizes[placeOf(data.sizes, value)]);
     choose({ batch: at("batch", map.x.invert(x)), outputs: at("outputs", map.y.invert(y)) });
   });
-  shown.paints(["told", "width", "part"], () => {
-    const { told } = now;
-    write(title, `Who sends least, C_in = ${told.controls.inputs}`);
+  shown.paints(["data", "width", "part"], () => {
+    const { data } = now;
+    write(title, `Who sends least, C_in = ${data.controls.inputs}`);
     if (!element.clientWidth) return;
-    map = mapOf(told, fitted(svg, element.clientWidth, height), height);
-    svg.replaceChildren(...drawn(told, map));
-    const { batch, outputs } = told.controls;
+    map = mapOf(data, fitted(svg, element.clientWidth, height), height);
+    svg.replaceChildren(...drawn(data, map));
+    const { batch, outputs } = data.controls;
     const chosen = `Chosen: B ${batch}, C_out ${outputs}.`;
-    svg.setAttribute("aria-label", `Who sends least over B and C_out. ${chosen} ${told.answer}`);
+    svg.setAttribute("aria-label", `Who sends least over B and C_out. ${chosen} ${data.answer}`);
   });
   return element;
 }
 
-/** @type {(told: Told, map: Drawn) => SVGElement[]} */
-function drawn(told, { x, y, regions, lines, across, up }) {
-  const { batch, outputs } = told.controls;
+/** @type {(data: Data, map: Drawn) => SVGElement[]} */
+function drawn(data, { x, y, regions, lines, across, up }) {
+  const { batch, outputs } = data.controls;
   const path = (points) => `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
   const [left, right] = x.range;
   const [bottom, top] = y.range;
   const [cx, cy] = [x(batch), y(outputs)];
   return [
     ...regions.map(({ form, points }) => s("path", {
-      class: "dlv-least", "data-form": form, d: `${path(points)}Z`, fill: told.hues[form],
-    }, s("title", {}, `${nameOf(told, form)} sends least`))),
+      class: "dlv-least", "data-form": form, d: `${path(points)}Z`, fill: data.hues[form],
+    }, s("title", {}, `${nameOf(data, form)} sends least`))),
     s("g", { class: "dlv-axis" }, across.map(({ at }) => s("path", { d: `M${at} ${top}V${bottom}` })),
       up.map(({ at }) => s("path", { d: `M${left} ${at}H${right}` }))),
     ...across.map(({ value, at }) => s("text", { x: at, y: bottom + 11, class: "dlv-small" }, value)),
@@ -64,22 +64,22 @@ function drawn(told, { x, y, regions, lines, across, up }) {
     ...lines.map(({ from, to }) => s("path", { class: "dlv-equal", d: path([from, to]) })),
     ...lines.map((line) => labelOf(line, x, y)),
     ...regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) => {
-      const name = nameOf(told, form);
+      const name = nameOf(data, form);
       const half = (name.length * LETTER) / 2;
       return s("text", { x: clamp(mx, left + half, right - half), y: my, class: "dlv-winner" }, name);
     }),
     s("path", { class: "dlv-here", d: `M${cx} ${top}V${bottom}M${left} ${cy}H${right}` }),
-    s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: told.hues[told.controls.form] }),
-    ...told.points.map((run) => s("path", {
+    s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: data.hues[data.controls.form] }),
+    ...data.points.map((run) => s("path", {
       class: "dlv-measured", d: `M${x(run.batch) - CROSS} ${y(run.outputs) - CROSS}l${2 * CROSS} ${2 * CROSS}`
         + `m0 ${-2 * CROSS}l${-2 * CROSS} ${2 * CROSS}`,
-    }, s("title", {}, `run: ${titleOf(told, run.form)}, ${exact(run.bytes)} bytes`))),
+    }, s("title", {}, `run: ${titleOf(data, run.form)}, ${exact(run.bytes)} bytes`))),
   ];
 }
 
 /** What a form is called on the map, where X cut and X whole are as good. */
-function nameOf(told, form) {
-  return titleOf(told, form).replace("MLP: ", "").replace(/, X \w+$/, "");
+function nameOf(data, form) {
+  return titleOf(data, form).replace("MLP: ", "").replace(/, X \w+$/, "");
 }
 
 /**

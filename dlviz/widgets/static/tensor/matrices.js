@@ -9,7 +9,7 @@ import { standOut } from "./state.js";
 import { blockLines, pictureWords, rankWords, shapeWords } from "./words.js";
 
 /** @import { Arrow, Picture, Placed } from "./geometry.js" */
-/** @import { Told, Tensor } from "./state.js" */
+/** @import { Data, Tensor } from "./state.js" */
 
 /**
  * @param {Tensor} own
@@ -43,19 +43,19 @@ export function matricesPicture(own, height) {
     standOut(own, { pointed: -1 });
     hide();
   });
-  shown.paints(["told", "width", "part"], () => {
+  shown.paints(["data", "width", "part"], () => {
     if (!element.clientWidth) return;
-    picture = pictureOf(now.told, fitted(svg, element.clientWidth, height), height);
+    picture = pictureOf(now.data, fitted(svg, element.clientWidth, height), height);
     svg.replaceChildren(...drawn(own, picture, id));
-    svg.setAttribute("aria-label", pictureWords(now.told));
+    svg.setAttribute("aria-label", pictureWords(now.data));
   });
-  shown.paints(["told", "width", "part", "rank", "pointed"], () => {
+  shown.paints(["data", "width", "part", "rank", "pointed"], () => {
     const hot = now.pointed >= 0 ? now.pointed : now.rank;
     for (const one of svg.querySelectorAll("[data-block]")) {
       const other = hot >= 0 && !one.getAttribute("data-block")?.endsWith(` ${hot}`);
       one.classList.toggle("dlv-dim", other);
     }
-    write(about, rankWords(now.told, hot));
+    write(about, rankWords(now.data, hot));
   });
   return element;
 }
@@ -65,12 +65,12 @@ function ranksBar(own) {
   const { shown } = own;
   const { now } = shown;
   const bar = h("span", { class: "dlv-rankbar", role: "group", "aria-label": "the blocks of one rank" });
-  const buttons = now.told.owners.map((style, rank) => h("button", {
+  const buttons = now.data.owners.map((style, rank) => h("button", {
     type: "button", "aria-label": `rank ${rank}`, onclick: () => standOut(own, { rank: now.rank === rank ? -1 : rank }),
   }, swatch(style), ` ${rank}`));
   bar.append("rank", ...buttons);
-  shown.paints(["told", "rank"], () => buttons.forEach((one, rank) => {
-    one.hidden = rank >= now.told.controls.ranks;
+  shown.paints(["data", "rank"], () => buttons.forEach((one, rank) => {
+    one.hidden = rank >= now.data.controls.ranks;
     one.setAttribute("aria-pressed", String(rank === now.rank));
   }));
   return bar;
@@ -78,7 +78,7 @@ function ranksBar(own) {
 
 /** @type {(own: Tensor, picture: Picture, id: string) => SVGElement[]} */
 function drawn(own, { matrices, signs, arrows }, id) {
-  const { owners } = own.shown.now.told;
+  const { owners } = own.shown.now.data;
   const fillOf = (rank) => (owners[rank].pattern ? `url(#${id}-${rank})` : owners[rank].color);
   const patterned = owners.flatMap((style, rank) => (style.pattern ? [tile(style, `${id}-${rank}`)] : []));
   return [
@@ -104,12 +104,12 @@ function matrixOf({ matrix, sheets, middle, name, made, fits }, place, fillOf) {
 }
 
 /** A collective, which after a run is a way to its messages. */
-function arrowOf({ shown, tabs, model }, /** @type {Arrow} */ { x1, x2, y, matrix, way }) {
-  const { told } = shown.now;
+function arrowOf({ shown, tabs, model }, /** @type {Arrow} */ { x1, x2, y, matrix, pass }) {
+  const { data } = shown.now;
   const head = x2 > x1 ? 5 : -5;
   const middle = (x1 + x2) / 2;
   const [before, after] = (matrix.collective ?? "").split("-");
-  const first = (told.run?.first ?? []).find((row, i) => row >= 0 && (i === way || i === 2)) ?? -1;
+  const first = (data.run?.first ?? []).find((row, i) => row >= 0 && (i === pass || i === 2)) ?? -1;
   const says = `${matrix.collective}: a rank sends ${bytes(matrix.bytes ?? 0)}`;
   const open = () => {
     tabs.show("messages");

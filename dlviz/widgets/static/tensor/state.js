@@ -64,18 +64,18 @@ import { clamp } from "../shared/arrays.js";
  * @property {(Controls & { bytes: number })[]} points runs on the map
  */
 
-/** @typedef {Answer & Layer} Told */
+/** @typedef {Answer & Layer} Data */
 
 /**
  * What else is shown: a tab, the rank that stands out (-1: all), and the one that is pointed at.
  * @typedef {{ part: Part, rank: number, pointed: number }} More
  */
 
-/** @typedef {Explorer<Told, More> & { tabs: Tabs }} Tensor */
+/** @typedef {Explorer<Data, More> & { tabs: Tabs }} Tensor */
 
 /**
  * What readers know a form by.
- * @param {Pick<Layer, "forms">} told
+ * @param {Pick<Layer, "forms">} data
  * @param {string} form
  * @returns {string}
  */
@@ -85,7 +85,7 @@ export function titleOf({ forms }, form) {
 
 /**
  * The size nearest to one that the ranks of the chosen form can divide.
- * @param {Pick<Layer, "forms" | "sizes">} told
+ * @param {Pick<Layer, "forms" | "sizes">} data
  * @param {Controls} controls
  * @param {Size} name
  * @param {number} size
@@ -100,26 +100,26 @@ export function fitting({ forms, sizes }, { form, ranks }, name, size) {
 
 /**
  * What can be shown before the kernel has answered: all that it told ahead along a slider, but for a run.
- * @param {Told} told
+ * @param {Data} data
  * @param {Controls} controls
  * @param {Ahead} ahead
- * @returns {Told}
+ * @returns {Data}
  */
-export function foresee(told, controls, ahead) {
-  const picture = aheadOf(told, controls, ahead);
-  return picture ? { ...told, ...picture, controls, run: null } : told;
+export function foresee(data, controls, ahead) {
+  const picture = aheadOf(data, controls, ahead);
+  return picture ? { ...data, ...picture, controls, run: null } : data;
 }
 
 /**
  * What to ask to be told ahead along the slider of one of `values`; null where it was told.
- * @param {{ told: Told, ahead: Ahead }} now
+ * @param {{ data: Data, ahead: Ahead }} now
  * @param {Record<string, unknown>} values
  * @returns {{ name: Size, sizes: number[] } | null}
  */
-export function along({ told, ahead }, values) {
-  const name = /** @type {Size[]} */ (Object.keys(told.names)).find((one) => one in values);
-  if (!name || isAlong(told, ahead, name)) return null;
-  return { name, sizes: told.sizes.map((size) => fitting(told, told.controls, name, size)) };
+export function along({ data, ahead }, values) {
+  const name = /** @type {Size[]} */ (Object.keys(data.names)).find((one) => one in values);
+  if (!name || isAlong(data, ahead, name)) return null;
+  return { name, sizes: data.sizes.map((size) => fitting(data, data.controls, name, size)) };
 }
 
 /**
@@ -155,10 +155,10 @@ export function alone(model) {
 
   /** @type {(controls: Controls) => void} */
   function show(controls) {
-    const { told = {}, player = "", error = "" } = found(controls);
+    const { told: data = {}, player = "", error = "" } = found(controls);
     for (const [name, value] of Object.entries(controls)) model.set(name, value);
     if (!error) model.set("player", player);
-    model.set("state", JSON.stringify({ ...now(), ...told, error }));
+    model.set("state", JSON.stringify({ ...now(), ...data, error }));
   }
 
   return {

@@ -4,7 +4,7 @@ import { digits, seconds } from "../shared/numbers.js";
 import { titleOf } from "./state.js";
 import { exact } from "./words.js";
 
-/** @import { Price, Tensor, Told } from "./state.js" */
+/** @import { Price, Tensor, Data } from "./state.js" */
 
 /**
  * @param {Tensor} own
@@ -12,28 +12,28 @@ import { exact } from "./words.js";
  */
 export function bytesTable({ shown, choose }) {
   const box = h("div", { class: "dlv-scroll" });
-  shown.paints(["told"], () => box.replaceChildren(tableOf(shown.now.told, (form) => choose({ form }))));
+  shown.paints(["data"], () => box.replaceChildren(tableOf(shown.now.data, (form) => choose({ form }))));
   return box;
 }
 
-/** @type {(told: Told, choose: (form: string) => void) => HTMLElement} */
-function tableOf(told, choose) {
-  const { prices, ways, run, controls } = told;
+/** @type {(data: Data, choose: (form: string) => void) => HTMLElement} */
+function tableOf(data, choose) {
+  const { prices, ways, run, controls } = data;
   const heads = ["a rank sends, in bytes", ...ways, "in a step", "× the least", "a step takes"];
   return h("table", { class: "dlv-prices dlv-ways" },
     h("thead", {}, h("tr", {}, heads.map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
     h("tbody", {}, prices.flatMap((price) => {
       const own = price.form === controls.form;
-      return [predicted(told, price, choose), ...(own && run?.ways ? [measured(run)] : [])];
+      return [predicted(data, price, choose), ...(own && run?.ways ? [measured(run)] : [])];
     })));
 }
 
-function predicted(told, /** @type {Price} */ price, choose) {
-  const least = Math.min(...told.prices.map(({ bytes }) => bytes));
+function predicted(data, /** @type {Price} */ price, choose) {
+  const least = Math.min(...data.prices.map(({ bytes }) => bytes));
   const times = price.bytes === least ? "1 ◆" : digits(price.bytes / least);
-  return h("tr", { "aria-selected": String(price.form === told.controls.form), "data-form": price.form },
-    h("th", { scope: "row" }, h("span", { class: "dlv-hue", style: `background: ${told.hues[price.form]}` }),
-      h("button", { type: "button", class: "dlv-link", onclick: () => choose(price.form) }, titleOf(told, price.form))),
+  return h("tr", { "aria-selected": String(price.form === data.controls.form), "data-form": price.form },
+    h("th", { scope: "row" }, h("span", { class: "dlv-hue", style: `background: ${data.hues[price.form]}` }),
+      h("button", { type: "button", class: "dlv-link", onclick: () => choose(price.form) }, titleOf(data, price.form))),
     price.ways.map((many, i) => h("td", { class: "dlv-amount" },
       price.letters[i] === "0" ? "0" : [lettersOf(price.letters[i]), ` ${exact(many)}`])),
     [exact(price.bytes), least ? times : "", seconds(price.seconds)].map((text) =>

@@ -3,7 +3,7 @@ import { bytes } from "../shared/numbers.js";
 import { titleOf } from "./state.js";
 
 /** @import { Now } from "../shared/explorer.js" */
-/** @import { Block, Controls, Layer, Matrix, Told } from "./state.js" */
+/** @import { Block, Controls, Layer, Matrix, Data } from "./state.js" */
 
 const ITEMSIZE = 4; // bytes
 
@@ -50,7 +50,7 @@ const CUTS = {
 
 /**
  * The picture of the matrices, for those who listen.
- * @param {Layer} told
+ * @param {Layer} data
  * @returns {string}
  */
 export function pictureWords({ matrices }) {
@@ -63,7 +63,7 @@ export function pictureWords({ matrices }) {
 
 /**
  * What a rank has, in a sentence.
- * @param {Layer} told
+ * @param {Layer} data
  * @param {number} rank
  * @returns {string}
  */
@@ -79,10 +79,10 @@ export function rankWords({ matrices, drawn }, rank) {
 
 /**
  * What became of the last run.
- * @param {Now<Told>} now
+ * @param {Now<Data>} now
  * @returns {string}
  */
-export function ranWords({ told: { run, long }, live }) {
+export function ranWords({ data: { run, long }, live }) {
   if (!run) return live ? long : "";
   if (run.error) return `The run failed: ${run.error}`;
   return run.stopped ?? run.notes.join(" ");
@@ -90,10 +90,10 @@ export function ranWords({ told: { run, long }, live }) {
 
 /**
  * The controls of a run that can be shown again.
- * @param {Layer} told
+ * @param {Layer} data
  * @param {Controls} controls
  * @returns {string}
  */
-export function choiceWords(told, { form, ranks, batch, inputs, outputs }) {
-  return `${titleOf(told, form)}, ${ranks} rank${ranks > 1 ? "s" : ""}, B ${batch}, ${inputs} → ${outputs}`;
+export function choiceWords(data, { form, ranks, batch, inputs, outputs }) {
+  return `${titleOf(data, form)}, ${ranks} rank${ranks > 1 ? "s" : ""}, B ${batch}, ${inputs} → ${outputs}`;
 }

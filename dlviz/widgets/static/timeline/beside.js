@@ -35,17 +35,17 @@ export function beside(own, room) {
 
   const choose = (span, idle = -1) => {
     Object.assign(chosen, { span, idle });
-    const way = { go: choose, show: () => {}, sourced: () => false };
+    const links = { go: choose, show: () => {}, sourced: () => false };
     const place = scene.clocks.indexOf(clock());
     const waits = idle >= 0 ? idlePanel(scene, clock(), idle, choose) : [];
-    const facts = span >= 0 ? spanPanel(scene, place, span, way) : waits;
+    const facts = span >= 0 ? spanPanel(scene, place, span, links) : waits;
     panel.replaceChildren(...(facts.length ? [h("h4", {}, "In the other Trace"), ...facts] : []));
     if (facts.length) own.answers.first("other");
     shown.stale("look");
   };
   const picture = gantt({
     root: own.frame.root, part, room,
-    told: (target, time) => linesOf(scene, clock(), target, time),
+    describe: (target, time) => linesOf(scene, clock(), target, time),
     picture: () => ({
       rows: scene, times: clock(), view: { ...now, ...chosen, hidden: hidden(), message: -1, matches: null },
       look: { ...own.look, styles: styles() },

@@ -63,7 +63,7 @@ function open({ model, el }) {
   own.picture = gantt({
     root: own.frame.root, part: own.part, picture: () => pictureOf(own),
     room: roomOf(own),
-    told: (target, time) => linesOf(shown.now.scene, own.clock(), target, time),
+    describe: (target, time) => linesOf(shown.now.scene, own.clock(), target, time),
     pointed: (target) => shown.set({ hover: target?.span ?? -1 }),
     clicked: (target) => (target?.lost == null ? own.moves.click(target) : own.marks.show()),
     dragged: (from, to) => own.ranges.set(from, to),

@@ -14,7 +14,7 @@ const START = "#view=";
 export function viewLink(own) {
   if (!own.model.page) return { button: null, stop() {} };
   const link = async () => {
-    location.hash = START + encodeURIComponent(JSON.stringify(told(own)));
+    location.hash = START + encodeURIComponent(JSON.stringify(viewOf(own)));
     const done = await copied(location.href);
     own.frame.say(done ? "the link to this view is copied" : "the link to this view is in the page's address");
   };
@@ -28,7 +28,7 @@ export function viewLink(own) {
 }
 
 /** What is shown, as far as a link keeps it: spans and kinds by their own names. */
-function told({ shown: { now }, scene, clock, model }) {
+function viewOf({ shown: { now }, scene, clock, model }) {
   return {
     clock: clock().name, from: now.from, to: now.to, critical: now.critical, arrows: now.arrows,
     hidden: [...now.hidden], span: now.span >= 0 ? scene.span.row[now.span] : null, range: now.range,
@@ -41,8 +41,8 @@ function told({ shown: { now }, scene, clock, model }) {
 function show(own, text) {
   const { shown, scene, part, model } = own;
   try {
-    const told = JSON.parse(decodeURIComponent(text));
-    const { clock, from, to, critical, arrows, hidden, span, range, rows, marks } = told;
+    const view = JSON.parse(decodeURIComponent(text));
+    const { clock, from, to, critical, arrows, hidden, span, range, rows, marks } = view;
     own.setClock(Math.max(scene.clocks.findIndex(({ name }) => name === clock), 0));
     own.arrange({ order: rows.order, hidden: new Set(rows.hidden), pinned: new Set(rows.pinned) });
     model.set("marks", marks);

@@ -158,8 +158,8 @@ function slowestOf(ranks) {
 function waitWords(scene, clock, i, here) {
   const length = clock.end[i] - clock.start[i];
   const words = waited(scene, clock, i).replace(/^waited /, "");
-  const told = words || `${seconds(length)}; the Trace does not say for whom`;
-  return here < length - clock.quantum ? `${seconds(here)} of ${told}` : told;
+  const whole = words || `${seconds(length)}; the Trace does not say for whom`;
+  return here < length - clock.quantum ? `${seconds(here)} of ${whole}` : whole;
 }
 
 function head(names, last = [], words = 1) {

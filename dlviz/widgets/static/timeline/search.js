@@ -11,7 +11,7 @@ import { titleOf } from "./words.js";
 export function search(own) {
   const { shown, scene, clock } = own;
   const { now } = shown;
-  const told = h("span", { class: "dlv-found", role: "status" });
+  const counted = h("span", { class: "dlv-found", role: "status" });
   const field = h("input", {
     type: "search", placeholder: "search names", "aria-label": "search spans by name", size: "14",
     oninput: () => find(field.value),
@@ -28,7 +28,7 @@ export function search(own) {
   /** Shows what was found; null ends the search. */
   function found(matches) {
     const count = matches?.reduce((sum, one) => sum + one, 0);
-    write(told, matches ? `${count.toLocaleString("en")} found` : "");
+    write(counted, matches ? `${count.toLocaleString("en")} found` : "");
     shown.set({ matches });
   }
 
@@ -61,5 +61,5 @@ export function search(own) {
     own.moves.go(places[(Math.max(after, at >= 0 ? after : 0) + places.length) % places.length]);
   }
 
-  return { group: [field, told], focus: () => field.focus(), clear, found };
+  return { group: [field, counted], focus: () => field.focus(), clear, found };
 }

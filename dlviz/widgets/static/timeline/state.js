@@ -131,9 +131,9 @@ function readMessages(messages) {
  */
 function readRows(state, strip, scale) {
   let strips = 0;
-  const told = new Map(state.memory.map((own) => [own.rank, own]));
+  const memoryOf = new Map(state.memory.map((own) => [own.rank, own]));
   return state.rows.map((row, number) => {
-    const memory = state.rows[number - 1]?.rank === row.rank ? null : told.get(row.rank);
+    const memory = state.rows[number - 1]?.rank === row.rank ? null : memoryOf.get(row.rank);
     strips += (memory ? strip : 0) + (named(state.rows, number, number - 1) ? GROUP_LINE : 0);
     const top = Math.round(row.top * scale) + strips;
     const bottom = Math.round((row.top + row.height) * scale) + strips;

@@ -43,8 +43,8 @@ export function momentOf({ low, high }, least = Infinity) {
   const [name, size] = unitOf(Math.max(Math.abs(low), Math.abs(high)));
   const fine = Math.min((high - low) * FINEST, least > 0 ? least / 10 : Infinity);
   const digits = clamp(Math.ceil(-Math.log10(fine / size)), 0, 9);
-  const told = (value) => (value / size).toLocaleString("en", { maximumFractionDigits: digits });
-  return (value) => `${told(value)} ${name}`;
+  const number = (value) => (value / size).toLocaleString("en", { maximumFractionDigits: digits });
+  return (value) => `${number(value)} ${name}`;
 }
 
 /**
@@ -149,7 +149,7 @@ export function lateness(scene, i) {
  */
 export function headLine(scene, clock, head) {
   const { spans } = scene.heads[head];
-  const by = (times, way) => spans.reduce((best, i) => (way * (times[i] - times[best]) > 0 ? i : best));
+  const by = (times, sign) => spans.reduce((best, i) => (sign * (times[i] - times[best]) > 0 ? i : best));
   const [first, last] = [by(clock.start, -1), by(clock.end, 1)];
   const moment = momentOf(clock);
   const [begins, ends] = [`rank ${scene.span.rank[first]} begins`, `rank ${scene.span.rank[last]} ends`];

@@ -57,7 +57,7 @@ export function columns({ start, end }, { kindOf, kinds }, { from, scale, width,
 /** A pixel that holds nothing: of each kind how much, and its longest span there. */
 function emptyPixel(kinds) {
   return {
-    at: NaN, total: 0, kept: false, seen: [],
+    at: NaN, total: 0, drawn: false, seen: [],
     weight: new Float64Array(kinds), longest: new Float64Array(kinds), own: new Int32Array(kinds),
   };
 }
@@ -67,7 +67,7 @@ function fill(pixel, kind, amount, i, keep) {
   if (weight[kind] === 0) pixel.seen.push(kind);
   weight[kind] += amount;
   pixel.total += amount;
-  if (keep) pixel.kept = true;
+  if (keep) pixel.drawn = true;
   if (amount > longest[kind]) {
     longest[kind] = amount;
     pixel.own[kind] = i;
@@ -79,11 +79,11 @@ function settle(pixel, next, show) {
   const { seen, weight, longest, at } = pixel;
   let most = -1;
   for (const kind of seen) if (most < 0 || weight[kind] > weight[most]) most = kind;
-  if (most >= 0 && (pixel.kept || pixel.total >= 0.5)) show(at, at + 1, pixel.own[most]);
+  if (most >= 0 && (pixel.drawn || pixel.total >= 0.5)) show(at, at + 1, pixel.own[most]);
   for (const kind of seen) weight[kind] = longest[kind] = 0;
   seen.length = 0;
   pixel.total = 0;
-  pixel.kept = false;
+  pixel.drawn = false;
   pixel.at = next;
 }
 

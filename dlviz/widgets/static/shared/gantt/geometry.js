@@ -285,9 +285,9 @@ function groupsIn(rows, view) {
 /** Where an arrow leaves a row and reaches another: at the edges that face each other. */
 function edges(rows, view, tail, head) {
   const down = Math.sign(rows.rows[head].middle - rows.rows[tail].middle);
-  const side = (number, way) => {
+  const side = (number, direction) => {
     const { top, bottom, middle } = rows.rows[number];
-    return placed(rows, view, number, way > 0 ? bottom : way < 0 ? top : middle);
+    return placed(rows, view, number, direction > 0 ? bottom : direction < 0 ? top : middle);
   };
   return [side(tail, down), side(head, -down)];
 }
@@ -323,7 +323,7 @@ function pathBoxes(parts, x, width, apart) {
   return boxes.map((box, number) => {
     const next = boxes[number + 1];
     const down = Math.sign((next?.top ?? box.top) - box.top);
-    const side = ({ top, bottom }, way) => (way > 0 ? bottom : way < 0 ? top : (top + bottom) / 2);
+    const side = ({ top, bottom }, direction) => (direction > 0 ? bottom : direction < 0 ? top : (top + bottom) / 2);
     const line = next && { x1: place(box.to), y1: side(box, down), x2: place(next.from), y2: side(next, -down) };
     const [left, right] = [place(box.from), place(box.to)];
     return { x: left, y: box.top, width: right - left, height: box.bottom - box.top, line };

@@ -49,8 +49,8 @@ export function hit(list, x, y) {
   const idle = list.idle.find(inside);
   if (gap) return { gap: gap.place };
   if (idle) return { idle: idle.place };
-  const told = list.memory.find(({ base, top }) => y <= base && y > top);
-  if (told) return { memory: told.row };
+  const strip = list.memory.find(({ base, top }) => y <= base && y > top);
+  if (strip) return { memory: strip.row };
   return line ? { group: line.group } : null;
 }
 

@@ -30,7 +30,7 @@ import { AXIS, fillsOf, paint } from "./paint.js";
  * @property {Viewport} part in view
  * @property {() => Picture} picture
  * @property {(around: HTMLElement, above: number) => number} room pixels that the rows may take
- * @property {(target: Target, time: number) => string[]} told what is said of what the pointer is at
+ * @property {(target: Target, time: number) => string[]} describe what is said of what the pointer is at
  * @property {(target: Target | null) => void} pointed is called when the pointer is at something else
  * @property {(target: Target | null) => void} clicked
  * @property {(from: number, to: number) => void} [dragged] over a stretch of time; without it, dragging pans
@@ -151,7 +151,7 @@ function gutterOf() {
 
 /** Has a pointer and a wheel over the picture do what the plan says. */
 function listen(plan, { canvas, plot, tip, timeAt, targetAt, width }) {
-  const { root, part, told, pointed, clicked, dragged } = plan;
+  const { root, part, describe, pointed, clicked, dragged } = plan;
   /** @type {{ x: number, time: number, from: number, to: number, moved: boolean, pan: boolean } | null} */
   let press = null;
 
@@ -167,7 +167,7 @@ function listen(plan, { canvas, plot, tip, timeAt, targetAt, width }) {
     if (!press) {
       const target = targetAt(event);
       pointed(target);
-      return target ? tip.show(event, told(target, timeAt(event))) : tip.hide();
+      return target ? tip.show(event, describe(target, timeAt(event))) : tip.hide();
     }
     press.moved ||= Math.abs(event.clientX - press.x) > CLICK;
     if (!press.moved) return;
