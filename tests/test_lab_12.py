@@ -15,7 +15,17 @@ import torch
 
 import dlviz
 from dlviz.datasets import digits
-from dlviz.federated import Private, attacks, epsilon, inversion, partition, privacy, robust, train
+from dlviz.federated import (
+    Private,
+    Secure,
+    attacks,
+    epsilon,
+    inversion,
+    partition,
+    privacy,
+    robust,
+    train,
+)
 from dlviz.federated.secure.terms import Terms
 from dlviz.federated.selection import Selection
 from dlviz.models import MLP, ConvNet
@@ -288,6 +298,31 @@ def test_noise_costs_the_accuracy_that_the_text_says():
     assert [score[-1] for score in found] == pytest.approx([0.91, 0.89, 0.86, 0.66], abs=0.03)
     assert found[2][3] < 1 / 3 and found[3][-1] == pytest.approx(2 / 3, abs=0.03)
     assert "reads 91 %, with σ = 1 about as much, with σ = 2 a little less" in TEXT
+
+
+def test_secure_rounds_with_noise_cost_the_bytes_and_the_accuracy_that_the_text_says():
+    alike = [part[:179] for part in partition.identical(LABELS, 8)]
+    assert {len(part) for part in alike} == {179}, "all count alike, as the ε has it"
+
+    def noised(update: torch.Tensor, client: int, number: int) -> torch.Tensor:
+        source = torch.Generator().manual_seed(8 * number + client)
+        return privacy.local(update, bound=1.0, noise_multiplier=8**-0.5, generator=source)
+
+    ways = {}, {"secure": Secure(5, 400.0)}, {"secure": Secure(5, 400.0), "outgoing": noised}
+    clients = [(IMAGES[part], LABELS[part]) for part in alike]
+
+    def each_way(comm: dlviz.Comm) -> Any:
+        how = {"rounds": 10, "batch": 10, "evaluate": accuracy}
+        return [train(comm, copy.deepcopy(NET), clients, **how, **way)["rounds"] for way in ways]
+
+    plain, closed, noisy = dlviz.launch(each_way, 9).results[0]
+    assert not any(one.unchanged for one in (*plain, *closed, *noisy))
+    assert 100 * (closed[0].nbytes / plain[0].nbytes - 1) == pytest.approx(18, abs=0.5)
+    assert "**18 %** more bytes a round" in TEXT and noisy[0].nbytes == closed[0].nbytes
+    reads = [one[-1].score for one in (plain, closed, noisy)]
+    assert reads == pytest.approx([0.9, 0.9, 0.9 - 0.25], abs=0.04)
+    assert "as many digits are read" in TEXT and "σ = 1 about a quarter" in TEXT
+    assert f"ε = {epsilon(1, 1, 10, 1e-5, clients=8):.0f}, and a factor of e¹⁹" in TEXT
 
 
 @pytest.mark.sweep
