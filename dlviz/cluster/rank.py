@@ -228,7 +228,8 @@ def _join_group(place: Place) -> Any:
 def _device(place: Place) -> torch.device:
     device = torch.device(place.device)
     if device.type == "cuda":
-        device = torch.device("cuda", place.rank % torch.cuda.device_count())
+        first = 0 if place.network is None else place.network.here.ranks[0]
+        device = torch.device("cuda", (place.rank - first) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     return device
 
@@ -238,9 +239,8 @@ def _transport(process: Process, store: Any, place: Place, meet: Callable[[], No
     own and none may be lost, for a communicator does not outlive its ranks."""
     rank, ranks, device = place.rank, place.ranks, process.device
     parts = place.folder, rank, process.board, process.gloo, meet
-    if place.network is not None:
-        return choose_by_host(*parts, place.network)
-    host = choose(*parts)
+    here = place.network
+    host = choose(*parts) if here is None else choose_by_host(*parts, here)
     if device.type != "cuda" or not have_own(store, rank, ranks, device) or place.may_lose:
         return host
     nccl = Nccl(store, rank, ranks, device)

@@ -61,10 +61,11 @@ class Faults:
         self.hosts = hosts
         self.walls = [Firewall(host) for host in hosts]
         hosts[0].file("/tmp/hosts").write_text(DEBIAN)
-        environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(dlviz.__file__).parents[1])}
         into = "sh", "-c", 'exec "$@" > /tmp/said 2> /tmp/complained', "sh"
         self.runs = [
-            host.start(*into, TORCHRUN, *HOW, f"--nproc-per-node={ranks}", SCRIPT, **environ)
+            host.start(
+                *into, TORCHRUN, *HOW, f"--nproc-per-node={ranks}", SCRIPT, **namespaces.ENVIRON
+            )
             for host, ranks in zip(hosts, (2, 1), strict=True)
         ]
 

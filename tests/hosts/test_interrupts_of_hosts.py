@@ -10,8 +10,6 @@ import namespaces
 import pytest
 from namespaces import several_hosts
 
-import dlviz
-
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 PORT = 29510
 LIMIT = 240  # s
@@ -66,8 +64,7 @@ def start(hosts, port):
         host.file("/tmp/script.py").write_text(SCRIPT)
     how = ["--nnodes=2", "--nproc-per-node=2", "--monitor-interval=2", "--rdzv-backend=c10d"]
     how += ["--rdzv-id=a-run", f"--rdzv-endpoint=host-a:{port}"]
-    environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(dlviz.__file__).parents[1])}
-    runs = [host.start(TORCHRUN, *how, "/tmp/script.py", **environ) for host in hosts]
+    runs = [host.start(TORCHRUN, *how, "/tmp/script.py", **namespaces.ENVIRON) for host in hosts]
     heard(runs[0], "at it")
     return runs
 

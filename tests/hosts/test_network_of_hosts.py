@@ -33,10 +33,9 @@ def measured():
     """What each rank of two hosts returned, and the messages of all."""
     namespaces.need(namespaces.why_not())
     how = ("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=a-run")
-    environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(dlviz.__file__).parents[1])}
     command = (*how, "--rdzv-endpoint=host-a:29500", measured_on_hosts.__file__)
     with several_hosts(rate="100mbit") as hosts:
-        runs = [host.start(TORCHRUN, *command, **environ) for host in hosts]
+        runs = [host.start(TORCHRUN, *command, **namespaces.ENVIRON) for host in hosts]
         said = [run.communicate(timeout=LIMIT) for run in runs]
         assert [run.returncode for run in runs] == [0, 0], said
         found = [hosts[r // 2].file(f"/tmp/measured-{r}").read_bytes() for r in range(4)]

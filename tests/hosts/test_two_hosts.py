@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import namespaces
+import pretended
 import pytest
 import tried_on_hosts
 from namespaces import several_hosts
@@ -28,12 +29,13 @@ class Outcome:
 
     def __init__(self, hosts, *command, ranks=(2, 2)):
         how = (f"--nnodes={len(hosts)}", "--rdzv-backend=c10d", "--rdzv-id=a-run")
-        environ = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(dlviz.__file__).parents[1])}
         self.hosts = hosts
         self.host_of = [host for host, own in zip(hosts, ranks, strict=True) for _ in range(own)]
         endpoint = "--rdzv-endpoint=host-a:29500"
         self.runs = [
-            host.start(TORCHRUN, *how, f"--nproc-per-node={own}", endpoint, *command, **environ)
+            host.start(
+                TORCHRUN, *how, f"--nproc-per-node={own}", endpoint, *command, **namespaces.ENVIRON
+            )
             for host, own in zip(hosts, ranks, strict=True)
         ]
 
@@ -79,7 +81,7 @@ def hosts():
 def done(hosts):
     """All of it in one start of torchrun, which takes longer than the runs; the cable is cut at the
     last of them."""
-    outcome, cable = Outcome(hosts, SCRIPT, "works", "refused", "cut"), hosts[1]
+    outcome, cable = Outcome(hosts, SCRIPT, "works", "gpus", "refused", "cut"), hosts[1]
     outcome.said_by_rank_0("cut for 2 s")
     cable.link("ip", "link", "set", "eth0", "down")
     time.sleep(2)
@@ -186,6 +188,21 @@ def test_the_other_processes_of_a_run_that_failed_say_where_all_of_it_is_told(do
         found = done.outcomes(rank)["dies"]
         assert found["error"] == "RankError"
         assert "rank 2 on host-b was killed by SIGKILL" in found["message"]
+
+
+def test_tensors_on_gpus_go_from_gpu_to_gpu_between_hosts(done):
+    found = done.outcomes(0)["with_gpus"]
+    assert "error" not in found, found["message"]
+    programs, by_memory, sums, waited = zip(*found["results"], strict=True)
+    pretended.check(programs)
+    pretended.check_transfers(programs, tried_on_hosts.SEED)
+    assert all(by_memory)
+    assert sums[2] == 9000 and waited[2] < 1.5  # its sender was made to look
+
+
+def test_a_deadlock_of_tensors_on_gpus_across_hosts_is_named(done):
+    found = done.outcomes(0)["ring_of_gpus"]
+    assert found["error"] == "DeadlockError" and sorted(found["cycle"]) == [0, 1, 2, 3]
 
 
 def test_memory_is_not_shared_between_hosts(done):

@@ -9,12 +9,14 @@ import signal
 import sys
 import time
 
+import pretended
 import torch
 
 import dlviz
 from dlviz.cluster.hosts import rendezvous
 
 FOLDER = "/tmp"
+SEED = 5  # of the random program
 
 
 # -- what completes --------------------------------------------------------------------------------
@@ -53,6 +55,29 @@ def in_turn(comm):
         return []
     ball = torch.zeros(1, dtype=torch.int64)
     return [(comm.recv(ball, tag=tag), ball.item()) for tag in (3, 1, 2)]
+
+
+def with_gpus(comm, seed):
+    """A random program of ranks that pretend to have a GPU each, and a sum on the CPU inside each
+    host. Then rank 2 waits for a tensor on the GPU of rank 0, which computes on another host."""
+    comm, gpus = pretended.with_devices(comm)
+    found = *pretended.carry_out(comm, seed, pretended.on_device), gpus.transfers, gpus.carried
+    inside, total = comm.split(comm.rank // 2), torch.ones(9000)
+    inside.all_reduce(total)
+    by_memory = inside._gloo is None and total.sum().item() == 18_000
+    ball, began = pretended.on_device(torch.zeros(9000)), time.perf_counter()
+    if comm.rank == 0:
+        comm.isend(pretended.on_device(torch.ones(9000)), 2)
+        time.sleep(2.0)
+    if comm.rank == 2:
+        comm.recv(ball, 0)
+    return found, by_memory, ball.cpu().sum().item(), time.perf_counter() - began
+
+
+def ring_of_gpus(comm):
+    """Ranks that wait for each other with tensors on GPUs."""
+    comm, _ = pretended.with_devices(comm)
+    comm.recv(pretended.on_device(torch.zeros(9000)), (comm.rank + 1) % comm.size)
 
 
 # -- what does not ---------------------------------------------------------------------------------
@@ -219,6 +244,9 @@ def main(*steps):
         for worker in FAILING:
             note(**tried(worker, timeout=2.0 if worker is too_long else 40.0))
         note(**tried(ring, machine=dlviz.machine.classroom(4)) | {"name": "paced"})
+    if "gpus" in steps:
+        note(**tried(with_gpus, args=(SEED,)))
+        note(**tried(ring_of_gpus))
     if "three" in steps:
         for worker in (everything, shows_progress, shares_inside, ring, raises_on_the_last):
             note(**tried(worker))

@@ -109,6 +109,7 @@ class Network:
     def join_group(self, rank: int) -> Any:
         """Make torch's process group of all ranks, on this host's interface; its store."""
         os.environ["GLOO_SOCKET_IFNAME"] = self.here.interface
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={self.here.interface}")
         store = self.store.open()
         dist.init_process_group(
             "gloo",

@@ -115,7 +115,8 @@ class HostWaiting(Waiting):
 
 class HostGroup(Group):
     """A group whose members are on several hosts: each host has a file of it, in which the parents
-    repeat what members elsewhere write. They show each other no tensors: gloo moves these."""
+    repeat what members elsewhere write. They show each other no tensors: gloo or NCCL
+    moves them."""
 
     def __init__(
         self, path: str, members: Any, rank: int, waiting: Any, transport: Any, left: Any,

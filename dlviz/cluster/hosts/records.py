@@ -13,7 +13,7 @@ from typing import Any
 from dlviz.cluster.control.form import size_of
 from dlviz.cluster.control.pipes import HEAD, INLINE, LOSS
 
-TICKED, SHOWN = -4, -5  # in place of a channel
+TICKED, SHOWN = -5, -6  # in place of a channel, beside those of pipes.py
 
 
 def ticked(tick: int, state: int, when: float) -> bytes:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any, Protocol
 
 import torch
@@ -108,7 +109,11 @@ class DeviceTransport:
             self._host.release(tick)
 
     def among(self, members: Collection[int]) -> Transport:
-        return self
+        """The same, with what the host has for these ranks."""
+        way = copy(self)
+        way._host = self._host.among(members)
+        way.reaches = way._host.reaches
+        return way
 
     def join(self, name: str, members: tuple[int, ...]) -> Any:
         """A torch process group of these ranks, which have just met, for `carry`."""
