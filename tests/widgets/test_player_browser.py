@@ -806,6 +806,9 @@ def test_unusual_traces_open_and_step(play, what):
     player = play(made[what]())
     player.press("End", "p", "p", "t", "t", "Home", "End")
     assert player.name != "" and str(player.slider) == player.at("input").get_attribute("max")
+    if what == "no buffers":
+        captions = player.press("t").at(".dlv-tables caption").all_text_contents()
+        assert [words.startswith("Messages of") for words in captions] == [True]
     if what == "lost":
         assert player.at(".dlv-chunks .dlv-never").count() == 1
         assert "never received" in player.at(".dlv-marks").text_content()
