@@ -534,6 +534,13 @@ def test_pointing_at_a_message_in_one_panel_is_answered_by_the_others(play, trac
     assert player.hot == everywhere
 
 
+def test_the_hint_fits_its_place_in_a_notebook(play, trace):
+    player = play(trace)
+    player.page.set_viewport_size({"width": 848, "height": 900})
+    assert "all rounds" in player.told
+    assert player.at("p.dlv-told").evaluate("hint => hint.scrollHeight <= hint.clientHeight + 1")
+
+
 def test_tables_hold_what_the_pictures_show(play, trace):
     player = play(trace).press("ArrowRight", "t")
     assert player.at(".dlv-chunks").is_hidden()
