@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,64 +41,27 @@ def critical_path(trace: Trace, clock: str = "device") -> Table:
     Source: Yang and Miller, "Critical path analysis", ICDCS 1988.
     """
     spans, start, end = times_of(trace.spans, clock)
-    lane, row, begin, finish, first = _stretches(spans, start, end)
-    if not row:
+    stretches = _stretches(spans, start, end)
+    if not stretches.row:
         return _as_table([])
-    stretch_at = _by_span(len(spans), row, begin)
-    sender, leaves, lands = (column.tolist() for column in _senders(trace, start, end))
-    latest, freed_by = entered_last(spans, start), held_before(spans, start, end)
-    rank, kind = spans.rank.tolist(), spans.kind.tolist()
-    beside: dict[int, list[int]] = {}  # the lanes of a rank
-    lane_of: dict[tuple[int, str], int] = {}
-    for number, at in enumerate(first[:-1]):
-        beside.setdefault(rank[row[at]], []).append(number)
-        lane_of[rank[row[at]], spans.lane[row[at]]] = number
-
-    path, seen, at, counts = [], set(), int(np.argmax(finish)), True
+    causes = _Causes(trace, spans, start, end, stretches)
+    _, row, begin, finish, _ = stretches
+    at = int(np.argmax(finish))
+    path, seen, counts = [], set(), True
     now = finish[at]  # all from here on has been explained
     while at >= 0 and at not in seen:
         seen.add(at)
-        span = row[at]
-        last = stretch_at(latest.get(span, span), now)
-        if last >= 0 and row[last] != span:
-            at = last
+        entered = causes.entered_last(at, now)
+        if entered >= 0:
+            at = entered
             continue
-        waits = kind[span] in WAITING or span in freed_by
-        asks = finish[at] if waits and sender[span] < 0 else begin[at]
-        previous = at - 1 if at > first[lane[at]] else -1
-        until, to, message = finish[previous] if previous >= 0 else -np.inf, previous, -1
-        needs = [span]
-        for other in beside[rank[span]]:
-            if other == lane[at]:
-                continue
-            low, high = first[other], first[other + 1]
-            found = bisect_right(finish, asks + TIE, low, high) - 1
-            while found in seen:  # two lanes that end together would ask each other for ever
-                found -= 1
-            if found >= low and finish[found] > until:
-                until, to = finish[found], found
-            twin = bisect_right(begin, begin[at] + TIE, low, high) - 1
-            if twin >= low and abs(begin[twin] - begin[at]) + abs(finish[twin] - finish[at]) < TIE:
-                needs.append(row[twin])  # the other half of an overlap
-        for one in needs:
-            if sender[one] >= 0 and lands[one] > until:
-                until, to, message = lands[one], stretch_at(sender[one], leaves[one]), one
-        if span in freed_by:  # what the other rank was at when it let go of the lock
-            hold = freed_by[span]
-            other = lane_of[rank[hold], spans.lane[hold]]
-            low, high = first[other], first[other + 1]
-            found = bisect_right(finish, end[hold] + TIE, low, high) - 1
-            if found >= low and end[hold] > until:
-                until, to, message = end[hold], found, -1
-        ended_by_it = waits and until > begin[at]
+        cause = causes.latest(at, seen)
+        ended_by_it = causes.waits(at) and cause.until > begin[at]
         if counts and not ended_by_it and begin[at] <= now + TIE:
-            path.append((span, min(begin[at], now), min(finish[at], now)))
-        now = min(now, until if ended_by_it else begin[at])
-        counts = True
-        if message >= 0:
-            now = min(now, leaves[message])
-            counts = kind[row[to]] != "send"  # it left as that began
-        at = to
+            path.append((row[at], min(begin[at], now), min(finish[at], now)))
+        now = min(now, cause.until if ended_by_it else begin[at], cause.left)
+        counts = not cause.sent_as_it_began
+        at = cause.stretch
     return _as_table(path[::-1])
 
 
@@ -119,14 +84,129 @@ def path_of_step(
     return timed[path.span], path.start, path.end, float(end[timed].max() - began)
 
 
-def _stretches(
-    spans: Table, start: np.ndarray, end: np.ndarray
-) -> tuple[list[int], list[int], list[float], list[float], list[int]]:
-    """What each lane was at, from when to when: the innermost of its spans that do something.
+class _Stretches(NamedTuple):
+    """What each lane was at, from when to when, in order of lanes and of time: `lane` (a number),
+    `row` of the span, `begin` and `finish` (s); `first` of each lane, and the end of the last."""
 
-    Columns lane (a number), span (its row), begin and finish, in order of lanes and of time; and
-    where each lane begins among them, with the end of the last.
-    """
+    lane: list[int]
+    row: list[int]
+    begin: list[float]
+    finish: list[float]
+    first: list[int]
+
+    def ended(self, lane: int, moment: float) -> int:
+        """The last stretch of `lane` that has ended by `moment`; before its first: none has."""
+        low, high = self.first[lane], self.first[lane + 1]
+        return bisect_right(self.finish, moment + TIE, low, high) - 1
+
+    def begun(self, lane: int, moment: float) -> int:
+        """The last stretch of `lane` that has begun by `moment`; before its first: none has."""
+        low, high = self.first[lane], self.first[lane + 1]
+        return bisect_right(self.begin, moment + TIE, low, high) - 1
+
+
+class _Cause(NamedTuple):
+    """What a stretch waited for: until when, and the stretch to go on from (-1: none). A message
+    also says when it `left`, and whether that was as its send began."""
+
+    until: float
+    stretch: int
+    left: float = np.inf
+    sent_as_it_began: bool = False
+
+
+class _Causes:
+    """What each stretch may have waited for."""
+
+    def __init__(
+        self, trace: Trace, spans: Table, start: np.ndarray, end: np.ndarray, stretches: _Stretches
+    ):
+        self._stretches = stretches
+        self._stretch_at = _by_span(len(spans), stretches.row, stretches.begin)
+        senders = _senders(trace, start, end)
+        self._sender, self._leaves, self._lands = (column.tolist() for column in senders)
+        self._last_call, self._freed_by = entered_last(spans, start), held_before(spans, start, end)
+        self._end, self._kind, self._rank = end, spans.kind.tolist(), spans.rank.tolist()
+        self._lanes_of: dict[int, list[int]] = {}  # of a rank
+        self._lane_called: dict[tuple[int, str], int] = {}
+        self._lane_name = spans.lane
+        for number, at in enumerate(stretches.first[:-1]):
+            span = stretches.row[at]
+            self._lanes_of.setdefault(self._rank[span], []).append(number)
+            self._lane_called[self._rank[span], spans.lane[span]] = number
+
+    def waits(self, at: int) -> bool:
+        """Whether something else may have ended it: it computes nothing."""
+        span = self._stretches.row[at]
+        return self._kind[span] in WAITING or span in self._freed_by
+
+    def entered_last(self, at: int, now: float) -> int:
+        """Of a backend's collective the stretch, at `now`, of the rank that came last; -1 where
+        that is this one, and of all else."""
+        span = self._stretches.row[at]
+        call = self._last_call.get(span, span)
+        return self._stretch_at(call, now) if call != span else -1
+
+    def latest(self, at: int, seen: set[int]) -> _Cause:
+        """Of all that it may have waited for what came last; a path goes on from none of `seen`."""
+        others = self._other_lanes(at, seen)
+        found = [self._own_lane(at), *others, *self._messages(at), *self._lock(at)]
+        return max(found, key=attrgetter("until"))
+
+    def _own_lane(self, at: int) -> _Cause:
+        """What its lane did before."""
+        lane, _, _, finish, first = self._stretches
+        return _Cause(finish[at - 1], at - 1) if at > first[lane[at]] else _Cause(-np.inf, -1)
+
+    def _other_lanes(self, at: int, seen: set[int]) -> Iterator[_Cause]:
+        """What the other lanes of its rank did before: before it ended where it only waits."""
+        lane, row, begin, finish, first = self._stretches
+        asks = finish[at] if self.waits(at) and self._sender[row[at]] < 0 else begin[at]
+        for other in self._beside(at):
+            found = self._stretches.ended(other, asks)
+            while found in seen:  # two lanes that end together would ask each other for ever
+                found -= 1
+            if found >= first[other]:
+                yield _Cause(finish[found], found)
+
+    def _messages(self, at: int) -> Iterator[_Cause]:
+        """The message that its span received, and that of the other half of an overlap."""
+        for span in self._halves(at):
+            sender = self._sender[span]
+            if sender >= 0:
+                left = self._leaves[span]
+                sent_as_it_began = self._kind[sender] == "send"
+                stretch = self._stretch_at(sender, left)
+                yield _Cause(self._lands[span], stretch, left, sent_as_it_began)
+
+    def _halves(self, at: int) -> Iterator[int]:
+        """Its span, and those of other lanes of its rank that begin and end with it."""
+        _, row, begin, finish, first = self._stretches
+        yield row[at]
+        for other in self._beside(at):
+            twin = self._stretches.begun(other, begin[at])
+            if twin >= first[other]:
+                apart = abs(begin[twin] - begin[at]) + abs(finish[twin] - finish[at])
+                if apart < TIE:
+                    yield row[twin]
+
+    def _lock(self, at: int) -> Iterator[_Cause]:
+        """What the rank that let go of the lock was at then."""
+        hold = self._freed_by.get(self._stretches.row[at])
+        if hold is not None:
+            lane = self._lane_called[self._rank[hold], self._lane_name[hold]]
+            found = self._stretches.ended(lane, self._end[hold])
+            if found >= self._stretches.first[lane]:
+                yield _Cause(self._end[hold], found)
+
+    def _beside(self, at: int) -> Iterator[int]:
+        """The other lanes of its rank."""
+        own = self._stretches.lane[at]
+        return (lane for lane in self._lanes_of[self._rank[self._stretches.row[at]]] if lane != own)
+
+
+def _stretches(spans: Table, start: np.ndarray, end: np.ndarray) -> _Stretches:
+    """What each lane was at: the innermost of its spans that do something."""
     lane = codes(zip(spans.rank.tolist(), spans.lane.tolist(), strict=True))
     order = np.lexsort((end, spans.depth, start, lane))
     works = ~of_kinds(spans, NO_WORK)
@@ -135,7 +215,7 @@ def _stretches(
         order = order[works[order]]
         edges = np.flatnonzero(np.diff(lane[order])) + 1
         columns = (column[order].tolist() for column in (lane, np.arange(len(lane)), start, end))
-        return *columns, [0, *edges.tolist(), len(order)]  # pyright: ignore[reportReturnType]
+        return _Stretches._make([*columns, [0, *edges.tolist(), len(order)]])
     works = works.tolist()
     of, begins, ends = lane.tolist(), start.tolist(), end.tolist()
     held: list[tuple[int, int, float, float]] = []
@@ -160,7 +240,7 @@ def _stretches(
             since = begins[span]
     columns = [list(column) for column in zip(*held, strict=True)] or [[], [], [], []]
     edges = np.flatnonzero(np.diff(columns[0])) + 1
-    return *columns, [0, *edges.tolist(), len(held)]  # pyright: ignore[reportReturnType]
+    return _Stretches._make([*columns, [0, *edges.tolist(), len(held)]])
 
 
 def _as_table(path: list[tuple[int, float, float]]) -> Table:

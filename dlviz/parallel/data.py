@@ -14,7 +14,7 @@ how many examples n_r each has: g = sum_r n_r g_r / sum_r n_r. It equals that of
 the whole batch.
 
     naive.py            an all-reduce for each gradient
-    ddp.py              buckets on a lane of their own; what is in one: buckets.py
+    ddp.py              buckets on a lane of their own, which overlap backward; one: buckets.py
     shards.py           a step on a shard of the batch, and what the shard weighs
     accumulation.py     several backward passes for one all-reduce
     batch_norm.py       the statistics of the whole batch

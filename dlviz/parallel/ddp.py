@@ -1,6 +1,7 @@
 """DistributedDataParallel: buckets of gradients are all-reduced while backward goes on.
 
-A bucket leaves on a lane of its own as soon as backward has filled it, all ranks in the same order:
+A bucket leaves on a lane of its own as soon as backward has filled it, all ranks in the same order,
+so that communication and computation overlap. `DDP._gradient_ready` decides when one leaves:
 
     compute |forward|--------backward--------|wait|update|
     comm               |bucket 0|bucket 1|bucket 2|

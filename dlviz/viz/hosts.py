@@ -97,13 +97,14 @@ def path_lines(trace: Trace, spans: np.ndarray, start: np.ndarray, end: np.ndarr
     return _closer(bounds, start[1:] - end[:-1], "steps of the path from host to host")
 
 
-def mark_lines(trace: Trace, ranks: np.ndarray, times: np.ndarray) -> list[str]:
+def mark_lines(trace: Trace, ranks: np.ndarray, times: np.ndarray, name: str) -> list[str]:
     """The same of a picture that has a mark of each of `ranks` at each of `times` (s): of marks of
-    two hosts that follow each other."""
+    two hosts that follow each other. `name` is the Trace's among several, or ""."""
     order = np.argsort(times, kind="stable")
     ranks, times = ranks[order], times[order]
     bounds = clock_bound(trace.meta, ranks[:-1], ranks[1:])
-    return _closer(bounds, np.diff(times), "marks that follow one of another host", "are closer")
+    lines = _closer(bounds, np.diff(times), "marks that follow another host's", "are closer")
+    return [f"{name}: t{line[1:]}" for line in lines] if name else lines
 
 
 def _closer(bounds: np.ndarray, took: np.ndarray, what: str, less: str = "took less") -> list[str]:

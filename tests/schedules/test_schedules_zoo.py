@@ -272,7 +272,8 @@ def test_chunks_are_refused_where_the_schedule_fixes_them(name, chunks):
 
 
 def test_an_unknown_name_is_answered_with_the_names():
-    with pytest.raises(ValueError, match="^'2f2b' is no schedule: use one of naive, gpipe, 1f1b, "):
+    names = ", ".join(NAMES)
+    with pytest.raises(ValueError, match=f"^'2f2b' is no schedule: use one of {names}.$"):
         make("2f2b", 2, 4)
 
 

@@ -217,7 +217,7 @@ def test_marks_of_two_hosts_that_lie_closer_than_the_bound_are_counted(view, err
     trace = Trace(spans, memory=memory, meta=meta | {"clock_error": {"a": 0.0, "b": error}})
     traces = {"GPipe": trace}
     (found,) = {
-        SAYS in said
+        f"GPipe: t{SAYS[1:]}" in said
         for said in (
             getattr(viz, view)(traces).layout.title.subtitle.text,
             " ".join(note.get_text() for note in getattr(viz.print, view)(traces).texts),
@@ -226,6 +226,9 @@ def test_marks_of_two_hosts_that_lie_closer_than_the_bound_are_counted(view, err
     assert found == says
     if says:
         assert "1 of 2 marks" in getattr(viz, view)(traces).layout.title.subtitle.text
+    if view == "memory":  # of a single Trace, which has no name
+        lines = viz.memory(trace).layout.title.subtitle.text.split("<br>")
+        assert any(line.startswith(SAYS) for line in lines) == says
 
 
 # -- names -----------------------------------------------------------------------------------------

@@ -171,6 +171,27 @@ return { ...drawn, found: drawn.points.map(([x, y]) => m.planAt(drawn, x + 1, y 
 """
 
 
+def test_plans_alike_have_marks_between_them_on_the_map():
+    plans_ = {"memory": [1.45e12, 1.6e12, 3.1e12], "seconds": [3.9, 4.6, 5.8]}
+    drawn = node.run("plans/geometry.js", "return m.mapOf(v[0], 8e10, 824, 170);", plans_)
+    assert [mark["value"] for mark in drawn["across"]] == [1.5e12, 2e12, 3e12]
+    assert [mark["value"] for mark in drawn["up"]] == [5, 7]
+
+
+@pytest.mark.parametrize("width", [780, 848, 1200])
+def test_the_buttons_of_files_stand_beside_other_controls(browser, width):
+    page, faults = open_page(browser, PlanExplorer(), "plans/index")
+    page.set_viewport_size({"width": width, "height": 900})
+    rows = page.locator(".one .dlv-toolbar").evaluate("""toolbar => {
+        const groups = [...toolbar.children].filter(one => one.matches("span:not(.dlv-end)"))
+            .map(one => one.getBoundingClientRect()).filter(box => box.width);
+        return groups.map(({ top, height }) => Math.round(top + height / 2));
+    }""")
+    assert len(rows) == 10 and rows.count(rows[-1]) > 1 and len(set(rows)) <= 3
+    assert not faults
+    page.close()
+
+
 def test_a_plan_that_fails_lies_beyond_the_limit_on_the_map():
     explorer = PlanExplorer()
     told, width, height = state(explorer)["plans"], 780, 200

@@ -534,6 +534,13 @@ def test_pointing_at_a_message_in_one_panel_is_answered_by_the_others(play, trac
     assert player.hot == everywhere
 
 
+def test_the_hint_fits_its_place_in_a_notebook(play, trace):
+    player = play(trace)
+    player.page.set_viewport_size({"width": 848, "height": 900})
+    assert "all rounds" in player.told
+    assert player.at("p.dlv-told").evaluate("hint => hint.scrollHeight <= hint.clientHeight + 1")
+
+
 def test_tables_hold_what_the_pictures_show(play, trace):
     player = play(trace).press("ArrowRight", "t")
     assert player.at(".dlv-chunks").is_hidden()
@@ -806,6 +813,9 @@ def test_unusual_traces_open_and_step(play, what):
     player = play(made[what]())
     player.press("End", "p", "p", "t", "t", "Home", "End")
     assert player.name != "" and str(player.slider) == player.at("input").get_attribute("max")
+    if what == "no buffers":
+        captions = player.press("t").at(".dlv-tables caption").all_text_contents()
+        assert [words.startswith("Messages of") for words in captions] == [True]
     if what == "lost":
         assert player.at(".dlv-chunks .dlv-never").count() == 1
         assert "never received" in player.at(".dlv-marks").text_content()

@@ -83,6 +83,22 @@ def test_the_buttons_hand_the_picture_to_the_reader_and_a_page_without_a_kernel_
         assert saved.root.get_by_role("button", name="file").count() == 0
 
 
+def test_the_chart_holds_a_speed_up_below_one_and_all_its_labels(browser):
+    slower = ScalingExplorer(ranks=9, nbytes=10**9, beta=2e-9, compute=2e-3, way="model_weak")
+    assert told(slower)["speedup"][8] < 0.01
+    page, faults = open_page(browser, slower, "scaling/index")
+    outside = page.locator(".one .dlv-costs").evaluate_all("""charts => charts.flatMap(chart => {
+        const frame = chart.getBoundingClientRect();
+        return [...chart.querySelectorAll("text, .dlv-spot, .dlv-cost")].filter(part => {
+            const box = part.getBoundingClientRect();
+            return box.left < frame.left || box.right > frame.right
+                || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+        }).map(part => part.outerHTML);
+    })""")
+    assert outside == [] and not faults
+    page.close()
+
+
 def test_a_name_that_is_no_control_is_refused():
     with pytest.raises(TypeError, match="ScalingExplorer has no 'rank'"):
         ScalingExplorer(rank=3)

@@ -88,7 +88,7 @@ def memory(
             "range": [(plan.low - room) / size, (plan.high + room) / size],
         },
         yaxis={
-            "title": axis(plan.counts, what),
+            "title": {"text": axis(plan.counts, what), "standoff": 12},
             "tickvals": [one.y for one in plan.strips],
             "ticktext": [f"rank {one.held.rank}" for one in plan.strips],
             "range": [plan.rows - 0.45, -0.55],
@@ -179,7 +179,7 @@ def laid_out(traces: Trace | Mapping[str, Trace], what: str | None) -> MemoryPla
         if own:
             times = np.concatenate([one.time for one in own])
             ranks = np.repeat([one.rank for one in own], [len(one.time) for one in own])
-            known += mark_lines(trace, ranks, times)
+            known += mark_lines(trace, ranks, times, name)
     spans = [window(trace) for trace in named.values()]
     most = max((one.held.peak for one in strips), default=0)
     chunks = counted and any(trace.meta.get("chunks", 1) != 1 for trace in named.values())

@@ -139,7 +139,7 @@ def laid_out(traces: Mapping[str, Trace], step: int | None, clock: str | None) -
         start, end = span_times(actions, read)
         first = start.min()
         marks = np.concatenate([start, end])
-        known += mark_lines(trace, np.tile(actions.spans.rank, 2), marks)
+        known += mark_lines(trace, np.tile(actions.spans.rank, 2), marks, name)
         chunk, chunks = chunks_of(actions)
         most = max(most, chunks)
         y += HEAD

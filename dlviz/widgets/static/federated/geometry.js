@@ -36,7 +36,7 @@ import { along } from "./state.js";
  * @property {number} step pixels of a round
  */
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [38, 14, 6, 20]; // pixels around the chart
+const [LEFT, RIGHT, TOP, BOTTOM] = [42, 14, 6, 20]; // pixels around the chart
 const [NAMES, CELLS, GAP, BARS] = [80, 200, 16, 128]; // pixels of the columns
 export const HEAD = 16; // pixels above the rows, and below them
 const WORDS = 62; // pixels beside a bar

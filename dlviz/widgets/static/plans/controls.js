@@ -13,28 +13,24 @@ const PLACES = 200; // of the slider of the memory limit
 const ROOM = 1.25; // beyond the least and the most that a plan needs, as a ratio
 
 /**
- * The groups of the toolbar, and a toolbar for the machine.
+ * The groups of the toolbar: what is trained, the machine, the recorded runs.
  * @param {Planner} own
- * @returns {{ groups: Child[][], machine: HTMLElement }}
+ * @returns {Child[][]}
  */
 export function controls(own) {
   const { models, chips, links, counts, batches } = own.shown.now.data;
   const named = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, string]} */ ([name, name]));
-  return {
-    groups: [
-      [h("label", {}, "model ", select(own, "model", named(models)))],
-      [many(own, "devices", counts), field(own, "devices", { letter: "", unit: "in all", per: 1 })],
-      [many(own, "batch", batches), field(own, "batch", { letter: "", unit: "sequences", per: 1 })],
-      [own.bar.start],
-    ],
-    machine: h("div", { class: "dlv-toolbar dlv-machine", role: "group", "aria-label": "machine and recorded runs" },
-      h("span", {}, h("label", {}, "device ", select(own, "device", named(chips)))),
-      h("span", {}, h("label", {}, "inside ", select(own, "inside", named(links)))),
-      h("span", {}, h("label", {}, "between ", select(own, "between", named(links)))),
-      h("span", {}, field(own, "node", { letter: "nodes of", unit: "devices", per: 1 })),
-      h("span", {}, memory(own), all(own)),
-      h("span", {}, recordings(own))),
-  };
+  const part = (name, names) => [h("label", { class: "dlv-machine" }, `${name} `, select(own, name, named(names)))];
+  return [
+    [h("label", {}, "model ", select(own, "model", named(models)))],
+    [many(own, "devices", counts), field(own, "devices", { letter: "", unit: "in all", per: 1 })],
+    [many(own, "batch", batches), field(own, "batch", { letter: "", unit: "sequences", per: 1 })],
+    [own.bar.start],
+    part("device", chips), part("inside", links), part("between", links),
+    [field(own, "node", { letter: "nodes of", unit: "devices", per: 1 })],
+    [memory(own), all(own)],
+    [recordings(own)],
+  ];
 }
 
 /** A slider over numbers. */
@@ -89,7 +85,7 @@ function limitAt([low, high], place) {
 function recordings({ shown, choose, can }) {
   const { now } = shown;
   const box = h("select", {
-    "aria-label": "recorded runs", class: "dlv-recorded",
+    "aria-label": "recorded runs", class: "dlv-recordedplan",
     onchange: () => box.value !== "-1" && choose({ plan: now.data.runs[Number(box.value)].plan }),
   });
   const element = h("label", {}, "recorded runs ", box);

@@ -45,14 +45,15 @@ function around(values) {
 }
 
 /**
- * Round values of a logarithmic scale, no nearer to each other than `apart` pixels: as many of 1, 2, 5 as have room.
+ * Round values of a logarithmic scale, no nearer to each other than `apart` pixels: as many of 1, 1.5, 2, 3, 5, 7 as
+ * have room.
  * @param {Scale} scale
  * @param {number} apart
  * @returns {Mark[]}
  */
 export function marks(scale, apart) {
   const [low, high] = scale.domain;
-  for (const steps of [[1, 2, 5], [1, 3], [1]]) {
+  for (const steps of [[1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]]) {
     /** @type {Mark[]} */
     const found = [];
     for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++) {

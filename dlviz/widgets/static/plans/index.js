@@ -28,15 +28,14 @@ function render({ model, el }) {
     runnable: ({ data }) => data.settled && !data.long, ranWords, more: { pointed: -1 },
   }));
   const { shown } = own;
-  const { groups, machine } = controls(own);
-  own.frame.controls(...groups);
+  own.frame.controls(...controls(own));
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   shown.paints(["data", "controls"], () => write(answer, answerWords(shown.now.data, shown.now.controls)));
   const former = [planMap(own, HEIGHT), planTable(own)]; // shown, dimmed, while others are computed
   shown.paints(["data"], () => {
     for (const part of former) part.setAttribute("aria-busy", String(!shown.now.data.settled));
   });
-  own.frame.body.append(machine, own.trouble, own.bar.line, answer, ...former);
+  own.frame.body.append(own.trouble, own.bar.line, answer, ...former);
   return own.begin();
 }
 

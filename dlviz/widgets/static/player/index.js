@@ -24,8 +24,7 @@ const CODE = 100; // of them for the lines
 const GUESS = 62; // pixels that the question of a prediction takes of it
 const HINT = "Hover over a message, a chunk or a rank: its arrow, cells and arithmetic light up.";
 const UNFOCUSED = ":disabled, g:not([tabindex])";
-const STRIP =
-  " The strip shows all rounds: the stronger the blue of a cell, the more ranks' numbers it holds; orange is wrong.";
+const STRIP = " In the strip of all rounds, a stronger blue holds numbers of more ranks; orange is wrong.";
 
 /**
  * Shows a model's messages in `el`, anew at each change of its state.

@@ -241,7 +241,7 @@ export function tablesPanel(scene) {
       const contents = `What each rank holds ${afterwards(scene, number)}`;
       const moves = moved.length ? `Messages of ${name}` : number ? "No more messages" : "No message yet";
       root.replaceChildren(
-        table(contents, ["rank", "chunk", "contents", "contributions"], held),
+        ...(scene.values.length ? [table(contents, ["rank", "chunk", "contents", "contributions"], held)] : []),
         table(moves, ["message", "in numbers", "bytes and times"], moved),
       );
     },

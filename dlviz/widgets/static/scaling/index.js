@@ -16,7 +16,8 @@ import { roundStep, scaleLinear, scaleLog } from "../shared/scale.js";
  */
 
 const SAVED = "This page has no kernel: ranks can be chosen; to change all else, run the notebook's cell.";
-const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [216, 46, 12, 10, 36]; // pixels
+const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [216, 56, 12, 10, 36]; // pixels
+const MARKS = 7; // of powers of two on an axis, at most, beside the last
 /** @type {Record<string, [string, string, number]>} */
 const LINK = {
   alpha: ["α", "µs a message", 1e6], beta: ["β", "ns a byte", 1e9], compute: ["compute", "ms", 1e3],
@@ -66,12 +67,9 @@ function chart({ shown, choose }, title, name, ideal) {
     const { data } = shown.now;
     const { [name]: values, most, controls: { ranks } } = data;
     const x = xOf();
-    const high = Math.max(...values) * 1.05 || 1;
-    const y = ideal ? scaleLog([1, most], [HEIGHT - BOTTOM, TOP]) : scaleLinear([0, high], [HEIGHT - BOTTOM, TOP]);
+    const { y, marks } = ideal ? ratiosOf(Math.min(...values), most) : amountsOf(Math.max(...values));
     const path = (points) => `M${points.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L")}`;
-    const powers = Array.from({ length: 1 + Math.log2(most) }, (_, i) => 2 ** i);
-    const step = roundStep(high / 4);
-    const marks = ideal ? powers : Array.from({ length: 1 + Math.floor(high / step) }, (_, i) => i * step);
+    const powers = powersOf(1, most);
     svg.setAttribute("viewBox", `0 0 ${x.range[1] + RIGHT} ${HEIGHT}`);
     svg.replaceChildren(
       s("g", { class: "dlv-axis" }, marks.map((at) => s("path", { d: `M${LEFT} ${y(at)}H${x.range[1]}` }))),
@@ -87,6 +85,27 @@ function chart({ shown, choose }, title, name, ideal) {
     svg.setAttribute("aria-label", `${title}: ${digits(values[ranks - 1])} on ${ranks} ranks.`);
   });
   return element;
+}
+
+/** The powers of two from one to another; every second, third, … of them where they are many. */
+function powersOf(low, high) {
+  const [first, last] = [low, high].map(Math.log2);
+  const each = Math.ceil((last - first) / MARKS);
+  return Array.from({ length: 1 + Math.floor((last - first) / each) }, (_, i) => 2 ** (last - i * each));
+}
+
+/** The axis of a speed-up, up to `most`; below 1 where more ranks are slower than one. */
+function ratiosOf(least, most) {
+  const low = 2 ** Math.floor(Math.log2(Math.min(least, 1)));
+  return { y: scaleLog([low, most], [HEIGHT - BOTTOM, TOP]), marks: powersOf(low, most) };
+}
+
+/** The axis of an amount, from 0. */
+function amountsOf(most) {
+  const high = most * 1.05 || 1;
+  const step = roundStep(high / 4);
+  const marks = Array.from({ length: 1 + Math.floor(high / step) }, (_, i) => i * step);
+  return { y: scaleLinear([0, high], [HEIGHT - BOTTOM, TOP]), marks };
 }
 
 export default { render };
