@@ -9,7 +9,6 @@ latest rank's clock and lasts what `dlviz.sim` says.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -52,10 +51,11 @@ class Collectives:
     def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
         self.process = process
         self.recorder = process.recorder
+        self.groups = process.groups
+        self.groups.add(number, name, members)
         self.members = members
         self.name = name
         self.number = number
-        process.groups[number] = {"group": name, "members": members}
         self.size = len(members)
         self.rank = members.index(process.rank)
         self._group: Group | None = None
@@ -240,7 +240,7 @@ class Collectives:
         what it wrote of a call that failed must not pass for this one."""
         if self.process.waiting.lost:
             mourn(self.members, self.process.waiting.lost)
-        calls = self.process.calls
+        calls = self.groups.calls
         sequence = calls.get(self.number, 0)
         calls[self.number] = sequence + 1
         form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
@@ -279,9 +279,7 @@ class Collectives:
     def group(self) -> Group:
         """These ranks in shared memory (made when first used)."""
         if self._group is None:
-            process = self.process
-            path = os.path.join(process.folder, f"group-{self.number}-{self.members[0]}")
-            self._group = process.meet_in(path, self.members)
+            self._group = self.groups.meet(self.number, self.members, self._transport)
         return self._group
 
     @property
@@ -294,7 +292,7 @@ class Collectives:
                 waiting.wait(connecting, "collective", self.recorder.lane)
                 self._gloo = connecting.group()
             else:
-                self._gloo = self.process.make_group(name, self.members)
+                self._gloo = self.groups.connect(name, self.members)
         return self._gloo
 
     def _on_device(self, tensor: torch.Tensor) -> bool:
@@ -386,7 +384,7 @@ class GlooWork:
         mourn(self._comm.members, lost)
 
     def details(self) -> dict[str, Any]:
-        return self._comm.place_of(self._comm.process.calls[self._comm.number] - 1)
+        return self._comm.place_of(self._comm.groups.calls[self._comm.number] - 1)
 
 
 class Connecting(GlooWork):
@@ -398,11 +396,11 @@ class Connecting(GlooWork):
         self._made: list[Any] = []
         self._thread = threading.Thread(target=self._make, args=(name,), name="dlviz", daemon=True)
         self._thread.start()
-        comm.process.own_threads.add(self._thread.ident or 0)
+        comm.groups.threads.add(self._thread.ident or 0)
 
     def _make(self, name: str) -> None:
         try:
-            self._made.append(self._comm.process.make_group(name, self._comm.members))
+            self._made.append(self._comm.groups.connect(name, self._comm.members))
         except RuntimeError as error:
             self._made.append(error)
 

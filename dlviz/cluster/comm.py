@@ -65,7 +65,7 @@ class Comm(Collectives):
         one list where all are on one host."""
         hosts: dict[int, list[int]] = {}
         for rank, member in enumerate(self.members):
-            hosts.setdefault(self.process.control.host_of(member), []).append(rank)
+            hosts.setdefault(self.groups.host_of(member), []).append(rank)
         return list(hosts.values())
 
     # -- messages ------------------------------------------------------------------------------
@@ -370,9 +370,9 @@ class Comm(Collectives):
         """A thread of this rank that runs what is submitted to it, in order, beside the caller,
         with a Comm of its own; its spans lie on lane `name`. Every rank of this Comm must call
         it."""
-        number = torch.tensor([self.process.next_group])
+        number = torch.tensor([self.groups.next])
         self.all_reduce(number, "max")
-        self.process.next_group = int(number) + 1
+        self.groups.next = int(number) + 1
         return Lane(Comm(self.process, self.members, int(number), f"{self.name}.{name}"), name)
 
     def shared(self, tensor: torch.Tensor) -> Shared:

@@ -110,7 +110,7 @@ class SendRequest(Request):
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
-        group = self._process.groups[self.channel.key >> TAG_BITS]["group"]
+        group = self._process.groups.details(self.channel.key >> TAG_BITS)["group"]
         self._wait("isend", self.finish, "send", {"peer": self.peer, "group": group})
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:

@@ -53,9 +53,9 @@ def head_of(ranks: int) -> int:
 def share(comm: Collectives, tensor: torch.Tensor) -> Shared:
     """Put `tensor` of rank 0 into memory that all ranks of `comm`, which all call this, share."""
     _check(comm, tensor)
-    process, made = comm.process, []
-    number = process.calls.get(comm.number, 0)
-    path = os.path.join(process.folder, f"shared-{comm.number}-{comm.members[0]}-{number}")
+    groups, made = comm.groups, []
+    number = groups.calls.get(comm.number, 0)
+    path = f"{groups.path('shared', comm.number, comm.members)}-{number}"
 
     def exchange(call: Any) -> None:
         if comm.rank == 0:
@@ -84,13 +84,12 @@ def _check(comm: Collectives, tensor: Any) -> None:
         )
     if not tensor.is_contiguous():
         raise ValueError("the tensor to share is not contiguous: give tensor.contiguous().")
-    process = comm.process
-    if not process.control.reaches(comm.members):
+    if not comm.groups.reaches(comm.members):
         raise ValueError(
             f"the ranks of group {comm.name} are on several hosts, which share no memory: call "
             "shared on a group of one host's ranks."
         )
-    free = shutil.disk_usage(comm.process.folder).free
+    free = shutil.disk_usage(comm.groups.folder).free
     if head_of(comm.size) + tensor.nbytes > free:
         raise ValueError(
             f"the tensor to share has {tensor.nbytes} bytes and shared memory has {free} left: "

@@ -44,7 +44,7 @@ def together(comm: Any, act: Callable[[Any], Any], needed: Collection[int]) -> A
             left = comm
         else:  # calls that have failed in the group before must not pass for those of this one
             left = type(comm)(process, members, group, f"{comm.name}, those left")
-            process.next_group = group + 1
+            comm.groups.next = group + 1
         try:
             found = [act(left)]
         except RankLost:
@@ -71,7 +71,7 @@ class Votes:
         self._waiting = comm.process.waiting
         self._first = VOTE + comm.size  # cell of the votes
         size = (self._first + VOTE * comm.size) * 8
-        path = os.path.join(comm.process.folder, f"left-{comm.number}-{comm.members[0]}")
+        path = comm.groups.path("left", comm.number, comm.members)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(handle, size)
@@ -81,14 +81,14 @@ class Votes:
 
     def agree(self, through: bool) -> Decision:
         """Vote, and wait for the decision."""
-        comm, cells, process = self._comm, self._cells, self._comm.process
+        comm, cells, groups = self._comm, self._cells, self._comm.groups
         lane = comm.recorder.lane
         self._number += 1
-        process.calls[-comm.number] = self._number
+        groups.calls[-comm.number] = self._number
         with comm.recorder.open("wait", "who is left", {}):
             lane.pace.begin(START_LINE)
             mine = self._first + VOTE * comm.rank
-            cells[mine + THROUGH], cells[mine + GROUP] = through, process.next_group
+            cells[mine + THROUGH], cells[mine + GROUP] = through, groups.next
             cells[mine + NUMBER] = self._number
             self._waiting.notify(*comm.members)
             self._waiting.wait_for_others(self, "collective", lane)
