@@ -14,6 +14,7 @@ from dlviz.cluster.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.waiting import PostedWait
+from dlviz.cluster.endpoint import Endpoint
 from dlviz.cluster.groups import Groups
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
@@ -55,12 +56,11 @@ class Process:
         self.pacing = self._make_pacing()
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
-        self.snapshot = self.log.snapshot
         self.pipes = control.pipes
         self.matching = Matching(rank, self.pipes.writer, self.pacing.expect)
         self.waiting = control.waiting(self.matching)
         self.pacing.serve_with(self.waiting)
-        self.outstanding = OutstandingSends(self)
+        self.outstanding = OutstandingSends(self.board, rank)
         self.buffers = BufferPool()
         self.lanes: list[Any] = []
         self.own_threads = {*control.threads}
@@ -74,6 +74,13 @@ class Process:
         return (
             EventClock(partial(event_on, self.device)) if self.device.type == "cuda" else NoDevice()
         )
+
+    def endpoint(self, group: str) -> Endpoint:
+        """What the messages of a group go through, once there is a transport."""
+        return Endpoint(
+            group, self.rank, self.board, self.pipes, self.matching, self.waiting, self.transport,
+            self.outstanding, self.buffers, self.pacing, self.recorder, self.log,
+        )  # fmt: skip
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room for messages that it will

@@ -29,8 +29,7 @@ VOTE = 3
 
 def together(comm: Any, act: Callable[[Any], Any], needed: Collection[int]) -> Any:
     """See `Comm.together`."""
-    process, lane = comm.process, comm.recorder.lane
-    if not process.waiting.may_lose.intersection(comm.members):
+    if not comm.waiting.may_lose.intersection(comm.members):
         return act(comm)
     comm.votes = votes = comm.votes or Votes(comm)
     left, found = None, []
@@ -39,11 +38,11 @@ def together(comm: Any, act: Callable[[Any], Any], needed: Collection[int]) -> A
         if through:
             return found[0]
         gone = {comm.members[rank] for rank in needed}.difference(members)
-        process.waiting.ask_why(gone, votes.details, "collective", lane)
+        comm.waiting.ask_why(gone, votes.details, "collective", comm.recorder.lane)
         if left is None and members == comm.members:
             left = comm
         else:  # calls that have failed in the group before must not pass for those of this one
-            left = type(comm)(process, members, group, f"{comm.name}, those left")
+            left = type(comm)(comm.process, members, group, f"{comm.name}, those left")
             comm.groups.next = group + 1
         try:
             found = [act(left)]
@@ -68,7 +67,7 @@ class Votes:
     def __init__(self, comm: Any):
         self._comm = comm
         self._number = 0  # of the vote
-        self._waiting = comm.process.waiting
+        self._waiting = comm.waiting
         self._first = VOTE + comm.size  # cell of the votes
         size = (self._first + VOTE * comm.size) * 8
         path = comm.groups.path("left", comm.number, comm.members)

@@ -39,7 +39,6 @@ def warm_up(process: Process, ranks: int) -> None:
     scratch.groups.calls = {}
     scratch.recorder = Recorder(process.rank, pace=scratch.pacing.lane)
     scratch.log = Log(scratch.recorder)
-    scratch.snapshot = scratch.log.snapshot
     process.matching.expect = scratch.pacing.expect
     comm = Comm(scratch, tuple(range(ranks)), GROUP, "warm-up")
     for step in range(ROUNDS):
