@@ -201,7 +201,7 @@ def test_a_circle_is_seen():
     assert not circles({"dlviz.trace.one": (one, package), "dlviz.trace.two": ("", package)})
 
 
-INSIDE = {"process", "recorder"}  # of a Comm
+INSIDE = {"process", "recorder", "log", "waiting", "groups"}  # of a Comm
 FROM_OUTSIDE = ("collectives", "parallel", "federated")
 
 
@@ -237,6 +237,39 @@ def test_what_is_built_on_a_comm_uses_what_it_offers():
 )
 def test_the_check_sees_who_reaches_into_a_comm(source, found):
     assert inside_of_comm(source) == found
+
+
+MAKERS = {"rank", "comm", "collective", "warm"}  # of a process or of what it is made of
+
+
+def parts_of_a_process(source: str) -> list[str]:
+    """What a module reads from a process: the parts of `process`, or of `….process`."""
+    attributes = [node for node in ast.walk(parsed(source)) if isinstance(node, ast.Attribute)]
+    owners = [(ast.unparse(node.value).rpartition(".")[2].strip("_"), node) for node in attributes]
+    return [ast.unparse(node) for owner, node in owners if owner == "process"]
+
+
+def test_who_works_with_messages_and_waits_is_given_them_and_no_process():
+    modules = {file.stem: file.read_text() for file in (PACKAGE / "cluster").glob("*.py")}
+    assert modules.keys() > MAKERS
+    found = {name: parts_of_a_process(source) for name, source in modules.items()}
+    assert {name for name, used in found.items() if used} == MAKERS
+    later = {"self.process.lanes", "self.process.announce"}  # not when a Comm is made
+    of_comm = found["comm"] + found["collective"]
+    assert {used for used in of_comm if used.startswith("self.")} == later
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("self._process.board.cells", ["self._process.board"]),
+        ("comm.process.waiting.lost", ["comm.process.waiting"]),
+        ("type(comm)(comm.process, members)", []),
+        ("self._endpoint.board", []),
+    ],
+)
+def test_the_check_sees_who_reads_parts_of_a_process(source, found):
+    assert parts_of_a_process(source) == found
 
 
 LONGEST = 80  # lines of a function, its signature and docstring counted

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dlviz.cluster.control.board import ASLEEP, WHEN
+from dlviz.cluster.control.board import ASLEEP, WHEN, Board
 from dlviz.cluster.control.form import empty
 from dlviz.cluster.control.pipes import TAKEN
 
@@ -42,11 +42,11 @@ class OutstandingSends:
     """The messages of one rank that their receivers have not taken, by tick: their bytes stay where
     they are until then."""
 
-    def __init__(self, process: Any):
-        self._process = process
+    def __init__(self, board: Board, rank: int):
+        self._board = board
         self.under_way: dict[int, Any] = {}
         self._free: list[int] = []
-        self._unused = iter(process.board.ticks(process.rank))
+        self._unused = iter(board.ticks(rank))
         self._lock = threading.Lock()  # lanes of one rank send at the same time
 
     def begin(self, request: Any) -> bool:
@@ -55,7 +55,7 @@ class OutstandingSends:
             if not self._free and not self._find():
                 return False
             tick = request.tick = self._free.pop()
-            board = self._process.board
+            board = self._board
             board.cells[tick] = board.cells[tick + ASLEEP] = 0
             board.times[tick + WHEN] = NAN
             self.under_way[tick] = request
@@ -75,13 +75,12 @@ class OutstandingSends:
         tick, request.tick = request.tick, 0
         del self.under_way[tick]
         if request.wire is not None:
-            self._process.transport.release(tick)
-            request.wire = None
+            request.release(tick)
         self._free.append(tick)
 
     def _find(self) -> bool:
         """More ticks: of sends that were taken and that nobody has waited for, or new ones."""
-        cells = self._process.board.cells
+        cells = self._board.cells
         for tick, request in list(self.under_way.items()):
             if cells[tick] == TAKEN and not request.awaited:
                 self._end(request)

@@ -9,9 +9,9 @@ latest rank's clock and lasts what `dlviz.sim` says.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,10 +52,13 @@ class Collectives:
     def __init__(self, process: Process, members: tuple[int, ...], number: int, name: str):
         self.process = process
         self.recorder = process.recorder
+        self.log = process.log
+        self.waiting = process.waiting
+        self.groups = process.groups
+        self.groups.add(number, name, members)
         self.members = members
         self.name = name
         self.number = number
-        process.groups[number] = {"group": name, "members": members}
         self.size = len(members)
         self.rank = members.index(process.rank)
         self._group: Group | None = None
@@ -215,8 +218,8 @@ class Collectives:
         scale: int = 1,
     ) -> None:
         """Compare the call with the others', and `move` the bytes; recorded, paced and posted."""
-        process, lane = self.process, self.recorder.lane
-        process.snapshot()
+        lane = self.recorder.lane
+        self.log.snapshot()
         sequence = self.agree(op, tensor, root)
         lane.pace.begin(START_LINE)
         nbytes = 0 if tensor is None else tensor.nbytes * scale
@@ -231,16 +234,16 @@ class Collectives:
                 self._ask_why(sequence)
                 raise
             lane.pace.collective(call.start, op, self.members, nbytes)
-        process.snapshot()
+        self.log.snapshot()
 
     def agree(self, op: str, tensor: torch.Tensor | None, root: int = -1) -> int:
         """Say that this rank's next collective is `op` of `tensor`, and raise ValueError, which
         names both ranks, where another has come to another one; returns the number of the call. A
         collective made of messages begins with it. RankLost where a member is known to be lost:
         what it wrote of a call that failed must not pass for this one."""
-        if self.process.waiting.lost:
-            mourn(self.members, self.process.waiting.lost)
-        calls = self.process.calls
+        if self.waiting.lost:
+            mourn(self.members, self.waiting.lost)
+        calls = self.groups.calls
         sequence = calls.get(self.number, 0)
         calls[self.number] = sequence + 1
         form = NO_TENSOR if tensor is None else form_of(tensor.shape, tensor.dtype)
@@ -256,15 +259,16 @@ class Collectives:
             self._ask_why(sequence)  # one that caught RankLost has gone on to another call
             mine, other = (self.group.read_call(each, sequence) for each in (self.rank, place))
             raise ValueError(
-                f"collective mismatch: as call number {sequence} in group {self.name}, rank "
-                f"{self.process.rank} makes {_call(mine)} and rank {self.members[place]} makes "
-                f"{_call(other)}; all ranks of a group must make the same calls in the same order."
+                f"collective mismatch: as call number {sequence} in group {self.name}, "
+                f"rank {self.members[self.rank]} makes {_call(mine)} and "
+                f"rank {self.members[place]} makes {_call(other)}; "
+                "all ranks of a group must make the same calls in the same order."
             )
 
     def _ask_why(self, sequence: int) -> None:
         """A collective has failed: raise RankLost where that is so since a member is lost."""
-        waiting, lane = self.process.waiting, self.recorder.lane
-        waiting.ask_why(self.members, lambda: self.place_of(sequence), "collective", lane)
+        place = partial(self.place_of, sequence)
+        self.waiting.ask_why(self.members, place, "collective", self.recorder.lane)
 
     def place_of(self, sequence: int) -> dict[str, Any]:
         """What a `Wait` says of a collective beside its operation and tensor."""
@@ -279,22 +283,20 @@ class Collectives:
     def group(self) -> Group:
         """These ranks in shared memory (made when first used)."""
         if self._group is None:
-            process = self.process
-            path = os.path.join(process.folder, f"group-{self.number}-{self.members[0]}")
-            self._group = process.meet_in(path, self.members)
+            self._group = self.groups.meet(self.number, self.members, self._transport)
         return self._group
 
     @property
     def gloo(self) -> Any:
         """The gloo group of these ranks (made when first used)."""
         if self._gloo is None:
-            name, waiting = f"{self.name}.{self.number}", self.process.waiting
-            if waiting.may_lose:  # as in `_wait`
+            name = f"{self.name}.{self.number}"
+            if self.waiting.may_lose:  # as in `_wait`
                 connecting = Connecting(self, name)
-                waiting.wait(connecting, "collective", self.recorder.lane)
+                self.waiting.wait(connecting, "collective", self.recorder.lane)
                 self._gloo = connecting.group()
             else:
-                self._gloo = self.process.make_group(name, self.members)
+                self._gloo = self.groups.connect(name, self.members)
         return self._gloo
 
     def _on_device(self, tensor: torch.Tensor) -> bool:
@@ -319,17 +321,16 @@ class Collectives:
             self._transport.carry(lambda: start(self._nccl))
 
     def _wait(self, work: Any) -> None:
-        waiting = self.process.waiting
         try:
-            if waiting.may_lose:  # gloo would not notice that a rank is lost which it waits for
-                waiting.wait(GlooWork(self, work), "collective", self.recorder.lane)
+            if self.waiting.may_lose:  # gloo would not notice that a rank that it needs is lost
+                self.waiting.wait(GlooWork(self, work), "collective", self.recorder.lane)
             work.wait()
         except RuntimeError as error:
             raise self.broken(error) from None
 
     def broken(self, error: RuntimeError) -> PeerLost:
         """What gloo's error means."""
-        return PeerLost(f"rank {self.process.rank} lost a rank of {self.name}: {error}")
+        return PeerLost(f"rank {self.members[self.rank]} lost a rank of {self.name}: {error}")
 
 
 class Call:
@@ -386,7 +387,7 @@ class GlooWork:
         mourn(self._comm.members, lost)
 
     def details(self) -> dict[str, Any]:
-        return self._comm.place_of(self._comm.process.calls[self._comm.number] - 1)
+        return self._comm.place_of(self._comm.groups.calls[self._comm.number] - 1)
 
 
 class Connecting(GlooWork):
@@ -398,11 +399,11 @@ class Connecting(GlooWork):
         self._made: list[Any] = []
         self._thread = threading.Thread(target=self._make, args=(name,), name="dlviz", daemon=True)
         self._thread.start()
-        comm.process.own_threads.add(self._thread.ident or 0)
+        comm.groups.threads.add(self._thread.ident or 0)
 
     def _make(self, name: str) -> None:
         try:
-            self._made.append(self._comm.process.make_group(name, self._comm.members))
+            self._made.append(self._comm.groups.connect(name, self._comm.members))
         except RuntimeError as error:
             self._made.append(error)
 

@@ -52,6 +52,7 @@ class Comm(Collectives):
         self.machine = process.machine
         self.span = process.recorder.span
         self.label = process.recorder.label
+        self._endpoint = process.endpoint(name)
         self._outgoing: dict[tuple[int, int], Channel] = {}  # by rank and tag
         self._incoming: dict[tuple[int, int], Channel] = {}
         self.votes: Votes | None = None  # made when first used
@@ -65,7 +66,7 @@ class Comm(Collectives):
         one list where all are on one host."""
         hosts: dict[int, list[int]] = {}
         for rank, member in enumerate(self.members):
-            hosts.setdefault(self.process.control.host_of(member), []).append(rank)
+            hosts.setdefault(self.groups.host_of(member), []).append(rank)
         return list(hosts.values())
 
     # -- messages ------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Comm(Collectives):
                 lane.pace.begin()
                 lane.pace.settle()
                 if deadline is None:
-                    self.process.waiting.wait(Next(channel), "recv", lane)
+                    self.waiting.wait(Next(channel), "recv", lane)
                 else:
                     until = max(_check_deadline(deadline, "probe"), self.now())
                     if self._first(None, [src], tag, None, until) is None:
@@ -202,16 +203,16 @@ class Comm(Collectives):
         sending.wait()
 
     def _send(self, tensor: torch.Tensor, dst: int, tag: int, flags: int) -> SendRequest:
-        process, recorder, log = self.process, self.recorder, self.process.log
+        endpoint, recorder, log = self._endpoint, self.recorder, self.log
         channel = self._outgoing.get((dst, tag)) or self._to(dst, tag)
         form = form_of(tensor.shape, tensor.dtype)
         lane = recorder.lane
         times = lane.pace.start()
         if log.watched:
             log.snapshot()
-        request = SendRequest(process, channel, tensor, form)
+        request = SendRequest(endpoint, channel, tensor, form)
         channel.count += 1
-        if process.pacing.full() or not process.outstanding.begin(request):
+        if endpoint.pacing.full() or not endpoint.outstanding.begin(request):
             self._wait_for_room(request, lane, times)
         request.departure = lane.pace.depart(channel.peer, tensor.nbytes)
         wall = perf_counter_ns()
@@ -231,48 +232,48 @@ class Comm(Collectives):
         self, request: SendRequest, flags: int, wall: int, lane: Any, times: list[Any]
     ) -> None:
         """Give the receiver the envelope."""
-        process, channel, departure = self.process, request.channel, request.departure
+        endpoint, channel, departure = self._endpoint, request.channel, request.departure
         wire, address, data = request.wire, 0, b""
         if not wire.is_cpu:
             flags |= ON_DEVICE
-            process.transport.expose(channel.peer, request.tick, wire)
+            endpoint.transport.expose(channel.peer, request.tick, wire)
         elif wire.nbytes <= LONGEST:
             flags, data = flags | INLINE, string_at(wire.data_ptr(), wire.nbytes)
             request.wire = None
         else:
-            address = process.transport.expose(channel.peer, request.tick, wire)
+            address = endpoint.transport.expose(channel.peer, request.tick, wire)
         when = departure.entry, departure.stamp
         head = HEAD.pack(channel.number, flags, wall, request.tick, address, *when, request.form)
         while True:
             try:
                 channel.write(head + data)
-                process.pipes.wrote(channel.peer)
+                endpoint.pipes.wrote(channel.peer)
                 return
             except BlockingIOError:  # it has not read those before
-                room = partial(process.pipes.has_room, channel.peer)
-                process.waiting.wait(Room(request, room), "send", lane, times)
+                room = partial(endpoint.pipes.has_room, channel.peer)
+                endpoint.waiting.wait(Room(request, room), "send", lane, times)
 
     def _wait_for_room(self, request: SendRequest, lane: Any, times: list[Any]) -> None:
         """Wait until one more of this rank's messages can be on its way."""
-        process = self.process
+        endpoint = self._endpoint
 
         def room() -> bool:
-            return not process.pacing.full() and process.outstanding.begin(request)
+            return not endpoint.pacing.full() and endpoint.outstanding.begin(request)
 
-        process.waiting.wait(Room(request, room), "send", lane, times)
+        endpoint.waiting.wait(Room(request, room), "send", lane, times)
 
     def _receive(
         self, tensor: torch.Tensor, src: int, tag: int, op: str, posted_at: float
     ) -> ReceiveRequest:
         if op not in REDUCE:
             raise ValueError(f"op={op!r} is no way to receive: use one of {', '.join(REDUCE)}.")
-        process = self.process
+        endpoint = self._endpoint
         channel = self._incoming.get((src, tag)) or self._from(src, tag)
-        if process.log.watched:
-            process.log.snapshot()
+        if self.log.watched:
+            self.log.snapshot()
         form = form_of(tensor.shape, tensor.dtype)
-        request = ReceiveRequest(process, channel, tensor, form, op, posted_at)
-        process.matching.post(channel, request)
+        request = ReceiveRequest(endpoint, channel, tensor, form, op, posted_at)
+        endpoint.matching.post(channel, request)
         misfit = request.misfit()
         if misfit is not None:
             raise misfit
@@ -312,7 +313,7 @@ class Comm(Collectives):
         deadline has passed, and the lane has come to it."""
         if listed is not None and not listed:
             raise ValueError(f"src={listed!r} lists no rank to receive from: name one or more.")
-        lane, waiting = self.recorder.lane, self.process.waiting
+        lane, waiting = self.recorder.lane, self.waiting
         lane.pace.begin()
         sources = listed or [rank for rank in range(self.size) if rank != self.rank]
         channels = [self._from(rank, tag) for rank in sources]
@@ -330,11 +331,11 @@ class Comm(Collectives):
 
     # -- channels ------------------------------------------------------------------------------
     def _to(self, dst: int, tag: int) -> Channel:
-        channel = self.process.matching.to(self._peer(dst, "dst"), self._key(tag))
+        channel = self._endpoint.matching.to(self._peer(dst, "dst"), self._key(tag))
         return self._outgoing.setdefault((dst, tag), channel)
 
     def _from(self, src: int, tag: int) -> Channel:
-        channel = self.process.matching.source(self._peer(src, "src"), self._key(tag))
+        channel = self._endpoint.matching.source(self._peer(src, "src"), self._key(tag))
         return self._incoming.setdefault((src, tag), channel)
 
     def _peer(self, rank: int, name: str) -> int:
@@ -370,10 +371,11 @@ class Comm(Collectives):
         """A thread of this rank that runs what is submitted to it, in order, beside the caller,
         with a Comm of its own; its spans lie on lane `name`. Every rank of this Comm must call
         it."""
-        number = torch.tensor([self.process.next_group])
+        number = torch.tensor([self.groups.next])
         self.all_reduce(number, "max")
-        self.process.next_group = int(number) + 1
-        return Lane(Comm(self.process, self.members, int(number), f"{self.name}.{name}"), name)
+        self.groups.next = int(number) + 1
+        comm = Comm(self.process, self.members, int(number), f"{self.name}.{name}")
+        return Lane(comm, name, self.process.lanes)
 
     def shared(self, tensor: torch.Tensor) -> Shared:
         """Put rank 0's `tensor` into memory that all ranks share: an object with `tensor`, the
@@ -386,8 +388,8 @@ class Comm(Collectives):
     def lost(self) -> dict[int, str]:
         """The ranks that the run has lost (see `launch`, `may_lose`), as far as this one has been
         told, and how: {1: "was killed by signal 9"}."""
-        self.process.waiting.collect()
-        lost = self.process.waiting.lost
+        self.waiting.collect()
+        lost = self.waiting.lost
         return {rank: lost[member] for rank, member in enumerate(self.members) if member in lost}
 
     def together(self, act: Callable[[Comm], T], needed: Collection[int] = ()) -> T:
@@ -447,20 +449,20 @@ class Comm(Collectives):
             raise ValueError(
                 f"the tensor {name!r} is not contiguous: watch tensor.contiguous() or its base."
             )
-        self.process.log.watch(tensor, name)
+        self.log.watch(tensor, name)
 
     def snapshot(self) -> None:
         """Keep what the watched tensors hold now: a rank has changed one without communicating."""
-        self.process.log.snapshot()
+        self.log.snapshot()
 
     def memory(self, what: str, nbytes: int) -> None:
         """Record that this rank now holds `nbytes` of `what`."""
-        self.process.log.hold(what, nbytes)
+        self.log.hold(what, nbytes)
 
     def progress(self, iterable: Iterable[T], name: str = "") -> Iterator[T]:
         """Go through `iterable` and show a progress bar beside the cell or command that launched
         the run."""
-        board, rank = self.process.board, self.process.rank
+        board, rank = self._endpoint.board, self._endpoint.rank
         board.put(rank, DONE, 0)
         board.put(rank, TOTAL, len(iterable) if isinstance(iterable, Sized) else 0)
         self.process.announce(name)

@@ -1,23 +1,84 @@
-"""Groups of ranks: who is in which, and grids with named axes."""
+"""Groups of ranks: what a rank knows of those that it is in, who is in which, and grids with named
+axes."""
 
 from __future__ import annotations
 
+import os
+from collections import deque
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from dlviz.cluster.control import Control
+from dlviz.cluster.control.group import Group
+from dlviz.cluster.control.waiting import Waiting
+from dlviz.cluster.transport import Transport
+
+LEFT = 256  # tensors, of a quarter of a megabyte at most
+
+
+class Groups:
+    """The groups that one rank is in. `calls` counts the collective calls made in each, by its
+    number; `next` is a number that no group has yet; `threads` are those of this process that run
+    nothing of the program's."""
+
+    def __init__(
+        self,
+        folder: str,
+        rank: int,
+        control: Control,
+        waiting: Waiting,
+        store: Any,
+        threads: set[int],
+    ):
+        self.calls: dict[int, int] = {}
+        self.next = 2
+        self.folder = folder
+        self.threads = threads
+        self.host_of, self.reaches = control.host_of, control.reaches
+        self._rank = rank
+        self._control = control
+        self._waiting = waiting
+        self._store = store
+        self._details: dict[int, dict[str, Any]] = {}  # by number
+        self._left: deque[torch.Tensor] = deque(maxlen=LEFT)  # others may still read it
+
+    def add(self, number: int, name: str, members: tuple[int, ...]) -> None:
+        self._details[number] = {"group": name, "members": members}
+
+    def details(self, number: int) -> dict[str, Any]:
+        """What a `Wait` says of a group."""
+        return self._details.get(number, {})
+
+    def path(self, kind: str, number: int, members: tuple[int, ...]) -> str:
+        """A file that the members of a group share."""
+        return os.path.join(self.folder, f"{kind}-{number}-{members[0]}")
+
+    def meet(self, number: int, members: tuple[int, ...], transport: Transport) -> Group:
+        """A group whose members meet in shared memory."""
+        path = self.path("group", number, members)
+        return self._control.group(path, members, self._waiting, transport, self._left)
+
+    def connect(self, name: str, members: tuple[int, ...]) -> Any:
+        """A gloo group of `members`, which all call this, for the backend's own collectives."""
+        store = PrefixStore(f"{name}:{','.join(map(str, members))}", self._store)
+        place = members.index(self._rank)
+        return dist.ProcessGroupGloo(store, place, len(members), timedelta(days=1))
 
 
 def colors(comm: Any, color: int | None, key: int) -> tuple[int, tuple[int, ...], int] | None:
     """Split the ranks of `comm` by color: the number of this rank's new group, its members (global
     ranks, ordered by key and rank) and its color. Every rank of `comm` must call it."""
-    process = comm.process
-    mine = torch.tensor([-1 if color is None else color, key, process.next_group])
+    mine = torch.tensor([-1 if color is None else color, key, comm.groups.next])
     table = torch.empty(comm.size, 3, dtype=torch.int64)
     comm.all_gather(table, mine)
     rows = table.tolist()
     chosen = sorted({row[0] for row in rows if row[0] >= 0})
     first = max(row[2] for row in rows)
-    process.next_group = first + len(chosen)
+    comm.groups.next = first + len(chosen)
     if color is None:
         return None
     inside = sorted((row[1], rank) for rank, row in enumerate(rows) if row[0] == color)

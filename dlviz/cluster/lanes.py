@@ -42,15 +42,15 @@ class Handle:
 
     def wait(self, **fields: Any) -> Any:
         """Wait for the lane to have done it; recorded as a `wait` with `fields` (bucket=3, say)."""
-        process, lane = self._comm.process, self._comm.recorder.lane
+        waiting, lane = self._comm.waiting, self._comm.recorder.lane
         with self._comm.span("wait", f"for lane {self._comm.name.rpartition('.')[2]}", **fields):
             lane.pace.pay()  # what comes before the wait ends at its own time
             if not self._over.is_set():
-                process.waiting.post("lane", lane, None)
+                waiting.post("lane", lane, None)
                 lane.pace.idles(lambda: not self._over.is_set())
                 self._over.wait()
                 lane.pace.idles()
-                process.waiting.unpost()
+                waiting.unpost()
             lane.pace.wait_until(self._end)
             lane.pace.settle()
         self._waited = True
@@ -65,10 +65,11 @@ class Handle:
 
 class Lane:
     """Made by `comm.lane(name)`. `comm` is the lane's own communicator, for use inside what is
-    submitted."""
+    submitted. It is one of `lanes` of its rank until it is closed."""
 
-    def __init__(self, comm: Any, name: str):
+    def __init__(self, comm: Any, name: str, lanes: list[Lane]):
         self.comm = comm
+        self._lanes = lanes
         self._submitted = self._finished = 0
         self._jobs: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
         self._failed: list[Handle] = []
@@ -79,7 +80,7 @@ class Lane:
         self._thread.start()
         opened.wait()
         self.ident = self._thread.ident
-        comm.process.lanes.append(self)
+        lanes.append(self)
 
     @property
     def idle(self) -> bool:
@@ -98,7 +99,7 @@ class Lane:
         nobody waited for."""
         self._jobs.put(None)
         self._thread.join()
-        self.comm.process.lanes.remove(self)
+        self._lanes.remove(self)
         for error in filter(None, map(Handle.unseen, self._failed)):
             raise error
 

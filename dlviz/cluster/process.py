@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
-from datetime import timedelta
 from functools import partial
 from types import FrameType
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
 
 from dlviz.cluster.buffers import BufferPool, OutstandingSends
 from dlviz.cluster.control import Control
-from dlviz.cluster.control.group import Group
 from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.waiting import PostedWait
+from dlviz.cluster.endpoint import Endpoint
+from dlviz.cluster.groups import Groups
 from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice
@@ -29,7 +26,6 @@ from dlviz.cluster.transport import Transport
 from dlviz.machine import Machine
 from dlviz.trace.recorder import Recorder, Row, user_line
 
-LEFT = 256  # tensors, of a quarter of a megabyte at most
 KINDS = {  # op -> of its span
     "send": "send", "recv": "recv", "isend": "wait", "irecv": "wait", "lock": "lock",
 }  # fmt: skip
@@ -42,7 +38,6 @@ class Process:
     transport: Transport  # once all ranks have agreed on one
     gloo: Any = None  # the group of all ranks, once they have met
     announce: Any = None  # called with the name of each progress bar that begins
-    next_group = 2
 
     def __init__(
         self,
@@ -58,22 +53,18 @@ class Process:
         self.control = control
         self.board = control.board
         self.device, self.machine = device, machine
-        self._store = store
         self.pacing = self._make_pacing()
         self.recorder = Recorder(rank, pace=self.pacing.lane)
         self.log = Log(self.recorder)
-        self.snapshot = self.log.snapshot
         self.pipes = control.pipes
         self.matching = Matching(rank, self.pipes.writer, self.pacing.expect)
         self.waiting = control.waiting(self.matching)
         self.pacing.serve_with(self.waiting)
-        self.outstanding = OutstandingSends(self)
+        self.outstanding = OutstandingSends(self.board, rank)
         self.buffers = BufferPool()
         self.lanes: list[Any] = []
-        self.left: deque[torch.Tensor] = deque(maxlen=LEFT)  # of groups: others may still read it
-        self.calls: dict[int, int] = {}  # collective calls made, by group
         self.own_threads = {*control.threads}
-        self.groups: dict[int, dict[str, Any]] = {}  # by their numbers: what a `Wait` says of them
+        self.groups = Groups(folder, rank, control, self.waiting, store, self.own_threads)
 
     def _make_pacing(self) -> Any:
         """The clock that its operations go by."""
@@ -83,6 +74,13 @@ class Process:
         return (
             EventClock(partial(event_on, self.device)) if self.device.type == "cuda" else NoDevice()
         )
+
+    def endpoint(self, group: str) -> Endpoint:
+        """What the messages of a group go through, once there is a transport."""
+        return Endpoint(
+            group, self.rank, self.board, self.pipes, self.matching, self.waiting, self.transport,
+            self.outstanding, self.buffers, self.pacing, self.recorder, self.log,
+        )  # fmt: skip
 
     def state(self, finished: bool = False) -> RankState:
         """What this rank waits for, and how far it has come. Makes room for messages that it will
@@ -97,12 +95,13 @@ class Process:
         waits = [self._wait(frames.get(thread), post) for thread, post in posts]
         ended = sum(self.waiting.ends_by_loss(post) for _, post in posts)
         sent, claimed = self.matching.counts()
-        return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.calls))
+        return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
 
     def _wait(self, frame: FrameType | None, post: PostedWait) -> Wait:
         file, line = ("", 0) if frame is None else user_line(frame)
         details = {} if post.what is None else post.what.details()
-        details = self.groups.get(details.get("group_id", 0), {}) | details
+        if "group_id" in details:  # else it is for a lane of this rank
+            details = self.groups.details(details["group_id"]) | details
         place, host = f"{file}:{line}", self.control.host
         return Wait(self.rank, post.lane.name, post.op, place, post.since, host=host, **details)
 
@@ -140,14 +139,3 @@ class Process:
         for lane in self.recorder.lanes:
             lane.pace.pay()
         self.pacing.finish()
-
-    def meet_in(self, path: str, members: tuple[int, ...]) -> Group:
-        """A group of ranks that meet in that file."""
-        return self.control.group(path, members, self.waiting, self.transport, self.left)
-
-    def make_group(self, name: str, members: tuple[int, ...]) -> Any:
-        """A gloo group of `members` for the backend's own collectives."""
-        store = PrefixStore(f"{name}:{','.join(map(str, members))}", self._store)
-        return dist.ProcessGroupGloo(
-            store, members.index(self.rank), len(members), timedelta(days=1)
-        )

@@ -258,7 +258,7 @@ def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
     join_all()
     process.settle()
     if process.recorder.on:
-        process.snapshot()
+        process.log.snapshot()
     return result
 
 

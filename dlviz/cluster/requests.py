@@ -19,6 +19,7 @@ from dlviz.cluster.control.form import describe, dtype_of, fits, name_of, shape_
 from dlviz.cluster.control.matching import Channel
 from dlviz.cluster.control.pipes import ON_DEVICE, REFUSED, SYNC, TAKEN, Envelope, refusal
 from dlviz.cluster.control.waiting import mourn
+from dlviz.cluster.endpoint import Endpoint
 from dlviz.cluster.recording.log import Received
 from dlviz.cluster.stuck.waits import TAG_BITS, TAGS
 from dlviz.cluster.transport import wire_of
@@ -41,12 +42,12 @@ class Request:
     """A send or receive under way: message number `index` of its channel. `wait()` ends it: the
     tensor may then be reused, or holds the message."""
 
-    __slots__ = ("_process", "awaited", "channel", "form", "index", "message", "over", "tensor")
+    __slots__ = ("_endpoint", "awaited", "channel", "form", "index", "message", "over", "tensor")
     left = None  # it is waited for for as long as it takes
     message: tuple[int, int, int, int]  # source, destination, key, index
 
-    def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
-        self._process = process
+    def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
+        self._endpoint = endpoint
         self.channel = channel
         self.tensor = tensor
         self.form = form
@@ -65,7 +66,7 @@ class Request:
         """Wait, recorded as one wait."""
         if self.over:
             return
-        recorder = self._process.recorder
+        recorder = self._endpoint.recorder
         lane = recorder.lane
         times = lane.pace.start()
         finish(op, lane, times)
@@ -94,15 +95,20 @@ class SendRequest(Request):
 
     __slots__ = ("departure", "tick", "wire")
 
-    def __init__(self, process: Any, channel: Channel, tensor: torch.Tensor, form: bytes):
-        super().__init__(process, channel, tensor, form)
-        self.message = process.rank, channel.peer, channel.key, channel.count
+    def __init__(self, endpoint: Endpoint, channel: Channel, tensor: torch.Tensor, form: bytes):
+        super().__init__(endpoint, channel, tensor, form)
+        self.message = endpoint.rank, channel.peer, channel.key, channel.count
         # None where its bytes go with the envelope
-        self.wire: Any = wire_of(tensor, process.transport)
+        self.wire: Any = wire_of(tensor, endpoint.transport)
 
     @property
     def done(self) -> bool:
-        return self._process.board.cells[self.tick] != 0
+        return self._endpoint.board.cells[self.tick] != 0
+
+    def release(self, tick: int) -> None:
+        """Its bytes, which had that tick, have been taken."""
+        self._endpoint.transport.release(tick)
+        self.wire = None
 
     def about(self) -> dict[str, Any]:
         """The fields of its span."""
@@ -110,21 +116,21 @@ class SendRequest(Request):
 
     def wait(self) -> None:
         """Return when the receiver has the message's bytes and the tensor may be written to."""
-        group = self._process.groups[self.channel.key >> TAG_BITS]["group"]
-        self._wait("isend", self.finish, "send", {"peer": self.peer, "group": group})
+        fields = {"peer": self.peer, "group": self._endpoint.group}
+        self._wait("isend", self.finish, "send", fields)
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's. `op` is "isend", or "send"
         for one that ends when the receiver has taken the message."""
-        board, taken = self._process.board, NAN
-        self._process.outstanding.keep(self)
+        board, taken = self._endpoint.board, NAN
+        self._endpoint.outstanding.keep(self)
         if self.tick:  # else it was seen that it is taken
             if not board.cells[self.tick]:
-                self._process.waiting.wait_for_tick(self, op, lane, times)
+                self._endpoint.waiting.wait_for_tick(self, op, lane, times)
             if board.cells[self.tick] == REFUSED:
-                raise misfit(self.message, self.form, self._process.waiting.why(self.tick))
+                raise misfit(self.message, self.form, self._endpoint.waiting.why(self.tick))
             taken = board.times[self.tick + WHEN]
-            self._process.outstanding.end(self)
+            self._endpoint.outstanding.end(self)
         self.over = True
         if op == "send":
             lane.pace.taken(self.departure, taken)
@@ -140,15 +146,15 @@ class ReceiveRequest(Request):
 
     def __init__(
         self,
-        process: Any,
+        endpoint: Endpoint,
         channel: Channel,
         tensor: torch.Tensor,
         form: bytes,
         op: str,
         posted_at: float,
     ):
-        super().__init__(process, channel, tensor, form)
-        self.message = channel.peer, process.rank, channel.key, channel.count
+        super().__init__(endpoint, channel, tensor, form)
+        self.message = channel.peer, endpoint.rank, channel.key, channel.count
         self.op = op
         self.posted_at = posted_at
         self.done = False
@@ -162,17 +168,17 @@ class ReceiveRequest(Request):
 
     def finish(self, op: str, lane: LaneSpans, times: list[Any]) -> None:
         """Wait as `wait` does; what it is recorded as is the caller's."""
-        process, pace = self._process, lane.pace
+        endpoint, pace = self._endpoint, lane.pace
         self.awaited = self.over = True
         pace.begin()
         if self.envelope is None:
             pace.settle()  # messages come in meanwhile
         if self.envelope is not None:
-            process.matching.take(self)
-        process.waiting.wait(self, op, lane, times)
+            endpoint.matching.take(self)
+        endpoint.waiting.wait(self, op, lane, times)
         if self._error is not None:
             if isinstance(self._error, PeerLost):
-                process.waiting.ask_why((self.peer,), self.details, op, lane)
+                endpoint.waiting.ask_why((self.peer,), self.details, op, lane)
             raise self._error
         arrived, received = pace.arrived(self.envelope)
         if received is not None and self._ticks_late():
@@ -182,11 +188,11 @@ class ReceiveRequest(Request):
             self._put(self._landed)
         if self.op != "copy":
             pace.reduced(self.tensor.nbytes)
-        if process.recorder.on:
+        if endpoint.recorder.on:
             self._record(arrived, received, wall)
 
     def _record(self, arrived: float | None, received: float | None, wall: int) -> None:
-        log = self._process.log
+        log = self._endpoint.log
         offset = log.locate(self.tensor) if log.watched else -1
         log.received.append(Received(*self.message, self.op, offset, arrived, received, wall))
         if log.watched:
@@ -215,7 +221,7 @@ class ReceiveRequest(Request):
             self._refuse()
             self.done = True
         elif self.envelope is not None and self.envelope.flags & ON_DEVICE:
-            self._process.transport.receive(self)  # it lands later
+            self._endpoint.transport.receive(self)  # it lands later
         else:
             try:
                 self._fetch()
@@ -232,7 +238,7 @@ class ReceiveRequest(Request):
     def fail(self, error: Exception) -> None:
         """The message cannot be had."""
         if isinstance(error, OSError):
-            error = PeerLost(f"rank {self._process.rank} lost rank {self.peer}: {error}")
+            error = PeerLost(f"rank {self._endpoint.rank} lost rank {self.peer}: {error}")
         self._error, self.done = error, True
 
     def _taken(self) -> None:
@@ -245,20 +251,20 @@ class ReceiveRequest(Request):
         when its bytes have."""
         assert self.envelope is not None
         waits = bool(self.envelope.flags & SYNC) and self.posted_at != self.posted_at
-        return waits and self._process.pacing.defers
+        return waits and self._endpoint.pacing.defers
 
     def _fetch(self) -> None:
-        tensor, process = self.tensor, self._process
+        tensor, endpoint = self.tensor, self._endpoint
         if not tensor.nbytes:
             return
         whole = tensor.is_cpu and tensor.is_contiguous()
         aside = not self.awaited
-        if whole and self.op == "copy" and not (aside and process.log.watched):
+        if whole and self.op == "copy" and not (aside and endpoint.log.watched):
             self._pull(tensor)  # a snapshot shows what was received, no more
-        elif whole and not aside and tensor.nbytes > PIECE and process.transport.pieces:
+        elif whole and not aside and tensor.nbytes > PIECE and endpoint.transport.pieces:
             self._reduce_in_pieces()
         else:
-            landed = process.buffers.borrow(self.form)
+            landed = endpoint.buffers.borrow(self.form)
             self._pull(landed)
             if aside:
                 self._landed = landed
@@ -272,42 +278,42 @@ class ReceiveRequest(Request):
             memmove(target.data_ptr(), envelope.data, target.nbytes)
             return
         address = envelope.address + offset
-        self._process.transport.pull(envelope.src, envelope.tick, address, target)
+        self._endpoint.transport.pull(envelope.src, envelope.tick, address, target)
 
     def _reduce_in_pieces(self) -> None:
         """Take a piece, which stays in the cache, and reduce it."""
         row = self.tensor.detach().view(-1)
-        piece = self._process.buffers.piece(row.dtype, PIECE)
+        piece = self._endpoint.buffers.piece(row.dtype, PIECE)
         offset = 0
         for part in row.split(len(piece)):
             incoming = piece[: len(part)]
             self._pull(incoming, offset)
             REDUCE[self.op](part, incoming)
             offset += part.nbytes
-        self._process.buffers.give_back(piece, (row.dtype, PIECE))
+        self._endpoint.buffers.give_back(piece, (row.dtype, PIECE))
 
     def _put(self, landed: torch.Tensor) -> None:
         target = self.tensor.detach()
         REDUCE[self.op](target, landed if target.is_cpu else landed.to(target.device))
         if landed.is_cpu:
-            self._process.buffers.give_back(landed, self.form)
+            self._endpoint.buffers.give_back(landed, self.form)
         else:
-            self._process.transport.used(landed)
+            self._endpoint.transport.used(landed)
         self._landed = None
 
     def _tick(self, when: float) -> None:
         """Tell the sender that its message was taken, at that device time (NaN: on the wall)."""
-        envelope, process = self.envelope, self._process
+        envelope, endpoint = self.envelope, self._endpoint
         assert envelope is not None
-        process.board.times[envelope.tick + WHEN] = when
-        process.waiting.tick(envelope.src, envelope.tick, TAKEN, bool(envelope.flags & SYNC))
+        endpoint.board.times[envelope.tick + WHEN] = when
+        endpoint.waiting.tick(envelope.src, envelope.tick, TAKEN, bool(envelope.flags & SYNC))
 
     def _refuse(self) -> None:
         """Tell the sender that its message does not fit."""
-        envelope, process = self.envelope, self._process
+        envelope, endpoint = self.envelope, self._endpoint
         assert envelope is not None
-        process.pipes.send(envelope.src, refusal(envelope.tick, self.form))
-        process.waiting.tick(envelope.src, envelope.tick, REFUSED, True)
+        endpoint.pipes.send(envelope.src, refusal(envelope.tick, self.form))
+        endpoint.waiting.tick(envelope.src, envelope.tick, REFUSED, True)
 
 
 def misfit(message: tuple[int, int, int, int], sent: bytes, posted: bytes | None) -> ValueError:

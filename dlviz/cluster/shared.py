@@ -53,9 +53,9 @@ def head_of(ranks: int) -> int:
 def share(comm: Collectives, tensor: torch.Tensor) -> Shared:
     """Put `tensor` of rank 0 into memory that all ranks of `comm`, which all call this, share."""
     _check(comm, tensor)
-    process, made = comm.process, []
-    number = process.calls.get(comm.number, 0)
-    path = os.path.join(process.folder, f"shared-{comm.number}-{comm.members[0]}-{number}")
+    groups, made = comm.groups, []
+    number = groups.calls.get(comm.number, 0)
+    path = f"{groups.path('shared', comm.number, comm.members)}-{number}"
 
     def exchange(call: Any) -> None:
         if comm.rank == 0:
@@ -84,13 +84,12 @@ def _check(comm: Collectives, tensor: Any) -> None:
         )
     if not tensor.is_contiguous():
         raise ValueError("the tensor to share is not contiguous: give tensor.contiguous().")
-    process = comm.process
-    if not process.control.reaches(comm.members):
+    if not comm.groups.reaches(comm.members):
         raise ValueError(
             f"the ranks of group {comm.name} are on several hosts, which share no memory: call "
             "shared on a group of one host's ranks."
         )
-    free = shutil.disk_usage(comm.process.folder).free
+    free = shutil.disk_usage(comm.groups.folder).free
     if head_of(comm.size) + tensor.nbytes > free:
         raise ValueError(
             f"the tensor to share has {tensor.nbytes} bytes and shared memory has {free} left: "
@@ -123,7 +122,7 @@ class Lock:
 
     def take(self) -> bool:
         """Take the lock if nobody has it and nobody has waited longer."""
-        lost, cells = self.comm.process.waiting.lost, self._cells
+        lost, cells = self.comm.waiting.lost, self._cells
         mine = cells[self._mine], self._mine
         for place, member in enumerate(self.comm.members, TICKETS):
             if cells[place] and (cells[place], place) < mine and member not in lost:
@@ -140,7 +139,7 @@ class Lock:
         """The lock is this rank's: its lane goes on when it was free by the device's clock."""
         if self._cells[OWNER]:  # who had it has died
             pace.restart()
-        self._cells[OWNER] = self.comm.process.rank + 1
+        self._cells[OWNER] = self.comm.members[self.comm.rank] + 1
         pace.wait_until(self._times[FREE])
         pace.settle()
 
@@ -150,12 +149,12 @@ class Lock:
         self._cells[OWNER] = self.holder = 0
         fcntl.lockf(self._file, fcntl.LOCK_UN)
         self.threads.release()
-        waiting = self.comm.process.waiting
-        for place, member in enumerate(self.comm.members, TICKETS):
+        waiting, members = self.comm.waiting, self.comm.members
+        for place, member in enumerate(members, TICKETS):
             if self._cells[place]:
                 waiting.ring(member)
         if self.behind:
-            waiting.ring(self.comm.process.rank)
+            waiting.ring(members[self.comm.rank])
 
 
 class Turn:
@@ -203,15 +202,15 @@ class Hold:
         comm, lock = self._lock.comm, self._lock
         if lock.holder == threading.get_ident():
             raise RuntimeError(
-                f"rank {comm.process.rank} holds this lock already and would wait for itself: "
-                "leave the one `with` before the other."
+                f"rank {comm.members[comm.rank]} holds this lock already and would wait for "
+                "itself: leave the one `with` before the other."
             )
         lane = comm.recorder.lane
         lane.pace.begin()
         lane.pace.settle()  # the wall clock comes to where the lane is: it asks for the lock now
         times, owner, turn = lane.pace.start(), lock.owner, Turn(lock)
         waited = not turn.done
-        comm.process.waiting.wait(turn, "lock", lane, times)
+        comm.waiting.wait(turn, "lock", lane, times)
         lock.own(lane.pace)
         lane.pace.end(times)
         if comm.recorder.on and (waited or times[2] != times[3]):

@@ -29,8 +29,7 @@ VOTE = 3
 
 def together(comm: Any, act: Callable[[Any], Any], needed: Collection[int]) -> Any:
     """See `Comm.together`."""
-    process, lane = comm.process, comm.recorder.lane
-    if not process.waiting.may_lose.intersection(comm.members):
+    if not comm.waiting.may_lose.intersection(comm.members):
         return act(comm)
     comm.votes = votes = comm.votes or Votes(comm)
     left, found = None, []
@@ -39,12 +38,12 @@ def together(comm: Any, act: Callable[[Any], Any], needed: Collection[int]) -> A
         if through:
             return found[0]
         gone = {comm.members[rank] for rank in needed}.difference(members)
-        process.waiting.ask_why(gone, votes.details, "collective", lane)
+        comm.waiting.ask_why(gone, votes.details, "collective", comm.recorder.lane)
         if left is None and members == comm.members:
             left = comm
         else:  # calls that have failed in the group before must not pass for those of this one
-            left = type(comm)(process, members, group, f"{comm.name}, those left")
-            process.next_group = group + 1
+            left = type(comm)(comm.process, members, group, f"{comm.name}, those left")
+            comm.groups.next = group + 1
         try:
             found = [act(left)]
         except RankLost:
@@ -68,10 +67,10 @@ class Votes:
     def __init__(self, comm: Any):
         self._comm = comm
         self._number = 0  # of the vote
-        self._waiting = comm.process.waiting
+        self._waiting = comm.waiting
         self._first = VOTE + comm.size  # cell of the votes
         size = (self._first + VOTE * comm.size) * 8
-        path = os.path.join(comm.process.folder, f"left-{comm.number}-{comm.members[0]}")
+        path = comm.groups.path("left", comm.number, comm.members)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(handle, size)
@@ -81,14 +80,14 @@ class Votes:
 
     def agree(self, through: bool) -> Decision:
         """Vote, and wait for the decision."""
-        comm, cells, process = self._comm, self._cells, self._comm.process
+        comm, cells, groups = self._comm, self._cells, self._comm.groups
         lane = comm.recorder.lane
         self._number += 1
-        process.calls[-comm.number] = self._number
+        groups.calls[-comm.number] = self._number
         with comm.recorder.open("wait", "who is left", {}):
             lane.pace.begin(START_LINE)
             mine = self._first + VOTE * comm.rank
-            cells[mine + THROUGH], cells[mine + GROUP] = through, process.next_group
+            cells[mine + THROUGH], cells[mine + GROUP] = through, groups.next
             cells[mine + NUMBER] = self._number
             self._waiting.notify(*comm.members)
             self._waiting.wait_for_others(self, "collective", lane)

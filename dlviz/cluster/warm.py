@@ -34,10 +34,11 @@ def rehearsed(function: Callable[[Comm], None]) -> Callable[[Comm], None]:
 def warm_up(process: Process, ranks: int) -> None:
     """All ranks call it. Nothing of it is recorded or paced."""
     scratch = copy.copy(process)
-    scratch.pacing, scratch.calls = NoDevice(), {}
+    scratch.pacing = NoDevice()
+    scratch.groups = copy.copy(process.groups)
+    scratch.groups.calls = {}
     scratch.recorder = Recorder(process.rank, pace=scratch.pacing.lane)
     scratch.log = Log(scratch.recorder)
-    scratch.snapshot = scratch.log.snapshot
     process.matching.expect = scratch.pacing.expect
     comm = Comm(scratch, tuple(range(ranks)), GROUP, "warm-up")
     for step in range(ROUNDS):

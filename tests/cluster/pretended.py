@@ -43,7 +43,7 @@ class Streams:
     device = DEVICE
 
     def __init__(self, process, ranks):
-        self._gloo = process.make_group("streams", tuple(range(ranks)))
+        self._gloo = process.groups.connect("streams", tuple(range(ranks)))
         self._process = process
         self._sends, self._receives = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._sent, self._received = Counter(), Counter()
@@ -73,7 +73,7 @@ class Streams:
         assert not landed.is_cpu
 
     def join(self, name, members):
-        return self._process.make_group(f"fake {name}", members)
+        return self._process.groups.connect(f"fake {name}", members)
 
     def carry(self, start):
         self.carried += 1

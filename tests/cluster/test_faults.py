@@ -225,6 +225,24 @@ def test_a_rank_that_is_killed_in_a_collective_of_an_axis_is_named_with_the_axis
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
+def test_who_waits_for_a_lane_of_its_own_on_a_paced_run_misses_no_rank_that_dies():
+    def worker(comm):
+        lane, token = comm.lane("side"), torch.zeros(1)
+        if comm.rank == 0:
+            lane.submit(lambda comm: comm.recv(token, src=2)).wait()
+        while comm.rank == 1 and comm.process.board.get(0, WAITING) < 2:
+            time.sleep(0.01)
+        if comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+    error = failure(RankError, worker, 3, machine=classroom(3))
+    assert {(wait.lane, wait.group) for wait in error.waits} == {
+        ("compute", "world"), ("side", "world.side"),
+    }  # fmt: skip
+    assert "rank 0 waits in" not in str(error)
+
+
 def test_a_rank_that_dies_is_named_though_a_child_of_it_keeps_its_connections():
     def worker(comm):
         if comm.rank == 1:

@@ -344,7 +344,7 @@ def test_a_rank_that_dies_while_gloo_connects_the_ranks_is_lost_at_once(monkeypa
 
     def worker(comm):
         if comm.rank == 1:
-            comm.process.make_group = lambda name, members: die()
+            comm.process.groups.connect = lambda name, members: die()
         lost = met(lambda: comm.all_reduce(torch.ones(SHORT)))
         total = torch.ones(SHORT)
         comm.together(lambda left: left.all_reduce(total))

@@ -638,8 +638,7 @@ def test_threads_of_a_rank_that_send_at_the_same_time_never_share_a_tick():
     board = SimpleNamespace(
         cells=[0] * cells, times=[0.0] * cells, ticks=lambda rank: range(3, cells, 3)
     )
-    transport = SimpleNamespace(release=id)
-    sending = OutstandingSends(SimpleNamespace(board=board, rank=0, transport=transport))
+    sending = OutstandingSends(board, rank=0)
 
     def send(count):
         for number in range(count):
