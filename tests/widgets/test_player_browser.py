@@ -650,6 +650,13 @@ def test_there_is_nothing_to_predict_at_the_end_and_playing_leaves_the_mode(play
     assert player.playing and not player.predicting
 
 
+def test_a_prediction_is_asked_beside_the_grid_in_which_it_is_given(play, trace):
+    player = play(trace).press("t", "p")
+    assert player.predicting and not player.tables
+    player.press("t")
+    assert player.tables and not player.predicting
+
+
 def test_the_keyboard_stays_in_the_player_when_what_had_it_goes(play, trace):
     player = play(trace).press("ArrowRight")
     inside = "document.activeElement.closest('.dlv') !== null"

@@ -65,7 +65,7 @@ function playerOf(model, el, at) {
   const guesses = prediction(player, travel, panels.chunks);
   const turns = {
     predict: () => void (scene.values.length && guesses.turn()),
-    table: () => show({ tabled: !now.tabled }),
+    table: () => show({ tabled: !now.tabled, predicting: false }),
     save: () =>
       save(savedRound(scene, panels.chunks.layout(), now.number, now.colors, scene.look.font), "messages.svg"),
   };

@@ -41,7 +41,7 @@ export function prediction(player, travel, chunks) {
 
   function turn() {
     if (!now.predicting) travel.play(false);
-    show({ predicting: !now.predicting, verdict: "" });
+    show({ predicting: !now.predicting, tabled: false, verdict: "" });
   }
 
   function guess(spot) {
