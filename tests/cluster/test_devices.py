@@ -12,13 +12,13 @@ import pytest
 import torch
 from pretended import (
     carry_out,
-    check,
     check_transfers,
     on_device,
     pretend,
     program,
     with_devices,
 )
+from random_programs import check, check_sent
 
 from dlviz.cluster import DeadlockError, RankError, launch
 from dlviz.cluster.control.form import DTYPES
@@ -38,9 +38,7 @@ def test_a_random_program_brings_every_message_to_its_receive(seed, ranks):
     run = launch(pretend, ranks, args=(seed,))
     check(run.results)
     check_transfers(run.results, seed)
-    table = run.trace.messages
-    sent = sorted(zip(table.src.tolist(), table.dst.tolist(), table.tag.tolist(), strict=True))
-    assert sent == sorted(message[:3] for message in program(seed, ranks))
+    check_sent(run.trace, program(seed, ranks))
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from random_programs import check, check_sent, sums, wait_shuffled, wrong
 
 import dlviz
 from dlviz.cluster import DeadlockError, RankError, launch
@@ -564,16 +565,7 @@ def carry_out(comm, seed):
     between them it takes part in collectives of the whole group, and of its half on a lane."""
     messages, draw = program(seed, comm.size), random.Random(seed * 100 + comm.rank)
     half, lane = comm.split(comm.rank % 2), comm.lane("side")
-
-    def sums(comm, group, times):
-        found = []
-        for i in range(times):
-            tensor = torch.full((1 + 900 * i,), float(comm.rank + i))
-            group.all_reduce(tensor)
-            found.append(tensor[0].item())
-        return found
-
-    beside = lane.submit(sums, half, 5)
+    beside = lane.submit(sums, half, 5, lambda tensor: tensor)
     sends, receives = [], []
     for number, (src, dst, tag, length) in enumerate(messages):
         if src == comm.rank:
@@ -584,30 +576,17 @@ def carry_out(comm, seed):
             receives.append((comm.irecv(target, src, tag, op=op), target, number, op))
         if number % 30 == 29:
             comm.barrier()
-            done = receives[::2]
-            draw.shuffle(done)
-            for request, *_ in done:
-                request.wait()
-    draw.shuffle(receives)
-    for request, *_ in receives:
-        request.wait()
+            wait_shuffled(receives[::2], draw)
+    wait_shuffled(receives, draw)
     for send in sends:
         send.wait()
-    wrong = []
-    for _, target, number, op in receives:
-        expected = number - 1.0 if op == "add" else float(number)
-        wrong += [] if bool((target == expected).all()) else [(number, op)]
-    return wrong, beside.wait()
+    return wrong(receives), beside.wait()
 
 
 def check_random_program(seed, ranks, machine=None):
     run = launch(carry_out, ranks, machine=machine, args=(seed,))
-    for rank, (wrong, sums) in enumerate(run.results):
-        members = range(rank % 2, ranks, 2)
-        assert wrong == [] and sums == [sum(m + i for m in members) for i in range(5)]
-    table = run.trace.messages
-    sent = sorted(zip(table.src.tolist(), table.dst.tolist(), table.tag.tolist(), strict=True))
-    assert sent == sorted(message[:3] for message in program(seed, ranks))
+    check(run.results)
+    check_sent(run.trace, program(seed, ranks))
 
 
 @pytest.mark.parametrize(
