@@ -88,6 +88,7 @@ def test_private_rounds_say_their_epsilon(capsys):
         ("--private 1 --delta 0.6 --clients 2", "delta=0.6"),
         ("--private 1 --selection size", "selection='size' with private="),
         ("--private 1 --secure 2", "secure= with private="),
+        ("--ranks 5 --secure 2", "threshold=2 of 4 clients: .* use 3 to 4"),
         ("--secure 2 --clients 4", "4 clients on 2 ranks: with secure= each has keys"),
         (
             "--ranks 4 --secure 2 --clip 7",
