@@ -38,7 +38,9 @@ def packed(monkeypatch):
 
     def noted_read(self, pieces):
         files.append(self.path)
-        return read(self, pieces)
+        for nbytes in read(self, pieces):
+            assert not os.path.exists(self.path)  # it goes with its reader
+            yield nbytes
 
     monkeypatch.setattr(supervise, "unpack", noted)
     monkeypatch.setattr(results.InFile, "read", noted_read)
@@ -147,6 +149,7 @@ def test_a_result_with_no_room_anywhere_is_an_error_of_its_rank_that_says_so(fil
     ) as it:
         launch(worker, 2)
     assert it.value.rank == 1 and "return less" in str(it.value)
+    assert "cannot be sent back" not in str(it.value)
 
 
 # -- progress --------------------------------------------------------------------------------------
