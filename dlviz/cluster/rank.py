@@ -264,8 +264,12 @@ def run(call: WorkerCall, process: Process, comm: Comm) -> Any:
 
 def packed(process: Process, result: Any) -> bytes:
     """The result, pickled; TypeError where that cannot be."""
+    alone = process.control.reaches(range(process.board.ranks))  # on one host, its parent's
+    folder = None if process.transport.reaches else process.folder
     try:
-        return pack(result, leave=process.transport.reaches)
+        return pack(result, alone, folder)
+    except OSError:  # there is no room for it
+        raise
     except Exception as error:
         raise TypeError(
             f"rank {process.rank} returned a {type(result).__name__} that cannot be sent back "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import random
 import sys
 import time
@@ -32,11 +31,9 @@ from dlviz.cluster.control.pipes import (
     bell,
     refusal,
 )
-from dlviz.cluster.parent import supervise
 from dlviz.cluster.reduction import LONG
 from dlviz.cluster.requests import PIECE
 from dlviz.machine import Link, Machine, Topology, classroom
-from dlviz.models import MLP
 
 WAYS = ("memory", "files", "gloo")
 
@@ -445,38 +442,6 @@ def test_64_ranks_talk_all_to_all_in_little_memory():
     assert all(right for right, _, _ in results)
     assert max(used for _, used, _ in results) < 16e6  # bytes of shared memory, of all ranks
     assert max(handles for _, _, handles in results) < 300
-
-
-def test_a_large_result_is_fetched_out_of_the_ranks_memory(monkeypatch):
-    def unpack(data):
-        sent.append(len(data))
-        return pickle.loads(data)
-
-    def worker(comm):
-        tensor = torch.arange(50_000_000, dtype=torch.int32)
-        view = torch.ones(2000, 2000)[:, ::2]
-        return {"large": tensor, "same": tensor, "view": view, "small": torch.ones(2)}
-
-    sent = []
-    monkeypatch.setattr(supervise, "pickle", SimpleNamespace(loads=unpack))
-    run = launch(worker, 2)
-    assert len(sent) == 2 and max(sent) < 20e6  # bytes: of the view, not of the large one
-    for result in run.results:
-        assert torch.equal(result["large"], torch.arange(50_000_000, dtype=torch.int32))
-        assert result["same"] is result["large"]
-        assert result["view"].shape == (2000, 1000) and result["view"].sum() == 2e6
-        assert result["small"].tolist() == [1, 1]
-
-
-def test_a_model_that_a_rank_returns_comes_whole():
-    def worker(comm):
-        torch.manual_seed(0)
-        return MLP((600, 600, 10))
-
-    torch.manual_seed(0)
-    expected = MLP((600, 600, 10)).state_dict()
-    found = launch(worker, 1).results[0].state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.filterwarnings("ignore:the run (was up to|could not)")  # device time is what it is

@@ -62,11 +62,12 @@ def _write(text: str) -> None:
 
 
 class Progress:
-    """One bar for all ranks that call `comm.progress`; shown when the run takes more than half a
-    second."""
+    """One bar for all ranks that call `comm.progress`, then one for results that are large; shown
+    when what it counts takes more than half a second."""
 
     def __init__(self) -> None:
         self._bar: Any = None
+        self._fetching: Any = None
 
     def starting(self, started: int, ranks: int) -> None:
         """So many ranks have been started: nothing to show yet."""
@@ -76,9 +77,17 @@ class Progress:
         if name is None:
             return
         if self._bar is None:
-            self._bar = tqdm(total=1, desc=name or None, leave=False, delay=0.5, file=sys.stderr)
+            self._bar = _bar(1, desc=name or None)
         self._bar.total = sum(board.get(rank.number, TOTAL) for rank in ranks)
         self._bar.update(sum(board.get(rank.number, DONE) for rank in ranks) - self._bar.n)
+
+    def fetching(self, done: int, total: int) -> None:
+        """So many bytes of the ranks' results have come."""
+        if self._fetching is None:
+            self.close()  # the ranks have finished
+            options = {"desc": "results", "unit": "B", "unit_scale": True}
+            self._bar = self._fetching = _bar(total, **options)
+        self._fetching.update(done - self._fetching.n)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -88,7 +97,8 @@ class Progress:
 class ProgressCallback(Progress):
     """Calls a function instead, many times a second, with the name of the bar, how far the rank is
     that is behind all others with a bar, and of how much; while ranks start, with None, how many
-    have been started, and of how many. What the function raises ends the run."""
+    have been started, and of how many; while large results come, with "MB of results", how many
+    have come, and of how many. What the function raises ends the run."""
 
     def __init__(self, callback: Callable[[str | None, int, int], None]):
         super().__init__()
@@ -105,6 +115,13 @@ class ProgressCallback(Progress):
             totals = [board.get(rank.number, TOTAL) for rank in ranks]
             done = [board.get(r.number, DONE) for r, t in zip(ranks, totals, strict=True) if t]
             self._callback(name, min(done, default=0), max(totals))
+
+    def fetching(self, done: int, total: int) -> None:
+        self._callback("MB of results", done // 10**6, total // 10**6)
+
+
+def _bar(total: int, **options: Any) -> Any:
+    return tqdm(total=total, leave=False, delay=0.5, file=sys.stderr, **options)
 
 
 def _name(ranks: Sequence[Remote]) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from dlviz.cluster.rank import Failure
 from dlviz.cluster.recording.log import RankRecord
+from dlviz.cluster.recording.results import PackedResult
 from dlviz.cluster.stuck.waits import RankState
 
 GRACE = 1.0  # s given to a process to end, and to ranks to tell what they know of a failure
@@ -35,7 +36,7 @@ class Remote:
         self.control = control
         self.output = output
         self.stacks = stacks
-        self.result: bytes | None = None
+        self.result: PackedResult | None = None
         self.failure: Failure | None = None
         self.state: RankState | None = None
         self.rows: RankRecord | None = None

@@ -8,7 +8,6 @@ when it is done.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -26,6 +25,7 @@ from dlviz.cluster.parent.output import Output, Progress
 from dlviz.cluster.parent.remote import GRACE, Lost, Remote, write_stacks
 from dlviz.cluster.rank import Failure, Place, main
 from dlviz.cluster.recording import collect
+from dlviz.cluster.recording.results import PackedResult, unpack
 from dlviz.cluster.stuck import verdict
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.stuck.watch import TICK, Watchdog
@@ -133,8 +133,7 @@ class Supervisor:
                 self._interrupts.check()
                 self._judge()
             self._drain()
-            results = [None if rank.lost else self._unpack(rank) for rank in self.ranks]
-            return results, self.output.texts(), self._trace("completed")
+            return self._results(), self.output.texts(), self._trace("completed")
         except KeyboardInterrupt:
             raise self._interrupted() from None
 
@@ -282,9 +281,22 @@ class Supervisor:
             self._turn(0)
         self.output.flush()
 
-    def _unpack(self, rank: Remote) -> Any:
+    def _results(self) -> list[Any]:
+        """What the ranks returned. Large tensors come only now."""
+        parcels = [rank.result or PackedResult() for rank in self.ranks]
+        total, done = sum(parcel.left for parcel in parcels), 0
+
+        def taken(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            self.progress.fetching(done, total)
+            self._interrupts.check()
+
+        return [None if rank.lost else self._unpack(rank, taken) for rank in self.ranks]
+
+    def _unpack(self, rank: Remote, taken: Callable[[int], None]) -> Any:
         try:
-            return pickle.loads(rank.result or b"")
+            return unpack(rank.result or PackedResult(), taken)
         except Exception as error:
             reason = (
                 f"rank {rank.number} returned something that cannot be read back here "
