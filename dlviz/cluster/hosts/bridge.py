@@ -21,7 +21,7 @@ from dlviz.cluster.control.board import STATE, WANTS, Board
 from dlviz.cluster.control.pipes import Pipes
 from dlviz.cluster.hosts.clocks import PingPong, Reading, read
 from dlviz.cluster.hosts.network import Network
-from dlviz.cluster.hosts.records import Cutter
+from dlviz.cluster.hosts.records import CELL, Cutter
 from dlviz.cluster.hosts.stalled import stalled
 from dlviz.cluster.hosts.wire import Forged, Wire
 
@@ -241,14 +241,19 @@ class Bridge:
 
     # -- records -------------------------------------------------------------------------------
     def _deliver(self, host: int, rank: int, data: bytes) -> None:
-        """Show `rank` what ranks of another host have written for it."""
+        """Show this host's ranks what one of another host has written for them, in the pipe of
+        `rank`."""
         cutter = self._cutters[host, rank]
         for (_, at, length, number, first, size, *_), record in cutter.records(data):
-            memory = self._file(f"group-{number}-{first}", size)
+            memory, shown = self._file(f"group-{number}-{first}", size), record[-length:]
+            if length > CELL:  # who reads meanwhile finds no call rather than half of one
+                memory[at : at + CELL] = bytes(CELL)
+                memory[at + CELL : at + length] = shown[CELL:]
             with self._fence:  # first write, then look
-                memory[at : at + length] = record[-length:]
-            if self._board.cells[rank * STATE + WANTS]:
-                next(iter(self._pipes.values())).ring(rank)
+                memory[at : at + CELL] = shown[:CELL]
+        for near in self.network.near:
+            if self._board.cells[near * STATE + WANTS]:
+                next(iter(self._pipes.values())).ring(near)
 
     def _file(self, name: str, size: int) -> mmap.mmap:
         if name not in self._files:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import select
-import struct
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
@@ -18,12 +17,10 @@ from dlviz.cluster.control.matching import Matching
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.hosts.lines import HostPipes, connect
 from dlviz.cluster.hosts.network import Network
-from dlviz.cluster.hosts.records import shown, ticked
+from dlviz.cluster.hosts.records import CELL, shown, ticked
 from dlviz.cluster.transport import Transport
 from dlviz.cluster.transport.choose import choose
 from dlviz.cluster.transport.gloo import Gloo
-
-CELL = struct.Struct("=q")
 
 
 class SeveralHosts:
@@ -126,17 +123,17 @@ class HostGroup(Group):
         self._write = waiting.write
         _, number, first = os.path.basename(path).split("-")
         self._name = int(number), int(first), len(self._memory)
-        self._elsewhere = [member for member in members if member not in network.near]
+        firsts = {network.host_of[member]: member for member in reversed(members)}
+        firsts.pop(network.host_of[rank])
+        self._elsewhere = list(firsts.values())  # a member on each of the other hosts
 
     def post_call(self, sequence: int, call: Call) -> None:
         super().post_call(sequence, call)
-        at = self._call(self.place, sequence)
-        self._show(at + CELL.size, CALL.size - CELL.size)
-        self._show(at, CELL.size)  # last: from here on it is a call
+        self._show(self._call(self.place, sequence), CALL.size)
 
     def _come(self, time: float | None) -> None:
         super()._come(time)
-        self._show((self._places[self.place] + PHASE) * 8, CELL.size)
+        self._show((self._places[self.place] + PHASE) * 8, CELL)
 
     def _show(self, at: int, length: int) -> None:
         record = shown(*self._name, at, self._memory[at : at + length])

@@ -1,7 +1,8 @@
 """What a rank writes of its host's memory for a rank of another host, where it is repeated.
 
 ticked   on their line: a message of that rank was taken or refused, its tick on the board
-shown    in its pipe, for the parents of both hosts: so many bytes of a group's file, and where
+shown    in a pipe of that host, for the parents of both: so many bytes of a group's file, and
+         where; their first cell comes last, when the others are there
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from dlviz.cluster.control.form import size_of
 from dlviz.cluster.control.pipes import HEAD, INLINE, LOSS
 
+CELL = 8  # bytes
 TICKED, SHOWN = -5, -6  # in place of a channel, beside those of pipes.py
 
 
