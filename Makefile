@@ -66,9 +66,11 @@ lab: $(READY)
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
-# Three at a time keep two cores busy: a third of them wait, for a clock or for a page.
+# Three at a time keep two cores busy: a third of them wait, for a clock or for a page. Whole files,
+# as what the tests of one share, two hosts say, takes longest to make.
 test: style
-	$(BIN)/python -m pytest -p no:nbval -n 3 --dist worksteal -m "not sweep" tests
+	$(BIN)/python -m pytest -p no:nbval -n 3 --dist loadfile --no-loadscope-reorder \
+	  -m "not sweep" tests
 	DLVIZ_PREDICTIONS= OMP_NUM_THREADS=1 \
 	  $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 	  --nbval-lax --nbval-current-env $(LABS)

@@ -26,6 +26,23 @@ TESTS = str(Path(__file__).parent)
 PROC = Path("/proc/self/stat")
 SHARED_MEMORY = Path("/dev/shm")
 GRACE = 2.0  # seconds that what a test left may take to go
+# The files that take longest come first, so that none is begun last: a process runs whole files.
+LONGEST = (
+    "test_timeline_browser",
+    "test_faults_of_hosts",
+    "test_cli",
+    "test_ring_nbgrader",
+    "test_ring_checks",
+    "test_two_hosts",
+    "test_schedules_browser",
+    "test_ddp_checks",
+    "test_fedavg_checks",
+    "test_one_f_one_b",
+    "test_faults",
+    "test_explorer_browser",
+    "test_collectives",
+    "test_results",
+)
 BROWSER_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -43,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test in a browser that fails is tried once more, and told of: three programs take turns on
     two cores there, any of which may be held up. No other test is: a race in our ranks must show.
     """
+    order = {name: at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -323,16 +323,22 @@ def check_overlap(tried: Training) -> None:
 
 
 def _overlapping(program: Program, size: Shards) -> Training:
-    """A run with overlap, or the last of some tries: one that waits for each bucket never has it,
-    and one that does not wait may lack it where the machine keeps backward from going on."""
     n = size.ranks
     link = Link(UNDER_WAY / (2 * (n - 1)), float("inf"))
     machine = Machine(classroom(n).device, Topology.switch(n, link), UNDER_WAY / 10)
+    return _best_attempt(program, size, machine)
+
+
+def _best_attempt(
+    program: Program, size: Shards, machine: Machine, cutter: Callable[..., Any] = cut
+) -> Training:
+    """A run with overlap, or the last of some tries: one that waits for each bucket never has it,
+    and one that does not wait may lack it where this computer keeps backward from going on."""
     for _ in range(TRIES - 1):
-        tried = attempt(program, size, Even, machine=machine)
+        tried = attempt(program, size, Even, machine=machine, cutter=cutter)
         if None not in _early(tried.trace):
             return tried
-    return attempt(program, size, Even, machine=machine)
+    return attempt(program, size, Even, machine=machine, cutter=cutter)
 
 
 def _early(trace: Trace) -> list[float | None]:
@@ -406,7 +412,7 @@ def rehearse(
     topology = Topology.switch(ranks, Link(MESSAGE, float("inf")))
     machine = Machine(classroom(ranks).device, topology, FORWARD)
     try:
-        tried = attempt(program, size, Even, machine=machine, cutter=cutter)
+        tried = _best_attempt(program, size, machine, cutter)
     except CheckFailed as failed:
         return Rehearsal.stopped(failed, ranks)
     means, hides = passes(check_gradients.judge, tried), passes(check_overlap.judge, tried)
@@ -416,6 +422,9 @@ def rehearse(
         f"{'under' if hides else 'not under'} backward; a step of {1000 * seconds:.0f} ms; "
         f"the gradients are {'those' if means else 'not those'} of one process"
     )
+    late = tried.trace.meta.get("warning")
+    if late and not hides:  # it may be no fault of the buckets
+        told += f"\n{late}"
     right = means and hides and passes(check_launches.judge, tried)
     return Rehearsal(tried.trace.only(step=0), told, right)
 

@@ -335,6 +335,24 @@ def test_a_rehearsal_shows_the_students_buckets_on_the_lane_under_backward():
     assert "still to be written" in repr(empty) and not empty.right
 
 
+@pytest.mark.slow
+def test_a_rehearsal_without_overlap_says_where_the_computer_was_late(monkeypatch):
+    real, tries = ddp_checks.attempt, []
+
+    def late(*args, **options):
+        tried = real(*args, **options)
+        tries.append(tried)
+        tried.trace.meta["warning"] = "the run was up to 90 ms late"
+        return tried
+
+    monkeypatch.setattr(ddp_checks, "attempt", late)
+    waits = ddp_checks.rehearse(program.cut, program.WaitsAfterEach, ranks=2)
+    assert "not under backward" in told(waits) and "up to 90 ms late" in told(waits)
+    assert len(tries) == ddp_checks.TRIES
+    right = ddp_checks.rehearse(program.cut, program.Buckets, ranks=2)
+    assert right.right and "late" not in told(right)
+
+
 def test_a_rehearsal_of_the_cut_names_parameters_and_bytes():
     done = ddp_checks.rehearse_buckets(program.cut)
     assert repr(done).splitlines()[:2] == [
