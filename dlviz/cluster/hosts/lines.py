@@ -23,10 +23,10 @@ from functools import partial
 from typing import Any
 
 from dlviz.cluster.control.board import WHEN, Board
-from dlviz.cluster.control.pipes import CHUNK, Pipes, bell
+from dlviz.cluster.control.pipes import CHUNK, HEAD, Pipes, bell
 from dlviz.cluster.hosts.greeting import Door, greet
 from dlviz.cluster.hosts.network import Network
-from dlviz.cluster.hosts.records import TICKED, Cutter
+from dlviz.cluster.hosts.records import TICK
 from dlviz.cluster.hosts.rendezvous import SECRET
 from dlviz.cluster.hosts.wire import Forged, Wire
 
@@ -130,22 +130,22 @@ class HostPipes(Pipes):
         peer, found = self._peers[line], b""
         try:
             for _, _, data in self._lines[peer].receive():
-                found += self._without_ticks(peer, data)
+                found += self._after_ticks(data) or bell(peer)
         except (EOFError, Forged):  # its host's parent sees to it
             self._come.unregister(line)
             self._poll.unregister(line)
             del self._peers[line]
         return found
 
-    def _without_ticks(self, peer: int, data: bytes) -> bytes:
-        found = b""
-        for (kind, state, _, tick, _, _, when, _), record in Cutter().records(data):
-            if kind == TICKED:
-                self._board.times[tick + WHEN] = when
-                self._board.cells[tick] = state
-                record = bell(peer)
-            found += record
-        return found
+    def _after_ticks(self, data: bytes) -> bytes:
+        """What follows the ticks with which a frame begins, each on the board now."""
+        at = 0
+        while data.startswith(TICK, at):
+            _, state, _, tick, _, _, when, _ = HEAD.unpack_from(data, at)
+            self._board.times[tick + WHEN] = when
+            self._board.cells[tick] = state
+            at += HEAD.size
+        return data[at:]
 
     def sleep(self, seconds: float | None) -> None:
         if self._later:

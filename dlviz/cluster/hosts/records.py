@@ -7,6 +7,7 @@ shown    in a pipe of that host, for the parents of both: so many bytes of a gro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from math import nan as NAN
 from typing import Any
@@ -16,6 +17,7 @@ from dlviz.cluster.control.pipes import HEAD, INLINE, LOSS
 
 CELL = 8  # bytes
 TICKED, SHOWN = -5, -6  # in place of a channel, beside those of pipes.py
+TICK = TICKED.to_bytes(8, sys.byteorder, signed=True)  # what a record of a tick begins with
 
 
 def ticked(tick: int, state: int, when: float) -> bytes:

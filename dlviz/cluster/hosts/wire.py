@@ -41,11 +41,11 @@ class Wire:
     def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes]):
         self.sock = sock
         self.stir: Callable[[], None] = lambda: None
-        self._out_key, self._in_key = keys
-        self._sent = self._come = 0
+        self._out, self._in = map(Seal, keys)
         self._left: deque[memoryview] = deque()
         self._parts: list[bytes] = []  # that have come of what has more
-        self._rest = bytearray()
+        self._rest = b""
+        self._read = memoryview(bytearray(CHUNK))
         self._lock = threading.Lock()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -67,8 +67,7 @@ class Wire:
             for at in range(0, len(data) or 1, PART):
                 more = MORE if at + PART < len(data) else 0
                 body = HEADER.pack(kind | more, rank) + data[at : at + PART]
-                frame = FRAME.pack(len(body), seal(self._out_key, self._sent, body)) + body
-                self._sent += 1
+                frame = FRAME.pack(len(body), self._out.next(body)) + body
                 self._left.append(memoryview(frame))
             self._flush()
         if self._left:
@@ -98,46 +97,59 @@ class Wire:
         """Kind, rank and data of what has come. EOFError where the other end has gone, Forged where
         a frame is not what it has to be."""
         try:
-            data = self.sock.recv(CHUNK)
+            length = self.sock.recv_into(self._read)
         except BlockingIOError:
             return
         except ConnectionResetError:
-            data = b""
+            length = 0
         except OSError as error:
             raise EOFError(str(error)) from None
-        if not data:
+        if not length:
             raise EOFError("it closed its connection")
-        yield from self.cut(data)
+        yield from self.cut(bytes(self._read[:length]))
 
     def cut(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """What ends in `data`, which has come next."""
-        self._rest += data
+        data = self._rest + data if self._rest else data
         at = 0
-        while len(self._rest) - at >= FRAME.size:
-            length, found = FRAME.unpack_from(self._rest, at)
+        while len(data) - at >= FRAME.size:
+            length, found = FRAME.unpack_from(data, at)
             if not HEADER.size <= length <= HEADER.size + PART:
                 raise Forged(f"a frame of {length} bytes came, and no host sends such a frame")
-            if len(self._rest) - at - FRAME.size < length:
+            start, end = at + FRAME.size, at + FRAME.size + length
+            if end > len(data):
                 break
-            start = at + FRAME.size
-            body = bytes(self._rest[start : start + length])
-            if not hmac.compare_digest(found, seal(self._in_key, self._come, body)):
+            body = data[start:end]
+            if not hmac.compare_digest(found, self._in.next(body)):
                 raise Forged("a frame is not sealed with the run's secret")
-            self._come += 1
-            at = start + length
+            at = end
             kind, rank = HEADER.unpack_from(body)
-            self._parts.append(body[HEADER.size :])
-            if not kind & MORE:
-                whole, self._parts = b"".join(self._parts), []
-                yield kind, rank, whole
-        del self._rest[:at]
+            part = body[HEADER.size :]
+            if kind & MORE:
+                self._parts.append(part)
+                continue
+            if self._parts:
+                part, self._parts = b"".join([*self._parts, part]), []
+            yield kind, rank, part
+        self._rest = data[at:]
 
     def close(self) -> None:
         self.sock.close()
 
 
-def seal(key: bytes, number: int, body: bytes) -> bytes:
-    return hmac.digest(key, NUMBER.pack(number) + body, "sha256")[:16]
+class Seal:
+    """Of the frames that go one way, one after the other. A copy of what has the key already takes
+    a third of the time of beginning with it."""
+
+    def __init__(self, key: bytes):
+        self._keyed = hmac.new(key, digestmod="sha256")
+        self._number = 0
+
+    def next(self, body: bytes) -> bytes:
+        begun = self._keyed.copy()
+        begun.update(NUMBER.pack(self._number) + body)
+        self._number += 1
+        return begun.digest()[:16]
 
 
 def keys(secret: bytes, drawn: tuple[bytes, bytes], first: bool) -> tuple[bytes, bytes]:
