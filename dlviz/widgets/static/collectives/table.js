@@ -7,7 +7,7 @@ import { cheapestWords, rate } from "./words.js";
 /** @import { Collectives, Data } from "./state.js" */
 
 const HEADS = ["algorithm", "predicted", "× the cheapest", "measured", "algorithm bandwidth", "bus bandwidth"];
-const MARKS = ["grey: the cheapest", "◇ another one takes over", "✕ measured"];
+const MARKS = ["broad band: the cheapest", "◇ another one takes over", "✕ measured"];
 
 /**
  * The sentence, the table and what the marks of the charts mean, to be put below the charts.
