@@ -1,5 +1,5 @@
 // The controls: model, device, links, nodes, devices, batch and the memory limit; the runs that can be shown again.
-import { field, select, slider } from "../shared/controls.js";
+import { field, recordedRuns, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
 import { button } from "../shared/stage.js";
@@ -81,21 +81,11 @@ function limitAt([low, high], place) {
   return Number((low * (high / low) ** (place / PLACES)).toPrecision(3));
 }
 
-/** A choice among the plans that were run with these controls. */
-function recordings({ shown, choose, can }) {
-  const { now } = shown;
-  const box = h("select", {
-    "aria-label": "recorded runs", class: "dlv-recordedplan",
-    onchange: () => box.value !== "-1" && choose({ plan: now.data.runs[Number(box.value)].plan }),
+/** The choice among the plans that were run with these controls. */
+function recordings(own) {
+  const { shown: { now }, choose, can } = own;
+  return recordedRuns(own, {
+    runs: ({ runs }) => runs.map(({ plan }) => plan), now: () => now.controls.plan, words: recordedWords,
+    can: () => can("plan"), chosen: (plan) => choose({ plan }), class: "dlv-recordedplan",
   });
-  const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["data", "controls", "live"], () => {
-    const { runs } = now.data;
-    const words = runs.map(({ plan }) => recordedWords(now.data, plan));
-    box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
-    box.value = String(runs.findIndex(({ plan }) => String(plan) === String(now.controls.plan)));
-    box.disabled = !can("plan");
-    element.hidden = !words.length;
-  });
-  return element;
 }

@@ -39,6 +39,21 @@ export function texts(indexed, count) {
 }
 
 /**
+ * Equal values next to each other, as stretches of places.
+ * @template T
+ * @param {T[]} values
+ * @returns {{ value: T, first: number, last: number }[]}
+ */
+export function stretches(values) {
+  const found = [];
+  values.forEach((value, i) => {
+    if (found.at(-1)?.value === value) found.at(-1).last = i;
+    else found.push({ value, first: i, last: i });
+  });
+  return found;
+}
+
+/**
  * How many of values[low..high) are at most x; values ascend.
  * @param {ArrayLike<number>} values
  * @param {number} x
