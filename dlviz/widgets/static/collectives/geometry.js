@@ -1,13 +1,11 @@
 // What the explorer of collectives draws, as plain objects: prices and a size in, positions out.
-import { stretches } from "../shared/arrays.js";
+import { nearest, stretches } from "../shared/arrays.js";
 import { scaleLog } from "../shared/scale.js";
-import { nearest } from "./state.js";
 
+/** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { Prices } from "./state.js" */
 /** @import { Map, Scale } from "../shared/scale.js" */
 
-/** @typedef {{ left: number, right: number, top: number, bottom: number }} Box pixels */
-/** @typedef {{ value: number, at: number }} Mark of an axis */
 
 /**
  * @typedef {object} Chart

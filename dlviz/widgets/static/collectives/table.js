@@ -1,7 +1,7 @@
 // The prices of all algorithms at the chosen size, in numbers and in words.
 import { h, s, write } from "../shared/dom.js";
 import { bytes, digits, seconds } from "../shared/numbers.js";
-import { styleOf } from "./axes.js";
+import { styleOf } from "./styles.js";
 import { cheapestWords, rate } from "./words.js";
 
 /** @import { Collectives, Data } from "./state.js" */

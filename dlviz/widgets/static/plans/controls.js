@@ -1,4 +1,5 @@
 // The controls: model, device, links, nodes, devices, batch and the memory limit; the runs that can be shown again.
+import { placeOf } from "../shared/arrays.js";
 import { field, recordedRuns, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
@@ -35,11 +36,9 @@ export function controls(own) {
 
 /** A slider over numbers. */
 function many(own, name, values) {
-  const nearest = (value) => values.reduce((best, one, i) =>
-    (Math.abs(Math.log(one / value)) < Math.abs(Math.log(values[best] / value)) ? i : best), 0);
   return slider(own, name, {
     label: name, min: 0, max: values.length - 1, class: "dlv-slide",
-    place: (value) => (Number.isFinite(value) && value > 0 ? nearest(value) : 0), value: (place) => values[place],
+    place: (value) => placeOf(values, value), value: (place) => values[place],
     says: (value) => `${value} ${name}`, short: String,
   }).group[0];
 }

@@ -72,6 +72,26 @@ export function upTo(values, x, low = 0, high = values.length) {
 }
 
 /**
+ * The place of the value that is nearest.
+ * @param {number[]} values
+ * @param {number} to
+ * @returns {number}
+ */
+export function nearest(values, to) {
+  return values.reduce((best, value, i) => (Math.abs(value - to) < Math.abs(values[best] - to) ? i : best), 0);
+}
+
+/**
+ * The place of the size that is nearest, by ratio; the first for what is no size.
+ * @param {number[]} sizes
+ * @param {number} size
+ * @returns {number}
+ */
+export function placeOf(sizes, size) {
+  return nearest(sizes.map(Math.log), Math.log(size));
+}
+
+/**
  * A set with a value put in, or taken out where it was in.
  * @template T
  * @param {Set<T>} values

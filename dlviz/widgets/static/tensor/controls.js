@@ -1,7 +1,8 @@
 // The controls: form, ranks, sizes by slider or typed, and the runs that can be shown again.
+import { placeOf } from "../shared/arrays.js";
 import { field, recordedRuns, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
-import { alone, along, fitting, placeOf } from "./state.js";
+import { alone, along, fitting } from "./state.js";
 import { choiceWords } from "./words.js";
 
 /** @import { Child } from "../shared/dom.js" */
@@ -36,7 +37,7 @@ function size(own, /** @type {Size} */ name, unit) {
   const { sizes, names } = now.data;
   const { input, group: [label] } = slider(own, name, {
     label: names[name], min: 0, max: sizes.length - 1, class: "dlv-slide",
-    place: (value) => (Number.isFinite(value) && value > 0 ? placeOf(sizes, value) : 0),
+    place: (value) => placeOf(sizes, value),
     value: (place) => fitting(now.data, now.controls, name, sizes[place]),
     says: (value) => `${value} ${unit}`, short: String,
   });
