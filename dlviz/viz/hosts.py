@@ -2,8 +2,10 @@
 compare. All such sentences are worded here.
 
 A picture that shows times of two hosts beside each other says so where they are closer than they
-are known: then it cannot tell which came first. A message that seems to come before it was sent,
-by no more than that, is drawn as coming at once; its times in words stay as they were recorded.
+are known: then it cannot tell which came first. It does so in few words, which also fit beside long
+names in a figure of 600 pixels; `text.details` has the rest. A message that seems to come before it
+was sent, by no more than that, is drawn as coming at once; its times in words stay as they were
+recorded.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def message_lines(trace: Trace, clock: str, rows: np.ndarray) -> list[str]:
     """What a picture of the messages `rows` says of those whose two times are closer than they are
     known; nothing where there is none."""
     sent, received = (column[rows] for column in message_times(trace, clock))
-    return _closer(message_bounds(trace)[rows], received - sent, "messages between them")
+    return _closer(message_bounds(trace)[rows], received - sent, "messages")
 
 
 def impossible_lines(trace: Trace, clock: str, rows: np.ndarray) -> list[str]:
@@ -77,8 +79,9 @@ def impossible_lines(trace: Trace, clock: str, rows: np.ndarray) -> list[str]:
     many = int(np.isin(rows, impossible(trace, clock)).sum())
     if not many:
         return []
-    which = "1 message has" if many == 1 else f"{many:,} messages have"
-    return [f"{which} no arrow: received before it was sent, by more than clocks may be wrong."]
+    if many == 1:
+        return ["1 message has no arrow: it would go back in time."]
+    return [f"{many:,} messages have no arrow: they would go back in time."]
 
 
 def unsure(trace: Trace, ranks: np.ndarray, peers: np.ndarray, took: np.ndarray) -> list[str]:
@@ -94,7 +97,7 @@ def path_lines(trace: Trace, spans: np.ndarray, start: np.ndarray, end: np.ndarr
     goes from host to host."""
     rank = trace.spans.rank[spans]
     bounds = clock_bound(trace.meta, rank[:-1], rank[1:])
-    return _closer(bounds, start[1:] - end[:-1], "steps of the path from host to host")
+    return _closer(bounds, start[1:] - end[:-1], "path steps")
 
 
 def mark_lines(trace: Trace, ranks: np.ndarray, times: np.ndarray, name: str) -> list[str]:
@@ -103,18 +106,13 @@ def mark_lines(trace: Trace, ranks: np.ndarray, times: np.ndarray, name: str) ->
     order = np.argsort(times, kind="stable")
     ranks, times = ranks[order], times[order]
     bounds = clock_bound(trace.meta, ranks[:-1], ranks[1:])
-    lines = _closer(bounds, np.diff(times), "marks that follow another host's", "are closer")
-    return [f"{name}: t{line[1:]}" for line in lines] if name else lines
+    lines = _closer(bounds, np.diff(times), "marks", "are closer")
+    return [f"{name}: c{line[1:]}" for line in lines] if name else lines
 
 
 def _closer(bounds: np.ndarray, took: np.ndarray, what: str, less: str = "took less") -> list[str]:
-    between = bounds > 0
     close = closer(bounds, took)
     if not close.any():
         return []
-    bound = text.seconds(float(bounds.max()))
-    best = " or better" if np.ptp(bounds[between]) else ""
-    return [
-        f"Times between hosts are known to {bound}{best}: {close.sum():,} of {between.sum():,} "
-        f"{what} {less}."
-    ]
+    bound, between = text.seconds(float(bounds.max())), (bounds > 0).sum()
+    return [f"Clocks agree within {bound}: {close.sum():,} of {between:,} {what} {less}."]

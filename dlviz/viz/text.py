@@ -180,6 +180,7 @@ def details(trace: Any, clock: str) -> list[str]:
     if hosts:
         each = ", ".join(f"{short(name, 60)} ({ranks(own)})" for name, own in hosts.items())
         lines.append(f"Hosts: {each}; {known(worst_bound(meta))}.")
+        lines.append("Of two moments on two hosts that are closer, either may be the first.")
     if machine and means != "hosts":
         lines.append(f"{'Cost model' if born == 'simulated' else 'Machine'}: {machine}.")
     if late := meta.get("lateness"):

@@ -105,6 +105,12 @@ def test_steps_and_phases_that_all_ranks_have_alike_are_shown_once_over_all():
     assert len(drawn["step"].x) == len(drawn["phase"].x) == 2 and max(drawn["step"].y) < 0
     said = drawn["step"].customdata[0].replace("<br>", " ")
     assert said.endswith("on all ranks: from 0.000000 s to 10.000000 s")
+    assert {*drawn["step"].text, *drawn["phase"].text} == {""}  # plotly hides those of low bars
+    (names,) = (own for own in viz.timeline(trace).data if own.type == "scatter")
+    texts = dict(zip(names.text, zip(names.x, names.y, strict=True), strict=True))
+    assert set(texts) == {"step 0", "step 1", "gpipe", "1f1b"}
+    assert texts["step 0"] == (5.0, drawn["step"].y[0])
+    assert texts["1f1b"] == (15.0, drawn["phase"].y[1])
 
     trace.spans.name[5] = "other"  # rank 0 does something else in its second step
     plan = laid_out(trace, "device", np.arange(len(trace.spans)), np.arange(0))
@@ -133,7 +139,8 @@ def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
     assert "rank 2 → rank 0" in told[0] and "4.1 KB" in told[0]
     for what in ("sent", "arrived", "received"):
         assert f"{what} at {first[what][0] / MS:.3f} ms" in told[0]
-    assert not [s for s in viz.timeline(trace, messages=False).data if s.type == "scatter"]
+    others = [s for s in viz.timeline(trace, messages=False).data if s.type == "scatter"]
+    assert [s.mode for s in others] == ["text"]  # the names of the steps
 
 
 def test_a_message_without_spans_runs_between_the_first_rows_of_its_ranks():

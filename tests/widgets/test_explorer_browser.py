@@ -8,7 +8,7 @@ import time
 
 import conftest
 import pytest
-from explorer_page import ExplorerPage, saved_pages
+from explorer_page import ExplorerPage, open_page, saved_pages
 from lab_server import Lab
 from nbformat import v4
 
@@ -83,6 +83,25 @@ def test_a_saved_page_draws_every_algorithm_and_marks_the_crossover(saved):
         (line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")) for line in lines
     }
     assert len(drawn) == len(ALGORITHMS)
+    key = shown.root.locator(".dlv-chartmarks p").first.inner_text()
+    assert key == "broad band: the cheapest"  # not its grey, which is an algorithm's too
+
+
+@pytest.mark.parametrize("width", [848, 1200])
+def test_the_controls_take_two_rows_and_the_buttons_of_files_stand_beside_others(browser, width):
+    page, faults = open_page(browser, CollectiveExplorer(), "collectives/index")
+    page.set_viewport_size({"width": width, "height": 900})
+    controls = page.locator(".one .dlv-toolbar :is(select, input, button:not(.dlv-end *)):visible")
+    told = controls.evaluate_all("""all => all
+        .map(one => [one.textContent, one.getBoundingClientRect()])
+        .map(([text, { top, height }]) => [text, top + height / 2])""")
+    names, middles = zip(*told, strict=True)
+    last = [abs(middle - middles[-1]) < 8 for middle in middles]
+    assert names[-3:] == ("▶ Run it", "SVG", "PDF")
+    assert last == [False] * 4 + [True] * 6  # the link's three numbers too
+    assert max(middles[:4]) - min(middles[:4]) < 8
+    assert not faults
+    page.close()
 
 
 def test_on_a_saved_page_algorithm_and_size_can_be_chosen_and_the_rest_says_why_not(saved):

@@ -35,6 +35,15 @@ def test_a_module_imports_and_exports_in_the_way_that_joining_reads(file):
     assert len(re.findall(r"^export\b(?! {};)", code, re.M)) == exports
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(modules.STATIC)))
+def test_what_two_front_ends_need_lies_in_shared(file):
+    """A front end may hold a whole other one: a player, the board in its explorer."""
+    own, *_ = file.relative_to(modules.STATIC).parts
+    held = {"player"} | {"schedules": {"board"}, "board": {"schedules"}}.get(own, set())
+    of = set(re.findall(r'^import .* from "\.\./(\w+)/', file.read_text(), re.M))
+    assert of <= ({"shared"} if own == "shared" else {"shared", *held})
+
+
 NAMED = "|".join(CSS4_COLORS)
 COLOURS = {  # in a script a colour's name is a text of its own or a declaration's value
     ".css": rf"(?<![\w-])(?:{NAMED})(?![\w-])",

@@ -82,6 +82,7 @@ def timeline(
     series: list[Any] = [*_bubbles(trace, plan, seen.spans), *bars]
     if path is not None:
         series += _outlines(path.among(drawn), plan, theme)
+    series += _strip_names(trace, plan)
     series += _arrows(trace, plan, arrows, theme)
     series += _lost(losses(trace, plan, step), plan)
     figure = Figure(series + _cycle(stuck_waits(trace, plan), plan))
@@ -131,16 +132,32 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None
 
 
 def _labels(forms: list[tuple[str, ...]], own: Bars, plan: Plan, many: bool) -> list[str]:
-    """Of each bar its label's longest form that fits, else its shortest, which plotly hides until
-    there is room. Of many spans only what fits."""
+    """Of each bar in a row its label's longest form that fits, else its shortest, which plotly
+    hides until there is room. Of many spans only what fits."""
+    labelled = own.labelled & (plan.top[own.rows] >= 0)
     pixels = (own.finish - own.begin) / (plan.high - plan.low) * WIDE
     labels = []
-    for row, wide, labelled in zip(
-        own.rows.tolist(), pixels.tolist(), own.labelled.tolist(), strict=True
-    ):
+    for row, wide, bears in zip(own.rows.tolist(), pixels.tolist(), labelled.tolist(), strict=True):
         fits = (form for form in forms[row] if len(form) * CHARACTER + ROUND <= wide)
-        labels.append(text.clean(next(fits, "" if many else forms[row][-1])) if labelled else "")
+        labels.append(text.clean(next(fits, "" if many else forms[row][-1])) if bears else "")
     return labels
+
+
+def _strip_names(trace: Trace, plan: Plan) -> list[go.Scatter]:
+    """The names of what is shown once for all ranks, where they fit at first sight: plotly hides
+    the label of a bar that low."""
+    forms, pixel = forms_of(trace), (plan.high - plan.low) / WIDE
+    x, y, names = [], [], []
+    for span, first, last in plan.heads():
+        wide = (last - first) / pixel
+        name = next((form for form in forms[span] if len(form) * CHARACTER + ROUND <= wide), "")
+        if name:
+            x.append((first + last) / 2 / plan.size)
+            y.append((plan.top[span] + plan.bottom[span]) / 2)
+            names.append(text.clean(name))
+    font = {"size": 10, "color": palette.style("phase").ink}
+    look: dict[str, Any] = {"hoverinfo": "skip", "showlegend": False, "textfont": font}
+    return [go.Scatter(x=x, y=y, text=names, mode="text", **look)] if names else []
 
 
 def _bubbles(trace: Trace, plan: Plan, spans: np.ndarray) -> list[go.Bar]:

@@ -1,9 +1,10 @@
 // Seconds over size: a line for each algorithm, who is the cheapest, what was measured.
+import { nearest } from "../shared/arrays.js";
+import { below, beside, cross, fitted, grid, lineThrough, pointIn } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
 import { bytes, seconds } from "../shared/numbers.js";
-import { below, beside, fitted, grid, pointIn, styleOf } from "./axes.js";
 import { chartOf } from "./geometry.js";
-import { nearest } from "./state.js";
+import { styleOf } from "./styles.js";
 import { cheapestWords } from "./words.js";
 
 /** @import { Collectives, Data } from "./state.js" */
@@ -41,23 +42,21 @@ export function linesChart({ shown, choose }, height) {
 function drawn(data, chart) {
   const { box, x, y, measured } = chart;
   const { names, controls: { algorithm, nbytes } } = data;
-  const path = (points) => `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
   const spot = { cx: x(nbytes), cy: y(data.now[algorithm][0]), r: 5, fill: styleOf(data, algorithm).stroke };
   return [
     grid(box, chart.sizes, chart.seconds),
-    ...below(box, chart.sizes),
+    ...below(box, chart.sizes, bytes),
     ...beside(box, chart.seconds, seconds),
     s("text", { x: box.right, y: box.bottom + 31, class: "dlv-left" }, "size"),
     s("text", { x: box.left, y: box.bottom + 31, class: "dlv-start" }, "time"),
-    s("path", { class: "dlv-best", d: path(chart.best) }),
+    s("path", { class: "dlv-best", d: lineThrough(chart.best) }),
     ...chart.lines.map(({ name, points }) => s("path", {
-      class: name === algorithm ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), ...styleOf(data, name),
+      class: name === algorithm ? "dlv-cost dlv-own" : "dlv-cost", d: lineThrough(points), ...styleOf(data, name),
     }, s("title", {}, names[name]))),
     ...chart.crossed.map((own) => s("path", { class: "dlv-crossed", d: `M${own.x} ${own.y - 7}l7 7l-7 7l-7-7Z` },
       s("title", {}, `from ${bytes(Math.round(own.size))} on ${names[own.after]}, below it ${names[own.before]}`))),
     s("path", { class: "dlv-here", d: `M${x(nbytes)} ${box.top}V${box.bottom}` }),
     s("circle", { class: "dlv-spot", ...spot }),
-    ...(measured ? [s("path", { class: "dlv-measured", d: `M${measured.x - 7} ${measured.y - 7}l14 14m0-14l-14 14` },
-      s("title", {}, "measured"))] : []),
+    ...(measured ? [cross(measured.x, measured.y, "measured")] : []),
   ];
 }

@@ -1,9 +1,8 @@
 // The controls: algorithm, network, ranks, size, and the link in numbers.
-import { clamp } from "../shared/arrays.js";
+import { clamp, placeOf } from "../shared/arrays.js";
 import { field, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
-import { placeOf } from "./state.js";
 
 /** @import { Child } from "../shared/dom.js" */
 /** @import { Collectives } from "./state.js" */

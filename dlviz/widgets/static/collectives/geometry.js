@@ -1,12 +1,11 @@
 // What the explorer of collectives draws, as plain objects: prices and a size in, positions out.
+import { nearest, stretches } from "../shared/arrays.js";
 import { scaleLog } from "../shared/scale.js";
-import { nearest } from "./state.js";
 
+/** @import { Box, Mark } from "../shared/chart.js" */
 /** @import { Prices } from "./state.js" */
 /** @import { Map, Scale } from "../shared/scale.js" */
 
-/** @typedef {{ left: number, right: number, top: number, bottom: number }} Box pixels */
-/** @typedef {{ value: number, at: number }} Mark of an axis */
 
 /**
  * @typedef {object} Chart
@@ -124,7 +123,7 @@ export function mapOf({ sizes, limits, algorithms }, map, box) {
   const x = sizeScale(sizes, box);
   const tall = (box.bottom - box.top) / map.length;
   const top = (row) => box.bottom - (row + 1) * tall;
-  const parts = map.flatMap((winners, row) => stretches(winners).map(({ winner, first, last }) => {
+  const parts = map.flatMap((winners, row) => stretches(winners).map(({ value: winner, first, last }) => {
     const [left, right] = edges(x, sizes, first, last);
     return { row, winner, x: left, y: top(row), width: right - left, height: tall };
   }));
@@ -141,16 +140,6 @@ export function mapOf({ sizes, limits, algorithms }, map, box) {
       return { ranks: limits.ranks[0] + row, place: nearest(sizes.map(x), px) };
     },
   };
-}
-
-/** Equal values next to each other. */
-function stretches(winners) {
-  const found = [];
-  winners.forEach((winner, i) => {
-    if (found.at(-1)?.winner === winner) found.at(-1).last = i;
-    else found.push({ winner, first: i, last: i });
-  });
-  return found;
 }
 
 /** Where the cells of some sizes begin and end: a cell reaches half-way to the next size. */

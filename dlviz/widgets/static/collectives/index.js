@@ -35,7 +35,8 @@ function render({ model, el }) {
   own.frame.controls(...own.bars.groups);
   own.frame.body.append(own.trouble, ...Object.values(own.tabs.panels));
   own.tabs.panels.costs.append(
-    h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link" }, own.bars.link, own.bar.start),
+    h("div", { class: "dlv-toolbar", role: "group", "aria-label": "the link, the run and the picture" },
+      own.bars.link, own.bar.start, h("span", {}, own.files)),
     own.bar.line,
     h("div", { class: "dlv-pictures" }, linesChart(own, HEIGHT), winnerMaps(own, HEIGHT)),
     ...pricesTable(own),

@@ -1,11 +1,14 @@
 // Who is the cheapest by ranks and size: a small map for each network.
+import { below, beside, fitted, grid, pointIn } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
-import { below, beside, fitted, grid, pointIn, styleOf } from "./axes.js";
+import { bytes } from "../shared/numbers.js";
 import { boxesOf, mapOf } from "./geometry.js";
 import { isOf } from "./state.js";
+import { styleOf } from "./styles.js";
 
 /** @import { Collectives, Data } from "./state.js" */
-/** @import { Box, WinnerMap } from "./geometry.js" */
+/** @import { Box } from "../shared/chart.js" */
+/** @import { WinnerMap } from "./geometry.js" */
 
 /**
  * @typedef {object} Network
@@ -104,8 +107,8 @@ function picture(data, { box, map, title, edge, cell }, place, missing) {
     grid(box, map.sizes, map.ranks),
     ...map.names.filter(({ fits }) => fits).map(({ winner, x, y }) =>
       s("text", { x, y, class: "dlv-winner" }, words(winner))),
-    ...(place % 2 === 0 ? beside(box, map.ranks, String) : []),
-    ...(place >= Object.keys(data.topologies).length - 2 ? below(box, map.sizes) : []),
+    ...(place % 2 === 0 ? beside(box, map.ranks) : []),
+    ...(place >= Object.keys(data.topologies).length - 2 ? below(box, map.sizes, bytes) : []),
     edge, cell,
   ];
 }

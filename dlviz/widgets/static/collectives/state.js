@@ -1,4 +1,5 @@
 // What the kernel tells of an all-reduce, and what can be shown of it before the kernel has answered.
+import { placeOf } from "../shared/arrays.js";
 
 /** @import { Answer, Explorer } from "../shared/explorer.js" */
 /** @import { Part, Tabs } from "../shared/tabs.js" */
@@ -100,24 +101,4 @@ export function isOf({ link }, controls) {
 function prices({ algorithms, at, curves }, place) {
   return Object.fromEntries(algorithms.map((name) =>
     [name, at ? at[name].map((values) => values[place]) : [curves[name][place], null, null]]));
-}
-
-/**
- * The place of the size that is nearest, by ratio.
- * @param {number[]} sizes
- * @param {number} size
- * @returns {number}
- */
-export function placeOf(sizes, size) {
-  return nearest(sizes.map(Math.log), Math.log(size));
-}
-
-/**
- * The place of the value that is nearest.
- * @param {number[]} values
- * @param {number} to
- * @returns {number}
- */
-export function nearest(values, to) {
-  return values.reduce((best, value, i) => (Math.abs(value - to) < Math.abs(values[best] - to) ? i : best), 0);
 }

@@ -1,13 +1,13 @@
 // The prices of all algorithms at the chosen size, in numbers and in words.
 import { h, s, write } from "../shared/dom.js";
 import { bytes, digits, seconds } from "../shared/numbers.js";
-import { styleOf } from "./axes.js";
+import { styleOf } from "./styles.js";
 import { cheapestWords, rate } from "./words.js";
 
 /** @import { Collectives, Data } from "./state.js" */
 
 const HEADS = ["algorithm", "predicted", "× the cheapest", "measured", "algorithm bandwidth", "bus bandwidth"];
-const MARKS = ["grey: the cheapest", "◇ another one takes over", "✕ measured"];
+const MARKS = ["broad band: the cheapest", "◇ another one takes over", "✕ measured"];
 
 /**
  * The sentence, the table and what the marks of the charts mean, to be put below the charts.

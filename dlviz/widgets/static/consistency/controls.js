@@ -1,5 +1,5 @@
 // The controls: method and its own knob, workers, how slow; the runs that can be shown again.
-import { select, slider } from "../shared/controls.js";
+import { recordedRuns, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { digits } from "../shared/numbers.js";
 import { choiceWords } from "./words.js";
@@ -46,33 +46,21 @@ function knobOf(own, method, /** @type {Knob} */ [option, says, values]) {
 }
 
 /**
- * A choice among the runs that were recorded: with a kernel their controls are chosen, a saved page holds them.
+ * The choice among recorded runs: with a kernel their controls are chosen, a saved page holds them.
  * @param {Consistency} own
  * @returns {HTMLElement}
  */
-export function recordings({ shown, model, choose }) {
-  const { now } = shown;
+export function recordings(own) {
+  const { shown: { now }, model, choose } = own;
   /** @type {() => any[]} */
-  const recorded = () => JSON.parse(model.get("recordings") ?? "[]");
-  const box = h("select", {
-    "aria-label": "recorded runs", class: "dlv-recorded",
-    onchange() {
-      const place = Number(box.value);
-      if (place < 0) return;
-      if (now.live) return choose(now.data.recorded[place]);
-      const { controls, predicted, run } = recorded()[place];
-      model.set("state", JSON.stringify({ ...now.data, controls, predicted, run }));
+  const kept = () => JSON.parse(model.get("recordings") ?? "[]");
+  return recordedRuns(own, {
+    runs: ({ recorded }) => recorded, now: ({ controls }) => controls, words: choiceWords,
+    can: () => now.live || kept().length > 0,
+    chosen(run, place) {
+      if (now.live) return choose(run);
+      const { controls, predicted, run: ran } = kept()[place];
+      model.set("state", JSON.stringify({ ...now.data, controls, predicted, run: ran }));
     },
   });
-  const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["data", "live"], () => {
-    const { data } = now;
-    const words = data.recorded.map((controls) => choiceWords(data, controls));
-    const current = words.indexOf(choiceWords(data, data.controls));
-    box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
-    box.value = String(current);
-    box.disabled = !now.live && !recorded().length;
-    element.hidden = !words.length;
-  });
-  return element;
 }

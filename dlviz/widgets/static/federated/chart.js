@@ -1,4 +1,5 @@
 // Test digits read over rounds, bytes, seconds or epsilon: a line for each run.
+import { beside, grid, lineThrough, sized } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
 import { tooltip } from "../shared/tooltip.js";
 import { chartOf, pointAt } from "./geometry.js";
@@ -21,7 +22,7 @@ const NONE = {
 export function accuracyChart(own, height) {
   const { shown } = own;
   const { now } = shown;
-  const svg = s("svg", { class: "dlv-costs", role: "img", height });
+  const svg = s("svg", { class: "dlv-costs", role: "img" });
   const plot = h("div", { class: "dlv-plot" }, svg);
   const tip = tooltip(plot);
   const empty = h("p", { class: "dlv-nothing" });
@@ -53,7 +54,7 @@ export function accuracyChart(own, height) {
     if (!plot.clientWidth) return;
     const width = plot.clientWidth;
     chart = chartOf(now.data.runs, now.across, width, height);
-    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    sized(svg, width, height);
     svg.replaceChildren(...drawn(now.data, chart, now.across));
     svg.setAttribute("aria-label", chartWords(now.data));
     write(empty, chart.lines.length ? "" : NONE[now.across]);
@@ -63,16 +64,14 @@ export function accuracyChart(own, height) {
 
 /** @type {(data: Data, chart: Chart, across: Across) => SVGElement[]} */
 function drawn({ runs, current }, { box, lines, across, up }, axis) {
-  const path = (points) => `M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`;
   const ordered = [...lines].sort((a, b) => Number(a.run === current) - Number(b.run === current)); // on top
   const ends = ordered.map(({ run, points }) => ({ run, at: points[points.length - 1] }));
   return [
-    s("g", { class: "dlv-axis" }, up.map(({ at }) => s("path", { d: `M${box.left} ${at}H${box.right}` }))),
-    ...up.map(({ value, at }) => s("text", { x: box.left - 5, y: at, class: "dlv-left" }, `${100 * value} %`)),
+    grid(box, [], up), ...beside(box, up, (value) => `${100 * value} %`),
     ...(lines.length ? across : []).map(({ value, at }) =>
       s("text", { x: Math.min(at, box.right - 12), y: box.bottom + 12, class: "dlv-small" }, axisWords(axis, value))),
     ...ordered.map(({ run, points }) => s("path", {
-      class: run === current ? "dlv-cost dlv-own" : "dlv-cost", d: path(points), stroke: runs[run].color,
+      class: run === current ? "dlv-cost dlv-own" : "dlv-cost", d: lineThrough(points), stroke: runs[run].color,
       "stroke-dasharray": runs[run].dash,
     })),
     ...ends.map(({ run, at: [x, y] }) => s("circle", { class: "dlv-spot", cx: x, cy: y, r: 4, fill: runs[run].color })),

@@ -1,5 +1,5 @@
 // The controls: clients and rounds, and in three tabs three sliders each, with choices.
-import { slider } from "../shared/controls.js";
+import { select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { digits } from "../shared/numbers.js";
 
@@ -72,13 +72,7 @@ function knob(own, name) {
   }).group;
 }
 
-/** A choice among values of whatever type. */
-function choice({ shown, choose, can }, name, label, /** @type {[any, string][]} */ options) {
-  const box = h("select", { "aria-label": label, onchange: () => choose({ [name]: options[Number(box.value)][0] }) },
-    options.map(([, words], i) => h("option", { value: i }, words)));
-  shown.paints(["controls", "live"], () => {
-    box.value = String(options.findIndex(([value]) => value === shown.now.controls[name]));
-    box.disabled = !can(name);
-  });
-  return h("label", {}, `${label} `, box);
+/** A choice among a few values, with its label. */
+function choice(own, name, label, /** @type {[any, string][]} */ options) {
+  return h("label", {}, `${label} `, select(own, name, options, label));
 }

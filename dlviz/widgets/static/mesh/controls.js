@@ -1,5 +1,5 @@
 // The controls: how long each axis is, nodes, how slow the links between them are, and the runs.
-import { slider } from "../shared/controls.js";
+import { recordedRuns, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { digits } from "../shared/numbers.js";
 import { alone } from "./state.js";
@@ -26,37 +26,19 @@ export function controls(own) {
   ];
 }
 
-/** A choice among numbers. */
-function numbered({ shown, choose, can }, name, values) {
-  const box = h("select", { "aria-label": name, onchange: () => choose({ [name]: Number(box.value) }) },
-    values.map((many) => h("option", { value: many }, many)));
-  shown.paints(["controls", "live"], () => {
-    box.value = String(shown.now.controls[name]);
-    box.disabled = !can(name);
-  });
-  return h("label", {}, `${name} `, box);
+/** A choice among numbers, with its name. */
+function numbered(own, name, values) {
+  return h("label", {}, `${name} `, select(own, name, values.map((many) => [many, String(many)])));
 }
 
-/** A choice among the runs that were recorded: with a kernel their controls are chosen, a saved page holds them. */
-function recordings({ shown, model, choose }) {
-  const { now } = shown;
-  const box = h("select", {
-    "aria-label": "recorded runs", class: "dlv-recordedmesh",
-    onchange() {
-      const place = Number(box.value);
-      if (place < 0) return;
-      const own = now.data.runs[place].controls;
-      if (now.live) choose(own);
-      else alone(model).show(own);
-    },
+/** The choice among recorded runs, whose controls are chosen; a saved page holds them. */
+function recordings(own) {
+  const { shown: { now }, model, choose } = own;
+  return recordedRuns(own, {
+    runs: ({ runs }) => runs.map(({ controls }) => controls), now: ({ controls }) => controls,
+    words: (_, controls) => choiceWords(controls),
+    can: () => now.live || model.page,
+    chosen: (run) => (now.live ? choose(run) : alone(model).show(run)),
+    class: "dlv-recordedmesh",
   });
-  const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["data", "live"], () => {
-    const words = now.data.runs.map((one) => choiceWords(one.controls));
-    box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
-    box.value = String(words.indexOf(choiceWords(now.data.controls)));
-    box.disabled = !now.live && !model.page;
-    element.hidden = !words.length;
-  });
-  return element;
 }

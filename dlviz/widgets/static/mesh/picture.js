@@ -1,5 +1,5 @@
 // The nodes and their ranks, where each is in the mesh, and the groups of an axis; an axis can be dropped on them.
-import { fitted } from "../collectives/axes.js";
+import { fitted } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
 import { digits } from "../shared/numbers.js";
 import { tile } from "../shared/paint.js";

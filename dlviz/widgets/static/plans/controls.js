@@ -1,5 +1,6 @@
 // The controls: model, device, links, nodes, devices, batch and the memory limit; the runs that can be shown again.
-import { field, select, slider } from "../shared/controls.js";
+import { placeOf } from "../shared/arrays.js";
+import { field, recordedRuns, select, slider } from "../shared/controls.js";
 import { h } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
 import { button } from "../shared/stage.js";
@@ -35,11 +36,9 @@ export function controls(own) {
 
 /** A slider over numbers. */
 function many(own, name, values) {
-  const nearest = (value) => values.reduce((best, one, i) =>
-    (Math.abs(Math.log(one / value)) < Math.abs(Math.log(values[best] / value)) ? i : best), 0);
   return slider(own, name, {
     label: name, min: 0, max: values.length - 1, class: "dlv-slide",
-    place: (value) => (Number.isFinite(value) && value > 0 ? nearest(value) : 0), value: (place) => values[place],
+    place: (value) => placeOf(values, value), value: (place) => values[place],
     says: (value) => `${value} ${name}`, short: String,
   }).group[0];
 }
@@ -81,21 +80,11 @@ function limitAt([low, high], place) {
   return Number((low * (high / low) ** (place / PLACES)).toPrecision(3));
 }
 
-/** A choice among the plans that were run with these controls. */
-function recordings({ shown, choose, can }) {
-  const { now } = shown;
-  const box = h("select", {
-    "aria-label": "recorded runs", class: "dlv-recordedplan",
-    onchange: () => box.value !== "-1" && choose({ plan: now.data.runs[Number(box.value)].plan }),
+/** The choice among the plans that were run with these controls. */
+function recordings(own) {
+  const { shown: { now }, choose, can } = own;
+  return recordedRuns(own, {
+    runs: ({ runs }) => runs.map(({ plan }) => plan), now: () => now.controls.plan, words: recordedWords,
+    can: () => can("plan"), chosen: (plan) => choose({ plan }), class: "dlv-recordedplan",
   });
-  const element = h("label", {}, "recorded runs ", box);
-  shown.paints(["data", "controls", "live"], () => {
-    const { runs } = now.data;
-    const words = runs.map(({ plan }) => recordedWords(now.data, plan));
-    box.replaceChildren(...["choose …", ...words].map((text, i) => h("option", { value: i - 1 }, text)));
-    box.value = String(runs.findIndex(({ plan }) => String(plan) === String(now.controls.plan)));
-    box.disabled = !can("plan");
-    element.hidden = !words.length;
-  });
-  return element;
 }

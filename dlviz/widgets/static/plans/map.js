@@ -1,5 +1,5 @@
 // Step time over memory of all plans: the limit, which a pointer drags, the best plan, the chosen one and its run.
-import { fitted, pointIn } from "../collectives/axes.js";
+import { below, beside, cross, fitted, grid, pointIn } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
 import { bytes, seconds } from "../shared/numbers.js";
 import { tooltip } from "../shared/tooltip.js";
@@ -11,7 +11,6 @@ import { mapWords, planLines } from "./words.js";
 /** @import { Planner, Data } from "./state.js" */
 
 const GRIP = 7; // pixels from the limit to the pointer that drags it
-const CROSS = 6; // pixels of a run's mark
 
 /**
  * @param {Planner} own
@@ -89,10 +88,9 @@ function axes(/** @type {Drawn} */ { x, y, across, up }) {
   const [left, right] = x.range;
   const [bottom, top] = y.range;
   return [
-    s("g", { class: "dlv-axis" }, across.map(({ at }) => s("path", { d: `M${at} ${top}V${bottom}` })),
-      up.map(({ at }) => s("path", { d: `M${left} ${at}H${right}` }))),
-    ...across.map(({ value, at }) => s("text", { x: at, y: bottom + 12 }, bytes(value))),
-    ...up.map(({ value, at }) => s("text", { x: left - 6, y: at, class: "dlv-left" }, seconds(value))),
+    grid({ left, right, top, bottom }, across, up),
+    ...below({ bottom }, across, bytes),
+    ...beside({ left }, up, seconds),
     s("text", { x: right, y: bottom + 27, class: "dlv-left" }, "memory per rank →"),
     s("text", { x: 2, y: bottom + 27, class: "dlv-start" }, "↑ seconds of a step"),
   ];
@@ -134,9 +132,6 @@ function marked({ data, controls, pointed: over }, /** @type {Drawn} */ { x, y, 
     s("circle", { class: "dlv-spot", cx, cy, r: 6, fill: hues[plans.limited_by[chosen]] }),
     ...(best < 0 ? [] : [s("text", { x: points[best][0], y: points[best][1] - 13, class: "dlv-winner" }, "◆ best")]),
     ...(over < 0 || over >= points.length ? [] : [ring(points[over], 8, "dlv-pointedat")]),
-    ...(run ? [s("path", {
-      class: "dlv-measured", d: `M${x(run.memory) - CROSS} ${y(run.seconds) - CROSS}l${2 * CROSS} ${2 * CROSS}`
-        + `m0 ${-2 * CROSS}l${-2 * CROSS} ${2 * CROSS}`,
-    })] : []),
+    ...(run ? [cross(x(run.memory), y(run.seconds))] : []),
   ];
 }

@@ -1,4 +1,5 @@
 // Paints the player's pictures, on the page and into a file: `make` is `s` of dom.js or `written` of file.js.
+import { lineThrough } from "../shared/chart.js";
 import { circleOf, headOf, pairsOf, placesOf } from "./circle.js";
 import { chipLabel, chipsOf, movesOf, stripOf } from "./geometry.js";
 
@@ -95,14 +96,9 @@ function stylesOf({ ranks, undecoded }) {
   return [...ranks, undecoded];
 }
 
-/** @type {(points: Point[]) => string} */
-function line(points) {
-  return `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
-}
-
 /** @type {(make: Make<any>, never: boolean, end: Point, from: Point, size: number) => any} */
 function tip(make, never, end, from, size) {
-  if (!never) return make("path", { d: `${line(headOf(from, end, size))}Z`, class: "dlv-head" });
+  if (!never) return make("path", { d: `${lineThrough(headOf(from, end, size))}Z`, class: "dlv-head" });
   const half = size / 2;
   const cross = `M${end[0] - half} ${end[1] - half}l${size} ${size}M${end[0] - half} ${end[1] + half}l${size} ${-size}`;
   return make("path", { d: cross, "stroke-width": 2.5, class: "dlv-cross" });
@@ -118,7 +114,7 @@ function tip(make, never, end, from, size) {
  */
 export function ranksPicture(make, scene, size) {
   const { nodes, links, hubs, groups } = placesOf(scene, size);
-  const through = (places) => line(places.map(({ x, y }) => [x, y]));
+  const through = (places) => lineThrough(places.map(({ x, y }) => [x, y]));
   const ground = make("g", { "aria-hidden": "true" },
     groups.map((group) =>
       make("path", { class: "dlv-group", "stroke-width": 2 * group[0].radius + 14, d: through(group) })),
@@ -154,8 +150,8 @@ function hostName(make, { label, told }, { x, y }, next) {
  */
 export function sendsPicture(make, scene, number, size, all) {
   if (!scene.frames[number].messages.length) {
-    return (all ? pairsOf(scene, size) : []).map(([start, end]) =>
-      make("g", { class: "dlv-pair" }, make("path", { d: line([start, end]) }), tip(make, false, end, start, 9)));
+    return (all ? pairsOf(scene, size) : []).map(([start, end]) => make("g", { class: "dlv-pair" },
+      make("path", { d: lineThrough([start, end]) }), tip(make, false, end, start, 9)));
   }
   const drawn = circleOf(scene, number, size).arrows;
   const labelled = drawn.length <= 24 && scene.chunks.length > 1;
@@ -291,8 +287,8 @@ export function movesPicture(make, scene, layout, number) {
   const ways = arrows.map(({ message, never, points }) => {
     const [, , turn, end] = points;
     return make("g", { class: never ? "dlv-arrow dlv-never" : "dlv-arrow", "data-message": message },
-      make("path", { d: line(points), class: "dlv-reach" }),
-      make("path", { d: line(points), "stroke-width": 1.6 }),
+      make("path", { d: lineThrough(points), class: "dlv-reach" }),
+      make("path", { d: lineThrough(points), "stroke-width": 1.6 }),
       never ? tip(make, true, end, turn, 8) : tip(make, false, [end[0] - 1, end[1]], turn, 7));
   });
   return [...outlines, ...ways];

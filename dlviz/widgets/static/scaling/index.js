@@ -1,5 +1,6 @@
 // Explores how far data parallelism scales: speed-up and communication over the number of ranks.
 import { clamp } from "../shared/arrays.js";
+import { below, beside, grid, lineThrough, sized } from "../shared/chart.js";
 import { field, select, slider } from "../shared/controls.js";
 import { h, s, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
@@ -56,7 +57,7 @@ function render({ model, el }) {
 
 /** A line over the number of ranks, and the ranks that are chosen; `ideal` draws ranks over ranks beside it. */
 function chart({ shown, choose }, title, name, ideal) {
-  const svg = s("svg", { class: "dlv-costs", role: "img", height: HEIGHT });
+  const svg = s("svg", { class: "dlv-costs", role: "img" });
   const element = h("div", { class: "dlv-chart" }, h("h4", { title: "Click to choose ranks." }, title), svg);
   const xOf = () => scaleLog([1, shown.now.data.most], [LEFT, Math.max(svg.clientWidth, 260) - RIGHT]);
   svg.addEventListener("click", ({ clientX }) => {
@@ -68,13 +69,14 @@ function chart({ shown, choose }, title, name, ideal) {
     const { [name]: values, most, controls: { ranks } } = data;
     const x = xOf();
     const { y, marks } = ideal ? ratiosOf(Math.min(...values), most) : amountsOf(Math.max(...values));
-    const path = (points) => `M${points.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L")}`;
-    const powers = powersOf(1, most);
-    svg.setAttribute("viewBox", `0 0 ${x.range[1] + RIGHT} ${HEIGHT}`);
+    const path = (points) => lineThrough(points.map(([a, b]) => [x(a), y(b)]));
+    const marked = (scale, values) => values.map((value) => ({ value, at: scale(value) }));
+    const box = { left: LEFT, right: x.range[1], top: TOP, bottom: HEIGHT - BOTTOM };
+    sized(svg, x.range[1] + RIGHT, HEIGHT);
     svg.replaceChildren(
-      s("g", { class: "dlv-axis" }, marks.map((at) => s("path", { d: `M${LEFT} ${y(at)}H${x.range[1]}` }))),
-      ...marks.map((at) => s("text", { x: LEFT - 6, y: y(at), class: "dlv-left" }, digits(at))),
-      ...powers.map((at) => s("text", { x: x(at), y: HEIGHT - BOTTOM + 13 }, at)),
+      grid(box, [], marked(y, marks)),
+      ...beside(box, marked(y, marks), digits),
+      ...below(box, marked(x, powersOf(1, most))),
       s("text", { x: x.range[1], y: HEIGHT - 6, class: "dlv-left" }, "ranks"),
       s("path", { class: "dlv-here", d: `M${x(ranks)} ${TOP}V${HEIGHT - BOTTOM}` }),
       ...(ideal ? [s("path", { class: "dlv-best", d: path([[1, 1], [most, most]]) },

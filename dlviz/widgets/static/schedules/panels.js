@@ -1,4 +1,5 @@
 // The panels of the explorer of schedules: the bubble over m, activations in flight, the tables.
+import { below, beside, cross, grid, lineThrough, sized } from "../shared/chart.js";
 import { h, s } from "../shared/dom.js";
 import { digits, seconds } from "../shared/numbers.js";
 import { chartOf, nameOf, stripsOf } from "./geometry.js";
@@ -12,13 +13,7 @@ const LINE = 11; // pixels of a line of text
 const LISTED = 400; // actions in the table
 const DASHES = ["solid", "6 4"];
 
-const path = (corners) => `M${corners.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`;
 const percent = (value) => `${digits(100 * value)} %`;
-
-function open(svg, width, height) {
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("height", height);
-}
 
 function line(styles, place) {
   return { stroke: styles[place], "stroke-dasharray": place ? DASHES[1] : null };
@@ -35,7 +30,7 @@ function line(styles, place) {
  * @param {Run | null} run
  */
 export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
-  open(svg, width, height);
+  sized(svg, width, height);
   /** @type {Point[]} */
   const points = sides.map((side, place) => ({ place, m: side.microbatches, value: side.fraction }));
   if (run?.fraction != null) points.push({ place: 0, m: sides[0].microbatches, value: run.fraction, measured: true });
@@ -43,21 +38,18 @@ export function bubbleChart(svg, bubbles, sides, height, width, styles, run) {
   const { box } = chart;
   const placeOf = (name) => Math.max(0, sides.findIndex((side) => side.name === name));
   svg.replaceChildren(
-    s("g", { class: "dlv-axis" }, chart.shares.map(({ at }) => s("path", { d: `M${box.left} ${at}H${box.right}` }))),
-    ...chart.sizes.map(({ value, at }) => s("text", { x: at, y: box.bottom + 11 }, value)),
-    ...chart.shares.map(({ value, at }) => s("text", { x: box.left - 6, y: at, class: "dlv-left" }, percent(value))),
+    grid(box, [], chart.shares), ...below(box, chart.sizes), ...beside(box, chart.shares, percent),
     s("text", { x: box.right, y: box.bottom + 26, class: "dlv-left" }, "microbatches m"),
     ...chart.lines.filter(({ simulated }) => simulated.length).flatMap(({ name, simulated, formula }) => {
       const place = placeOf(name);
       const title = `${sides[place].title}${formula.length ? ", by the formula" : ""}`;
-      const look = { class: "dlv-cost", d: path(formula.length ? formula : simulated), ...line(styles, place) };
+      const look = { class: "dlv-cost", d: lineThrough(formula.length ? formula : simulated), ...line(styles, place) };
       const dots = simulated.map(([cx, cy]) => s("circle", { cx, cy, r: 2.6, fill: styles[place] }));
       return [s("path", look, s("title", {}, title)), ...dots];
     }),
     ...chart.points.map(({ place, at: [x, y], measured }) => {
-      const cross = { class: "dlv-measured", d: `M${x - 6} ${y - 6}l12 12m0-12l-12 12` };
       const spot = { class: "dlv-spot", cx: x, cy: y, r: 5.5, fill: styles[place] };
-      return measured ? s("path", cross, s("title", {}, "measured"))
+      return measured ? cross(x, y, "measured")
         : s("circle", spot, s("title", {}, sides[place].title));
     }),
   );
@@ -87,7 +79,7 @@ export function chartWords({ formulas }) {
 export function memoryStrips(svg, sides, height, width, styles) {
   const ranks = Math.max(1, ...sides.map((side) => side.ranks));
   const row = Math.max(8, Math.min(32, Math.floor((height - 18) / ranks)));
-  open(svg, width, ranks * row + 18);
+  sized(svg, width, ranks * row + 18);
   const strips = stripsOf(sides, width, row);
   const named = (rank) => rank % Math.ceil(LINE / row) === 0; // where rows are low, some names have room
   const rulers = Array.from({ length: ranks }, (_, rank) => [
@@ -95,8 +87,8 @@ export function memoryStrips(svg, sides, height, width, styles) {
     s("path", { class: "dlv-ruler", d: `M${strips.left} ${(rank + 1) * row - 3}H${strips.right}` }),
   ]);
   const lines = strips.sides.flatMap((side, place) => side.filter(({ corners }) => corners.length).map((own) => [
-    place ? null : s("path", { class: "dlv-strip", d: path(own.area), fill: styles[place] }),
-    s("path", { class: "dlv-strip", d: path(own.corners), ...line(styles, place), fill: "none" }),
+    place ? null : s("path", { class: "dlv-strip", d: lineThrough(own.area), fill: styles[place] }),
+    s("path", { class: "dlv-strip", d: lineThrough(own.corners), ...line(styles, place), fill: "none" }),
   ]));
   const peaks = Array.from({ length: ranks }, (_, rank) => (named(rank)
     ? s("text", { x: strips.right + 5, y: (rank + 0.5) * row, class: "dlv-start" },

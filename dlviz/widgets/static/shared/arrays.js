@@ -39,6 +39,21 @@ export function texts(indexed, count) {
 }
 
 /**
+ * Equal values next to each other, as stretches of places.
+ * @template T
+ * @param {T[]} values
+ * @returns {{ value: T, first: number, last: number }[]}
+ */
+export function stretches(values) {
+  const found = [];
+  values.forEach((value, i) => {
+    if (found.at(-1)?.value === value) found.at(-1).last = i;
+    else found.push({ value, first: i, last: i });
+  });
+  return found;
+}
+
+/**
  * How many of values[low..high) are at most x; values ascend.
  * @param {ArrayLike<number>} values
  * @param {number} x
@@ -54,6 +69,26 @@ export function upTo(values, x, low = 0, high = values.length) {
     else to = middle;
   }
   return from;
+}
+
+/**
+ * The place of the value that is nearest.
+ * @param {number[]} values
+ * @param {number} to
+ * @returns {number}
+ */
+export function nearest(values, to) {
+  return values.reduce((best, value, i) => (Math.abs(value - to) < Math.abs(values[best] - to) ? i : best), 0);
+}
+
+/**
+ * The place of the size that is nearest, by ratio; the first for what is no size.
+ * @param {number[]} sizes
+ * @param {number} size
+ * @returns {number}
+ */
+export function placeOf(sizes, size) {
+  return nearest(sizes.map(Math.log), Math.log(size));
 }
 
 /**

@@ -5,20 +5,54 @@ import { typed } from "./numbers.js";
 /** @import { Explorer } from "./explorer.js" */
 
 /**
- * A choice among names.
+ * A choice among a few values.
  * @param {Explorer<any, any>} own
  * @param {string} name of the control
- * @param {[value: string, words: string][]} options
+ * @param {[value: any, words: string][]} options
+ * @param {string} [label]
  * @returns {HTMLSelectElement}
  */
-export function select({ shown, choose, can }, name, options) {
-  const box = h("select", { "aria-label": name, onchange: () => choose({ [name]: box.value }) },
-    options.map(([value, words]) => h("option", { value }, words)));
+export function select({ shown, choose, can }, name, options, label = name) {
+  const box = h("select", {
+    "aria-label": label, onchange: () => choose({ [name]: options[box.selectedIndex][0] }),
+  }, options.map(([value, words]) => h("option", { value: String(value) }, words)));
   shown.paints(["controls", "live"], () => {
-    box.value = shown.now.controls[name];
+    box.value = String(shown.now.controls[name]);
     box.disabled = !can(name);
   });
   return box;
+}
+
+/**
+ * A choice among the runs that were recorded, once there is one.
+ * @param {Explorer<any, any>} own
+ * @param {object} look
+ * @param {(data: any) => any[]} look.runs what tells each run from others
+ * @param {(data: any) => any} look.now the same of what is shown
+ * @param {(data: any, run: any) => string} look.words
+ * @param {() => boolean | undefined} look.can whether one can be chosen
+ * @param {(run: any, place: number) => void} look.chosen
+ * @param {string} [look.class]
+ * @returns {HTMLElement}
+ */
+export function recordedRuns({ shown }, { runs, now, words, can, chosen, class: kind = "dlv-recorded" }) {
+  const box = h("select", {
+    "aria-label": "recorded runs", class: kind,
+    onchange() {
+      const place = Number(box.value);
+      if (place >= 0) chosen(runs(shown.now.data)[place], place);
+    },
+  });
+  const element = h("label", {}, "recorded runs ", box);
+  shown.paints(["data", "controls", "live"], () => {
+    const { data } = shown.now;
+    const all = runs(data).map((run) => words(data, run));
+    box.replaceChildren(...["choose …", ...all].map((text, i) => h("option", { value: i - 1 }, text)));
+    box.value = String(now(data) == null ? -1 : all.indexOf(words(data, now(data))));
+    box.disabled = !can();
+    element.hidden = !all.length;
+  });
+  return element;
 }
 
 /**

@@ -79,6 +79,7 @@ import { state } from "./state.js";
  * @property {Stage} frame
  * @property {HTMLElement} trouble the line that says what is wrong with the controls
  * @property {ReturnType<typeof runBar>} bar
+ * @property {HTMLElement[]} files the buttons that save the picture, in the toolbar unless they are put elsewhere
  * @property {(name: string, value?: unknown) => boolean} can whether a control can be chosen now, or have a value
  * @property {(changes: Record<string, unknown>) => void} choose
  * @property {(values: Record<string, unknown>) => void} ask asks the kernel for values that no control shows
@@ -142,7 +143,8 @@ export function explorer(model, el, plan) {
     name: plan.name, look: first.look, model, title: first.title, lines: live ? [] : [plan.saved],
     details: first.details, keys: plan.keys(own), clear: plan.clear, onColors: (colors) => shown.set({ colors }),
   });
-  own.frame.controls(savers(own, queue, plan.name));
+  own.files = savers(own, queue, plan.name);
+  own.frame.controls(own.files);
   shown.paints(["data"], () => write(trouble, now.data.error));
   shown.paints(["data", "controls", "live"], bar.draw);
   return own;

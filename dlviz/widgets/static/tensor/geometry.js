@@ -1,4 +1,5 @@
 // What the explorer of tensor parallelism draws, as plain objects: matrices and a map in, positions out.
+import { stretches } from "../shared/arrays.js";
 import { scaleLog } from "../shared/scale.js";
 
 /** @import { Scale } from "../shared/scale.js" */
@@ -136,7 +137,7 @@ export function mapOf({ sizes, map }, width, height) {
     x, y,
     regions: [
       regionOf(map.data, [...edge, [right, y(all[1])], [right, y(all[0])]]),
-      ...runsOf(best).map(({ form, first, last }) => {
+      ...stretches(best).map(({ value: form, first, last }) => {
         const own = edge.slice(first, Math.min(last + 2, edge.length)); // up to where the next begins
         return regionOf(form, [...own, [x(all[0]), own[own.length - 1][1]], [x(all[0]), own[0][1]]]);
       }),
@@ -146,16 +147,6 @@ export function mapOf({ sizes, map }, width, height) {
     across: marks.map((value) => ({ value, at: x(value) })),
     up: marks.map((value) => ({ value, at: y(value) })),
   };
-}
-
-/** Equal values next to each other. */
-function runsOf(best) {
-  const found = [];
-  best.forEach((form, i) => {
-    if (found.at(-1)?.form === form) found.at(-1).last = i;
-    else found.push({ form, first: i, last: i });
-  });
-  return found;
 }
 
 /** A region, and its centre of mass. */

@@ -1,5 +1,5 @@
 // Explores where to cut a layer between ranks: who has which block, what a rank sends by each form, a run.
-import { clamp } from "../shared/arrays.js";
+import { clamp, placeOf } from "../shared/arrays.js";
 import { h, write } from "../shared/dom.js";
 import { explorer } from "../shared/explorer.js";
 import { COSTS, tabs } from "../shared/tabs.js";
@@ -7,7 +7,7 @@ import { controls } from "./controls.js";
 import { costMap } from "./map.js";
 import { matricesPicture } from "./matrices.js";
 import { messages } from "./messages.js";
-import { along, alone, fitting, foresee, placeOf, standOut } from "./state.js";
+import { along, alone, fitting, foresee, standOut } from "./state.js";
 import { bytesTable } from "./table.js";
 import { ranWords } from "./words.js";
 

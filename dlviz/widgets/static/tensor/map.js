@@ -1,15 +1,15 @@
 // Which form sends least over B and C_out, the sizes that are chosen, and the runs.
-import { clamp } from "../shared/arrays.js";
+import { clamp, placeOf } from "../shared/arrays.js";
+import { below, beside, cross, fitted, grid, lineThrough, pointIn } from "../shared/chart.js";
 import { h, s, write } from "../shared/dom.js";
-import { fitted, pointIn } from "../collectives/axes.js";
 import { mapOf } from "./geometry.js";
-import { fitting, placeOf, titleOf } from "./state.js";
+import { fitting, titleOf } from "./state.js";
 import { exact } from "./words.js";
 
 /** @import { Drawn } from "./geometry.js" */
 /** @import { Tensor, Data } from "./state.js" */
 
-const [CROSS, LETTER] = [5, 6.4]; // pixels of a mark, of a letter of a name
+const LETTER = 6.4; // pixels of a letter of a name
 
 /**
  * @param {Tensor} own
@@ -47,21 +47,19 @@ export function costMap({ shown, choose }, height) {
 /** @type {(data: Data, map: Drawn) => SVGElement[]} */
 function drawn(data, { x, y, regions, lines, across, up }) {
   const { batch, outputs } = data.controls;
-  const path = (points) => `M${points.map((point) => point.map((part) => part.toFixed(1)).join(" ")).join("L")}`;
   const [left, right] = x.range;
   const [bottom, top] = y.range;
   const [cx, cy] = [x(batch), y(outputs)];
   return [
     ...regions.map(({ form, points }) => s("path", {
-      class: "dlv-least", "data-form": form, d: `${path(points)}Z`, fill: data.hues[form],
+      class: "dlv-least", "data-form": form, d: `${lineThrough(points)}Z`, fill: data.hues[form],
     }, s("title", {}, `${nameOf(data, form)} sends least`))),
-    s("g", { class: "dlv-axis" }, across.map(({ at }) => s("path", { d: `M${at} ${top}V${bottom}` })),
-      up.map(({ at }) => s("path", { d: `M${left} ${at}H${right}` }))),
-    ...across.map(({ value, at }) => s("text", { x: at, y: bottom + 11, class: "dlv-small" }, value)),
-    ...up.map(({ value, at }) => s("text", { x: left - 5, y: at, class: "dlv-left" }, value)),
+    grid({ left, right, top, bottom }, across, up),
+    ...below({ bottom }, across, String, "dlv-small"),
+    ...beside({ left }, up),
     s("text", { x: right, y: bottom + 25, class: "dlv-left" }, "B →"),
     s("text", { x: 2, y: bottom + 25, class: "dlv-start" }, "↑ C_out"),
-    ...lines.map(({ from, to }) => s("path", { class: "dlv-equal", d: path([from, to]) })),
+    ...lines.map(({ from, to }) => s("path", { class: "dlv-equal", d: lineThrough([from, to]) })),
     ...lines.map((line) => labelOf(line, x, y)),
     ...regions.filter(({ fits }) => fits).map(({ form, middle: [mx, my] }) => {
       const name = nameOf(data, form);
@@ -70,10 +68,8 @@ function drawn(data, { x, y, regions, lines, across, up }) {
     }),
     s("path", { class: "dlv-here", d: `M${cx} ${top}V${bottom}M${left} ${cy}H${right}` }),
     s("circle", { class: "dlv-spot", cx, cy, r: 5, fill: data.hues[data.controls.form] }),
-    ...data.points.map((run) => s("path", {
-      class: "dlv-measured", d: `M${x(run.batch) - CROSS} ${y(run.outputs) - CROSS}l${2 * CROSS} ${2 * CROSS}`
-        + `m0 ${-2 * CROSS}l${-2 * CROSS} ${2 * CROSS}`,
-    }, s("title", {}, `run: ${titleOf(data, run.form)}, ${exact(run.bytes)} bytes`))),
+    ...data.points.map((run) =>
+      cross(x(run.batch), y(run.outputs), `run: ${titleOf(data, run.form)}, ${exact(run.bytes)} bytes`)),
   ];
 }
 

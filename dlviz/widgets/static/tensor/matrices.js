@@ -3,7 +3,7 @@ import { h, s, write } from "../shared/dom.js";
 import { bytes } from "../shared/numbers.js";
 import { swatch, tile } from "../shared/paint.js";
 import { tooltip } from "../shared/tooltip.js";
-import { fitted } from "../collectives/axes.js";
+import { fitted } from "../shared/chart.js";
 import { pictureOf } from "./geometry.js";
 import { standOut } from "./state.js";
 import { blockLines, pictureWords, rankWords, shapeWords } from "./words.js";

@@ -123,17 +123,6 @@ export function along({ data, ahead }, values) {
 }
 
 /**
- * The place of the size that is nearest, by ratio.
- * @param {number[]} sizes
- * @param {number} size
- * @returns {number}
- */
-export function placeOf(sizes, size) {
-  const off = (own) => Math.abs(Math.log(own / size));
-  return sizes.reduce((best, own, i) => (off(own) < off(sizes[best]) ? i : best), 0);
-}
-
-/**
  * Has the blocks of a rank stand out at once; -1: all.
  * @param {Tensor} own
  * @param {Partial<Pick<More, "rank" | "pointed">>} which

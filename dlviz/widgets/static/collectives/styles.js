@@ -1,0 +1,18 @@
+// How the lines of the explorer of collectives are drawn.
+
+/** @import { Prices } from "./state.js" */
+
+const DASHES = {
+  solid: null, dash: "7 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "11 3 2 3",
+};
+
+/**
+ * How the line of an algorithm is drawn.
+ * @param {Prices} data
+ * @param {string} name
+ * @returns {{ stroke: string, "stroke-dasharray": string | null }}
+ */
+export function styleOf({ styles, algorithms }, name) {
+  const [color, dash] = styles[algorithms.indexOf(name)];
+  return { stroke: color, "stroke-dasharray": DASHES[dash] };
+}
