@@ -51,7 +51,8 @@ function render({ model, el }) {
   const answer = h("p", { class: "dlv-cheapest", role: "status" });
   own.shown.paints(["data"], () => write(answer, now.data.words[now.data.controls.ranks - 1]));
   own.frame.body.append(own.trouble, answer, h("div", { class: "dlv-pictures" },
-    chart(own, "Speed-up over ranks", "speedup", true), chart(own, "Communication / computation", "ratio", false)));
+    chart(own, "Speed-up over ranks; broad band: ideal", "speedup", true),
+    chart(own, "Communication / computation", "ratio", false)));
   return own.begin();
 }
 
