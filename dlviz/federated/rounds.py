@@ -110,8 +110,7 @@ def train(
     update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
     if secure is not None:
         given = combine is not weighted_mean, late_weight, fp16  # need single updates
-        asked = comm.size, len(clients), select
-        secure.check(layout.read(), *asked, given, deadline, arrivals)
+        secure.check(layout.read(), comm.size, len(clients), select, given, deadline, arrivals)
     if comm.rank:  # clients live here; rank 0 is the server
         mine = comm, layout, clients, how, outgoing, fp16
         own = Clients(*mine) if secure is None else secure.clients(*mine)
