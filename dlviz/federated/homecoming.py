@@ -1,7 +1,8 @@
 """After the last round: the server sends everybody home and takes what is still on its way.
 
 Each rank then says what its clients have computed, asked for or not, and the records of the rounds
-get it. Who does not come home is given up, some deadlines after the last round.
+get it. Who does not come home is given up, some deadlines after the last round, and some seconds:
+a client is still at work then whose round takes many times a short deadline.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from dlviz.federated.messages import LEDGER
 from dlviz.federated.record import Open, Round
 from dlviz.federated.server import PATIENCE, Server
 
+LEAST = 5.0  # s of the run's clock that the server waits after the last round
+
 
 def send_home(server: Server, records: list[Round]) -> list[Round]:
     """End the training of `server`; its rounds' records, with what has been computed in each."""
     comm, clock, ranks = server.comm, server.clock, server.ranks
-    closes = None if server.deadline is None else comm.now() + PATIENCE * server.deadline
+    closes = None
+    if server.deadline is not None:
+        closes = comm.now() + max(PATIENCE * server.deadline, LEAST)
     after = Open(len(records), server.weights, None if clock else closes)
     for rank in ranks.owed:
         ranks.invite(rank, after.number, set())

@@ -5,7 +5,8 @@
 
 Phase 4 is a secure sum (secure/) of the clients that are ready: who is lost or late before it is
 not asked for shares, and who drops out of it is not in the sum. A client says that it is ready, and
-nothing else: neither how many examples it has nor what its loss is.
+nothing else: neither how many examples it has nor what its loss is. Clients that share a process
+have keys, shares and masks of their own in it; the server's process has none of them.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning",
 CCS 2017, section 2 (weighted averaging by a sum of n_k Δ_k and n_k).
@@ -18,42 +19,54 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dlviz.federated.client import Clients, Found
-from dlviz.federated.messages import ANSWER, LEDGER, Answer
+from dlviz.federated.messages import ANSWER, LEDGER, Answer, home
 from dlviz.federated.record import Open
 from dlviz.federated.secure.aggregate import Meeting, RoundAborted, serve, take_part
 from dlviz.federated.secure.terms import Terms
 from dlviz.federated.selection import Selection
 from dlviz.federated.server import Server
 
+if TYPE_CHECKING:
+    from dlviz.federated.arrivals import Arrivals
+
 Tensor = torch.Tensor
 PLACE = LEDGER + 1  # tag: a client's number in a secure sum, 0 for none, and how many there are
 SUMS = PLACE + 1  # tag of the sum of round 0; a round has a tag of its own
-BEYOND = "combine", "late_weight", "fp16", "arrivals"  # arguments that need single updates
+BEYOND = "combine", "late_weight", "fp16"  # arguments that need single updates
 
 
 @dataclass(frozen=True)
 class Secure:
-    """`threshold`: of so many clients at least the vectors have to come, and stay until the sum is
-    known; more than half. `clip` bounds n_k and each value of n_k Δ_k, `bits` the sum (secure/)."""
+    """`threshold`: so many clients have to be ready and to stay until the sum is known, more than
+    half of those asked; None: more than half of those that are ready, and two. `clip` bounds n_k
+    and each value of n_k Δ_k, `bits` the sum (secure/)."""
 
-    threshold: int
+    threshold: int | None
     clip: float
     bits: int = 32
 
     def check(
-        self, values: Tensor, ranks: int, clients: int, select: Selection, given: Sequence[Any]
+        self,
+        values: Tensor,
+        ranks: int,
+        clients: int,
+        select: Selection,
+        given: Sequence[Any],
+        deadline: float | None,
+        arrivals: Arrivals | None,
     ) -> None:
         """Raise ValueError where a round would hide nothing, or could not be summed. `given` are
         the arguments BEYOND."""
-        if clients > ranks - 1:
+        if clients > ranks - 1 and arrivals is None and (deadline is not None or select.spare):
             raise ValueError(
-                f"{clients} clients on {ranks} ranks: with secure= each has keys and a process of "
-                f"its own; use {clients + 1} ranks."
+                f"{'spare' if deadline is None else 'deadline'}= with secure= and {clients} "
+                f"clients on {ranks} ranks: those of one rank answer one after the other, and none "
+                f"is late alone; use {clients + 1} ranks, or arrivals=, a model of their times."
             )
         asked = [name for name, value in zip(BEYOND, given, strict=True) if value]
         if asked or select.rule == "size":
@@ -68,7 +81,8 @@ class Secure:
         """Those of a sum of so many clients' `values` (parameters,), their weights beside them."""
         dtype = str(values.dtype).removeprefix("torch.")
         shape = (len(values) + 1,)
-        return Terms(shape, dtype, clients, self.threshold, float(self.clip), self.bits)
+        threshold = clients // 2 + 1 if self.threshold is None else self.threshold
+        return Terms(shape, dtype, clients, threshold, float(self.clip), self.bits)
 
     def clients(self, *mine: Any) -> Clients:
         """As `Clients`."""
@@ -80,7 +94,7 @@ class Secure:
 
 
 class MaskedClients(Clients):
-    """A rank's client, whose update the server does not see. Raises ValueError where it has more
+    """A rank's clients, whose updates the server does not see. Raises ValueError where one has more
     examples than may be summed."""
 
     def __init__(self, secure: Secure, *others: Any):
@@ -102,18 +116,21 @@ class MaskedClients(Clients):
 
     def send(self, chosen: Sequence[int], found: Found, number: int) -> None:
         """Say that the update is there; and when all are ready take part in their sum."""
-        [k], [(update, _)], comm = chosen, found, self.comm
-        if self.outgoing is not None:
-            update = self.outgoing(update, k, number)
-        comm.send(Answer(number, k, self.examples(k), self.work(k), math.nan).packed(), 0, ANSWER)
-        word = torch.zeros(2, dtype=torch.int64)
-        comm.recv(word, 0, PLACE)
-        place, ready = word.tolist()
-        if place:
-            weight = update.new_tensor([super().examples(k)])
-            vector, meeting = torch.cat([weight * update, weight]), Meeting(comm, SUMS + number)
+        comm, updates = self.comm, {}
+        for k, (update, _) in zip(chosen, found, strict=True):
+            updates[k] = update if self.outgoing is None else self.outgoing(update, k, number)
+            answer = Answer(number, k, self.examples(k), self.work(k), math.nan)
+            comm.send(answer.packed(), 0, ANSWER)
+        word, vectors = torch.zeros(2, dtype=torch.int64), {}
+        for k, update in updates.items():
+            comm.recv(word, 0, PLACE)  # sent in this order
+            if place := int(word[0]):
+                weight = update.new_tensor([super().examples(k)])
+                vectors[place] = torch.cat([weight * update, weight])
+        if vectors:
+            terms = self.secure.terms(update, int(word[1]))
             with suppress(RoundAborted):  # the server says why
-                take_part(meeting, place, self.secure.terms(update, ready), vector)
+                take_part(Meeting(comm, SUMS + number), terms, vectors)
 
 
 class SumServer(Server):
@@ -135,22 +152,27 @@ class SumServer(Server):
                 self.ranks.start_send(torch.tensor([0, 0]), rank, PLACE)
             self.ranks.settle(rank, answer, now)
 
-    def collect(self, rank: int | None, now: Open) -> None:
-        """Hear who is ready, and sum."""
-        super().collect(rank, now)
-        ready, needed = sorted(now.answers), self.secure.threshold
-        self.sum = None
-        self.why = f"{len(ready)} clients were ready, and threshold={needed} have to be"
-        for place, k in enumerate(ready, 1):
-            place *= len(ready) >= needed
-            self.ranks.start_send(torch.tensor([place, len(ready)]), k + 1, PLACE)
-        if len(ready) >= needed:
+    def close(self, now: Open) -> float | None:
+        """Say who is in the sum, and add up."""
+        came = sorted(now.answers)
+        seconds = super().close(now)
+        ready, self.sum = sorted(now.answers), None
+        needed = max(2, self.secure.terms(self.weights, len(ready)).threshold)
+        places = {k: place for place, k in enumerate(ready, 1) if len(ready) >= needed}
+        for k in came:
+            word = torch.tensor([places.get(k, 0), len(ready)])
+            self.ranks.start_send(word, home(k, self.comm.size), PLACE)
+        if places:
             self.add_up(ready, now)
+        else:
+            self.why = f"{len(ready)} of the clients were ready, and {needed} have to be"
+        return seconds
 
     def add_up(self, ready: list[int], now: Open) -> None:
         """The sum of the clients that are `ready`. Who drops out of it has not answered."""
-        ranks = [k + 1 for k in ready]
-        meeting = Meeting(self.comm, SUMS + now.number, ranks, self.deadline)
+        ranks = [home(k, self.comm.size) for k in ready]
+        deadline = None if self.clock else self.deadline
+        meeting = Meeting(self.comm, SUMS + now.number, ranks, deadline)
         try:
             self.sum, places = serve(meeting, self.secure.terms(self.weights, len(ready)))
         except RoundAborted as error:  # it numbers the clients from 1

@@ -53,9 +53,14 @@ def fault_of(answer: Answer, row: torch.Tensor, form: torch.Tensor) -> str:
     return "" if answer.examples > 0 else f"says that it has {answer.examples} examples"
 
 
+def home(client: int, ranks: int) -> int:
+    """The rank that a client lives on: client i on rank 1 + i % (ranks - 1)."""
+    return 1 + client % (ranks - 1)
+
+
 def residents(rank: int, ranks: int, clients: int) -> list[int]:
-    """The clients that live on `rank`: client i on rank 1 + i % (ranks - 1)."""
-    return [k for k in range(clients) if 1 + k % (ranks - 1) == rank]
+    """The clients that live on `rank`."""
+    return [k for k in range(clients) if home(k, ranks) == rank]
 
 
 def phase(comm: Comm, place: int, number: int, more: str = "") -> Any:

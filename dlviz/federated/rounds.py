@@ -88,7 +88,7 @@ def train(
     always: clients train in every round, asked or not. fp16: updates travel as 16 bits a value.
     outgoing: what becomes of (update (parameters,), client, round) before it is sent.
     arrivals: a model of the times of clients that share a process (arrivals.py); the deadline then
-        is in its seconds.
+        is in its seconds. With `secure` it is not told how many examples they have, and takes 1.
     secure: the server gets the sum of a round's updates and nothing of any one (masked.py), nor are
         losses and work in the records; the deadline holds for each exchange of the sum as well.
     private: clips updates and noises their sum (privacy.py); a record's `epsilon` is what is spent.
@@ -109,8 +109,8 @@ def train(
     layout = Layout(model.to(comm.device))  # the model as one row (parameters,)
     update = ServerUpdate(combine, server_momentum, server_lr, server_rule, layout.trained)
     if secure is not None:
-        given = combine is not weighted_mean, late_weight, fp16, arrivals  # need single updates
-        secure.check(layout.read(), comm.size, len(clients), select, given)
+        given = combine is not weighted_mean, late_weight, fp16  # need single updates
+        secure.check(layout.read(), comm.size, len(clients), select, given, deadline, arrivals)
     if comm.rank:  # clients live here; rank 0 is the server
         mine = comm, layout, clients, how, outgoing, fp16
         own = Clients(*mine) if secure is None else secure.clients(*mine)

@@ -75,10 +75,8 @@ class Server:
             rank = self.hear(now)
         with phase(self.comm, 3, number):
             self.collect(rank, now)
+            seconds = self.close(now)
         with phase(self.comm, 4, number):
-            seconds = self.clock and self.clock.close(
-                now, self.deadline, self.wanted, self.late_weight > 0
-            )
             unchanged = self.aggregate(now)
         if seconds is None:
             return now.closed(unchanged, self.comm.now() - begun, modelled=False)
@@ -132,6 +130,12 @@ class Server:
             self.work.computed[answer.number, answer.client] = answer.computed
             now.file(answer, row, fault_of(answer, row, self.form), keep=self.late_weight > 0)
             self.ranks.settle(rank, answer, now)
+
+    def close(self, now: Open) -> float | None:
+        """End the round. By a model of times: who is late by it, and how long the round lasts."""
+        if self.clock is None:
+            return None
+        return self.clock.close(now, self.deadline, self.wanted, self.late_weight > 0)
 
     def aggregate(self, now: Open) -> str:
         """Move the weights by what came; why not, where they have to stay."""

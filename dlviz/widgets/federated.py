@@ -5,7 +5,8 @@
         each client: its digits by label, its seconds, what the server saw of it, its rounds
         Run it: the digits, on a server and the clients
 
-What is predicted is in federation.py, the run in federated_run.py.
+What is predicted is in federation.py, the run in federated_run.py, and the runs that are shown
+before the reader has any in federated_recorded.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import traitlets
 
 from dlviz.trace import Trace
 from dlviz.viz import palette
+from dlviz.widgets.federated_recorded import recorded
 from dlviz.widgets.federated_run import FATES, LR, PARTS, run
 from dlviz.widgets.federation import (
     ATTACKS,
@@ -34,7 +36,6 @@ from dlviz.widgets.federation import (
     chosen,
     names,
     predicted,
-    round_bytes,
 )
 from dlviz.widgets.recording import Recording
 from dlviz.widgets.running import Found, Tell
@@ -56,8 +57,9 @@ class FederatedExplorer(Recording):
     may be set later on; a value that cannot be, or does not go with the others, is told in the
     widget and changes nothing else. `run()` does what the button does. `runs` are the last eight,
     each a dict with `controls`, `accuracy`, `nbytes`, `seconds` and `epsilon` after each round and
-    `fates` (clients, rounds); they replay on a saved page. `measured` is the Trace of the last run,
-    or None. Raises ValueError where a first value cannot be.
+    `fates` (clients, rounds); they replay on a saved page. Before the first one it shows recorded
+    runs, and says so. `measured` is the Trace of the last run, or None. Raises ValueError where a
+    first value cannot be.
     """
 
     module = "federated/index"
@@ -92,6 +94,14 @@ class FederatedExplorer(Recording):
     def runs(self) -> list[dict[str, Any]]:
         return [*self._runs]
 
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """The runs that are drawn: the recorded ones until there is another."""
+        if self._runs:
+            return self._runs
+        made = recorded()["runs"]
+        return [{**styled(place), "recorded": True, **one} for place, one in enumerate(made)]
+
     def check(self, values: Values) -> None:
         check(values)
 
@@ -103,42 +113,40 @@ class FederatedExplorer(Recording):
         return self.recording(values, partial(run, values))
 
     def record(self, values: Values, found: dict[str, Any], trace: Trace) -> dict[str, Any]:
-        color, dash = palette.line(self._ended)
         self._ended += 1
-        return {"controls": values, "color": color, "dash": DASHES[dash], **found}
+        return {"controls": values, **styled(self._ended - 1), "recorded": False, **found}
 
     def kept(self) -> dict[str, Any]:
         """What a page without a kernel shows of each run: what was predicted of it too."""
-        own = [predicted(values) for values in self.recorded]
+        own = [predicted(one["controls"]) for one in self.shown]
         return {**super().kept(), "recordings": compact(own)}
 
     def picture(self) -> Figure:
-        """Accuracy of the runs, before the first one bytes."""
+        """Accuracy of the runs."""
         from dlviz.viz.print import curve
 
-        theme = "dark" if self.theme == "dark" else "light"
-        if self._runs:
-            named = names(self.recorded)
-            lines = {
-                name: [100 * score for score in one["accuracy"]]
-                for name, one in zip(named, self._runs, strict=True)
-            }
-            title, ylabel = "Test digits read", "test digits read (%)"
-        else:
-            each = round_bytes(self._now) / 1e6
-            lines = {"": [each * (1 + place) for place in range(self._now["rounds"])]}
-            title, ylabel = "Bytes of weights and updates", "MB since the first round"
         return curve(
-            lines, title=title, xlabel="round (0 is the first)", ylabel=ylabel, theme=theme
+            {one["name"]: [100 * score for score in one["accuracy"]] for one in self.named()},
+            title="Test digits read" if self._runs else "Test digits read, in recorded runs",
+            xlabel="round (0 is the first)",
+            ylabel="test digits read (%)",
+            theme="dark" if self.theme == "dark" else "light",
         )
+
+    def named(self) -> list[dict[str, Any]]:
+        """The runs that are drawn, each with its name."""
+        shown = self.shown
+        told = names([one["controls"] for one in shown])
+        return [{**one, "name": name} for one, name in zip(shown, told, strict=True)]
 
     def told(self) -> dict[str, Any]:
         now = chosen(self._now)
-        own = [chosen(values) for values in self.recorded]
+        runs = self.named()
+        own = [chosen(one["controls"]) for one in runs]
         failed = self._run if self._run and "accuracy" not in self._run else None
         return {
             "title": "What does a round cost?",
-            "details": DETAILS,
+            "details": [*DETAILS, f"Recorded runs were made by {recorded()['made']}."],
             "knobs": {name: [*known] for name, known in KNOBS.items()},
             "attacks": list(ATTACKS.items()),
             "methods": list(METHODS.items()),
@@ -146,14 +154,17 @@ class FederatedExplorer(Recording):
             "hues": HUES,
             "parts": PARTS,
             "predicted": predicted(self._now),
-            "runs": [
-                {**one, "name": name}
-                for name, one in zip(names(self.recorded), self._runs, strict=True)
-            ],
+            "runs": runs,
             "current": own.index(now) if now in own else -1,
             "run": failed,
             "ran": self._ran,
         }
+
+
+def styled(place: int) -> dict[str, str]:
+    """How the line of a run is drawn."""
+    color, dash = palette.line(place)
+    return {"color": color, "dash": DASHES[dash]}
 
 
 DASHES = {
@@ -183,7 +194,9 @@ DETAILS = [
     "The server clips what it receives. Under secure aggregation it cannot: honest clients clip "
     "their own, attackers do not. Krum, trimmed mean and multi-Krum are told how many attackers "
     "there are.",
-    "Training itself is in the open, with secure aggregation too. After it one round's updates, "
-    "those of the last, are summed under the protocol, with real keys, shares and masks; its bytes "
-    "are counted from the messages and hold for every round.",
+    "Under secure aggregation the update of every round is the sum that its protocol gives. Each "
+    "client has keys, shares and masks of its own, all in the one process of the clients; the "
+    "server's process gets masked residues and that sum. Bytes are counted from the messages. "
+    "Phones that trust each other as little as the server need a process each: "
+    "train(secure=Secure(...)) on a rank more than there are clients.",
 ]

@@ -1,8 +1,8 @@
 """What the explorer of federated learning runs: FedAvg on the digits, a server on rank 0 and all
 clients on rank 1. Training and messages are real; the clients' times are modelled (`Arrivals`).
 
-With secure aggregation the updates of the last round are then summed once more, by its server on
-rank 0 and its clients on rank 1: what they send is counted, and what the server sees is drawn.
+With secure aggregation each client has keys, shares and masks of its own, on rank 1; rank 0 gets
+masked residues, and takes each round's update from their sum. What it sees is what it receives.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from dlviz.trace import Trace
 from dlviz.viz import text
 from dlviz.widgets.federation import (
     BEARS,
-    PARAMETERS,
     SCALED,
     SUM_BITS,
-    SUM_CLIP,
     WIDTHS,
     Values,
     arrivals,
     attackers,
     epsilons,
     liars,
-    secure_bytes,
+    sum_clip,
 )
 from dlviz.widgets.running import Found, Tell
 
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 LR = 0.1
 SEED = 0
-SECURE = 16  # tag of the messages of secure aggregation
 PARTS = 16  # of a histogram of what the server sees
 SPREAD = 4.0  # a histogram of values reaches so many standard deviations to either side
 FATES = ("answered", "late", "busy", "rejected", "lost")
@@ -53,17 +50,12 @@ def run(values: Values, tell: Tell) -> Found:
     from dlviz.cluster.parent.output import ProgressCallback
 
     done = watched(ProgressCallback(tell), play, 2, args=(values,), timeout=600.0)
-    (rounds, seen, total), (_, _, true) = done.results
-    return found(values, rounds, seen, done.trace, total, true), done.trace
+    rounds, seen = done.results[0]
+    return found(values, rounds, seen, done.trace), done.trace
 
 
 def found(
-    values: Values,
-    rounds: Sequence[Round],
-    seen: dict[int, list[int]],
-    trace: Trace,
-    total: Tensor | None,
-    true: Tensor | None,
+    values: Values, rounds: Sequence[Round], seen: dict[int, list[int]], trace: Trace
 ) -> dict[str, Any]:
     """What a run comes to."""
     scores = [each.score for each in rounds]
@@ -76,14 +68,13 @@ def found(
             f"{number})"
         )
     summed = None
-    if total is not None and true is not None:
-        summed = secure_figures(trace, len(seen), float((total - true).abs().max()))
+    if values["secure"] and seen:
+        last = max(each.number for each in rounds if not each.unchanged)
+        summed = secure_figures(trace, last, len(seen))
         told.append(sum_words(summed))
-    elif values["secure"]:
-        told.append("In no round did 2 clients answer: there was nothing to sum in secret.")
     return {
         "accuracy": [round(score, 4) for score in scores],
-        "nbytes": nbytes_of(values, rounds),
+        "nbytes": [*accumulate(each.nbytes for each in rounds)],
         "seconds": [round(each, 4) for each in accumulate(each.seconds for each in rounds)],
         "epsilon": epsilons(values),
         "fates": fates_of(rounds, values["clients"]),
@@ -92,16 +83,6 @@ def found(
         "summed": summed,
         "notes": told,
     }
-
-
-def nbytes_of(values: Values, rounds: Sequence[Round]) -> list[int]:
-    """All bytes after each round. Of a round under secure aggregation updates are what its clients
-    send and get in the four exchanges, which the run has counted once."""
-    each = [record.nbytes for record in rounds]
-    if values["secure"]:
-        trained = [nbytes // (8 * PARAMETERS) for nbytes in each]  # clients that trained
-        each = [many * (4 * PARAMETERS + sum(secure_bytes(many))) for many in trained]
-    return [*accumulate(each)]
 
 
 def fates_of(rounds: Sequence[Round], clients: int) -> list[list[int]]:
@@ -118,48 +99,50 @@ def fates_of(rounds: Sequence[Round], clients: int) -> list[list[int]]:
     return fates.tolist()
 
 
-def secure_figures(trace: Trace, many: int, off: float) -> dict[str, Any]:
-    """What the one sum under secure aggregation took: bytes that a client sent and got, from the
-    messages; seconds by the wall clock; how far it is from the plain sum."""
-    messages, spans = trace.messages, trace.spans
-    own = messages.tag == SECURE
+def secure_figures(trace: Trace, number: int, many: int) -> dict[str, Any]:
+    """What the sum of a round under secure aggregation took: bytes that each of so many clients
+    sent and got, from the messages; seconds by the wall clock."""
+    from dlviz.federated.masked import SUMS
+
+    messages = trace.messages
+    own = messages.tag == SUMS + number
     sent, got = (int(messages.nbytes[own & (messages.dst == rank)].sum()) for rank in (0, 1))
-    (row,) = np.flatnonzero((spans.name == "secure sum") & (spans.rank == 0))
     return {
         "clients": many,
         "sent": sent // many,
         "got": got // many,
-        "seconds": float(spans.wall_end[row] - spans.wall_start[row]),
-        "off": off,
+        "seconds": float(messages.wall_received[own].max() - messages.wall_sent[own].min()),
     }
 
 
 def sum_words(summed: dict[str, Any]) -> str:
     return (
-        f"The last updates, of {summed['clients']} clients, summed in secret: a client sent "
+        f"Rounds were summed in secret: in the last, of {summed['clients']} clients, each sent "
         f"{text.nbytes(summed['sent'])} and got {text.nbytes(summed['got'])}, in "
-        f"{text.seconds(summed['seconds'])} for all; the sum is off by {summed['off']:.1g} at most."
+        f"{text.seconds(summed['seconds'])} for all."
     )
 
 
 # -- on the ranks ----------------------------------------------------------------------------------
-def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]], Tensor | None]:
-    """What a rank runs. Returns, on rank 0, the rounds, a histogram of what the server saw of each
-    client that was heard last, and the sum under secure aggregation, if there was one; on rank 1
-    that sum in the open."""
+def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]]]:
+    """What a rank runs. Returns, on rank 0, the rounds, and a histogram of what the server saw of
+    each client that it heard last: of the residues, or in the open of the values of its update."""
     import torch
 
     from dlviz.datasets import digits
-    from dlviz.federated import partition, train
+    from dlviz.federated import Secure, partition, train
     from dlviz.models import MLP, accuracy
 
     torch.manual_seed(SEED)
     images, labels = digits("train")
     test = digits("test")
     parts = partition.dirichlet(labels, values["clients"], values["alpha"])
-    heard: list[Tensor] = []  # the last updates that the server combined
-    sent: dict[int, dict[int, Tensor]] = {}  # round: client: what it sent
-    end = train(
+    heard: list[Any] = []  # of the last round: a row for each client
+    how: dict[str, Any] = {"combine": combined(values, heard)}
+    if values["secure"]:
+        note_masked(comm, heard)
+        how = {"secure": Secure(None, sum_clip(values), SUM_BITS)}
+    rounds = train(
         comm,
         MLP(WIDTHS),
         [dataset(values, images[part], labels[part], k) for k, part in enumerate(parts)],
@@ -172,17 +155,36 @@ def play(comm: Comm, values: Values) -> tuple[list[Round], dict[int, list[int]],
         selection="poisson" if values["sigma"] else "uniform",
         deadline=values["deadline"],
         fp16=values["bits"] == 16,
-        combine=combined(values, heard),
-        outgoing=outgoing(values, sent),
+        outgoing=outgoing(values),
         arrivals=arrivals(values),
         evaluate=lambda model: accuracy(model, *test),
-    )
-    rounds = end["rounds"]
-    if values["secure"]:
-        return (rounds, *secure_round(comm, rounds, sent, [len(part) for part in parts]))
-    last = next((each.answered for each in reversed(rounds) if each.answered), [])
-    seen = {k: histogram(row) for k, row in zip(last, heard[0] if heard else [], strict=True)}
-    return rounds, seen, None
+        **how,
+    )["rounds"]
+    secure = values["secure"]
+    # The last round whose updates came; under secure aggregation one that was summed.
+    came = [each.answered for each in rounds if each.answered and not (secure and each.unchanged)]
+    draw = residues_histogram if secure else histogram
+    last = came[-1] if heard else []  # rank 0 alone hears
+    return rounds, {k: draw(row) for k, row in zip(last, heard, strict=True)}
+
+
+def note_masked(comm: Comm, heard: list[Any]) -> None:
+    """Have `heard` hold the masked vectors that this rank received in the last sum."""
+    from dlviz.federated.masked import SUMS
+    from dlviz.federated.secure.messages import HEAD, MASKED
+
+    receive = comm.recv
+
+    def recv(tensor: Tensor, src: Any = None, tag: int = 0, **options: Any) -> Any:
+        source = receive(tensor, src, tag, **options)
+        if tag >= SUMS and tensor[0] == MASKED:
+            message = tensor.numpy().tobytes()
+            _, number, *_ = HEAD.unpack_from(message)
+            heard[number - 1 :] = [np.frombuffer(message, f"<u{SUM_BITS // 8}", offset=HEAD.size)]
+        return source
+
+    if comm.rank == 0:
+        comm.recv = recv  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def dataset(values: Values, images: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
@@ -194,9 +196,7 @@ def dataset(values: Values, images: Tensor, labels: Tensor, client: int) -> tupl
     return images, labels
 
 
-def outgoing(
-    values: Values, sent: dict[int, dict[int, Tensor]]
-) -> Callable[[Tensor, int, int], Tensor]:
+def outgoing(values: Values) -> Callable[[Tensor, int, int], Tensor]:
     """What a client sends in place of its update. Under secure aggregation the server cannot clip:
     honest clients do it themselves."""
     from dlviz.federated import attacks
@@ -211,14 +211,13 @@ def outgoing(
             update = attacks.scale(update, SCALED)
         if client < liars_to and values["attack"] == "sign_flip":
             update = attacks.sign_flip(update)
-        sent.setdefault(number, {})[client] = update
         return update
 
     return falsified
 
 
 def combined(values: Values, heard: list[Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """What the server makes of the updates; it leaves the last in `heard`."""
+    """What the server makes of the updates in the open; it leaves the last in `heard`."""
     import torch
 
     from dlviz.federated import robust
@@ -230,8 +229,8 @@ def combined(values: Values, heard: list[Tensor]) -> Callable[[Tensor, Tensor], 
 
     def combine(updates: Tensor, weights: Tensor) -> Tensor:
         if len(updates):
-            heard[:] = [updates.clone()]
-        if bound is not None and not values["secure"]:
+            heard[:] = updates.clone()
+        if bound is not None:
             updates = clip(updates, bound)
         if bound is None or not sigma:
             return getattr(robust, method)(updates, weights, **given)
@@ -256,87 +255,6 @@ def histogram(row: Tensor) -> list[int]:
     return np.histogram(np.clip(values, -edge, edge), PARTS, (-edge, edge))[0].tolist()
 
 
-# -- one sum under secure aggregation --------------------------------------------------------------
-def secure_round(
-    comm: Comm,
-    rounds: Sequence[Round],
-    sent: dict[int, dict[int, Tensor]],
-    sizes: Sequence[int],
-) -> tuple[dict[int, list[int]], Tensor | None]:
-    """Sum what the clients sent in the last round in which two or more answered, each weighted by
-    its share of the examples. Returns a histogram of the residues that the server sees of each
-    client, and the sum: rank 0 that of the protocol, rank 1 that of the vectors."""
-    import torch
-
-    from dlviz.federated.secure.terms import Terms
-
-    word = torch.zeros(1 + len(sizes), dtype=torch.int64)  # the round, and who answered
-    if comm.rank == 0:
-        last = next((each for each in reversed(rounds) if len(each.answered) > 1), None)
-        if last is not None:
-            word[0] = last.number
-            word[[1 + k for k in last.answered]] = 1
-        comm.send(word, 1)
-    else:
-        comm.recv(word, 0)
-    who = word[1:].nonzero().flatten().tolist()
-    if not who:
-        return {}, None
-    many = len(who)
-    terms = Terms((PARAMETERS + 1,), "float32", many, many // 2 + 1, SUM_CLIP, SUM_BITS)
-    terms.check()
-    with comm.span("phase", "secure sum"):
-        if comm.rank == 0:
-            saw, total = serve(comm, terms)
-            return dict(zip(who, saw, strict=True)), total
-        whole = sum(sizes[k] for k in who)
-        vectors = []
-        for k in who:
-            share = sizes[k] / whole
-            vectors.append(torch.cat([share * sent[int(word[0])][k], torch.tensor([share])]))
-        be_clients(comm, terms, vectors)
-    return {}, torch.stack(vectors).double().sum(0)
-
-
-def serve(comm: Comm, terms: Any) -> tuple[list[list[int]], Tensor]:
-    """The server of one sum: what it sees of each client, and the sum."""
-    from dlviz.federated.secure.messages import EXCHANGES, HEAD, MASKED
-    from dlviz.federated.secure.server import server
-
-    machine, total, saw = server(terms), None, []
-    next(machine)
-    for exchange in range(len(EXCHANGES)):
-        messages = {each: take(comm, 1) for each in range(1, terms.clients + 1)}
-        if exchange == MASKED:
-            for message in messages.values():
-                residues = np.frombuffer(message[HEAD.size :], terms.code.word)
-                saw.append(np.histogram(residues, PARTS, (0, 2**SUM_BITS))[0].tolist())
-        answers, total = machine.send(messages)
-        for answer in answers.values():
-            give(comm, answer, 1)
-    return saw, terms.code.decode(total)
-
-
-def be_clients(comm: Comm, terms: Any, vectors: Sequence[Tensor]) -> None:
-    """All clients of one sum."""
-    from dlviz.federated.secure.client import client
-    from dlviz.federated.secure.messages import EXCHANGES
-
-    machines: list[Any] = [client(1 + k, terms, vector) for k, vector in enumerate(vectors)]
-    answers: list[bytes | None] = [None] * len(machines)
-    for _ in EXCHANGES:
-        for machine, answer in zip(machines, answers, strict=True):
-            give(comm, machine.send(answer), 0)
-        answers = [take(comm, 0) for _ in machines]
-
-
-def give(comm: Comm, message: bytes, dst: int) -> None:
-    import torch
-
-    comm.send(torch.frombuffer(bytearray(message), dtype=torch.uint8), dst, SECURE)
-
-
-def take(comm: Comm, src: int) -> bytes:
-    message = comm.probe(src, SECURE)
-    comm.recv(message, src, SECURE)
-    return message.numpy().tobytes()
+def residues_histogram(row: np.ndarray) -> list[int]:
+    """How many residues lie in each of PARTS equal parts."""
+    return np.histogram(row, PARTS, (0, 2**SUM_BITS))[0].tolist()

@@ -31,7 +31,7 @@ LABELS = (140, 151, 126, 152, 147, 143, 148, 146, 134, 150)  # training digits o
 STEP, LATENCY, BANDWIDTH = 0.02, 0.01, 1e6  # s, s, bytes/s: of a phone and its link
 FACTOR = 3.0  # times as long a slow client's step takes
 SCALED = -10.0  # by which an attacker multiplies its update
-SUM_CLIP, SUM_BITS = 16.0, 32  # of secure aggregation's fixed point
+SUM_BITS = 32  # of secure aggregation's modulus
 METHODS = {
     "mean": "mean",
     "median": "median",
@@ -105,6 +105,12 @@ def check_noise(values: Values) -> None:
 
 
 def check_secure(values: Values) -> None:
+    if values["sigma"]:
+        raise ValueError(
+            f"σ = {values['sigma']:g} under secure aggregation: a round for which one client was "
+            "drawn has no secret sum, and leaving it out tells more than ε says; choose σ = 0, or "
+            "no secure aggregation."
+        )
     if values["method"] != "mean":
         raise ValueError(
             f"The {METHODS[values['method']]} compares the clients' updates, and under secure "
@@ -153,13 +159,15 @@ def attackers(values: Values) -> int:
 def client_bytes(values: Values, many: int) -> ClientBytes:
     """Of one of the `many` clients of a round."""
     if values["secure"]:
-        return form.secure_client_bytes(PARAMETERS, many, many // 2 + 1, SUM_CLIP, SUM_BITS)
+        bound = sum_clip(values)
+        return form.secure_client_bytes(PARAMETERS, many, many // 2 + 1, bound, SUM_BITS)
     return form.client_bytes(PARAMETERS, values["bits"])
 
 
-def secure_bytes(many: int) -> tuple[int, int]:
-    """What a client of `many` sends in the four exchanges of `secure_sum`, and gets."""
-    return form.secure_sum_bytes(PARAMETERS + 1, many, many // 2 + 1, SUM_CLIP, SUM_BITS)
+def sum_clip(values: Values) -> float:
+    """The largest value whose sum over all that a round asks the modulus holds, in steps of
+    2^-16."""
+    return float((2 ** (SUM_BITS - 1) - 1) // (asked(values) << 16))
 
 
 def round_bytes(values: Values) -> int:
@@ -189,24 +197,32 @@ def slow_ones(values: Values) -> list[int]:
 
 def arrivals(values: Values) -> Arrivals:
     """The model of the clients' times. Secure aggregation's further exchanges are three round trips
-    more, and their bytes."""
+    more, and their bytes; its server is told of one example of each client, and of no bytes."""
     from dlviz.federated.arrivals import Arrivals
 
     slow = slow_ones(values)
     factors = [FACTOR if k in slow else 1.0 for k in range(values["clients"])]
     latency = LATENCY
     if values["secure"]:
-        beside = client_bytes(values, asked(values)).beside
-        latency = 4 * LATENCY + beside / BANDWIDTH / 2  # counted twice: there and back
+        sizes = dealt(values["clients"], values["alpha"]).sum(axis=1).tolist()
+        of_one = steps(values, 1)
+        factors = [
+            factor * max(steps(values, size), 1) / of_one
+            for factor, size in zip(factors, sizes, strict=True)
+        ]
+        each = client_bytes(values, asked(values))
+        latency = 4 * LATENCY + (each.back + each.beside) / BANDWIDTH / 2  # counted there and back
     return Arrivals(STEP, factors, latency, BANDWIDTH)
 
 
 def client_seconds(values: Values) -> list[float]:
     """From the begin of a round to each client's answer; 0 of one without data."""
-    model, nbytes = arrivals(values), sum(form.client_bytes(PARAMETERS, values["bits"]))
+    model, secure = arrivals(values), values["secure"]
+    out, back, _ = form.client_bytes(PARAMETERS, values["bits"])
+    nbytes = out if secure else out + back
     sizes = dealt(values["clients"], values["alpha"]).sum(axis=1).tolist()
     return [
-        model.seconds(k, steps(values, size), nbytes) if size else 0.0
+        model.seconds(k, steps(values, 1 if secure else size), nbytes) if size else 0.0
         for k, size in enumerate(sizes)
     ]
 

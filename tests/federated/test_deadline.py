@@ -86,6 +86,21 @@ def test_a_deadline_that_nobody_meets_leaves_the_weights_and_says_so():
     assert all(record.unused == record.computed for record in records)
 
 
+def test_clients_whose_round_takes_many_deadlines_come_home():
+    """Each trains 40 deadlines long; the last round is over after three."""
+
+    def outgoing(update, client, number):
+        time.sleep(0.4)
+        return update
+
+    options = {"rounds": 3, "deadline": 0.01, "outgoing": outgoing}
+    run = dlviz.launch(train, 4, args=(model(), dealt(3)), kwargs=options, timeout=60)
+    records = run.results[0]["rounds"]
+    assert not any(record.answered or record.lost for record in records)
+    came = sum((record.dropped for record in records), [])
+    assert came and len(came) == len({*came})  # each client's one update, too late
+
+
 def test_the_server_closes_a_round_at_its_deadline_and_not_when_all_have_answered(tmp_path):
     """Client 1 sends nothing before the server has aggregated the last round."""
 

@@ -118,7 +118,7 @@ def test_a_client_that_is_killed_in_an_exchange_is_named_and_training_goes_on():
     assert [each.lost for each in records] == [[6], [5], [4], [3], [2], []]
     summed = [[0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4], [0, 1, 2, 3]]
     assert [each.answered for each in records] == [*summed, [0, 1, 2], [0, 1], [0, 1]]
-    few = "2 clients were ready, and threshold=4 have to be"
+    few = "2 of the clients were ready, and 4 have to be"
     assert [each.unchanged for each in records] == ["", "", "", AFTER_KEYS, few, few]
     ready = [7, 6, 5]
     state = expected_state(clients, dict(enumerate(zip(summed, ready, strict=True))))
@@ -129,6 +129,67 @@ AFTER_KEYS = (
     "3 of 4 clients are left after the exchange of keys, and threshold=4 have to be: no vector and "
     "no sum is known. Dropped out: client 3."
 )
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_clients_of_one_rank_are_summed_as_if_each_had_one_and_a_model_says_who_is_late(ranks):
+    """Client 3's answer to round 0 comes in round 1, after 2 s of model time; nobody asks it while
+    it is busy."""
+    clients = dealt(5)
+    arrivals = Arrivals(1.0, factors=[0.5, 0.4, 0.3, 1.1, 0.2])
+    options = {**HOW, "rounds": 3, "secure": Secure(None, CLIP)}
+    timed = {**options, "arrivals": arrivals, "deadline": 1.5}
+
+    def worker(comm):
+        return [train(comm, model(), clients, **how) for how in (options, timed)]
+
+    run = dlviz.launch(worker, ranks, timeout=60)
+    run.trace.validate()
+    plain, modelled = run.results[0]
+    everybody = [0, 1, 2, 3, 4]
+    assert [each.answered for each in plain["rounds"]] == [everybody] * 3
+    assert [each.nbytes for each in plain["rounds"]] == [bytes_of(5, 3)] * 3
+    expected = expected_state(clients, dict.fromkeys(range(3), (everybody, 5)))
+    assert oracle.gap(plain["state"], expected) == 0
+    rounds = modelled["rounds"]
+    assert [each.late for each in rounds] == [[3], [3], [3]]
+    assert [each.dropped for each in rounds] == [[], [3], [3]]
+    assert [each.seconds for each in rounds] == [1.5, 1.5, 1.5]
+    assert all(each.modelled and each.answered == [0, 1, 2, 4] for each in rounds)
+    expected = expected_state(clients, dict.fromkeys(range(3), ([0, 1, 2, 4], 4)))
+    assert oracle.gap(modelled["state"], expected) == 0
+    assert not (run.trace.messages.tag == UPDATE).any(), "no update was sent"
+
+
+def test_a_rank_that_is_lost_takes_its_clients_along():
+    """Ranks 1 to 3 have clients 0 and 3, 1 and 4, 2 and 5. Rank 3 dies in the last exchange of
+    round 0, rank 2 in the one before it of round 1."""
+    clients, options = dealt(6), {"rounds": 3, "secure": Secure(None, CLIP)}
+    run = dlviz.launch(
+        killed, 4, args=(clients, [3, 2]), kwargs=options, may_lose=(2, 3), timeout=60
+    )
+    rounds = run.results[0]["rounds"]
+    assert [each.lost for each in rounds] == [[2, 5], [1, 4], []]
+    assert [each.answered for each in rounds] == [[0, 1, 2, 3, 4, 5], [0, 3], [0, 3]]
+    assert [bool(each.unchanged) for each in rounds] == [False, True, False]
+    assert "2 of 4 clients are left" in rounds[1].unchanged
+    summed = {0: (rounds[0].answered, 6), 2: ([0, 3], 2)}
+    assert oracle.gap(run.results[0]["state"], expected_state(clients, summed)) == 0
+
+
+def test_a_round_to_which_one_client_comes_is_not_summed():
+    options = {**HOW, "rounds": 12, "selection": "poisson", "fraction": 0.3}
+
+    def worker(comm):
+        return train(comm, model(), dealt(4), secure=Secure(None, CLIP), **options)
+
+    rounds = dlviz.launch(worker, 2, timeout=60).results[0]["rounds"]
+    came = [len(each.answered) for each in rounds]
+    assert {0, 1, 2} <= {*came}
+    few = "{} of the clients were ready, and 2 have to be"
+    assert [each.unchanged for each in rounds] == [
+        few.format(many) if many < 2 else "" for many in came
+    ]
 
 
 LONG = 1.5  # s, of a deadline that a client meets
@@ -179,7 +240,14 @@ def test_a_client_without_finite_numbers_ends_a_round_and_a_late_one_is_done_wit
 @pytest.mark.parametrize(
     ("secure", "clients", "select", "given", "message"),
     [
-        (Secure(3, CLIP), 5, {}, {}, "5 clients on 5 ranks: with secure= each has keys and a pr"),
+        (Secure(3, CLIP), 5, {}, {"deadline": 1.0}, "deadline= with secure= and 5 clients on 5 ra"),
+        (
+            Secure(3, CLIP),
+            5,
+            {"spare": 1, "fraction": 0.6},
+            {},
+            "spare= with secure= .* use 6 rank",
+        ),
         (Secure(3, CLIP), 4, {}, {"combine": True}, "combine= asks for more of a client than"),
         (Secure(3, CLIP), 4, {}, {"late_weight": 0.5}, "late_weight= asks for more"),
         (Secure(3, CLIP), 4, {"rule": "size"}, {}, "selection= asks for more"),
@@ -193,19 +261,21 @@ def test_what_a_sum_cannot_give_is_refused(secure, clients, select, given, messa
     how = {"rule": "uniform", "fraction": 1.0, "spare": 0, "available": None, "seed": 0} | select
     asked = [given.get(name) for name in BEYOND]
     with pytest.raises(ValueError, match=message):
-        secure.check(torch.zeros(3), 5, clients, Selection(**how), asked)
+        secure.check(
+            torch.zeros(3), 5, clients, Selection(**how), asked, given.get("deadline"), None
+        )
 
 
 def test_it_is_refused_on_every_rank_before_the_run():
     def worker(comm):
         found = []
-        for more in ({"fp16": True}, {"arrivals": Arrivals(1.0)}, {"combine": torch.mul}):
+        for more in ({"fp16": True}, {"late_weight": 0.5}, {"combine": torch.mul}):
             with pytest.raises(ValueError) as caught:
                 train(comm, model(), dealt(2), rounds=1, secure=Secure(2, CLIP), **more)
             found.append(str(caught.value).split("=")[0])
         return found
 
-    assert dlviz.launch(worker, 3).results == [["fp16", "arrivals", "combine"]] * 3
+    assert dlviz.launch(worker, 3).results == [["fp16", "late_weight", "combine"]] * 3
     options = {"rounds": 1, "secure": Secure(2, 20.0)}
     with pytest.raises(dlviz.RankError, match="client . has .* examples, and clip=20 bounds how"):
         dlviz.launch(train, 3, args=(model(), dealt(2)), kwargs=options)

@@ -36,7 +36,7 @@ def worker(comm, folder, places, end, clients, threshold, **options):
     says which. What ranks leave in files they leave in `folder`."""
     os.chdir(folder)
     tempfile.tempdir = str(folder)
-    homecoming.PATIENCE = 0.5
+    homecoming.PATIENCE, homecoming.LEAST = 0.5, 0.0
     span, at = comm.span, [0]
 
     def begin(kind, name=None, **fields):

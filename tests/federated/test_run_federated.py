@@ -89,7 +89,8 @@ def test_private_rounds_say_their_epsilon(capsys):
         ("--private 1 --selection size", "selection='size' with private="),
         ("--private 1 --secure 2", "secure= with private="),
         ("--ranks 5 --secure 2", "threshold=2 of 4 clients: .* use 3 to 4"),
-        ("--secure 2 --clients 4", "4 clients on 2 ranks: with secure= each has keys"),
+        ("--ranks 5 --secure 9", "threshold=9 is more than the 4 clients that take part: use 3 to"),
+        ("--secure 3 --clients 4 --deadline 1", "deadline= with secure= and 4 clients on 2 ranks"),
         (
             "--ranks 4 --secure 2 --clip 7",
             "--clip 7 bounds how much a client counts, and one has 479 examples: use 479 or more",

@@ -15,7 +15,8 @@ import pytest
 from explorer_page import SETTLED, ExplorerPage, open_page, saved_pages
 
 from dlviz.widgets import FederatedExplorer
-from dlviz.widgets.federated_run import FATES, SECURE, fates_of
+from dlviz.widgets.federated_recorded import CONTROLS, recorded
+from dlviz.widgets.federated_run import FATES, fates_of
 from dlviz.widgets.federation import (
     FIRST,
     KNOBS,
@@ -95,6 +96,10 @@ def test_epsilon_is_told_only_with_noise_and_is_the_accountants():
         ({"secure": True, "fraction": 0.1}, "Secure aggregation of 1 client hides nothing"),
         ({"secure": True, "bits": 16}, "modulo 2^32, which 16 bits do not hold"),
         ({"sigma": 1.0}, "σ = 1 without clipping: the noise is σS"),
+        (
+            {"sigma": 1.0, "clip": 1.0, "secure": True},
+            "σ = 1 under secure aggregation: a round for",
+        ),
         ({"sigma": 1.0, "clip": 1.0, "method": "median"}, "σ = 1 with the median: ε is known of"),
         (
             {"method": "krum", "attackers": 0.2},
@@ -207,28 +212,50 @@ def test_noise_is_added_to_the_sum_and_attackers_alone_send_what_is_false():
     weights = torch.tensor([1.0, 2.0, 1.0])
     heard = []
     assert torch.equal(combined(FIRST, heard)(rows, weights), robust.mean(rows, weights))
-    assert torch.equal(heard[0], rows)
+    assert torch.equal(torch.stack(heard), rows)
     short = combined({**FIRST, "clip": 1.0}, heard)(rows, weights)
     assert torch.equal(short, robust.norm_bounded(rows, weights, bound=1.0))
-    hidden = combined({**FIRST, "clip": 1.0, "secure": True}, heard)(rows, weights)
-    assert torch.equal(hidden, robust.mean(rows, weights))  # it cannot clip what it does not see
     noisy = combined({**FIRST, "clip": 2.0, "sigma": 0.5}, heard)
     noise = noisy(torch.zeros(0, 50_000), torch.zeros(0))  # nobody came
     assert noise.std().item() == pytest.approx(0.5 * 2.0 / (0.5 * 10), rel=0.03)
 
     attacked = {**FIRST, "attackers": 0.2, "clip": 1.0, "secure": True}
-    sent = {}
-    send = outgoing(attacked, sent)
+    send = outgoing(attacked)  # the server cannot clip what it does not see
     honest, false = (send(rows[2], client, 7) for client in (2, 1))
     assert honest.norm().item() == pytest.approx(1) and torch.equal(false, -10 * honest)
-    assert sent == {7: {2: honest, 1: false}}
-    assert torch.equal(outgoing({**attacked, "attack": "sign_flip"}, {})(rows[2], 0, 0), -honest)
+    assert torch.equal(outgoing({**attacked, "attack": "sign_flip"})(rows[2], 0, 0), -honest)
     for client, labels in ((1, [9, 0]), (2, [0, 9])):
         of = dataset({**attacked, "attack": "flip_labels"}, rows[:2], torch.tensor([0, 9]), client)
         assert of[1].tolist() == labels
 
 
+def test_under_secure_aggregation_every_round_is_summed_and_the_server_gets_residues_alone():
+    """Its network is the plain run's, up to the rounding of residues, and so are its late clients;
+    no update travels, and all bytes are those predicted."""
+    from dlviz.federated.masked import SUMS
+    from dlviz.federated.messages import UPDATE
+
+    values = {"rounds": 10, "epochs": 1, "alpha": 2.0, "deadline": 1.0}
+    plain, secret = FederatedExplorer(**values), FederatedExplorer(**values, secure=True)
+    plain.run()
+    secret.run()
+    (opened,), (hidden,) = plain.runs, secret.runs
+    assert hidden["fates"] == opened["fates"]
+    assert {*sum(hidden["fates"], [])} >= {FATES.index("answered"), FATES.index("late")}
+    assert hidden["accuracy"] == pytest.approx(opened["accuracy"], abs=1.01 / 360)
+    assert secret.measured is not None and plain.measured is not None
+    messages = secret.measured.messages
+    assert not (messages.tag == UPDATE).any() and (plain.measured.messages.tag == UPDATE).any()
+    summed = messages.tag >= SUMS
+    assert {*messages.tag[summed]} == {SUMS + number for number in range(10)}
+    asked = sum(fate >= 0 for row in hidden["fates"] for fate in row)
+    busy = sum(fate == FATES.index("busy") for row in hidden["fates"] for fate in row)
+    out = 4 * PARAMETERS * (asked - busy)
+    assert hidden["nbytes"][-1] == out + int(messages.nbytes[summed].sum())
+
+
 def test_bytes_of_a_run_are_those_predicted_and_the_server_sees_residues_alone():
+    from dlviz.federated.masked import SUMS
     from dlviz.federated.messages import UPDATE, WEIGHTS
 
     explorer = FederatedExplorer(rounds=10, epochs=1, alpha=2.0, bits=16)
@@ -250,12 +277,11 @@ def test_bytes_of_a_run_are_those_predicted_and_the_server_sees_residues_alone()
     each, summed = predicted["each"], secret["summed"]
     assert explorer.measured is not None
     messages = explorer.measured.messages
-    own = messages.tag == SECURE
-    assert int(messages.nbytes[own].sum()) == 5 * (each["back"] + each["beside"])
+    own = messages.tag >= SUMS
+    assert int(messages.nbytes[own].sum()) == 10 * 5 * (each["back"] + each["beside"])
     assert summed["sent"] + summed["got"] == each["back"] + each["beside"]
-    assert own.sum() == 5 * 4 * 2 and summed["clients"] == 5
+    assert own.sum() == 10 * 5 * 4 * 2 and summed["clients"] == 5
     assert secret["nbytes"][-1] == 10 * predicted["nbytes"]
-    assert summed["off"] < 5 * 2**-16
     assert len(secret["saw"]) == len(plain["saw"]) == 5
     even = (PARAMETERS + 1) / 16
     for saw in secret["saw"].values():
@@ -288,6 +314,43 @@ def test_a_deadline_closes_every_round_and_a_method_without_enough_clients_moves
     assert state(explorer)["current"] == 0
 
 
+RECORDED = recorded()["runs"]
+
+
+@pytest.mark.parametrize("place", [0, 4, 5, 7])
+def test_a_recorded_run_is_what_its_controls_give(place):
+    """Of accuracy up to what another processor's rounding may do; all else to the last digit."""
+    kept = dict(RECORDED[place])
+    explorer = FederatedExplorer(**kept["controls"])
+    explorer.run()
+    (own,) = explorer.runs
+    assert kept.keys() == own.keys() - {"color", "dash", "recorded"}
+    for name in ("controls", "nbytes", "seconds", "epsilon", "fates", "unchanged"):
+        assert own[name] == kept[name], name
+    assert own["accuracy"] == pytest.approx(kept["accuracy"], abs=0.03)
+    assert kept["saw"].keys() == {str(client) for client in own["saw"]}
+
+
+def test_recorded_runs_are_shown_and_named_as_such_until_there_is_another():
+    assert [one["controls"] for one in RECORDED] == [{**FIRST, **own} for own in CONTROLS]
+    explorer = FederatedExplorer()
+    told = state(explorer)
+    assert all(one["recorded"] for one in told["runs"]) and explorer.runs == []
+    assert [one["accuracy"] for one in told["runs"]] == [one["accuracy"] for one in RECORDED]
+    assert len({one["name"] for one in told["runs"]}) == len(CONTROLS) and told["current"] == 0
+    assert "python -m dlviz.widgets.federated_recorded, with dlviz" in told["details"][-1]
+    assert explorer.picture().texts[0].get_text() == "Test digits read, in recorded runs"
+    kernel.ask(explorer, "change", values={"alpha": 0.1})
+    assert state(explorer)["runs"][state(explorer)["current"]]["name"] == "α 0.1"
+    explorer.rounds = 10
+    assert state(explorer)["current"] == -1
+    explorer.run()
+    told = state(explorer)
+    assert [one["recorded"] for one in told["runs"]] == [False] and told["current"] == 0
+    assert explorer.picture().texts[0].get_text() == "Test digits read"
+    assert len(json.loads(explorer.kept()["recordings"])) == 1
+
+
 # -- what is drawn ---------------------------------------------------------------------------------
 def made(name, many, **controls):
     """A run as the kernel tells it, of numbers of the test's own."""
@@ -300,6 +363,7 @@ def made(name, many, **controls):
         "epsilon": [3.0 * 1.5**place for place in range(many)] if values["sigma"] else [],
         "fates": [[(client + place) % 5 - 1 for place in range(many)] for client in range(10)],
         "unchanged": [], "saw": {"3": [1, 2, 3, 4] * 4}, "summed": None, "notes": [],
+        "recorded": False,
     }  # fmt: skip
 
 
@@ -380,6 +444,10 @@ class Page(ExplorerPage):
     def answer(self):
         return self.root.locator(".dlv-cheapest").inner_text()
 
+    @property
+    def result(self):
+        return self.root.locator(".dlv-result").inner_text()
+
     def tab(self, name):
         self.root.get_by_role("tab", name=name, exact=True).click()
 
@@ -438,6 +506,7 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page, faults = open_page(browser, explorer, "federated/index")
     shown = Page(page)
     assert shown.root.get_attribute("data-theme") == theme
+    assert shown.lines() == len(CONTROLS) and shown.result.startswith("A recorded run. 96")
     parts = {"Rounds": "rounds", "Data and time": "data", "Trust": "trust"}
     for tab, changes in CHANGES.items():
         shown.tab(tab)
@@ -459,7 +528,9 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
     page.wait_for_function(SETTLED)
 
     shown.control("run it on real ranks").click()
-    page.wait_for_function("() => document.querySelector('.dlv-chart .dlv-cost')", timeout=90_000)
+    page.wait_for_function(
+        "() => document.querySelectorAll('.one .dlv-chart .dlv-cost').length === 1", timeout=90_000
+    )
     assert shown.height() <= 640
     (run,) = explorer.runs
     assert f"{100 * run['accuracy'][-1]:.1f} %" in shown.root.locator(".dlv-runs").inner_text()
@@ -515,3 +586,25 @@ def test_every_control_answers_and_what_ran_is_shown_without_a_kernel(browser, t
         assert "2 of 10 clients" in saved.answer and "Secure" not in saved.answer
         assert saved.height() <= 640
     assert not faults
+
+
+@pytest.mark.slow
+def test_recorded_runs_replay_on_a_page_that_was_saved_without_a_run(browser, tmp_path):
+    with saved_pages(
+        browser, tmp_path, Page, lambda own: own.wait_for_selector(".dlv-clients rect")
+    ) as show:
+        saved = show(FederatedExplorer(), width=833, height=680)
+        names = saved.root.locator(".dlv-runs tbody th").all_inner_texts()
+        assert saved.root.locator(".dlv-runs thead th").first.inner_text() == "recorded run"
+        assert len(names) == saved.lines() == len(CONTROLS)
+        marks = set()
+        for name, run in zip(names, RECORDED, strict=True):
+            saved.root.get_by_role("button", name=name, exact=True).click()
+            assert saved.result == " ".join(["A recorded run.", *run["notes"]])
+            chosen = saved.root.locator(".dlv-runs [aria-selected=true] th").inner_text()
+            assert chosen == name and saved.height() <= 640
+            marks.add(saved.marks())
+        assert len(marks) == 3 and 0 not in marks  # who takes part is of the run
+        box = saved.root.locator(".dlv-spot").first.bounding_box()
+        saved.root.page.mouse.move(box["x"] + 4, box["y"] + 4)
+        assert "(recorded)" in saved.root.locator(".dlv-chart .dlv-tip").inner_text()

@@ -78,7 +78,7 @@ def secure_sum(
     meeting = Meeting(comm, number, range(1, comm.size), deadline)
     if comm.rank == SERVER:
         return serve(meeting, terms)[0].to(vector).view(shape)
-    take_part(meeting, comm.rank, terms, vector)
+    take_part(meeting, terms, {comm.rank: vector})
     return None
 
 
@@ -154,22 +154,26 @@ def missed(number: int, exchange: str) -> bytes:
     return refusal(SERVER, number, why)
 
 
-def take_part(meeting: Meeting, number: int, terms: Terms, vector: torch.Tensor) -> None:
-    """The part of client `number`."""
-    comm, machine = meeting.comm, client(number, terms, vector)
-    answer: Any = None  # starts it
+def take_part(meeting: Meeting, terms: Terms, vectors: Mapping[int, torch.Tensor]) -> None:
+    """The part of the clients of this rank, by their numbers. Each has secrets of its own."""
+    comm = meeting.comm
+    machines = {number: client(number, terms, vector) for number, vector in vectors.items()}
+    answers: dict[int, Any] = dict.fromkeys(machines)  # None starts them
     for exchange in EXCHANGES:
         with comm.span("phase", exchange):
-            try:
-                message = machine.send(answer)
-            except ValueError as error:  # the server tells all
-                message = refusal(number, SERVER, str(error))
-            sending = comm.isend(as_tensor(message), SERVER, meeting.tag)  # perhaps too late
-            answer = meeting.take(SERVER, closes=None)
-            assert answer is not None
-            if why := reason(answer):
+            sending = []
+            for number, machine in machines.items():
+                try:
+                    message = machine.send(answers[number])
+                except ValueError as error:  # the server tells all
+                    message = refusal(number, SERVER, str(error))
+                # Perhaps too late.
+                sending.append(comm.isend(as_tensor(message), SERVER, meeting.tag))
+            answers = {number: meeting.take(SERVER, closes=None) for number in machines}
+            for why in filter(None, map(reason, answers.values())):
                 raise RoundAborted(why)
-            sending.wait()  # not sooner: the server never takes what is late
+            for each in sending:  # not sooner: the server never takes what is late
+                each.wait()
 
 
 def as_tensor(message: bytes) -> torch.Tensor:

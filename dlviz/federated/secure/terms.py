@@ -45,11 +45,16 @@ class Terms:
                 f"a secure sum of {n} client{'s' * (n != 1)} hides nothing: a sum of one is its "
                 "vector; use 2 clients or more, that is 3 ranks."
             )
-        if not (isinstance(k, int) and n / 2 < k <= n):
+        use = f"use {n // 2 + 1} to {n}"
+        if not isinstance(k, int) or isinstance(k, bool):
+            raise ValueError(f"threshold={k!r} is no number of clients: {use}.")
+        if k > n:
+            raise ValueError(f"threshold={k} is more than the {n} clients that take part: {use}.")
+        if k <= n / 2:
             raise ValueError(
-                f"threshold={k!r} of {n} clients: with half of them the server could tell one half "
+                f"threshold={k} of {n} clients: with half of them the server could tell one half "
                 "that a client has dropped out, the other that it has stayed, and get both its "
-                f"secrets; use {n // 2 + 1} to {n}."
+                f"secrets; {use}."
             )
         self.code.check()
 

@@ -18,10 +18,10 @@
 /**
  * A run: after each round the share of test digits read, all bytes, seconds and epsilon. `fates` are places in those
  * of what is told, by client and round; `unchanged` are the rounds that left the weights as they were; `saw` a
- * histogram of what the server saw of each client that it heard last.
+ * histogram of what the server saw of each client that it heard last; `recorded` whether it came with dlviz.
  * @typedef {{ controls: Record<string, any>, name: string, color: string, dash: string, accuracy: number[],
  *   nbytes: number[], seconds: number[], epsilon: number[], fates: number[][], unchanged: number[],
- *   saw: Record<string, number[]>, summed: object | null, notes: string[] }} Run
+ *   saw: Record<string, number[]>, summed: object | null, notes: string[], recorded: boolean }} Run
  */
 
 /**

@@ -6,7 +6,7 @@ import { manyWords, percent } from "./words.js";
 
 /** @import { Federated, Run } from "./state.js" */
 
-const HEADS = ["run", "read", "bytes", "modelled time", "ε"];
+const HEADS = ["read", "bytes", "modelled time", "ε"];
 
 /**
  * @param {Federated} own
@@ -18,8 +18,9 @@ export function runsTable(own) {
   own.shown.paints(["data", "live"], () => {
     const { runs, current } = now.data;
     box.hidden = !runs.length;
+    const heads = [runs[0]?.recorded ? "recorded run" : "run", ...HEADS];
     box.replaceChildren(h("table", {},
-      h("thead", {}, h("tr", {}, HEADS.map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
+      h("thead", {}, h("tr", {}, heads.map((text, i) => h("th", { scope: "col", class: i && "dlv-amount" }, text)))),
       h("tbody", {}, runs.map((run, i) => rowOf(own, run, i, i === current)))));
   });
   return box;

@@ -39,9 +39,10 @@ export function manyWords(value) {
  * @param {number} round
  * @returns {string[]}
  */
-export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon }, round) {
+export function pointLines({ name, accuracy, nbytes, seconds: took, epsilon, recorded }, round) {
   return [
-    name, `after ${round + 1} ${round ? "rounds" : "round"}: ${percent(accuracy[round])} read`,
+    recorded ? `${name} (recorded)` : name,
+    `after ${round + 1} ${round ? "rounds" : "round"}: ${percent(accuracy[round])} read`,
     `${bytes(nbytes[round])}, ${seconds(took[round])} (modelled)`,
     ...(epsilon.length ? [`ε = ${manyWords(epsilon[round])}`] : []),
   ];
@@ -90,7 +91,8 @@ function sawWords(run, client) {
  */
 export function ranWords({ data }) {
   if (data.run?.error) return `The run failed: ${data.run.error}`;
-  return data.run?.stopped ?? currentOf(data)?.notes.join(" ") ?? "";
+  const run = currentOf(data);
+  return data.run?.stopped ?? [run?.recorded ? "A recorded run." : "", ...run?.notes ?? []].join(" ").trim();
 }
 
 /**
@@ -101,5 +103,6 @@ export function ranWords({ data }) {
 export function chartWords({ runs }) {
   if (!runs.length) return "Test digits read after each round: nothing was run yet.";
   const all = runs.map(({ name, accuracy }) => `${name}: ${percent(accuracy[accuracy.length - 1])}`);
-  return `Test digits read after the last round. ${all.join("; ")}.`;
+  const whose = runs[0].recorded ? " of recorded runs" : "";
+  return `Test digits read after the last round${whose}. ${all.join("; ")}.`;
 }
