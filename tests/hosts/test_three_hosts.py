@@ -10,7 +10,7 @@ from test_two_hosts import SCRIPT, Outcome, as_json, messages
 
 import dlviz
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 HOSTS = {"host-a": [0, 1], "host-b": [2], "host-c": [3]}
 FAR = 80 - 40  # of a bar of 20 for each rank: what the first host's alone come to
 
