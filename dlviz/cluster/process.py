@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import torch
@@ -20,11 +18,12 @@ from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice
 from dlviz.cluster.recording.log import Log, RankRecord
+from dlviz.cluster.stuck.stacks import Place, stacks
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
 from dlviz.machine import Machine
-from dlviz.trace.recorder import Recorder, Row, user_line
+from dlviz.trace.recorder import Recorder, Row, user_call
 
 KINDS = {  # op -> of its span
     "send": "send", "recv": "recv", "isend": "wait", "irecv": "wait", "lock": "lock",
@@ -89,16 +88,16 @@ class Process:
         self.pacing.take_stock()
         self.waiting.collect()
         posts = list(self.waiting.posts.items())
-        frames = sys._current_frames()
+        found = stacks()
         idle = {lane.ident for lane in self.lanes if lane.idle}
-        busy = awake() - self.own_threads - idle - {thread for thread, _ in posts}
-        waits = [self._wait(frames.get(thread), post) for thread, post in posts]
+        busy = awake(found) - self.own_threads - idle - {thread for thread, _ in posts}
+        waits = [self._wait(found.get(thread, []), post) for thread, post in posts]
         ended = sum(self.waiting.ends_by_loss(post) for _, post in posts)
         sent, claimed = self.matching.counts()
         return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
 
-    def _wait(self, frame: FrameType | None, post: PostedWait) -> Wait:
-        file, line = ("", 0) if frame is None else user_line(frame)
+    def _wait(self, calls: list[Place], post: PostedWait) -> Wait:
+        file, line = user_call(calls)
         details = {} if post.what is None else post.what.details()
         if "group_id" in details:  # else it is for a lane of this rank
             details = self.groups.details(details["group_id"]) | details
@@ -111,13 +110,13 @@ class Process:
 
     def rows(self) -> RankRecord:
         """All that was recorded so far. What a thread waits in now has not ended."""
-        posts, frames = list(self.waiting.posts.items()), sys._current_frames()
+        posts, found = list(self.waiting.posts.items()), stacks()
         self.pacing.read_times()
         lanes = []
         for lane in self.recorder.lanes:
             rows = lane.rows()
             rows += [
-                self._unfinished(post, frames.get(thread))
+                self._unfinished(post, found.get(thread, []))
                 for thread, post in posts
                 if post.lane is lane and post.times is not None
             ]
@@ -128,10 +127,10 @@ class Process:
         memory, report = list(self.log.memory), self.pacing.report()
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
-    def _unfinished(self, post: PostedWait, frame: FrameType | None) -> Row:
+    def _unfinished(self, post: PostedWait, calls: list[Place]) -> Row:
         about = getattr(post.what, "about", dict)
         what = KINDS[post.op], NAMES.get(post.op)
-        return post.lane.unfinished(*what, post.times, about(), frame)
+        return post.lane.unfinished(*what, post.times, about(), user_call(calls))
 
     def settle(self) -> None:
         """Sleep off every lane's debt, at the end of the run. No operation follows that could be

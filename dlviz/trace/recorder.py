@@ -23,7 +23,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import perf_counter_ns
 from types import CodeType, FrameType
@@ -62,6 +62,18 @@ def user_line(frame: FrameType) -> tuple[str, int]:
             break
         at = at.f_back
     return first.f_code.co_filename, first.f_lineno
+
+
+def user_call(calls: Sequence[tuple[str, int, str]]) -> tuple[str, int]:
+    """As `user_line`, of the calls of another thread: their files, lines and functions, innermost
+    first; of none ("", 0)."""
+    for file, line, _ in calls:
+        side = _side(file)
+        if side == USER:
+            return file, line
+        if side == STARTER:
+            break
+    return calls[0][:2] if calls else ("", 0)
 
 
 def is_inside(file: str) -> bool:
@@ -131,10 +143,14 @@ class LaneSpans:
         self.spans.append(Done(kind, name, place, times, len(opened), fields))
 
     def unfinished(
-        self, kind: str, name: str | None, times: list[Any], fields: dict[str, Any], frame: Any
+        self,
+        kind: str,
+        name: str | None,
+        times: list[Any],
+        fields: dict[str, Any],
+        place: tuple[str, int],
     ) -> Row:
-        """What dlviz is doing, begun at `times`: its run failed."""
-        place = ("", 0) if frame is None else user_line(frame)
+        """What dlviz is doing for this line of the user's, begun at `times`: its run failed."""
         fields = {**self.context, **fields, "unfinished": True}
         until = self.pace.until(times, perf_counter_ns())
         return Row._make((kind, name, *until, len(self.open), fields, *place))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from types import FrameType
+from collections.abc import Mapping, Sequence
+
+from dlviz.cluster.stuck.stacks import Place, stacks
 
 # Where threads of libraries sit while they have nothing to do; only other threads wake them up.
 RESTING = {
@@ -15,9 +16,10 @@ RESTING = {
 }
 
 
-def awake() -> set[int]:
-    """The threads (their idents) that run, sleep, or wait for something other than work to do."""
-    return {thread for thread, frame in sys._current_frames().items() if not _rests(frame)}
+def awake(found: Mapping[int, Sequence[Place]]) -> set[int]:
+    """The threads (their idents) that run, sleep, or wait for something other than work to do;
+    `found` are the stacks of all."""
+    return {thread for thread, calls in found.items() if not _rests(calls)}
 
 
 def join_all() -> None:
@@ -25,14 +27,13 @@ def join_all() -> None:
     for thread in threading.enumerate():
         if thread.daemon or thread is threading.current_thread():
             continue
-        while thread.is_alive() and thread.ident in awake():
+        while thread.is_alive() and thread.ident in awake(stacks()):
             thread.join(0.05)
 
 
-def _rests(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code.co_filename == threading.__file__:
-        frame = frame.f_back
-    if frame is None:
+def _rests(calls: Sequence[Place]) -> bool:
+    outside = [call for call in calls if call.file != threading.__file__]
+    if not outside:
         return False
-    file = os.sep.join(frame.f_code.co_filename.rsplit(os.sep, 2)[-2:])
-    return (file, frame.f_code.co_name) in RESTING
+    file = os.sep.join(outside[0].file.rsplit(os.sep, 2)[-2:])
+    return (file, outside[0].function.rpartition(".")[2]) in RESTING

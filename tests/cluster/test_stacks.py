@@ -1,0 +1,89 @@
+"""Where threads are, as other threads of their rank tell it."""
+
+import ast
+import os
+import threading
+import time
+from pathlib import Path
+
+import dlviz
+from dlviz.cluster.stuck.stacks import stacks
+from dlviz.cluster.stuck.threads import awake
+from dlviz.trace.recorder import user_call
+
+
+def started(target, *args):
+    thread = threading.Thread(target=target, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_each_thread_is_where_it_is_innermost_call_first():
+    inside, (wakes, leave) = threading.Event(), os.pipe()
+
+    def waits(depth):
+        if depth:
+            waits(depth - 1)
+        else:
+            inside.set()
+            os.read(wakes, 1)
+
+    thread = started(waits, 3)
+    inside.wait()
+    time.sleep(0.05)
+    found = stacks()
+    os.write(leave, b"x")
+    thread.join()
+    os.close(wakes)
+    os.close(leave)
+    own = [call for call in found[thread.ident] if call.file == __file__]
+    assert [call.function.rpartition(".")[2] for call in own] == 4 * ["waits"]
+    line = waits.__code__.co_firstlineno
+    assert [call.line - line for call in own] == [5, 2, 2, 2]
+    assert user_call(found[thread.ident]) == (__file__, line + 5)
+    assert found[threading.get_ident()][0].function == "stacks"
+    assert thread.ident in awake(found)
+
+
+def test_a_file_whose_name_is_not_ascii_is_found(tmp_path):
+    file = tmp_path / "Übung 🎲.py"
+    file.write_text("def rolls(inside, leave):\n    inside.set()\n    leave.wait()\n")
+    names, inside, leave = {}, threading.Event(), threading.Event()
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    thread = started(names["rolls"], inside, leave)
+    inside.wait()
+    time.sleep(0.05)
+    found = user_call([call for call in stacks()[thread.ident] if "threading" not in call.file])
+    leave.set()
+    thread.join()
+    assert found == (str(file), 3)
+
+
+def test_reading_leaves_nothing_open_and_threads_may_go_on_meanwhile():
+    leave = threading.Event()
+
+    def runs(depth):
+        return runs(depth - 1) if depth else 0
+
+    def goes_on():
+        while not leave.is_set():
+            runs(20)
+
+    threads = [started(goes_on) for _ in range(2)]
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    for _ in range(300):
+        found = stacks()
+        assert all(found[thread.ident][-1].file == threading.__file__ for thread in threads)
+    after = len(os.listdir("/proc/self/fd")) if before else 0
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert before == after
+
+
+def test_no_frame_of_another_thread_is_followed():
+    """In Python 3.11 `f_back` of one that goes on leads to memory that is something else's."""
+    for file in Path(dlviz.__file__).parent.rglob("*.py"):
+        named = {node.attr for node in ast.walk(ast.parse(file.read_text("utf-8")))
+                 if isinstance(node, ast.Attribute)}  # fmt: skip
+        assert "_current_frames" not in named, file
