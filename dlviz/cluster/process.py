@@ -18,7 +18,7 @@ from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice
 from dlviz.cluster.recording.log import Log, RankRecord
-from dlviz.cluster.stuck.stacks import Place, stacks
+from dlviz.cluster.stuck.stacks import StackLine, stacks
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
@@ -96,7 +96,7 @@ class Process:
         sent, claimed = self.matching.counts()
         return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
 
-    def _wait(self, calls: list[Place], post: PostedWait) -> Wait:
+    def _wait(self, calls: list[StackLine], post: PostedWait) -> Wait:
         file, line = user_call(calls)
         details = {} if post.what is None else post.what.details()
         if "group_id" in details:  # else it is for a lane of this rank
@@ -127,7 +127,7 @@ class Process:
         memory, report = list(self.log.memory), self.pacing.report()
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
-    def _unfinished(self, post: PostedWait, calls: list[Place]) -> Row:
+    def _unfinished(self, post: PostedWait, calls: list[StackLine]) -> Row:
         about = getattr(post.what, "about", dict)
         what = KINDS[post.op], NAMES.get(post.op)
         return post.lane.unfinished(*what, post.times, about(), user_call(calls))

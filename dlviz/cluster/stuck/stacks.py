@@ -19,7 +19,7 @@ FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")  # is no ASCII
 
 
-class Place(NamedTuple):
+class StackLine(NamedTuple):
     """Where a call of a function has come to."""
 
     file: str
@@ -27,19 +27,19 @@ class Place(NamedTuple):
     function: str
 
 
-def stacks() -> dict[int, list[Place]]:
+def stacks() -> dict[int, list[StackLine]]:
     """The calls of each thread (its ident), innermost first, a hundred at most."""
     with _unnamed_file() as file:
         faulthandler.dump_traceback(file)
         file.seek(0)
         text = file.read().decode(errors="replace")
-    found: dict[int, list[Place]] = {}
-    calls: list[Place] = []
+    found: dict[int, list[StackLine]] = {}
+    calls: list[StackLine] = []
     for line in text.splitlines():
         if thread := THREAD.match(line):
             calls = found[int(thread[1], 16)] = []
         elif frame := FRAME.match(line):
-            calls.append(Place(ESCAPED.sub(_character, frame[1]), int(frame[2]), frame[3]))
+            calls.append(StackLine(ESCAPED.sub(_character, frame[1]), int(frame[2]), frame[3]))
     return found
 
 
