@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import conftest
 import pytest
@@ -24,6 +25,11 @@ def test_a_child_and_a_zombie_and_a_folder_are_leftovers():
     folder.mkdir()
     assert conftest.leftovers(before) == [str(folder)]
     folder.rmdir()
+
+
+def test_each_file_that_is_to_come_first_is_there():
+    files = {path.stem for path in Path(conftest.TESTS).rglob("test_*.py")}
+    assert set(conftest.LONGEST) <= files
 
 
 def test_what_was_there_before_may_have_children():

@@ -18,12 +18,12 @@ from dlviz.cluster.pacing.clock import DeviceClock
 from dlviz.cluster.pacing.events import EventClock, event_on
 from dlviz.cluster.pacing.pace import NoDevice
 from dlviz.cluster.recording.log import Log, RankRecord
-from dlviz.cluster.stuck.stacks import StackLine, stacks
+from dlviz.cluster.stuck.stacks import Called, stacks
 from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
 from dlviz.machine import Machine
-from dlviz.trace.recorder import Recorder, Row, user_call
+from dlviz.trace.recorder import Recorder, Row, user_line
 
 KINDS = {  # op -> of its span
     "send": "send", "recv": "recv", "isend": "wait", "irecv": "wait", "lock": "lock",
@@ -96,8 +96,8 @@ class Process:
         sent, claimed = self.matching.counts()
         return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
 
-    def _wait(self, calls: list[StackLine], post: PostedWait) -> Wait:
-        file, line = user_call(calls)
+    def _wait(self, calls: list[Called], post: PostedWait) -> Wait:
+        file, line = user_line(call.where for call in calls)
         details = {} if post.what is None else post.what.details()
         if "group_id" in details:  # else it is for a lane of this rank
             details = self.groups.details(details["group_id"]) | details
@@ -127,10 +127,11 @@ class Process:
         memory, report = list(self.log.memory), self.pacing.report()
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
-    def _unfinished(self, post: PostedWait, calls: list[StackLine]) -> Row:
+    def _unfinished(self, post: PostedWait, calls: list[Called]) -> Row:
         about = getattr(post.what, "about", dict)
         what = KINDS[post.op], NAMES.get(post.op)
-        return post.lane.unfinished(*what, post.times, about(), user_call(calls))
+        place = user_line(call.where for call in calls)
+        return post.lane.unfinished(*what, post.times, about(), place)
 
     def settle(self) -> None:
         """Sleep off every lane's debt, at the end of the run. No operation follows that could be

@@ -23,7 +23,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from time import perf_counter_ns
 from types import CodeType, FrameType
@@ -44,36 +44,31 @@ _outside: set[str] = set()  # those that are not INSIDE, for the hot path
 
 def caller(depth: int) -> tuple[str, int]:
     """File and line of the first frame, `depth` calls up or more, that is the user's."""
-    return user_line(sys._getframe(depth + 1))
+    return user_line(_lines(sys._getframe(depth + 1)))
 
 
-def user_line(frame: FrameType) -> tuple[str, int]:
-    """File and line of the first frame from `frame` up that is neither dlviz's nor torch's own.
+def user_line(calls: Iterable[tuple[str, int]]) -> tuple[str, int]:
+    """File and line of the first of a thread's `calls`, innermost first, that is neither dlviz's
+    nor torch's own; ("", 0) where there are none.
 
     A thread that runs dlviz's code alone (a communication lane) answers with where it stands.
     """
-    first, at = frame, frame
-    while at is not None:
-        file = at.f_code.co_filename
-        side = _side(file)
+    first = None
+    for call in calls:
+        first = first or call
+        side = _side(call[0])
         if side == USER:
-            return file, at.f_lineno
+            return call
         if side == STARTER:
             break
-        at = at.f_back
-    return first.f_code.co_filename, first.f_lineno
+    return first or ("", 0)
 
 
-def user_call(calls: Sequence[tuple[str, int, str]]) -> tuple[str, int]:
-    """As `user_line`, of the calls of another thread: their files, lines and functions, innermost
-    first; of none ("", 0)."""
-    for file, line, _ in calls:
-        side = _side(file)
-        if side == USER:
-            return file, line
-        if side == STARTER:
-            break
-    return calls[0][:2] if calls else ("", 0)
+def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    """Where the calls of this thread are, from `frame` up."""
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
 
 
 def is_inside(file: str) -> bool:

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import dlviz
-from dlviz.cluster.stuck.stacks import stacks
+from dlviz.cluster.stuck.stacks import parsed, stacks
 from dlviz.cluster.stuck.threads import awake
-from dlviz.trace.recorder import user_call
+from dlviz.trace.recorder import user_line
 
 
 def started(target, *args):
@@ -36,11 +36,11 @@ def test_each_thread_is_where_it_is_innermost_call_first():
     thread.join()
     os.close(wakes)
     os.close(leave)
-    own = [call for call in found[thread.ident] if call.file == __file__]
+    own = [call for call in found[thread.ident] if call.where[0] == __file__]
     assert [call.function.rpartition(".")[2] for call in own] == 4 * ["waits"]
     line = waits.__code__.co_firstlineno
-    assert [call.line - line for call in own] == [5, 2, 2, 2]
-    assert user_call(found[thread.ident]) == (__file__, line + 5)
+    assert [call.where[1] - line for call in own] == [5, 2, 2, 2]
+    assert user_line(call.where for call in found[thread.ident]) == (__file__, line + 5)
     assert found[threading.get_ident()][0].function == "stacks"
     assert thread.ident in awake(found)
 
@@ -53,10 +53,32 @@ def test_a_file_whose_name_is_not_ascii_is_found(tmp_path):
     thread = started(names["rolls"], inside, leave)
     inside.wait()
     time.sleep(0.05)
-    found = user_call([call for call in stacks()[thread.ident] if "threading" not in call.file])
+    places = [call.where for call in stacks()[thread.ident]]
+    found = user_line(place for place in places if "threading" not in place[0])
     leave.set()
     thread.join()
     assert found == (str(file), 3)
+
+
+# As autograd's threads are on a machine with GPUs: they have a Python state, and no call.
+WROTE = """Thread 0x00007f0000000010 (most recent call first):
+  <no Python frame>
+
+Thread 0x00007f0000000020 (most recent call first):
+  File "/home/me/train.py", line ??? in step
+  File "/home/me/train.py", line 12 in <module>
+
+Current thread 0x00007f0000000030 (most recent call first):
+  File "/home/me/ask.py", line 3 in listen
+"""
+
+
+def test_a_thread_that_is_not_in_python_is_none_that_can_go_on():
+    found = parsed(WROTE)
+    assert awake(found) == {0x7F0000000020, 0x7F0000000030}
+    (first, second), _ = found.values()
+    assert (first.where, second.where) == (("/home/me/train.py", 0), ("/home/me/train.py", 12))
+    assert [first.function, second.function] == ["step", "<module>"]
 
 
 def test_reading_leaves_nothing_open_and_threads_may_go_on_meanwhile():
@@ -73,7 +95,7 @@ def test_reading_leaves_nothing_open_and_threads_may_go_on_meanwhile():
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     for _ in range(300):
         found = stacks()
-        assert all(found[thread.ident][-1].file == threading.__file__ for thread in threads)
+        assert all(found[thread.ident][-1].where[0] == threading.__file__ for thread in threads)
     after = len(os.listdir("/proc/self/fd")) if before else 0
     leave.set()
     for thread in threads:

@@ -244,11 +244,11 @@ class Bridge:
         """Show this host's ranks what one of another host has written for them, in the pipe of
         `rank`."""
         cutter = self._cutters[host, rank]
-        for (_, at, length, number, first, size, *_), record in cutter.records(data):
-            memory, shown = self._file(f"group-{number}-{first}", size), record[-length:]
-            if length > CELL:  # who reads meanwhile finds no call rather than half of one
+        for number, first, size, at, shown in cutter.shown(data):
+            memory = self._file(f"group-{number}-{first}", size)
+            if len(shown) > CELL:  # who reads meanwhile finds no call rather than half of one
                 memory[at : at + CELL] = bytes(CELL)
-                memory[at + CELL : at + length] = shown[CELL:]
+                memory[at + CELL : at + len(shown)] = shown[CELL:]
             with self._fence:  # first write, then look
                 memory[at : at + CELL] = shown[:CELL]
         for near in self.network.near:

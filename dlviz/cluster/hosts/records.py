@@ -10,10 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from math import nan as NAN
-from typing import Any
 
-from dlviz.cluster.control.form import size_of
-from dlviz.cluster.control.pipes import HEAD, INLINE, LOSS
+from dlviz.cluster.control.pipes import HEAD
 
 CELL = 8  # bytes
 TICKED, SHOWN = -5, -6  # in place of a channel, beside those of pipes.py
@@ -32,28 +30,20 @@ def shown(number: int, first: int, size: int, at: int, data: bytes) -> bytes:
 
 
 class Cutter:
-    """Cuts what was read of a pipe into its records."""
+    """Cuts what was read of a pipe into what is shown: nothing else is in it."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def records(self, data: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
-        """The fields and the whole of each record that has come to its end."""
+    def shown(self, data: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
+        """The arguments of `shown` of each record that has come to its end."""
         data = self._rest + data if self._rest else data
-        at, end = 0, len(data)
-        while end - at >= HEAD.size:
-            fields = HEAD.unpack_from(data, at)
-            after = at + HEAD.size + _follows(fields)
+        start, end = 0, len(data)
+        while end - start >= HEAD.size:
+            _, at, length, number, first, size, *_ = HEAD.unpack_from(data, start)
+            head, after = start + HEAD.size, start + HEAD.size + length
             if after > end:
                 break
-            yield fields, data[at:after]
-            at = after
-        self._rest = data[at:]
-
-
-def _follows(fields: tuple[Any, ...]) -> int:
-    """Bytes after the head of a record."""
-    channel, flags, length, *_, form = fields
-    if channel == SHOWN:
-        return length
-    return size_of(form) if channel == LOSS or (channel >= 0 and flags & INLINE) else 0
+            yield number, first, size, at, data[head:after]
+            start = after
+        self._rest = data[start:]

@@ -138,8 +138,8 @@ class Wire:
 
 
 class Seal:
-    """Of the frames that go one way, one after the other. A copy of what has the key already takes
-    a third of the time of beginning with it."""
+    """Of the frames that go one way, one after the other: each by a copy of what has the key
+    already, as to begin with the key takes longer."""
 
     def __init__(self, key: bytes):
         self._keyed = hmac.new(key, digestmod="sha256")

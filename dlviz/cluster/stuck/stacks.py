@@ -15,32 +15,45 @@ import tempfile
 from typing import IO, NamedTuple
 
 THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-f]+)")
-FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+CALL = re.compile(r'\s*File "(.+)", line (\d+|\?+) in (.+)')
 ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")  # is no ASCII
 
 
-class StackLine(NamedTuple):
-    """Where a call of a function has come to."""
+class Called(NamedTuple):
+    """Where a call has come to, line 0 where that is not known, and of which function."""
 
-    file: str
-    line: int
+    where: tuple[str, int]  # file, line
     function: str
 
 
-def stacks() -> dict[int, list[StackLine]]:
-    """The calls of each thread (its ident), innermost first, a hundred at most."""
+def stacks() -> dict[int, list[Called]]:
+    """The calls of each thread (its ident) that is in Python, innermost first, a hundred at
+    most."""
     with _unnamed_file() as file:
         faulthandler.dump_traceback(file)
         file.seek(0)
-        text = file.read().decode(errors="replace")
-    found: dict[int, list[StackLine]] = {}
-    calls: list[StackLine] = []
+        return parsed(file.read().decode(errors="replace"))
+
+
+def parsed(text: str) -> dict[int, list[Called]]:
+    """What faulthandler wrote of all threads."""
+    found: dict[int, list[Called]] = {}
+    ident = 0
     for line in text.splitlines():
         if thread := THREAD.match(line):
-            calls = found[int(thread[1], 16)] = []
-        elif frame := FRAME.match(line):
-            calls.append(StackLine(ESCAPED.sub(_character, frame[1]), int(frame[2]), frame[3]))
+            ident = int(thread[1], 16)
+        elif call := called(line):
+            found.setdefault(ident, []).append(call)
     return found
+
+
+def called(line: str) -> Called | None:
+    """What a line that faulthandler wrote says of a call; None of another line."""
+    found = CALL.match(line)
+    if found is None:
+        return None
+    file, at, function = found.groups()
+    return Called((ESCAPED.sub(_character, file), int(at) if at.isdigit() else 0), function)
 
 
 def _unnamed_file() -> IO[bytes]:

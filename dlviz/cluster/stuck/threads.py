@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 
-from dlviz.cluster.stuck.stacks import StackLine, stacks
+from dlviz.cluster.stuck.stacks import Called, stacks
 
 # Where threads of libraries sit while they have nothing to do; only other threads wake them up.
 RESTING = {
@@ -16,7 +16,7 @@ RESTING = {
 }
 
 
-def awake(found: Mapping[int, Sequence[StackLine]]) -> set[int]:
+def awake(found: Mapping[int, Sequence[Called]]) -> set[int]:
     """The threads (their idents) that run, sleep, or wait for something other than work to do;
     `found` are the stacks of all."""
     return {thread for thread, calls in found.items() if not _rests(calls)}
@@ -31,9 +31,9 @@ def join_all() -> None:
             thread.join(0.05)
 
 
-def _rests(calls: Sequence[StackLine]) -> bool:
-    outside = [call for call in calls if call.file != threading.__file__]
-    if not outside:
-        return False
-    file = os.sep.join(outside[0].file.rsplit(os.sep, 2)[-2:])
-    return (file, outside[0].function.rpartition(".")[2]) in RESTING
+def _rests(calls: Sequence[Called]) -> bool:
+    for (path, _), function in calls:
+        if path != threading.__file__:
+            file = os.sep.join(path.rsplit(os.sep, 2)[-2:])
+            return (file, function.rpartition(".")[2]) in RESTING
+    return False

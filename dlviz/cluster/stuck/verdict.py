@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sysconfig
 from collections.abc import Collection
@@ -13,6 +12,7 @@ from time import perf_counter_ns
 from dlviz.cluster import rank as rank_main
 from dlviz.cluster.parent.remote import Remote
 from dlviz.cluster.rank import Failure
+from dlviz.cluster.stuck.stacks import called
 from dlviz.cluster.stuck.waits import (
     RankState,
     Wait,
@@ -187,8 +187,8 @@ def _read(rank: Remote) -> str:
 
 def _where(line: str) -> str:
     """`file:line` of a line that faulthandler wrote, "" of another line."""
-    found = re.match(r'\s*File "(.+)", line (\d+) in ', line)
-    return f"{found[1]}:{found[2]}" if found else ""
+    found = called(line)
+    return "{}:{}".format(*found.where) if found else ""
 
 
 def ranks_in_words(numbers: Collection[int]) -> str:

@@ -6,7 +6,6 @@ import { scaleLog } from "../shared/scale.js";
 /** @import { Prices } from "./state.js" */
 /** @import { Map, Scale } from "../shared/scale.js" */
 
-
 /**
  * @typedef {object} Chart
  * @property {Scale} x
