@@ -1,9 +1,10 @@
-"""The command `dlviz`: run a strategy and keep its trace, show a trace, put a class's reports on a
-page, say what works here.
+"""The command `dlviz`: run a strategy and keep its trace, show a trace, say how far
+somebody is in the labs, put a class's reports on a page, say what works here.
 
     dlviz run ddp --ranks 4 --data digits --out trace.json.gz
     dlviz run federated --ranks 5
     dlviz show trace.json.gz
+    dlviz progress labs/
     dlviz report handed-in/ --out class.html
     dlviz doctor
 
@@ -98,6 +99,17 @@ def _parser() -> Parser:
     report.add_argument("--out", type=Path, metavar="PAGE", help="the page (FOLDER/class.html)")
     report.set_defaults(command=report_command)
 
+    progress = commands.add_parser(
+        "progress",
+        help="show how far you are: labs, predictions, points",
+        description="Read what the notebooks in FOLDER and below keep, and show for each lab and "
+        "assignment what was predicted, how far off it was, and the points of its checks.",
+    )
+    progress.add_argument(
+        "folder", type=Path, metavar="FOLDER", nargs="?", default=Path(), help="of the labs (here)"
+    )
+    progress.set_defaults(command=progress_command)
+
     doctor = commands.add_parser(
         "doctor",
         help="say what works on this machine, and why the rest does not",
@@ -154,6 +166,18 @@ def report_command(options: argparse.Namespace) -> int:
         raise Unusable(str(error)) from error
     write(page, lambda path: path.write_text(text, encoding="utf-8"))
     print(f"{page}  the class's predictions ({size_of(page.stat().st_size)}); open it in a browser")
+    return 0
+
+
+# -- dlviz progress ------------------------------------------------------------------------------
+def progress_command(options: argparse.Namespace) -> int:
+    """Print how far somebody is."""
+    from dlviz.grading import progress
+
+    try:
+        print(progress(options.folder))
+    except ValueError as error:
+        raise Unusable(str(error)) from error
     return 0
 
 

@@ -1,10 +1,17 @@
 """What labs and assignments call: predictions that are frozen before the result is seen, and the
 report to hand in."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from dlviz.grading.handin import report
 from dlviz.grading.predict import Prediction, calibration, predict
 
-__all__ = ["Prediction", "calibration", "class_report", "predict", "report"]
+if TYPE_CHECKING:
+    from dlviz.grading.progress_table import Progress
+
+__all__ = ["Prediction", "calibration", "class_report", "predict", "progress", "report"]
 
 
 def class_report(folder: str) -> str:
@@ -12,3 +19,10 @@ def class_report(folder: str) -> str:
     from dlviz.grading.class_page import class_report
 
     return class_report(folder)
+
+
+def progress(folder: str = ".") -> Progress:
+    """How far somebody is in the labs and assignments of a folder (progress_table.py)."""
+    from dlviz.grading.progress_table import progress
+
+    return progress(folder)

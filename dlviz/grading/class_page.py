@@ -21,7 +21,7 @@ from typing import Any
 
 from dlviz.grading.handin import FORMAT
 from dlviz.grading.misconceptions import MISCONCEPTIONS, RIGHT, lab_of
-from dlviz.grading.predict import Prediction, shown
+from dlviz.grading.predict import Prediction, factor, restored, shown
 from dlviz.viz.palette import BLUE, FONT, SKY, THEMES, VERMILION
 
 WIDTH, HIGH, BAR, MARGIN = 640, 96, 12, 36  # pixels: the axis, the highest bar, a bar, beside them
@@ -112,16 +112,11 @@ def _student(file: Path) -> HandedIn:
 
 
 def _prediction(record: dict[str, Any]) -> Prediction:
-    value, measured = record["predicted"], record["measured"]
-    return Prediction(
-        _text(record["question"]),
-        _text(record["unit"]),
-        None if value is None else _number(value),
-        None if value is None else _time(record["made"]),
-        None if measured is None else _number(measured),
-        None if measured is None else _time(record["opened"]),
-        bool(record["late"]),
-    )
+    kept = {**record, "value": record["predicted"], "unit": _text(record["unit"])}
+    made = restored(_text(record["question"]), kept)
+    if made is None:
+        raise TypeError(f"{record['question']!r} has a number without its time")
+    return made
 
 
 def _text(value: Any) -> str:
@@ -229,7 +224,7 @@ def page(students: list[HandedIn], skipped: list[tuple[str, str]]) -> str:
     for lab, asked in [*((lab, [*known]) for lab, known in MISCONCEPTIONS.items()), ("", answers)]:
         here = [q for q in asked if q in answers and lab_of(q) == lab]
         if here:
-            parts.append(f"<h2>{escape(_title(lab))}</h2>")
+            parts.append(f"<h2>{escape(title(lab))}</h2>")
             parts += [_question(question, answers[question]) for question in here]
     parts.append(_checks(students))
     parts.append(_list("Who handed in", (_who(each) for each in students)))
@@ -243,7 +238,7 @@ def _question(question: str, answers: list[Prediction]) -> str:
     """One question: its figure, how many were right, and what misled the others."""
     counted = [each for each in answers if each.counts]
     measured = [each.measured for each in answers if each.measured is not None]
-    late = sum(each.late for each in answers)
+    again = [factor(each.second, each.measured) for each in answers if each.second is not None]
     none = sum(each.value is None and each.measured is not None for each in answers)
     parts = [f"<section><h3>{escape(question)}</h3>"]
     if counted:
@@ -263,9 +258,11 @@ def _question(question: str, answers: list[Prediction]) -> str:
         table = sorted(Counter(guesses).items())
         rows = (f"{escape(shown(guess, unit))}: {n}" for guess, n in table)
         parts.append(_list("the guesses as a table", rows))
-    uncounted = [f"{late} after the result"] * (late > 0) + [f"{none} without a guess"] * (none > 0)
-    if uncounted:
-        parts.append(f"<p>Not counted: {' and '.join(uncounted)}.</p>")
+    if none:
+        parts.append(f"<p>Not counted: {none} without a guess before the result.</p>")
+    if again:
+        right = sum(each <= RIGHT for each in again)
+        parts.append(f"<p>{_several(len(again), 'second attempt')}, {right} right.</p>")
     return "\n".join([*parts, "</section>"])
 
 
@@ -306,7 +303,8 @@ def _list(summary: str, lines: Iterable[str], opened: bool = False) -> str:
     return f"<details{shown_}><summary>{escape(summary)}</summary><ul>{items}</ul></details>"
 
 
-def _title(lab: str) -> str:
+def title(lab: str) -> str:
+    """Of a lab or an assignment, by its name in `misconceptions`; empty for other questions."""
     if not lab:
         return "Other questions"
     return f"Lab {lab}" if lab[:2].isdigit() else f"Assignment: {ASSIGNMENTS[lab]}"

@@ -19,9 +19,9 @@ from types import EllipsisType
 from typing import Any
 
 from dlviz import __version__
-from dlviz.grading.kept import replace
+from dlviz.grading import kept
 from dlviz.grading.misconceptions import lab_of
-from dlviz.grading.predict import Prediction, everything, shown
+from dlviz.grading.predict import Prediction, everything, record_of, shown
 
 FORMAT = "dlviz report 1"
 ASK = 'No file was written yet: type your name, as in report("Ada Lovelace"), and run this again.'
@@ -58,12 +58,7 @@ class StudentReport:
                 {
                     "lab": lab_of(each.question),
                     "question": each.question,
-                    "unit": each.unit,
-                    "predicted": each.value,
-                    "made": each.made and each.made.isoformat(),
-                    "measured": each.measured,
-                    "opened": each.opened and each.opened.isoformat(),
-                    "late": each.late,
+                    **_record(each),
                     "factor": each.factor if math.isfinite(each.factor) else None,
                 }
                 for each in self.predictions
@@ -80,7 +75,7 @@ class StudentReport:
     def _repr_html_(self) -> str:
         parts = [f"<p>{escape(self._head())}</p>"]
         if self.predictions:
-            head = ("lab", "question", "predicted", "measured", "factor")
+            head = ("lab", "question", "predicted", "measured", "factor", "second attempt")
             parts.append(_table(head, [_cells(each) for each in self.predictions]))
         if self.checks:
             rows = [(f"{e.points:g} of {e.most:g}", e.what) for e in self.checks]
@@ -98,7 +93,9 @@ _checks: dict[str, CheckResult] = {}
 
 def note_check(what: str, points: float, most: float) -> None:
     """Remember what a check said, for the report; run again, its last result counts."""
-    _checks[what] = CheckResult(what, points, most, _now())
+    said = _checks[what] = CheckResult(what, points, most, _now())
+    record = {"points": points, "most": most, "when": said.when.isoformat()}
+    kept.write({what: record}, kept.CHECKS)
 
 
 def report(name: str | EllipsisType | None = None) -> StudentReport:
@@ -115,17 +112,20 @@ def report(name: str | EllipsisType | None = None) -> StudentReport:
         raise ValueError(f"name={name!r} has no letter: write your name.")
     made.name, made.file = str(name).strip(), Path(f"dlviz-report-{short}.json")
     text = json.dumps(made.document(), indent=1, ensure_ascii=False, allow_nan=False)
-    replace(made.file.absolute(), text + "\n")
+    kept.replace(made.file.absolute(), text + "\n")
     return made
 
 
+def _record(each: Prediction) -> dict[str, Any]:
+    record = record_of(each)
+    return {"predicted": record.pop("value"), **record}
+
+
 def _cells(each: Prediction) -> tuple[str, ...]:
-    predicted = "-" if each.value is None else shown(each.value, each.unit)
-    measured = "-" if each.measured is None else shown(each.measured, each.unit)
-    if each.late:
-        return lab_of(each.question), each.question, f"{predicted}, after the result", measured, ""
-    factor = f"{each.factor:.2f}" if each.counts and math.isfinite(each.factor) else ""
-    return lab_of(each.question), each.question, predicted, measured, factor
+    numbers = (each.value, each.measured, each.second)
+    predicted, measured, second = ("" if n is None else shown(n, each.unit) for n in numbers)
+    factor = f"{each.factor:.2f}" if math.isfinite(each.factor) else ""
+    return lab_of(each.question), each.question, predicted, measured, factor, second
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -1,12 +1,14 @@
-"""Predictions kept beside the notebook: one file a folder, `predictions.json`, for all its labs.
+"""Predictions and what checks said, kept beside the notebook: one file a folder, for all its labs.
 
     {"format": "dlviz predictions 1",
      "predictions": {"messages of a ring all-reduce, 4 ranks":
-                     {"value": 12, "unit": "messages", "made": "2026-03-02T10:22:35+01:00", ...}}}
+                     {"value": 12, "unit": "messages", "made": "2026-03-02T10:22:35+01:00", ...}},
+     "checks": {"reduce_scatter: each rank ends with a whole chunk":
+                {"points": 3, "most": 3, "when": "2026-03-02T11:02:10+01:00"}}}
 
-To start over, delete the file and restart the kernel. The environment variable DLVIZ_PREDICTIONS
-names another file; empty, it keeps none. A file that cannot be read or written costs nobody a
-prediction: this kernel goes on without it, and says so once.
+The file is `predictions.json`. To start over, delete it and restart the kernel. The environment
+variable DLVIZ_PREDICTIONS names another file; empty, it keeps none. A file that cannot be read or
+written costs nobody a prediction: this kernel goes on without it, and says so once.
 """
 
 from __future__ import annotations
@@ -18,29 +20,44 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = "dlviz predictions 1"
+PREDICTIONS, CHECKS = "predictions", "checks"
+Records = dict[str, dict[str, Any]]
 _named = os.environ.get("DLVIZ_PREDICTIONS", "predictions.json")
 file: Path | None = Path(_named).absolute() if _named else None
 _said: set[str] = set()
 
 
-def read() -> dict[str, dict[str, Any]]:
-    """What the file holds for each question; nothing where there is no file that can be used."""
+def read(of: str = PREDICTIONS) -> Records:
+    """What the file holds, by question, or `of` the checks; nothing where it cannot be used."""
     try:
-        return _read()
+        return _read().get(of, {})
     except (OSError, ValueError, RecursionError) as error:
         _say("read", error, 4)
         return {}
 
 
-def write(records: dict[str, dict[str, Any]]) -> None:
+def write(records: Records, of: str = PREDICTIONS) -> None:
     """Put `records` into the file, beside what other notebooks of the folder keep there."""
     if file is None:
         return
     try:
-        document = {"format": FORMAT, "predictions": {**_read(), **records}}
+        held = _read()
+        document = {"format": FORMAT, **held, of: {**held.get(of, {}), **records}}
         replace(file, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     except (OSError, ValueError, RecursionError) as error:
         _say("written", error, 5)
+
+
+def records_in(path: Path) -> dict[str, Records]:
+    """The predictions and checks that a file holds. Raises OSError where it cannot be read,
+    ValueError or RecursionError where it is no such file."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError("it is no file of predictions")
+    held = {of: document.get(of, {}) for of in (PREDICTIONS, CHECKS)}
+    if PREDICTIONS not in document or not all(map(_are_records, held.values())):
+        raise ValueError("it holds no predictions")
+    return held
 
 
 def replace(path: Path, text: str) -> None:
@@ -54,16 +71,12 @@ def replace(path: Path, text: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _read() -> dict[str, dict[str, Any]]:
-    if file is None or not file.exists():
-        return {}
-    document = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError("it is no file of predictions")
-    records = document.get("predictions")
-    if not isinstance(records, dict) or not all(isinstance(r, dict) for r in records.values()):
-        raise ValueError("it holds no predictions")
-    return records
+def _read() -> dict[str, Records]:
+    return {PREDICTIONS: {}} if file is None or not file.exists() else records_in(file)
+
+
+def _are_records(held: Any) -> bool:
+    return isinstance(held, dict) and all(isinstance(each, dict) for each in held.values())
 
 
 def _say(done: str, error: Exception, level: int) -> None:

@@ -4,20 +4,22 @@
     messages.compare(24)
 
 The reader types a number in place of `...`. It bears the time at which it was made. `compare` opens
-the result: from then on the number is frozen, and running its cell again with another one changes
-nothing. Without a number `compare` shows what was measured, and a number typed afterwards is kept
-as that and not counted. How far off a prediction was is stated as a factor,
-max(predicted/measured, measured/predicted): 1 is right, 2 is off by two either way. Where a
-misconception is known that leads to the number (misconceptions.py), it is named.
+the result: from then on the number is frozen. Without a number `compare` withholds the result, so
+that running all cells spoils nothing: it opens as soon as a number is typed, or by a button. A
+number typed after that is a second attempt, and counted as one. How far off a prediction was is
+stated as a factor, max(predicted/measured, measured/predicted): 1 is right, 2 is off by two either
+way. Where a misconception is known that leads to the number (misconceptions.py), it is named.
 
-Predictions outlast the kernel: they are kept beside the notebook (kept.py).
+Predictions outlast the kernel: they are kept beside the notebook (kept.py). Where none are kept,
+nothing is withheld.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from numbers import Integral, Real
 from statistics import median
@@ -25,18 +27,20 @@ from types import EllipsisType
 from typing import Any
 
 from dlviz.grading import kept
-from dlviz.grading.misconceptions import behind
+from dlviz.grading.misconceptions import RIGHT, behind
 
 ASK = "type your number in place of ... and run the cell again"
+WITHHELD = "the result waits for your number: type it in place of ... and run that cell again"
 WIDTH = 88  # columns that a notebook shows without breaking words
-TIMES = ("made", "opened")
+NUMBERS = {"value": "made", "measured": "opened", "second": "second_made"}  # each with its time
 _made: dict[str, Prediction] = {}
 
 
 @dataclass
 class Prediction:
-    """One number somebody committed to: None until it was typed, as `measured` is until `compare`
-    opens the result. `late`: it was typed after that."""
+    """One number somebody committed to: None until it was typed, as `measured` is until the result
+    was opened. `second`: the first number typed after that. `withheld`: the result, as long as it
+    waits for a number; `shown_by`: what updates its place in a notebook when it opens."""
 
     question: str
     unit: str = ""
@@ -44,82 +48,119 @@ class Prediction:
     made: datetime | None = None
     measured: float | None = None
     opened: datetime | None = None
-    late: bool = False
+    second: float | None = None
+    second_made: datetime | None = None
+    withheld: float | None = None
+    shown_by: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        if self.value is None or self.made is None:
-            told = ASK if self.measured is None else f"{self._measured()}; nothing was predicted"
-        elif self.measured is None:
-            told = f"predicted {shown(self.value, self.unit)} at {_clock(self.made)}"
-        elif self.late:
-            given = shown(self.value, self.unit)
-            told = f"{self._measured()}; the guess ({given}) came after the result: not counted"
+        if self.measured is None:
+            lines = [f"{self.question}: {self._unopened()}"]
         else:
-            given = f"predicted {shown(self.value, self.unit)} at {_clock(self.made)}"
-            told = f"{given}, {self._measured()}; {self._gap()}"
-        lines = [f"{self.question}: {told}", self.misconception]
+            parts = [f"measured {shown(self.measured, self.unit)}"]
+            if self.value is None:
+                parts.append("nothing was predicted")
+            else:
+                parts = [f"{self._predicted()}, {parts[0]}", self._gap(self.value)]
+            if self.second is not None:
+                again = f"second attempt: {shown(self.second, self.unit)}"
+                parts.append(f"{again}, {self._gap(self.second)}")
+            lines = [f"{self.question}: {'; '.join(parts)}", self.misconception]
         return "\n".join(
             textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines if line
         )
 
-    def _measured(self) -> str:
-        assert self.measured is not None
-        return f"measured {shown(self.measured, self.unit)}"
+    def _ipython_display_(self) -> None:
+        """Show a withheld result's button; whatever else there is to show is the repr."""
+        if self.withheld is None:
+            raise NotImplementedError  # as IPython asks for the repr
+        from dlviz.grading.withheld import show
+
+        show(self)
+
+    def _unopened(self) -> str:
+        if self.value is not None:
+            return self._predicted()
+        return ASK if self.withheld is None else WITHHELD
+
+    def _predicted(self) -> str:
+        assert self.value is not None and self.made is not None
+        return f"predicted {shown(self.value, self.unit)} at {_clock(self.made)}"
 
     @property
     def counts(self) -> bool:
         """Whether it was made before its result was opened, and that is open now."""
-        return self.value is not None and self.measured is not None and not self.late
+        return self.value is not None and self.measured is not None
 
     @property
     def factor(self) -> float:
-        """How far off: 1 is right. Infinite where one of the two is 0 or their signs differ; NaN
-        as long as one is missing."""
-        if self.value is None or self.measured is None:
-            return math.nan
-        if self.value == self.measured:
-            return 1.0
-        if not self.value or not self.measured or (self.value < 0) != (self.measured < 0):
-            return math.inf
-        return max(self.value / self.measured, self.measured / self.value)
+        """How far off: 1 is right."""
+        return factor(self.value, self.measured)
 
     @property
     def misconception(self) -> str:
         """What may have led to the number, in a sentence; empty where nothing is known."""
-        if not self.counts or self.value is None or self.measured is None:
+        if self.value is None or self.measured is None:
             return ""
         return behind(self.question, self.value, self.measured)
 
-    def _gap(self) -> str:
-        if math.isinf(self.factor):
-            return f"off by {shown(abs((self.value or 0) - (self.measured or 0)), self.unit)}"
-        if self.factor < 1.005:
-            return "right" if self.factor == 1 else "right within 1 %"
-        return f"off by a factor of {self.factor:.2f}"
+    def _gap(self, given: float) -> str:
+        off = factor(given, self.measured)
+        if math.isinf(off):
+            return f"off by {shown(abs(given - (self.measured or 0)), self.unit)}"
+        if off < 1.005:
+            return "right" if off == 1 else "right within 1 %"
+        return f"off by a factor of {off:.2f}"
 
     def compare(self, measured: float) -> Prediction:
-        """Open the result. The prediction is frozen with it."""
-        self.measured = _number("measured", measured)
+        """Open the result, which freezes the prediction; without one withhold it."""
+        result = _number("measured", measured)
+        if self.value is None and self.measured is None and kept.file is not None:
+            self.withheld = result
+        else:
+            self._open(result)
+        return self
+
+    def open(self) -> None:
+        """Open a withheld result."""
+        if self.withheld is not None:
+            self._open(self.withheld)
+
+    def _open(self, result: float) -> None:
+        self.measured, self.withheld = result, None
         self.opened = self.opened or _now()
         _keep(self)
-        return self
+        for update in self.shown_by:
+            update()
+        self.shown_by.clear()
+
+    def _answer(self, number: float) -> None:
+        """Somebody typed `number`: the prediction until its result opens, which a withheld one does
+        with it; then the second attempt, which is frozen as the first one is."""
+        if self.measured is None:
+            if number != self.value:
+                self.value, self.made = number, _now()
+                _keep(self)
+            self.open()
+        elif self.second is None and number != self.value:
+            self.second, self.second_made = number, _now()
+            _keep(self)
 
 
 def predict(question: str, value: float | EllipsisType, unit: str = "") -> Prediction:
     """Commit to `value` as the answer to `question`, in `unit`. `...` is no answer yet.
 
-    Asked again after its result was opened, it answers with what was predicted then.
+    Asked again after its result was opened, it answers with what was predicted then, and takes
+    another number as a second attempt.
     """
     number = None if value is ... else _number("value", value)
     if question not in _made:
         record = kept.read().get(question, {})
-        _made[question] = _restored(question, record) or Prediction(question)
+        _made[question] = restored(question, record) or Prediction(question)
     asked = _made[question]
     asked.unit = unit
-    frozen = asked.value is not None and asked.measured is not None
-    if number is not None and number != asked.value and not frozen:
-        asked.value, asked.made, asked.late = number, _now(), asked.measured is not None
-        _keep(asked)
+    if number is not None:
+        asked._answer(number)
     return asked
 
 
@@ -137,12 +178,17 @@ def calibration() -> str:
     missed = [each for each in _made.values() if each.measured is not None and not each.counts]
     if missed:
         lines.append(f"Not counted: {len(missed)} without a prediction before the result.")
+    if again := [each for each in _made.values() if each.second is not None]:
+        right = sum(factor(each.second, each.measured) <= RIGHT for each in again)
+        lines.append(f"Second attempts: {len(again)}, of which {right} right.")
+    if waiting := sum(each.withheld is not None for each in _made.values()):
+        lines.append(f"Results that wait for your number: {waiting}.")
     return "\n".join(lines) or "no prediction was compared yet"
 
 
 def everything() -> list[Prediction]:
     """What this notebook asked, and what the other notebooks of its folder keep."""
-    others = (_restored(*each) for each in kept.read().items() if each[0] not in _made)
+    others = (restored(*each) for each in kept.read().items() if each[0] not in _made)
     return [*_made.values(), *filter(None, others)]
 
 
@@ -152,29 +198,47 @@ def shown(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}".rstrip() if exact else f"{value:,.4g} {unit}".rstrip()
 
 
-def _restored(question: str, record: dict[str, Any]) -> Prediction | None:
-    """What the file beside the notebook keeps of the question; None where somebody edited it."""
+def restored(question: str, record: dict[str, Any]) -> Prediction | None:
+    """What a file keeps of the question; None where somebody edited it."""
     try:
-        times = [record[name] and datetime.fromisoformat(record[name]) for name in TIMES]
-        numbers = [
-            None if record[name] is None else _number(name, record[name])
-            for name in ("value", "measured")
-        ]
-        if [each is None for each in times] != [each is None for each in numbers]:
-            return None
-        return Prediction(
-            question, str(record["unit"]), *(numbers[0], times[0]), *(numbers[1], times[1]),
-            late=bool(record["late"]),
-        )  # fmt: skip
+        if record.pop("late", False):  # as files of before kept a second attempt without a first
+            record |= {"second": record["value"], "second_made": record["made"]}
+            record |= {"value": None, "made": None}
+        made = Prediction(question, str(record["unit"]))
+        for number, time in NUMBERS.items():
+            if (record.get(number) is None) != (record.get(time) is None):
+                return None
+            if record.get(number) is not None:
+                setattr(made, number, _number(number, record[number]))
+                setattr(made, time, datetime.fromisoformat(record[time]))
+        return made
     except (KeyError, TypeError, ValueError):
         return None
 
 
+def record_of(prediction: Prediction) -> dict[str, Any]:
+    """What a file keeps of it: JSON values alone."""
+    record: dict[str, Any] = {"unit": prediction.unit}
+    for number, time in NUMBERS.items():
+        when = getattr(prediction, time)
+        record |= {number: getattr(prediction, number), time: when and when.isoformat()}
+    return record
+
+
 def _keep(prediction: Prediction) -> None:
-    record: dict[str, Any] = {**vars(prediction)}
-    for name in TIMES:
-        record[name] = record[name] and record[name].isoformat()
-    kept.write({record.pop("question"): record})
+    kept.write({prediction.question: record_of(prediction)})
+
+
+def factor(given: float | None, measured: float | None) -> float:
+    """How far apart the two are: 1 is right. Infinite where one of them is 0 or their signs differ;
+    NaN as long as one is missing."""
+    if given is None or measured is None:
+        return math.nan
+    if given == measured:
+        return 1.0
+    if not given or not measured or (given < 0) != (measured < 0):
+        return math.inf
+    return max(given / measured, measured / given)
 
 
 def _number(name: str, value: Any) -> float:

@@ -42,23 +42,98 @@ def test_a_prediction_can_change_until_its_result_is_opened():
     assert predict("messages", 24).value == 20
 
 
-def test_without_a_number_the_cell_asks_for_one_and_the_result_goes_on():
+def test_without_a_number_the_result_is_withheld_until_one_is_typed():
     asked = predict("messages", ..., "messages")
-    assert repr(asked) == ("messages: type your number in place of ... and run the cell again")
-    assert repr(asked.compare(24)) == "messages: measured 24 messages; nothing was predicted"
+    assert repr(asked) == "messages: type your number in place of ... and run the cell again"
+    waiting = repr(asked.compare(24))
+    assert "the result waits for your number" in waiting and "24" not in waiting
+    assert calibration() == "Results that wait for your number: 1."
+    answered = " ".join(repr(predict("messages", 12, "messages")).split())
+    assert "predicted 12 messages at" in answered and answered.endswith("off by a factor of 2.00")
+    assert asked.counts and "wait for" not in calibration()
+
+
+def test_a_result_opened_without_a_number_is_not_counted():
+    asked = predict("messages", ..., "messages").compare(24)
+    asked.open()
+    assert repr(asked) == "messages: measured 24 messages; nothing was predicted"
     assert calibration() == "Not counted: 1 without a prediction before the result."
+    asked.compare(25)  # run again: it stays open
+    assert asked.measured == 25 and not asked.counts
 
 
-def test_a_number_typed_after_the_result_is_kept_and_not_counted():
-    predict("messages", ..., "messages").compare(24)
+def test_where_no_predictions_are_kept_no_result_is_withheld(monkeypatch):
+    monkeypatch.setattr(kept, "file", None)
+    assert predict("messages", ..., "messages").compare(24).measured == 24
+
+
+def test_a_number_typed_after_the_result_is_a_second_attempt_and_counted_as_one():
+    predict("messages", ..., "messages").compare(24).open()
     late = predict("messages", 24, "messages")
-    assert late.late and not late.counts
-    said = " ".join(repr(late).split())
-    assert said.endswith("the guess (24 messages) came after the result: not counted")
-    assert predict("messages", 12, "messages").value == 24  # the first number that was typed
+    assert not late.counts and (late.value, late.second) == (None, 24)
+    assert " ".join(repr(late).split()).endswith("second attempt: 24 messages, right")
+    assert predict("messages", 12, "messages").second == 24  # the first number that was typed
     predict("other", 1).compare(2)
+    assert predict("other", 1).second is None  # its cell was run again
+    again = " ".join(repr(predict("other", 4)).split())
+    assert again.endswith("off by a factor of 2.00; second attempt: 4, off by a factor of 2.00")
+    assert predict("other", 4).factor == 2 and predict("other", 4).counts
     assert "messages" not in calibration().splitlines()[0]
-    assert calibration().endswith("Not counted: 1 without a prediction before the result.")
+    assert calibration().splitlines()[-2:] == [
+        "Not counted: 1 without a prediction before the result.",
+        "Second attempts: 2, of which 1 right.",
+    ]
+
+
+def test_a_notebook_shows_a_withheld_result_behind_a_button(monkeypatch):
+    shown, updated = [], []
+
+    class Handle:
+        def update(self, content, raw):
+            updated.append(content["text/plain"])
+
+    def display(content, raw, display_id=False):
+        shown.append(content)
+        return Handle()
+
+    monkeypatch.setattr("IPython.display.display", display)
+    buttons = []
+    monkeypatch.setattr(
+        "ipywidgets.Button.on_click", lambda button, pressed: buttons.append((button, pressed))
+    )
+    asked = predict("a < b", ..., "s").compare(3)
+    asked._ipython_display_()
+    sentence, widget = shown
+    assert "waits" in sentence["text/plain"] and "a &lt; b" in sentence["text/html"]
+    ((button, pressed),) = buttons
+    assert widget["application/vnd.jupyter.widget-view+json"]["model_id"] == button.model_id
+    pressed(button)
+    assert updated == ["a < b: measured 3 s; nothing was predicted"]
+    assert button.layout.display == "none"
+    with pytest.raises(NotImplementedError):  # IPython then shows the repr
+        asked._ipython_display_()
+    predict("c", ...).compare(3)._ipython_display_()
+    predict("c", 6)
+    assert updated[-1].endswith("off by a factor of 2.00")
+
+
+def test_a_file_of_before_second_attempts_is_read(file):
+    file.write_text(
+        json.dumps(
+            {
+                "format": kept.FORMAT,
+                "predictions": {
+                    "q": {
+                        "unit": "s",
+                        **{"value": 4, "made": "2026-03-02T10:22:35+01:00"},
+                        **{"measured": 3, "opened": "2026-03-02T10:22:30+01:00", "late": True},
+                    }
+                },
+            }
+        )
+    )
+    read = predict("q", ...)
+    assert (read.value, read.measured, read.second) == (None, 3, 4)
 
 
 def test_an_object_from_before_the_number_knows_it():
@@ -137,15 +212,15 @@ def test_what_is_no_number_is_refused(value):
 def test_predictions_survive_a_restart_of_the_kernel(file):
     made = predict(RING, 12, "messages").made
     predict("opened", np.float64(2.5)).compare(np.int64(5))
-    predict("spoilt", ...).compare(3)
+    predict("spoilt", ...).compare(3).open()
     restart()
     assert predict(RING, ..., "messages").value == 12
     assert predict(RING, 12, "messages").made == made
     frozen = predict("opened", 9)
     assert (frozen.value, frozen.measured) == (2.5, 5)
-    assert predict("spoilt", 3).late
+    assert predict("spoilt", 3).second == 3
     restart()
-    assert predict("spoilt", 4).value == 3
+    assert predict("spoilt", 4).second == 3 and predict("opened", ...).second == 9
 
 
 def test_a_new_process_reads_what_another_one_kept(file):
@@ -169,7 +244,7 @@ def test_the_file_is_for_people_too(file):
     text = file.read_text()
     assert '"α of a message"' in text and '"unit": "µs"' in text and len(text.splitlines()) > 5
     record = json.loads(text)["predictions"]["α of a message"]
-    assert (record["value"], record["measured"], record["late"]) == (12, 24, False)
+    assert (record["value"], record["measured"], record["second"]) == (12, 24, None)
     assert record["made"][:2] == "20" and len(record["made"]) == len("2026-03-02T10:22:35+01:00")
 
 

@@ -49,8 +49,8 @@ def start_over():
 
 def test_a_report_holds_predictions_and_checks(folder):
     predict(RING, 12, "messages").compare(24)
-    predict("unanswered", ...).compare(3)
-    predict("spoilt", ...).compare(4)
+    predict("unanswered", ...).compare(3).open()
+    predict("spoilt", ...).compare(4).open()
     predict("spoilt", 4)
     predict("unopened", 0, "ms")
     handin.note_check("every rank ends with the sum", 1, 3)
@@ -61,10 +61,11 @@ def test_a_report_holds_predictions_and_checks(folder):
     assert (document["format"], document["name"]) == (handin.FORMAT, "Ada Lovelace")
     ring, unanswered, spoilt, unopened = document["predictions"]
     assert (ring["lab"], ring["predicted"], ring["measured"]) == ("00", 12, 24)
-    assert (ring["unit"], ring["factor"], ring["late"]) == ("messages", 2, False)
+    assert (ring["unit"], ring["factor"], ring["second"]) == ("messages", 2, None)
     assert datetime.fromisoformat(ring["made"]) <= datetime.fromisoformat(ring["opened"])
     assert (unanswered["predicted"], unanswered["measured"]) == (None, 3)
-    assert spoilt["late"] and unopened["measured"] is None and unopened["lab"] == ""
+    assert (spoilt["predicted"], spoilt["second"]) == (None, 4)
+    assert unopened["measured"] is None and unopened["lab"] == ""
     assert [(c["what"], c["points"], c["most"]) for c in document["checks"]] == [
         ("every rank ends with the sum", 3, 3)
     ]
@@ -90,7 +91,7 @@ def test_without_a_name_the_report_is_shown_and_not_written(folder, name):
 def test_what_is_shown_names_the_file_and_each_number():
     predict(RING, 12, "messages").compare(24)
     predict("<b>bold</b>", ...).compare(3)
-    predict("late", ...).compare(3)
+    predict("late", ...).compare(3).open()
     predict("late", 5)
     handin.note_check("in flight: at most <p>", 1.5, 2)
     made = report("Ada")
@@ -100,7 +101,7 @@ def test_what_is_shown_names_the_file_and_each_number():
         assert "1.5 of 2" in shown
     assert "lab 00  messages of a ring" in repr(made).replace("\n", " ")
     assert "<b>bold" not in made._repr_html_() and "&lt;b&gt;bold" in made._repr_html_()
-    assert "5, after the result" in made._repr_html_()
+    assert ">5</td>" in made._repr_html_()  # the second attempt
 
 
 @pytest.mark.parametrize(
@@ -328,14 +329,15 @@ def test_broken_and_foreign_files_are_named_and_skipped(folder):
 
 
 def test_what_was_not_predicted_in_time_is_counted_apart(folder):
-    predict(RING, ..., "messages").compare(24)
+    predict(RING, ..., "messages").compare(24).open()
     report("Ada")
     start_over()
-    predict(RING, ..., "messages").compare(24)
+    predict(RING, ..., "messages").compare(24).open()
     predict(RING, 24, "messages")
     report("Bob")
     page = class_report(str(folder))
-    assert "Not counted: 1 after the result and 1 without a guess." in page and "<svg" not in page
+    assert "Not counted: 2 without a guess before the result." in page and "<svg" not in page
+    assert "1 second attempt, 1 right." in page
 
 
 @pytest.mark.parametrize("question", [RING, "ring: two racks over switch, 100 KB"])

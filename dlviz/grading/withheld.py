@@ -1,0 +1,50 @@
+"""A result that waits for its prediction, as a notebook shows it: a sentence and a button.
+
+The sentence becomes the result when a number is typed or the button is pressed. A notebook that is
+opened again without its kernel shows the sentence alone.
+"""
+
+from __future__ import annotations
+
+import html
+import uuid
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dlviz.grading.predict import Prediction
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+# Where no kernel answers, Jupyter would say "model not found" in place of the button.
+SENTENCE = """<pre class="dlv-waits-{key}" style="white-space: pre-wrap">{text}</pre>
+<style>
+.jp-OutputArea-child:has(.dlv-waits-{key}) + .jp-OutputArea-child:not(:has(button)) {{
+  display: none;
+}}
+</style>"""
+
+
+def show(prediction: Prediction) -> None:
+    """Display the sentence, and below it the button that opens the result without a prediction."""
+    import ipywidgets
+    from IPython.display import display
+
+    key = uuid.uuid4().hex
+
+    def content() -> dict[str, str]:
+        text = repr(prediction)
+        return {"text/plain": text, "text/html": SENTENCE.format(key=key, text=html.escape(text))}
+
+    button = ipywidgets.Button(
+        description="show the result without a prediction", layout={"width": "auto"}
+    )
+    sentence = display(content(), raw=True, display_id=True)
+    assert sentence is not None  # as it has an id
+
+    def opened() -> None:
+        button.layout.display = "none"
+        sentence.update(content(), raw=True)
+
+    button.on_click(lambda _: prediction.open())
+    prediction.shown_by.append(opened)
+    view = (button._repr_mimebundle_() or {})[VIEW]
+    display({VIEW: view, "text/html": ""}, raw=True)  # a page without a kernel shows nothing of it
