@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 # Where no kernel answers, Jupyter would say "model not found" in place of the button.
-SENTENCE = """<pre class="dlv-waits-{key}">{text}</pre>
+SENTENCE = """<div class="dlv-waits-{key}" style="white-space: pre-wrap; \
+font-family: var(--jp-code-font-family, monospace)">{text}</div>
 <style>
-pre.dlv-waits-{key} {{ white-space: pre-wrap; word-break: normal; margin: 0; padding: 0; }}
 .jp-OutputArea-child:has(.dlv-waits-{key}) + .jp-OutputArea-child:not(:has(button)) {{
   display: none;
 }}
