@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -81,6 +83,18 @@ def test_a_number_is_shown_where_it_has_room():
     (side,) = sides("1f1b", 4, 64)
     assert drawn(side, width=300)["labels"] == []
     assert len(drawn(side, width=30_000)["labels"]) == 512
+
+
+def test_a_row_shows_all_the_numbers_of_a_kind_or_none():
+    (side,) = sides("looped_bfs", 11, 28)  # where some numbers have one digit and some two
+    shown = set()
+    for width in range(600, 6000, 200):
+        found = drawn(side, width=width)
+        kind = dict(enumerate(re.sub(r"[^FB]", "", bar[-1]) for bar in found["bars"]))
+        of = Counter((label["y"], kind[label["span"]]) for label in found["labels"])
+        assert {*of.values()} <= {28 * 2}, width  # microbatches x chunks
+        shown |= {len(of)}
+    assert {0, 11 * 2} <= shown
 
 
 def test_halves_of_an_overlap_share_the_height_of_a_bar():

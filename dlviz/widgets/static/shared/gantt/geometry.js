@@ -12,6 +12,8 @@ export const ARROWS = 150; // messages in view: with more of them only the selec
 const CHARACTER = 0.58; // of a label's size: how wide a character is
 const [SIZE, SMALL] = [11, 9]; // pixels: of a label; of a number where it has little room
 const NARROWEST = 6; // pixels: a bar with a label
+const NUMBER = /^\d+$/;
+const APART = 3; // pixels: names of neighbours do not read as one word
 
 /**
  * The part in view and what is chosen: times in seconds, the rest in pixels; `top` and `height` are the stretch of the
@@ -75,16 +77,18 @@ export function drawList(rows, times, view) {
   const x = scaleLinear([view.from, view.to], [0, view.width]);
   /** @type {DrawList["labels"]} */
   const labels = [];
+  const gaps = new Set(); // the series in which a number has no room
   const bars = barsIn(rows, times, view, null, (left, right, slot, y, i) => {
-    if (right - left < NARROWEST) return;
     const until = times.waited.get(i);
     const [from, to, waiting] = until == null ? [left, right, false] : longer(left, x(until), right);
     const label = labelIn(rows.labels[i], from, to, slot.bottom - slot.top, view.width);
     if (label) labels.push({ ...label, span: i, y: y + (slot.bottom - slot.top) / 2, waiting });
+    else if (left >= 0 && right <= view.width) gaps.add(series(rows, i));
   });
   const heads = headsIn(rows, times, view, x);
   const list = {
-    bars, labels, heads,
+    bars, heads,
+    labels: labels.filter(({ span }) => !NUMBER.test(lastForm(rows, span)) || !gaps.has(series(rows, span))),
     found: view.matches ? barsIn(rows, times, view, view.matches) : [],
     waited: waitedIn(rows, times, view, x),
     chosen: boxOf(rows, times, view, x, heads, view.span),
@@ -102,6 +106,15 @@ export function drawList(rows, times, view) {
     ticks: timeTicks(x),
   };
   return { ...list, ...arrowsIn(rows, times, view, x) };
+}
+
+/** The row and kind of a span: all of its numbers are shown or none, as 0 2 4 would read as an order. */
+function series(rows, i) {
+  return `${rows.slotOf[i]} ${rows.kindOf[i]}`;
+}
+
+function lastForm(rows, i) {
+  return rows.labels[i].at(-1) ?? "";
 }
 
 /** The longer part of a bar whose span waited until `middle`, and whether that is the wait. */
@@ -168,7 +181,7 @@ export function labelIn(forms, left, right, height, width) {
   const size = Math.min(SIZE, Math.floor(height - 1));
   if (size < SMALL - 1 || to - from < NARROWEST) return null;
   const room = to - from - 3;
-  const fits = forms.find((form) => form.length * CHARACTER * size <= room);
+  const fits = forms.find((form) => form.length * CHARACTER * size <= room - (NUMBER.test(form) ? 0 : APART));
   if (fits) return { text: fits, x: (from + to) / 2, size };
   const last = forms.at(-1) ?? "";
   const number = /\d$/.test(last) && last.length * CHARACTER * SMALL <= room + 2;
