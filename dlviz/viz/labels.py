@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,14 @@ def forms_of(trace: Trace) -> list[tuple[str, ...]]:
     keys = list(_columns(trace, *names))
     forms = {key: tuple(dict.fromkeys(_forms(*key))) for key in set(keys)}
     return [forms[key] for key in keys]
+
+
+def complete(series: Iterable[Hashable], words: Sequence[str], fit: Iterable[bool]) -> list[str]:
+    """The words that fit. Numbers of a series, which are a row's and of one kind, are all there or
+    none: 0 2 4 would read as an order."""
+    own = [*zip(series, words, fit, strict=True)]
+    gaps = {of for of, word, fits in own if word.isdigit() and not fits}
+    return [word if fits and not (word.isdigit() and of in gaps) else "" for of, word, fits in own]
 
 
 def hovers_of(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+import matplotlib.text
 import numpy as np
 import pytest
 from viz_scenes import data_parallel, deadlock, notes, pieces
 
+import dlviz
 from dlviz import viz
 from dlviz.analysis.clocks import message_times
 from dlviz.trace import Trace
@@ -348,6 +350,28 @@ def test_labels_are_numbers_or_names_and_get_shorter_where_there_is_less_room():
     assert list(drawn["update"].text) == ["upd", "update"]
     hover = bars(viz.timeline(Trace(spans[1:2])))["forward"].customdata[0]
     assert "microbatch 3" in hover
+
+
+@pytest.mark.parametrize("microbatches", [4, 30, 60])
+def test_a_row_shows_all_the_numbers_of_a_kind_or_none(microbatches):
+    trace = dlviz.simulate(dlviz.schedules.make("gpipe", 3, microbatches))
+    numbers = [str(number) for number in range(microbatches)]
+    for figure in (viz.timeline(trace), viz.timelines({"GPipe": trace}), viz.compare(trace, trace)):
+        for series in bars(figure).values():
+            if series.text is not None:
+                rows = {at: [] for at in series.y}
+                for at, word in zip(series.y, series.text, strict=True):
+                    rows[at] += [word] * bool(word)
+                assert [*map(sorted, rows.values())] in ([sorted(numbers)] * 3, [[]] * 3)
+    assert [*bars(viz.timeline(trace))["forward"].text][:2] == (
+        ["0", "1"] if microbatches == 4 else ["", ""]
+    )
+    printed = {
+        one.get_text()
+        for one in viz.print.timeline(trace).findobj(matplotlib.text.Text)
+        if one.get_text().isdigit()
+    }
+    assert {"0", "2"} <= printed if microbatches == 4 else microbatches == 30 or len(printed) < 60
 
 
 def test_arrows_that_would_cover_a_label_are_left_out_and_it_says_so():

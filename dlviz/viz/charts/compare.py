@@ -21,7 +21,7 @@ import plotly.graph_objects as go
 from dlviz.analysis.columns import lanes as in_order
 from dlviz.analysis.gap import Side, Sides, gap, matched
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import Figure, bar_series, lay_out, named_rows
+from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels, named_rows
 from dlviz.viz.gap import BESIDE, action, named, sentence
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ NAMES = ("predicted", "measured")
 BAR, PAIR = 0.86, 2.35  # a bar's height where rows are 1 apart; from one rank to the next
 HIGHEST, BELOW = 640, 96  # pixels: the whole picture, and of it what is below the ranks
 ROW, LEAST = 62, 26  # pixels: one rank of few at most, and one of many at least
-LABELLED = 4000  # bars: of more none bears a label
 
 
 def compare(
@@ -138,9 +137,8 @@ def _bars(sides: Sides, place: int, row: dict[int, float], unit: str, size: floa
     side, spans = sides[place], sides[place].spans
     middle, tall = heights(side, row, place)
     texts = [*_hover_texts(sides, place, unit, size)]
-    labels = [str(one) if one >= 0 else "" for one in spans.microbatch.tolist()]
-    if len(labels) * 2 > LABELLED:
-        labels = [""] * len(labels)
+    high = max(each.makespan for each in sides)
+    labels = microbatch_labels(spans, side.end - side.start, high)
     series = []
     for kind in palette.KINDS:
         rows = np.flatnonzero(spans.kind == kind)

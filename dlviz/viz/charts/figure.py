@@ -9,14 +9,19 @@ dark. Where a page keeps no style sheet (a notebook that is not trusted) the fig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from dlviz.viz import palette, text
-from dlviz.viz.labels import MANY, hover
+from dlviz.viz.labels import MANY, complete, hover
 
+if TYPE_CHECKING:
+    from dlviz.trace import Table
+
+WIDE = 700  # pixels: how wide the plot is taken to be when labels are chosen
+CHARACTER, DIGIT, ROUND = 6.5, 5.1, 6  # pixels: of a label, and left and right of it
 DARK = 'body[data-jp-theme-light="false"] .js-plotly-plot'  # so JupyterLab and nbconvert mark it
 
 
@@ -107,6 +112,20 @@ def bar_series(
         textfont={"color": style.ink, "size": 11},
         **hover(texts),
     )
+
+
+def label_width(label: str) -> float:
+    """Pixels of a bar that bears it; plotly sets numbers in smaller figures where it has to."""
+    return len(label) * (DIGIT if label.isdigit() else CHARACTER) + ROUND
+
+
+def microbatch_labels(spans: Table, lasted: np.ndarray, high: float) -> list[str]:
+    """Of each action its microbatch; of a rank's of one kind all of them or none. It lasted so many
+    of the `high` seconds that are drawn."""
+    words = [str(number) if number >= 0 else "" for number in spans.microbatch.tolist()]
+    pixels = (lasted / high * WIDE).tolist()
+    fit = (label_width(word) <= wide for word, wide in zip(words, pixels, strict=True))
+    return complete(zip(spans.rank.tolist(), spans.kind.tolist(), strict=True), words, fit)
 
 
 def lay_out(

@@ -22,11 +22,20 @@ import plotly.graph_objects as go
 from dlviz.analysis.clocks import clock_of, message_times
 from dlviz.viz import palette, text
 from dlviz.viz.arrows import ARROWS, Arrows, arrows_of
-from dlviz.viz.charts.figure import Figure, bar_series, lay_out, message_key, named_rows
+from dlviz.viz.charts.figure import (
+    ROUND,
+    WIDE,
+    Figure,
+    bar_series,
+    label_width,
+    lay_out,
+    message_key,
+    named_rows,
+)
 from dlviz.viz.failure import StuckWait, stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
 from dlviz.viz.hosts import message_words, whereabouts
-from dlviz.viz.labels import forms_of, hover, hovers_of
+from dlviz.viz.labels import complete, forms_of, hover, hovers_of
 from dlviz.viz.layout import TALLEST, Plan
 from dlviz.viz.lost import Loss, losses
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
@@ -37,8 +46,6 @@ if TYPE_CHECKING:
     from dlviz.trace import Trace
 
 LABELLED = 2000  # bars: with more of them a label is sent only where it fits at first sight
-WIDE = 700  # pixels: how wide the plot is taken to be when labels are chosen
-CHARACTER, ROUND = 6.5, 6  # pixels: of a label, and left and right of it
 BELOW, EDGE = 100, 4  # pixels: the axis and the legend; over and under the rows
 ROOM, LINE = TALLEST - BELOW - 100, 18  # pixels: of the rows, about; a line with a host's name
 MOST = 5000  # messages: with more of them there are none
@@ -110,10 +117,10 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None
     for span, first, last in plan.heads():
         when = [text.moment(at, plan.unit, plan.size) for at in (first, last)]
         hovers[span] = f"{hovers[span]}<br>on all ranks: from {when[0]} to {when[1]}"
-    forms, many = forms_of(trace), len(drawn) > LABELLED
+    many = len(drawn) > LABELLED
     exact = np.float32 if many else float
-    series = []
-    for own in bars_of(trace, plan, drawn):
+    every, series = bars_of(trace, plan, drawn), []
+    for own, words in zip(every, _labels(forms_of(trace), every, plan, many), strict=True):
         top, bottom = plan.top[own.rows], plan.bottom[own.rows]
         bar = bar_series(
             own.style,
@@ -121,7 +128,7 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None
             own.kind,
             (own.begin / plan.size, (own.finish - own.begin) / plan.size),
             (((top + bottom) / 2).astype(exact), bottom - top),
-            _labels(forms, own, plan, many),
+            words,
             [hovers[span] for span in own.rows.tolist()],
         )
         bar.showlegend = own.listed
@@ -131,16 +138,24 @@ def _bars(trace: Trace, plan: Plan, drawn: np.ndarray, path: CriticalPath | None
     return series
 
 
-def _labels(forms: list[tuple[str, ...]], own: Bars, plan: Plan, many: bool) -> list[str]:
-    """Of each bar in a row its label's longest form that fits, else its shortest, which plotly
+def _labels(
+    forms: list[tuple[str, ...]], every: list[Bars], plan: Plan, many: bool
+) -> list[list[str]]:
+    """Of each bar in a row its label's longest form that fits, else its shortest name, which plotly
     hides until there is room. Of many spans only what fits."""
-    labelled = own.labelled & (plan.top[own.rows] >= 0)
-    pixels = (own.finish - own.begin) / (plan.high - plan.low) * WIDE
-    labels = []
-    for row, wide, bears in zip(own.rows.tolist(), pixels.tolist(), labelled.tolist(), strict=True):
-        fits = (form for form in forms[row] if len(form) * CHARACTER + ROUND <= wide)
-        labels.append(text.clean(next(fits, "" if many else forms[row][-1])) if bears else "")
-    return labels
+    series, words, fit = [], [], []
+    for own in every:
+        labelled = own.labelled & (plan.top[own.rows] >= 0)
+        pixels = np.where(labelled, (own.finish - own.begin) / (plan.high - plan.low) * WIDE, 0)
+        for row, wide, bears in zip(
+            own.rows.tolist(), pixels.tolist(), labelled.tolist(), strict=True
+        ):
+            word = next((form for form in forms[row] if label_width(form) <= wide), forms[row][-1])
+            series.append((plan.top[row], own.kind))
+            words.append(text.clean(word) if bears else "")
+            fit.append(label_width(word) <= wide or not (many or word.isdigit()))
+    found = iter(complete(series, words, fit))
+    return [[next(found) for _ in own.rows] for own in every]
 
 
 def _strip_names(trace: Trace, plan: Plan) -> list[go.Scatter]:
@@ -150,7 +165,7 @@ def _strip_names(trace: Trace, plan: Plan) -> list[go.Scatter]:
     x, y, names = [], [], []
     for span, first, last in plan.heads():
         wide = (last - first) / pixel
-        name = next((form for form in forms[span] if len(form) * CHARACTER + ROUND <= wide), "")
+        name = next((form for form in forms[span] if label_width(form) <= wide), "")
         if name:
             x.append((first + last) / 2 / plan.size)
             y.append((plan.top[span] + plan.bottom[span]) / 2)
@@ -306,7 +321,8 @@ def _words(bars: list[go.Bar], plan: Plan) -> np.ndarray:
     found = [np.zeros((0, 3))]
     for series in bars:
         base, long = (np.array(column, float) * plan.size for column in (series.base, series.x))
-        half = np.array([len(label) * CHARACTER / 2 * pixel for label in np.array(series.text)])
+        wide = [label_width(label) - ROUND for label in np.array(series.text)]
+        half = np.array(wide) / 2 * pixel
         fits = (half > 0) & (2 * half <= long)
         middle = base + long / 2
         y = np.array(series.y, float)

@@ -23,7 +23,7 @@ from dlviz.analysis.clocks import clock_of, shared, span_times
 from dlviz.analysis.gap import actions_of, step_of
 from dlviz.analysis.stages import chunks_of
 from dlviz.viz import palette, text
-from dlviz.viz.charts.figure import Figure, bar_series, lay_out
+from dlviz.viz.charts.figure import Figure, bar_series, lay_out, microbatch_labels
 from dlviz.viz.gap import action, named
 from dlviz.viz.hosts import mark_lines
 from dlviz.viz.pipeline import lighter_chunk, shades
@@ -174,7 +174,7 @@ def _bars(plan: TimelinesPlan, unit: str, size: float) -> list[go.Bar]:
     series, listed = [], set()
     for line in plan.lines:
         texts = _hover_texts(line, unit, size)
-        labels = [str(number) if number >= 0 else "" for number in line.spans.microbatch.tolist()]
+        labels = microbatch_labels(line.spans, line.end - line.start, plan.high)
         for kind in palette.KINDS:
             rows = np.flatnonzero(line.spans.kind == kind)
             style = palette.style(kind)

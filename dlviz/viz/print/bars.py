@@ -15,6 +15,7 @@ from dlviz.viz import palette, paper, text
 from dlviz.viz.charts.breakdown import longest, parts_of
 from dlviz.viz.charts.compare import BAR, PAIR, heights, lines_of, names_of, rows_of
 from dlviz.viz.charts.timelines import laid_out
+from dlviz.viz.labels import complete
 from dlviz.viz.pipeline import lighter_chunk, shades
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def _labels(
         return
     low, far = axes.viewLim.intervalx
     inches = (right - left) * axes.bbox.width / paper.DPI / (far - low)
-    for x, at, label, room in zip(((left + right) / 2).tolist(), y.tolist(), words,
-                                 inches.tolist(), strict=True):  # fmt: skip
-        if label and paper.length(label, size) < room:
+    fit = (paper.length(word, size) < room for word, room in zip(words, inches, strict=True))
+    shown = complete(y.tolist(), words, fit)
+    for x, at, label in zip(((left + right) / 2).tolist(), y.tolist(), shown, strict=True):
+        if label:
             paper.label(axes, x, at, label, ink, size)

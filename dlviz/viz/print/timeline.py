@@ -16,7 +16,7 @@ from dlviz.viz import palette, paper, text
 from dlviz.viz.arrows import ARROWS, arrows_of
 from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
-from dlviz.viz.labels import forms_of
+from dlviz.viz.labels import complete, forms_of
 from dlviz.viz.layout import Plan
 from dlviz.viz.lost import Loss, losses
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
@@ -272,21 +272,31 @@ def _words(labels: list[Label]) -> np.ndarray:
 
 def _labels(trace: Trace, plan: Plan, bars: list[Bars], place: _Extent) -> list[Label]:
     """The longest form of each span's label that fits into its bar; a number may be small."""
-    forms, found = forms_of(trace), []
+    forms, found, series = forms_of(trace), [], []
     second, pixel = place.second, place.pixel
     for own in bars:
         wide = (own.finish - own.begin) * second - 2
         tall = (plan.bottom - plan.top)[own.rows] * pixel
         middle = (plan.top + plan.bottom)[own.rows] / 2
-        for i in np.flatnonzero(own.labelled & (wide > SMALL / 2) & (tall > SMALL)).tolist():
-            row, size = int(own.rows[i]), min(paper.LABEL, tall[i] / 1.2)
-            choices = [(form, size) for form in forms[row]]
-            choices += [(form, SMALL) for form in forms[row][-1:] if form[-1:].isdigit()]
-            for form, points in choices:
-                words = paper.written(form, 24)
-                length = 72 * paper.length(words, points)
-                if length <= wide[i]:
-                    x, half = (own.begin[i] + own.finish[i]) / 2, (length / 2 + 2) / second
-                    found.append(Label(words, x, half, middle[i], points, own.style.ink))
-                    break
-    return found
+        for i in np.flatnonzero(own.labelled).tolist():
+            row = int(own.rows[i])
+            series.append((plan.top[row], own.kind))
+            words, size = _longest(forms[row], wide[i], tall[i])
+            half = (36 * paper.length(words, size) + 2) / second if size else 0.0
+            x = (own.begin[i] + own.finish[i]) / 2
+            found.append(Label(words, x, half, middle[i], size, own.style.ink))
+    kept = complete(series, [one.words for one in found], [one.size > 0 for one in found])
+    return [one for one, word in zip(found, kept, strict=True) if word]
+
+
+def _longest(forms: tuple[str, ...], wide: float, tall: float) -> tuple[str, float]:
+    """The longest form that fits into so many points, and its size; the shortest and 0 for none."""
+    size = min(paper.LABEL, tall / 1.2)
+    choices = [(form, size) for form in forms]
+    choices += [(form, SMALL) for form in forms[-1:] if form[-1:].isdigit()]
+    if wide > SMALL / 2 and tall > SMALL:
+        for form, points in choices:
+            words = paper.written(form, 24)
+            if 72 * paper.length(words, points) <= wide:
+                return words, points
+    return paper.written(forms[-1], 24), 0.0
