@@ -7,6 +7,7 @@ measured: here only that they move when they must; how near they come is a bench
 import math
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -16,6 +17,7 @@ import torch
 import dlviz
 from dlviz import metrics, schedules
 from dlviz.cluster.control.board import WAITING
+from dlviz.cluster.pacing.load import share_of_others
 from dlviz.machine import Device, Link, Machine, Topology
 from dlviz.parallel import pipeline
 
@@ -423,3 +425,21 @@ def test_a_lane_that_has_nothing_more_to_do_reads_the_clock_when_its_work_ends()
     run = dlviz.launch(worker, ranks=1, machine=machine(Topology.switch(1, LINK)))
     (row,) = run.trace.only(lane="side").spans.rows()
     assert row.wall_end - row.wall_start < 0.3
+
+
+def test_a_paced_run_says_which_share_of_the_processors_other_programs_had():
+    def compute(comm):
+        with comm.compute("forward", seconds=0.4):
+            end = time.process_time() + 0.2
+            while time.process_time() < end:
+                pass
+
+    slow = machine(Topology.switch(2, LINK))
+    quiet = dlviz.launch(compute, 2, machine=slow).trace.meta["others"]
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        busy = dlviz.launch(compute, 2, machine=slow).trace.meta["others"]
+        other.kill()
+    assert 0 <= quiet <= 1 and busy > 0.15  # of two processors one has half
+    uses = [{"elapsed": 2.0, "own": 1.0, "all": 5.0}, {"elapsed": 1.9, "own": 1.5, "all": 4.9}]
+    assert share_of_others(uses) == round(2.5 / (2.0 * os.cpu_count()), 3)
+    assert share_of_others([{**uses[0], "all": float("nan")}]) is None

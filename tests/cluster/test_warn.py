@@ -13,16 +13,20 @@ from dlviz.cluster.parent.warn import late, warn
 from dlviz.trace import Trace
 
 
-def ran(worst: float, *, overruns: int = 0, **others) -> Trace:
-    """The Trace of a paced run that was `worst` seconds late."""
+def ran(worst: float, *, overruns: int = 0, other=0.6, ranks=2, **more) -> Trace:
+    """The Trace of a paced run that was `worst` seconds late, on two processors, of which other
+    programs had the share `other`."""
     pace = {
+        "ranks": ranks,
+        "processors": 2,
+        "others": other,
         "clock": "paced",
         "tolerance": 0.005,
         "lateness": {"worst": worst, "median": 0.0},
         "operations": 80,
         "overruns": overruns,
     }
-    return Trace(meta={**pace, "warning": late(pace), **others})
+    return Trace(meta={**pace, "warning": late(pace), **more})
 
 
 @pytest.fixture
@@ -49,9 +53,21 @@ def run_cell(tmp_path, capsys):
         (ran(0.005), ""),
         (
             ran(0.101),
-            "the run was up to 101 ms late: other programs slowed it, so its times are not "
-            "reliable; close them and run it again, or give the machine more time: a larger step, "
-            "or fewer flops where it has none.",
+            "the run was up to 101 ms late: other programs had 60 % of the processors, so its "
+            "times are not reliable; close other programs and run it again, or give the machine "
+            "more time: a larger step, or fewer flops where it has none.",
+        ),
+        (
+            ran(0.101, other=0.05, ranks=8),
+            "the run was up to 101 ms late: 8 ranks share 2 processors, so its times are not "
+            "reliable; run it again, or take fewer ranks, or give the machine more time: a larger "
+            "step, or fewer flops where it has none.",
+        ),
+        (
+            ran(0.101, other=None),
+            "the run was up to 101 ms late: the system woke ranks late, so its times are not "
+            "reliable; run it again, or give the machine more time: a larger step, or fewer flops "
+            "where it has none.",
         ),
         (
             ran(0.101, overruns=5),
@@ -82,30 +98,25 @@ def test_in_a_script_each_late_run_warns_at_once():
         ("warn(ran(0.001))", ""),
         (
             "for worst in (0.02, 0.23, 0.03, 0.006, 0.05, 0.0): warn(ran(worst))",
-            "5 of 6 runs were late (up to 230 ms): other programs slowed them; their times are not "
-            "reliable. Close other programs and run the cell again.",
+            "5 of 6 runs were late (up to 230 ms): other programs had 60 % of the processors; "
+            "their times are not reliable. Close other programs and run it again.",
         ),
         (
-            "for worst in (0.001, 0.23, 0.0): warn(ran(worst))",
-            "1 of 3 runs was late (up to 230 ms): other programs slowed it; its times are not "
-            "reliable. Close other programs and run the cell again.",
+            "for worst in (0.001, 0.23, 0.0): warn(ran(worst, other=0.02, ranks=8))",
+            "1 of 3 runs was late (up to 230 ms): 8 ranks share 2 processors; its times are not "
+            "reliable. Run it again, or take fewer ranks.",
         ),
         (
-            "warn(ran(0.23))",
-            "The run was late (up to 230 ms): other programs slowed it; its times are not "
-            "reliable. Close other programs and run the cell again.",
+            "warn(ran(0.02, other=0.2)); warn(ran(0.01, other=0.4)); warn(ran(0.01, overruns=9))",
+            "3 of 3 runs were late (up to 20 ms): other programs had 40 % of the processors and "
+            "their math took longer than the machine says; their times are not reliable. Close "
+            "other programs and run it again, or give the machine more time: a larger step, or "
+            "fewer flops where it has none.",
         ),
         (
-            "warn(ran(0.02, overruns=9)); warn(ran(0.01)); warn(Trace(meta={'clock': 'wall'}))",
-            "2 of 2 runs were late (up to 20 ms): other programs slowed them and their math took "
-            "longer than the machine says; their times are not reliable. Close other programs and "
-            "run the cell again, or give the machine more time: a larger step, or fewer flops "
-            "where it has none.",
-        ),
-        (
-            "warn(ran(0.02)); 1 / 0",
-            "The run was late (up to 20 ms): other programs slowed it; its times are not "
-            "reliable. Close other programs and run the cell again.",
+            "warn(ran(0.02, other=0.0)); 1 / 0",
+            "The run was late (up to 20 ms): the system woke ranks late; its times are not "
+            "reliable. Run it again.",
         ),
     ],
 )

@@ -38,6 +38,7 @@ from dlviz.cluster.control.pipes import Envelope
 from dlviz.cluster.control.waiting import Waiting
 from dlviz.cluster.pacing.horizon import Horizon
 from dlviz.cluster.pacing.ledger import ENTRIES, Departure, Ledger
+from dlviz.cluster.pacing.load import Use
 from dlviz.cluster.pacing.paced import Pace
 from dlviz.machine import Machine
 from dlviz.machine.topology import moment
@@ -73,6 +74,7 @@ class DeviceClock:
         self._left: deque[Departure] = deque()  # this rank's messages that the ledger has to book
         self._out = 0.0
         self._in = 0.0
+        self._use = Use()
         self._newest: dict[int, float] = {}  # stamp of the newest message, by destination
         self._order = itertools.count()
         # What the port has yet to take, by stamp and source.
@@ -202,10 +204,11 @@ class DeviceClock:
         """A lane completes them when its debt is slept off."""
 
     def report(self) -> dict[str, Any]:
-        """How well the pace was kept: lateness in seconds."""
+        """How well the pace was kept: lateness in seconds, and who used the processors."""
         late = sorted(value for lane in self.lanes for value in lane.late) or [0]
         return {
             "lateness": {"worst": late[-1] * 1e-9, "median": late[len(late) // 2] * 1e-9},
             "operations": sum(lane.operations for lane in self.lanes),
             "overruns": sum(lane.overruns for lane in self.lanes),
+            "use": self._use.report(),
         }

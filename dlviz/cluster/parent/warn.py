@@ -3,8 +3,8 @@
 A cell may start many runs, and on a busy machine most of the paced ones are late. Each warning by
 itself would bury the cell's output, so it is one sentence after the cell:
 
-    5 of 6 runs were late (up to 230 ms): other programs slowed them; their times are not reliable.
-    Close other programs and run the cell again.
+    5 of 6 runs were late (up to 230 ms): other programs had 60 % of the processors; their times are
+    not reliable. Close other programs and run the cell again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from dlviz.trace import Trace
 
 MORE_TIME = "give the machine more time: a larger step, or fewer flops where it has none"
 SHARE = 0.05  # of a run's operations: so many may take longer than the machine says
+OTHERS = 0.1  # of the processors: what other programs may have before they are the cause
+CLOSE, AGAIN = "close other programs and run it again", "run it again"
+FEWER = "run it again, or take fewer ranks"
 
 
 @dataclass
@@ -44,10 +47,21 @@ def late(meta: dict[str, Any]) -> str:
     worst = meta["lateness"]["worst"]
     if worst <= meta["tolerance"]:
         return ""
+    cause, mend = cause_of(meta)
     return (
-        f"the run was up to {worst * 1e3:.0f} ms late: other programs slowed it, so its times are "
-        f"not reliable; close them and run it again, or {MORE_TIME}."
+        f"the run was up to {worst * 1e3:.0f} ms late: {cause}, so its times are not reliable; "
+        f"{mend}, or {MORE_TIME}."
     )
+
+
+def cause_of(meta: dict[str, Any]) -> tuple[str, str]:
+    """What made a paced run late whose math did not, and what helps."""
+    others, ranks, processors = meta["others"], meta["ranks"], meta["processors"]
+    if others is not None and others > OTHERS:
+        return f"other programs had {100 * others:.0f} % of the processors", CLOSE
+    if ranks > processors:
+        return f"{ranks} ranks share {processors} processor{'s' * (processors > 1)}", FEWER
+    return "the system woke ranks late", AGAIN
 
 
 def overran(meta: dict[str, Any]) -> bool:
@@ -81,16 +95,14 @@ def summary(cell: Cell) -> list[str]:
     who = f"{len(cell.late)} of {cell.paced} runs {'was' if one else 'were'}"
     if cell.paced == 1:
         who = "The run was"
-    math_too = [overran(meta) for meta in cell.late]
-    causes = [f"other programs slowed {'it' if one else 'them'}"] * (not all(math_too))
-    causes += [f"{'its' if one else 'their'} math took longer than the machine says"] * any(
-        math_too
-    )
-    mend = "Close other programs and run the cell again"
+    others = sorted((m["others"] or 0.0, *cause_of(m)) for m in cell.late if not overran(m))
+    causes = {mend: cause for _, cause, mend in others}  # of each mend the worst
+    if any(map(overran, cell.late)):
+        causes[MORE_TIME] = f"{'its' if one else 'their'} math took longer than the machine says"
+    mend = ", or ".join(causes)
     line = (
-        f"{who} late (up to {worst * 1e3:.0f} ms): {' and '.join(causes)}; "
-        f"{'its' if one else 'their'} times are not reliable. {mend}"
-        f"{f', or {MORE_TIME}' if any(math_too) else ''}."
+        f"{who} late (up to {worst * 1e3:.0f} ms): {' and '.join(causes.values())}; "
+        f"{'its' if one else 'their'} times are not reliable. {mend[0].upper()}{mend[1:]}."
     )
     return [line, *dict.fromkeys(cell.others)]
 

@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
+from dlviz.cluster.pacing.load import processors, share_of_others
 from dlviz.cluster.parent.warn import late
 from dlviz.cluster.recording.log import RankRecord, Received, Sent
 from dlviz.cluster.stuck.waits import TAGS, Wait
@@ -93,7 +94,8 @@ def build(
         _end_together(columns)
     if meta["outcome"] == "completed" and any(value != value for value in messages["received"]):
         meta = {**meta, "outcome": "unreceived"}
-    meta = {**meta, "ranks": ranks, **_pace(reports, columns, meta)}
+    meta = {**meta, "ranks": ranks}
+    meta |= _pace(reports, columns, meta)
     return Trace(columns, messages, _memory(reports, epoch), _buffers(reports, epoch), meta)
 
 
@@ -218,5 +220,7 @@ def _pace(
         "lateness": {"worst": worst, "median": median},
         "operations": sum(report.pace["operations"] for report in reports),
         "overruns": sum(report.pace["overruns"] for report in reports),
+        "others": share_of_others([report.pace["use"] for report in reports]),
+        "processors": processors(),
     }
     return {**pacing, "warning": late({**meta, **pacing})}
