@@ -47,6 +47,17 @@ def forms_of(trace: Trace) -> list[tuple[str, ...]]:
     return [forms[key] for key in keys]
 
 
+def abbreviated(trace: Trace, drawn: np.ndarray) -> list[str]:
+    """What the letters in bars stand for, in a line; none where no bar may bear any."""
+    names = dict.fromkeys(trace.spans.name[drawn].tolist())
+    words = [f"{SHORT[name]} {name.replace('_', '-')}" for name in names if _is_letters(name)]
+    return [", ".join(dict.fromkeys(words)) + "."] if words else []
+
+
+def _is_letters(name: str) -> bool:
+    return SHORT.get(name, "").isupper() and len(name) > 1
+
+
 def complete(series: Iterable[Hashable], words: Sequence[str], fit: Iterable[bool]) -> list[str]:
     """The words that fit. Numbers of a series, which are a row's and of one kind, are all there or
     none: 0 2 4 would read as an order."""

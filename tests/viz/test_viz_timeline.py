@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import matplotlib.text
@@ -10,7 +11,7 @@ import pytest
 from viz_scenes import data_parallel, deadlock, notes, pieces
 
 import dlviz
-from dlviz import viz
+from dlviz import viz, widgets
 from dlviz.analysis.clocks import message_times
 from dlviz.trace import Trace
 from dlviz.viz.labels import forms_of
@@ -475,3 +476,14 @@ def test_drawing_leaves_the_trace_as_it_is():
     viz.timeline_table(trace)
     for name, column in before.items():
         np.testing.assert_array_equal(trace.spans[name], column)
+
+
+def test_what_letters_in_bars_stand_for_is_said_where_there_are_any():
+    spans = [
+        span(kind="phase", name=name, start=at, end=at + 1)
+        for at, name in enumerate(("reduce-scatter", "all-gather", "layer"))
+    ]
+    words = "RS reduce-scatter, AG all-gather."
+    assert words in viz.timeline(Trace(spans)).layout.title.subtitle.text
+    assert words not in (viz.timeline(Trace(spans[2:])).layout.title.subtitle.text or "")
+    assert words in json.loads(widgets.Timeline(Trace(spans)).state)["lines"]

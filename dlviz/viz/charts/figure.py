@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 WIDE = 700  # pixels: how wide the plot is taken to be when labels are chosen
 CHARACTER, DIGIT, ROUND = 6.5, 5.1, 6  # pixels: of a label, and left and right of it
+# Dragging zooms, a double click shows all and the axes pan: few buttons stay clear of titles. The
+# first one would upload the figure.
+BUTTONS = ["sendChartToCloud", "zoom2d", "pan2d", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d"]
+BUTTONS += ["autoScale2d"]
 DARK = 'body[data-jp-theme-light="false"] .js-plotly-plot'  # so JupyterLab and nbconvert mark it
 
 
@@ -75,7 +79,7 @@ def template(theme: str) -> go.layout.Template:
             "xaxis": axis,
             "yaxis": axis,
             "hovermode": "closest",
-            "modebar": {"remove": ["sendChartToCloud"]},  # it would upload the figure
+            "modebar": {"remove": BUTTONS},
             "hoverlabel": {**label, "font": font},
             "legend": {"title": {"font": {"size": 12}}, "itemsizing": "constant"},
             "margin": {"l": 20, "r": 20, "t": 60, "b": 20},

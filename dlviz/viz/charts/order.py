@@ -121,6 +121,8 @@ def told(predicted: Mapping[str, float], measured: Mapping[str, float], ties: fl
     found = ordered(predicted, measured, ties)
     number = len(found.agree) + len(found.swapped)
     words = f"{len(found.agree)} of {number} pairs come in the predicted order"
+    if found.swapped:
+        words += f" (dashed: {len(found.swapped)} in another)"
     if found.tied:
         tie = "is a tie" if len(found.tied) == 1 else "are ties"
         words += f"; {len(found.tied)} more {tie}, within {100 * ties:g} %"

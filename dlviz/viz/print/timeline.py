@@ -16,7 +16,7 @@ from dlviz.viz import palette, paper, text
 from dlviz.viz.arrows import ARROWS, arrows_of
 from dlviz.viz.failure import stuck_waits
 from dlviz.viz.gantt import Bars, bars_of, rows_of, silent
-from dlviz.viz.labels import complete, forms_of
+from dlviz.viz.labels import abbreviated, complete, forms_of
 from dlviz.viz.layout import Plan
 from dlviz.viz.lost import Loss, losses
 from dlviz.viz.pipeline import CriticalPath, bubbles, critical_of, outlines
@@ -70,7 +70,7 @@ def timeline(
         partial(_words, labels) if messages is None else None,
     )
     lines = [*text.provenance(trace, clock), *seen.lines, *seen.hosts]
-    lines += [*(path.lines if path else []), *omitted]
+    lines += [*(path.lines if path else []), *omitted, *abbreviated(trace, drawn)]
     boxes, entries = _bars(plan, bars, width)
     idle, bubble = _bubbles(trace, plan, seen.spans, 72 * width)
     edges, marks = _critical(path.among(drawn), plan, theme) if path else ([], [])
