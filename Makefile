@@ -42,7 +42,9 @@ $(READY): pyproject.toml setup.py constraints.txt
 	  $$python -m venv .venv; \
 	fi
 	@echo "Installing dlviz and what it needs into .venv; the first time this takes some minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@{ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+	  -c constraints.txt -e ".[dev]" && touch $@.done; } | grep -E "^(Collecting|Installing|Success)"; \
+	  rm $@.done
 	@touch $@
 
 # What checks the front ends' JavaScript; only `make test` and `make check` need it.

@@ -80,6 +80,9 @@ def test_a_student_is_greeted_by_lab_00_and_by_nothing_else(tmp_path, browser):
         assert page.locator(".jp-Dialog, .Toastify__toast").count() == 0
         assert page.evaluate(PLUGINS) == []
         assert not page.locator("[data-id*='nbgrader' i]").count()
+        shown = page.inner_text(".jp-DirListing-content").split()
+        assert "glossary.md" in shown and not {"build.py", "two_hosts.py", "recorded"} & {*shown}
         page.close()
     assert [url for url in far if not url.startswith(NEAR)] == []
-    assert "Traceback" not in (tmp_path / "server.log").read_text()
+    log = (tmp_path / "server.log").read_text()
+    assert [word for word in ("Traceback", "yarn", "nbgrader") if word in log] == []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
+
+COLUMNS = 88  # that a notebook shows without breaking words
 
 
 class RunError(Exception):
@@ -36,8 +39,19 @@ class RunError(Exception):
         self.trace = trace
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the message, which names the line that matters."""
-        return [f"{type(self).__name__}: {self}"]
+        """What a notebook shows: the message, which names the line that matters, broken at spaces:
+        Jupyter breaks words."""
+        lines = f"{type(self).__name__}: {self}".splitlines()
+        keep = {"break_long_words": False, "break_on_hyphens": False}
+        return [
+            textwrap.fill(
+                line,
+                COLUMNS,
+                subsequent_indent=" " * (len(line) - len(line.lstrip())) + "    ",
+                **keep,
+            )
+            for line in lines
+        ]
 
 
 class RankError(RunError):

@@ -1094,3 +1094,13 @@ def test_errors_travel_between_processes():
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error) and copy.rank == error.rank
     assert isinstance(copy, dlviz.RunError)
+
+
+def test_what_a_notebook_shows_of_an_error_is_broken_at_spaces():
+    line = "  rank 0 waits in recv from rank 3 (message 0), for 0.2 s now, at /tmp/program.py:5: "
+    line += "comm.recv(token)"
+    first, *rest = dlviz.DeadlockError(f"no rank can go on\n{line}")._render_traceback_()
+    assert first == "DeadlockError: no rank can go on"
+    assert rest[0].splitlines() == [line.rpartition(" comm")[0], "      comm.recv(token)"]
+    (long,) = dlviz.DeadlockError("x" * 90)._render_traceback_()
+    assert long.splitlines() == ["DeadlockError:", "    " + "x" * 90]  # a word is whole

@@ -238,3 +238,29 @@ def test_what_the_told_function_raises_ends_the_run(when):
 
     with pytest.raises(Enough):
         watched(ProgressCallback(tell), worker, 2)  # the check for leftovers sees the rest
+
+
+def test_in_a_notebook_the_bar_is_a_line_that_leaves_nothing_behind(monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, content, raw):
+            shown.append(content)
+
+    def display(content, raw, display_id):
+        shown.append(content)
+        return Handle()
+
+    monkeypatch.setattr("IPython.display.display", display)
+    monkeypatch.setattr(output, "_in_notebook", lambda: True)
+    bar = output._bar(4, desc="training")
+    bar.delay = 0  # as if half a second were over
+    bar.update(2)
+    bar.refresh()
+    bar.close()
+    assert "training:  50%" in shown[0]["text/plain"]
+    assert shown[-1] == {"text/html": ""}
+    quick = output._bar(4, desc="training")
+    quick.update(4)
+    quick.close()
+    assert shown[-1] == {"text/html": ""} and not any("100%" in str(one) for one in shown)

@@ -121,7 +121,36 @@ class ProgressCallback(Progress):
 
 
 def _bar(total: int, **options: Any) -> Any:
-    return tqdm(total=total, leave=False, delay=0.5, file=sys.stderr, **options)
+    file = DisplayedLine() if _in_notebook() else sys.stderr
+    return tqdm(total=total, leave=False, delay=0.5, file=file, **options)
+
+
+class DisplayedLine:
+    """One line of a notebook's output, which each write replaces: on stderr a bar that has gone
+    leaves an empty red band."""
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def write(self, text: str) -> None:
+        from IPython.display import display
+
+        line = text.replace("\r", "").strip()
+        content = {"text/plain": line} if line else {"text/html": ""}
+        if self._handle is not None:
+            self._handle.update(content, raw=True)
+        elif line:
+            self._handle = display(content, raw=True, display_id=True)
+
+    def flush(self) -> None:
+        """Each write is shown at once."""
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel")
 
 
 def _name(ranks: Sequence[Remote]) -> str | None:
