@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -22,10 +22,10 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.parallel.accumulation import Accumulation
 from dlviz.parallel.batch_norm import weigh_norms
-from dlviz.parallel.buckets import Bucket, fill_buckets
-from dlviz.parallel.hooks import at_end_of_backward, tensors_in
+from dlviz.parallel.buckets import Bucket, cut
+from dlviz.parallel.hooks import at_end_of_backward, no_graph, tensors_in, twice, writes_gradients
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import copy_from, start_alike
+from dlviz.parallel.replicas import check_same_trained, differing, start_alike, take
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -47,14 +47,16 @@ BUCKET_BYTES = 25 * 2**20  # as torch's
 
 class DDP(nn.Module):
     """`model`, called as before; its gradients are averaged over all ranks when `backward()`
-    returns.
+    returns. docs/ddp.md says what holds here of what torch's does.
 
     All ranks hold the same model (ValueError names two that do not); they start from rank 0's
-    parameters and buffers, and each training forward from rank 0's buffers. `weight`, called with
+    parameters and buffers, and each training forward from rank 0's buffers: one that differs is
+    replaced, not written, since an earlier forward's graph may hold it. `weight`, called with
     the inputs of a forward, says what this rank's loss is the mean of: examples by default (dim 0
     of the first tensor), target tokens, say. `all_reduce` is one of `collectives.ALGORITHMS` (ours)
     or "backend" (gloo's or NCCL's own). Every rank must call backward once for each training
-    forward; a parameter may get no gradient on some ranks or on all.
+    forward; a parameter may get no gradient on some ranks or on all, and be frozen, unfrozen, added
+    or replaced between steps, on all ranks alike.
 
     Cost: the bytes of one all-reduce of all gradients, in ceil(bytes / bucket_bytes) pieces or
     more, hidden behind the backward pass but for the last bucket.
@@ -78,20 +80,43 @@ class DDP(nn.Module):
         self.module = model
         self.comm = comm
         self.weight = weight
-        self.buckets = fill_buckets(model, bucket_bytes)
+        self._bucket_bytes = bucket_bytes
         self._lane = comm.lane("comm")  # of its own: backward goes on while a bucket is summed
         self._spans = LayerSpans(comm, model)
-        self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
-        for parameter in self._bucket_of:
-            # Before .grad is written, then after it.
-            parameter.register_hook(lambda gradient: self._begin_backward())
-            parameter.register_post_accumulate_grad_hook(self._gradient_ready)
-        self._local = Accumulation(list(self._bucket_of))
+        self._local = Accumulation()
+        self._hooked: set[nn.Parameter] = set()
+        self._ready: set[nn.Parameter] = set()  # they have this pass's gradient
+        self._fill()
         self._syncs = self._averages = True  # from now on; in the pass under way
         self._accumulates = False  # the pass under way adds to gradients that are there
         self._share = 1.0
         self._launched = 0
         self._in_backward = False
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError(
+            "a DDP belongs to its rank of one run and cannot be copied, saved or returned: take "
+            "ddp.module, or ddp.module.state_dict()."
+        )
+
+    def _fill(self) -> None:
+        """Cut what is trained now into buckets; the ranks agree on it."""
+        self._agreed = trained(self.module)
+        self.buckets = cut(self._agreed, self._bucket_bytes, notes=1)
+        self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
+        self._look()
+
+    def _look(self) -> None:
+        """See what is trained now. Where it has changed since the ranks agreed, the buckets of the
+        next backward tell them all."""
+        now = trained(self.module)
+        self._changed = [*map(id, now)] != [*map(id, self._agreed)]
+        for p in now:
+            if p not in self._hooked:
+                self._hooked.add(p)
+                # Before .grad is written, then after it.
+                p.register_hook(lambda gradient: self._begin_backward())
+                p.register_post_accumulate_grad_hook(self._gradient_ready)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -99,7 +124,8 @@ class DDP(nn.Module):
         first backward of a forward outside averages them with its own, by one all-reduce.
 
         k backward passes add up to k times the mean over all examples of all passes and ranks, as
-        without `no_sync`: divide each loss by k, as with torch's, for the mean.
+        without `no_sync`: divide each loss by k, as with torch's, for the mean. Until then `.grad`
+        is this rank's own mean gradient, which may be clipped, cleared or stepped with.
         """
         before, self._syncs = self._syncs, False
         try:
@@ -110,9 +136,10 @@ class DDP(nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
             return self.module(*inputs, **keywords)
+        self._look()
         self._averages = self._syncs
-        if self._averages:
-            copy_from(self.comm, list(self.module.buffers()))  # a BatchNorm's differ by shard
+        if self._averages:  # a BatchNorm's differ by shard
+            take(self.module, differing(self.comm, list(self.module.buffers())))
         self._share = weigh(self.comm, self.weight, *inputs, **keywords)  # n_r of Σ n_r g_r / Σ n_r
         weigh_norms(self.module, self._share)
         output = self.module(*inputs, **keywords)
@@ -123,42 +150,57 @@ class DDP(nn.Module):
 
     def _begin_backward(self) -> None:
         """Hook: before the first gradient of a pass."""
-        if self._in_backward:
+        if self._in_backward or not writes_gradients(self._hooked):
             return
+        if torch.is_grad_enabled():
+            no_graph()
         self._in_backward = True
         at_end_of_backward(self._finish_backward)  # an unused parameter never calls its hook
+        self._ready.clear()
         self._accumulates = (
             not self._averages
             or self._local.passes > 0
-            or any(p.grad is not None for p in self._bucket_of)
+            or any(p.grad is not None for p in self._hooked)
         )
         if self._accumulates:
-            self._local.begin(self._share)
+            self._local.begin(self._share, self._hooked)
         if self._averages:
             self._launched = 0
-            for bucket in self.buckets:
-                bucket.open(self._local.weight if self._accumulates else self._share)
+            self._open(self.buckets)
+
+    def _open(self, buckets: list[Bucket]) -> None:
+        for bucket in buckets:
+            bucket.open(self._local.weight if self._accumulates else self._share)
+            bucket.notes.fill_(self._changed)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
         """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
         all ranks must all-reduce the same bucket at the same time."""
+        if parameter in self._ready:
+            twice(self.module, parameter)
+        self._ready.add(parameter)
         if self._accumulates:
             self._local.add(parameter)
-        if self._averages:
-            self._put(parameter)
+        if self._averages and parameter in self._bucket_of:
+            self._put(parameter, self._bucket_of[parameter])
             while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
                 self._spans.end_backward()  # what the bucket holds was computed before it leaves
-                self._launch()
+                self._launch(self.buckets[self._launched], self._launched)
 
-    def _put(self, parameter: nn.Parameter) -> None:
-        times = self._local.passes if self._accumulates else self._share
-        if parameter.grad is not None and times:
-            self._bucket_of[parameter].put(parameter, times)
+    def _put(self, p: nn.Parameter, bucket: Bucket) -> None:
+        """Put into `bucket` what this rank has of `p`, from this pass or those before."""
+        if self._accumulates:
+            if p in self._local:
+                bucket.put(p, self._local.weighted(p), self._local.passes)
+        elif p in self._ready and p.grad is not None:
+            if self._share:
+                bucket.put(p, p.grad, self._share)
+            else:
+                p.grad = None  # it may be NaN: the mean of nothing
 
-    def _launch(self) -> None:
-        bucket = self.buckets[self._launched]
-        # Returns at once; `_finish_backward` waits for it.
-        bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, self._launched)
+    def _launch(self, bucket: Bucket, number: int) -> None:
+        # Returns at once; `_collect` waits for it.
+        bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, number)
         self._launched += 1
 
     def _finish_backward(self) -> None:
@@ -167,22 +209,31 @@ class DDP(nn.Module):
         if self._accumulates:
             self._local.end()
         if not self._averages:
-            self._local.pause()
+            self._local.pause(self._hooked)
             return
-        while self._launched < len(self.buckets):
-            bucket = self.buckets[self._launched]
-            if self._accumulates:  # what this pass did not use may come from one before
-                for parameter in list(bucket.missing):
-                    self._put(parameter)
+        self._collect(self.buckets, self._launched)
+        if any(bucket.notes.real.any() for bucket in self.buckets):
+            # On some rank the list has changed. All ranks know: it is the same, or they say so.
+            check_same_trained(self.comm, self.module, self._bucket_of)
+            new = [p for p in trained(self.module) if p not in self._bucket_of]
+            late = cut(new, self._bucket_bytes, notes=1)
+            self._open(late)
+            self._collect(late, 0)
+            self._fill()
+        if self._accumulates:
+            self._local.forget()
+
+    def _collect(self, buckets: list[Bucket], launched: int) -> None:
+        for number, bucket in enumerate(buckets[launched:], launched):
+            for p in list(bucket.missing):
+                self._put(p, bucket)
             bucket.close()  # else a slot still holds the sum of the step before
-            self._launch()
-        for number, bucket in enumerate(self.buckets):
+            self._launch(bucket, number)
+        for number, bucket in enumerate(buckets):
             bucket.handle.wait(bucket=number)  # the last one has no backward left to hide behind
             if not bucket.weight:
                 no_mean()
-            bucket.unpack()
-        if self._accumulates:
-            self._local.finish()
+            bucket.unpack(self._local.before if self._accumulates else None)
 
 
 def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:
