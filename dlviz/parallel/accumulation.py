@@ -24,14 +24,17 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from dlviz.parallel.buckets import Bucket
 from dlviz.parallel.hooks import dense
 
 
 class Accumulation:
-    """The backward passes of this rank since its gradients were last averaged, or cleared."""
+    """The backward passes of this rank since its gradients were last averaged, or cleared: their
+    number and their `weight`. A pass that begins with none, and is averaged itself, is `alone`."""
 
     def __init__(self):
         self._held: dict[nn.Parameter, torch.Tensor] = {}
+        self._ready: set[nn.Parameter] = set()  # they have the gradient of the pass under way
         self.forget()
 
     def forget(self) -> None:
@@ -46,13 +49,15 @@ class Accumulation:
         self._left: dict[nn.Parameter, tuple[torch.Tensor, int]] = {}  # .grad, as the last pass did
         self._zero = True  # all of that
 
-    def begin(self, weight: float, parameters: Iterable[nn.Parameter]) -> None:
+    def begin(self, weight: float, parameters: Iterable[nn.Parameter], averages: bool) -> None:
         """A backward pass begins whose gradients weigh `weight`; until `add` or `end` `.grad` is
         this pass's alone."""
         held = {p: p.grad for p in parameters if p.grad is not None}
         if self.passes:
             self._see(held)
+        self.alone = averages and not self.passes and not held
         self._held, self._times = held, weight
+        self._ready.clear()
         self.passes += 1
         self.weight += weight
         if weight:
@@ -81,11 +86,22 @@ class Accumulation:
 
     def add(self, p: nn.Parameter) -> None:
         """`p` has this pass's gradient."""
-        assert p.grad is not None
-        held, gradient = self._held.pop(p, None), dense(p.grad)
+        if p in self._ready:
+            raise ValueError(
+                f"a parameter of {tuple(p.shape)} got a second gradient in one backward pass, as "
+                "where two checkpointed parts use it: give torch.utils.checkpoint "
+                "use_reentrant=False."
+            )
+        self._ready.add(p)
+        held, gradient = self._held.pop(p, None), p.grad
+        assert gradient is not None
         if not self._times:  # what has no weight may be NaN: the mean of nothing
-            p.grad = torch.zeros_like(p) if held is None else held
+            p.grad = held if held is not None or self.alone else torch.zeros_like(p)
             return
+        if self.alone:
+            self._rest[p] = None
+            return
+        gradient = dense(gradient)
         if p not in self._rest:
             self._rest[p] = None
             if held is not None:
@@ -107,22 +123,25 @@ class Accumulation:
         self._left = {p: (gradient, gradient._version) for p, gradient in there.items()}
         self._zero = not any(gradient.any() for gradient in there.values())
 
-    def __contains__(self, p: nn.Parameter) -> bool:
-        """Whether `p` has a gradient of these passes."""
-        return p in self._rest
+    def put(self, p: nn.Parameter, bucket: Bucket) -> None:
+        """Put Σ w_j g_j of `p` into `bucket`, times the number of passes; nothing where it has no
+        gradient of these passes."""
+        if p not in self._rest:
+            return
+        assert p.grad is not None
+        rest, sum_ = self._rest[p], self._sum(p, p.grad)
+        if rest is None:
+            bucket.put(p, sum_, self._first * self.passes)
+        else:
+            bucket.put(p, sum_ * self._first + rest, self.passes)
 
     def _sum(self, p: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
+        """Σ g_j of `p`."""
         before = self._before.get(p)
         return gradient if before is None else gradient - before
 
-    def weighted(self, p: nn.Parameter) -> torch.Tensor:
-        """Σ w_j g_j of `p`."""
-        assert p.grad is not None
-        rest, mine = self._rest[p], self._sum(p, p.grad) * self._first
-        return mine if rest is None else mine + rest
-
     def before(self, p: nn.Parameter) -> torch.Tensor | None:
         """What `.grad` held before the first of these passes, which the average is added to."""
-        if p in self._rest:
+        if p in self._rest or self.alone:
             return self._before.get(p)
         return None if p.grad is None else dense(p.grad).clone()  # another rank used it

@@ -16,6 +16,10 @@ from torch import nn
 from dlviz.parallel.hooks import dense
 
 
+def _nothing(parameter: nn.Parameter) -> None:
+    """Was there before."""
+
+
 class Bucket:
     """The gradients of some parameters in one flat tensor, each times the weight of what it is the
     mean of, then one flag for each (did any example use it?), `notes` of the owner's, which add up
@@ -70,13 +74,13 @@ class Bucket:
         sums, used = self.slots[p]
         return (sums / self.total).view_as(p).to(p.dtype) if used else None
 
-    def unpack(self, before: Callable[[nn.Parameter], torch.Tensor | None] | None = None) -> None:
+    def unpack(self, before: Callable[[nn.Parameter], torch.Tensor | None] = _nothing) -> None:
         """Give each parameter that some rank used the mean gradient, and what was there `before`
         besides."""
         total = self.weight
         for p, (sums, used) in self.slots.items():
             if used:
-                there = before(p) if before else None
+                there = before(p)
                 if p.grad is None or p.grad.layout is not torch.strided:
                     p.grad = torch.empty_like(p)
                 torch.div(sums.view_as(p), total, out=p.grad)
@@ -89,9 +93,7 @@ def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:
     return cut([p for p in model.parameters() if p.requires_grad], bucket_bytes)
 
 
-def cut(
-    parameters: Sequence[nn.Parameter], bucket_bytes: float, notes: int = 0
-) -> list[Bucket]:
+def cut(parameters: Sequence[nn.Parameter], bucket_bytes: float, notes: int = 0) -> list[Bucket]:
     """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
     full or the dtype or device changes."""
     groups: list[list[nn.Parameter]] = []

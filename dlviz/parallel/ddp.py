@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,9 +24,9 @@ from dlviz.cluster import Comm
 from dlviz.parallel.accumulation import Accumulation
 from dlviz.parallel.batch_norm import weigh_norms
 from dlviz.parallel.buckets import Bucket, cut
-from dlviz.parallel.hooks import at_end_of_backward, no_graph, tensors_in, twice, writes_gradients
+from dlviz.parallel.hooks import at_end_of_backward, no_graph, tensors_in, writes_gradients
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.replicas import check_same_trained, differing, start_alike, take
+from dlviz.parallel.replicas import differing, start_alike, take
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -40,6 +41,7 @@ from dlviz.parallel.shards import (
     update,
     weigh,
 )
+from dlviz.parallel.trained import Trained
 from dlviz.parallel.update_rules import Rule, as_rule
 
 BUCKET_BYTES = 25 * 2**20  # as torch's
@@ -80,43 +82,22 @@ class DDP(nn.Module):
         self.module = model
         self.comm = comm
         self.weight = weight
-        self._bucket_bytes = bucket_bytes
         self._lane = comm.lane("comm")  # of its own: backward goes on while a bucket is summed
         self._spans = LayerSpans(comm, model)
-        self._local = Accumulation()
-        self._hooked: set[nn.Parameter] = set()
-        self._ready: set[nn.Parameter] = set()  # they have this pass's gradient
+        self._trained = Trained(
+            model, lambda gradient: self._begin_backward(), self._gradient_ready
+        )
+        self._local = Accumulation()  # this rank's gradients, until they are averaged
+        self._cut = partial(cut, bucket_bytes=bucket_bytes, notes=1)
         self._fill()
         self._syncs = self._averages = True  # from now on; in the pass under way
-        self._accumulates = False  # the pass under way adds to gradients that are there
         self._share = 1.0
         self._launched = 0
         self._in_backward = False
 
-    def __reduce__(self) -> NoReturn:
-        raise ValueError(
-            "a DDP belongs to its rank of one run and cannot be copied, saved or returned: take "
-            "ddp.module, or ddp.module.state_dict()."
-        )
-
     def _fill(self) -> None:
-        """Cut what is trained now into buckets; the ranks agree on it."""
-        self._agreed = trained(self.module)
-        self.buckets = cut(self._agreed, self._bucket_bytes, notes=1)
+        self.buckets = self._cut(self._trained.parameters)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
-        self._look()
-
-    def _look(self) -> None:
-        """See what is trained now. Where it has changed since the ranks agreed, the buckets of the
-        next backward tell them all."""
-        now = trained(self.module)
-        self._changed = [*map(id, now)] != [*map(id, self._agreed)]
-        for p in now:
-            if p not in self._hooked:
-                self._hooked.add(p)
-                # Before .grad is written, then after it.
-                p.register_hook(lambda gradient: self._begin_backward())
-                p.register_post_accumulate_grad_hook(self._gradient_ready)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -136,7 +117,7 @@ class DDP(nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
             return self.module(*inputs, **keywords)
-        self._look()
+        self._trained.look()
         self._averages = self._syncs
         if self._averages:  # a BatchNorm's differ by shard
             take(self.module, differing(self.comm, list(self.module.buffers())))
@@ -150,90 +131,64 @@ class DDP(nn.Module):
 
     def _begin_backward(self) -> None:
         """Hook: before the first gradient of a pass."""
-        if self._in_backward or not writes_gradients(self._hooked):
+        if self._in_backward or not writes_gradients(self._trained.hooked):
             return
         if torch.is_grad_enabled():
             no_graph()
         self._in_backward = True
         at_end_of_backward(self._finish_backward)  # an unused parameter never calls its hook
-        self._ready.clear()
-        self._accumulates = (
-            not self._averages
-            or self._local.passes > 0
-            or any(p.grad is not None for p in self._hooked)
-        )
-        if self._accumulates:
-            self._local.begin(self._share, self._hooked)
+        self._local.begin(self._share, self._trained.hooked, self._averages)
         if self._averages:
-            self._launched = 0
             self._open(self.buckets)
 
     def _open(self, buckets: list[Bucket]) -> None:
+        self._launched = 0
         for bucket in buckets:
-            bucket.open(self._local.weight if self._accumulates else self._share)
-            bucket.notes.fill_(self._changed)
+            bucket.open(self._local.weight)
+            bucket.notes.fill_(self._trained.changed)
 
     def _gradient_ready(self, parameter: nn.Parameter) -> None:
         """Hook: `parameter` has its gradient. Launch the buckets that are full, always in order:
         all ranks must all-reduce the same bucket at the same time."""
-        if parameter in self._ready:
-            twice(self.module, parameter)
-        self._ready.add(parameter)
-        if self._accumulates:
-            self._local.add(parameter)
+        self._local.add(parameter)
         if self._averages and parameter in self._bucket_of:
-            self._put(parameter, self._bucket_of[parameter])
+            self._local.put(parameter, self._bucket_of[parameter])
             while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
                 self._spans.end_backward()  # what the bucket holds was computed before it leaves
-                self._launch(self.buckets[self._launched], self._launched)
+                self._launch(self.buckets[self._launched])
 
-    def _put(self, p: nn.Parameter, bucket: Bucket) -> None:
-        """Put into `bucket` what this rank has of `p`, from this pass or those before."""
-        if self._accumulates:
-            if p in self._local:
-                bucket.put(p, self._local.weighted(p), self._local.passes)
-        elif p in self._ready and p.grad is not None:
-            if self._share:
-                bucket.put(p, p.grad, self._share)
-            else:
-                p.grad = None  # it may be NaN: the mean of nothing
-
-    def _launch(self, bucket: Bucket, number: int) -> None:
+    def _launch(self, bucket: Bucket) -> None:
         # Returns at once; `_collect` waits for it.
-        bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, number)
+        bucket.handle = self._lane.submit(_reduce_bucket, self._reduce, bucket, self._launched)
         self._launched += 1
 
     def _finish_backward(self) -> None:
-        """Launch the buckets that backward did not fill, wait for all of them and unpack them."""
+        """Hook: the pass is over. Average what has not been."""
         self._in_backward = False
-        if self._accumulates:
-            self._local.end()
+        self._local.end()
         if not self._averages:
-            self._local.pause(self._hooked)
+            self._local.pause(self._trained.hooked)
             return
-        self._collect(self.buckets, self._launched)
-        if any(bucket.notes.real.any() for bucket in self.buckets):
-            # On some rank the list has changed. All ranks know: it is the same, or they say so.
-            check_same_trained(self.comm, self.module, self._bucket_of)
-            new = [p for p in trained(self.module) if p not in self._bucket_of]
-            late = cut(new, self._bucket_bytes, notes=1)
+        self._collect(self.buckets)
+        if any(bucket.notes.real.any() for bucket in self.buckets):  # of some rank: all come here
+            late = self._cut(self._trained.agree(self.comm))
             self._open(late)
-            self._collect(late, 0)
+            self._collect(late)
             self._fill()
-        if self._accumulates:
-            self._local.forget()
+        self._local.forget()
 
-    def _collect(self, buckets: list[Bucket], launched: int) -> None:
-        for number, bucket in enumerate(buckets[launched:], launched):
-            for p in list(bucket.missing):
-                self._put(p, bucket)
+    def _collect(self, buckets: list[Bucket]) -> None:
+        """Launch the buckets that backward did not fill, wait for all of them and unpack them."""
+        for bucket in buckets[self._launched :]:
+            for parameter in list(bucket.missing):  # it may have a gradient of a pass before
+                self._local.put(parameter, bucket)
             bucket.close()  # else a slot still holds the sum of the step before
-            self._launch(bucket, number)
+            self._launch(bucket)
         for number, bucket in enumerate(buckets):
             bucket.handle.wait(bucket=number)  # the last one has no backward left to hide behind
             if not bucket.weight:
                 no_mean()
-            bucket.unpack(self._local.before if self._accumulates else None)
+            bucket.unpack(self._local.before)
 
 
 def _reduce_bucket(comm: Comm, reduce: Callable[..., None], bucket: Bucket, number: int) -> None:

@@ -1,5 +1,5 @@
-"""What hooks on a user's model need: to see tensors, to know a backward pass, to stay behind when the
-model is copied."""
+"""What hooks on a user's model need: to see tensors, to know a backward pass, to stay behind when
+the model is copied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import torch
-from torch import nn
 
 
 class Hook:
@@ -76,7 +75,7 @@ def _leaves(node: Any) -> Iterator[Any]:
 
 
 def dense(gradient: torch.Tensor) -> torch.Tensor:
-    """A sparse gradient, of nn.Embedding(sparse=True), say, with all its zeros; another as it is."""
+    """A sparse gradient, as of nn.Embedding(sparse=True), with all its zeros; another as it is."""
     return gradient.to_dense() if gradient.layout is not torch.strided else gradient
 
 
@@ -86,13 +85,4 @@ def no_graph() -> NoReturn:
         "backward(create_graph=True) asks for gradients with a graph, and a mean over ranks has "
         "none: use torch.autograd.grad(..., create_graph=True), and add what you make of it to the "
         "loss."
-    )
-
-
-def twice(model: nn.Module, parameter: nn.Parameter) -> NoReturn:
-    """A parameter got two gradients in one backward pass, the second after the first had left."""
-    name = next((name for name, p in model.named_parameters() if p is parameter), "of a loss")
-    raise ValueError(
-        f"parameter {name} got a second gradient in one backward pass, as where two checkpointed "
-        "parts use it: give torch.utils.checkpoint use_reentrant=False."
     )

@@ -9,7 +9,7 @@ alone, keep what they have. Who holds a buffer itself and not its module keeps t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -42,8 +42,7 @@ def check_memory(model: nn.Module) -> None:
                 "dense (.to_dense()), or outside the parameters and buffers."
             )
         if what == "parameter" and any(
-            size > 1 and not step
-            for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+            size > 1 and not step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
         ):
             raise ValueError(
                 f"parameter {name} of {tuple(tensor.shape)} is expanded from fewer values, which "
@@ -117,16 +116,17 @@ def outline(model: nn.Module) -> list[str]:
     return modules + tensors
 
 
-def check_same_trained(comm: Comm, model: nn.Module, known: Container[nn.Parameter]) -> None:
+def check_same_trained(comm: Comm, model: nn.Module, known: Iterable[nn.Parameter]) -> None:
     """Raise ValueError on every rank unless all train the same parameters of `model`, with the same
     values of those that are not `known`."""
+    known = {*known}
     lines = [
         f"{name} of {name_of(p.dtype)}{tuple(p.shape)}"
         + ("" if p in known else f" with values of digest {digest(p)}")
         for name, p in model.named_parameters()
         if p.requires_grad
     ]
-    advice = "freeze, unfreeze, add and replace parameters alike on every rank, with the same values"
+    advice = "freeze, unfreeze, add or replace them alike on every rank, with the same values"
     check_same(comm, lines, "parameters to train", advice)
 
 
