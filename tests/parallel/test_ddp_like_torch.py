@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dlviz
+from dlviz.parallel import STRATEGIES
 from dlviz.parallel.batch_norm import SyncBatchNorm
 from dlviz.parallel.data import DDP
 from dlviz.parallel.replicas import check_memory, watch_replica
@@ -90,7 +91,9 @@ class Checkpointed(nn.Module):
 
 
 def gradients(model):
-    return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+    return {
+        name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()
+    }
 
 
 def penalised(model, x):
@@ -344,7 +347,7 @@ def test_what_one_rank_alone_unfreezes_is_named_on_all(alone):
     for found in alone:
         for case, said in (
             ("unfrozen", "has 0.weight of float64(5, 4) with values of digest .* has 2.weight"),
-            ("frozen", "has 2.bias of float64(2) where rank 1 has nothing more"),
+            ("frozen", "has 2.bias of float64(2,) where rank 1 has nothing more"),
             ("other values", "has 3.weight of float64(2, 2) with values of digest "),
         ):
             start = "rank 0 and rank 1 hold different parameters to train: rank 0 "
@@ -406,6 +409,42 @@ def test_a_ddp_is_not_copied(copied):
 def test_names_of_a_state_dict_begin_with_module(copied):
     for *_, names in copied.results:
         assert names[0] == "module.0.weight"
+
+
+class Word(nn.Module):
+    """An embedding, sparse or not, and a buffer made by expand."""
+
+    def __init__(self, sparse):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(8, 4, sparse=sparse)
+        self.out = nn.Linear(4, 2)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 2)[None].expand(3, 2))
+
+    def forward(self, tokens):
+        return self.out(self.table(tokens).mean(1)) * self.scale[0]
+
+
+AVERAGE = ("ddp", "naive", "central", "late_all_reduce", "sync_server", "stale_synchronous")
+APART = ("easgd", "local_sgd", "gossip", "ensemble")
+
+
+def test_every_strategy_takes_sparse_gradients_and_expanded_buffers():
+    labels = torch.arange(ROWS) % 2
+
+    def worker(comm, name, rule):
+        def state(sparse):
+            model = Word(sparse).double()
+            return STRATEGIES[name](comm, model, [(TOKENS, labels)] * 2, rule, lr=0.1)["state"]
+
+        return state(True), state(False)
+
+    def every(comm):
+        return [worker(comm, name, rule) for name in AVERAGE + APART for rule in ("sgd", "adam")]
+
+    for found in dlviz.launch(every, 2).results:
+        for sparse, whole in found:
+            assert_equal(sparse, whole)
 
 
 class Odd(nn.Module):
