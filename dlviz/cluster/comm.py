@@ -17,7 +17,7 @@ from functools import partial
 from math import isfinite
 from math import nan as NAN
 from time import perf_counter_ns
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 import torch
 
@@ -59,6 +59,13 @@ class Comm(Collectives):
 
     def __repr__(self) -> str:
         return f"Comm({self.name}, rank {self.rank} of {self.size})"
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError(
+            f"{self!r} belongs to its rank of one run, and so does what holds it (a DDP, a layer "
+            "that is cut over ranks): it cannot be copied, saved or returned. Take its "
+            "state_dict(), or of a DDP its module."
+        )
 
     @property
     def hosts(self) -> list[list[int]]:

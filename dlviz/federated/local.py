@@ -92,6 +92,6 @@ def alone(
                 with comm.compute("update"), torch.no_grad():
                     for p, w, g in zip(layout.parameters, anchor, gradients, strict=True):
                         if g is not None:
-                            p -= how.lr * (g + how.proximal * (p - w) if how.proximal else g)
+                            p -= how.lr * (how.proximal * (p - w) + g if how.proximal else g)
                 seen += value.item() * len(rows)
     return layout.read(), seen / (how.epochs * len(labels))

@@ -20,6 +20,9 @@ class Layout:
 
     def __init__(self, model: nn.Module):
         self.model = model
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.contiguous())  # one made by expand cannot be written
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         buffers = {name: b for name, b in model.named_buffers() if b.is_floating_point()}
         self.trained = sum(p.numel() for p in parameters.values())
@@ -28,6 +31,12 @@ class Layout:
         kinds = {tensor.dtype for tensor in self.tensors.values()}
         if not parameters:
             raise ValueError("the model has no parameter to train: set requires_grad of one.")
+        for name, p in parameters.items():
+            if 0 in p.stride() and p.numel() > 1:
+                raise ValueError(
+                    f"parameter {name} of {tuple(p.shape)} is expanded from fewer values, which "
+                    "cannot be written: make it nn.Parameter(tensor.clone())."
+                )
         if len(kinds) > 1:
             raise ValueError(
                 f"the model has weights of {' and '.join(sorted(map(str, kinds)))}: a round sends "

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dlviz.cluster import Comm
@@ -40,8 +41,11 @@ class SyncBatchNorm(_BatchNorm):
 
     def __init__(self, comm: Comm, *args: Any, **keywords: Any):
         super().__init__(*args, **keywords)
-        self.comm = comm
+        self.comm: Comm | None = comm
         self.shard_weight: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "comm": None}  # a copy of the layer, or a file, has no ranks
 
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module, comm: Comm) -> nn.Module:
@@ -66,6 +70,11 @@ class SyncBatchNorm(_BatchNorm):
         if not self.training:
             return super().forward(input)
         self._check_input_dim(input)
+        if self.comm is None:
+            raise ValueError(
+                "this SyncBatchNorm is a copy, which has no ranks to train with: set its comm, or "
+                "call eval()."
+            )
         weight = len(input) if self.shard_weight is None else self.shard_weight
         y, count, mean, var = _Normalise.apply(input, self.comm, self.eps, weight)
         if self.running_mean is not None:
@@ -119,6 +128,7 @@ class _Normalise(torch.autograd.Function):
         return y, count, mean, var
 
     @staticmethod
+    @once_differentiable  # a second time it would leave out what the other ranks' sums depend on
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         xhat, scale, count = ctx.saved_tensors
         dy = gradients[0].transpose(0, 1).flatten(1)  # (C, n_r)

@@ -7,25 +7,33 @@ order.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from dlviz.parallel.hooks import dense
+
+
+def _nothing(parameter: nn.Parameter) -> None:
+    """Was there before."""
+
 
 class Bucket:
     """The gradients of some parameters in one flat tensor, each times the weight of what it is the
-    mean of, then one flag for each (did any example use it?) and the weight itself, so that a
-    single all-reduce tells all."""
+    mean of, then one flag for each (did any example use it?), `notes` of the owner's, which add up
+    over the ranks, and the weight itself, so that a single all-reduce tells all. Sparse gradients
+    take the room of dense ones, and come out dense."""
 
-    def __init__(self, parameters: list[nn.Parameter]):
+    def __init__(self, parameters: list[nn.Parameter], notes: int = 0):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters]
         dtype = torch.promote_types(parameters[0].dtype, torch.float32)  # weights need 24 bits
         self.flat = torch.zeros(
-            sum(sizes) + len(sizes) + 1, dtype=dtype, device=parameters[0].device
+            sum(sizes) + len(sizes) + notes + 1, dtype=dtype, device=parameters[0].device
         )
-        *views, used, self.total = self.flat.split([*sizes, len(sizes), 1])
+        *views, used, self.notes, self.total = self.flat.split([*sizes, len(sizes), notes, 1])
         self.slots = dict(zip(parameters, zip(views, used, strict=True), strict=True))
         self.missing: set[nn.Parameter] = set()
         self.handle: Any = None
@@ -35,12 +43,11 @@ class Bucket:
         self.total.fill_(weight)
         self.missing = set(self.parameters)
 
-    def put(self, p: nn.Parameter, times: float) -> None:
-        """Put the gradient of `p` in, `times` it."""
-        assert p.grad is not None
+    def put(self, p: nn.Parameter, gradient: torch.Tensor, times: float) -> None:
+        """Put `times` the `gradient` of `p` in."""
         self.missing.discard(p)
         sums, used = self.slots[p]
-        torch.mul(p.grad.flatten(), times, out=sums)
+        torch.mul(dense(gradient).flatten(), times, out=sums)
         used.fill_(1)
 
     def close(self) -> None:
@@ -54,35 +61,44 @@ class Bucket:
         self.open(weight)
         for p in self.parameters:
             if p.grad is not None and weight:
-                self.put(p, weight)
+                self.put(p, p.grad, weight)
         self.close()
 
     @property
     def weight(self) -> float:
         """How much all ranks together put in, once it has been all-reduced."""
-        return self.total.item()
+        return self.total.real.item()  # of complex gradients it is a complex number
 
     def mean(self, p: nn.Parameter) -> torch.Tensor | None:
         """The mean gradient of `p`; None if no rank used it."""
         sums, used = self.slots[p]
         return (sums / self.total).view_as(p).to(p.dtype) if used else None
 
-    def unpack(self) -> None:
-        """Give each parameter that some rank used the mean gradient."""
+    def unpack(self, before: Callable[[nn.Parameter], torch.Tensor | None] = _nothing) -> None:
+        """Give each parameter that some rank used the mean gradient, and what was there `before`
+        besides."""
         total = self.weight
         for p, (sums, used) in self.slots.items():
             if used:
-                if p.grad is None:
+                there = before(p)
+                if p.grad is None or p.grad.layout is not torch.strided:
                     p.grad = torch.empty_like(p)
                 torch.div(sums.view_as(p), total, out=p.grad)
+                if there is not None:
+                    p.grad += there
 
 
 def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:
+    """Buckets of all that `model` trains."""
+    return cut([p for p in model.parameters() if p.requires_grad], bucket_bytes)
+
+
+def cut(parameters: Sequence[nn.Parameter], bucket_bytes: float, notes: int = 0) -> list[Bucket]:
     """Parameters in reverse order (backward reaches the last ones first), cut where a bucket is
     full or the dtype or device changes."""
     groups: list[list[nn.Parameter]] = []
     held = 0
-    for p in reversed([p for p in model.parameters() if p.requires_grad]):
+    for p in reversed(parameters):
         last = groups[-1][-1] if groups else None
         alike = last is not None and (last.dtype, last.device) == (p.dtype, p.device)
         if not alike or held + p.nbytes > bucket_bytes:
@@ -90,4 +106,4 @@ def fill_buckets(model: nn.Module, bucket_bytes: float) -> list[Bucket]:
             held = 0
         groups[-1].append(p)
         held += p.nbytes
-    return [Bucket(group) for group in groups]
+    return [Bucket(group, notes) for group in groups]

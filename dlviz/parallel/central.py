@@ -17,7 +17,7 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.parallel.buckets import fill_buckets
-from dlviz.parallel.replicas import flat_by_dtype, spread
+from dlviz.parallel.replicas import changed, flat_by_dtype, take
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -51,7 +51,7 @@ def copy_back(comm: Comm, model: nn.Module) -> None:
         with comm.span("collective", "the net from rank 0", nbytes=flat.nbytes):
             if comm.rank != 0:
                 comm.recv(flat, 0)
-                spread(flat, alike)
+                take(model, changed(flat, alike))
                 continue
             for rank in range(1, comm.size):
                 comm.send(flat, rank)

@@ -15,6 +15,7 @@ the whole batch.
 
     naive.py            an all-reduce for each gradient
     ddp.py              buckets on a lane of their own, which overlap backward; one: buckets.py
+    trained.py          what is trained may change between steps
     shards.py           a step on a shard of the batch, and what the shard weighs
     accumulation.py     several backward passes for one all-reduce
     batch_norm.py       the statistics of the whole batch

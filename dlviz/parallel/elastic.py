@@ -69,7 +69,7 @@ class Elastic:
         for w, c in zip(self.weights, centre, strict=True):
             pull = rho * (w.detach() - c)  # ρ (W - W̄)
             # Without an example there is no ΔW: the elastic term moves W alone.
-            gradients.append(pull if w.grad is None or not share else w.grad + pull)
+            gradients.append(pull if w.grad is None or not share else pull + w.grad)
         update(self.comm, self.rule, self.weights, gradients)
 
     def global_update(self, local: list[list[torch.Tensor]], **fields: Any) -> None:

@@ -78,6 +78,8 @@ def mix(comm: Comm, tensors: list[torch.Tensor], topology: str, number: int) -> 
     Cost: each rank sends its tensors to 2 others (ring), or to 1 (matching).
     """
     others = neighbours(comm.rank, comm.size, topology, number)
+    if not others:
+        return
     for alike, flat in flat_by_dtype(tensors):
         with comm.span("collective", "models of neighbours", nbytes=flat.nbytes):
             arrived = [torch.empty_like(flat) for _ in others]  # beside flat, which is being sent

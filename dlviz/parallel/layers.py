@@ -32,7 +32,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.parallel.hooks import at_end_of_backward, tensors_in, wanted
+from dlviz.parallel.hooks import Hook, at_end_of_backward, tensors_in, wanted
 from dlviz.parallel.prices import LayerPrices, pricing
 from dlviz.schedules import Action
 from dlviz.schedules.action import KIND_NAMES
@@ -100,9 +100,10 @@ class LayerSpans:
         for name, layer in with_spans(model).items():
             own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
             computes = dict(layer.named_children()).get("product", layer)
-            computes.register_forward_pre_hook(self._start_forward(name), with_kwargs=True)
+            start = Hook(self._start_forward(name))
+            computes.register_forward_pre_hook(start, with_kwargs=True)
             computes.register_forward_hook(
-                self._end_forward(name, own, computes is not layer),
+                Hook(self._end_forward(name, own, computes is not layer)),
                 always_call=True,
                 with_kwargs=True,
             )

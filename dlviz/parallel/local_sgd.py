@@ -48,6 +48,8 @@ def average(
     reduce: Callable[[Comm, torch.Tensor], None],
 ) -> None:
     """Replace the parameters by their mean over the ranks, each weighted by its `examples`."""
+    if comm.size == 1:
+        return
     for alike, flat in flat_by_dtype([p.detach() for p in parameters]):
         # n_i w_i could overflow 16 bits; one sum brings it and n_i.
         whole = flat.to(torch.promote_types(flat.dtype, torch.float32))

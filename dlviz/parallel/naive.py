@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.parallel.hooks import dense
 from dlviz.parallel.shards import (
     Batches,
     Loss,
@@ -53,6 +54,7 @@ def average_gradients(
             continue  # used by no rank: all skip it alike
         if p.grad is None or not weight:
             p.grad = torch.zeros_like(p)  # adds nothing, but the others wait for its message
+        p.grad = dense(p.grad)  # of all ranks: an embedding's may be sparse
         p.grad.mul_(weight / total)  # n_r g_r / Σ n_r: the sum is the mean
         with comm.span("collective", name, nbytes=p.grad.nbytes):
             reduce(comm, p.grad)  # backward is over: nothing is left to hide it

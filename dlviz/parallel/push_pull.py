@@ -20,7 +20,7 @@ from torch import nn
 
 from dlviz.cluster import Comm, RankLost
 from dlviz.parallel.buckets import fill_buckets
-from dlviz.parallel.replicas import copy_from
+from dlviz.parallel.replicas import copy_from, take
 from dlviz.parallel.shards import Losses, Result, result
 
 
@@ -114,18 +114,20 @@ def end_alike(
     several servers the highest, as a push that one of them lacks has not come.
     """
     served = served or [[*model.parameters()]]
-    own = [buffer.clone() for buffer in model.buffers()]
+    buffers = list(model.buffers())
     told = torch.tensor([*counts.values()])
 
     def end(left: Comm) -> list[float]:
         found = losses.means(left)
         for server, parameters in enumerate(served):
             copy_from(left, parameters, server)
-        for buffer, mine in zip(model.buffers(), own, strict=True):
-            buffer.copy_(mine)  # if another's was there, it was lost since
-            left.broadcast(buffer, min(len(served), left.size - 1))
+        for mine, values in zip(buffers, theirs, strict=True):
+            values.copy_(mine)  # if another's was there, it was lost since
+            left.broadcast(values, min(len(served), left.size - 1))
         left.all_reduce(told, "max")
         return found
 
+    theirs = [torch.empty(b.shape, dtype=b.dtype, device=b.device) for b in buffers]
     found = comm.together(end, needed=range(len(served)))
+    take(model, zip(buffers, theirs, strict=True))
     return {**result(found, model), **dict(zip(counts, told.tolist(), strict=True))}

@@ -1,9 +1,15 @@
-"""Copies of one model: before training every rank holds the same network, with rank 0's values."""
+"""Copies of one model: before training every rank holds the same network, with rank 0's values.
+
+A graph of a forward before may hold a model's tensors, and autograd counts every write into them as
+a change, of the same values too. So only what differs is written: a parameter in place, as an
+optimizer does it, while a buffer is replaced in its module by a new tensor. Rank 0, and a rank
+alone, keep what they have. Who holds a buffer itself and not its module keeps the old one.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,16 +17,38 @@ from torch import nn
 
 from dlviz.cluster import Comm
 from dlviz.cluster.control.form import name_of
+from dlviz.parallel.hooks import Hook
 
 
 def start_alike(comm: Comm, model: nn.Module) -> None:
     """Give `model` of every rank rank 0's parameters and buffers.
 
     Raises ValueError, which names two ranks and where they differ, if the ranks hold different
-    models.
+    models; and for a parameter or buffer that cannot be written or sent.
     """
+    check_memory(model)
     check_same_model(comm, model)
-    copy_from(comm, [*model.parameters(), *model.buffers()])
+    take(model, differing(comm, [*model.parameters(), *model.buffers()]))
+
+
+def check_memory(model: nn.Module) -> None:
+    """Raise ValueError for a parameter made by `expand`, whose values share memory, and for a
+    sparse parameter or buffer."""
+    named = [("parameter", *each) for each in model.named_parameters()]
+    for what, name, tensor in named + [("buffer", *each) for each in model.named_buffers()]:
+        if tensor.layout is not torch.strided:
+            raise ValueError(
+                f"{what} {name} is {tensor.layout}, which ranks cannot send each other: keep it "
+                "dense (.to_dense()), or outside the parameters and buffers."
+            )
+        if what == "parameter" and any(
+            size > 1 and not step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+        ):
+            raise ValueError(
+                f"parameter {name} of {tuple(tensor.shape)} is expanded from fewer values, which "
+                "no update can move one by one: make it nn.Parameter(tensor.clone()), or expand it "
+                "in forward."
+            )
 
 
 def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
@@ -42,7 +70,7 @@ def watch_replica(comm: Comm, model: nn.Module, weights: int = 500) -> None:
         kept[0] = comm.step
         comm.snapshot()
 
-    model.register_forward_pre_hook(keep)
+    model.register_forward_pre_hook(Hook(keep))
 
 
 def check_same_model(comm: Comm, model: nn.Module) -> None:
@@ -88,6 +116,26 @@ def outline(model: nn.Module) -> list[str]:
     return modules + tensors
 
 
+def check_same_trained(comm: Comm, model: nn.Module, known: Iterable[nn.Parameter]) -> None:
+    """Raise ValueError on every rank unless all train the same parameters of `model`, with the same
+    values of those that are not `known`."""
+    known = {*known}
+    lines = [
+        f"{name} of {name_of(p.dtype)}{tuple(p.shape)}"
+        + ("" if p in known else f" with values of digest {digest(p)}")
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    ]
+    advice = "freeze, unfreeze, add or replace them alike on every rank, with the same values"
+    check_same(comm, lines, "parameters to train", advice)
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """A few letters that tell values from others."""
+    values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+    return hashlib.sha256(bytes(values.tolist())).hexdigest()[:8]
+
+
 def text_of(comm: Comm, text: str, rank: int) -> str:
     """The text of `rank`, on every rank."""
     encoded = torch.tensor(list(text.encode()), dtype=torch.uint8)
@@ -100,10 +148,44 @@ def text_of(comm: Comm, text: str, rank: int) -> str:
 
 
 def copy_from(comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0) -> None:
-    """Give every rank the values of `root`, one message per dtype."""
-    for alike, flat in flat_by_dtype(tensors):
+    """Write the values of `root` into `tensors` of every rank, one message per dtype."""
+    for tensor, values in differing(comm, tensors, root):
+        tensor.detach().copy_(values)
+
+
+def differing(
+    comm: Comm, tensors: Sequence[torch.Tensor], root: int = 0
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The tensors that have other values here than on `root`, and those: one message per dtype."""
+    for alike, flat in flat_by_dtype(tensors) if comm.size > 1 else ():
         comm.broadcast(flat, root)
-        spread(flat, alike)
+        if comm.rank != root:
+            yield from changed(flat, alike)
+
+
+def changed(
+    flat: torch.Tensor, tensors: Sequence[torch.Tensor]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The tensors that have other values than `flat`, and those."""
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        values = part.view(tensor.shape)
+        if not torch.equal(tensor, values):
+            yield tensor, values
+
+
+def take(model: nn.Module, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Give parameters and buffers of `model` new values, as said above."""
+    new = {}
+    for tensor, values in pairs:
+        if isinstance(tensor, nn.Parameter):
+            tensor.detach().copy_(values)
+        else:
+            new[tensor] = values.clone()
+    for module in model.modules() if new else ():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer in new:
+                setattr(module, name, new[buffer])
 
 
 def flat_by_dtype(

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from torch import nn
 
+from dlviz.parallel.hooks import dense
 from dlviz.parallel.shards import trained
 
 
@@ -33,7 +34,7 @@ class Slice(nn.ParameterList):
     def take_gradients(self) -> None:
         """Give each piece its part of what backward has left."""
         for piece, (p, cut) in zip(self, self.cuts, strict=True):
-            piece.grad = None if p.grad is None else p.grad.flatten()[cut]
+            piece.grad = None if p.grad is None else dense(p.grad).flatten()[cut]
 
 
 def cut(model: nn.Module, servers: int) -> list[Slice]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from dlviz.parallel.exchange import Exchange
+from dlviz.parallel.hooks import dense
 from dlviz.parallel.pipeline.shared_parameters import shared_by_ranks
 from dlviz.parallel.shards import update
 from dlviz.parallel.update_rules import Rule
@@ -43,7 +44,7 @@ class Ties:
         for p, (first, *others) in self._mine:
             if self._rank != first:
                 nothing = p.new_empty(0)  # p was not used: that is no gradient of zeros
-                own = nothing if p.grad is None else p.grad
+                own = nothing if p.grad is None else dense(p.grad)
                 self._exchange.send("parameter_gradients", own, first)
                 continue
             for rank in others:

@@ -25,6 +25,7 @@ from dlviz.cluster import Comm
 from dlviz.models import token_loss
 from dlviz.models.dropout import Dropout
 from dlviz.models.language import PADDING
+from dlviz.parallel.hooks import Hook
 from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.shards import Loss, no_mean
 
@@ -76,7 +77,7 @@ class DropoutPlaces:
         for stage in stages:
             drops = [] if stage is None else [m for m in stage.modules() if isinstance(m, Dropout)]
             if stage is not None and drops:
-                stage.register_forward_pre_hook(partial(self._place, drops))
+                stage.register_forward_pre_hook(Hook(partial(self._place, drops)))
 
     def at(self, step: int, replica: Replica) -> None:
         """From now on the stages run for this step's rows."""

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.parallel.hooks import dense
 
 
 def shared_by_ranks(
@@ -62,7 +63,8 @@ class SharedParameters:
         """
         comm, sends = self._comm, []
         for parameter, (first, *others), tag, before in self._mine:
-            own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            gradient = parameter.grad
+            own = torch.zeros_like(parameter) if gradient is None else dense(gradient)
             total, other = own.clone(), torch.empty_like(own)  # own is being sent meanwhile
             if comm.rank == first:
                 for rank in others:  # one order, so that the sum repeats to the last bit

@@ -45,7 +45,8 @@ class Rule(ABC):
         for w, g, memory in zip(parameters, gradients, self._memory, strict=True):
             if g is not None:
                 memory[0] += 1
-                self.move(w, g, *memory)
+                # What is remembered of a row changes without a gradient too.
+                self.move(w, g.to_dense() if self.kept and g.is_sparse else g, *memory)
 
     @abstractmethod
     def move(self, w: Tensor, g: Tensor, t: int, *kept: Tensor) -> None:
