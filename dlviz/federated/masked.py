@@ -118,7 +118,7 @@ class MaskedClients(Clients):
         """Say that the update is there; and when all are ready take part in their sum."""
         comm, updates = self.comm, {}
         for k, (update, _) in zip(chosen, found, strict=True):
-            updates[k] = update if self.outgoing is None else self.outgoing(update, k, number)
+            updates[k] = self.changed(update, k, number)
             answer = Answer(number, k, self.examples(k), self.work(k), math.nan)
             comm.send(answer.packed(), 0, ANSWER)
         word, vectors = torch.zeros(2, dtype=torch.int64), {}
