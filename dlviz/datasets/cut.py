@@ -26,9 +26,13 @@ def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     return tensor[rank * length // size : (rank + 1) * length // size]
 
 
-def trim(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch of padded text without the columns in which all targets (B, n) are padding, views."""
-    longest = int((targets != 0).any(0).sum())
+def trim(
+    inputs: torch.Tensor, targets: torch.Tensor, ignore_index: int = -100
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of padded text without the columns after the last in which a target (B, n) is not
+    `ignore_index`, views."""
+    learnt = (targets != ignore_index).any(0).nonzero()
+    longest = int(learnt.max()) + 1 if len(learnt) else 0
     return inputs[:, :longest], targets[:, :longest]
 
 

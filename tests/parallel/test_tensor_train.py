@@ -19,9 +19,23 @@ def transformer(**options):
 
 
 def text(rows=4, seed=0):
-    tokens = torch.randint(1, 24, (rows, 9), generator=torch.Generator().manual_seed(seed))
-    tokens[0, 5:] = 0
-    return tokens[:, :-1], tokens[:, 1:]
+    """Token 0 is a word, or the padding where the loss says so."""
+    tokens = torch.randint(0, 24, (rows, 9), generator=torch.Generator().manual_seed(seed))
+    targets = tokens[:, 1:].clone()
+    targets[0, 4:] = -100
+    targets[1:, 2] = 0
+    return tokens[:, :-1], targets
+
+
+def loss_of(outputs, targets):
+    """Plain torch's."""
+    return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+def without_0(outputs, targets):
+    return nn.functional.cross_entropy(
+        outputs.flatten(0, 1), targets.clamp(min=0).flatten(), ignore_index=0
+    )
 
 
 def odd():
@@ -98,7 +112,7 @@ def refused(comm):
     digits, tokens, train = images(1), [text()], STRATEGIES["tensor"]
     batch_norm = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
     other = [text(seed=int(comm.rank == 2))]
-    padding = [(torch.zeros(2, 8, dtype=torch.int64),) * 2]
+    padding = [(torch.zeros(2, 8, dtype=torch.int64), torch.full((2, 8), -100))]
     token = {"loss": models.token_loss}
     said = []
     for model, batches, options in [
