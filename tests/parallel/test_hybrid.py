@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import dlviz
-from dlviz.models import Transformer, seed_layers, token_loss
+from dlviz.models import Transformer, seed_layers
 from dlviz.parallel import hybrid, update_rules
 from dlviz.parallel.tensor import ParallelMLP
 

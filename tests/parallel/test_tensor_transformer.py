@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import dlviz
 from dlviz import metrics
-from dlviz.models import Transformer, token_loss
+from dlviz.models import Transformer
 from dlviz.parallel import update_rules
 from dlviz.parallel.tensor import (
     ParallelTransformer,
@@ -98,7 +98,7 @@ def one_process(case):
     for step, (tokens, targets) in enumerate(batches()[: case.steps]):
         model.zero_grad()
         logits = model(tokens)
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
         if case.clip is not None:
             norm = torch.nn.utils.clip_grad_norm_(parameters, case.clip).item()
