@@ -12,6 +12,7 @@ import torch
 
 from dlviz.datasets import entropy_per_token, sentences, store, trim, vocabulary
 from dlviz.datasets.grammar import Grammar, parse
+from dlviz.datasets.sentences import IGNORED
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +126,14 @@ def test_inputs_and_targets_are_the_sentence_shifted_by_a_token(lines):
     inputs, targets = sentences("all")
     words = vocabulary()
     assert inputs.dtype == targets.dtype == torch.int64 and inputs.shape == targets.shape
-    assert torch.equal(inputs[:, 1:], targets[:, :-1])
+    there = targets != IGNORED
+    assert torch.equal(inputs[:, 1:], targets.masked_fill(~there, 0)[:, :-1])
+    assert targets.min() == IGNORED and targets[there].min() > 1, "padding is no target"
     assert words[:3] == ["<padding>", "<start>", "<end>"] and len(words) == len({*words}) == 45
     for row in (0, 17, 9999):
-        spelt = [words[i] for i in targets[row].tolist() if i]
+        spelt = [words[i] for i in targets[row].tolist() if i != IGNORED]
         assert spelt == [*lines[row].split(), "<end>"]
-    assert (inputs[:, 0] == 1).all() and targets[:, -1].count_nonzero() == 1
+    assert (inputs[:, 0] == 1).all() and there[:, -1].sum() == 1
 
 
 def test_train_and_test_are_all_sentences_once():
@@ -144,7 +147,7 @@ def test_train_and_test_are_all_sentences_once():
 def test_trim_cuts_columns_of_padding_alone():
     inputs, targets = (part[:4] for part in sentences("train"))
     short, aims = trim(inputs, targets)
-    longest = int((targets != 0).sum(1).max())
+    longest = int((targets != IGNORED).sum(1).max())
     assert short.shape == aims.shape == (4, longest) and longest < targets.shape[1]
-    assert aims.count_nonzero() == targets.count_nonzero()
+    assert (aims != IGNORED).sum() == (targets != IGNORED).sum()
     assert torch.equal(short, inputs[:, :longest])

@@ -25,7 +25,7 @@ def test_the_loss_is_the_mean_of_each_sentences_tokens_alone():
     loss = token_loss(net(inputs), targets)
     nats, tokens = 0.0, 0
     for row, aims in zip(inputs, targets, strict=True):
-        k = int((aims != 0).sum())
+        k = int((aims >= 0).sum())
         nats += functional.cross_entropy(net(row[None, :k])[0], aims[:k], reduction="sum").item()
         tokens += k
     assert loss.item() == pytest.approx(nats / tokens, rel=1e-12)
@@ -45,7 +45,7 @@ def test_shards_weighed_by_their_target_tokens_have_the_gradient_of_the_batch(ra
     whole = gradients(net, inputs, targets)
     parts = [(shard(inputs, r, ranks), shard(targets, r, ranks)) for r in range(ranks)]
     weights = [target_tokens(mine) for mine, _ in parts]
-    assert weights == [int((aims != 0).sum()) for _, aims in parts]
+    assert weights == [int((aims >= 0).sum()) for _, aims in parts]
     assert len(set(weights)) > 1, "shards of equal weight would pass without weighing"
     found = [gradients(net, *part) for part in parts]
     for i, expected in enumerate(whole):
@@ -53,10 +53,23 @@ def test_shards_weighed_by_their_target_tokens_have_the_gradient_of_the_batch(ra
         torch.testing.assert_close(mean, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_a_token_counts_unless_the_targets_or_the_caller_say_that_it_does_not():
+    """Token 0 is a word like any other: what is padding is said, not guessed."""
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(3, 5, 7, generator=generator, dtype=torch.float64)
+    targets = torch.randint(0, 3, (3, 5), generator=generator)
+    flat = outputs.flatten(0, 1)
+    assert token_loss(outputs, targets) == functional.cross_entropy(flat, targets.flatten())
+    ignoring = functional.cross_entropy(flat, targets.flatten(), ignore_index=0)
+    assert token_loss(outputs, targets, ignore_index=0).item() == pytest.approx(ignoring.item())
+    masked = targets.masked_fill(targets == 0, -100)
+    assert token_loss(outputs, masked).item() == pytest.approx(ignoring.item())
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_target_tokens_are_counted_from_the_inputs(split):
     inputs, targets = sentences(split)
-    assert target_tokens(inputs) == int((targets != 0).sum())
+    assert target_tokens(inputs) == int((targets >= 0).sum())
 
 
 def test_an_lstm_learns_towards_the_entropy_and_not_below_it():
@@ -92,4 +105,4 @@ def test_text_longer_than_the_window_is_refused():
 
 def test_padding_alone_is_refused():
     with pytest.raises(ValueError, match=r"^the targets \(2, 3\) are padding alone"):
-        token_loss(torch.zeros(2, 3, 45), torch.zeros(2, 3, dtype=torch.int64))
+        token_loss(torch.zeros(2, 3, 45), torch.full((2, 3), -100))

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import torch
 
+from dlviz.counts import check_counts
+
 
 def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     """Rank `rank`'s part of the N rows of `tensor`: rows rank*N//size to (rank+1)*N//size, a view.
@@ -18,6 +20,7 @@ def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     lengths differ by one, and with N < size some are empty.
     Raises ValueError where there is no such rank.
     """
+    check_counts(size=size)
     if not 0 <= rank < size:
         raise ValueError(
             f"rank={rank} has no shard among size={size}: ranks count from 0 to size-1."
@@ -26,9 +29,13 @@ def shard(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     return tensor[rank * length // size : (rank + 1) * length // size]
 
 
-def trim(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch of padded text without the columns in which all targets (B, n) are padding, views."""
-    longest = int((targets != 0).any(0).sum())
+def trim(
+    inputs: torch.Tensor, targets: torch.Tensor, ignore_index: int = -100
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of padded text without the columns after the last in which a target (B, n) is not
+    `ignore_index`, views."""
+    learnt = (targets != ignore_index).any(0).nonzero()
+    longest = int(learnt.max()) + 1 if len(learnt) else 0
     return inputs[:, :longest], targets[:, :longest]
 
 
@@ -49,6 +56,8 @@ def batches(
         raise ValueError(f"batch={batch} holds no image: use a batch of at least 1.")
     if steps is not None and steps < 0:
         raise ValueError(f"steps={steps} cannot be taken: use 0 or more, or None for one pass.")
+    check_counts(0, steps=steps)
+    check_counts(batch=batch)
     if len(images) != len(labels) or len(labels) == 0:
         raise ValueError(
             f"{len(images)} images and {len(labels)} labels make no batches: "

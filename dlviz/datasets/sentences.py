@@ -4,7 +4,7 @@ language model has a floor that can be drawn.
     sentence       the dog sleeps
     row of B       [1, 41, 12, 31, 2, 0, 0]      start, words, end, and 0 as padding
     inputs, X      [1, 41, 12, 31, 2, 0]         B[:, :n]
-    targets, Y     [41, 12, 31, 2, 0, 0]         B[:, 1:]: the next token of each input
+    targets, Y     [41, 12, 31, 2, -100, -100]   B[:, 1:]: the next token of each input, or none
 
 See data/sentences/README.md.
 """
@@ -20,11 +20,13 @@ from dlviz.datasets import store
 from dlviz.datasets.grammar import Grammar, parse
 
 PADDING, START, END = 0, 1, 2
+IGNORED = -100  # a target that there is not: what torch's losses ignore
 TEST = 2000  # sentences, the last of all
 
 
 def sentences(split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets, (N, n) each, int64 numbers of tokens in `vocabulary()`, 0 as padding.
+    """Inputs and targets, (N, n) each, int64 numbers of tokens in `vocabulary()`: 0 as padding of
+    the inputs, -100 of the targets, which torch's losses ignore.
 
     A sentence of k words has k + 1 targets: its words and the end token; n is that of the longest
     of all. split: "train" (N = 8,000), "test" (N = 2,000), drawn alike, or "all" (both). Raises
@@ -40,7 +42,8 @@ def sentences(split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
     ]
     whole = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
     chosen = {"train": whole[:-TEST], "test": whole[-TEST:], "all": whole}[split]  # (N, n + 1)
-    return chosen[:, :-1], chosen[:, 1:]
+    targets = chosen[:, 1:]
+    return chosen[:, :-1], targets.masked_fill(targets == PADDING, IGNORED)
 
 
 def vocabulary() -> list[str]:

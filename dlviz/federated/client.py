@@ -9,6 +9,7 @@ from its own weights, as the lecture has it: nothing of that is sent, and all of
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -26,6 +27,7 @@ from dlviz.federated.messages import (
     phase,
     residents,
 )
+from dlviz.federated.selection import draws_of
 from dlviz.federated.stacked import can_stack, together
 from dlviz.federated.weights import Layout
 
@@ -38,8 +40,10 @@ UNASKED = ", not asked"  # what the phase of an unused training adds to its name
 
 
 class Clients:
-    """The clients that live on this rank, each with data and weights of its own. Before an update
-    is sent, `outgoing` clips, noises or falsifies it, and `fp16` rounds it to 16 bits a value."""
+    """The clients that live on this rank, each with data, weights and a model of its own: what a
+    forward leaves there (a batch norm's counter, a layer's generator) is no other client's. Before
+    an update is sent, `outgoing` clips, noises or falsifies it, and `fp16` rounds it to 16 bits a
+    value."""
 
     def __init__(
         self,
@@ -58,7 +62,8 @@ class Clients:
         }
         self.weights = {k: layout.read() for k in self.numbers}  # unasked training goes on from it
         some = [data for data in self.data.values() if len(data[1])]
-        self._stacks = len(some) > 1 and can_stack(layout, some[0], how)
+        self._own: dict[int, tuple[Layout, LocalTraining]] = {}
+        self._stacks = len(some) > 1 and can_stack(copy.deepcopy(layout), some[0], how)
 
     def train(self, chosen: Sequence[int], number: int) -> Found:
         """Train the `chosen`."""
@@ -69,12 +74,18 @@ class Clients:
             found = list(zip(ends, losses, strict=True))
         else:
             found = [
-                alone(self.comm, self.layout, start, self.data[k], self.how, number, k)
+                alone(self.comm, start, self.data[k], *self.own(k), number, k)
                 for k, start in zip(chosen, starts, strict=True)
             ]
         self.weights |= {k: end for k, (end, _) in zip(chosen, found, strict=True)}
         # Δ_k = w_k - w_t: what is clipped, noised or masked is the change, not the weights.
         return [(end - start, loss) for start, (end, loss) in zip(starts, found, strict=True)]
+
+    def own(self, client: int) -> tuple[Layout, LocalTraining]:
+        """The model and the loss of a client that is trained alone."""
+        if client not in self._own:
+            self._own[client] = copy.deepcopy((self.layout, self.how))
+        return self._own[client]
 
     def examples(self, client: int) -> int:
         return len(self.data[client][1])
@@ -83,13 +94,19 @@ class Clients:
         """The examples that a round of this client takes, each as often as there are epochs."""
         return self.how.epochs * self.examples(client)
 
+    def changed(self, update: Tensor, client: int, number: int) -> Tensor:
+        """What is sent in place of `update`."""
+        if self.outgoing is None:
+            return update
+        with draws_of(self.how.seed, "outgoing", number, client):
+            return self.outgoing(update, client, number)
+
     def send(self, chosen: Sequence[int], found: Found, number: int) -> None:
         """Send the updates `found`, each followed by the word that it is there."""
         requests = []
         for k, (update, loss) in zip(chosen, found, strict=True):
             answer = Answer(number, k, self.examples(k), self.work(k), loss)
-            if self.outgoing is not None:
-                update = self.outgoing(update, k, number)
+            update = self.changed(update, k, number)
             row = (update.half() if self.fp16 else update).contiguous()
             requests.append(self.comm.isend(row, 0, UPDATE))
             self.comm.send(answer.packed(), 0, ANSWER)  # it ends when the server takes them

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import torch
 
 from dlviz.cluster import Comm
-from dlviz.federated.selection import generator
+from dlviz.counts import check_counts
+from dlviz.federated.selection import draws_of, generator
 from dlviz.federated.weights import Layout
 
 Tensor = torch.Tensor
@@ -48,6 +49,7 @@ class LocalTraining:
             raise ValueError(
                 f"batch={self.batch!r} holds no example: use 1 or more, or None for the whole data."
             )
+        check_counts(epochs=self.epochs, batch=self.batch)
         for name in ("lr", "proximal"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r} has to be a number from 0 up.")
@@ -68,9 +70,9 @@ class LocalTraining:
 
 def alone(
     comm: Comm,
-    layout: Layout,
     start: Tensor,  # (parameters,)
     data: Data,
+    layout: Layout,
     how: LocalTraining,
     number: int,
     client: int,
@@ -80,8 +82,7 @@ def alone(
     (inputs, labels), model, seen = data, layout.model, 0.0
     layout.write(start)
     anchor = [p.detach().clone() for p in layout.parameters]
-    with torch.random.fork_rng(devices=[]):  # a dropout's draws are this client's own too
-        torch.manual_seed(generator(how.seed, "forward", number, client).initial_seed())
+    with draws_of(how.seed, "forward", number, client):  # a dropout's are this client's own too
         for epoch in range(how.epochs):
             order = how.order(number, client, epoch, len(labels))
             for rows in order.split(how.batch or len(labels)):

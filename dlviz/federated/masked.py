@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dlviz.counts import check_counts
 from dlviz.federated.client import Clients, Found
 from dlviz.federated.messages import ANSWER, LEDGER, Answer, home
 from dlviz.federated.record import Open
@@ -49,6 +50,10 @@ class Secure:
     threshold: int | None
     clip: float
     bits: int = 32
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what is no count."""
+        check_counts(threshold=self.threshold, bits=self.bits)
 
     def check(
         self,
@@ -118,7 +123,7 @@ class MaskedClients(Clients):
         """Say that the update is there; and when all are ready take part in their sum."""
         comm, updates = self.comm, {}
         for k, (update, _) in zip(chosen, found, strict=True):
-            updates[k] = update if self.outgoing is None else self.outgoing(update, k, number)
+            updates[k] = self.changed(update, k, number)
             answer = Answer(number, k, self.examples(k), self.work(k), math.nan)
             comm.send(answer.packed(), 0, ANSWER)
         word, vectors = torch.zeros(2, dtype=torch.int64), {}

@@ -17,7 +17,8 @@ Scale", MLSys 2019, section 2 (who is there, and asking for more than are needed
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,15 @@ def generator(seed: int, *place: object) -> torch.Generator:
     """Random numbers that follow from the seed and the place in the program alone: (round, client,
     epoch), say. What others have drawn meanwhile changes nothing."""
     return torch.Generator().manual_seed(random.Random(f"{seed} {place}").getrandbits(63))
+
+
+@contextmanager
+def draws_of(seed: int, *place: object) -> Iterator[None]:
+    """What is drawn inside, from the generator that all share, is `generator`'s as well; those who
+    draw after it find the shared one as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator(seed, *place).initial_seed())
+        yield
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
            |<--------------- trained -------------------------->|
 
 Parameters that training moves, then the buffers that are no counters (a batch norm's statistics).
+Counters are not sent: each client goes on counting from its own last round.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """A language model: an LSTM that predicts the next token, on text padded to one length.
 
     inputs  X (B, n)     <start> the dog sleeps <end>     0 0       B = sentences of a batch
-    targets Y (B, n)     the dog sleeps <end>  0          0 0       0 is padding, not learnt from
+    targets Y (B, n)     the dog sleeps <end>  -100    -100 -100    -100 is not learnt from
 
 Its loss is the mean over target tokens. Sentences differ in length, so shards of as many sentences
 hold different numbers of tokens, and the mean of the shards' means is not that of the batch:
-`target_tokens` is what a shard weighs, for `DDP(..., weight=target_tokens)`.
+`target_tokens` is what a shard of `datasets.sentences` weighs, for
+`DDP(..., weight=target_tokens)`.
 
 Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 9(8), 1997.
 PyTorch's names: torch.nn.LSTM, and `ignore_index` of torch.nn.functional.cross_entropy.
@@ -13,13 +14,15 @@ PyTorch's names: torch.nn.LSTM, and `ignore_index` of torch.nn.functional.cross_
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from dlviz.datasets.sentences import END, PADDING
+from dlviz.counts import check_counts
+from dlviz.datasets.sentences import END, IGNORED, PADDING
 from dlviz.models.seeding import seed_layers
 
 
@@ -32,9 +35,10 @@ def LSTM(
 ) -> nn.Sequential:
     """A network of one LSTM layer for tokens (B, n) of int64; gives logits (B, n, vocabulary).
 
-    vocabulary: how many tokens there are, the padding 0 counted. A text longer than `window` is
+    vocabulary: how many tokens there are, a padding counted. A text longer than `window` is
     refused with a ValueError. The weights are those of float32, cast to `dtype`.
     """
+    check_counts(vocabulary=vocabulary, width=width, window=window)
     network = nn.Sequential(
         _Tokens(vocabulary, width, window),  # (B, n, width)
         _Recurrent(width, width, batch_first=True),  # (B, n, width)
@@ -45,7 +49,7 @@ def LSTM(
 
 class _Tokens(nn.Embedding):
     def __init__(self, vocabulary: int, width: int, window: int):
-        super().__init__(vocabulary, width, padding_idx=PADDING)
+        super().__init__(vocabulary, width)
         self.window = window
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -62,20 +66,32 @@ class _Recurrent(nn.LSTM):
         return super().forward(*inputs)[0]  # the output of every token, without the last states
 
 
-def token_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def token_loss(
+    outputs: torch.Tensor, targets: torch.Tensor, ignore_index: int = IGNORED
+) -> torch.Tensor:
     """The mean cross-entropy (nats) of the logits (B, n, vocabulary) at the targets (B, n) that are
-    not padding; 0 for no rows. Raises ValueError where rows are padding alone."""
-    tokens = int((targets != PADDING).sum())
+    not `ignore_index`; 0 for no rows. Raises ValueError where rows are padding alone. A strategy
+    takes another padding in `functools.partial(token_loss, ignore_index=0)`."""
+    tokens = int((targets != ignore_index).sum())
     if len(targets) and not tokens:
         raise ValueError(
             f"the targets {tuple(targets.shape)} are padding alone: there is no token to learn."
         )
     total = functional.cross_entropy(
-        outputs.flatten(0, 1), targets.flatten(), ignore_index=PADDING, reduction="sum"
+        outputs.flatten(0, 1), targets.flatten(), ignore_index=ignore_index, reduction="sum"
     )
     return total / max(tokens, 1)
 
 
+def ignored_by(loss: Any) -> int | None:
+    """The targets that a `token_loss` ignores; None for another loss."""
+    given = loss.keywords if isinstance(loss, partial) and not loss.args else {}
+    if given.keys() == {"ignore_index"}:
+        loss = loss.func
+    return given.get("ignore_index", IGNORED) if loss is token_loss else None
+
+
 def target_tokens(inputs: torch.Tensor) -> int:
-    """How many targets the inputs (B, n) have: every token has one but <end> and the padding."""
+    """How many targets the inputs (B, n) of `datasets.sentences` have: every token has one but
+    <end> and the padding."""
     return int(((inputs != PADDING) & (inputs != END)).sum())

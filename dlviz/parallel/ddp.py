@@ -26,6 +26,7 @@ from dlviz.parallel.batch_norm import weigh_norms
 from dlviz.parallel.buckets import Bucket, cut
 from dlviz.parallel.hooks import at_end_of_backward, no_graph, tensors_in, writes_gradients
 from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.mean_of import in_step
 from dlviz.parallel.replicas import differing, start_alike, take
 from dlviz.parallel.shards import (
     Batches,
@@ -210,9 +211,10 @@ def train(
 ) -> Result:
     """Train with `DDP`: as `data.train`."""
     moves, parameters = as_rule(rule, lr), trained(model.to(comm.device))
-    net = DDP(model, comm, all_reduce, bucket_bytes, weight)
+    of_batches, of_forwards = (rows, rows) if weight is rows else in_step(weight)
+    net = DDP(model, comm, all_reduce, bucket_bytes, of_forwards)
 
     def finish(share: float) -> None:
         update(comm, moves, parameters)
 
-    return result(each_step(comm, net, batches, loss, weight, finish), model)
+    return result(each_step(comm, net, batches, loss, of_batches, finish), model)

@@ -117,7 +117,7 @@ def synchronous(comm: Comm, one: Elastic) -> int:
                 one.global_update([taken[worker] for worker in workers])
             else:
                 centre = one.receive()
-                share = one.learn(step, shard(batch, comm.rank - 1, comm.size - 1))
+                share = one.learn(step, shard(batch, comm.rank - 1, comm.size - 1), whole=False)
                 one.send()
                 one.local_update(share, centre)
     return missing

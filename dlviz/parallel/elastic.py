@@ -56,9 +56,9 @@ class Elastic:
             spread(flat, alike)
         return theirs if came else [], worker
 
-    def learn(self, step: int, batch: Any) -> float:
-        """Forward and backward: ΔW."""
-        share, mean = learn(self.comm, self.model, batch, **self.how)
+    def learn(self, step: int, batch: Any, whole: bool = True) -> float:
+        """Forward and backward: ΔW, on a whole batch or on a shard of one."""
+        share, mean = learn(self.comm, self.model, batch, **self.how, whole=whole)
         self.losses.add(step, share, mean)
         return share
 

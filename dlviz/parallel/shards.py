@@ -22,13 +22,12 @@ from dlviz.cluster import Comm
 from dlviz.parallel.batch_norm import weigh_norms
 from dlviz.parallel.hooks import tensors_in
 from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.mean_of import Loss, MeanOverRows, Weight, of_batch
 from dlviz.parallel.prices import update_seconds
 from dlviz.parallel.replicas import start_alike
 from dlviz.parallel.update_rules import Rule, as_rule
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Weight = Callable[..., float | torch.Tensor]
 Result = dict[str, Any]
 
 
@@ -45,11 +44,16 @@ def rows(*inputs: Any, **keywords: Any) -> int:
 
 def weigh(comm: Comm, weight: Weight, *inputs: Any, **keywords: Any) -> float:
     """What this rank's loss is the mean of. Raises ValueError for less than nothing."""
-    share = float(weight(*inputs, **keywords))
+    return weighed(f"the shard of rank {comm.rank}", weight(*inputs, **keywords))
+
+
+def weighed(what: str, share: float | torch.Tensor) -> float:
+    """`share` as a number. Raises ValueError where `what` weighs less than nothing."""
+    share = float(share)
     if not (share >= 0 and math.isfinite(share)):
         raise ValueError(
-            f"the shard of rank {comm.rank} weighs {share:g}: weight= has to give how many "
-            "examples, or target tokens, its loss is the mean of, 0 or more."
+            f"{what} weighs {share:g}: weight= has to give how many examples, or target tokens, "
+            "its loss is the mean of, 0 or more."
         )
     return share
 
@@ -118,16 +122,25 @@ def each_step(
 
 
 def learn(
-    comm: Comm, net: nn.Module, batch: Sequence[torch.Tensor], loss: Loss, weight: Weight
+    comm: Comm,
+    net: nn.Module,
+    batch: Sequence[torch.Tensor],
+    loss: Loss,
+    weight: Weight,
+    whole: bool = False,
 ) -> tuple[float, float]:
     """Forward and backward on (inputs, labels), which leaves the gradients in `net`; returns what
-    the batch weighs, and its loss."""
+    the batch weighs, and its loss. Unless it is a `whole` batch, raises ValueError for a loss that
+    is no mean over the rows by which it is weighed."""
     inputs, labels = (part.to(comm.device) for part in batch)  # (B/n, ...) each
-    share = weigh(comm, weight, inputs)
+    share = weigh(comm, of_batch(weight), inputs, labels)
     weigh_norms(net, share)  # before the forward: SyncBatchNorm keeps it for backward
     net.zero_grad()  # backward adds to .grad
-    mean = loss(net(inputs), labels)
+    tried = MeanOverRows(loss) if weight is rows and not whole and comm.size > 1 else None
+    mean = (tried or loss)(net(inputs), labels)
     mean.backward()  # DDP's hooks send buckets in here
+    if tried is not None:
+        tried.check()
     return share, mean.item()
 
 
@@ -136,7 +149,7 @@ def learn_whole(
 ) -> float:
     """As `learn`, a batch that no other rank shares; returns its loss. Raises ValueError where it
     weighs nothing."""
-    share, mean = learn(comm, net, batch, loss, weight)
+    share, mean = learn(comm, net, batch, loss, weight, whole=True)
     if not share:
         no_mean()
     return mean

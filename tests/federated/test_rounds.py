@@ -184,7 +184,7 @@ def together_and_alone():
         numbers = list(range(len(clients)))
         rows, losses = together(comm, layout, starts, clients, how, 4, numbers)
         apart = [
-            alone(comm, layout, start, data, how, 4, k)
+            alone(comm, start, data, layout, how, 4, k)
             for k, start, data in zip(numbers, starts, clients, strict=True)
         ]
         gaps = [(row - one).abs().max().item() for row, (one, _) in zip(rows, apart, strict=True)]
@@ -202,26 +202,72 @@ def test_clients_that_share_a_process_equal_clients_alone(together_and_alone, ba
     assert len(set(sizes)) > 3
 
 
-def test_models_that_torch_cannot_stack_are_trained_one_after_the_other():
-    """With a dropout, or statistics, clients of one process are what they are in processes of
-    their own, to the last bit."""
+class Jitter(torch.nn.Module):
+    """Noise from a generator of its own, ever less of it: two states that a forward moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.draw, self.forwards = torch.Generator().manual_seed(3), 0
+
+    def forward(self, x):
+        self.forwards += 1
+        return x + torch.randn(x.shape, generator=self.draw) / self.forwards
+
+
+def noisy(update, client, number):
+    return update + 0.01 * torch.randn(update.shape)
+
+
+def test_clients_that_share_a_process_share_no_state():
+    """What a forward leaves in a model, and what is drawn: clients of one process are what they
+    are in processes of their own, to the last bit."""
+    layers = {
+        "dropout": lambda: torch.nn.Dropout(0.5),
+        "statistics": lambda: torch.nn.BatchNorm1d(8),
+        "counted statistics": lambda: torch.nn.BatchNorm1d(8, momentum=None),
+        "own generator": Jitter,
+        "noise on updates": torch.nn.Identity,
+    }
 
     def worker(comm):
         torch.manual_seed(comm.rank)
-        found = []
-        for layer in (torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(8)):
+        found = {}
+        for name, layer in layers.items():
             torch.manual_seed(7)
             net = torch.nn.Sequential(
-                torch.nn.Flatten(), torch.nn.Linear(64, 8), layer, torch.nn.Linear(8, 10)
+                torch.nn.Flatten(), torch.nn.Linear(64, 8), layer(), torch.nn.Linear(8, 10)
             )
             options = {"rounds": 2, "batch": 15, "epochs": 2}
-            found.append(train(comm, net, dealt(3, dtype=torch.float32), **options)["state"])
+            if name == "noise on updates":
+                options |= {"outgoing": noisy, "loss": drawing}
+            found[name] = train(comm, net, dealt(3, dtype=torch.float32), **options)["state"]
         return found
 
     one, three = (dlviz.launch(worker, ranks).results[0] for ranks in (2, 4))
-    for apart, together_ in zip(one, three, strict=True):
-        assert all(torch.equal(apart[name], together_[name]) for name in apart)
-    assert one[1]["2.running_mean"].abs().max() > 0.01
+    for name, apart in one.items():
+        assert all(torch.equal(apart[key], three[name][key]) for key in apart), name
+    assert one["statistics"]["2.running_mean"].abs().max() > 0.01
+
+
+def drawing(outputs, labels):
+    """A loss that cannot be stacked."""
+    return torch.nn.functional.cross_entropy(outputs + torch.randn(outputs.shape), labels)
+
+
+def test_the_counter_of_a_client_s_batch_norm_goes_on_from_round_to_round():
+    """As plain torch's does: with momentum=None a running mean is divided by it."""
+    (data,) = dealt(1)
+
+    def net():
+        torch.manual_seed(7)
+        norm = torch.nn.BatchNorm1d(8, momentum=None)
+        layers = torch.nn.Flatten(), torch.nn.Linear(64, 8), norm, torch.nn.Linear(8, 10)
+        return torch.nn.Sequential(*layers).double()
+
+    found = dlviz.launch(lambda comm: train(comm, net(), [data], rounds=3, lr=0.1), 2).results[0]
+    expected = oracle.sgd(net(), [data], 3, 0.1)
+    del found["state"]["2.num_batches_tracked"], expected["2.num_batches_tracked"]
+    assert gap(found["state"], expected) < EXACT
 
 
 def test_weights_are_weighted_by_examples_and_the_loss_as_well():

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import dlviz
-from dlviz.models import Transformer, seed_layers, token_loss
+from dlviz.models import Transformer, seed_layers
 from dlviz.parallel import hybrid, update_rules
 from dlviz.parallel.tensor import ParallelMLP
 
@@ -124,14 +124,15 @@ def plain(case):
 
 @lru_cache
 def batches(steps, rows):
-    """No two rows alike, and as many targets in no two."""
+    """No two rows alike, and as many targets in no two; token 0 is a word."""
     generator, found = torch.Generator().manual_seed(1), []
     for step in range(steps):
-        tokens = torch.randint(1, V, (rows[step % len(rows)], S + 1), generator=generator)
-        for row, text in enumerate(tokens):
-            text[S - (5 * row + step) % S :] = 0
-        tokens[0, 1] = 1
-        found.append((tokens[:, :-1], tokens[:, 1:]))
+        tokens = torch.randint(0, V, (rows[step % len(rows)], S + 1), generator=generator)
+        targets = tokens[:, 1:].clone()
+        for row, text in enumerate(targets):
+            text[max(1, S - 1 - (5 * row + step) % S) :] = -100
+        targets[0, 0] = targets[-1, 0] = 0
+        found.append((tokens[:, :-1], targets))
     return found
 
 
@@ -154,17 +155,21 @@ def worker(comm, cases):
     return found
 
 
+def loss_of(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
 @lru_cache
 def one_process(case):
     """The losses and the state after all steps, and the gradients of batch 1 at the start."""
     model, texts = plain(case), batches(case.steps, case.rows)
-    token_loss(model(texts[1][0]), texts[1][1]).backward()
+    loss_of(model(texts[1][0]), texts[1][1]).backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
     model = plain(case)
     rule, parameters, losses = update_rules.make("momentum", 0.1), list(model.parameters()), []
     for tokens, targets in texts:
         model.zero_grad()
-        loss = token_loss(model(tokens), targets)
+        loss = loss_of(model(tokens), targets)
         loss.backward()
         if case.clip:
             nn.utils.clip_grad_norm_(parameters, case.clip)

@@ -36,7 +36,7 @@ def linear(*places):
     return [nn.Linear(4, 4) if place in places else None for place in range(2)]
 
 
-PADDING = [(torch.ones(2, 8, dtype=torch.int64), torch.zeros(2, 8, dtype=torch.int64))]
+PADDING = [(torch.ones(2, 8, dtype=torch.int64), torch.full((2, 8), -100))]
 OWN: dict[str, Any] = {"loss": nn.functional.mse_loss}
 ROWS = [(torch.ones(4, 4), torch.ones(4, 4))]
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import dlviz
 from dlviz import metrics
-from dlviz.models import Transformer, token_loss
+from dlviz.models import Transformer
 from dlviz.parallel import update_rules
 from dlviz.parallel.tensor import (
     ParallelTransformer,
@@ -73,9 +73,11 @@ def batches():
     generator = torch.Generator().manual_seed(1)
     found = []
     for step in range(STEPS):
-        tokens = torch.randint(1, V, (B, S + 1), generator=generator)
-        tokens[0, S - step // 2 :] = 0
-        found.append((tokens[:, :-1], tokens[:, 1:]))
+        tokens = torch.randint(0, V, (B, S + 1), generator=generator)  # 0 is a word
+        targets = tokens[:, 1:].clone()
+        targets[0, S - 1 - step // 2 :] = -100
+        targets[1, 0] = 0
+        found.append((tokens[:, :-1], targets))
     return found
 
 
@@ -96,7 +98,7 @@ def one_process(case):
     for step, (tokens, targets) in enumerate(batches()[: case.steps]):
         model.zero_grad()
         logits = model(tokens)
-        loss = token_loss(logits, targets)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
         if case.clip is not None:
             norm = torch.nn.utils.clip_grad_norm_(parameters, case.clip).item()

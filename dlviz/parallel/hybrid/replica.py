@@ -9,12 +9,13 @@ over a batch is not the mean of means of unequal weights:
 
     L = sum w_k L_k / sum w_k       over the microbatches of a replica, and over the replicas
 
-`train_step` takes the plain mean of m microbatches: each gives it L_k times m w_k / sum w_k.
+`token_loss` is a mean over the targets that it does not ignore, and weighs by these; other losses
+by their rows, or by what `weight=` says of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,18 +23,19 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.models import token_loss
 from dlviz.models.dropout import Dropout
-from dlviz.models.language import PADDING
+from dlviz.models.language import ignored_by
 from dlviz.parallel.hooks import Hook
 from dlviz.parallel.layers import LayerSpans
-from dlviz.parallel.shards import Loss, no_mean
+from dlviz.parallel.mean_of import Loss, MeanOverRows, Weight, of_batch
+from dlviz.parallel.shards import no_mean, rows, weighed
 
 
 class Replica:
     """Of one batch (inputs, targets) the rows of this rank's replica, in `microbatches` of `rows`
     rows. `first` is the batch's row at which they begin, `weight` what they weigh together; where
-    that is 0 the replica has nothing to learn. ValueError for a batch that weighs nothing."""
+    that is 0 the replica has nothing to learn. `loss` is what the last stage's outputs are given
+    to, `whole` the one that it stands for. ValueError for a batch that weighs nothing."""
 
     def __init__(
         self,
@@ -42,14 +44,18 @@ class Replica:
         microbatches: int,
         loss: Loss,
         whole: Loss,
+        weight: Weight,
     ):
         inputs, targets = (part.to(axis.device) for part in batch)
         mine = torch.arange(len(inputs), device=axis.device).tensor_split(axis.size)[axis.rank]
-        self._weigh = weight_of(whole)
-        if not self._weigh(targets):
+        self._weigh, by_rows = of_batch(weight), weight is rows and ignored_by(whole) is None
+        if weight is rows:
+            self._weigh = weight_of(whole)
+        if not weighed("the batch", self._weigh(inputs, targets)):
             no_mean()
-        self._loss, self._targets, self._microbatches = loss, targets, microbatches
-        self.weight = self._weigh(targets[mine])
+        self._tried = MeanOverRows(loss) if by_rows else None
+        self._loss, self._inputs, self._targets = self._tried or loss, inputs, targets
+        self.weight = weighed("a replica's part", self._weigh(inputs[mine], targets[mine]))
         self.rows = -(-len(mine) // microbatches)
         self.first = int(mine[0]) if len(mine) else 0
         # The batch's row of each of the replica's, -1 where there is none.
@@ -58,13 +64,20 @@ class Replica:
         self.inputs = inputs[self.places.clamp(min=self.first)]  # padded by a row that there is
 
     def loss(self, output: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """What a microbatch's output says of the rows at its `places`, as its share of the mean."""
+        """What a microbatch's output says of the rows at its `places`."""
         real = places >= 0
-        targets = self._targets[places[real]]
-        weight = self._weigh(targets)
-        if not weight:
-            return output.sum() * 0  # it goes backward all the same: other stages wait
-        return self._loss(output[real], targets) * (self._microbatches * weight / self.weight)
+        return self._loss(output[real], self._targets[places[real]])
+
+    def weigh(self, _: torch.Tensor, places: torch.Tensor) -> float | torch.Tensor:
+        """What it is the mean of."""
+        real = places[places >= 0]
+        return self._weigh(self._inputs[real], self._targets[real])
+
+    def check(self) -> None:
+        """After a step: raise ValueError for a loss that is no mean over the rows that it was
+        weighed by."""
+        if self._tried is not None:
+            self._tried.check()
 
 
 class DropoutPlaces:
@@ -91,8 +104,9 @@ class DropoutPlaces:
             drop.row = replica.first + action.microbatch * replica.rows
 
 
-def weight_of(loss: Loss) -> Callable[[torch.Tensor], int]:
+def weight_of(loss: Loss) -> Weight:
     """What the mean that is `loss` is over: target tokens, or rows."""
-    if loss is token_loss:
-        return lambda targets: int((targets != PADDING).sum())
-    return len
+    ignored = ignored_by(loss)
+    if ignored is None:
+        return rows
+    return lambda inputs, targets: (targets != ignored).sum()

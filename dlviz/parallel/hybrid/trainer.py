@@ -48,7 +48,9 @@ from dlviz.parallel.shards import (
     Loss,
     Losses,
     Result,
+    Weight,
     all_reduce_called,
+    rows,
     trained,
     update,
 )
@@ -72,6 +74,7 @@ def train(
     microbatches: int = 4,
     chunks: int | None = None,
     loss: Loss = token_loss,
+    weight: Weight = rows,
     lr: float = 0.5,
     clip: float | None = None,
     all_reduce: str = "ring",
@@ -89,7 +92,9 @@ def train(
 
     The ranks of the axis that `order` names last are neighbours. `schedule` is one that flushes, of
     `microbatches` a replica, with `chunks` stages a rank. `loss` is a mean over rows, or
-    `models.token_loss`. `clip` is the largest norm of all gradients together.
+    `models.token_loss`, a mean over targets; of any other `weight` says what it is the mean of,
+    called with (inputs) or, if it needs two arguments, (inputs, labels).
+    `clip` is the largest norm of all gradients together.
 
     Returns `losses` on every rank, and as `state` the trained parameters, on rank 0; it is empty on
     the others. Raises ValueError, before training, for a mesh that is none of these ranks, fewer
@@ -116,11 +121,13 @@ def train(
     comm.start_line()  # cutting the model took each rank as long as it took
     for step, batch in enumerate(comm.progress(batches, "training")):
         with comm.span("phase", f"step {step}", step=step):
-            replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss)
+            replica = Replica(mesh.dp, batch, microbatches, mean_loss, loss, weight)
             place_dropout.at(step, replica)
             if replica.weight:  # where it is 0 all ranks of the replica know it
                 given = replica.inputs, replica.places, replica.loss
-                mean = train_step(mesh.pp, part.stages, plan, *given, shapes=shapes, layers=layers)
+                how = {"shapes": shapes, "layers": layers, "weight": replica.weigh}
+                mean = train_step(mesh.pp, part.stages, plan, *given, **how)
+                replica.check()
                 losses.add(step, replica.weight, mean)
             if sequence_parallel:
                 add_partial_gradients(mesh.tp, net, all_reduce)

@@ -7,6 +7,7 @@ trainer.py             train: step after step
 stage_worker.py        what an action computes, and what is kept for the next
 stage_backward.py      a forward and its backward (B)
 split_backward.py      the backward in two (I and W)
+microbatches.py        what each loss counts in the batch's mean
 p2p.py, shapes.py      messages between neighbouring stages, and what is in them
 weight_stashing.py     old weights for schedules that do not flush
 shared_parameters.py   parameters that stages of several ranks share

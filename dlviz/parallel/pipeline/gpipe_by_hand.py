@@ -13,12 +13,13 @@ Source: Huang et al., GPipe, NeurIPS 2019, section 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.parallel.mean_of import Loss, Weight
+from dlviz.parallel.pipeline.microbatches import Microbatches
+from dlviz.parallel.shards import rows
 
 
 def step(
@@ -26,18 +27,20 @@ def step(
     stage: nn.Module,
     inputs: torch.Tensor,
     targets: torch.Tensor,
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    loss: Loss,
     microbatches: int,
+    weight: Weight = rows,
 ) -> float:
     """Add the gradients of one batch to those of this rank's `stage`; returns the batch's mean
     loss, on every rank. `inputs` and `targets`, (B, ...), are cut into `microbatches` of equal
-    length; `loss` is the mean over one of them."""
+    length; `loss` is the mean over one of them, of as much as `weight` says (run.py)."""
     before, after = comm.rank - 1, comm.rank + 1
     is_first, is_last = comm.rank == 0, after == comm.size
-    pairs = zip(inputs.chunk(microbatches), targets.chunk(microbatches), strict=True)
+    cut = inputs.chunk(microbatches), targets.chunk(microbatches)
+    batch = Microbatches(*cut, loss, weight)
     saved, sends, mean = [], [], torch.zeros(1, dtype=torch.float64)
 
-    for number, (x, target) in enumerate(pairs):
+    for number, x in enumerate(cut[0]):
         if not is_first:
             x = comm.probe(before)  # an empty tensor of the shape that comes
             comm.recv(x, before)
@@ -45,9 +48,8 @@ def step(
         with comm.compute("forward", stage=comm.rank, microbatch=number):
             output = stage(x)
             if is_last:
-                # The mean over the batch is the mean of the microbatches' means.
-                output = loss(output, target) / microbatches
-                mean += output.detach()
+                # The mean over the batch is the mean of the microbatches' means, by weight.
+                output = batch.loss(number, output) * batch.share(number)
         if not is_last:
             sends.append(comm.isend(output.detach(), after))  # goes on while the next is computed
         saved.append((number, x, output))  # all m of them, for the backward: GPipe's price
@@ -64,5 +66,7 @@ def step(
 
     for send in sends:
         send.wait()
+    if is_last:
+        mean += batch.mean()
     comm.broadcast(mean, root=comm.size - 1)  # the last rank alone has seen the loss
     return mean.item()

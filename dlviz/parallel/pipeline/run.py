@@ -9,10 +9,10 @@ A rank works through its row of the schedule. Before an action it waits for what
 stage left, after it it passes on what the action left. Every message has a tag of its own, sending
 waits for nobody, and receives are posted ahead, so that no legal order can deadlock.
 
-The gradient of the mean over the batch is the mean of the microbatches' gradients, so those of a
-flushing schedule add up to what one process computes. One that does not flush (`pipedream`) takes
-each microbatch for a batch: its backward uses the weights that its forward saw, and is followed at
-once by an update.
+The gradient of the mean over the batch is the mean of the microbatches' gradients, each weighted by
+what its loss is a mean of (microbatches.py), so those of a flushing schedule add up to what one
+process computes. One that does not flush (`pipedream`) takes each microbatch for a batch: its
+backward uses the weights that its forward saw, and is followed at once by an update.
 
 Source: Huang et al., GPipe, NeurIPS 2019; Narayanan et al., PipeDream, SOSP 2019; the schedules'
 own sources are in dlviz/schedules. In PyTorch: torch.distributed.pipelining.
@@ -29,12 +29,15 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.cluster.warm import rehearsed
 from dlviz.parallel.layers import LayerSpans
+from dlviz.parallel.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.actions import Math, at_once, by_layers
 from dlviz.parallel.pipeline.checks import check_output, checked, no_update, pieces_of
+from dlviz.parallel.pipeline.microbatches import Microbatches
 from dlviz.parallel.pipeline.p2p import P2P
 from dlviz.parallel.pipeline.shapes import Shapes
 from dlviz.parallel.pipeline.shared_parameters import SharedParameters
-from dlviz.parallel.pipeline.stage_worker import Loss, StageWorker
+from dlviz.parallel.pipeline.stage_worker import StageWorker
+from dlviz.parallel.shards import rows
 from dlviz.schedules import Action, Schedule, make
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ def train_step(
     costs: Costs | None = None,
     shapes: Shapes | None = None,
     layers: LayerSpans | None = None,
+    weight: Weight = rows,
 ) -> float:
     """Run one step of `schedule`; every rank calls it. Returns the mean loss, on every rank.
 
@@ -59,7 +63,9 @@ def train_step(
     follows from the input's; a rank uses those that live on it, on its device. Another rank's may
     lie on the meta device, or be None where it shares no parameter with this rank's. `inputs`
     (B, ...) and `targets` (B, ...) are the whole batch, which is cut into equal microbatches;
-    `loss(output, target)` is the mean over one. The gradients are added to the `.grad` of the
+    `loss(output, target)` is the mean over one, of as many examples or target tokens as `weight`
+    says of it, called with (inputs) or, if it needs two arguments, (inputs, targets): by default
+    its rows. The gradients are added to the `.grad` of the
     parameters of a rank's stages; a parameter that stages of several ranks share gets the sum on
     each. `optimizer`, of the parameters of a rank's stages, is used by schedules that do not flush,
     and by them alone.
@@ -69,7 +75,8 @@ def train_step(
     communicate give `layers`, the spans of those of this rank: an action is then a phase, in which
     each layer is computed by itself, at its own price, and what is sent lies beside. `shapes`, the
     same object for all steps of the same stages, lets the later ones post every receive ahead.
-    Raises ValueError where schedule, stages and batch do not go together.
+    Raises ValueError where schedule, stages and batch do not go together, and where the loss is no
+    mean over rows and `weight` is not given.
 
     Cost: a microbatch crosses each border between ranks twice, as activations and as a gradient:
     2(p-1)m messages for p stages on p ranks and m microbatches, then p-1 of the loss.
@@ -96,8 +103,8 @@ def train_step(
         optimizer = None
     elif optimizer is None or shared.count:
         raise ValueError(no_update(schedule, shared.count))
-    target_pieces = pieces_of(comm, targets, microbatches)  # m of (B/m, ...)
-    worker = StageWorker(comm, stages, mine, row, target_pieces, loss, optimizer, layers)
+    batch = Microbatches(pieces, pieces_of(comm, targets, microbatches), loss, weight)
+    worker = StageWorker(comm, stages, mine, row, batch, optimizer, layers)
     p2p = P2P(comm, schedule.stage_rank, row, pieces, mine)
     mean, last, tag = torch.zeros(1).double(), schedule.stage_rank[-1], shared.next_tag
     # Posted before the first action: the loss may come while this rank still works.
@@ -105,8 +112,7 @@ def train_step(
     with comm.span("phase", schedule.name or "pipeline"):
         _work_through(comm, row, p2p, worker.run, worker.conclude, costs, layers)
         if request is None:
-            # Equal microbatches: the mean of their means is the batch's.
-            mean += sum(map(float, worker.losses)) / microbatches
+            mean += batch.mean()
             p2p.send_to_all(mean, tag)  # matches the irecv above
         shared.add_up()  # after the last backward: before it a gradient lacks microbatches
         p2p.finish()  # no send was waited for so far: nobody can be stuck in one

@@ -11,7 +11,7 @@ stage is updated as soon as it is done (weight_stashing.py). Sources: as in run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,14 +21,13 @@ from torch import nn
 from dlviz.cluster import Comm
 from dlviz.parallel.layers import LayerSpans
 from dlviz.parallel.pipeline.checks import check_output
+from dlviz.parallel.pipeline.microbatches import Microbatches
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.pipeline.shapes import StageShape
 from dlviz.parallel.pipeline.split_backward import SplitForward
 from dlviz.parallel.pipeline.stage_backward import Forward
 from dlviz.parallel.pipeline.weight_stashing import Stash
 from dlviz.schedules import Action
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class StageWorker:
@@ -40,22 +39,17 @@ class StageWorker:
         stages: Sequence[nn.Module | None],
         shapes: dict[int, StageShape],
         row: Sequence[Action],
-        targets: Sequence[torch.Tensor],
-        loss: Loss,
+        microbatches: Microbatches,
         optimizer: torch.optim.Optimizer | None,
         layers: LayerSpans | None,
     ):
         self.comm = comm
         self.stages = stages
         self.shapes = shapes
-        self.targets = targets
-        self.loss = loss
-        self.losses: list[torch.Tensor] = []
+        self.microbatches = microbatches
         self.optimizer = optimizer
         self.layers = layers
         self.stashes = {stage: Stash(own(stages, stage)) for stage in shapes if optimizer}
-        # What the gradient of a microbatch's loss counts.
-        self.share = 1.0 if optimizer else 1 / len(targets)
         halves = [half for action in row for half in action.halves]
         self.split = {(half.stage, half.microbatch) for half in halves if half.kind == "I"}
         self.forwards: dict[tuple[int, int], Any] = {}  # by stage and microbatch
@@ -83,13 +77,7 @@ class StageWorker:
             forward = kind(module, x, stage > 0, weights)
             check_output(stage, forward.output)
             if stage == len(self.stages) - 1:
-                forward.root = self.loss(forward.output, self.targets[microbatch])
-                if forward.root.numel() != 1:
-                    raise ValueError(
-                        f"the loss has shape {tuple(forward.root.shape)}: make it one number, the "
-                        "mean over its microbatch."
-                    )
-                self.losses.append(forward.root.detach())  # without the graph, which B frees
+                forward.root = self.microbatches.loss(microbatch, forward.output)
         if isinstance(saved, SavedActivations):
             saved.see(x)
             saved.see(forward.output)
@@ -118,9 +106,11 @@ class StageWorker:
     def seed(self, at: tuple[int, int], gradient: torch.Tensor | None) -> torch.Tensor:
         """The gradient with which a backward begins: the one received, or the loss's share of the
         mean."""
-        root = self.forwards[at].root
-        # d(mean of m losses)/d(loss) = 1/m; 1 where each microbatch is a batch.
-        return torch.full_like(root, self.share) if gradient is None else gradient
+        if gradient is not None:
+            return gradient
+        # dL/dL_k, of which a microbatch that is a batch of its own has all.
+        share = 1.0 if self.optimizer else self.microbatches.share(at[1])
+        return torch.full_like(self.forwards[at].root, share)
 
     def conclude(self, action: Action) -> None:
         """Let go of what a microbatch needed of a stage once its gradients are there, and update
@@ -129,7 +119,8 @@ class StageWorker:
             return  # after an F or an I the backward still needs the graph
         forward = self.forwards.pop((action.stage, action.microbatch))  # frees the graph
         self.hold(-self.shapes[action.stage].nbytes)
-        if self.optimizer is not None:
+        # Without an example no step: momentum alone would move the weights.
+        if self.optimizer is not None and self.microbatches.weights[action.microbatch]:
             with self.comm.span("update", stage=action.stage, microbatch=action.microbatch):
                 self.stashes[action.stage].update(forward, self.optimizer)
             self.comm.memory("weights", self.weight_bytes())

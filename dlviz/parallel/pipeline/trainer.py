@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
+from dlviz.counts import check_counts
+from dlviz.parallel.mean_of import Loss, Weight
 from dlviz.parallel.pipeline.run import train_step
 from dlviz.parallel.pipeline.shapes import Shapes
-from dlviz.parallel.pipeline.stage_worker import Loss
+from dlviz.parallel.shards import rows
 from dlviz.schedules import Schedule
 
 
@@ -25,13 +27,15 @@ def train(
     *,
     steps: int = 3,
     lr: float = 0.1,
+    weight: Weight = rows,
 ) -> dict[str, Any]:
-    """Train `stages` by SGD, `steps` steps of `schedule` on one batch. A worker for `launch`.
+    """Train `stages` by SGD, `steps` times `train_step` on one batch. A worker for `launch`.
 
     A schedule that flushes updates the weights after each step, the others as it says. Returns, on
     every rank, `losses` (before each step's updates) and, of the parameters of this rank's stages,
     `gradients` (of the first step) and `parameters` (after the last).
     """
+    check_counts(steps=steps)
     on = zip(stages, schedule.stage_rank, strict=True)
     parameters = [p for stage, rank in on if rank == comm.rank for p in stage.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=lr)
@@ -39,8 +43,9 @@ def train(
     for step in range(steps):
         optimizer.zero_grad()
         with comm.span("step", step=step):
+            batch = inputs, targets, loss, optimizer
             losses.append(
-                train_step(comm, stages, schedule, inputs, targets, loss, optimizer, shapes=shapes)
+                train_step(comm, stages, schedule, *batch, shapes=shapes, weight=weight)
             )
             if step == 0:  # before any update: comparable with one process's
                 gradients = [None if p.grad is None else p.grad.clone() for p in parameters]

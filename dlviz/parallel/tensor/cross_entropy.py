@@ -22,10 +22,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from dlviz.cluster import Comm
+from dlviz.models.language import IGNORED
 from dlviz.models.transformer import check_tokens
 from dlviz.parallel.tensor.conjugate import reduced
-
-IGNORED = -100  # as torch's
 
 
 def parallel_cross_entropy(

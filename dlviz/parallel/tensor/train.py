@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from dlviz.cluster import Comm
-from dlviz.models import Transformer, token_loss
-from dlviz.models.language import PADDING
+from dlviz.models import Transformer
+from dlviz.models.language import ignored_by
 from dlviz.parallel.layers import LayerSpans, layers_of
 from dlviz.parallel.pipeline.saved_activations import SavedActivations
 from dlviz.parallel.replicas import check_same_model
@@ -56,7 +56,8 @@ def train(
     """Train `model`, a `models.Transformer` or an `nn.Sequential` of linear layers and activations,
     which is cut and left empty. All ranks take each step on the whole of a batch.
 
-    A Transformer's `loss` is `models.token_loss`. `clip` is the largest norm of all gradients
+    A Transformer's `loss` is `models.token_loss`, with an `ignore_index` of your own as a
+    `functools.partial` of it. `clip` is the largest norm of all gradients
     together. Returns `losses` on every rank, and as `state` the trained parameters, on rank 0: they
     are put together there, one at a time. On the others it is empty.
 
@@ -106,16 +107,17 @@ def train(
 
 def token_loss_over(comm: Comm, loss: Loss, all_reduce: str) -> Loss:
     """`models.token_loss` of logits that are cut over the ranks. ValueError for another `loss`."""
-    if loss is not token_loss:
+    ignored = ignored_by(loss)
+    if ignored is None:
         raise ValueError(
             f"loss={getattr(loss, '__name__', loss)} of a Transformer needs all logits of a token, "
             "and no rank has them: use models.token_loss, whose sums the ranks share."
         )
 
     def over_ranks(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if not (targets != PADDING).any():
+        if not (targets != ignored).any():
             no_mean()
-        return parallel_cross_entropy(comm, logits, targets, PADDING, all_reduce)
+        return parallel_cross_entropy(comm, logits, targets, ignored, all_reduce)
 
     return over_ranks
 

@@ -1,0 +1,123 @@
+"""What a loss is the mean of: of the parts of a batch, the weights; and whether it is of the rows.
+
+    L = sum_k w_k L_k / sum_k w_k      w_k rows by default: right for a mean over rows alone
+
+A loss that ignores some targets, weighs classes, or adds up is a mean over something else, and
+which of its values belongs to the batch only `weight=` can say. Unless that is given, a loss is
+tried on two parts at once: over rows, it is then the mean of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Any
+
+import torch
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Weight = Callable[..., float | torch.Tensor]
+
+
+def of_batch(weight: Weight) -> Callable[[Any, Any], float | torch.Tensor]:
+    """`weight` as a function of (inputs, labels): one that needs a single argument gets inputs."""
+    try:
+        parameters = signature(weight).parameters.values()
+    except ValueError:  # a builtin that does not say
+        return lambda inputs, labels: weight(inputs)
+    positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    needed = [p for p in parameters if p.kind in positional and p.default is Parameter.empty]
+    return weight if len(needed) > 1 else lambda inputs, labels: weight(inputs)
+
+
+def in_step(weight: Weight) -> tuple[Weight, Weight]:
+    """`weight` as a function of (inputs, labels), and as one of the forward that follows, which is
+    given no labels."""
+    last: list[float | torch.Tensor] = [0.0]
+
+    def of_both(inputs: Any, labels: Any) -> float | torch.Tensor:
+        last[0] = of_batch(weight)(inputs, labels)
+        return last[0]
+
+    return of_both, lambda *inputs: last[0]
+
+
+class MeanOverRows:
+    """`loss` of parts of one batch, called for one after the other; `check` says whether it is the
+    mean over their rows.
+
+    Each part is tried with the one before it, the first in two halves. Outputs that have no rows
+    (B, or a multiple, of (B, ...)) are not.
+    """
+
+    def __init__(self, loss: Loss):
+        self._loss = loss
+        self._before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        # At once, apart and how far rounding may take the two apart: looked at by `check` alone.
+        self._tried: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+
+    def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        rows = len(labels)
+        if not rows or not outputs.dim() or len(outputs) % rows:
+            return self._loss(outputs, labels)
+        kept = outputs.detach().clone()  # the loss may work in place
+        value = self._loss(outputs, labels)
+        if value.numel() == 1:
+            with torch.no_grad():
+                self._try(kept, labels, value.detach())
+        return value
+
+    def _try(self, outputs: torch.Tensor, labels: torch.Tensor, value: torch.Tensor) -> None:
+        rows = len(labels)
+        if self._before is not None:
+            first, its_labels, its_value = self._before
+            both = torch.cat([first, outputs]), torch.cat([its_labels, labels])
+            share = len(its_labels) / len(both[1])
+            self._note(self._again(*both), its_value, value, share, both)
+        elif rows > 1:
+            at = rows // 2
+            cut = len(outputs) // rows * at
+            one = self._again(outputs[:cut], labels[:at])
+            other = self._again(outputs[cut:], labels[at:])
+            self._note(value, one, other, at / rows, (outputs, labels))
+        self._before = outputs, labels, value
+
+    def _again(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        try:
+            return self._loss(outputs.clone(), labels)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"the loss fails on {len(labels)} rows, as it did not on another number ({error}): "
+                f"so it cannot be tried whether it is a mean over rows; {ADVICE}"
+            ) from error
+
+    def _note(
+        self,
+        whole: torch.Tensor,
+        one: torch.Tensor,
+        other: torch.Tensor,
+        share: float,
+        given: tuple[torch.Tensor, torch.Tensor],
+    ) -> None:
+        size = one.new_tensor(1.0)
+        for tensor in given:
+            if tensor.is_floating_point() and tensor.numel():  # numbers of classes do not round
+                size = size * (1 + tensor.abs().max())
+        slack = 64 * torch.finfo(whole.dtype).eps * (size + one.abs() + other.abs())
+        self._tried.append((whole, share * one + (1 - share) * other, slack))
+
+    def check(self) -> None:
+        """Raise ValueError where it is not."""
+        for whole, apart, slack in self._tried:
+            a, b = whole.item(), apart.item()
+            if a != b and (a == a or b == b) and not abs(a - b) <= slack.item():
+                raise ValueError(
+                    f"the loss of some rows is {a:.6g}, and the mean over its parts, weighed by "
+                    f"their rows, {b:.6g}: it is no mean over rows; {ADVICE}"
+                )
+
+
+ADVICE = (
+    "make it a mean, and give weight=, a function of (inputs, labels) that says how many target "
+    "tokens, or what else, a loss is the mean of."
+)

@@ -1,0 +1,62 @@
+"""The microbatches of a batch as their losses count in its mean.
+
+    L = sum_k w_k L_k / sum_k w_k        w_k rows, or what weight= says: target tokens, say
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from dlviz.parallel.mean_of import Loss, MeanOverRows, Weight, of_batch
+from dlviz.parallel.shards import no_mean, rows, weighed
+
+
+class Microbatches:
+    """Of each (inputs, targets) the weight; and of their outputs the losses. Raises ValueError for
+    weights that are none, and where all are 0."""
+
+    def __init__(
+        self,
+        inputs: Sequence[torch.Tensor],
+        targets: Sequence[torch.Tensor],
+        loss: Loss,
+        weight: Weight = rows,
+    ):
+        self.targets = targets
+        weigh = of_batch(weight)
+        self.weights = [
+            weighed(f"microbatch {number}", weigh(*batch))
+            for number, batch in enumerate(zip(inputs, targets, strict=True))
+        ]
+        self.total = sum(self.weights)
+        if not self.total:
+            no_mean()
+        self._checks = MeanOverRows(loss) if weight is rows and len(targets) > 1 else None
+        self._loss = self._checks or loss
+        self._losses: list[tuple[float, torch.Tensor]] = []
+
+    def loss(self, number: int, output: torch.Tensor) -> torch.Tensor:
+        """That of a microbatch's output: 0 where it weighs nothing."""
+        if not self.weights[number]:
+            return output.sum() * 0  # it goes backward all the same: other stages wait
+        value = self._loss(output, self.targets[number])
+        if value.numel() != 1:
+            raise ValueError(
+                f"the loss has shape {tuple(value.shape)}: make it one number, the mean over its "
+                "microbatch."
+            )
+        self._losses.append((self.weights[number], value.detach()))  # no graph: backward frees it
+        return value
+
+    def share(self, number: int) -> float:
+        """What the gradient of a microbatch's loss counts."""
+        return self.weights[number] / self.total  # dL/dL_k = w_k / Σ w; of equal ones 1/m
+
+    def mean(self) -> float:
+        """The loss of the batch, once all outputs were seen. Raises ValueError where no weight was
+        given, and the losses are not means over rows."""
+        if self._checks is not None:
+            self._checks.check()
+        return sum(weight * float(value) for weight, value in self._losses) / self.total
