@@ -45,9 +45,9 @@ from dlviz.cluster.transport.devices import DeviceTransport
 from dlviz.cluster.transport.nccl import Nccl, have_own
 from dlviz.cluster.warm import warm_up
 from dlviz.machine import Machine
+from dlviz.trace.recorder import PACKAGE, is_inside
 
 WORLD = 1  # the group number of the communicator of all ranks
-PACKAGE = os.path.dirname(__file__) + os.sep
 LAST = 5e-3  # s
 RESERVE = 8 * 2**20  # bytes set aside for the report of a rank that has no memory left
 GLOO_SAYS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
@@ -324,8 +324,9 @@ def describe(error: BaseException) -> Failure:
     while frames and frames[0].filename == __file__:
         del frames[0]
     if isinstance(error, ValueError | PeerLost | RankLost):  # end at the caller's line
-        while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
-            del frames[-1]
+        last = [is_inside(frame.filename) for frame in frames]
+        if last and frames[-1].filename.startswith(PACKAGE) and not all(last):
+            del frames[len(last) - last[::-1].index(False) :]
     exception.stack = traceback.StackSummary.from_list(frames)
     exitcode = None
     if isinstance(error, SystemExit):
