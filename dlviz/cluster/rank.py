@@ -20,12 +20,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dlviz.cluster import program
 from dlviz.cluster.comm import Comm
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.board import EPOCH, Board
@@ -107,7 +109,8 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
     listener = threading.Thread(target=channel.listen, name="dlviz", daemon=True)
     listener.start()
     try:
-        call: WorkerCall = pickle.loads(parcel)
+        program.settle(channel.fetch)
+        call: WorkerCall = program.loads(parcel)
         del parcel  # as large as the model in it, of which a worker may need a part
         for name, lines in call.cells.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
@@ -284,12 +287,19 @@ class ControlChannel:
         self.process: Process | None = None  # once it has joined the others
         self._reserve = mmap.mmap(-1, RESERVE)
         self._control = control
-        self._lock = threading.Lock()
+        self._lock, self._fetching = threading.Lock(), threading.Lock()
+        self._fetched: SimpleQueue[bytes] = SimpleQueue()
 
     def send(self, *message: Any) -> None:
         packed = pickle.dumps(message)
         with self._lock:
             self._control.send_bytes(packed)
+
+    def fetch(self, name: str) -> bytes:
+        """What the program has by that name; see `program.answer`."""
+        with self._fetching:
+            self.send("program", name)
+            return self._fetched.get()
 
     def failed(self, error: BaseException) -> None:
         """Report the exception that ended the worker, even where it is out of memory."""
@@ -307,9 +317,13 @@ class ControlChannel:
         """Answer the parent's questions; end with it when it has gone."""
         while True:
             try:
-                question = self._control.recv_bytes().decode()
+                data = self._control.recv_bytes()
             except (EOFError, OSError):
                 os.killpg(os.getpid(), signal.SIGKILL)
+            if data.startswith(b"program"):
+                self._fetched.put(data.removeprefix(b"program"))
+                continue
+            question = data.decode()
             if question == "rows":
                 flush()
             answer = None if self.process is None else getattr(self.process, question)()

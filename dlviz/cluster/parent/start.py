@@ -99,6 +99,12 @@ def starting() -> Iterator[None]:
             sys.modules["__main__"] = main
 
 
+def program() -> types.ModuleType:
+    """The `__main__` of this process, which `starting` hides."""
+    with _lock:
+        return sys.modules["__main__"]
+
+
 def _serve() -> None:
     """Start the fork server where it does not run. What ends this process, and perhaps its whole
     group, is blocked in it from its first instruction on: who interrupts a notebook while it loads
