@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -330,6 +332,25 @@ def test_an_interrupt_that_comes_while_a_strategy_is_loaded_is_no_traceback(caps
     monkeypatch.setattr("dlviz.parallel.strategies.import_module", interrupted)
     assert main(["run", "ddp", "--lr", "0.1"]) == 130
     assert capsys.readouterr().err == "dlviz: interrupted\n"
+
+
+def test_an_interrupt_while_torch_is_loaded_ends_the_command_and_its_helpers_at_once():
+    """The fork server would load torch to the end before it looked whether anybody is left."""
+    take = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{take}; import sys; from dlviz.__main__ import main; sys.exit(main())"
+    command = subprocess.Popen(
+        [sys.executable, "-c", code, *RUN], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+    while len(children.read_text().split()) < 2:  # a resource tracker, the fork server
+        time.sleep(0.01)
+    os.killpg(command.pid, signal.SIGINT)
+    assert command.communicate() == (None, "dlviz: interrupted\n") and command.returncode == 130
+    until = time.monotonic() + 1.0  # it took 3 s
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(command.pid, 0)
+            time.sleep(0.01)
 
 
 def test_the_time_of_a_run_begins_with_the_command_and_its_batches_are_cut_in_the_ranks(capsys):
