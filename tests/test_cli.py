@@ -338,19 +338,18 @@ def test_an_interrupt_while_torch_is_loaded_ends_the_command_and_its_helpers_at_
     """The fork server would load torch to the end before it looked whether anybody is left."""
     take = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{take}; import sys; from dlviz.__main__ import main; sys.exit(main())"
-    command = subprocess.Popen(
-        [sys.executable, "-c", code, *RUN], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
-    while len(children.read_text().split()) < 2:  # a resource tracker, the fork server
+    run, pipe = [sys.executable, "-c", code, *RUN], subprocess.PIPE
+    command = subprocess.Popen(run, stderr=pipe, text=True, start_new_session=True)
+    proc = Path("/proc")
+    children = proc / f"{command.pid}/task/{command.pid}/children"
+    while len(helpers := children.read_text().split()) < 2:  # a resource tracker, the fork server
         time.sleep(0.01)
     os.killpg(command.pid, signal.SIGINT)
     assert command.communicate() == (None, "dlviz: interrupted\n") and command.returncode == 130
-    until = time.monotonic() + 1.0  # it took 3 s
-    with pytest.raises(ProcessLookupError):
-        while time.monotonic() < until:
-            os.killpg(command.pid, 0)
-            time.sleep(0.01)
+    time.sleep(0.5)  # it took 3 s
+    for helper in helpers:
+        stat = proc / helper / "stat"
+        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_the_time_of_a_run_begins_with_the_command_and_its_batches_are_cut_in_the_ranks(capsys):

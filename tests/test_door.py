@@ -87,7 +87,7 @@ def test_a_student_is_greeted_by_lab_00_and_by_nothing_else(tmp_path, browser):
 
 
 def test_the_package_is_found_beside_a_folder_of_its_name(tmp_path):
-    """As in the folder that holds a clone, which an editable install by a hook does not get past."""
+    """As in the folder that holds a clone: an editable install by a hook does not get past it."""
     (tmp_path / "dlviz" / "docs").mkdir(parents=True)
     (tmp_path / "script.py").write_text("import dlviz; print(dlviz.__version__)")
     for how in (["script.py"], ["-c", "import dlviz; print(dlviz.__version__)"]):
