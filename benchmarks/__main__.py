@@ -5,9 +5,10 @@ from __future__ import annotations
 import pkgutil
 import sys
 from importlib import import_module
+from math import nan
 
 import benchmarks
-from benchmarks.table import falls_short, heading, lines
+from benchmarks.table import Row, falls_short, heading, lines
 
 
 def main(names: list[str]) -> int:
@@ -24,7 +25,11 @@ def main(names: list[str]) -> int:
     print(heading(), flush=True)
     short = []
     for name in names or groups:
-        rows = groups[name]()
+        try:
+            rows = groups[name]()
+        except Exception as error:  # the groups behind it are measured all the same
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+            rows = [Row(name, nan, nan, nan, note=f"not measured: {why}")]
         print(*lines(rows), sep="\n", flush=True)
         short += [row.what for row in rows if falls_short(row)]
     print("\nFalls short: " + "; ".join(short) if short else "\nNothing falls short.")

@@ -4,7 +4,8 @@
 
 Each has mount, UTS, PID and time namespaces of its own too: its own /dev/shm, /tmp, name and
 processes, and a monotonic clock that is so many seconds ahead. What is shared is the system and the
-files outside /tmp. A host ends with its first process, and everything on it with that.
+files outside /tmp, and of those inside it this clone and the environment that Python runs in. A
+host ends with its first process, and everything on it with that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,14 +25,28 @@ MOST = 8  # hosts
 NAMES = "127.0.0.1 localhost\n" + "".join(
     f"{NETWORK}.{number + 1} host-{'abcdefgh'[number]}\n" for number in range(MOST)
 )
-# Run as the first process of a host: /etc/hosts is its own, and it waits until its input ends.
+SHARED = [
+    folder
+    for folder in map(str, (Path(__file__).parents[1], sys.prefix, sys.base_prefix))
+    if folder.startswith("/tmp/")
+]
+# Run as the first process of a host, with the folders of /tmp that it shares: /etc/hosts is its
+# own, and it waits until its input ends.
 FIRST = """
 set -e
 mount -t tmpfs tmpfs /dev/shm
-mount -t tmpfs tmpfs /tmp
-printf '%s' "$NAMES" > /tmp/hosts
-mount --bind /tmp/hosts /etc/hosts
+mkdir /dev/shm/tmp
+mount -t tmpfs tmpfs /dev/shm/tmp
+printf '%s' "$NAMES" > /dev/shm/tmp/hosts
+mount --bind /dev/shm/tmp/hosts /etc/hosts
 hostname "$1"
+shift
+for folder; do
+  mkdir -p "/dev/shm$folder"
+  mount --bind "$folder" "/dev/shm$folder"
+done
+mount --move /dev/shm/tmp /tmp
+rmdir /dev/shm/tmp
 ip link set lo up
 echo ready
 read _
@@ -48,7 +64,7 @@ class Host:
         offsets = ("--monotonic", str(ahead), "--boottime", str(ahead))
         how = ("unshare", *NAMESPACES, *offsets, "--fork", "--kill-child", "--mount-proc")
         self._holder = subprocess.Popen(
-            [*how, "sh", "-c", FIRST, "sh", self.name],
+            [*how, "sh", "-c", FIRST, "sh", self.name, *SHARED],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

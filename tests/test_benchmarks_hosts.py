@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks import clocks, hosts
-from benchmarks.table import falls_short, lines
+from benchmarks import clocks, federated, hosts
+from benchmarks.__main__ import main
+from benchmarks.table import Row, falls_short, lines
 
 
 def test_without_namespaces_the_rows_say_so_and_the_clocks_are_read(monkeypatch):
@@ -15,3 +16,16 @@ def test_without_namespaces_the_rows_say_so_and_the_clocks_are_read(monkeypatch)
     assert aligned.ours > 0 and aligned.most == 0.5
     assert not falls_short(missing)
     assert "not measured: ip not found" in list(lines([missing]))[0]
+
+
+def test_a_group_that_cannot_run_is_a_line_and_the_next_one_is_measured(monkeypatch, capsys):
+    def breaks():
+        raise OSError("exec: torchrun: not found\nand more")
+
+    monkeypatch.setattr(hosts, "rows", breaks)
+    monkeypatch.setattr(federated, "rows", lambda: [Row("the next", 1.0, 1.0, 1.0)])
+    assert main(["hosts", "federated"]) == 0
+    said = capsys.readouterr().out
+    (missing,) = (line for line in said.splitlines() if line.startswith("hosts "))
+    assert "not measured: OSError: exec: torchrun: not found" in missing
+    assert "and more" not in said and "\nthe next " in said

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import re
+import signal
 import subprocess
 import sys
+import time
 import webbrowser
 from pathlib import Path
 
@@ -18,7 +21,7 @@ import torch
 from dlviz import Trace, datasets, metrics
 from dlviz.analysis.axes import axes
 from dlviz.cli import main, run
-from dlviz.cli.tasks import TASKS
+from dlviz.cli.tasks import TASKS, Passes
 from dlviz.cli.words import size_of
 from dlviz.datasets import digits
 from dlviz.models import MLP, accuracy, train
@@ -210,6 +213,7 @@ def test_a_strategy_brings_its_arguments_and_what_it_tells(capsys, monkeypatch):
     places = STRATEGIES._places | {"another": "ddp.another"}
     monkeypatch.setattr(ddp, "another", another, raising=False)
     monkeypatch.setattr(STRATEGIES, "_places", places)
+    monkeypatch.setitem(STRATEGIES.lines, "another", "counts")
     line = ["run", "another", "--ranks", "1", "--every", "4", "--share", "0.5"]
     assert main(line) == 0
     assert re.search(r"^dropped shards +2\.0$", capsys.readouterr().out, re.M)
@@ -266,7 +270,7 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run gpipe", "argument STRATEGY: invalid choice: 'gpipe'"),
         ("run ddp --ranks 0", "argument --ranks: '0' is no whole number from 1 up"),
         ("run ddp --ranks 2.5", "argument --ranks: '2.5' is no whole number from 1 up"),
-        ("run ddp --ranks 99999", "ranks=99999 are more than this machine can hold"),
+        ("run ddp --ranks 99999", "--ranks 99999 are more than this machine can hold"),
         ("run ddp --steps none", "argument --steps: 'none' is no whole number from 1 up"),
         ("run ddp --rule faster", "argument --rule: invalid choice: 'faster' (choose from"),
         ("run ddp --model lstm --data digits", "--model lstm is trained on sentences."),
@@ -277,7 +281,7 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run 3d --mesh dp", "as in dp=2,pp=2,tp=2, the axis whose ranks are neighbours last"),
         ("run 3d --mesh tp=4 --model mlp", "3d trains a transformer: leave out --model."),
         ("run 3d --mesh tp=4 --dp 1", "--dp 1 (its own options are --mesh, --schedule, --microb"),
-        ("run 3d --ranks 1 --mesh dp=3,tp=2", "has 6 places for the 1 ranks of world"),
+        ("run 3d --ranks 1 --mesh dp=3,tp=2", "--mesh pp=1,dp=3,tp=2 has 6 places for"),
         ("run 3d --ranks 1 --mesh tp=0", "tp=0 is no length of an axis"),
         ("run ddp --sequence-parallel", "unrecognized arguments: --sequence-parallel (its own opt"),
         ("run ddp --slow 2", "argument --slow: '2' is no RANK:FACTOR: 2:3 makes rank 2 three"),
@@ -285,14 +289,19 @@ def test_a_machine_that_cannot_be_kept_up_with_is_a_line_not_a_python_warning(ca
         ("run ddp --slow 4:2", "--slow 4:2: ranks are 0 to 3 here."),
         ("run central --bucket-bytes 9", "unrecognized arguments: --bucket-bytes 9 (its own opt"),
         ("run ddp --bucket-bytes many", "argument --bucket-bytes: invalid int value: 'many'"),
-        ("run ddp --ranks 1 --all-reduce star", "all_reduce='star' is not known: use 'backend',"),
-        ("run ddp --data imagenet", "argument --data: invalid choice: 'imagenet'"),
-        ("run ddp --timeout 0", "timeout=0.0 is no time to wait"),
-        ("run ddp --device abacus", "device='abacus' is not known: use 'auto', 'cpu' or 'cuda'."),
+        ("run ddp --ranks 1 --all-reduce star", "--all-reduce star is not known: use 'backend',"),
+        ("run ddp --data imagenet", "'imagenet' (choose from 'digits', 'sentences')"),
+        ("run ddp --timeout 0", "--timeout 0.0 is no time to wait"),
+        ("run federated --ranks 2 --private -1", "--private -1.0 is no noise"),
+        ("run federated --ranks 2 --clients 0", "--clients 0"),
+        ("run ddp --device abacus", "--device abacus is not known: use 'auto', 'cpu' or 'cuda'."),
         ("run ddp --out trace.txt", "trace.txt has the wrong ending: use .json.gz or .json."),
         ("run ddp --out none/t.json", "none/t.json cannot be written: there is no folder none."),
         ("show", "the following arguments are required: TRACE"),
         ("show none.json", "none.json cannot be read: No such file or directory."),
+        ("run ddp --out /proc/t.json", "/proc/t.json cannot be written (No such file or"),
+        ("run federated --out /proc/t.json", "/proc/t.json cannot be written (No such file or"),
+        ("show none.json --out /proc/page.html", "/proc/page.html cannot be written (No such file"),
         ("show .", ". cannot be read: Is a directory."),
         ("doctor now", "unrecognized arguments: now"),
     ],
@@ -314,6 +323,48 @@ def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
     monkeypatch.setattr("dlviz.launch", interrupted)
     assert main(RUN) == 130
     assert capsys.readouterr().err == "dlviz: interrupted\n"
+
+
+def test_an_interrupt_that_comes_while_a_strategy_is_loaded_is_no_traceback(capsys, monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dlviz.parallel.strategies.import_module", interrupted)
+    assert main(["run", "ddp", "--lr", "0.1"]) == 130
+    assert capsys.readouterr().err == "dlviz: interrupted\n"
+
+
+def test_an_interrupt_while_torch_is_loaded_ends_the_command_and_its_helpers_at_once():
+    """The fork server would load torch to the end before it looked whether anybody is left."""
+    take = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{take}; import sys; from dlviz.__main__ import main; sys.exit(main())"
+    run, pipe = [sys.executable, "-c", code, *RUN], subprocess.PIPE
+    command = subprocess.Popen(run, stderr=pipe, text=True, start_new_session=True)
+    proc = Path("/proc")
+    children = proc / f"{command.pid}/task/{command.pid}/children"
+    while len(helpers := children.read_text().split()) < 2:  # a resource tracker, the fork server
+        time.sleep(0.01)
+    os.killpg(command.pid, signal.SIGINT)
+    assert command.communicate() == (None, "dlviz: interrupted\n") and command.returncode == 130
+    time.sleep(0.5)  # it took 3 s
+    for helper in helpers:
+        stat = proc / helper / "stat"
+        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_the_time_of_a_run_begins_with_the_command_and_its_batches_are_cut_in_the_ranks(capsys):
+    """A list of as many batches would take longer, and 6 GB."""
+    began = time.monotonic()
+    assert main(["run", "ddp", "--ranks", "1", "--steps", "400000", "--timeout", "4"]) == 1
+    assert time.monotonic() - began < 20
+    said = capsys.readouterr().err
+    assert said.startswith("dlviz: RunTimeout: the run took longer than --timeout 4 s")
+    assert 'File "' not in said
+    given = digits("train")
+    cut = pickle.loads(pickle.dumps(Passes(*given, 64, 70)))
+    assert len(cut) == len(cut[:]) == 70
+    for batch, other in zip(cut, datasets.batches(*given, 64, steps=70), strict=True):
+        assert all(map(torch.equal, batch, other))
 
 
 # -- show ----------------------------------------------------------------------------------------
@@ -406,7 +457,7 @@ def damaged(kind: str, trace: Path) -> bytes:
         ("no JSON", "it is not JSON"),
         ("another program's", "dlviz did not write it"),
         ("a picture", "binary data"),
-        ("empty", ""),
+        ("empty", "it is empty."),
         ("NaN", "NaN"),
         ("overlapping", "overlap"),
     ],
@@ -434,9 +485,9 @@ def test_a_page_that_cannot_be_written_is_named(trace, capsys, monkeypatch):
         assert main([*line, str(page)]) == 2
     says = f"dlviz: {page} cannot be written: No space left on device.\n"
     assert capsys.readouterr().err == says
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    page.mkdir()
     assert main([*line, str(page)]) == 2
-    says = f"dlviz: {page} cannot be written: choose another file with --out.\n"
+    says = f"dlviz: {page} cannot be written (Is a directory): choose another file with --out.\n"
     assert capsys.readouterr().err == says
 
 
@@ -492,6 +543,21 @@ def test_help_names_every_command_and_option(capsys):
     for option in ("ranks", "model", "data", "rule", "steps", "out", "paced", "slow", "device"):
         assert f"--{option}" in said
     assert all(f"{name} " in said and line in said for name, line in STRATEGIES.lines.items())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("ddp", {"--bucket-bytes INT": "65536", "--all-reduce STR": "ring"}),
+        ("3d", {"--mesh MESH": "as in dp=2,pp=2,tp=2 (required)", "--sequence-parallel": "off"}),
+        ("federated", {"--rounds INT": "10", "--private FLOAT": "none", "--seed INT": "0"}),
+    ],
+)
+def test_help_after_a_strategy_shows_its_own_options_and_what_they_are(strategy, options, capsys):
+    assert main(["run", strategy, "--ranks", "2", "--help"]) == 0
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert said.startswith(f"usage: dlviz run {strategy} ") and "--paced" not in said
+    assert all(f"{option} {default}" in said for option, default in options.items())
 
 
 @pytest.mark.parametrize(

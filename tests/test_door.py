@@ -7,6 +7,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -86,3 +87,13 @@ def test_a_student_is_greeted_by_lab_00_and_by_nothing_else(tmp_path, browser):
     assert [url for url in far if not url.startswith(NEAR)] == []
     log = (tmp_path / "server.log").read_text()
     assert [word for word in ("Traceback", "yarn", "nbgrader") if word in log] == []
+
+
+def test_the_package_is_found_beside_a_folder_of_its_name(tmp_path):
+    """As in the folder that holds a clone: an editable install by a hook does not get past it."""
+    (tmp_path / "dlviz" / "docs").mkdir(parents=True)
+    (tmp_path / "script.py").write_text("import dlviz; print(dlviz.__version__)")
+    for how in (["script.py"], ["-c", "import dlviz; print(dlviz.__version__)"]):
+        run = [sys.executable, *how]
+        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -19,6 +19,7 @@ import argparse
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 
 from dlviz import __version__
 from dlviz.cli import federated
@@ -37,12 +38,13 @@ from dlviz.cli.words import (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with `arguments` (by default those of the process); its exit code."""
+    began = perf_counter()
     try:
         options = _parse(arguments)
+        options.began = began
+        return options.command(options)
     except SystemExit as leaving:
         return int(leaving.code or 0)
-    try:
-        return options.command(options)
     except Unusable as error:
         complain(str(error))
         return 2
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
+    if getattr(options, "help", False):
+        rest = ["--help"]
     if "strategy" in options and options.strategy == FEDERATED:
         options.own, options.command = federated.own_options(rest), federated.run_command
     elif "strategy" in options:
@@ -128,14 +132,18 @@ def show_command(options: argparse.Namespace) -> int:
     from dlviz.trace import Trace
     from dlviz.widgets import Timeline
 
+    page = options.out
+    if page is not None:
+        check_target(page, (".html",))
     try:
         trace = Trace.load(options.trace)
     except OSError as error:
         raise Unusable(f"{options.trace} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise Unusable(str(error)) from error
-    page = options.out or options.trace.with_name(f"{_stem(options.trace)}.html")
-    check_target(page, (".html",))
+    if page is None:
+        page = options.trace.with_name(f"{_stem(options.trace)}.html")
+        check_target(page, (".html",))
     write(page, Timeline(trace, title=options.trace.name).save_html)
     size = size_of(page.stat().st_size)
     print(f"{page}  the timeline of {options.trace} ({counts(trace)}, {size})")

@@ -13,7 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dlviz.cli.run import by_rank, clock_of, keep, launched, read_own, taken_by, told_below
+from dlviz.cli.run import (
+    FEDERATED,
+    FEDERATED_LINE,
+    Own,
+    as_typed,
+    by_rank,
+    clock_of,
+    keep,
+    launched,
+    read_own,
+    taken_by,
+    told_below,
+)
 from dlviz.cli.words import ENDINGS, Unusable, check_target, plural
 
 if TYPE_CHECKING:
@@ -21,11 +33,20 @@ if TYPE_CHECKING:
     from dlviz.federated import Round
 
 WIDTHS = 64, 32, 10  # of the MLP
-ROUNDS, EPOCHS, BATCH = 10, 5, 10
+HERE = {"rounds": 10, "epochs": 5, "batch": 10}  # where the line gives no other
 PARTITIONS = ("identical", "by_label", "dirichlet", "unequal")
-DEALT = {"clients": int, "partition": str, "alpha": float}
-HIDDEN = {"private": float, "secure": int, "clip": float, "delta": float}
 BOUND, DELTA = 1.0, 1e-5  # of an update, and of --private
+DEALT = {
+    "clients": Own(int, "as many as ranks but the server's"),
+    "partition": Own(str, "identical"),
+    "alpha": Own(float, 1.0),
+}
+HIDDEN = {
+    "private": Own(float),
+    "secure": Own(int),
+    "clip": Own(float, f"{BOUND:g}, or with --secure the examples of the largest client"),
+    "delta": Own(float, DELTA),
+}
 NAMED = 12  # clients at most by their numbers
 
 
@@ -35,7 +56,9 @@ def own_options(rest: Sequence[str]) -> dict[str, Any]:
         return {}
     from dlviz.federated import train
 
-    return read_own("federated", DEALT | HIDDEN | taken_by(train), rest)
+    taken = taken_by(train)
+    taken |= {name: taken[name]._replace(default=value) for name, value in HERE.items()}
+    return read_own(FEDERATED, FEDERATED_LINE, DEALT | HIDDEN | taken, rest)
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -50,8 +73,7 @@ def run_command(options: argparse.Namespace) -> int:
 
     clients = dealt(options.own, options.ranks - 1)
     given = {name: value for name, value in options.own.items() if name not in DEALT | HIDDEN}
-    default = {"rounds": ROUNDS, "epochs": EPOCHS, "batch": BATCH}
-    chosen = default | hidden(options.own, clients) | given
+    chosen = HERE | hidden(options.own, clients) | given
     model, lost = MLP(WIDTHS), tuple(range(1, options.ranks))
     run = launched(options, train, (model, clients), chosen, may_lose=lost)
     if run is None:
@@ -78,7 +100,7 @@ def dealt(own: dict[str, Any], ranks: int) -> list[tuple[Any, Any]]:
         clients = own.get("clients", max(ranks, 1))
         parts = getattr(partition, name)(labels, clients, seed=own.get("seed", 0), **how)
     except ValueError as error:
-        raise Unusable(str(error)) from error
+        raise Unusable(as_typed(str(error), DEALT | HIDDEN)) from error
     return [(images[part], labels[part]) for part in parts]
 
 
@@ -103,7 +125,7 @@ def hidden(own: dict[str, Any], clients: list[tuple[Any, Any]]) -> dict[str, Any
                     f"examples: use {most} or more."
                 )
     except ValueError as error:
-        raise Unusable(str(error)) from error
+        raise Unusable(as_typed(str(error), DEALT | HIDDEN)) from error
     return found
 
 

@@ -15,11 +15,12 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlviz.cli.words import (
     ENDINGS,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 BATCH = 64  # examples a step, shared by the ranks
 OWN = {"bucket_bytes": 2**16}  # the models are small: three buckets, not one
+PARTS = {"noise_multiplier": "--private", "threshold": "--secure"}  # of what options make
 KINDS = {"int": int, "float": float, "str": str, "bool": bool}
 DATA = {
     "mlp": "digits",
@@ -63,6 +65,7 @@ def add_run(commands: Any) -> None:
         help="train on real ranks and keep the trace",
         description="Train a small network on real ranks, print where the time went and how well "
         "it learnt, and keep the trace.",
+        add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(
             [
@@ -75,6 +78,8 @@ def add_run(commands: Any) -> None:
                 "has, neighbours last;",
                 "--private 1 --clip 2 and --secure 3 of federated: differential privacy, or secure "
                 "aggregation.",
+                "`dlviz run STRATEGY --help` shows those of one strategy, with what they are where "
+                "none is given.",
             ]
         ),
     )
@@ -84,6 +89,7 @@ def add_run(commands: Any) -> None:
         metavar="STRATEGY",
         help="one of those below",
     )
+    run.add_argument("-h", "--help", action=_Help, help="this; after STRATEGY, its own options")
     run.add_argument(
         "--ranks",
         type=_whole,
@@ -93,7 +99,8 @@ def add_run(commands: Any) -> None:
     run.add_argument(
         "--model", choices=DATA, help=f"{', '.join(DATA)} (mlp; on a mesh a transformer)"
     )
-    run.add_argument("--data", choices=DATA.values(), help="digits for the mlp, else sentences")
+    data = [*dict.fromkeys(DATA.values())]
+    run.add_argument("--data", choices=data, help="digits for the mlp, else sentences")
     run.add_argument(
         "--rule", choices=RULES, default="sgd", metavar="RULE", help=f"{', '.join(RULES)} (sgd)"
     )
@@ -117,27 +124,67 @@ def add_run(commands: Any) -> None:
     run.set_defaults(command=run_command)
 
 
+def flag(name: str) -> str:
+    """The option that an argument of Python's comes from."""
+    return f"--{name.replace('_', '-')}"
+
+
+class _Help(argparse.Action):
+    """Shows the help of the command; after a STRATEGY it leaves that to the strategy's parser."""
+
+    def __init__(self, *names: Any, **options: Any):
+        super().__init__(*names, nargs=0, default=False, **options)
+
+    def __call__(self, parser: Any, namespace: Any, *given: Any) -> None:
+        namespace.help = True
+        if namespace.strategy is None:
+            parser.print_help()
+            parser.exit()
+
+
+class Own(NamedTuple):
+    """An option of a strategy's own: what it takes, and what it is where it is not given."""
+
+    kind: type
+    default: Any = None
+
+    @property
+    def help(self) -> str:
+        return "off" if self.kind is bool else "none" if self.default is None else f"{self.default}"
+
+
 def own_options(strategy: str, rest: Sequence[str]) -> dict[str, Any]:
     """What the rest of the line gives of the strategy's own options."""
     axes = _axes(strategy)
     if not rest and not axes:
         return {}
     own = taken_by(STRATEGIES[strategy])
-    given = read_own(strategy, {n: kind for n, kind in own.items() if n not in axes}, rest, axes)
+    here = OWN | {"lr": "by --model and --rule"}
+    own |= {name: own[name]._replace(default=here[name]) for name in own.keys() & here}
+    given = read_own(strategy, STRATEGIES.lines[strategy], own, rest, axes)
     return given | given.pop("mesh", {})
 
 
 def read_own(
-    name: str, own: dict[str, type], rest: Sequence[str], axes: tuple[str, ...] = ()
+    name: str, line: str, own: dict[str, Own], rest: Sequence[str], axes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """What the rest of the line gives of `name`'s `own` options, and of its mesh."""
-    parser = Parser(prog=f"dlviz run {name}", add_help=False, allow_abbrev=False)
-    flags = {f"--{option.replace('_', '-')}": kind for option, kind in own.items()}
+    parser = Parser(
+        prog=f"dlviz run {name}",
+        description=f"{name}: {line}. Its own options, with what they are where they are not "
+        "given; `dlviz run --help` shows those of all.",
+        usage=f"dlviz run {name} [OPTIONS]",
+        allow_abbrev=False,
+    )
+    flags = {flag(option): each for option, each in own.items() if option not in axes}
     if axes:
-        parser.add_argument("--mesh", type=partial(_mesh, axes=axes), required=True)
-    for flag, kind in flags.items():
-        how: Any = {"action": "store_true"} if kind is bool else {"type": kind}
-        parser.add_argument(flag, default=argparse.SUPPRESS, **how)
+        mesh, as_in = partial(_mesh, axes=axes), ",".join(f"{axis}=2" for axis in axes)
+        parser.add_argument("--mesh", type=mesh, required=True, help=f"as in {as_in} (required)")
+    for option, each in flags.items():
+        how: Any = {"action": "store_true"}
+        if each.kind is not bool:
+            how = {"type": each.kind, "metavar": each.kind.__name__.upper()}
+        parser.add_argument(option, default=argparse.SUPPRESS, help=each.help, **how)
     found, unknown = parser.parse_known_args(rest)
     if unknown:
         also = f"its own options are {', '.join(['--mesh', *flags] if axes else flags)}"
@@ -145,19 +192,20 @@ def read_own(
     return vars(found)
 
 
-def taken_by(train: Callable[..., Any]) -> dict[str, type]:
+def taken_by(train: Callable[..., Any]) -> dict[str, Own]:
     """What a `train` takes by keyword that a command line can give."""
-    parameters = inspect.signature(train).parameters.values()
-    kinds = {
-        each.name: KINDS.get(str(each.annotation).removesuffix(" | None"))
-        for each in parameters
-        if each.kind is each.KEYWORD_ONLY
-    }
-    return {name: kind for name, kind in kinds.items() if kind is not None}
+    found = {}
+    for each in inspect.signature(train).parameters.values():
+        kind = KINDS.get(str(each.annotation).removesuffix(" | None"))
+        if each.kind is each.KEYWORD_ONLY and kind is not None:
+            found[each.name] = Own(kind, None if each.default is each.empty else each.default)
+    return found
 
 
 def _axes(strategy: str) -> tuple[str, ...]:
     """The axes of the mesh on which the strategy works; none where it works on all ranks alike."""
+    if strategy == FEDERATED:
+        return ()
     order = inspect.signature(STRATEGIES[strategy]).parameters.get("order")
     return () if order is None else tuple(order.default)
 
@@ -246,10 +294,11 @@ def launched(
 ) -> Run | None:
     """Launch `train` as the options say; None where the run has failed, which is printed."""
     factors = _factors(options)
-    from dlviz import RunError, launch
+    from dlviz import RunError, RunTimeout, launch
     from dlviz.machine import classroom
 
     paced = options.paced or factors is not None
+    names = {*vars(options), *taken_by(train)} - {*_axes(options.strategy)}
     try:
         with _warnings_in_words():
             return launch(
@@ -257,20 +306,47 @@ def launched(
                 options.ranks,
                 machine=classroom(options.ranks, factors=factors) if paced else None,
                 device=options.device,
-                timeout=options.timeout,
+                timeout=_left(options),
                 args=args,
                 kwargs=kwargs,
                 **how,
             )
     except ValueError as error:
-        raise Unusable(str(error)) from error
+        raise Unusable(as_typed(str(error), names)) from error
+    except RunTimeout as error:
+        where, limit = str(error).partition("\n\n")[0], f"timeout={options.timeout:g} s"
+        return _failed(options, error, as_typed(re.sub(r"timeout=\S+ s", limit, where), names))
     except RunError as error:
-        _check_refused(error)
-        complain(f"{type(error).__name__}: {error}")
-        if options.out is not None and error.trace is not None:
-            write(options.out, error.trace.save)
-            complain(f"the trace until then is in {options.out}")
-        return None
+        _check_refused(error, names)
+        return _failed(options, error, str(error))
+
+
+def _failed(options: argparse.Namespace, error: RunError, message: str) -> None:
+    complain(f"{type(error).__name__}: {message}")
+    if options.out is not None and error.trace is not None:
+        write(options.out, error.trace.save)
+        complain(f"the trace until then is in {options.out}")
+
+
+def _left(options: argparse.Namespace) -> float:
+    """The seconds that are left for the run, whose time began with the command."""
+    from dlviz import RunTimeout
+
+    left = options.timeout - (perf_counter() - options.began)
+    if options.timeout > 0 >= left:
+        raise RunTimeout(f"the run took longer than timeout={options.timeout:g} s to prepare")
+    return left if options.timeout > 0 else options.timeout
+
+
+def as_typed(message: str, names: Iterable[str]) -> str:
+    """A sentence about arguments of these names, with the options that they came from instead."""
+    for name, option in ({name: flag(name) for name in names} | PARTS).items():
+        message = re.sub(rf"\b{name}=('?)([^\s',;:]+)\1", rf"{option} \2", message)
+    mesh = re.search(r"\bmesh {(.*?)}", message)
+    if mesh is None:
+        return message
+    lengths = mesh[1].replace("'", "").replace(": ", "=").replace(" ", "")
+    return message.replace(mesh[0], f"--mesh {lengths}")
 
 
 def keep(options: argparse.Namespace, run: Run, summary: str) -> None:
@@ -281,12 +357,12 @@ def keep(options: argparse.Namespace, run: Run, summary: str) -> None:
         print(f"{options.out}  {counts(run.trace)}; `dlviz show {options.out}` draws it")
 
 
-def _check_refused(error: RunError) -> None:
+def _check_refused(error: RunError, names: Iterable[str]) -> None:
     """A ValueError before the first step is about an argument that a strategy cannot use."""
     last = (error.traceback or "").strip().rpartition("\n")[2]
     begun = error.trace is not None and (error.trace.spans.step >= 0).any()
     if last.startswith("ValueError: ") and not begun:
-        raise Unusable(last.removeprefix("ValueError: ")) from error
+        raise Unusable(as_typed(last.removeprefix("ValueError: "), names)) from error
 
 
 def _summary(options: argparse.Namespace, task: Task, run: Run, rate: float | None) -> str:

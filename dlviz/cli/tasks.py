@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,34 @@ class Task:
     told: Callable[[list[float], dict[str, Any]], dict[str, str]]
 
 
+class Passes(Sequence[tuple[torch.Tensor, torch.Tensor]]):
+    """The batches that `datasets.batches` yields, each cut when it is asked for: a list of many
+    would take long to make, and to send to every rank."""
+
+    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor, batch: int, steps: int):
+        self._of, self._batch, self._steps = (inputs, targets), batch, steps
+        self._rows: list[torch.Tensor] = []  # of the batches of the passes that were asked for
+        self._generator = torch.Generator().manual_seed(0)
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(self._steps))]
+        number = range(self._steps)[number]
+        while len(self._rows) <= number:
+            order = torch.randperm(len(self._of[0]), generator=self._generator)
+            self._rows += order.split(self._batch)
+        inputs, targets = self._of
+        return inputs[self._rows[number]], targets[self._rows[number]]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Passes, (*self._of, self._batch, self._steps)
+
+
 def _digit_batches(batch: int, steps: int) -> Batches:
-    return list(datasets.batches(*datasets.digits("train"), batch=batch, steps=steps))
+    return Passes(*datasets.digits("train"), batch, steps)
 
 
 def _digits_told(losses: list[float], state: dict[str, Any]) -> dict[str, str]:
@@ -46,7 +72,7 @@ def _lstm() -> nn.Module:
 
 
 def _sentence_batches(batch: int, steps: int) -> Batches:
-    return list(datasets.batches(*datasets.sentences("train"), batch=batch, steps=steps))
+    return Passes(*datasets.sentences("train"), batch, steps)
 
 
 def _transformer() -> nn.Module:

@@ -57,8 +57,16 @@ def check_target(path: Path, endings: tuple[str, ...]) -> None:
         raise Unusable(f"--out {path} has the wrong ending: use {' or '.join(endings)}.")
     if not path.parent.is_dir():
         raise Unusable(f"{path} cannot be written: there is no folder {path.parent}.")
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise Unusable(f"{path} cannot be written: choose another file with --out.")
+    new = not path.exists()
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise Unusable(
+            f"{path} cannot be written ({error.strerror}): choose another file with --out."
+        ) from error
+    if new:
+        path.unlink()
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> None:

@@ -22,6 +22,7 @@ class Handle:
         self._function = function
         self._args = args
         self._context = submitter.context  # its spans bear the submitter's step
+        self._origin = submitter.place(2)
         # device time at which it was submitted (paced runs)
         self._ready = self._end = submitter.pace.time
         self._over = threading.Event()
@@ -31,7 +32,7 @@ class Handle:
 
     def run(self) -> None:
         lane = self._comm.recorder.lane
-        lane.context = self._context
+        lane.context, lane.origin = self._context, self._origin
         lane.pace.wait_until(self._ready)
         try:
             self._result = self._function(self._comm, *self._args)

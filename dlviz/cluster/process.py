@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -23,7 +25,7 @@ from dlviz.cluster.stuck.threads import awake
 from dlviz.cluster.stuck.waits import RankState, Wait
 from dlviz.cluster.transport import Transport
 from dlviz.machine import Machine
-from dlviz.trace.recorder import Recorder, Row, user_line
+from dlviz.trace.recorder import Recorder, Row, line_at, user_line
 
 KINDS = {  # op -> of its span
     "send": "send", "recv": "recv", "isend": "wait", "irecv": "wait", "lock": "lock",
@@ -91,18 +93,17 @@ class Process:
         found = stacks()
         idle = {lane.ident for lane in self.lanes if lane.idle}
         busy = awake(found) - self.own_threads - idle - {thread for thread, _ in posts}
-        waits = [self._wait(found.get(thread, []), post) for thread, post in posts]
+        waits = [self._wait(_user_line(thread, found, post), post) for thread, post in posts]
         ended = sum(self.waiting.ends_by_loss(post) for _, post in posts)
         sent, claimed = self.matching.counts()
         return RankState(waits, len(busy) + ended, finished, sent, claimed, dict(self.groups.calls))
 
-    def _wait(self, calls: list[Called], post: PostedWait) -> Wait:
-        file, line = user_line(call.where for call in calls)
+    def _wait(self, place: tuple[str, int], post: PostedWait) -> Wait:
         details = {} if post.what is None else post.what.details()
         if "group_id" in details:  # else it is for a lane of this rank
             details = self.groups.details(details["group_id"]) | details
-        place, host = f"{file}:{line}", self.control.host
-        return Wait(self.rank, post.lane.name, post.op, place, post.since, host=host, **details)
+        where, host = "{}:{}".format(*place), self.control.host
+        return Wait(self.rank, post.lane.name, post.op, where, post.since, host=host, **details)
 
     def serve(self) -> None:
         """Take what was sent to a rank that does not wait itself."""
@@ -116,7 +117,7 @@ class Process:
         for lane in self.recorder.lanes:
             rows = lane.rows()
             rows += [
-                self._unfinished(post, found.get(thread, []))
+                self._unfinished(post, _user_line(thread, found, post))
                 for thread, post in posts
                 if post.lane is lane and post.times is not None
             ]
@@ -127,10 +128,9 @@ class Process:
         memory, report = list(self.log.memory), self.pacing.report()
         return RankRecord(self.rank, lanes, sent, received, shots, memory, report)
 
-    def _unfinished(self, post: PostedWait, calls: list[Called]) -> Row:
+    def _unfinished(self, post: PostedWait, place: tuple[str, int]) -> Row:
         about = getattr(post.what, "about", dict)
         what = KINDS[post.op], NAMES.get(post.op)
-        place = user_line(call.where for call in calls)
         return post.lane.unfinished(*what, post.times, about(), place)
 
     def settle(self) -> None:
@@ -139,3 +139,15 @@ class Process:
         for lane in self.recorder.lanes:
             lane.pace.pay()
         self.pacing.finish()
+
+
+def _user_line(
+    thread: int, found: Mapping[int, list[Called]], post: PostedWait
+) -> tuple[str, int]:
+    """The user's line for which a thread waits: its own, else that which gave its lane the work,
+    else (a thread of autograd's) where the main thread is."""
+    calls = [call.where for call in found.get(thread, [])]
+    if post.lane.origin is not None:
+        calls.append(line_at(*post.lane.origin))
+    main = found.get(threading.main_thread().ident or 0, [])
+    return user_line([*calls, *(call.where for call in main)])

@@ -20,12 +20,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dlviz.cluster import program
 from dlviz.cluster.comm import Comm
 from dlviz.cluster.control import Control
 from dlviz.cluster.control.board import EPOCH, Board
@@ -45,9 +47,9 @@ from dlviz.cluster.transport.devices import DeviceTransport
 from dlviz.cluster.transport.nccl import Nccl, have_own
 from dlviz.cluster.warm import warm_up
 from dlviz.machine import Machine
+from dlviz.trace.recorder import PACKAGE, is_inside
 
 WORLD = 1  # the group number of the communicator of all ranks
-PACKAGE = os.path.dirname(__file__) + os.sep
 LAST = 5e-3  # s
 RESERVE = 8 * 2**20  # bytes set aside for the report of a rank that has no memory left
 GLOO_SAYS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
@@ -107,7 +109,8 @@ def main(place: Place, control: Any, output: Any, environ: dict[str, str]) -> No
     listener = threading.Thread(target=channel.listen, name="dlviz", daemon=True)
     listener.start()
     try:
-        call: WorkerCall = pickle.loads(parcel)
+        program.settle(channel.fetch)
+        call: WorkerCall = program.loads(parcel)
         del parcel  # as large as the model in it, of which a worker may need a part
         for name, lines in call.cells.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
@@ -284,12 +287,19 @@ class ControlChannel:
         self.process: Process | None = None  # once it has joined the others
         self._reserve = mmap.mmap(-1, RESERVE)
         self._control = control
-        self._lock = threading.Lock()
+        self._lock, self._fetching = threading.Lock(), threading.Lock()
+        self._fetched: SimpleQueue[bytes] = SimpleQueue()
 
     def send(self, *message: Any) -> None:
         packed = pickle.dumps(message)
         with self._lock:
             self._control.send_bytes(packed)
+
+    def fetch(self, name: str) -> bytes:
+        """What the program has by that name; see `program.answer`."""
+        with self._fetching:
+            self.send("program", name)
+            return self._fetched.get()
 
     def failed(self, error: BaseException) -> None:
         """Report the exception that ended the worker, even where it is out of memory."""
@@ -307,9 +317,13 @@ class ControlChannel:
         """Answer the parent's questions; end with it when it has gone."""
         while True:
             try:
-                question = self._control.recv_bytes().decode()
+                data = self._control.recv_bytes()
             except (EOFError, OSError):
                 os.killpg(os.getpid(), signal.SIGKILL)
+            if data.startswith(b"program"):
+                self._fetched.put(data.removeprefix(b"program"))
+                continue
+            question = data.decode()
             if question == "rows":
                 flush()
             answer = None if self.process is None else getattr(self.process, question)()
@@ -324,8 +338,9 @@ def describe(error: BaseException) -> Failure:
     while frames and frames[0].filename == __file__:
         del frames[0]
     if isinstance(error, ValueError | PeerLost | RankLost):  # end at the caller's line
-        while len(frames) > 1 and frames[-1].filename.startswith(PACKAGE):
-            del frames[-1]
+        last = [is_inside(frame.filename) for frame in frames]
+        if last and frames[-1].filename.startswith(PACKAGE) and not all(last):
+            del frames[len(last) - last[::-1].index(False) :]
     exception.stack = traceback.StackSummary.from_list(frames)
     exitcode = None
     if isinstance(error, SystemExit):

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
-from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import RECEIVES, SENDS
 from dlviz.grading.feedback import PACKAGE, in_traceback, shown_line
 from dlviz.machine import Machine
+from dlviz.trace.recorder import is_inside
 
 SECONDS = 5.0  # that a run may take where nothing else runs; one without a fault takes some tenths
 SHARED = 4  # programs that may want each core before a run gets more time
@@ -128,8 +128,7 @@ def _stack(file: str) -> list[str]:
 
 def _place(file: str) -> str:
     """Where in the student's code a rank was."""
-    frames = [":".join(frame) for frame in _stack(file)]
-    own = next((where for where in frames if not where.startswith(LIBRARIES)), "")
+    own = next((":".join(frame) for frame in _stack(file) if not is_inside(frame[0])), "")
     return f"at {shown_line(own)}" if own else "done, or between two lines"
 
 

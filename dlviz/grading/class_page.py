@@ -65,7 +65,7 @@ def class_report(folder: str | Path) -> str:
     """The page on all reports in `folder` and its subfolders. Raises ValueError where none is."""
     students, skipped = hand_ins(Path(folder))
     if not students:
-        why = f" ({skipped[0][0]}: {skipped[0][1]})" if skipped else ""
+        why = f" ({'; '.join(f'{name}: {fault}' for name, fault in skipped)})" if skipped else ""
         raise ValueError(f"{folder} holds no report that a student handed in{why}.")
     return page(students, skipped)
 

@@ -11,7 +11,6 @@ from traceback import walk_tb
 from typing import Any
 
 from dlviz.cluster import RunError
-from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import show_line
 from dlviz.trace import Trace
 from dlviz.trace.recorder import is_inside
@@ -71,7 +70,7 @@ def in_traceback(traceback: str) -> str:
     """Where the student's code was, by the traceback's innermost line that is no library's."""
     frames = re.findall(r'^ +(?:File "([^"]+)"|cell), line (\d+), in .*\n +(.+)', traceback, re.M)
     for file, line, code in reversed(frames):
-        if not file.startswith(LIBRARIES):
+        if not is_inside(file):
             return f", at {f'{Path(file).name}:' if file else 'cell line '}{line}: {code}"
     return ""
 

@@ -300,6 +300,8 @@ def _json(text: str) -> Any:
     def refuse(constant: str) -> None:
         raise TraceError(f"it holds a bare {constant}, which is not JSON: write null instead.")
 
+    if not text.strip():
+        raise TraceError("it is empty.")
     try:
         return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:

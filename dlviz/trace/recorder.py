@@ -25,6 +25,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import takewhile
 from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -32,73 +33,49 @@ from typing import Any, NamedTuple
 _getframe = sys._getframe
 
 PACKAGE = __file__.rpartition("trace")[0]
-TORCH = f"site-packages{os.sep}torch{os.sep}"
-# What starts a thread or a rank.
+STDLIB = os.path.dirname(os.__file__) + os.sep
+INSTALLED_IN = re.compile(r"[\\/](site|dist)-packages[\\/](torch[\\/])?")
+STARTER_FILE = re.compile(r"multiprocessing[\\/]process\.py$")  # it starts a rank
 CELL = r"(?:ipykernel_\d+[/\\]|<ipython-input-)"  # in the name of a file that is a notebook's cell
-STARTERS = re.compile(r"threading\.py$|multiprocessing[\\/]\w+\.py$")
 NO_SPAN = ("", None, "", 0, False)
-INSIDE, STARTER, USER = 1, 2, 3  # sides: dlviz's own or torch's, what starts a thread, the user's
+# Sides: dlviz's own, torch's or Python's; another package's; what starts a rank; the user's.
+INSIDE, INSTALLED, STARTER, USER = 1, 2, 3, 4
 _sides: dict[str, int] = {}  # by file
-_outside: set[str] = set()  # those that are not INSIDE, for the hot path
-
-
-def caller(depth: int) -> tuple[str, int]:
-    """File and line of the first frame, `depth` calls up or more, that is the user's."""
-    return user_line(_lines(sys._getframe(depth + 1)))
+_users: set[str] = set()  # those that are the USER's, for the hot path
 
 
 def user_line(calls: Iterable[tuple[str, int]]) -> tuple[str, int]:
-    """File and line of the first of a thread's `calls`, innermost first, that is neither dlviz's
-    nor torch's own; ("", 0) where there are none.
-
-    A thread that runs dlviz's code alone (a communication lane) answers with where it stands.
-    """
-    first = None
-    for call in calls:
-        first = first or call
-        side = _side(call[0])
-        if side == USER:
-            return call
-        if side == STARTER:
-            break
-    return first or ("", 0)
-
-
-def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
-    """Where the calls of this thread are, from `frame` up."""
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
+    """File and line of the first of `calls`, innermost first, that is the user's: in neither dlviz,
+    torch, the standard library, nor (where there is another) an installed package. That of the
+    first where dlviz's code runs alone, ("", 0) where there are none."""
+    own = list(takewhile(lambda call: _side(call[0]) != STARTER, calls))
+    for side in (USER, INSTALLED):
+        for call in own:
+            if _side(call[0]) == side:
+                return call
+    return own[0] if own else ("", 0)
 
 
 def is_inside(file: str) -> bool:
-    return _side(file) == INSIDE
+    """Whether it is none of the user's: dlviz's, Python's, or of an installed package."""
+    return _side(file) != USER
 
 
 def _side(file: str) -> int:
     side = _sides.get(file)
     if side is None:
-        if file.startswith(PACKAGE) or TORCH in file:
-            side = INSIDE
-        else:
-            side = STARTER if STARTERS.search(file) else USER
-            _outside.add(file)
-        _sides[file] = side
+        side = _sides[file] = _side_of(file)
+        if side == USER:
+            _users.add(file)
     return side
 
 
-def _place() -> tuple[Any, int]:
-    """The code that is the user's, from two calls up, and the instruction in it: its line is looked
-    up when the run is over."""
-    first = frame = _getframe(2)
-    # The dict spares a call.
-    while (side := _sides.get(file := frame.f_code.co_filename) or _side(file)) == INSIDE:
-        if frame.f_back is None:
-            return first.f_code, first.f_lasti
-        frame = frame.f_back
-    if side == STARTER:  # a thread that runs dlviz's code alone
-        frame = first
-    return frame.f_code, frame.f_lasti
+def _side_of(file: str) -> int:
+    if installed := INSTALLED_IN.search(file):
+        return INSIDE if installed[2] or file.startswith(PACKAGE) else INSTALLED
+    if STARTER_FILE.search(file):
+        return STARTER
+    return INSIDE if file.startswith((PACKAGE, STDLIB, "<frozen ")) else USER
 
 
 def line_at(where: Any, at: int) -> tuple[str, int]:
@@ -115,9 +92,19 @@ def line_of(code: CodeType, instruction: int) -> int:
     return code.co_firstlineno
 
 
+def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    """Where the calls of this thread are, from `frame` up."""
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+
+
 class LaneSpans:
     """What one thread of a rank does. `spans` are those that have ended, `open` those that have
-    begun and not ended; `context` are the fields that hold now, `pace` says what time it is."""
+    begun and not ended; `context` are the fields that hold now, `pace` says what time it is;
+    `origin` is the user's code, as `line_at` takes it, that gave this thread its work."""
+
+    origin: tuple[Any, int] | None = None
 
     def __init__(self, name: str, pace: Any):
         self.name = name
@@ -132,10 +119,24 @@ class LaneSpans:
         the user's ran in."""
         opened = self.open
         around = opened[-1].what if opened else NO_SPAN
-        place = around[2:4] if around[4] else _place()
+        place = around[2:4] if around[4] else self.place(1)
         if self.context:
             fields = {**self.context, **fields}
         self.spans.append(Done(kind, name, place, times, len(opened), fields))
+
+    def place(self, depth: int) -> tuple[Any, int]:
+        """The code that is the user's (see `user_line`), from `depth` calls up, and the instruction
+        in it: its line is looked up when the run is over. Where dlviz's code runs alone, as on a
+        communication lane, the `origin` of what it does."""
+        first = frame = _getframe(depth + 1)
+        # The dict spares a call.
+        while (side := _sides.get(file := frame.f_code.co_filename) or _side(file)) < STARTER:
+            if frame.f_back is None:
+                break
+            frame = frame.f_back
+        if side == USER:
+            return frame.f_code, frame.f_lasti
+        return self.origin or user_line(_lines(first))
 
     def unfinished(
         self,
@@ -336,7 +337,7 @@ class Recorder:
             second.pace, self._mine.lane = own.pace, own
         second = self._second[own]
         second.context = own.context
-        return second.make(second, (kind, name, *caller(2), False), fields)
+        return second.make(second, (kind, name, *own.place(1), False), fields)
 
     def span(self, kind: str, name: str | None = None, **fields: Any) -> Any:
         """Record what runs inside the `with` as one span of `kind`."""
@@ -345,7 +346,7 @@ class Recorder:
         frame = _getframe(1)
         code = frame.f_code
         file = code.co_filename
-        if file not in _outside and is_inside(file):  # the set spares a call
+        if file not in _users and is_inside(file):  # the set spares a call
             return self.open(kind, name, fields)
         lane = self._mine.lane
         return lane.make(lane, (kind, name, code, frame.f_lasti, False), fields)
@@ -357,7 +358,7 @@ class Recorder:
             return NOTHING
         lane = self._mine.lane
         around = lane.open[-1].what if lane.open else NO_SPAN
-        where = around[2:4] if around[4] else caller(2)
+        where = around[2:4] if around[4] else lane.place(1)
         return lane.make(lane, (kind, name, *where, whole), fields)
 
     def label(self, **fields: Any) -> None:

@@ -20,6 +20,7 @@ import out_of_time
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 import dlviz
 from dlviz import DeadlockError, RankError, RunTimeout, launch
@@ -28,6 +29,7 @@ from dlviz.cluster.rank import ControlChannel, Failure
 from dlviz.cluster.stuck.verdict import origin
 from dlviz.collectives import all_reduce
 from dlviz.machine import classroom
+from dlviz.parallel.ddp import DDP
 
 FOREVER = 10**12
 SOON = 10.0  # s within which a deadlock is to be named, on a busy machine too: some 0.3 s else
@@ -53,6 +55,10 @@ def failure(kind, worker, ranks=2, **options):
     return error
 
 
+def unfinished(spans):
+    return spans[[bool((fields or {}).get("unfinished")) for fields in spans.fields]]
+
+
 def told(error):
     """What the error's trace says of the failure: the sentence, after the rest was held against the
     error and against the spans that never ended."""
@@ -64,8 +70,7 @@ def told(error):
     assert [tuple(wait.values())[:4] for wait in failure["waits"]] == [
         (wait.rank, wait.lane, wait.op, wait.peer) for wait in error.waits or []
     ]
-    unfinished = spans[[bool((fields or {}).get("unfinished")) for fields in spans.fields]]
-    assert len({*unfinished.end.tolist()}) <= 1
+    assert len({*unfinished(spans).end.tolist()}) <= 1
     for wait in failure["waits"]:
         own = spans[(spans.rank == wait["rank"]) & (spans.lane == wait["lane"])]
         if isinstance(error, DeadlockError):
@@ -500,6 +505,42 @@ def test_two_ranks_that_send_and_receive_in_crossed_order():
     error = deadlock(worker)
     assert waits(error) == [(0, "send", 1), (1, "send", 0)] and error.cycle == [0, 1]
     assert error.output == ["", ""] and len(error.trace.messages) == 4
+
+
+def wraps(comm):
+    if comm.rank == 0:
+        DDP(nn.Linear(2, 2), comm)  # stuck
+
+
+def goes_forward(comm):
+    model = DDP(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), comm)
+    if comm.rank == 0:
+        model(torch.ones(4, 2))  # stuck: rank 0's buffers are broadcast
+
+
+def goes_backward(comm):
+    model = DDP(nn.Linear(2, 2), comm)
+    if comm.rank == 0:
+        loss = model(torch.ones(4, 2)).sum()
+        loss.backward()  # stuck: on the communication lane
+
+
+@pytest.mark.parametrize("worker", [wraps, goes_forward, goes_backward])
+def test_the_line_of_a_wait_is_the_users_wherever_the_wait_is(worker):
+    """In dlviz, in a generator of Python's, in a hook of torch's or on a lane."""
+    error = deadlock(worker)
+    line = line_of(worker, "# stuck")
+    (where,) = {wait.where for wait in error.waits if wait.op != "lane"}
+    assert where == line and f"at {line}" in str(error)
+    assert {*unfinished(error.trace.spans).where.tolist()} == {line}
+
+
+def test_what_ranks_do_not_agree_on_is_told_at_the_users_line():
+    def worker(comm):
+        all_reduce(comm, torch.zeros(3 + comm.rank))
+
+    error = failure(RankError, worker)
+    assert error.traceback.splitlines()[-2].strip().startswith("all_reduce(comm, torch.zeros(")
 
 
 @pytest.mark.parametrize("by_hand", [True, False])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
 import linecache
 import math
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -264,19 +266,73 @@ def test_a_worker_in_a_notebook_cell_runs():
 
 
 SCRIPT = """
+    import multiprocessing
     import dlviz
 
     class Point:
         def __init__(self, x):
             self.x = x
 
+    def plus_one(queue):
+        queue.put(Point(queue.get().x + 1))
+
     def worker(comm):
-        return Point(comm.rank)
+        if comm.rank:
+            return Point(comm.rank)
+        spawn = multiprocessing.get_context("spawn")
+        queue = spawn.Queue()
+        queue.put(Point(6))
+        other = spawn.Process(target=plus_one, args=(queue,))
+        other.start()
+        other.join()
+        return queue.get()
 
     print("once")
     points = dlviz.launch(worker, 2).results
     print([point.x for point in points], all(isinstance(point, Point) for point in points))
 """
+CELL = """
+class Net(torch.nn.Linear):
+    pass
+
+def double(x):
+    return 2 * x
+
+class Other:
+    lock = threading.Lock()
+"""
+
+
+def test_what_a_cell_defines_is_found_by_pickle_in_a_rank(monkeypatch):
+    main = vars(sys.modules["__main__"])
+    names = {"__name__": "__main__", "torch": torch, "threading": threading}
+    exec(compile(CELL, "/tmp/ipykernel_5/7.py", "exec"), names)
+    for name in ("Net", "double", "Other"):
+        monkeypatch.setitem(main, name, names[name])
+    double = names["double"]
+
+    def worker(comm, model, saved):
+        again = io.BytesIO()
+        torch.save(model, again)  # its class came with it
+        again.seek(0)
+        same = type(torch.load(again, weights_only=False)) is type(model)
+        asked_for = torch.load(io.BytesIO(saved), weights_only=False)  # of a class not named here
+        known = pickle.loads(pickle.dumps(double)) is double
+        said = []
+        for name in (b"Nut", b"Other"):
+            with pytest.raises((AttributeError, pickle.PicklingError)) as caught:
+                pickle.loads(b"c__main__\n" + name + b"\n.")
+            said.append(str(caught.value))
+        return same, type(asked_for), known, said
+
+    saved = io.BytesIO()
+    torch.save(names["Net"](2, 2), saved)
+    run = launch(worker, 1, args=(names["Net"](2, 2), saved.getvalue()))
+    ((same, kind, known, said),) = run.results
+    assert same and known and kind is names["Net"]
+    assert "Nut" in said[0]
+    assert said[1].startswith("__main__.Other cannot be sent to a rank (")
+    assert said[1].endswith("or save and load a state_dict.")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +341,7 @@ SCRIPT = """
 def test_a_script_needs_no_main_guard(way, tmp_path):
     flags = ("-m", "script") if way == "-m" else ()
     printed = run_script(tmp_path, SCRIPT, *flags, stdin=way == "stdin")
-    assert printed == "once\n[0, 1] True\n"
+    assert printed == "once\n[7, 1] True\n"
 
 
 def test_a_program_without_a_console_can_launch(tmp_path):

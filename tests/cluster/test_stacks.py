@@ -1,14 +1,19 @@
 """Where threads are, as other threads of their rank tell it."""
 
 import ast
+import contextlib
+import multiprocessing.process
 import os
 import threading
 import time
 from pathlib import Path
 
+import torch
+
 import dlviz
 from dlviz.cluster.stuck.stacks import parsed, stacks
 from dlviz.cluster.stuck.threads import awake
+from dlviz.collectives import ring
 from dlviz.trace.recorder import user_line
 
 
@@ -54,10 +59,22 @@ def test_a_file_whose_name_is_not_ascii_is_found(tmp_path):
     inside.wait()
     time.sleep(0.05)
     places = [call.where for call in stacks()[thread.ident]]
-    found = user_line(place for place in places if "threading" not in place[0])
     leave.set()
     thread.join()
-    assert found == (str(file), 3)
+    assert user_line(places) == (str(file), 3)
+
+
+def test_the_users_line_is_in_no_library_unless_the_program_is_one():
+    """A lane of dlviz's that works for `mine`, which a package that is installed has called."""
+    packages = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")
+    rank = (multiprocessing.process.__file__, 108), ("<string>", 1)
+    inside = [(ring.__file__, 7), (contextlib.__file__, 137), (torch.__file__, 9)]
+    installed, mine = (f"{packages}lightning/fit.py", 5), ("/home/me/train.py", 3)
+    assert user_line([*inside, installed, mine, *rank]) == mine
+    assert user_line([*inside, installed, *rank]) == installed
+    assert user_line([*inside, *rank]) == inside[0]
+    assert user_line([*inside, ("/tmp/ipykernel_3/5.py", 1), mine]) == ("/tmp/ipykernel_3/5.py", 1)
+    assert user_line([("<frozen runpy>", 88), mine]) == mine and user_line([]) == ("", 0)
 
 
 # As autograd's threads are on a machine with GPUs: they have a Python state, and no call.

@@ -4,10 +4,13 @@ import socket
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import namespaces
 import pytest
-from namespaces import several_hosts
+from namespaces import Host, several_hosts
+
+import benchmarks.namespaces
 
 CLOCK = "import time; print(time.perf_counter())"
 
@@ -29,6 +32,21 @@ def test_each_has_its_name_its_memory_and_its_temporary_folder(hosts):
             assert host.run("cat", f"{folder}/of-{host.name}") == host.name
             assert not host.file(f"{folder}/of-{other.name}").exists()
             assert not Path(f"{folder}/of-{host.name}").exists()
+
+
+def test_a_clone_below_the_temporary_folder_is_there_on_a_host_and_nothing_beside_it(monkeypatch):
+    namespaces.need(namespaces.why_not())
+    with TemporaryDirectory(dir="/tmp") as folder:
+        clone = Path(folder) / "a clöne"
+        (clone / "dlviz").mkdir(parents=True)
+        (Path(folder) / "beside").touch()
+        monkeypatch.setattr(benchmarks.namespaces, "SHARED", [str(clone)])
+        host = Host("host-a")
+        try:
+            assert host.run("ls", folder) == "a clöne\n" and host.run("ls", clone) == "dlviz\n"
+            assert host.run("ls", "/dev/shm") == ""
+        finally:
+            host.end()
 
 
 def test_they_reach_each_other_and_nobody_else(hosts):

@@ -16,7 +16,7 @@ from dlviz.cluster.pacing.ledger import Departure
 from dlviz.cluster.pacing.pace import Choice
 from dlviz.machine.machine import slowdown
 from dlviz.machine.topology import moment
-from dlviz.trace.recorder import PacedSpan, Recorder, Span, caller
+from dlviz.trace.recorder import PacedSpan, Recorder, Span
 
 AGAIN = 1e-3  # s between two looks at how far the other ranks have come
 OWN_TIME = 500_000  # ns: what Comm, and a strategy on it, may take between two operations
@@ -250,7 +250,8 @@ class Compute(PacedSpan):
         seconds: float,
         fields: dict[str, Any],
     ):
-        super().__init__(recorder.lane, (kind, name, *caller(3), False), fields)
+        lane = recorder.lane
+        super().__init__(lane, (kind, name, *lane.place(2), False), fields)
         self.seconds = seconds
 
     def __enter__(self) -> Span:

@@ -12,6 +12,7 @@ from typing import Any
 import cloudpickle
 import torch
 
+from dlviz.cluster import program
 from dlviz.cluster.rank import WorkerCall
 from dlviz.machine import Machine
 
@@ -134,7 +135,7 @@ def pack(worker: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> byt
         if len(entry) == 4 and entry[1] is None
     }
     try:
-        return cloudpickle.dumps(WorkerCall(worker, tuple(args), kwargs, cells))
+        return program.dumps(WorkerCall(worker, tuple(args), kwargs, cells))
     except Exception as error:
         why = error
     for name, value in [*((f"args[{i}]", value) for i, value in enumerate(args)), *kwargs.items()]:

@@ -122,5 +122,6 @@ def watched(
     job = pack(worker, args, kwargs or {})
     device = choose_device(device, ranks)
     with Supervisor(ranks, machine, device, timeout, progress, frozenset(may_lose)) as supervisor:
+        supervisor.started = began
         results, output, trace = supervisor.run(dict.fromkeys(range(ranks), job))
         return Run(results, output, trace, perf_counter() - began, supervisor.lost)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, NamedTuple
 
+from dlviz.cluster import program
 from dlviz.cluster.rank import Failure
 from dlviz.cluster.recording.log import RankRecord
 from dlviz.cluster.recording.results import PackedResult
@@ -91,6 +92,8 @@ class Remote:
         if self.finished:
             return  # an answer that was under way: its last words say more
         match what:
+            case "program":
+                self.send(b"program" + program.answer(*rest))
             case "progress":
                 (self.progress,) = rest
             case "state":

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ ENDING = {signal.SIGINT, signal.SIGTERM}  # what ends a program from outside, of
 context: Any = multiprocessing.get_context(METHOD)
 inside_rank = False  # set in a rank's process
 _lock = threading.Lock()
+_owner = os.getpid()  # a process that was forked has no fork server of its own
 
 
 def holds_seat() -> bool:
@@ -70,6 +71,7 @@ def warm_up() -> None:
     elif multiprocessing.parent_process() is None and not starting_up:
         with starting():
             pass
+        atexit.register(end_server)
 
 
 def _in_a_fork() -> None:
@@ -99,6 +101,12 @@ def starting() -> Iterator[None]:
             sys.modules["__main__"] = main
 
 
+def program() -> types.ModuleType:
+    """The `__main__` of this process, which `starting` hides."""
+    with _lock:
+        return sys.modules["__main__"]
+
+
 def _serve() -> None:
     """Start the fork server where it does not run. What ends this process, and perhaps its whole
     group, is blocked in it from its first instruction on: who interrupts a notebook while it loads
@@ -126,8 +134,22 @@ def _keep_folder() -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def end_server() -> None:
+    """End the fork server of this process, which would go on loading torch before it notices that
+    this process has gone; not while it has children to tell of."""
+    from multiprocessing import forkserver
+
+    server = forkserver._forkserver
+    pid = server._forkserver_pid  # pyright: ignore[reportAttributeAccessIssue]
+    if pid is None or os.getpid() != _owner or multiprocessing.active_children():
+        return
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    _remove_folder(_owner)
+
+
 def _remove_folder(owner: int) -> None:
-    """In the fork server, when it ends: remove the folder of its socket."""
+    """In the fork server, or for it, when it ends: remove the folder of its socket."""
     from multiprocessing import forkserver
 
     address = forkserver._forkserver._forkserver_address  # pyright: ignore[reportAttributeAccessIssue]

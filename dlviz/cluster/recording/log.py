@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dlviz.cluster.pacing.ledger import Departure
-from dlviz.trace.recorder import LaneSpans, Recorder, Row, caller
+from dlviz.trace.recorder import LaneSpans, Recorder, Row, line_at
 
 
 class Sent(NamedTuple):
@@ -122,7 +122,7 @@ class Log:
         if not self.watched or not self._recorder.on:
             return
         lane, now = self._recorder.lane, perf_counter_ns()
-        file, line = caller(2)
+        file, line = line_at(*lane.place(1))
         for watched in self.watched:
             data = watched.tensor.detach().to("cpu", copy=True).flatten()
             if data.dtype in (torch.bfloat16, torch.float16):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sysconfig
 from collections.abc import Collection
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -22,12 +20,9 @@ from dlviz.cluster.stuck.waits import (
     name_cells,
     show_line,
 )
+from dlviz.trace.recorder import is_inside
 
 STARTER = f'"{rank_main.__file__}"'
-LIBRARIES = (  # code that is not the worker's: dlviz, Python's own, installed packages
-    os.path.dirname(os.path.dirname(rank_main.__file__)),
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
-)
 
 
 def origin(failures: dict[int, Failure]) -> tuple[int, Failure]:
@@ -157,7 +152,7 @@ def stack(rank: Remote) -> tuple[str, str]:
             if where:
                 lines.append(f"    {show_line(where).partition(': ')[2]}")
                 places.append(where)
-    places.sort(key=lambda where: where.startswith(LIBRARIES))
+    places.sort(key=lambda where: is_inside(where.rpartition(":")[0]))
     place = f"at {show_line(places[0])}" if places else "at a place that it could not tell"
     return place, "\n".join(lines)
 
@@ -167,7 +162,7 @@ def _worker_frames(thread: str) -> list[str]:
     for a thread of dlviz's own."""
     lines = thread.strip().splitlines()
     start = next((i for i, line in enumerate(lines) if STARTER in line), len(lines))
-    if "in listen" in "".join(lines[start : start + 1]) or not any(map(_where, lines)):
+    if any("in listen" in line for line in lines[start:]) or not any(map(_where, lines)):
         return []
     return lines[:start]
 
