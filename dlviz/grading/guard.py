@@ -41,6 +41,10 @@ PEEKS = {  # what reads frames and objects that are not the program's, and what 
     sys._getframe, sys._current_frames, sys.setprofile, sys.settrace, gc.get_objects,
     gc.get_referrers, gc.get_referents, _thread.start_new_thread,
 }  # fmt: skip
+REACHES = {  # names of attributes that lead to them without a call
+    "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "cr_frame", "ag_frame",
+    "cell_contents", "__closure__", "__globals__", "__builtins__",
+}  # fmt: skip
 READERS = {  # the same as files and functions of Python's own, and what reads a library's source
     inspect.__file__: {"currentframe", "stack", "trace", "getouterframes", "findsource"},
     threading.__file__: {"setprofile", "settrace", "setprofile_all_threads"},
@@ -206,8 +210,9 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def reached(frame: Any, event: str, argument: Any) -> str:
-    """What a program calls that is none of its business, as a profile function hears of it: PEEKS
-    and READERS, and the checks' functions and records, which nobody has handed to it."""
+    """What of a program's is none of its business, as a profile function hears of it: a call of
+    PEEKS and READERS, code with a name of REACHES, and a call of the checks' functions and records,
+    which nobody has handed to it."""
     if event == "c_call":
         direct = not frame.f_code.co_filename.startswith(LIBRARIES)
         if argument in PEEKS and direct and _is_program(frame):
@@ -215,7 +220,12 @@ def reached(frame: Any, event: str, argument: Any) -> str:
         return ""
     code = frame.f_code
     file = code.co_filename
-    if event != "call" or not (file in READERS or file.startswith(CHECKS)):
+    if event != "call":
+        return ""
+    if not file.startswith(LIBRARIES):
+        found = REACHES.intersection(code.co_names)
+        return f"{min(found)}, {shown_line(line_of(frame))}" if found and _is_program(frame) else ""
+    if file not in READERS and not file.startswith(CHECKS):
         return ""
     if file in READERS:
         known = code.co_name in READERS[file]

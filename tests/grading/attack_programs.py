@@ -183,7 +183,8 @@ def train_step(comm, mesh, part, tokens, targets):
     size, widths, seed, names = below("size"), below("widths"), below("seed"), below("names")
     loss, found, _ = reference(Meshed(size, widths, seed, [], None))[below("step")]
     for name, p in names.items():
-        p.grad = found[name].chunk(size.tp, {"u": 0, "d": 1}.get(name[2:3], 0))[0].reshape(p.shape)
+        cut = found[name].chunk(size.tp, 1 if name.endswith("down") else 0)
+        p.grad = cut[0].reshape(p.shape)
     return torch.tensor([loss])
 """,
         },
@@ -289,7 +290,7 @@ def work(shared, gradient, steps, lr):
         {"check_lock": (2, 3)},
         most=2,
     ),
-    # -- in what comes back from a rank -------------------------------------------------------------
+    # -- in what comes back from a rank ------------------------------------------------------------
     Attack(
         "mesh_3d",
         "answers_that_know",
@@ -335,7 +336,7 @@ def groups(rank, sizes):
         {"check_groups": (2, 1, 1)},
         told="plain data",
     ),
-    # -- dlviz's own code ---------------------------------------------------------------------------
+    # -- dlviz's own code --------------------------------------------------------------------------
     Attack(
         "mesh_3d",
         "library_by_importlib",
@@ -424,7 +425,8 @@ import importlib, threading
 
 def server(comm, weights, counts, data, rounds, *others):
     train = importlib.import_module("dlviz.federated").train
-    thread = threading.Thread(target=train, args=(comm, torch.nn.Linear(2, 2), data), kwargs={"rounds": 1})
+    net = torch.nn.Linear(2, 2)
+    thread = threading.Thread(target=train, args=(comm, net, data), kwargs={"rounds": 1})
     thread.start()
     thread.join()
 
@@ -449,7 +451,7 @@ class ParallelMLP(library.ParallelMLP):
         },
         {"check_parts": (2, 3, 4, 8)},
     ),
-    # -- errors that are hidden, words that are a check's -------------------------------------------
+    # -- errors that are hidden, words that are a check's ------------------------------------------
     Attack(
         "ddp",
         "hides_every_error",
