@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from dlviz.cluster import Comm, DeadlockError, Run, RunError, launch
+from dlviz.cluster.recording.results import finding
 from dlviz.cluster.stuck.verdict import LIBRARIES
 from dlviz.cluster.stuck.waits import RECEIVES, SENDS
+from dlviz.grading import plain
 from dlviz.grading.feedback import PACKAGE, in_traceback, shown_line
 from dlviz.machine import Machine
 
@@ -79,7 +81,8 @@ def run_alone(
         stacks = [os.path.join(folder, str(rank)) for rank in range(ranks)]
         try:
             given = (stacks, seconds, worker, *args)
-            return launch(_bounded, ranks, machine, "cpu", PATIENCE + seconds, args=given)
+            with finding(plain.find):
+                return launch(_bounded, ranks, machine, "cpu", PATIENCE + seconds, args=given)
         except RunError as error:
             if any(map(_stack, stacks)):
                 raise TimeUp(seconds, [*map(_place, stacks)], error) from None
@@ -98,7 +101,9 @@ def _bounded(
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)  # by a thread without GIL
         try:
             _bound_memory()
-            return worker(comm, *args)
+            left = worker(comm, *args)
+            plain.require(left)
+            return left
         except Exception:
             time.sleep(TURN * comm.rank)
             raise
