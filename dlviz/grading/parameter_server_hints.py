@@ -22,9 +22,12 @@ def why_stuck(clocks: Clocks, done: Sequence[Event], server: Wait | None) -> tup
         clocks.note(event)
     if server is None:
         if clocks.held:
+            ended = all(each not in clocks.going for each in clocks.held)
             return f"the server has returned, and {_not_answered(clocks)}", (
-                "every push is answered, the last one of each worker too: who is still held when "
-                "the last push has come?"
+                "the last push of a worker is answered too, at once. Has a line for those that are "
+                "done taken it out of those that are looked at, or passed it by?"
+                if ended
+                else "every push is answered: who is still held when the last push has come?"
             )
         left = sum(clocks.pushes.values()) - sum(clocks.clock.values())
         come = f"{number(left, 'push')} {'is' if left == 1 else 'are'} still to come"
