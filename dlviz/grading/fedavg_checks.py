@@ -286,10 +286,10 @@ def _check_worked(ran: Averaged, client: int) -> None:
         )
 
 
-@of_rounds("weights go out once a round, and one update comes back", points=2)
+@of_rounds("weights go out to all once a round, and one update comes back", points=2)
 def check_bytes(ran: Averaged) -> None:
-    """By the messages of the Trace: each client gets the bytes of the weights once a round, and
-    sends as many back."""
+    """By the messages of the Trace: each client gets the bytes of the weights once a round, before
+    the server waits for anybody, and sends as many back."""
     weights = NUMBER * ran.problem.net.size
     rounds, messages = ran.size.rounds, ran.trace.messages
     aside = (messages.src != 0) & (messages.dst != 0)
@@ -310,6 +310,31 @@ def check_bytes(ran: Averaged) -> None:
                     f"{rounds * weights}: {number(rounds, 'round')} x {weights} bytes of {what}",
                     _why_bytes(seen / weights, rounds, bool(src)),
                 )
+    _check_at_once(ran)
+
+
+def _check_at_once(ran: Averaged) -> None:
+    """That all have their weights before the first answer of a round is received, where each round
+    has one message to each client and one back."""
+    messages = [*ran.trace.messages.rows()]
+    sent = {k: sorted(m.sent for m in messages if m.dst == k) for k in ran.problem.clients}
+    taken = {
+        k: sorted(m.received or math.inf for m in messages if m.src == k)
+        for k in ran.problem.clients
+    }
+    if {len(each) for each in (*sent.values(), *taken.values())} != {ran.size.rounds}:
+        return
+    for r in range(ran.size.rounds):
+        first = min(taken, key=lambda k: taken[k][r])
+        last = max(sent, key=lambda k: sent[k][r])
+        if sent[last][r] > taken[first][r]:
+            raise CheckFailed(
+                f"{ran.size}, in round {r} client {last} is sent its weights when client {first} "
+                "has answered",
+                "all have the weights before the server waits for an answer, and work at the same "
+                "time",
+                "a client without weights does nothing. Which loop asks, and which one waits?",
+            )
 
 
 def _why_bytes(times: float, rounds: int, back: bool) -> str:

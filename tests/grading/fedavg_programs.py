@@ -263,6 +263,19 @@ class DividesBeforeItAdds(Server):
         return self.weights + change
 
 
+class AsksOneByOne(Server):
+    def send(self, number):
+        pass
+
+    def gather(self):
+        updates = {}
+        for k in self.counts:
+            self.comm.send(self.weights, k)
+            updates[k] = torch.empty_like(self.weights)
+            self.comm.recv(updates[k], k)
+        return updates
+
+
 class SumsOfWeights(Server):
     def average(self, updates):
         return sum(updates.values())
