@@ -107,7 +107,10 @@ def _cut(programs: Sequence[Callable[..., Any]], sizes: Sequence[Cut]) -> dict[C
         failed = CheckFailed(f"{sizes[0]}, {ended_by(error, plain=True)}", LISTS, why_ended(error))
         failed.__cause__ = error
         return {sizes[0]: failed}
-    return dict(zip(sizes, found, strict=True))
+    return {
+        size: CheckFailed(told, LISTS, hint) if hint else (size, buckets)
+        for size, (buckets, told, hint) in zip(sizes, found, strict=True)
+    }
 
 
 def _cut_alone(programs: Sequence[Callable[..., Any]], size: Cut) -> Any:
@@ -117,14 +120,17 @@ def _cut_alone(programs: Sequence[Callable[..., Any]], size: Cut) -> Any:
     return left
 
 
-def _cut_each(comm: Comm, program: Callable[..., Any], sizes: Sequence[Cut]) -> list[Any]:
+def _cut_each(
+    comm: Comm, program: Callable[..., Any], sizes: Sequence[Cut]
+) -> list[tuple[Any, str, str]]:
+    """The buckets at each size, or which error the function raised, and a hint."""
     found = []
     for size in sizes:
         try:
-            found.append((size, _numbers(program, size)))
+            found.append((_numbers(program, size), "", ""))
         except Exception as error:
             hint = HINTS.get(type(error).__name__, "start from the line at which it stopped.")
-            found.append(CheckFailed(f"{size}, the function raised {raised(error)}", LISTS, hint))
+            found.append((None, f"{size}, the function raised {raised(error)}", hint))
     return found
 
 
@@ -156,7 +162,10 @@ def check_buckets(left: tuple[Cut, Any]) -> None:
     allow."""
     size, seen = left
     place = {p: i for i, p in enumerate(size.made)}
-    right = [[place[p] for p in each] for each in cut([*place], size.most)]
+    right, by_numbers = (
+        [[place[p] for p in each] for each in cut([*place], most)]
+        for most in (size.most, 8 * size.most)
+    )
     expected = f"lists of the parameters with the numbers {_brief(right)}"
     if isinstance(seen, str):
         raise CheckFailed(
@@ -172,11 +181,10 @@ def check_buckets(left: tuple[Cut, Any]) -> None:
             "their sizes nor copies of them.",
         )
     if seen != right:
-        sizes = [(p.nbytes, p.numel()) for p in place]
         raise CheckFailed(
             f"{size}, lists of the parameters with the numbers {_brief(seen)}",
             expected,
-            why_cut(seen, sizes, size.most),
+            why_cut(seen, by_numbers, [p.nbytes for p in place], size.most),
         )
 
 

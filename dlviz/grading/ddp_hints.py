@@ -29,9 +29,11 @@ SUMS = {  # what a gradient may be instead of the mean, and what may be behind i
 }
 
 
-def why_cut(seen: list[list[int]], sizes: Sequence[tuple[int, int]], most: int) -> str:
-    """Why the buckets, of parameters by their numbers, are not those asked for; `sizes` has the
-    bytes of each parameter, and its elements."""
+def why_cut(
+    seen: list[list[int]], by_numbers: list[list[int]], sizes: Sequence[int], most: int
+) -> str:
+    """Why the buckets, of parameters by their numbers, are not those asked for. `sizes` has the
+    bytes of each parameter, and `by_numbers` the buckets of at most so many numbers."""
     flat, wanted = [i for each in seen for i in each], [*range(len(sizes))][::-1]
     if [] in seen:
         return "a bucket is empty: is a new one begun before anything is in the last?"
@@ -46,10 +48,10 @@ def why_cut(seen: list[list[int]], sizes: Sequence[tuple[int, int]], most: int) 
         return "which gradient is there first in backward, that of the first or the last layer?"
     if flat != wanted:
         return "each bucket has to go on where the one before it ended, from the last to the first."
-    held = [sum(sizes[i][0] for i in each) for each in seen]
+    held = [sum(sizes[i] for i in each) for each in seen]
     over = [i for i, each in enumerate(seen) if len(each) > 1 and held[i] > most]
     if over:
-        if seen == _cut_by([elements for _, elements in sizes], most):
+        if seen == by_numbers:
             return (
                 f"these buckets have at most {most} numbers each, and a number of float64 has 8 "
                 "bytes. Which of the two is to be counted?"
@@ -61,7 +63,7 @@ def why_cut(seen: list[list[int]], sizes: Sequence[tuple[int, int]], most: int) 
     if len(seen) == len(wanted):
         return "each parameter has a bucket of its own: would the next gradient still have fitted?"
     for i, following in enumerate(seen[1:]):
-        both = held[i] + sizes[following[0]][0]
+        both = held[i] + sizes[following[0]]
         if both <= most:
             return (
                 f"bucket {i} is cut too early: with parameter {following[0]} it would have "
@@ -70,15 +72,6 @@ def why_cut(seen: list[list[int]], sizes: Sequence[tuple[int, int]], most: int) 
                 + ("Is it < or <=?" if both == most else "Is the count of bytes set back?")
             )
     return "from the last parameter on, a bucket takes the next one as long as it fits."
-
-
-def _cut_by(sizes: Sequence[int], most: int) -> list[list[int]]:
-    buckets: list[list[int]] = [[]]
-    for i in reversed(range(len(sizes))):
-        if buckets[-1] and sum(sizes[j] for j in buckets[-1]) + sizes[i] > most:
-            buckets.append([])
-        buckets[-1].append(i)
-    return buckets
 
 
 def says(

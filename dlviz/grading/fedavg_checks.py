@@ -128,11 +128,10 @@ def _check_counted(ran: Averaged, client: int) -> None:
             f"{wanted}: {number(size.rounds, 'round')} x {epochs_of(size.epochs)} x "
             f"{number(batches, 'batch')}",
             why_counted(
-                len(own.asked),
+                [len(rows) for _, rows, _ in own.asked],
                 ran.problem.counts[client],
                 size.batch,
                 size.epochs,
-                batches,
                 size.rounds,
             ),
         )

@@ -301,18 +301,19 @@ def why_rows(batches: Sequence[Sequence[int]], count: int, batch: int) -> Told:
     )
 
 
-def why_counted(made: int, count: int, batch: int, epochs: int, batches: int, rounds: int) -> str:
-    """Why a client with so many rows has computed so many gradients."""
-    wanted = rounds * epochs * batches
+def why_counted(taken: Sequence[int], count: int, batch: int, epochs: int, rounds: int) -> str:
+    """Why a client with `count` rows has computed its gradients, each of as many rows as `taken`
+    says."""
+    made, batches = len(taken), -(-count // batch)
     if made == 0:
         return "local work is gradients on the client's own rows. Where is data.gradient called?"
     if made == rounds * epochs:
         return "one gradient an epoch is full-batch descent: an epoch goes from batch to batch."
     if made == rounds * batches:
         return "that is one epoch a round. What is `epochs` for?"
-    if made * rounds == wanted:
+    if made == epochs * batches:
         return "that is the work of a single round."
-    if made == rounds * epochs * batch:
+    if made == rounds * epochs * batch and taken[0] != batch:
         return f"an epoch has {batch} batches here: `batch` is the number of rows in one of them."
     if made == rounds * epochs * (count // batch):
         return "the last batch of an epoch counts though it is short. Is it left out?"
