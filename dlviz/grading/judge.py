@@ -80,15 +80,16 @@ def ask(
 ) -> tuple[float, str, str]:
     """Have a check, given by its module and name, judge programs at sizes: the points, what is to
     be told, and what the programs printed."""
-    data = _pickled(programs)
     nonce = secrets.token_hex(NONCE // 2).encode()
-    names = [getattr(program, "__name__", repr(program)) for program in programs]
-    cells = {
-        name: entry[2]
-        for name, entry in linecache.cache.items()
-        if len(entry) == 4 and entry[1] is None
+    entries = linecache.cache.items()
+    request = {
+        "check": check,
+        "sizes": sizes,
+        "names": [getattr(program, "__name__", repr(program)) for program in programs],
+        "path": [*map(str, sys.path)],
+        "cells": {name: e[2] for name, e in entries if len(e) == 4 and e[1] is None},
     }
-    request = {"check": check, "sizes": sizes, "names": names, "path": [*map(str, sys.path)], "cells": cells}
+    data = _pickled(programs)
     with _connected() as judge:
         for part in (nonce, json.dumps(request).encode(), data):
             _send(judge, part)
@@ -102,11 +103,11 @@ def ask(
 
 
 def _pickled(programs: Sequence[Any]) -> bytes:
-    from dlviz.cluster.parent.arguments import pack
-
     try:
         return cloudpickle.dumps(tuple(programs))
     except Exception:
+        from dlviz.cluster.parent.arguments import pack
+
         for program in programs:
             pack(program, (), {})  # says what it is that cannot be sent
         raise

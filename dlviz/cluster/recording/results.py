@@ -81,7 +81,7 @@ class Unpickler(pickle.Unpickler):
     """`find`: what finds a class or function by module and name, for who trusts not all of them."""
 
     def __init__(
-        self, file: io.BytesIO, taken: Callable[[int], None] = bool, find: Find | None = None
+        self, file: io.BytesIO, taken: Callable[[int], Any] = bool, find: Find | None = None
     ):
         super().__init__(file)
         self._fetch = partial(fetch, taken=taken)
