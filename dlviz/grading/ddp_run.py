@@ -45,6 +45,10 @@ DIFFERENT = (
     "of some parameter its hook is not called, and so a bucket is not full: does it still leave, "
     "with zeros for that parameter, and does no later one leave before it?"
 )
+IN_ORDER = (
+    "in one and the same all-reduce two ranks have different buckets. Every rank launches them in "
+    "the order of the list, each as a whole: which rank does not?"
+)
 KNOWN = {  # hints by what stands in the message of a run that did not come to its end
     "collective mismatch": DIFFERENT,
     "message mismatch": DIFFERENT,
@@ -229,7 +233,7 @@ def attempt(
         args = (program, size, net, seed, late, cutter)
         run = run_alone(_worked, size.ranks, *args, machine=machine)
     except RunError as error:
-        raise CheckFailed(f"{size}, {ended_by(error)}", expected, _why(error)) from error
+        raise CheckFailed(f"{size}, {ended_by(error)}", expected, _why(error, size)) from error
     borrowed = [line for own in run.results for line in own.borrowed]
     if borrowed:
         raise CheckFailed(
@@ -241,13 +245,15 @@ def attempt(
     return Training(size, net, seed, run.results, run.trace)
 
 
-def _why(error: RunError) -> str:
+def _why(error: RunError, size: Shards) -> str:
     said = str(error).partition("\n\n")[0]
     if "deadlock" in said:
         return (
             "an all-reduce waits for the same call on every rank: does each rank all-reduce as "
             "many buckets, those too that its own backward did not fill?"
         )
+    if "mismatch" in said and not size.spare:  # all ranks use all parameters
+        return IN_ORDER
     return why_ended(error, KNOWN)
 
 

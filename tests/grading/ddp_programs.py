@@ -579,38 +579,6 @@ class ChangesTheJudge(Nothing):
                 vars(module).update(_same=lambda *tensors: True, check_open=lambda *told: None)
 
 
-class SeedsTheDraws(Buckets):
-    """Sets each generator of the frames below to one seed, so that it knows what all ranks draw."""
-
-    def begin(self, examples, total):
-        super().begin(examples, total)
-        frame = sys._getframe(1)
-        while frame is not None:
-            for value in [*frame.f_locals.values()]:
-                if isinstance(value, torch.Generator):
-                    value.manual_seed(1)
-            frame = frame.f_back
-        torch.manual_seed(1)
-
-    def packed(self, bucket):
-        return 0 * super().packed(bucket)
-
-    def give(self, bucket, flat):
-        pass
-
-
-class ForgesTheNotes(Nothing):
-    """Writes all-reduces that it has not made into what the check has noted."""
-
-    def finish(self):
-        for value in [*sys._getframe(1).f_locals.values()]:
-            if hasattr(value, "reduced") and hasattr(value, "jobs"):
-                value.reduced.extend(sum(p.numel() for p in each) for each in self.buckets)
-
-    def __init__(self, comm, buckets):
-        self.buckets = buckets
-
-
 def holding(buckets):
     model = torch.nn.Module()
     model.all = torch.nn.ParameterList([p for bucket in reversed(buckets) for p in bucket[::-1]])

@@ -217,21 +217,6 @@ def lets_the_weights_decay(shared, gradient, steps, lr):
             shared.tensor -= change
 
 
-def past_the_guard(shared, gradient, steps, lr):
-    for _ in range(steps):
-        change = lr * gradient(shared.shared.tensor.clone())
-        with shared.lock():
-            shared.tensor -= change
-
-
-def forges_its_updates(shared, gradient, steps, lr):
-    with shared.lock():
-        weights = shared.tensor.clone()
-    for _ in range(steps):
-        weights -= lr * gradient(weights)
-        shared.after.append(weights.clone())
-
-
 def one_step_less(shared, gradient, steps, lr):
     reads_then_updates(shared, gradient, steps - 1, lr)
 
