@@ -203,7 +203,7 @@ def _work(comm: Comm, program: Program, steps: int, layer: TanhLayer) -> Worked:
         with comm.compute("backward", f"gradient {step}", seconds=GRADIENT, step=step):
             return layer.gradient(weights, comm.rank, step)
 
-    memory = GuardedMemory(comm, layer.start, left.after)
+    memory = guarded(comm, layer.start, left.after)
     comm.barrier()
     comm.begin()
     program(memory, gradient, steps, RATE)
@@ -212,42 +212,56 @@ def _work(comm: Comm, program: Program, steps: int, layer: TanhLayer) -> Worked:
 
 class GuardedMemory:
     """What `comm.shared` makes, but that `tensor` has no numbers while this rank does not hold the
-    lock. A hold has its price: what it reads, and what it has changed."""
+    lock."""
 
-    def __init__(self, comm: Comm, start: torch.Tensor, after: list[torch.Tensor]):
-        self.comm = comm
-        self.shared = comm.shared(start)
-        self.after = after
-        self.own = self.tensor = torch.full_like(start, torch.nan)
-        self.held = False
+    held = False
+    lock: Callable[[], GuardedHold]
 
-    def lock(self) -> GuardedHold:
-        return GuardedHold(self)
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
 
 
 class GuardedHold:
     """What `lock()` returns."""
 
-    def __init__(self, memory: GuardedMemory):
-        self._memory = memory
-        self._hold = memory.shared.lock()
+    def __init__(self, enter: Callable[[], None], leave: Callable[..., None]):
+        self._enter, self._leave = enter, leave
 
     def __enter__(self) -> None:
-        memory = self._memory
-        self._hold.__enter__()
-        memory.held = True
-        with memory.comm.compute("data", "read", seconds=READ):
-            memory.own.copy_(memory.shared.tensor)
+        self._enter()
 
     def __exit__(self, *error: Any) -> None:
-        memory, shared = self._memory, self._memory.shared.tensor
-        if not torch.equal(memory.own, shared):
-            with memory.comm.compute("update", seconds=UPDATE):
-                shared.copy_(memory.own)
-            memory.after.append(memory.own.clone())
-        memory.tensor = memory.own.fill_(torch.nan)  # though a program has put another one there
-        memory.held = False
-        self._hold.__exit__(*error)
+        self._leave(*error)
+
+
+def guarded(comm: Comm, start: torch.Tensor, after: list[torch.Tensor]) -> GuardedMemory:
+    """Shared memory that no attribute of what the program gets leads to. A hold has its price: what
+    it reads, and what it has changed."""
+    shared, own = comm.shared(start), torch.full_like(start, torch.nan)
+    memory = GuardedMemory(own)
+
+    def lock() -> GuardedHold:
+        hold = shared.lock()
+
+        def enter() -> None:
+            hold.__enter__()
+            memory.held = True
+            with comm.compute("data", "read", seconds=READ):
+                own.copy_(shared.tensor)
+
+        def leave(*error: Any) -> None:
+            if not torch.equal(own, shared.tensor):
+                with comm.compute("update", seconds=UPDATE):
+                    shared.tensor.copy_(own)
+                after.append(own.clone())
+            memory.tensor = own.fill_(torch.nan)  # though a program has put another one there
+            memory.held = False
+            hold.__exit__(*error)
+
+        return GuardedHold(enter, leave)
+
+    memory.lock = lock
+    return memory
 
 
 # -- the server ------------------------------------------------------------------------------------
