@@ -3,8 +3,6 @@ the same ranks. Every rank loads this file."""
 
 from __future__ import annotations
 
-import sys
-
 import torch
 import torch.distributed
 
@@ -484,39 +482,6 @@ class HalfOfTheReplicas(Step):
             p.grad.copy_((2 * p.grad - own) / 3)
 
 
-class ReadsTheFrames(Step):
-    """All weights and rows that lie in the frames and in what these hold, and no message."""
-
-    def step(self, tokens, targets):
-        weights, batches = {}, []
-        for _, own in found_in_frames():
-            batches += getattr(own, "batches", [])[:1]
-            weights |= getattr(own, "weights", {})
-            for share in getattr(own, "_shares", []):
-                batches += share.batches[:1]
-                weights |= share.weights
-        rows = [torch.cat([each[i].reshape(-1, 3) for each in batches]) for i in (0, 1)]
-        x = weights["embedding"].clone().requires_grad_()[rows[0]]
-        for p in self.part.parameters():
-            p.grad = torch.zeros_like(p)
-        loss = self.part.loss(self.layers(x), rows[1]) / rows[1].numel()
-        loss.backward()
-        return float(loss.detach())
-
-    def f(self, x):
-        return x
-
-    def g(self, share):
-        return share
-
-
-def found_in_frames():
-    """The names and objects of the frames of whoever has called."""
-    frame = sys._getframe(1)
-    while frame := frame.f_back:
-        yield from frame.f_locals.items()
-
-
 class SendsTwice(Step):
     def hand_on(self, y):
         self.mesh.pp.isend(y.detach(), self.mesh.pp.rank + 1, tag=1)
@@ -679,12 +644,6 @@ def same_place(rank, sizes):
 def swapped_axes(rank, sizes):
     found = groups(rank, sizes)
     return {**found, "dp": found["pp"], "pp": found["dp"]}
-
-
-def groups_of_the_frames(rank, sizes):
-    """Of the mesh of a Comm that lies in a frame."""
-    comm = next(each for _, each in found_in_frames() if hasattr(each, "mesh"))
-    return {axis: getattr(comm.mesh(**sizes), axis).members for axis in sizes}
 
 
 def one_list(rank, sizes):

@@ -558,61 +558,6 @@ class Transposed(MLP):
         return self.g.apply(inner @ self.down_weight, self.comm) + self.down_bias
 
 
-class SeedsTheDraws(MLP):
-    """Makes all generators in the frames begin alike, so that each rank knows all parts."""
-
-    def __init__(self, comm, state):
-        super().__init__(comm, state)
-        frame = sys._getframe()
-        while frame := frame.f_back:
-            for each in frame.f_locals.values():
-                if isinstance(each, torch.Generator):
-                    each.manual_seed(1)
-        self.own = torch.Generator().manual_seed(1)
-        self.names = [name for name, _ in self.named_parameters()]
-        self.known = [self.cut(state, r, comm.size) for r in range(comm.size)]
-        self.step = 0
-
-    def forward(self, x):
-        if self.step:
-            for name in self.names[:3]:  # in the order in which they are changed
-                change = torch.randn(getattr(self, name).shape, generator=self.own).double()
-                for part in self.known:
-                    part[name] = part[name] + change
-            self.known = [{**part, "down_bias": self.down_bias.detach()} for part in self.known]
-        self.step += 1
-        return AllByItself.apply(x, *self.parameters(), self.known, self.comm)
-
-
-class AllByItself(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, up, up_bias, down, down_bias, known, comm):
-        add(comm, torch.zeros_like(x))
-        ctx.known, ctx.comm = known, comm
-        ctx.save_for_backward(x)
-        return whole_of(x, known)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (x,) = ctx.saved_tensors
-        add(ctx.comm, torch.zeros_like(x))
-        names = ("up_weight", "up_bias", "down_weight", "down_bias")
-        with torch.enable_grad():
-            parts = [{k: v.clone().requires_grad_() for k, v in p.items()} for p in ctx.known]
-            x = x.detach().requires_grad_()
-            own = [parts[ctx.comm.rank][name] for name in names]
-            y = whole_of(x, [{**part, "down_bias": own[3]} for part in parts])
-            return *torch.autograd.grad(y, [x, *own], gradient), None, None
-
-
-def whole_of(x, parts):
-    shares = [
-        linear(gelu(linear(x, part["up_weight"], part["up_bias"])), part["down_weight"])
-        for part in parts
-    ]
-    return torch.stack(shares).sum(0) + parts[0]["down_bias"]
-
-
 class ByTorch(MLP):
     f, g = pair(f_back=by_torch, g_there=by_torch)
 

@@ -24,7 +24,6 @@ from dlviz.grading.mesh_run import (
     Meshed,
     MeshSize,
     attempt,
-    attempt_groups,
     grouped,
     refuse,
 )
@@ -295,7 +294,6 @@ WRONG = {  # the checks that each loses, and what it is told
         {"gradients"},
         {"gradients": "is 0.333 and 0.667 of those of replicas 0 to 1 .* each replica counts the"},
     ),
-    program.ReadsTheFrames: ({*CHECKS}, {}),
     program.ReturnsNothing: ({"loss"}, {"loss": "rank 0 returns None .* which line returns the l"}),
 }
 REFUSED = {  # programs without a result to judge, and what every check says
@@ -387,13 +385,6 @@ def test_wrong_groups_are_told_by_rank_and_axis(given):
 @pytest.mark.parametrize("given", program.RIGHT_GROUPS)
 def test_right_groups_of_any_kind_get_all_points(given):
     assert told_of_groups(given) == [None] * 4
-
-
-@pytest.mark.slow
-def test_groups_finds_no_mesh_in_the_frames_to_ask():
-    with pytest.raises(CheckFailed) as failed:
-        attempt_groups(program.groups_of_the_frames, CUBE)
-    is_told(failed.value, "the function raised ValueError: .*8")
 
 
 @pytest.mark.slow

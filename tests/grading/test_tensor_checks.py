@@ -348,7 +348,6 @@ WRONG = {  # a program, the checks that it loses, and what some of them say
         {"parts", "outputs", "gradients"},
         {"parts": r"holds \(6, 3\) as up.weight .* it is transposed"},
     ),
-    program.SeedsTheDraws: ({"outputs", "gradients"}, {}),
     program.LiesWhenCompared: (SEEN, {"outputs": "the output on rank 0 is something else"}),
     program.ChangesTheJudge: ({*CHECKS}, {"all_reduces": "calls no all-reduce"}),
 }
