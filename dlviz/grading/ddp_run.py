@@ -27,7 +27,7 @@ from torch import nn
 from dlviz.cluster import Comm, RunError
 from dlviz.cluster.lanes import Handle, Lane
 from dlviz.grading.alone import ended_by, run_alone, why_ended
-from dlviz.grading.drawn import drawn
+from dlviz.grading.dealt import drawn
 from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Watch, check_open, line_of
 from dlviz.machine import Machine

@@ -8,6 +8,7 @@ import torch
 
 from dlviz.cluster.stuck.waits import SENDS, Wait
 from dlviz.grading.feedback import listed
+from dlviz.grading.solved import CLOSE, solved
 
 Tensor = torch.Tensor
 Told = tuple[str, str]  # what was seen, and a hint
@@ -15,7 +16,6 @@ SHARES = (
     "a client counts by its examples, counts[k], and all who answered together by the sum of "
     "theirs. What do your shares add up to?"
 )
-CLOSE = 1e-6  # to a share, of one that was solved for
 
 
 def same(one: Tensor, other: Tensor) -> bool:
@@ -267,17 +267,6 @@ def why_gradient(step: Tensor, gradients: Sequence[Tensor], rows: int) -> Told:
     return "something else than its gradient", (
         "what has become of the gradient between the two calls?"
     )
-
-
-def solved(seen: Tensor, parts: Sequence[Tensor]) -> list[float] | None:
-    """How often each of the parts is in what was seen; None where it is no sum of them."""
-    table = torch.stack([*parts], dim=1)
-    if table.shape[1] >= table.shape[0]:  # any row of numbers is a sum of so many
-        return None
-    found = torch.linalg.lstsq(table, seen.double(), driver="gelsd").solution
-    if (table @ found - seen).abs().max() > 1e-7:
-        return None
-    return [0.0 if abs(each) < CLOSE else each for each in found.tolist()]
 
 
 def why_rows(batches: Sequence[Sequence[int]], count: int, batch: int) -> Told:

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dlviz.cluster import Comm
-from dlviz.grading.drawn import drawn, fresh_seed
+from dlviz.grading.dealt import drawn, fresh
 from dlviz.models import MLP
 
 Data = tuple[torch.Tensor, torch.Tensor]
@@ -76,10 +76,8 @@ class Problem:
     def data(self, rank: int) -> Data:
         """Inputs and labels of a rank's examples."""
         count = self.counts[rank]
-        labels = torch.Generator().manual_seed(fresh_seed())
-        return drawn(count, self.widths[0]), torch.randint(
-            self.widths[-1], (count,), generator=labels
-        )
+        labels = torch.randint(self.widths[-1], (count,), generator=fresh())
+        return drawn(count, self.widths[0]), labels
 
     def weights(self, rank: int) -> torch.Tensor:
         """Those that a rank begins with: the server's, and on a client some older ones."""

@@ -26,7 +26,6 @@ import torch
 
 from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
-from dlviz.grading.drawn import fresh_seed
 from dlviz.grading.fedavg_hints import why_stuck
 from dlviz.grading.fedavg_model import LocalStep, MomentumSGD, Noted, Problem, RankExamples
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, shown_line
@@ -327,7 +326,7 @@ def _average(
 ) -> Noted:
     noted = Noted(problem.weights(comm.rank), problem.data(comm.rank), in_full=in_full)
     data, weights = RankExamples(comm, problem, noted), noted.start.clone()
-    torch.manual_seed(fresh_seed())
+    torch.seed()  # another order of rows on each client and each run
     if comm.rank:
         _note_answers(comm, noted)
     elif comm.machine is None:

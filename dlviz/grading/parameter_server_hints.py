@@ -10,6 +10,7 @@ import torch
 from dlviz.cluster.stuck.waits import SENDS, Wait
 from dlviz.grading.feedback import listed, number
 from dlviz.grading.parameter_server_rules import Clocks, Event
+from dlviz.grading.solved import CLOSE, solved
 
 OF_WHAT = "the gradient's part is taken off the weights (-=), and does not replace them."
 HOW_MANY = "how many pushes come in all? pushes[worker] says how many of each worker."
@@ -141,14 +142,14 @@ def why_weights(
                 "what is sent is the tensor that a push was received into. The answer to a push "
                 "is the weights."
             )
-    found = _times(got, [versions[0], *(-rate * each for _, each in pushed)])
+    found = solved(got, [versions[0], *(-rate * each for _, each in pushed)])
     if found is None:
         return "no weights that the updates lead to", (
             "what is done to the weights beside update(worker, gradient), or to the gradient "
             "before it?"
         )
     start, *times = found
-    if abs(start - 1) > 1e-6:
+    if abs(start - 1) > CLOSE:
         return f"{start:.3g} times the weights at the start, with updates", (
             "update changes the weights in place, and they are sent as they are. What else is "
             "added to them, or multiplied?"
@@ -157,10 +158,10 @@ def why_weights(
         f"that of worker {other} ({'this' if i == own - 1 else f'push {i + 1} of all'}) "
         f"{each:.3g} times"
         for i, ((other, _), each) in enumerate(zip(pushed, times, strict=True))
-        if abs(each - 1) > 1e-6
+        if abs(each - 1) > CLOSE
     ]
     said = f"the weights with each gradient until then but {listed(odd)}"
-    if abs(times[own - 1]) < 1e-6:
+    if abs(times[own - 1]) < CLOSE:
         return said, (
             f"the gradient of worker {worker} is not in them, and another one is in its place: a "
             "push that is received into a tensor replaces what that held. What is in it when "
@@ -170,15 +171,6 @@ def why_weights(
         "each gradient is in the weights once, by update(worker, gradient) alone. Which other line "
         "changes the weights, or the gradient?"
     )
-
-
-def _times(seen: torch.Tensor, parts: Sequence[torch.Tensor]) -> list[float] | None:
-    """How often each of the parts is in what was seen; None where it is no sum of them."""
-    table = torch.stack([*parts], dim=1)
-    if table.shape[1] >= table.shape[0]:  # any row of numbers is a sum of so many
-        return None
-    found = torch.linalg.lstsq(table, seen.double(), driver="gelsd").solution
-    return None if (table @ found - seen).abs().max() > 1e-9 else found.tolist()
 
 
 def why_no_update(made: int, unlocked: int, replaced: int) -> str:
@@ -247,7 +239,7 @@ def why_memory(
         if torch.allclose(after, tensor, rtol=1e-12, atol=1e-15):
             return said, hint
     since = [] if torch.equal(read, before) else [read]
-    found = _times(after, [before, moved, *since, *(-rate * each for each in earlier)])
+    found = solved(after, [before, moved, *since, *(-rate * each for each in earlier)])
     if found is None:
         return "other weights", (
             "they are no sum of the weights and of this rank's gradients. What else is in it, or "
@@ -256,17 +248,17 @@ def why_memory(
     there, times, *others = found
     said = f"{there:.3g} of the weights that are there, moved by its gradient {times:.3g} times"
     copy = others.pop(0) if since else 0.0
-    if any(abs(each) > 1e-6 for each in others):
+    if any(abs(each) > CLOSE for each in others):
         return f"{said}, and by those of earlier steps", (
             "they are in the weights already. What is added up from step to step, and where does "
             "it begin anew?"
         )
-    if abs(copy) > 1e-6:
+    if abs(copy) > CLOSE:
         return f"{said}, with {copy:.3g} of its copy", (
             "the copy is to compute the gradient with. What is there now has the others' updates "
             "in it: of that alone the gradient's part is taken."
         )
-    if abs(there - 1) > 1e-6:
+    if abs(there - 1) > CLOSE:
         return said, "only lr times the gradient is taken off: what else shrinks the weights?"
     return said, "how often is lr times the gradient taken off in a step, or by what is it divided?"
 

@@ -22,7 +22,7 @@ import torch
 
 from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
-from dlviz.grading.drawn import drawn
+from dlviz.grading.dealt import drawn
 from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import Guard, check_open
 from dlviz.grading.parameter_server_hints import why_stuck
