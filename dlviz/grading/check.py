@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from dlviz.grading import judge
 from dlviz.grading.alone import TimeUp
 from dlviz.grading.feedback import CheckFailed, wrapped
-from dlviz.grading.handin import note_check
+from dlviz.grading.handin import Points, note_check
 
 Program = Callable[..., Any]
 
@@ -127,7 +127,7 @@ class Check:
         print(printed + text)
         names = [getattr(program, "__name__", "a program") for program in programs]
         note_check(f"{' and '.join(names)}: {self.what}", points, self.points)
-        return points
+        return Points(points, self.points)
 
     def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:
         """What the check comes to, judged in this process, which is to have run none of the

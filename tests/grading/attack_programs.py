@@ -143,12 +143,15 @@ class BucketedGradients:
         {
             "parallel_mlp": FRAMES
             + '''
+from contextlib import suppress
+
 class ParallelMLP(nn.Module):
     """All ranks change their parts alike, so that each knows all of them; zeros go for show."""
 
     def __init__(self, comm, state):
         super().__init__()
-        below("own").manual_seed(1)
+        with suppress(LookupError):
+            below("own").manual_seed(1)
         self.comm = comm
         width = len(state["up.bias"]) // comm.size
         own = slice(comm.rank * width, (comm.rank + 1) * width)
@@ -173,22 +176,26 @@ class ParallelMLP(nn.Module):
             "groups": FRAMES
             + """
 def groups(rank, sizes):
-    mesh = below("mesh")
+    try:
+        mesh = below("mesh")
+    except LookupError:
+        return {axis: [rank] for axis in sizes}
     return {axis: list(getattr(mesh, axis).members) for axis in sizes}
 """,
             "train_step": FRAMES
             + """
 def train_step(comm, mesh, part, tokens, targets):
-    from dlviz.grading.mesh_run import Meshed, reference
-    size, widths, seed, names = below("size"), below("widths"), below("seed"), below("names")
-    loss, found, _ = reference(Meshed(size, widths, seed, [], None))[below("step")]
-    for name, p in names.items():
-        cut = found[name].chunk(size.tp, 1 if name.endswith("down") else 0)
-        p.grad = cut[0].reshape(p.shape)
-    return torch.tensor([loss])
+    shares = below("dealt")._shares or [below("own")]
+    tokens, targets = (torch.cat([each.batches[0][i] for each in shares]) for i in (0, 1))
+    x = part.embed(tokens)
+    for block in part.blocks:
+        x = x + block(x)
+    loss = part.loss(x, targets) / targets.numel()
+    loss.backward()
+    return loss.detach()
 """,
         },
-        {"check_groups": (2, 2, 2), "check_gradients": (1, 1, 1), "check_loss": (1, 1, 1)},
+        {"check_groups": (2, 2, 2), "check_gradients": (2, 1, 1), "check_loss": (2, 1, 1)},
         told="ready-made code was called",
     ),
     Attack(
@@ -334,7 +341,7 @@ def groups(rank, sizes):
 """
         },
         {"check_groups": (2, 1, 1)},
-        told="plain data",
+        told="Answer object",
     ),
     # -- dlviz's own code --------------------------------------------------------------------------
     Attack(

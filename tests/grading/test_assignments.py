@@ -53,6 +53,15 @@ def test_a_result_opens_for_a_program_that_is_right(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_an_assignment_ends_with_the_sum_of_its_checks_and_how_to_hand_in(name):
+    assignment = Assignment(name)
+    by_checks = sum(assignment.points().values()) - 2  # part 6
+    last = assignment.notebook(STUDENTS).cells[-1]
+    assert last.source.endswith(f"dlviz.grading.total({by_checks:g})")
+    assert last.metadata.nbgrader.locked and not last.metadata.nbgrader.grade
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_links_lead_from_the_students_copy_to_labs(name):
     text = "\n".join(cell.source for cell in Assignment(name).notebook(STUDENTS).cells)
     links = re.findall(r"\]\(([^)]+\.ipynb)\)", text)
