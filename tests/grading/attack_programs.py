@@ -29,6 +29,7 @@ def below(name):
     raise LookupError(name)
 
 '''
+READ = "ready-made code was called|LookupError"  # it is there no more, or is refused
 TRACEBACK = '''
 def below(name):
     """A variable of a caller's, without a call of sys."""
@@ -49,7 +50,7 @@ def below(name):
 class Attack:
     """`cells` replace those of the solution, by their id; the others keep the solution where the
     attack builds `upon` it and stay to be written else. `most`: the points that it may come to,
-    `told`: words of what a check says of it."""
+    `told`: words of what a check says of it, as a pattern."""
 
     assignment: str
     name: str
@@ -113,7 +114,7 @@ class BucketedGradients:
 '''
         },
         {"check_launches": (2, 6), "check_bytes": (2, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "ddp",
@@ -135,7 +136,7 @@ class BucketedGradients:
 '''
         },
         {"check_launches": (2, 6), "check_no_hang": (2, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "tensor_parallel_mlp",
@@ -167,7 +168,7 @@ class ParallelMLP(nn.Module):
 '''
         },
         {"check_all_reduces": (2, 3, 4, 8), "check_parts": (2, 3, 4, 8)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "mesh_3d",
@@ -196,7 +197,7 @@ def train_step(comm, mesh, part, tokens, targets):
 """,
         },
         {"check_groups": (2, 2, 2), "check_gradients": (2, 1, 1), "check_loss": (2, 1, 1)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "fedavg",
@@ -222,7 +223,7 @@ def client(comm, weights, data, rounds, epochs, batch, sgd):
 """
         },
         {"check_bytes": (2, 2, 1, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "fedavg",
@@ -247,7 +248,7 @@ def client(comm, weights, data, rounds, epochs, batch, sgd):
 """
         },
         {"check_bytes": (2, 2, 1, 4), "check_average": (2, 2, 1, 4)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "parameter_server",
@@ -280,7 +281,7 @@ def serve(comm, weights, update, pushes, bound):
 """
         },
         {"check_pushes": (2, 2, math.inf)},
-        told="ready-made code was called",
+        told=READ,
     ),
     Attack(
         "parameter_server",
