@@ -226,8 +226,8 @@ def reached(frame: Any, event: str, argument: Any) -> str:
     if not file.startswith(LIBRARIES):
         found = REACHES.intersection(code.co_names) and _attributes(code) & REACHES
         return f"{min(found)}, {shown_line(line_of(frame))}" if found and _is_program(frame) else ""
-    if file not in READERS and not file.startswith(CHECKS):
-        return ""
+    if code.co_name == "<module>" or (file not in READERS and not file.startswith(CHECKS)):
+        return ""  # an import alone is no call
     if file in READERS:
         known = code.co_name in READERS[file]
     else:
@@ -250,6 +250,8 @@ def _is_program(frame: Any) -> bool:
         file = at.f_code.co_filename
         if file.startswith((PACKAGE, TORCH)):
             return False
+        if file.startswith("<frozen "):
+            continue
         if file.startswith("<"):  # made as it runs, such as a dataclass's __init__
             module = sys.modules.get(at.f_globals.get("__name__", ""))
             file = getattr(module, "__file__", None) or "the program's"
