@@ -24,12 +24,18 @@ class BufferPool:
         self._free: dict[Hashable, list[torch.Tensor]] = {}  # by form, or dtype and bytes
 
     def borrow(self, form: bytes) -> torch.Tensor:
-        free = self._free.get(form)
-        return free.pop() if free else empty(form, torch.device("cpu"))
+        free = self._taken(form)
+        return empty(form, torch.device("cpu")) if free is None else free
 
     def piece(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
-        free = self._free.get((dtype, nbytes))
-        return free.pop() if free else torch.empty(nbytes // dtype.itemsize, dtype=dtype)
+        free = self._taken((dtype, nbytes))
+        return torch.empty(nbytes // dtype.itemsize, dtype=dtype) if free is None else free
+
+    def _taken(self, what: Hashable) -> torch.Tensor | None:
+        try:
+            return self._free[what].pop()  # in one step: lanes of one rank borrow at the same time
+        except (KeyError, IndexError):
+            return None
 
     def give_back(self, buffer: torch.Tensor, what: Hashable) -> None:
         """`what` is the form it was borrowed for, or its dtype and bytes."""

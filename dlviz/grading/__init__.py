@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlviz.grading.handin import report
+from dlviz.grading.handin import report, total
 from dlviz.grading.predict import Prediction, calibration, predict
 
 if TYPE_CHECKING:
     from dlviz.grading.progress_table import Progress
 
-__all__ = ["Prediction", "calibration", "class_report", "predict", "progress", "report"]
+__all__ = ["Prediction", "calibration", "class_report", "predict", "progress", "report", "total"]
 
 
 def class_report(folder: str) -> str:

@@ -7,7 +7,7 @@
     check_sums(reduce_scatter, all_gather)      prints what was seen and returns the points
 
     program ---run---> {size: what it left} ---judge---> passed or CheckFailed ---> points
-            in processes of its own         in a process that has run none of it
+            in processes of its own         in a process that has run none of it (judge.py)
 
 Each size has an equal share of the points, rounded down to quarters. A cell whose last value is a
 number has that many points in nbgrader.
@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dlviz.cluster import Comm, launch
+from dlviz.grading import judge
 from dlviz.grading.alone import TimeUp
 from dlviz.grading.feedback import CheckFailed, wrapped
-from dlviz.grading.handin import note_check
+from dlviz.grading.handin import Points, note_check
 
 Program = Callable[..., Any]
 
@@ -119,25 +119,34 @@ class Check:
         self, *programs: Program, sizes: Sequence[Any] = (), also: Sequence[Any] = ()
     ) -> float:
         """Print what was seen, note it for the report to hand in, and return the points. `sizes`
-        replace the check's own, and those of `also` are tried as well."""
-        report = self.grade(*programs, sizes=[*(sizes or self.sizes), *also])
-        print(report)
+        replace the check's own, and those of `also` are tried as well. The program is judged by a
+        process of its own (judge.py)."""
+        given = [*(sizes or self.sizes), *also]
+        self._tried(given)  # raises ValueError for one that cannot be, here
+        points, text, printed = judge.ask((self.__module__, self.__name__), programs, given)
+        print(printed + text)
         names = [getattr(program, "__name__", "a program") for program in programs]
-        note_check(f"{' and '.join(names)}: {self.what}", report.points, self.points)
-        return report.points
+        note_check(f"{' and '.join(names)}: {self.what}", points, self.points)
+        return Points(points, self.points)
 
     def grade(self, *programs: Program, sizes: Sequence[Any] = ()) -> Report:
-        """What the check comes to, at sizes given as numbers or tuples of them, each tried once."""
-        given = [each if isinstance(each, tuple) else (each,) for each in sizes or self.sizes]
-        tried = [*dict.fromkeys(self.size(*numbers) for numbers in given)]
-        left = self.run(programs, tried)
-        answers = launch(_judged, 1, device="cpu", args=(self, left)).results[0]
-        failed = {size: it for size, it in answers.items() if isinstance(it, CheckFailed)}
-        passed = {size: it for size, it in answers.items() if size not in failed}
+        """What the check comes to, judged in this process, which is to have run none of the
+        program; at sizes given as numbers or tuples of them, each tried once."""
+        tried = self._tried(sizes or self.sizes)
+        passed: dict[Any, str] = {}
+        failed: dict[Any, CheckFailed] = {}
+        for size, left in self.run(programs, tried).items():
+            try:
+                if isinstance(left, CheckFailed):
+                    raise left
+                passed[size] = self.judge(left) or ""
+            except CheckFailed as told:
+                failed[size] = told
         return Report(self.what, self.points, tried, passed, failed)
 
-    def __reduce__(self) -> str:
-        return self.__name__  # pickled as functions are: by the name in its module
+    def _tried(self, sizes: Sequence[Any]) -> list[Any]:
+        given = [each if isinstance(each, tuple) else (each,) for each in sizes]
+        return [*dict.fromkeys(self.size(*numbers) for numbers in given)]
 
 
 def check(
@@ -160,15 +169,3 @@ def at_each(sizes: Sequence[Any], attempt: Callable[[Any], Any]) -> dict[Any, An
             if isinstance(failed.__cause__, TimeUp):
                 break
     return left
-
-
-def _judged(comm: Comm, asked: Check, left: Mapping[Any, Any]) -> dict[Any, str | CheckFailed]:
-    """What the check says of each size. Runs in a process that has run none of the program, so that
-    what the program has changed in its own does not reach it."""
-    answers: dict[Any, str | CheckFailed] = {}
-    for size, each in left.items():
-        try:
-            answers[size] = each if isinstance(each, CheckFailed) else asked.judge(each) or ""
-        except CheckFailed as failed:
-            answers[size] = failed
-    return answers

@@ -101,7 +101,7 @@ def wrapped(message: str) -> list[str]:
     return lines
 
 
-def number(count: int, what: str) -> str:
+def number(count: float, what: str) -> str:
     """ "1 rank", "4 microbatches"."""
     plural = f"{what}es" if what.endswith(("ch", "sh")) else f"{what}s"
     return f"{count} {what if count == 1 else plural}"

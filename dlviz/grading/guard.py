@@ -4,17 +4,25 @@ Between `isend` and `wait()` a message may leave at any time, and between `irecv
 may land at any time. Guarded, it leaves at `isend` and lands at `wait()`, so that a program that
 touches a tensor in between gives the same on every run; and what it did is noted: which requests it
 left waiting and what each of its messages held. A Watch, which a Guard is, notes of any calls which
-errors a program met and hid, and which of them ready-made code made in its place.
+errors a program met and hid, and which of them ready-made code made in its place. Calls of the
+checks' own code, of what reads the frames and objects of others, and of what would end the watch
+are ready-made code, too.
 """
 
 from __future__ import annotations
 
+import _thread
+import dis
+import gc
+import inspect
 import os
 import re
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from functools import wraps
 from traceback import walk_stack
 from typing import Any
@@ -32,7 +40,20 @@ LIBRARIES = (  # code that is not the program's: dlviz, Python's own, installed 
 TORCH = os.path.dirname(torch.__file__)
 DISTRIBUTED = os.path.join(TORCH, "distributed", "")
 COMMUNICATES = re.compile("send|recv|broadcast|reduce|gather|scatter|all_to_all|barrier")
-OWN = (f"{PACKAGE}/cluster/", f"{PACKAGE}/grading/")  # between the student's call and the transport
+TRANSPORT, CHECKS = f"{PACKAGE}/cluster/", f"{PACKAGE}/grading/"
+OWN = (TRANSPORT, CHECKS)  # between the student's call and the transport
+PEEKS = {  # what reads frames and objects that are not the program's, and what escapes a watch
+    sys._getframe, sys._current_frames, sys.setprofile, sys.settrace, gc.get_objects,
+    gc.get_referrers, gc.get_referents, _thread.start_new_thread,
+}  # fmt: skip
+REACHES = {  # names of attributes that lead to them without a call
+    "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "cr_frame", "ag_frame",
+    "cell_contents", "__closure__", "__globals__", "__builtins__",
+}  # fmt: skip
+READERS = {  # the same as files and functions of Python's own, and what reads a library's source
+    inspect.__file__: {"currentframe", "stack", "trace", "getouterframes", "findsource"},
+    threading.__file__: {"setprofile", "settrace", "setprofile_all_threads"},
+}
 
 
 class Watch:
@@ -46,12 +67,10 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note the calls of torch.distributed from what runs inside."""
-        sys.setprofile(self._profile)
-        try:
+        """Note the calls of torch.distributed and of the checks' own code from what runs inside, in
+        the threads too that it starts."""
+        with _profiling(self._profile):
             yield
-        finally:
-            sys.setprofile(None)
 
     def noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, which notes its errors and who makes it."""
@@ -82,6 +101,8 @@ class Watch:
                 return
 
     def _profile(self, frame: Any, event: str, argument: Any) -> None:
+        if called := reached(frame, event, argument):
+            self.borrowed[called] = None
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(DISTRIBUTED):
             return
@@ -193,23 +214,100 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
+def reached(frame: Any, event: str, argument: Any) -> str:
+    """What of a program's is none of its business, as a profile function hears of it: a call of
+    PEEKS and READERS, code with a name of REACHES, and a call of the checks' functions and records,
+    which nobody has handed to it."""
+    if event == "c_call":
+        direct = not frame.f_code.co_filename.startswith(LIBRARIES)
+        if argument in PEEKS and direct and _is_program(frame):
+            return f"{argument.__qualname__}, {shown_line(line_of(frame))}"
+        return ""
+    code = frame.f_code
+    file = code.co_filename
+    if event != "call":
+        return ""
+    if not file.startswith(LIBRARIES):
+        found = REACHES.intersection(code.co_names) and _attributes(code) & REACHES
+        return f"{min(found)}, {shown_line(line_of(frame))}" if found and _is_program(frame) else ""
+    if code.co_name == "<module>" or (file not in READERS and not file.startswith(CHECKS)):
+        return ""  # an import alone is no call
+    if file in READERS:
+        known = code.co_name in READERS[file]
+    else:
+        known = "." not in code.co_qualname or is_dataclass(type(frame.f_locals.get("self")))
+    if known and _is_program(frame.f_back):
+        part = re.sub(r"^.*/|\.py$", "", file)
+        return f"{part}.{code.co_qualname}, {shown_line(line_of(frame.f_back or frame))}"
+    return ""
+
+
+def _attributes(code: Any) -> set[str]:
+    """The names of the attributes that it reads."""
+    return {each.argval for each in dis.get_instructions(code) if "ATTR" in each.opname}
+
+
+def _is_program(frame: Any) -> bool:
+    """Whether the program calls from there, or by Python's own; not by torch, which calls the
+    checks' hooks. A thread without any other frame has been told to call."""
+    for at, _ in walk_stack(frame):
+        file = at.f_code.co_filename
+        if file.startswith((PACKAGE, TORCH)):
+            return False
+        if file.startswith("<frozen "):
+            continue
+        if file.startswith("<"):  # made as it runs, such as a dataclass's __init__
+            module = sys.modules.get(at.f_globals.get("__name__", ""))
+            file = getattr(module, "__file__", None) or "the program's"
+        if not file.startswith(LIBRARIES):
+            return True
+    return True
+
+
+@contextmanager
+def _profiling(hears: Callable[[Any, str, Any], None]) -> Iterator[None]:
+    here, others = sys.getprofile(), threading.getprofile()
+    threading.setprofile(hears)
+    sys.setprofile(hears)
+    try:
+        yield
+    finally:
+        sys.setprofile(here)
+        threading.setprofile(others)  # pyright: ignore[reportArgumentType]
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Raise RuntimeError at the end where what runs inside calls what is none of its business."""
+    found: list[str] = []
+
+    def hear(frame: Any, event: str, argument: Any) -> None:
+        if called := reached(frame, event, argument):
+            found.append(called)
+
+    with _profiling(hear):
+        yield
+    if found:
+        raise RuntimeError(f"ready-made code was called: {found[0]}")
+
+
 @contextmanager
 def calls_of_dlviz(borrowed: list[str]) -> Iterator[None]:
-    """Note the first call into dlviz from what runs inside."""
+    """Note the first call into dlviz from what runs inside, and from the threads that it starts."""
 
     def note(frame: Any, event: str, argument: Any) -> None:
+        if borrowed:
+            return
+        if called := reached(frame, event, argument):
+            borrowed.append(called)
         file = frame.f_code.co_filename
         if event != "call" or not file.startswith(PACKAGE) or file.startswith(OWN):
             return
         if not line_of(frame).startswith("<frozen importlib"):  # an import alone is no call
             borrowed.append(f"dlviz's {frame.f_code.co_name}, {shown_line(line_of(frame))}")
-            sys.setprofile(None)
 
-    sys.setprofile(note)
-    try:
+    with _profiling(note):
         yield
-    finally:
-        sys.setprofile(None)
 
 
 def check_open(where: str, raised: Sequence[Sequence[str]]) -> None:

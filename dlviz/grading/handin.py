@@ -1,6 +1,7 @@
 """A report to hand in: what was predicted, what was measured and what the checks said, in one file.
 
     report("Ada Lovelace")      writes dlviz-report-ada-lovelace.json, and shows what is in it
+    total(18)                   an assignment's points so far, of 18, and how to hand in
 
 The file holds all predictions that this notebook and the others of its folder keep, and the checks
 that this notebook has run. `dlviz report FOLDER` makes one page of a class's files (class_page.py).
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -20,11 +22,39 @@ from typing import Any
 
 from dlviz import __version__
 from dlviz.grading import kept
+from dlviz.grading.feedback import number, wrapped
 from dlviz.grading.misconceptions import lab_of
 from dlviz.grading.predict import Prediction, everything, record_of, shown
 
 FORMAT = "dlviz report 1"
 ASK = 'No file was written yet: type your name, as in report("Ada Lovelace"), and run this again.'
+
+
+HAND_IN = (
+    "The answer of the last part is graded by hand. To hand in, save this notebook (Ctrl+S) and "
+    "give its file to your course, which says where. dlviz.grading.report(\"your name\") writes "
+    "points and predictions into one more file, for a course that collects those."
+)
+
+
+class Points(float):
+    """What a check gives: nbgrader reads its text as a number, a notebook shows so many of all."""
+
+    most: float
+
+    def __new__(cls, points: float, most: float) -> Points:
+        self = super().__new__(cls, points)
+        self.most = most
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Points, (float(self), self.most)
+
+    def __repr__(self) -> str:
+        return f"{self:g}"
+
+    def _repr_html_(self) -> str:
+        return f"{self:g} of {self.most:g} point{'s' * (self.most != 1)}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +118,37 @@ class StudentReport:
         return f"Report of {self.name}, to hand in: {self.file}"
 
 
-_checks: dict[str, CheckResult] = {}
+@dataclass(frozen=True)
+class Total:
+    """The points of an assignment's checks, of so many, and how to hand it in."""
+
+    of: float
+    checks: list[CheckResult]
+
+    def __repr__(self) -> str:
+        lost = [f"{each.points:g} of {each.most:g}  {each.what}" for each in self._lost]
+        return "\n".join([*wrapped(self._head), *lost, *wrapped(HAND_IN)])
+
+    def _repr_html_(self) -> str:
+        rows = [(f"{each.points:g} of {each.most:g}", each.what) for each in self._lost]
+        table = _table(("points", "check"), rows) if rows else ""
+        return f"<p><b>{escape(self._head)}</b></p>{table}<p>{escape(HAND_IN)}</p>"
+
+    @property
+    def _lost(self) -> list[CheckResult]:
+        return [each for each in self.checks if each.points < each.most]
+
+    @property
+    def _head(self) -> str:
+        points, tried = (sum(getattr(e, name) for e in self.checks) for name in ("points", "most"))
+        head = f"{points:g} of {number(self.of, 'point')} by the checks."
+        if tried < self.of:
+            head += f" Checks worth {self.of - tried:g} have not run: Run, Run All Cells."
+        return head
+
+
+# In the notebook's own namespace: each graded cell loads this module anew.
+_checks: dict[str, CheckResult] = vars(sys.modules["__main__"]).setdefault("_dlviz_checks", {})
 
 
 def note_check(what: str, points: float, most: float) -> None:
@@ -96,6 +156,11 @@ def note_check(what: str, points: float, most: float) -> None:
     said = _checks[what] = CheckResult(what, points, most, _now())
     record = {"points": points, "most": most, "when": said.when.isoformat()}
     kept.write({what: record}, kept.CHECKS)
+
+
+def total(of: float) -> Total:
+    """The points that this notebook's checks came to when they last ran; all give `of`."""
+    return Total(of, list(_checks.values()))
 
 
 def report(name: str | EllipsisType | None = None) -> StudentReport:

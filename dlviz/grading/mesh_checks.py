@@ -13,24 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from dlviz.grading.check import at_each, check
 from dlviz.grading.feedback import CheckFailed, Rehearsal, listed, number, passes
-from dlviz.grading.mesh_hints import ACROSS, GROUP, same, why_gradient, why_group, why_loss, why_sum
-from dlviz.grading.mesh_model import Widths, cut
+from dlviz.grading.mesh_hints import ACROSS, GROUP, why_gradient, why_group, why_loss, why_sum
+from dlviz.grading.mesh_model import Widths, part_of
 from dlviz.grading.mesh_plans import check_plan, plan_table
 from dlviz.grading.mesh_run import (
     AXES,
-    STEPS,
     Grouped,
     Meshed,
     MeshSize,
     Program,
     attempt,
     attempt_groups,
-    reference,
 )
+from dlviz.grading.mesh_variations import same
 from dlviz.machine import Link, Machine, Topology, classroom
 from dlviz.metrics import step_seconds
 
@@ -60,35 +60,48 @@ step_check = partial(check, size=MeshSize, sizes=SIZES, run=steps)
     "the groups of every rank are those of comm.mesh",
     points=3,
     size=MeshSize,
-    sizes=((2, 2, 2), (1, 3, 2), (2, 1, 2, "tp dp pp")),
+    sizes=((2, 2, 2), (1, 3, 2), (2, 3, 4), (2, 1, 2, "tp dp pp")),
     run=lambda programs, sizes: at_each(
         sizes, lambda size: (size, attempt_groups(programs[0], size))
     ),
 )
-def check_groups(tried: tuple[MeshSize, list[Grouped]]) -> None:
+def check_groups(tried: tuple[MeshSize, Grouped]) -> None:
     """groups(rank, sizes) has, for each axis, the ranks of mesh.<axis> in their order."""
-    size, left = tried
-    for rank, own in enumerate(left):
-        if not isinstance(own.got, dict) or {*own.got} != {*own.wanted}:
+    size, found = tried[0], []
+    for rank, own in enumerate(tried[1].got):
+        if isinstance(own, str) or {*own} != {*size.axes}:
             raise CheckFailed(
-                f"{size}, rank {rank} gets {own.got!r:.80}",
-                f"a dict with the keys {listed([*own.wanted])}",
+                f"{size}, rank {rank} gets {own!s:.80}",
+                f"a dict with the keys {listed([*size.axes])}",
                 "groups returns one list of ranks for each axis of sizes, under its name.",
             )
-        for axis, wanted in own.wanted.items():
-            try:
-                seen = tuple(int(each) for each in own.got[axis])
-            except (TypeError, ValueError):
-                seen = ()
-            if seen != wanted:
-                raise CheckFailed(
-                    f"{size}, rank {rank} has on {axis} the group {own.got[axis]!r:.60}",
-                    f"{[*wanted]}, as mesh.{axis}.members says",
-                    why_group(size, axis, rank, seen) if seen else GROUP,
-                )
+        found.append(own)
+    for rank, axis in product(range(size.ranks), size.axes):
+        seen, wanted = found[rank][axis], [*size.group(rank, axis)]
+        if seen != wanted:
+            raise CheckFailed(
+                f"{size}, rank {rank} has on {axis} the group {seen!r:.60}",
+                f"{wanted}, as mesh.{axis}.members says",
+                why_group(size, found, rank, axis) if seen else GROUP,
+            )
 
 
-@step_check("each stage hands on to its neighbour in its own replica", points=2)
+@dataclass(frozen=True)
+class Stages(MeshSize):
+    """A mesh of which one side is judged: what the stages hand on."""
+
+    @property
+    def trivial(self) -> bool:
+        return self.pp == 1
+
+
+@check(
+    "each stage hands on to its neighbour in its own replica",
+    points=2,
+    size=Stages,
+    sizes=((2, 2, 2), (1, 2, 2)),
+    run=steps,
+)
 def check_neighbours(tried: Meshed) -> None:
     """In the Trace whole activations go from (d, 0, t) to (d, 1, t), once, and their gradients come
     back, once; no others are sent."""
@@ -162,20 +175,17 @@ def check_sums(tried: Meshed) -> None:
 def check_gradients(tried: Meshed) -> None:
     """After each of two steps, between which the parts change by their gradients, every gradient is
     that of one process of plain torch with all rows."""
-    found = reference(tried)
-    for step in range(STEPS):
-        whole = found[step][1]
+    size = tried.size
+    for step, reference in enumerate(tried.reference):
         for rank, own in enumerate(tried.left):
-            place = tried.size.place(rank)
-            right = {
-                name: cut(name, whole, tried.size.tp, place["tp"]) for name in own.gradients[step]
-            }
+            at = size.place(rank)
+            right = part_of(reference.gradients, size.pp, at["pp"], size.tp, at["tp"])
             wrong = [name for name in right if not same(own.gradients[step].get(name), right[name])]
             if wrong:
                 told = min(wrong, key=lambda name: name == "embedding")
-                what, hint = why_gradient(tried, step, rank, told)
+                what, hint = why_gradient(tried, step, rank, wrong)
                 raise CheckFailed(
-                    f"{tried.size}, in step {step} the gradient of {told} on rank {rank} is {what} "
+                    f"{size}, in step {step} the gradient of {told} on rank {rank} is {what} "
                     f"(wrong: {', '.join(wrong)})",
                     "the gradients of one process that has the rows of all replicas",
                     hint,
@@ -185,7 +195,7 @@ def check_gradients(tried: Meshed) -> None:
 @step_check("every rank returns the mean loss of all rows", points=1)
 def check_loss(tried: Meshed) -> None:
     """Every rank returns the loss of one process, by the weights that were given."""
-    wanted = reference(tried)[0][0]
+    wanted = tried.reference[0].loss
     for rank, own in enumerate(tried.left):
         seen = own.losses[0]
         if not isinstance(seen, float) or not abs(seen - wanted) < 1e-9 * abs(wanted):
@@ -193,7 +203,7 @@ def check_loss(tried: Meshed) -> None:
                 f"{tried.size}, rank {rank} returns "
                 f"{seen if isinstance(seen, str) else f'the loss {seen:.6g}'}",
                 f"{wanted:.6g}, the mean over the tokens of all replicas, on every rank",
-                why_loss(tried, seen, wanted)
+                why_loss(tried, rank, seen)
                 if isinstance(seen, float)
                 else "which line returns the loss, a number or a tensor of one?",
             )

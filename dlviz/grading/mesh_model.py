@@ -13,7 +13,6 @@ Everything is in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -27,32 +26,30 @@ BLOCKS = 2
 class Widths:
     """Rows of a replica, tokens of a row, hidden and inner width, vocabulary."""
 
-    rows: int = 2
+    rows: int = 5
     tokens: int = 3
     hidden: int = 4
     inner: int = 8
-    vocabulary: int = 7
+    vocabulary: int = 9
 
     @property
     def activations(self) -> int:
         """Numbers that a stage hands on to the next one."""
         return self.rows * self.tokens * self.hidden
 
-    def whole(self, seed: int) -> State:
-        """The weights of the whole network."""
+    def whole(self, generator: torch.Generator) -> State:
+        """Weights of the whole network."""
         shapes = {"embedding": (self.vocabulary, self.hidden)}
         for i in range(BLOCKS):
             shapes[f"{i}.up"] = (self.inner, self.hidden)
             shapes[f"{i}.down"] = (self.hidden, self.inner)
-        generator = torch.Generator().manual_seed(seed)
         return {
             name: torch.randn(shape, generator=generator, dtype=torch.float64)
             for name, shape in shapes.items()
         }
 
-    def batch(self, seed: int, step: int, replicas: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch(self, generator: torch.Generator, replicas: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens and targets of all replicas, (replicas, rows, tokens) each."""
-        generator = torch.Generator().manual_seed(1000 + 10 * seed + step)
         shape = (2, replicas, self.rows, self.tokens)
         tokens, targets = torch.randint(self.vocabulary, shape, generator=generator)
         return tokens, targets
@@ -73,14 +70,12 @@ class CutBlock(nn.Module):
 class StagePart(nn.Module):
     """What one rank has of the network, and the math that it does alone."""
 
-    def __init__(self, widths: Widths, state: State, mesh: Any):
+    def __init__(self, widths: Widths, own: State):
         super().__init__()
         self._widths = widths
-        self.embedding = nn.Parameter(state["embedding"].clone())
-        self.blocks = nn.ModuleList(
-            CutBlock(*(cut(f"{i}.{name}", state, mesh.tp.size, mesh.tp.rank) for name in CUT))
-            for i in blocks_of(mesh.pp.size, mesh.pp.rank)
-        )
+        self.embedding = nn.Parameter(own["embedding"])
+        names = [name.removesuffix(".up") for name in own if name.endswith(".up")]
+        self.blocks = nn.ModuleList(CutBlock(own[f"{i}.up"], own[f"{i}.down"]) for i in names)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Tokens (B, s) to x (B, s, h)."""
@@ -96,6 +91,12 @@ class StagePart(nn.Module):
         return torch.empty(w.rows, w.tokens, w.hidden, dtype=torch.float64)
 
 
+def part_of(state: State, stages: int, stage: int, ranks: int, rank: int) -> State:
+    """What a stage's rank of tp has of the whole weights."""
+    names = [f"{i}.{kind}" for i in blocks_of(stages, stage) for kind in CUT]
+    return {name: cut(name, state, ranks, rank).clone() for name in ("embedding", *names)}
+
+
 CUT = {"up": 0, "down": 1}  # the dim of the inner width
 
 
@@ -108,7 +109,7 @@ def blocks_of(stages: int, stage: int) -> range:
 def cut(name: str, state: State, ranks: int, rank: int) -> torch.Tensor:
     """A tp rank's part of a weight."""
     _, _, kind = name.partition(".")
-    return state[name].chunk(ranks, CUT[kind])[rank].clone() if kind in CUT else state[name]
+    return state[name].chunk(ranks, CUT[kind])[rank] if kind in CUT else state[name]
 
 
 def total_loss(x: torch.Tensor, embedding: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

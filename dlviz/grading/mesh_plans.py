@@ -8,7 +8,7 @@ parameters on V100 in nodes of 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -44,14 +44,14 @@ class PlanSize:
 
     @property
     def limit(self) -> float:
-        return self.gigabytes * 1e9
+        return round(self.gigabytes * 1e9)
 
     def __str__(self) -> str:
-        return f"on {self.devices} devices with {self.gigabytes:g} GB a rank"
+        return f"on {self.devices} devices with {self.gigabytes:.10g} GB a rank"
 
     @staticmethod
     def listed(sizes: Sequence[PlanSize]) -> str:
-        return f"at devices x GB = {listed([f'{s.devices}x{s.gigabytes:g}' for s in sizes])}"
+        return f"at devices x GB = {listed([f'{s.devices}x{s.gigabytes:.10g}' for s in sizes])}"
 
     @staticmethod
     def in_common(passed: Sequence[PlanSize], failed: Sequence[PlanSize]) -> str:
@@ -92,15 +92,24 @@ def attempt_choice(program: Callable[..., Any], size: PlanSize) -> Chosen:
 
 
 def _choose(comm: Comm, program: Callable[..., Any], table: list[Row], limit: float) -> Any:
+    """The names of a row, as plain values: what a program makes of its own objects runs here."""
     got = program(table, limit)
-    return dict(got) if isinstance(got, Mapping) else repr(got)
+    try:
+        row = {name: got[name] for name in NAMED}
+        return {name: v if type(v) in (int, str) else int(v) for name, v in row.items()}
+    except (TypeError, ValueError, KeyError, IndexError):
+        return str.__str__(repr(got)[:80])
+
+
+# In the third the best plan needs just the limit, and without it a step takes 11 % longer.
+SIZES = ((32, 2), (8, 5), (24, 1.444868096))
 
 
 @check(
     "the plan fits, and none that fits is 5 % faster",
     points=4,
     size=PlanSize,
-    sizes=((8, 8), (8, 4), (32, 2)),
+    sizes=SIZES,
     run=lambda programs, sizes: at_each(sizes, lambda size: attempt_choice(programs[0], size)),
 )
 def check_plan(chosen: Chosen) -> None:
@@ -120,7 +129,7 @@ def check_plan(chosen: Chosen) -> None:
         raise CheckFailed(
             f"{size}, {_told(row)} takes {row['seconds']:.3f} s a step",
             "a plan that fits, such that no other that fits is 5 % faster",
-            _why_slow(row, fitting),
+            _why_slow(row, fitting, size),
         )
 
 
@@ -131,7 +140,7 @@ def _row_of(chosen: Chosen) -> Row:
             if all(row[name] == chosen.got.get(name) for name in NAMED):
                 return row
     raise CheckFailed(
-        f"{chosen.size}, choose returns {chosen.got!r:.80}",
+        f"{chosen.size}, choose returns {chosen.got!s:.80}",
         f"a row of the table, a dict with {listed([*NAMED])} and more",
         "which line returns the row itself?",
     )
@@ -145,26 +154,37 @@ def _told(row: Row) -> str:
 
 
 def _why_too_large(chosen: Chosen, row: Row) -> str:
-    if row["seconds"] <= min(each["seconds"] for each in chosen.table):
+    table, limit = chosen.table, chosen.size.limit
+    if row is min(table, key=lambda each: each["seconds"]):
         return (
-            "that is the fastest plan of all, and a run of it ends with a rank out of memory. "
-            "Which rows may be compared at all?"
+            "that is the fastest plan of all, also of those for which fits is true: that column "
+            "goes by all the memory that the device has. Which limit is yours?"
         )
-    return (
-        "the column fits goes by all the memory that the device has. The limit is another one: "
-        "with which column is it compared?"
-    )
+    if row["fits"] and row["memory"] > 2 * limit:
+        return (
+            "the column fits goes by all the memory that the device has. The limit is another one: "
+            "with which column is it compared?"
+        )
+    if row["memory"] <= limit * 2**30 / 1e9:
+        return "so many GiB it would be. The limit is given in bytes, as memory is."
+    return f"memory={limit:g} is in bytes, as the column memory. How do you compare the two?"
 
 
-def _why_slow(row: Row, fitting: Sequence[Row]) -> str:
-    if row["memory"] <= min(each["memory"] for each in fitting):
-        return (
-            "that is the plan with the least memory. Memory that is left over buys nothing: what "
-            "is wanted?"
-        )
-    if row["bubble"] <= min(each["bubble"] for each in fitting):
-        return (
-            "that is a plan with the smallest bubble. A step waits for the all-reduces of tp and "
-            "dp too: which column has the time of it all?"
-        )
-    return "of the rows that fit, which column is to be as small as possible?"
+def _why_slow(row: Row, fitting: Sequence[Row], size: PlanSize) -> str:
+    below = [each for each in fitting if each["memory"] < size.limit]
+    if below and row is min(below, key=lambda each: each["seconds"]):
+        return "a plan that needs just the limit fits too. Does it come into your choice?"
+    ends = [
+        f"{end} {name}"
+        for name in ("seconds", "memory", "bubble", "compute_seconds", "tp_bytes", "dp_bytes")
+        for end, of in (("smallest", min), ("largest", max))
+        if row is of(fitting, key=lambda each, name=name: each[name])
+    ]
+    if not ends:
+        return "of the rows that fit, which column is to be as small as possible?"
+    told = f"of those that fit that is the plan with the {listed(ends)}."
+    if ends[0] == "smallest memory":
+        return f"{told} Memory that is left over buys nothing: what is wanted?"
+    if ends[0] == "largest seconds":
+        return f"{told} Is the fastest plan the one with many of them, or with few?"
+    return f"{told} A step waits for other things too: which column has the time of it all?"

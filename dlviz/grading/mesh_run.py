@@ -3,7 +3,8 @@
     groups(rank, sizes)                            {axis: the ranks of this rank's group}
     train_step(comm, mesh, part, tokens, targets)  leaves gradients in `part`, returns the loss
 
-Each replica gets rows of its own. Whose messages went along which axis is read from the Trace: by
+Each replica gets rows of its own, and each rank its part of the weights alone: what the others have
+it knows by messages. Whose messages went along which axis is read from the Trace: by
 the places of sender and receiver on the mesh, so that it does not matter through which Comm they
 were sent.
 """
@@ -23,9 +24,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlviz.cluster import Comm, Run, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
+from dlviz.grading.dealt import Dealt, copied, fresh
 from dlviz.grading.feedback import CheckFailed, listed
-from dlviz.grading.guard import Watch, check_open
-from dlviz.grading.mesh_model import BLOCKS, StagePart, State, Widths, blocks_of, gradients
+from dlviz.grading.guard import Watch, calls_of_dlviz, check_open
+from dlviz.grading.mesh_model import BLOCKS, StagePart, State, Widths, gradients, part_of
 from dlviz.machine import Machine
 from dlviz.trace import Trace
 
@@ -121,12 +123,46 @@ class MeshSize:
 
 
 @dataclass(frozen=True)
-class Grouped:
-    """What a rank's `groups` returned, and what comm.mesh says."""
+class Share:
+    """What a rank is given: its part of the weights, and tokens and targets in each step."""
 
-    got: Any
-    wanted: dict[str, tuple[int, ...]]
-    raised: list[str]
+    weights: State
+    batches: list[tuple[torch.Tensor, torch.Tensor]]  # (B, s) each
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a mesh is given: whole weights, and tokens and targets of all replicas in each step."""
+
+    weights: State
+    batches: list[tuple[torch.Tensor, torch.Tensor]]  # (replicas, B, s) each
+
+    @classmethod
+    def drawn(cls, size: MeshSize, widths: Widths) -> Given:
+        generator = fresh()
+        batches = [widths.batch(generator, size.dp) for _ in range(STEPS)]
+        return cls(widths.whole(generator), batches)
+
+    def dealt(self, size: MeshSize) -> Dealt[Share]:
+        """To each rank of the mesh its share."""
+        places = [size.place(rank) for rank in range(size.ranks)]
+        return Dealt(
+            [
+                Share(
+                    part_of(self.weights, size.pp, at["pp"], size.tp, at["tp"]),
+                    [(x[at["dp"]].clone(), y[at["dp"]].clone()) for x, y in self.batches],
+                )
+                for at in places
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """What `groups` returned for each rank, as numbers or in words, and ready-made code that it
+    called."""
+
+    got: list[dict[str, list[int]] | str]
     borrowed: list[str]
 
 
@@ -135,10 +171,21 @@ class MeshLeft:
     """What a rank left of each step: the loss that it returned, and its gradients by the names of
     the whole weights."""
 
-    losses: list[Any] = field(default_factory=list)
+    losses: list[float | str] = field(default_factory=list)
     gradients: list[dict[str, torch.Tensor | None]] = field(default_factory=list)
     borrowed: list[str] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A step of one process: the weights before it, the mean loss, its gradients, and those of the
+    embedding as the first stage and as the last one have them."""
+
+    weights: State
+    loss: float
+    gradients: State
+    shares: State
 
 
 @dataclass(frozen=True)
@@ -147,10 +194,20 @@ class Meshed:
 
     size: MeshSize
     widths: Widths
-    seed: int
+    given: Given
     left: list[MeshLeft]
     trace: Trace
     first: int = 0
+
+    @cached_property
+    def reference(self) -> list[Reference]:
+        """Each step in one process, which takes the same steps."""
+        state, found = self.given.weights, []
+        for tokens, targets in self.given.batches:
+            loss, whole, shares = gradients(state, tokens.flatten(0, 1), targets.flatten(0, 1))
+            found.append(Reference(state, loss, whole, shares))
+            state = {name: each - RATE * whole[name] for name, each in state.items()}
+        return found
 
     @cached_property
     def sent(self) -> np.ndarray:
@@ -163,10 +220,18 @@ class Meshed:
         return found
 
     @cached_property
-    def handed_on(self) -> dict[tuple[int, int], int]:
-        """Messages with all activations of a replica in the first step, by sender and receiver."""
+    def between_stages(self) -> np.ndarray:
+        """Which messages have all activations of a replica, and go to another stage."""
         table = self.trace.messages
-        own = self.sent & (table.count == self.widths.activations)
+        stage = np.array([self.size.place(rank)["pp"] for rank in range(self.size.ranks)])
+        whole = table.count == self.widths.activations
+        return whole & (stage[table.src] != stage[table.dst])
+
+    @cached_property
+    def handed_on(self) -> dict[tuple[int, int], int]:
+        """What one stage sends another in the first step, by sender and receiver."""
+        table = self.trace.messages
+        own = self.sent & self.between_stages
         pairs: dict[tuple[int, int], int] = {}
         for src, dst in zip(table.src[own].tolist(), table.dst[own].tolist(), strict=True):
             pairs[src, dst] = pairs.get((src, dst), 0) + 1
@@ -174,10 +239,10 @@ class Meshed:
 
     @cached_property
     def summed(self) -> dict[Key, float]:
-        """Bytes under way in each group in the first step, but for whole activations and for
+        """Bytes under way in each group in the first step, but for what stages hand on and for
         losses. The backend's collectives, which leave no messages, count as a ring."""
         table, spans = self.trace.messages, self.trace.spans
-        own = self.sent & (table.count != self.widths.activations) & (table.nbytes > LOSS)
+        own = self.sent & ~self.between_stages & (table.nbytes > LOSS)
         found: dict[Key, float] = {}
         for src, dst, nbytes in zip(table.src[own], table.dst[own], table.nbytes[own], strict=True):
             key = self.size.key([int(src), int(dst)])
@@ -231,27 +296,35 @@ def attempt(
 ) -> Meshed:
     """Run two steps of the student's. Raises CheckFailed, caused by the RunError if there is one,
     where the run does not come to its end, and where ready-made code did the work."""
-    widths, seed = widths or Widths(), int(np.random.default_rng().integers(1000))
-    run = _run(size, stepped, program, size, widths, seed, machine=machine)
+    widths = widths or Widths()
+    given = Given.drawn(size, widths)
+    run = _run(size, stepped, program, size.axes, widths, given.dealt(size), machine=machine)
     refuse(size, run.results)
-    return Meshed(size, widths, seed, run.results, run.trace)
+    return Meshed(size, widths, given, run.results, run.trace)
 
 
-def attempt_groups(program: Program, size: MeshSize) -> list[Grouped]:
-    """Call `groups` on each rank of a mesh."""
-    left = _run(size, grouped, program, size).results
-    refuse(size, left)
+def attempt_groups(program: Program, size: MeshSize) -> Grouped:
+    """Call `groups` for each rank of a mesh."""
+    left = _run(size, grouped, program, size.axes, ranks=1).results[0]
+    refuse(size, [left])
     return left
 
 
 def _run(
-    size: MeshSize, worker: Callable[..., Any], *args: Any, machine: Machine | None = None
+    size: MeshSize,
+    worker: Callable[..., Any],
+    *args: Any,
+    ranks: int = 0,
+    machine: Machine | None = None,
 ) -> Run:
+    """On so many ranks, on those of the mesh where none are given."""
     try:
-        return run_alone(worker, size.ranks, *args, machine=machine)
+        return run_alone(worker, ranks or size.ranks, *args, machine=machine)
     except RunError as error:
         raise CheckFailed(
-            f"{size}, {ended_by(error)}", "every rank comes to its end", why_ended(error, KNOWN)
+            f"{size}, {ended_by(error, plain=ranks == 1)}",
+            "every rank comes to its end",
+            why_ended(error, KNOWN),
         ) from error
 
 
@@ -263,40 +336,53 @@ def refuse(size: MeshSize, left: Sequence[MeshLeft | Grouped]) -> None:
             "f, g, all_reduce and the calls of comm and of the axes of mesh",
             "what the ready-made code does is what you are to write: which ranks need which sum?",
         )
-    check_open(str(size), [own.raised for own in left])
+    check_open(str(size), [own.raised for own in left if isinstance(own, MeshLeft)])
 
 
-def grouped(comm: Comm, program: Program, size: MeshSize) -> Grouped:
-    """What each rank does with `groups`, which gets no Comm."""
-    mesh = comm.mesh(**size.axes)
-    return Grouped(
-        program(comm.rank, dict(size.axes)),
-        {axis: getattr(mesh, axis).members for axis in size.axes},
-        [],
-        [],
-    )
+def grouped(comm: Comm, program: Program, axes: dict[str, int]) -> Grouped:
+    """What `groups` makes of each rank, in one process, which has no mesh to ask."""
+    left = Grouped([], [])
+    for rank in range(prod(axes.values())):
+        with calls_of_dlviz(left.borrowed):
+            got = program(rank, dict(axes))
+        left.got.append(_numbers(got))
+    return left
+
+
+def _numbers(got: Any) -> dict[str, list[int]] | str:
+    """As plain lists of numbers, where it has some: what a program makes of its own objects runs
+    here, and not where it is judged."""
+    try:
+        return {str.__str__(axis): [int(each) for each in got[axis]] for axis in got}
+    except (TypeError, ValueError, KeyError, IndexError):
+        return str.__str__(repr(got)[:80])
 
 
 def stepped(
-    comm: Comm, program: Program, size: MeshSize, widths: Widths, seed: int, first: int = 0
+    comm: Comm,
+    program: Program,
+    axes: dict[str, int],
+    widths: Widths,
+    dealt: Dealt[Share],
+    first: int = 0,
 ) -> MeshLeft:
     """What each rank does with the step."""
-    mesh, watch, left = comm.mesh(**size.axes), Watch(*GIVEN), MeshLeft()
+    mesh, watch, left = comm.mesh(**axes), Watch(*GIVEN), MeshLeft()
     for each in (comm, *(getattr(mesh, axis) for axis in AXES)):
         for name in ("send", "recv", "isend", "irecv", "agree"):
             setattr(each, name, watch.noting(getattr(each, name)))
-    part = StagePart(widths, widths.whole(seed), mesh)
-    names = names_of(part, size, comm.rank)
-    for step in range(STEPS):
+    own = dealt.take(comm.rank)
+    part = StagePart(widths, own.weights)
+    names = dict(zip(own.weights, part.parameters(), strict=True))
+    for step, (tokens, targets) in enumerate(own.batches):
         part.zero_grad()
-        tokens, targets = (
-            each[mesh.dp.rank] for each in widths.batch(seed, step, size.dp)
-        )  # (B, s)
         comm.barrier()
         with watch.watching(), PacedProducts(comm), comm.span("phase", "step", step=first + step):
             loss = program(comm, mesh, part, tokens, targets)
         left.losses.append(_plain(loss))
-        left.gradients.append({name: _copied(p.grad) for name, p in names.items()})
+        left.gradients.append(
+            {name: p.grad if p.grad is None else copied(p.grad) for name, p in names.items()}
+        )
         with torch.no_grad():
             for p in part.parameters():
                 if p.grad is not None:
@@ -306,24 +392,11 @@ def stepped(
     return left
 
 
-def names_of(part: StagePart, size: MeshSize, rank: int) -> dict[str, torch.nn.Parameter]:
-    """A rank's parameters by the names of the whole weights."""
-    blocks = blocks_of(size.pp, size.place(rank)["pp"])
-    found = {"embedding": part.embedding}
-    for i, block in zip(blocks, part.blocks, strict=True):
-        found |= {f"{i}.{name}": p for name, p in block.named_parameters()}
-    return found
-
-
-def _plain(loss: Any) -> Any:
+def _plain(loss: Any) -> float | str:
     """As a number, where it is one."""
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-        return float(loss.detach().double())
-    return float(loss) if isinstance(loss, int | float) else repr(loss)
-
-
-def _copied(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    return None if gradient is None else gradient.detach().clone()
+        return float(copied(loss))
+    return float(loss) if isinstance(loss, int | float) else str.__str__(repr(loss))
 
 
 class PacedProducts(TorchDispatchMode):
@@ -341,13 +414,3 @@ class PacedProducts(TorchDispatchMode):
         seconds = 2 * prod((m, k, n)) / self._comm.machine.device.flops
         with self._comm.compute(kind, f"{m}x{k}·{k}x{n}", seconds):
             return func(*args, **(kwargs or {}))
-
-
-def reference(tried: Meshed) -> list[tuple[float, State, State]]:
-    """Each step in one process, which takes the same steps."""
-    state, found = tried.widths.whole(tried.seed), []
-    for step in range(STEPS):
-        tokens, targets = tried.widths.batch(tried.seed, step, tried.size.dp)
-        found.append(gradients(state, tokens.flatten(0, 1), targets.flatten(0, 1)))
-        state = {name: each - RATE * found[-1][1][name] for name, each in state.items()}
-    return found

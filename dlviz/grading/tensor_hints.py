@@ -9,11 +9,14 @@ ranks, rank r has W1_r, b1_r and W2_r of the whole W1, b1 and W2; b2 is whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import torch
 from torch.nn.functional import gelu, linear
 
+from dlviz.grading.feedback import listed
 from dlviz.grading.tensor_run import CUT, MLPSize, Parallel, State
+from dlviz.grading.tensor_variations import varied
 
 LAYOUT = (
     "torch keeps a weight as (outputs, inputs). Column-parallel cuts up by its outputs, "
@@ -43,6 +46,18 @@ def joined(parts: Sequence[State]) -> State:
         name: torch.cat([part[name] for part in parts], CUT[name]) if name in CUT else first[name]
         for name in first
     }
+
+
+def held(tried: Parallel, step: int) -> list[State]:
+    """Each rank's part before a step, though a rank may hold a whole weight or bias."""
+    return [
+        {
+            name: each
+            for name in tried.size.shapes
+            if (each := tried.size.own(name, own.steps[step].part.get(name), rank)) is not None
+        }
+        for rank, own in enumerate(tried.left)
+    ]
 
 
 def terms(x: torch.Tensor, parts: Sequence[State]) -> list[torch.Tensor]:
@@ -103,8 +118,20 @@ def why_part(size: MLPSize, name: str, seen: torch.Tensor | None, whole: torch.T
         return "the weights are float64: a new module has float32 unless it is told otherwise."
     if name == "down.bias":
         return "down.bias has a number for each output, and down's outputs are whole on each rank."
-    if name in CUT and seen.shape == size.part(name, whole, 0).shape:
+    part = size.part(name, whole, 0)
+    if seen.shape == part.shape:
         return "the part has the numbers of the whole weight: nothing is drawn anew or changed."
+    dim = CUT[name]
+    if seen.dim() == 2 and seen.T.shape == part.shape:
+        return "it is transposed. PyTorch keeps a weight as (outputs, inputs): leave it so."
+    if seen.dim() == part.dim() and {*enumerate(seen.shape)} ^ {*enumerate(part.shape)} == {
+        (dim, seen.shape[dim]),
+        (dim, part.shape[dim]),
+    }:
+        return (
+            f"it has {seen.shape[dim]} of the {size.inner} numbers of the inner width, and a part "
+            f"has i/n = {part.shape[dim]}: where does it begin, and where does it end?"
+        )
     return LAYOUT
 
 
@@ -114,7 +141,7 @@ def why_output(tried: Parallel, rank: int, step: int) -> tuple[str, str]:
     state = size.whole(tried.seed)
     parts = [{k: size.part(k, each, r) for k, each in state.items()} for r in range(size.ranks)]
     if step:
-        parts = [each.steps[step].part for each in tried.left]
+        parts = held(tried, step)
         state = joined(parts)
     x = size.batch(tried.seed, step)[0]
     known = wrong_outputs(x, state, parts, rank)
@@ -132,7 +159,7 @@ def why_output(tried: Parallel, rank: int, step: int) -> tuple[str, str]:
             "step 0 is right. The weights have changed since, as an optimizer changes them, on "
             "each rank its own: does forward use the parameters as they are now?"
         )
-    if same(own.output, plain(x, joined([each.steps[step].part for each in tried.left]))):
+    if same(own.output, plain(x, joined(held(tried, step)))):
         return "that of other weights", (
             "the output is that of the parts that the ranks hold, and these are not parts of the "
             "weights that were given: mend that first."
@@ -201,49 +228,103 @@ def why_gradient(tried: Parallel, rank: int, step: int, wrong: Sequence[str]) ->
     """What the first wrong gradient of a rank is, and a hint that fits all of them."""
     size, n = tried.size, tried.size.ranks
     own, name = tried.left[rank].steps[step], wrong[0]
-    seen = own.gradients.get(name)
+    seen = seen_of(tried, step)[rank].get(name)
     if seen is None:
         return "None", (
             "backward never came to it. Does the output depend on it, and does backward of f and "
             "g return a gradient for x?"
         )
-    x, gradient = size.batch(tried.seed, step)
-    parts = [each.steps[step].part for each in tried.left]
-    whole = gradients(x, gradient, joined(parts))
-    right = whole[name] if name == "x" else size.part(name, whole[name], rank)
-    weights = {*wrong} & {*CUT}
-    if same(seen, n * right) and weights:
-        return f"{n} times what it should be", (
-            "y is the same on every rank, and so is its gradient: that of each rank's share is the "
-            "gradient of y itself. What does g do in backward?"
-        )
-    if same(seen, n * right):
-        return f"{n} times what it should be", (
-            "the gradients of x are added up twice. Which function adds them in backward, and is "
-            "there anything left to add after it?"
-        )
-    if name == "x" and same(seen, shares_of_x(x, gradient, parts)[rank]):
-        return f"rank {rank}'s share of it", (
-            "x goes to the columns of every rank, so its gradient is the sum of what comes back "
-            "from all of them. What does f do in backward?"
-        )
-    if same(seen, right / n):
-        return f"1/{n} of what it should be", (
-            "nothing is divided: a sum of parts is no mean. If down.bias is added in parts, its "
-            "gradient is one too."
-        )
-    if torch.allclose(seen.double(), right, rtol=1e-4, atol=1e-5):
-        return "right to some digits", "all gradients are float64: which line makes float32?"
     if not seen.any():
         return "0", "which line leaves no gradient there?"
+    x, gradient = size.batch(tried.seed, step)
+    parts = held(tried, step)
+    whole = gradients(x, gradient, joined(parts))
+    right = whole[name] if name == "x" else size.part(name, whole[name], rank)
+    if torch.allclose(seen.double(), right, rtol=1e-4, atol=1e-5):
+        return "right to some digits", "all gradients are float64: which line makes float32?"
     if not same(own.output, plain(x, joined(parts))):
         return "something else", (
             "the output is wrong too, and the gradients follow from it: mend that first."
         )
+    if variation := varied(x, gradient, parts, seen_of(tried, step)):
+        return "that of f or g in another place", variation.why
+    times = float((seen * right).sum() / (right * right).sum())
+    if same(seen, times * right):
+        return _said_of_factor(Fraction(times).limit_denominator(1000), n, wrong)
+    if name == "x" and (found := _shares_in(seen, shares_of_x(x, gradient, parts))) is not None:
+        return _said_of_shares(found, rank, own.functions)
     return "something else", (
         "go back from y: g hands on the gradient of y as it is, f adds the gradients of x of all "
         "ranks, and everything in between is a rank's own."
     )
+
+
+def seen_of(tried: Parallel, step: int) -> list[State]:
+    """The gradients of every rank's part, of down.bias and of x, that are there."""
+    found = []
+    for rank, own in enumerate(tried.left):
+        seen = own.steps[step].gradients
+        each = {name: tried.size.own(name, seen.get(name), rank) for name in tried.size.shapes}
+        found.append({k: v for k, v in {**each, "x": seen.get("x")}.items() if v is not None})
+    return found
+
+
+def _said_of_factor(k: Fraction, n: int, wrong: Sequence[str]) -> tuple[str, str]:
+    what = f"{k} times what it should be" if k.denominator == 1 else f"{k} of what it should be"
+    if k == n and {*wrong} & {*CUT}:
+        return what, (
+            "y is the same on every rank, and so is its gradient: that of each rank's share is the "
+            "gradient of y itself. What does g do in backward?"
+        )
+    if k == n:
+        return what, (
+            "the gradients of x are added up twice. Which function adds them in backward, and is "
+            "there anything left to add after it?"
+        )
+    if k == Fraction(1, n) and {*wrong} == {"down.bias"}:
+        return what, (
+            "down.bias is added in parts, so its gradient is one too. To what is it added once?"
+        )
+    if k == Fraction(1, n):
+        return what, "nothing is divided: the ranks hold parts of one sum, and a sum is no mean."
+    return what, f"it is right but for a factor of {k}, on {n} ranks: which line multiplies by it?"
+
+
+def _shares_in(seen: torch.Tensor, shares: Sequence[torch.Tensor]) -> list[float] | None:
+    """How much of each rank's share is in a gradient of x, None where it is no sum of them."""
+    table = torch.stack([each.flatten() for each in shares], 1)
+    if len(table) <= table.shape[1]:
+        return None
+    found = torch.linalg.lstsq(table, seen.flatten(), driver="gelsd").solution
+    return found.tolist() if same((table @ found).view_as(seen), seen) else None
+
+
+def _said_of_shares(found: Sequence[float], rank: int, functions: int) -> tuple[str, str]:
+    told = [f"{each:.3g}" if abs(each) > 1e-6 else "0" for each in found]
+    if told == ["1" if r == rank else "0" for r in range(len(found))]:
+        if not functions:
+            return f"rank {rank}'s share of it", (
+                "the output goes back through no Function of yours: is f called by apply?"
+            )
+        return f"rank {rank}'s share of it", (
+            "x goes to the columns of every rank, so its gradient is the sum of what comes back "
+            "from all of them. What does f do in backward?"
+        )
+    return f"{listed(told)} of the shares of ranks 0 to {len(found) - 1}", (
+        "each rank's share is in the gradient of x once. Which ranks does yours hear of, and how "
+        "often?"
+    )
+
+
+PRICES = {  # of what does not add to all ranks, or not at the price of an all-reduce
+    ("all_gather",): "it brings every share to all ranks, to be added there: n-1 times what one "
+    "share has. A ring adds on the way.",
+    ("reduce", "broadcast"): "the sum goes to one rank, and from there to all. One collective does "
+    "both, and no rank has more to do than the others.",
+    ("reduce",): "it leaves the sum on one rank alone. Who needs it?",
+    ("broadcast",): "it brings one rank's tensor to all, and adds nothing.",
+    ("reduce_scatter",): "it leaves each rank a piece of the sum. Who brings the pieces together?",
+}
 
 
 def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, way: str) -> str:
@@ -255,9 +336,17 @@ def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, way: str) -> str:
             else "each rank has the gradient of x through its own columns alone. Which function "
             "adds them?"
         )
-    names, elements = [name for name, _ in calls], max(count for _, count in calls)
-    if elements >= size.hidden * size.inner // size.ranks:
+    names, counts = tuple(name for name, _ in calls), [count for _, count in calls]
+    if max(counts) >= size.hidden * size.inner // size.ranks:
         return "a weight is under way. The weights stay where they are: what moves instead?"
+    if names in PRICES:
+        return PRICES[names]
+    z = size.rows * size.inner // size.ranks
+    if z in counts and z != size.rows * size.hidden:
+        return (
+            f"{z} elements has z on a rank, whose columns are its own: no other rank has anything "
+            + ("to add to them." if way == "forward" else "to add to their gradient.")
+        )
     if len(calls) > 1 and way == "forward":
         return (
             "one sum is enough: the columns that a rank has after up are whole, GELU is computed "
@@ -269,8 +358,35 @@ def why_calls(calls: Sequence[tuple[str, int]], size: MLPSize, way: str) -> str:
             "it on, and f adds."
         )
     if names[0] == "all_reduce":
-        return "which tensor is the sum of the ranks' shares, and which shape has it?"
-    return (
-        f"{names[0]} brings something else than the sum on every rank, or brings it at another "
-        "price. Which collective leaves a sum on all ranks?"
-    )
+        return (
+            f"it has {counts[0]} elements, and y has {size.rows} rows of {size.hidden}: which "
+            "tensor is the sum of the ranks' shares?"
+        )
+    return f"{names[0]} leaves no sum on all ranks. Which collective does?"
+
+
+def why_bytes(tried: Parallel, rank: int, step: int, way: str) -> str:
+    """Why a rank sends other bytes in a direction than a ring does."""
+    size, calls = tried.size, tried.left[rank].steps[step].calls[way]
+    sent, whole = tried.sent(way, step), 8 * size.rows * size.hidden
+    if sent[rank] and not calls:
+        if len({*sent.tolist()}) > 1:
+            return (
+                f"rank {int(sent.argmax())} sends most, rank {int(sent.argmin())} least. In a ring "
+                "all ranks do the same: what does yours let one rank do for the others?"
+            )
+        if sent[rank] == (size.ranks - 1) * whole:
+            return (
+                "the whole tensor goes to each of the others. In a ring a rank sends one of n "
+                "pieces at a time, and adds on the way."
+            )
+        return (
+            f"that is {Fraction(float(sent[rank]) / whole).limit_denominator(100)} times the bytes "
+            "of y. "
+            "Has each chunk gone once round to be added, and once round to be copied?"
+        )
+    if calls != [("all_reduce", size.rows * size.hidden)]:
+        return why_calls(calls, size, way)
+    if 2 * sent[rank] == size.all_reduced:
+        return "half of that is float32: all numbers are float64."
+    return "which algorithm of all_reduce is used? The ring, which is the default, sends least."

@@ -5,16 +5,18 @@
     y = mlp(x)                            the whole MLP's output, on every rank
 
 The MLP is a linear layer, GELU and a linear layer, in float64, with weights in torch's layout (out,
-in). Between the two steps every rank changes its part by numbers that it draws itself: what another
-rank's part contributes is then known by messages alone.
+in). Between the two steps every rank changes its part by numbers that it draws itself, by a
+generator that is gone when the program goes on: what another rank's part contributes is then known
+by messages alone.
 """
 
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from traceback import walk_stack
 from typing import Any
 
@@ -26,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlviz.cluster import Comm, Run, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
+from dlviz.grading.dealt import Dealt, copied, fresh
 from dlviz.grading.feedback import PACKAGE, CheckFailed, listed, number, shown_line
 from dlviz.grading.guard import TORCH, Watch, check_open, line_of
 from dlviz.machine import Machine
@@ -45,7 +48,13 @@ NO_GRADIENT = (
 KNOWN = {  # hints by what stands in the message of a run that did not come to its end
     "cannot be multiplied": "torch keeps a weight as (outputs, inputs). up is cut by its outputs, "
     "down by its inputs: which dim is that of each?",
-    "must match the size": "up.bias has a number for each output of up: is it cut as up.weight is?",
+    "name 'comm' is not defined": "forward of a Function and __init__ get comm, and keep it for "
+    "the others: forward as ctx.comm for backward, __init__ as self.comm.",
+    "must be Tensor, not NoneType": "a function returns nothing there: which one has no return?",
+    "must be Tensor, not": "a Function is called by apply: CopyToRanks.apply(x, comm) gives a "
+    "tensor, CopyToRanks(x, comm) does not.",
+    "'NoneType' object has no attribute 'comm'": "apply makes ctx and hands it to forward: a "
+    "Function is called by apply.",
     "incorrect number of gradients": "backward returns a gradient for each argument of forward: "
     "that of x, and None for comm.",
     "does not require grad": NO_GRADIENT,
@@ -117,15 +126,28 @@ class MLPSize:
         as many numbers."""
         return 2 * (self.ranks - 1) * self.rows * self.hidden * 8 // self.ranks
 
-    def whole(self, seed: int) -> State:
-        """The weights of the whole MLP."""
-        shapes = {
+    def own(self, name: str, held: torch.Tensor | None, rank: int) -> torch.Tensor | None:
+        """Of what a rank holds its part, though it may hold the whole; None where it is neither."""
+        whole = self.shapes[name]
+        if held is None or name not in CUT or held.shape != whole:
+            part = self.part(name, torch.empty(whole), rank)
+            return held if held is not None and held.shape == part.shape else None
+        return self.part(name, held, rank)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the weights of the whole MLP."""
+        return {
             "up.weight": (self.inner, self.hidden),
             "up.bias": (self.inner,),
             "down.weight": (self.hidden, self.inner),
             "down.bias": (self.hidden,),
         }
-        return {name: _draw(seed, i, *shape) for i, (name, shape) in enumerate(shapes.items())}
+
+    def whole(self, seed: int) -> State:
+        """The weights of the whole MLP."""
+        shapes = enumerate(self.shapes.items())
+        return {name: _draw(seed, i, *shape) for i, (name, shape) in shapes}
 
     def part(self, name: str, tensor: torch.Tensor, rank: int) -> torch.Tensor:
         """What a rank keeps of a whole weight or bias."""
@@ -144,8 +166,8 @@ def _draw(seed: int, place: int, *shape: int) -> torch.Tensor:
 @dataclass(frozen=True)
 class MLPStep:
     """What a rank had in one step: its part before it, the output, the gradients of its part and of
-    x ("x"), its collectives in each direction, the bytes of those that leave no messages, and what
-    it changed of what it was given."""
+    x ("x"), its collectives in each direction, the bytes of those that leave no messages, what it
+    changed of what it was given, and how many Functions of its own the output goes back through."""
 
     part: State
     output: torch.Tensor
@@ -153,6 +175,7 @@ class MLPStep:
     calls: dict[str, list[Call]]
     unseen: dict[str, float]
     changed: list[str]
+    functions: int = 0
 
 
 @dataclass(frozen=True)
@@ -214,8 +237,26 @@ def _run(
         raise CheckFailed(
             f"{size}, {ended_by(error)}",
             "every rank returns from forward and backward",
-            why_ended(error, KNOWN),
+            why_ended(error, {"must match the": _why_shapes(str(error), size), **KNOWN}),
         ) from error
+
+
+def _why_shapes(text: str, size: MLPSize) -> str:
+    """A hint where two tensors do not fit together, by their widths."""
+    found = re.search(r"\((\d+)\) must match the (?:existing )?size[^(]*\((\d+)\)", text)
+    widths = {int(each) for each in found.groups()} if found else set()
+    part = size.inner // size.ranks
+    if widths == {part, size.inner}:
+        return (
+            f"one has a part of the inner width, {part}, and the other all of it, {size.inner}: "
+            "up.bias is cut as the outputs of up are."
+        )
+    if size.hidden in widths and widths & {part, size.inner}:
+        return (
+            "one is as wide as x, the other as z or a part of it. Which bias belongs to which of "
+            "the two products?"
+        )
+    return "two tensors do not have the same shape there. Which shapes have x, z, y and the biases?"
 
 
 def refuse(size: MLPSize, left: Sequence[Sharded | Passed]) -> None:
@@ -312,7 +353,6 @@ PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm}  # pyright: ignore
 def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) -> Sharded:
     """What each rank does with the MLP."""
     left, watch = Sharded(), CallWatch(comm)
-    own = torch.Generator().manual_seed(int(np.random.default_rng().integers(2**60)))
     whole = float("inf") if size.ranks == 1 else size.hidden * size.inner
     with watch.watching():
         model = _loaded(comm, program, size, seed, left)
@@ -323,7 +363,7 @@ def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) 
             watch.heard()
             (x, gradient), (x_given, gradient_given) = (size.batch(seed, step) for _ in range(2))
             x.requires_grad_()
-            part = {name: _copy(p) for name, p in parameters.items()}
+            part = {name: copied(p) for name, p in parameters.items()}
             heard: dict[str, tuple[list[Call], float]] = {}
             if comm.machine is not None:
                 comm.barrier()  # so that all begin the paced step at one time
@@ -334,6 +374,7 @@ def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) 
                 if odd := _odd(output, x):
                     left.odd.extend(odd)
                     break
+                functions = _functions(output)
                 elements.way = "backward"
                 with comm.span("phase", "backward", step=step):
                     output.backward(gradient)
@@ -343,11 +384,11 @@ def trained(comm: Comm, program: Program, size: MLPSize, seed: int, steps: int) 
             changed = ["x"] * (not torch.equal(x, x_given))
             changed += ["the gradient of y"] * (not torch.equal(gradient, gradient_given))
             found = {name: p.grad for name, p in {**parameters, "x": x}.items()}
-            gradients = {name: None if g is None else _copy(g) for name, g in found.items()}
-            step_left = MLPStep(part, _copy(output), gradients, calls, unseen, changed)
+            gradients = {name: None if g is None else copied(g) for name, g in found.items()}
+            step_left = MLPStep(part, copied(output), gradients, calls, unseen, changed, functions)
             left.steps.append(step_left)
             left.whole.extend(elements.lines[:1])
-            _change(parameters, own, _draw(seed, 20 + step, size.hidden))
+            _change(parameters, _draw(seed, 20 + step, size.hidden))
     left.borrowed.extend(watch.borrowed)
     left.raised.extend(watch.raised)
     return left
@@ -375,12 +416,6 @@ def _loaded(
     return model
 
 
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """As a plain Tensor, so that nothing of a class of the program's comes to the judge."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return tensor.detach().clone().as_subclass(torch.Tensor)
-
-
 def _named(model: nn.Module) -> dict[str, nn.Parameter]:
     """Its parameters by the names of the whole weights: up_weight is up.weight."""
     known = {name.replace(".", "_"): name for name in (*CUT, "down.bias")}
@@ -398,8 +433,20 @@ def _odd(output: Any, x: torch.Tensor) -> list[tuple[str, str]]:
     return [] if output.requires_grad else [("the output has no backward", NO_GRADIENT)]
 
 
-def _change(parameters: dict[str, nn.Parameter], own: torch.Generator, bias: torch.Tensor) -> None:
+def _functions(output: torch.Tensor) -> int:
+    """How many autograd functions that are written in Python lie behind it."""
+    seen, left = set(), [output.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            left += [each for each, _ in node.next_functions]
+    return sum(isinstance(node, torch.autograd.function.BackwardCFunction) for node in seen)
+
+
+def _change(parameters: dict[str, nn.Parameter], bias: torch.Tensor) -> None:
     """As an optimizer would: each rank's part by its own numbers, what is whole by the same."""
+    own = fresh()
     with torch.no_grad():
         for name, p in parameters.items():
             if name in CUT:
@@ -421,29 +468,36 @@ class Passed:
 
 
 def attempt_function(function: Program, size: MLPSize, draws: Sequence[State] = ()) -> list[Passed]:
-    """Call f or g on tensors that each rank draws itself, or on those of `draws`. Raises
-    CheckFailed as `attempt` does."""
-    left = _run(size, passed, function, size, draws).results
+    """Call f or g on a tensor for each rank that none of the others gets, or on those of `draws`.
+    Raises CheckFailed as `attempt` does."""
+    given = draws or drawn(size)
+    left = _run(size, passed, function, Dealt(given)).results
     refuse(size, left)
-    return left
+    return [replace(own, given=each) for own, each in zip(left, given, strict=True)]
 
 
-def passed(comm: Comm, function: Program, size: MLPSize, draws: Sequence[State] = ()) -> Passed:
+def drawn(size: MLPSize) -> list[State]:
+    """What each rank puts into f or g, by the way."""
+    generator, shape = fresh(), (size.rows, size.hidden)
+    return [
+        {way: torch.randn(shape, generator=generator, dtype=torch.float64) for way in WAYS}
+        for _ in range(size.ranks)
+    ]
+
+
+def passed(comm: Comm, function: Program, dealt: Dealt[State]) -> Passed:
     """What each rank does with f or g."""
-    watch = CallWatch(comm)
-    own = torch.Generator().manual_seed(int(np.random.default_rng().integers(2**60)))
-    there, back = torch.randn(2, size.rows, size.hidden, generator=own, dtype=torch.float64)
-    given = draws[comm.rank] if draws else {"forward": there, "backward": back}
+    watch, given = CallWatch(comm), dealt.take(comm.rank)
     x, gradient = (given[way].clone() for way in WAYS)
     x.requires_grad_()
     got: dict[str, torch.Tensor | None] = dict.fromkeys(WAYS)
     with watch.watching():
         y = function.apply(x, comm)
         if isinstance(y, torch.Tensor):
-            got["forward"] = _copy(y)
+            got["forward"] = copied(y)
             if y.requires_grad and y.shape == gradient.shape:
                 y.backward(gradient)
-                got["backward"] = None if x.grad is None else _copy(x.grad)
+                got["backward"] = None if x.grad is None else copied(x.grad)
     changed = ["x"] * (not torch.equal(x, given["forward"]))
     changed += ["the gradient"] * (not torch.equal(gradient, given["backward"]))
     return Passed(given, got, changed, list(watch.borrowed), watch.raised)

@@ -7,7 +7,7 @@ import torch
 import torch.distributed
 
 from dlviz.collectives import all_reduce
-from dlviz.grading.mesh_run import STEPS, grouped, stepped
+from dlviz.grading.mesh_run import STEPS, stepped
 from dlviz.parallel.naive import average_gradients
 from dlviz.parallel.tensor.conjugate import f, g
 
@@ -157,7 +157,40 @@ class ByNumbersOfAllRanks(Step):
         self.comm.send(gradient, self.comm.rank - self.mesh.tp.size)
 
 
-RIGHT = (Step, ByBackend, SumsOverReplicas, InOneBucket, ByNumbersOfAllRanks)
+class ToThePartner(Step):
+    """f and g by messages of its own: the whole tensor to each of the others."""
+
+    def f(self, x):
+        return Exchanged.apply(x, self.mesh.tp, False)
+
+    def g(self, share):
+        return Exchanged.apply(share, self.mesh.tp, True)
+
+
+class Exchanged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, tp, there):
+        ctx.tp, ctx.there = tp, there
+        return summed(tp, x) if there else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient if ctx.there else summed(ctx.tp, gradient), None, None
+
+
+def summed(tp, tensor):
+    total, arriving = tensor.clone(), torch.empty_like(tensor)
+    others = [rank for rank in range(tp.size) if rank != tp.rank]
+    sends = [tp.isend(tensor, rank) for rank in others]
+    for rank in others:
+        tp.recv(arriving, rank)
+        total += arriving
+    for send in sends:
+        send.wait()
+    return total
+
+
+RIGHT = (Step, ByBackend, SumsOverReplicas, InOneBucket, ByNumbersOfAllRanks, ToThePartner)
 
 
 # -- wrong programs --------------------------------------------------------------------------------
@@ -323,6 +356,132 @@ class EmbeddingOfTheReplica(Step):
             p.grad /= self.mesh.dp.size
 
 
+class DividesByAllRanks(Step):
+    """The sum over the replicas, by the number of all ranks."""
+
+    def average(self):
+        for p in self.part.parameters():
+            all_reduce(self.mesh.dp, p.grad)
+            p.grad /= self.comm.size
+
+
+class SumsACopy(Step):
+    def average(self):
+        for p in self.part.parameters():
+            all_reduce(self.mesh.dp, p.grad.clone())
+            p.grad /= self.mesh.dp.size
+
+
+class LossPerRow(Step):
+    def divided(self, total, targets):
+        return total / len(targets)
+
+
+class LossPerToken(Step):
+    """Of one row."""
+
+    def divided(self, total, targets):
+        return total / targets.shape[1]
+
+
+class ResidualInTheSum(Step):
+    def layers(self, x):
+        for block in self.part.blocks:
+            x = self.g(x + block(self.f(x)))
+        return x
+
+
+class FRoundTheResidual(Step):
+    def layers(self, x):
+        for block in self.part.blocks:
+            x = self.f(x)
+            x = x + self.g(block(x))
+        return x
+
+
+class ForgetsTheResidual(Step):
+    def layers(self, x):
+        for block in self.part.blocks:
+            x = self.g(block(self.f(x)))
+        return x
+
+
+class SwapsFAndG(Step):
+    def f(self, x):
+        return g(self.mesh.tp, x)
+
+    def g(self, share):
+        return f(self.mesh.tp, share)
+
+
+class NothingOverTp(Step):
+    def f(self, x):
+        return x
+
+    def g(self, share):
+        return share
+
+
+class SendsXBack(Step):
+    def there_and_back(self, tokens, targets):
+        self.x = None
+        return super().there_and_back(tokens, targets)
+
+    def arrive(self):
+        self.x = super().arrive()
+        return self.x
+
+    def gradient_back(self, gradient):
+        super().gradient_back(self.x.detach())
+
+
+class HandsOnX(Step):
+    """What the blocks got, not what they made."""
+
+    def layers(self, x):
+        self.x = x
+        return super().layers(x)
+
+    def hand_on(self, y):
+        super().hand_on(self.x)
+
+
+class EmbeddingOverTpToo(Step):
+    def embedding(self):
+        super().embedding()
+        all_reduce(self.mesh.tp, self.part.embedding.grad)
+
+
+class AddsGradientsUp(Step):
+    """The gradients of the step before are still there."""
+
+    kept: dict = {}
+
+    def average(self):
+        super().average()
+        for i, p in enumerate(self.part.parameters()):
+            p.grad += self.kept.get((id(self.part), i), torch.zeros_like(p.grad))
+            self.kept[id(self.part), i] = p.grad.clone()
+
+
+class InFloat32(Step):
+    def divided(self, total, targets):
+        return (total.float() / targets.numel()).double()
+
+    def layers(self, x):
+        return super().layers(x).float().double()
+
+
+class HalfOfTheReplicas(Step):
+    """The gradients of two replicas by hand, of which the other's counts twice."""
+
+    def average(self):
+        for p in self.part.parameters():
+            own = p.grad.clone()
+            all_reduce(self.mesh.dp, p.grad)
+            p.grad.copy_((2 * p.grad - own) / 3)
+
+
 class SendsTwice(Step):
     def hand_on(self, y):
         self.mesh.pp.isend(y.detach(), self.mesh.pp.rank + 1, tag=1)
@@ -462,6 +621,31 @@ def always_dp_pp_tp(rank, sizes):
     return groups(rank, {axis: sizes[axis] for axis in ("dp", "pp", "tp")})
 
 
+def places(rank, sizes):
+    """Numbers on the axis, not of ranks."""
+    return {axis: list(range(length)) for axis, length in sizes.items()}
+
+
+def of_rank_0(rank, sizes):
+    return groups(0, sizes)
+
+
+def itself_alone(rank, sizes):
+    return {axis: [rank] for axis in sizes}
+
+
+def same_place(rank, sizes):
+    """The ranks with the same number on the axis."""
+    ranks = torch.arange(torch.tensor([*sizes.values()]).prod()).view(*sizes.values())
+    place = (ranks == rank).nonzero()[0].tolist()
+    return {axis: ranks.select(k, place[k]).flatten() for k, axis in enumerate(sizes)}
+
+
+def swapped_axes(rank, sizes):
+    found = groups(rank, sizes)
+    return {**found, "dp": found["pp"], "pp": found["dp"]}
+
+
 def one_list(rank, sizes):
     return groups(rank, sizes)["tp"]
 
@@ -521,6 +705,29 @@ def smallest_bubble(table, memory):
     return min((row for row in table if row["memory"] <= memory), key=lambda row: row["bubble"])
 
 
+def slowest(table, memory):
+    return max((row for row in table if row["memory"] <= memory), key=lambda row: row["seconds"])
+
+
+def most_memory(table, memory):
+    return max((row for row in table if row["memory"] <= memory), key=lambda row: row["memory"])
+
+
+def least_compute(table, memory):
+    fitting = [row for row in table if row["memory"] <= memory]
+    return min(fitting, key=lambda row: row["compute_seconds"])
+
+
+def in_gib(table, memory):
+    fitting = [row for row in table if row["memory"] <= memory / 1e9 * 2**30]
+    return min(fitting, key=lambda row: row["seconds"])
+
+
+def below_the_limit(table, memory):
+    """Without the plan that needs just the limit."""
+    return min((row for row in table if row["memory"] < memory), key=lambda row: row["seconds"])
+
+
 def place_of_the_row(table, memory):
     return table.index(choose(table, memory))
 
@@ -537,15 +744,17 @@ RIGHT_CHOICES = (choose, choose_in_order, choose_by_loop)
 # -- many of them in one run -----------------------------------------------------------------------
 
 
-def in_turn(comm, programs, size, widths):
+def in_turn(comm, programs, axes, widths, dealt):
     """Each program on a Comm of its own, with steps of its own in the Trace."""
     left = []
     for number, given in enumerate(programs):
         comm.barrier()
         alone = comm.split(0)
-        left.append(stepped(alone, given, size, widths, number, STEPS * number))
+        left.append(stepped(alone, given, axes, widths, dealt[number], STEPS * number))
     return left
 
 
-def groups_in_turn(comm, programs, sizes):
-    return [[grouped(comm.split(0), given, size) for size in sizes] for given in programs]
+def groups_of_meshes(comm, meshes):
+    """What comm.mesh says of this rank."""
+    return [{axis: [*getattr(comm.split(0).mesh(**axes), axis).members] for axis in axes}
+            for axes in meshes]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -128,6 +129,34 @@ def to_everybody(comm, tensor):
     for send in sends:
         send.wait()
     return total
+
+
+def through_rank_0(comm, tensor):
+    total = tensor.clone()
+    if comm.rank:
+        comm.send(total, 0)
+        comm.recv(total, 0)
+        return total
+    for rank in range(1, comm.size):
+        arriving = torch.empty_like(total)
+        comm.recv(arriving, rank)
+        total += arriving
+    for rank in range(1, comm.size):
+        comm.send(total, rank)
+    return total
+
+
+def to_one_and_to_all(comm, tensor):
+    total = tensor.clone()
+    comm.reduce(total, 0)
+    comm.broadcast(total, 0)
+    return total
+
+
+def with_the_left(comm, tensor):
+    arriving = torch.empty_like(tensor)
+    comm.sendrecv(tensor, (comm.rank + 1) % comm.size, arriving, (comm.rank - 1) % comm.size)
+    return tensor + arriving
 
 
 def with_the_partner(comm, tensor):
@@ -425,6 +454,110 @@ class InEqualChunks(MLP):
     f, g = pair(f_back=in_equal_chunks, g_there=in_equal_chunks)
 
 
+class ThroughRank0(MLP):
+    f, g = pair(f_back=through_rank_0, g_there=through_rank_0)
+
+
+class ByReduceAndBroadcast(MLP):
+    f, g = pair(f_back=to_one_and_to_all, g_there=to_one_and_to_all)
+
+
+class FBehindUp(MLP):
+    def up(self, x):
+        return self.f.apply(linear(x, self.up_weight, self.up_bias), self.comm)
+
+
+class FBehindGELU(MLP):
+    def up(self, x):
+        return linear(x, self.up_weight, self.up_bias)
+
+    def activation(self, inner):
+        return self.f.apply(gelu(inner), self.comm)
+
+
+class FBehindDown(MLP):
+    def up(self, x):
+        return linear(x, self.up_weight, self.up_bias)
+
+    def down(self, inner):
+        share = self.f.apply(linear(inner, self.down_weight), self.comm)
+        return self.g.apply(share, self.comm) + self.down_bias
+
+
+class BackwardsSwapped(MLP):
+    f, g = pair(f_back=keep, g_back=add)
+
+
+class FromTheLeftAlone(MLP):
+    """The gradient of x has its own share and the left neighbour's."""
+
+    f, g = pair(f_back=with_the_left)
+
+
+class WithoutApply(MLP):
+    """f is called as a function, with a ctx of its own."""
+
+    def up(self, x):
+        x = self.f.forward(SimpleNamespace(), x, self.comm)
+        return linear(x, self.up_weight, self.up_bias)
+
+    def down(self, inner):
+        y = linear(inner, self.down_weight)
+        all_reduce(self.comm, y.detach())
+        return y + self.down_bias
+
+
+class WithoutCtx(MLP):
+    def up(self, x):
+        return linear(self.f.forward(None, x, self.comm), self.up_weight, self.up_bias)
+
+
+class CalledAsAClass(MLP):
+    def up(self, x):
+        return linear(self.f(x, self.comm), self.up_weight, self.up_bias)
+
+
+class CommInBackward(MLP):
+    f, g = pair(f_back=lambda _, gradient: add(comm, gradient))  # noqa: F821
+
+
+class WholeUpBias(MLP):
+    """Cut in forward."""
+
+    def cut(self, state, r, n):
+        return {**super().cut(state, r, n), "up_bias": state["up.bias"]}
+
+    def up(self, x):
+        own = self.rows_of(len(self.up_bias), self.comm.rank, self.comm.size)
+        return linear(self.f.apply(x, self.comm), self.up_weight, self.up_bias[own])
+
+
+class UpBiasUncut(WholeUpBias):
+    """And not cut there."""
+
+    def up(self, x):
+        return MLP.up(self, x)
+
+
+class PartTooLong(MLP):
+    def rows_of(self, inner, r, n):
+        return slice(r * inner // n, (r + 1) * inner // n + (r == 0))
+
+
+class Transposed(MLP):
+    """Its parameters are those of x W1."""
+
+    def cut(self, state, r, n):
+        parts = super().cut(state, r, n)
+        return {name: part.T.contiguous() for name, part in parts.items()}
+
+    def up(self, x):
+        return self.f.apply(x, self.comm) @ self.up_weight + self.up_bias
+
+    def down(self, inner):
+        return self.g.apply(inner @ self.down_weight, self.comm) + self.down_bias
+
+
 class ByTorch(MLP):
     f, g = pair(f_back=by_torch, g_there=by_torch)
 
@@ -693,9 +826,9 @@ def in_turn(comm, programs, size, steps):
     return left
 
 
-def functions_in_turn(comm, functions, size):
+def functions_in_turn(comm, functions, dealt):
     left = []
-    for given in functions:
+    for given, own in zip(functions, dealt, strict=True):
         comm.barrier()
-        left.append(passed(comm.split(0), given, size))
+        left.append(passed(comm.split(0), given, own))
     return left

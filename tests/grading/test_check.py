@@ -39,29 +39,27 @@ def call(programs, sizes):
 
 @check("numbers are doubled", points=3, size=Count, sizes=(1, 2, 3, 0), run=call)
 def check_doubled(left):
-    """What a program made of a number, and the number, and the process that judges."""
-    number, result, process = left
-    if os.getpid() == process:
-        raise CheckFailed("the same process", "another process", "")
+    """The number, and what a program made of it."""
+    number, result = left
     if result != 2 * number:
         raise CheckFailed(f"{number} gave {result}", f"{2 * number}", f"double {number}.")
     return "Zero is a number." if number == 0 else None
 
 
 def doubles(number):
-    return number, 2 * number, os.getpid()
+    return number, 2 * number
 
 
 def doubles_one(number):
-    return number, 2 if number == 1 else 0, os.getpid()
+    return number, 2 if number == 1 else 0
 
 
 def doubles_small(number):
-    return number, 2 * number if number < 3 else 0, os.getpid()
+    return number, 2 * number if number < 3 else 0
 
 
 def zero(number):
-    return number, 0, os.getpid()
+    return number, 0
 
 
 def test_a_program_that_is_right_has_all_points_and_is_told_so_with_what_is_to_be_noted(capsys):

@@ -18,14 +18,21 @@ from dlviz.grading import feedback, mesh_checks, mesh_plans
 from dlviz.grading.feedback import CheckFailed
 from dlviz.grading.mesh_model import Widths
 from dlviz.grading.mesh_plans import Chosen, PlanSize, plan_table
-from dlviz.grading.mesh_run import STEPS, Meshed, MeshSize, attempt, refuse
+from dlviz.grading.mesh_run import (
+    STEPS,
+    Given,
+    Meshed,
+    MeshSize,
+    attempt,
+    grouped,
+    refuse,
+)
 from dlviz.parallel.tensor.conjugate import f, g
 
 CHECKS = ("neighbours", "sums", "gradients", "loss")
 POINTS = {"groups": 3, "neighbours": 2, "sums": 4, "gradients": 4, "loss": 1, "plan": 4}
 CUBE = MeshSize(2, 2, 2)
 STAGES, SPLIT = MeshSize(1, 2, 2), MeshSize(2, 1, 2)
-MESHES = (CUBE, MeshSize(1, 3, 2), MeshSize(2, 1, 2, "tp dp pp"))  # of groups
 
 MESH = Assignment("mesh_3d")
 solution = cache(partial(MESH.solution, torch=torch, all_reduce=all_reduce, f=f, g=g))
@@ -63,15 +70,18 @@ def is_told(failed, words):
 @cache
 def tried_in_turn(programs, size):
     """What each program left, or the CheckFailed that refuses it."""
-    run = launch(program.in_turn, size.ranks, device="cpu", args=(programs, size, Widths()))
+    given = [Given.drawn(size, Widths()) for _ in programs]
+    args = (programs, size.axes, Widths(), [each.dealt(size) for each in given])
+    run = launch(program.in_turn, size.ranks, device="cpu", args=args)
     found = {}
-    for number, given in enumerate(programs):
+    for number, each in enumerate(programs):
         left = [own[number] for own in run.results]
         try:
             refuse(size, left)
-            found[given] = Meshed(size, Widths(), number, left, run.trace, STEPS * number)
+            first = STEPS * number
+            found[each] = Meshed(size, Widths(), given[number], left, run.trace, first)
         except CheckFailed as failed:
-            found[given] = failed
+            found[each] = failed
     return found
 
 
@@ -117,17 +127,24 @@ WRONG = {  # the checks that each loses, and what it is told
     program.OverTpToo: (
         {"sums", "gradients"},
         {
-            "sums": "ranks 0 and 1 of tp send 1728 bytes .* 768 bytes: .* parts of different weigh",
+            "sums": "ranks 0 and 1 of tp send 3008 bytes .* 1920 bytes: .* parts of different w",
             "gradients": "is the mean over tp too .* parts of different columns, no copies",
         },
     ),
     program.OverPpInsteadOfDp: (
         {"sums", "gradients"},
-        {"sums": "0 and 4 of dp send 0 bytes .* a copy in each replica, which has seen other rows"},
+        {
+            "sums": "0 and 4 of dp send 0 bytes .* a copy in each replica, which has seen other",
+            "gradients": "is the mean over the stages .* the stages have different blocks",
+        },
     ),
     program.AcrossReplicas: (
         {"neighbours", "gradients", "loss"},
-        {"neighbours": "differs from it on dp and pp .* another replica works on other rows"},
+        {
+            "neighbours": "differs from it on dp and pp .* another replica works on other rows",
+            "gradients": "to another rank than the neighbour on pp: mend that first",
+            "loss": "the last stage gets activations of other rows than its targets",
+        },
     ),
     program.AcrossTp: (
         {"neighbours"},
@@ -140,7 +157,7 @@ WRONG = {  # the checks that each loses, and what it is told
     program.ForgetsTheTie: (
         {"sums", "gradients"},
         {
-            "sums": "0 and 2 of pp send 0 bytes .* 448 bytes.* a share of one gradient",
+            "sums": "0 and 2 of pp send 0 bytes .* 576 bytes.* a share of one gradient",
             "gradients": "of embedding on rank 0 is the share of the first stage .* sum of both sh",
         },
     ),
@@ -151,7 +168,7 @@ WRONG = {  # the checks that each loses, and what it is told
     program.SumsAllOverPp: (
         {"sums", "gradients"},
         {
-            "sums": "of pp send 960 bytes .* only what both stages have is added over pp",
+            "sums": "of pp send 1088 bytes .* only what both stages have is added over pp",
             "gradients": "is the sum over the stages .* the stages have different blocks",
         },
     ),
@@ -159,12 +176,12 @@ WRONG = {  # the checks that each loses, and what it is told
         {"gradients", "loss"},
         {
             "gradients": "is 1/2 of what it should be .* something is divided twice",
-            "loss": "0.5 times the mean over all 12 tokens: by what is it divided",
+            "loss": "that is 1/2 of the mean over all 30 tokens: by what is it divided",
         },
     ),
     program.NeverDivides: (
         {"gradients", "loss"},
-        {"gradients": "is 6 times what .* a sum over tokens: what turns it into their mean"},
+        {"gradients": "is 15 times what .* a sum over tokens: what turns it into a mean"},
     ),
     program.SumsTheGradients: (
         {"gradients"},
@@ -177,24 +194,24 @@ WRONG = {  # the checks that each loses, and what it is told
     program.EmbeddingOfTheReplica: (
         {"sums", "gradients"},
         {
-            "sums": "of dp send 512 bytes .* Which gradients are averaged over them, and which are",
+            "sums": "of dp send 512 bytes .* the embedding is not averaged over the replicas",
             "gradients": "of embedding on rank 0 is that of replica 0 alone",
         },
     ),
     program.WithoutF: (
         {"sums", "gradients"},
         {
-            "sums": "of tp send 384 bytes .* f the gradients of x backwards: are both called",
-            "gradients": "something else .* f the gradients of x backwards",
+            "sums": "of tp send 960 bytes .* each rank goes on with what its own columns give",
+            "gradients": "another network .* the gradients of x are not added over tp",
         },
     ),
     program.WithoutG: (
         {"sums", "gradients", "loss"},
-        {"sums": "of tp send 384 bytes .* g adds the shares of y forwards"},
+        {"sums": "of tp send 960 bytes .* the shares of y are not added over tp"},
     ),
     program.OnTheWrongAxis: (
         {"sums", "gradients", "loss"},
-        {"sums": "of dp send 1728 bytes .* What else goes along dp"},
+        {"sums": "of dp send 3008 bytes .* f and g work along dp, where the rows are other ones"},
     ),
     program.LossOfTheReplica: (
         {"loss"},
@@ -204,7 +221,79 @@ WRONG = {  # the checks that each loses, and what it is told
         {"loss"},
         {"loss": "rank 0 returns the loss 0 .* the last stage alone has the loss"},
     ),
-    program.LossOverPpToo: ({"loss"}, {"loss": "that is 0.5 times the mean over all 12 tokens"}),
+    program.LossOverPpToo: ({"loss"}, {"loss": "that is 1/2 of the mean over all 30 tokens"}),
+    program.DividesByAllRanks: (
+        {"gradients"},
+        {"gradients": "is 1/4 of what it should be .* over dp is divided by all 8 ranks"},
+    ),
+    program.SumsACopy: (
+        {"gradients"},
+        {"gradients": "is 1/2 of that of replica 0 alone .* it gets: is that p.grad itself"},
+    ),
+    program.LossPerRow: (
+        {"gradients", "loss"},
+        {
+            "gradients": "is 3 times what .* divided by the 5 rows of a replica. A row has 3 token",
+            "loss": "that is 3 times the mean over all 30 tokens",
+        },
+    ),
+    program.LossPerToken: (
+        {"gradients", "loss"},
+        {"gradients": "is 5 times what .* divided by the 3 tokens of a row. A replica has 5 rows"},
+    ),
+    program.ResidualInTheSum: (
+        {"gradients", "loss"},
+        {
+            "gradients": "of another network .* y goes into the sum over tp too, and is in it once",
+            "loss": "computes something else: y goes into the sum over tp too",
+        },
+    ),
+    program.FRoundTheResidual: (
+        {"gradients"},
+        {"gradients": "that comes back past the block: f adds this one over tp too"},
+    ),
+    program.ForgetsTheResidual: (
+        {"gradients", "loss"},
+        {
+            "gradients": "the block's output takes the place of y",
+            "loss": "computes something else: the block's output takes the place of y",
+        },
+    ),
+    program.SwapsFAndG: (
+        {"gradients", "loss"},
+        {"gradients": "f and g have changed places", "loss": "f and g have changed places"},
+    ),
+    program.NothingOverTp: (
+        {"sums", "gradients", "loss"},
+        {"sums": "of tp send 0 bytes .* neither forwards nor backwards is anything added over tp"},
+    ),
+    program.SendsXBack: (
+        {"gradients"},
+        {"gradients": "goes back from something that is no gradient: activations arrive in its"},
+    ),
+    program.HandsOnX: (
+        {"gradients", "loss"},
+        {"gradients": "gets what this one has begun with", "loss": "what this one has begun with"},
+    ),
+    program.EmbeddingOverTpToo: (
+        {"sums", "gradients"},
+        {
+            "sums": "of tp send 2496 bytes .* as many bytes more as the embedding has",
+            "gradients": "of embedding on rank 0 is 2 times .* only the embedding is too large",
+        },
+    ),
+    program.AddsGradientsUp: (
+        {"gradients"},
+        {"gradients": "in step 1 the gradient .* is not that of this step .* the step before was"},
+    ),
+    program.InFloat32: (
+        {"gradients", "loss"},
+        {"gradients": "right to some digits .* makes float32", "loss": "some digits are lost"},
+    ),
+    program.HalfOfTheReplicas: (
+        {"gradients"},
+        {"gradients": "is 0.333 and 0.667 of those of replicas 0 to 1 .* each replica counts the"},
+    ),
     program.ReturnsNothing: ({"loss"}, {"loss": "rank 0 returns None .* which line returns the l"}),
 }
 REFUSED = {  # programs without a result to judge, and what every check says
@@ -261,44 +350,66 @@ def test_a_program_that_does_not_come_to_its_end_is_told_why(given):
 # -- groups ----------------------------------------------------------------------------------------
 
 WRONG_GROUPS = {  # the number of meshes on which each is wrong, and what is said
-    program.first_axis_fastest: (3, "on dp the group .* where the first axis varies fastest"),
-    program.distance_off_by_one: (3, "as far apart as the axes behind it have places"),
-    program.starts_with_itself: (3, "where does the group of this rank begin"),
-    program.always_dp_pp_tp: (
-        1,
-        "on a mesh of tp=2, dp=2, pp=1, .* where the first axis varies fastest",
-    ),
-    program.one_list: (3, r"gets \[0, 1\] .* a dict with the keys dp, pp and tp"),
-    program.without_itself: (3, "a rank is a member of its own group"),
-    program.twos: (2, "on a mesh of dp=1, pp=3, tp=2, .* a group has as many ranks as its axis"),
+    program.first_axis_fastest: (4, "on dp the group .* where the first axis varies fastest"),
+    program.distance_off_by_one: (4, "neighbours on dp are 8 apart here. .* have places: pp times"),
+    program.starts_with_itself: (4, "every group begins with the rank that asks"),
+    program.always_dp_pp_tp: (1, "where the axes come as dp, pp, tp. Here they come as tp, dp, pp"),
+    program.places: (4, "these are the places on the axis, and the same for all ranks"),
+    program.of_rank_0: (4, "these are the groups of rank 0, whoever asks"),
+    program.itself_alone: (4, "that is the rank alone: who differs from it on the axis"),
+    program.same_place: (4, "these have the same number on the axis"),
+    program.swapped_axes: (4, "the groups of dp and pp have changed places"),
+    program.one_list: (4, r"gets \[0, 1\] .* a dict with the keys dp, pp and tp"),
+    program.without_itself: (4, "a rank is a member of its own group, and here it is left out"),
+    program.twos: (3, "on a mesh of dp=1, pp=3, tp=2, .* a group has as many ranks as its axis"),
 }
 
 
 @cache
-def tried_groups():
-    """What each function left on each mesh of six ranks or less, and on eight."""
-    given, found = (*program.RIGHT_GROUPS, *WRONG_GROUPS), {}
-    for size in MESHES:
-        run = launch(program.groups_in_turn, size.ranks, device="cpu", args=(given, [size]))
-        for number, each in enumerate(given):
-            left = [own[number][0] for own in run.results]
-            found.setdefault(each, []).append(failure("groups", (size, left)))
-    return found
+def told_of_groups(given):
+    """What the check says of a function on each of its meshes; it is called in this process."""
+    return [
+        failure("groups", (size, grouped(None, given, size.axes)))
+        for size in (MeshSize(*each) for each in mesh_checks.check_groups.sizes)
+    ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("given", WRONG_GROUPS)
 def test_wrong_groups_are_told_by_rank_and_axis(given):
     times, words = WRONG_GROUPS[given]
-    failed = [each for each in tried_groups()[given] if each is not None]
+    failed = [each for each in told_of_groups(given) if each is not None]
     assert len(failed) == times, [told(each) for each in failed]
     is_told(failed[0], words)
 
 
+@pytest.mark.parametrize("given", program.RIGHT_GROUPS)
+def test_right_groups_of_any_kind_get_all_points(given):
+    assert told_of_groups(given) == [None] * 4
+
+
 @pytest.mark.slow
-def test_right_groups_of_any_kind_get_all_points():
-    found = tried_groups()
-    assert [found[each] for each in program.RIGHT_GROUPS] == [[None] * len(MESHES)] * 3
+def test_the_groups_that_are_asked_for_are_those_of_comm_mesh():
+    sizes = [MeshSize(1, 3, 2), MeshSize(3, 2, 1), MeshSize(2, 1, 3, "tp dp pp")]
+    run = launch(program.groups_of_meshes, 6, device="cpu", args=([s.axes for s in sizes],))
+    for size, *found in zip(sizes, *run.results, strict=True):
+        assert found == [
+            {axis: [*size.group(rank, axis)] for axis in size.axes} for rank in range(6)
+        ]
+
+
+def test_what_groups_returns_is_judged_as_plain_numbers():
+    """An object of the student's would answer there that it is equal to anything."""
+
+    class Knows(list):
+        def __eq__(self, other):
+            return True
+
+    class Axis(str):
+        pass
+
+    left = grouped(None, lambda rank, sizes: {Axis(a): Knows([9]) for a in sizes}, CUBE.axes)
+    assert {type(each) for own in left.got for each in (*own, *own.values())} == {str, list}
+    is_told(failure("groups", (CUBE, left)), r"has on dp the group \[9\]")
 
 
 @pytest.mark.slow
@@ -320,21 +431,31 @@ def test_the_partner_of_rank_5_is_shown_for_right_groups_of_any_kind_alone():
 # -- plans -----------------------------------------------------------------------------------------
 
 SMALL, LARGE = PlanSize(8, 8), PlanSize(32, 2)
-WRONG_CHOICES = {  # what is said of each
-    program.fastest: "GB on its .* the fastest plan of all, and a run of it ends with",
-    program.least_memory: "s a step .* the plan with the least memory. Memory that is left over",
-    program.smallest_bubble: "with the smallest bubble. A step waits for the all-reduces of tp",
-    program.place_of_the_row: r"choose returns '\d+' .* which line returns the row itself",
+JUST = PlanSize(24, 1.444868096)  # what the best plan needs
+WRONG_CHOICES = {  # of so many sizes each is right on, and what is said of it on the first
+    program.fastest: (0, "GB on its .* the fastest plan of all, also of those"),
+    program.by_the_column_fits: (0, "GB on its .* the fastest plan of all, also of those"),
+    program.least_memory: (0, "s a step .* smallest memory .* Memory that is left over buys"),
+    program.most_memory: (0, "s a step .* with the largest memory. A step waits for other things"),
+    program.slowest: (0, "s a step .* with the largest seconds .* Is the fastest plan the one"),
+    program.smallest_bubble: (0, "with the smallest bubble. A step waits for other things too"),
+    program.least_compute: (0, "with the smallest compute_seconds.* which column has the time of"),
+    program.below_the_limit: (2, "a plan that needs just the limit fits too"),
+    program.in_gib: (2, "so many GiB it would be. The limit is given in bytes"),
+    program.place_of_the_row: (0, r"choose returns \d+ .* which line returns the row itself"),
 }
+
+
+table_of = cache(plan_table)
 
 
 def chosen(given, size):
     """What the check says of a choice, made in this process."""
-    table = plan_table(size.devices)
+    table = table_of(size.devices)
     return failure("plan", Chosen(size, table, mesh_plans._choose(None, given, table, size.limit)))
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE, PlanSize(64, 1)], ids=str)
+@pytest.mark.parametrize("size", [SMALL, LARGE, JUST, PlanSize(64, 1)], ids=str)
 def test_right_choices_of_any_kind_get_all_points(size):
     told = {given: chosen(given, size) for given in program.RIGHT_CHOICES}
     assert told == dict.fromkeys(program.RIGHT_CHOICES)
@@ -342,16 +463,32 @@ def test_right_choices_of_any_kind_get_all_points(size):
 
 @pytest.mark.parametrize("given", WRONG_CHOICES)
 def test_a_wrong_choice_is_told_what_it_is(given):
-    is_told(chosen(given, LARGE), WRONG_CHOICES[given])
+    right, words = WRONG_CHOICES[given]
+    found = [chosen(given, PlanSize(*size)) for size in mesh_plans.SIZES]
+    assert found.count(None) == right
+    is_told(next(filter(None, found)), words)
 
 
 def test_a_plan_that_fits_into_the_device_need_not_fit_into_the_limit():
-    table = plan_table(32)
+    table = table_of(32)
     over = next(
         row for row in table if row["fits"] and row["memory"] > 16e9 and row["seconds"] > 0.6
     )
     is_told(failure("plan", Chosen(LARGE, table, over)), "the column fits goes by all the memory")
-    is_told(chosen(program.by_the_column_fits, LARGE), "GB on its fullest rank")
+
+
+def test_what_choose_returns_is_judged_as_plain_values():
+    """An object of the student's would answer there that it is equal to anything."""
+
+    class Knows:
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return 0
+
+    row = dict.fromkeys(mesh_plans.NAMED, Knows())
+    is_told(chosen(lambda table, memory: row, LARGE), "which line returns the row itself")
 
 
 @pytest.mark.slow

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import sys
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
+from nbgrader.utils import get_partial_grade
 
 import dlviz.grading
 from dlviz import cli
-from dlviz.grading import class_report, handin, kept, predict, report
+from dlviz.grading import class_report, handin, kept, predict, report, total
 from dlviz.grading.class_page import BAR, HIGH, MARGIN, WIDTH, figure, hand_ins
 from dlviz.grading.misconceptions import MISCONCEPTIONS, lab_of
 from dlviz.grading.predict import _made
@@ -102,6 +107,38 @@ def test_what_is_shown_names_the_file_and_each_number():
     assert "lab 00  messages of a ring" in repr(made).replace("\n", " ")
     assert "<b>bold" not in made._repr_html_() and "&lt;b&gt;bold" in made._repr_html_()
     assert ">5</td>" in made._repr_html_()  # the second attempt
+
+
+def test_a_total_has_the_points_of_all_checks_what_is_lost_and_how_to_hand_in():
+    handin.note_check("f: adds", 3, 3)
+    handin.note_check("g: <adds>", 1, 2)
+    handin.note_check("g: <adds>", 1.5, 2)
+    part = total(18)
+    assert repr(part).startswith(
+        "4.5 of 18 points by the checks. Checks worth 13 have not run: Run, Run All Cells.\n"
+        "1.5 of 2  g: <adds>\n"
+    )
+    for shown in (" ".join(repr(total(5)).split()), total(5)._repr_html_()):
+        assert "4.5 of 5 points by the checks." in shown and "not run" not in shown
+        assert "f: adds" not in shown and "save this notebook (Ctrl+S)" in shown
+    assert "g: &lt;adds&gt;" in part._repr_html_()
+
+
+def test_checks_are_known_to_a_module_that_is_loaded_anew():
+    """As graded cells do."""
+    handin.note_check("adds", 3, 3)
+    anew = importlib.util.module_from_spec(importlib.util.find_spec("dlviz.grading.handin"))
+    with patch.dict(sys.modules, {anew.__name__: anew}):
+        anew.__spec__.loader.exec_module(anew)
+        assert repr(anew.total(3)).startswith("3 of 3 points")
+
+
+def test_the_points_of_a_check_are_a_number_for_nbgrader_and_of_so_many_on_a_page():
+    for points, text, shown in ((2.25, "2.25", "2.25 of 3 points"), (3, "3", "3 of 3 points")):
+        data, _ = DisplayFormatter().format(handin.Points(points, 3))
+        assert (data["text/plain"], data["text/html"]) == (text, shown)
+    page = {"text/plain": "2.25", "text/html": "2.25 of 3 points"}
+    assert get_partial_grade({"data": page}, 3) == 2.25
 
 
 @pytest.mark.parametrize(

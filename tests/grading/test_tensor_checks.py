@@ -16,7 +16,9 @@ from torch import nn
 from dlviz import launch
 from dlviz.collectives import all_reduce
 from dlviz.grading import alone, feedback, tensor_checks
+from dlviz.grading.dealt import Dealt
 from dlviz.grading.feedback import CheckFailed
+from dlviz.grading.tensor_checks import CountedSize
 from dlviz.grading.tensor_hints import gradients, plain
 from dlviz.grading.tensor_run import (
     STEPS,
@@ -27,6 +29,7 @@ from dlviz.grading.tensor_run import (
     Sharded,
     attempt,
     attempt_function,
+    drawn,
     refuse,
 )
 from dlviz.metrics import step_seconds
@@ -34,7 +37,7 @@ from dlviz.trace import Trace
 
 CHECKS = ("parts", "outputs", "gradients", "all_reduces", "bytes")
 POINTS = dict(zip(("f", "g", *CHECKS), (2, 2, 3, 3, 4, 2, 2), strict=True))
-TWO, THREE, FIVE = MLPSize(2, 3, 4, 8), MLPSize(3, 2, 6, 9), MLPSize(5, 2, 5, 15)
+TWO, THREE, FIVE = MLPSize(2, 3, 4, 10), MLPSize(3, 2, 6, 9), MLPSize(5, 2, 5, 15)
 UNEVEN = MLPSize(3, 2, 5, 9)  # neither the hidden width nor y can be shared evenly
 
 
@@ -138,7 +141,7 @@ def test_a_right_program_is_right_at_every_size(given, check):
 
 def test_the_mlp_that_is_asked_for_is_that_of_torch():
     state, (x, gradient) = TWO.whole(7), TWO.batch(7, 0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)).double()
+    model = nn.Sequential(nn.Linear(4, 10), nn.GELU(), nn.Linear(10, 4)).double()
     names = dict(zip(state, ("0.weight", "0.bias", "2.weight", "2.bias"), strict=True))
     model.load_state_dict({names[name]: each for name, each in state.items()})
     x.requires_grad_()
@@ -159,12 +162,15 @@ WRONG = {  # a program, the checks that it loses, and what some of them say
         {
             "outputs": "is that of GELU of the sum over the ranks .* GELU of a sum is not the sum",
             "gradients": "something else .* the output is wrong too, and the gradients follow",
-            "all_reduces": "all_reduce of 6 elements and all_reduce of 12 .* one sum is enough",
+            "all_reduces": "all_reduce of 6 elements and all_reduce of 12 .* no other rank has any",
         },
     ),
     program.SumsBeforeGELUAlone: (
         SEEN,
-        {"outputs": "by rank 0's part of down .* GELU of a sum", "bytes": "sends 64 .* which shap"},
+        {
+            "outputs": "by rank 0's part of down .* GELU of a sum",
+            "bytes": "sends 64 .* 6 elements has z",
+        },
     ),
     program.BiasOnEveryRank: (
         {"outputs"},
@@ -172,7 +178,7 @@ WRONG = {  # a program, the checks that it loses, and what some of them say
     ),
     program.PartOfTheBias: (
         {"gradients"},
-        {"gradients": "of down.bias on rank 0 is 1/3 of what it should .* is added in parts, its"},
+        {"gradients": "of down.bias on rank 0 is 1/3 of what it .* is added in parts, so its gr"},
     ),
     program.WithoutBias: (
         {"outputs", "gradients"},
@@ -227,11 +233,11 @@ WRONG = {  # a program, the checks that it loses, and what some of them say
     ),
     program.GathersShares: (
         COST,
-        {"all_reduces": "calls all_gather of 12 elements .* Which collective leaves a sum on all"},
+        {"all_reduces": "calls all_gather of 12 elements .* n-1 times what one share has"},
     ),
     program.ToEverybody: (
         {"bytes"},
-        {"bytes": "sends 192 bytes .* = 128 bytes .* gone once round to be added, and once round"},
+        {"bytes": "sends 192 bytes .* = 128 bytes .* whole tensor goes to each of the others"},
     ),
     program.ByTree: (
         {"bytes"},
@@ -262,7 +268,7 @@ WRONG = {  # a program, the checks that it loses, and what some of them say
         {"parts": "nothing is drawn anew or changed", "outputs": "that of other weights"},
     ),
     program.HoldsTheWhole: (
-        {"parts", "outputs", "gradients"},
+        {"parts"},
         {"parts": r"holds \(9, 6\) as up.weight .* all it needs of the weight"},
     ),
     program.SlicesAlone: (
@@ -297,6 +303,50 @@ WRONG = {  # a program, the checks that it loses, and what some of them say
     program.ChangesX: (
         {"outputs", "gradients"},
         {"outputs": "rank 0 has changed x in place .*.clone.. it first"},
+    ),
+    program.ThroughRank0: ({"bytes"}, {"bytes": "rank 0 sends most, rank 1 least. In a ring all"}),
+    program.ByReduceAndBroadcast: (
+        {"all_reduces"},
+        {"all_reduces": "calls reduce of 12 .* and broadcast of 12 .* the sum goes to one rank"},
+    ),
+    program.FBehindUp: (
+        {"gradients", *COST},
+        {
+            "gradients": "f or g in another place .* f stands behind up. What comes back from the",
+            "all_reduces": "6 elements has z on a rank, .* anything to add to their gradient",
+        },
+    ),
+    program.FBehindGELU: ({"gradients", *COST}, {"gradients": "f stands behind GELU"}),
+    program.FBehindDown: (
+        {"gradients"},
+        {"gradients": "the sum is made behind down, where .* Does f stand there, or do f and g"},
+    ),
+    program.BackwardsSwapped: (
+        {"gradients"},
+        {"gradients": "the sum is made behind down, where .* Does f stand there, or do f and g"},
+    ),
+    program.FromTheLeftAlone: (
+        {"gradients", "bytes"},
+        {
+            "gradients": "of x on rank 0 is 1, 0 and 1 of the shares of ranks 0 to 2",
+            "bytes": "that is 1 times the bytes of y. Has each chunk gone once round",
+        },
+    ),
+    program.WithoutApply: (
+        {"gradients", *COST},
+        {"gradients": "back through no Function of yours: is f called by apply"},
+    ),
+    program.WholeUpBias: (
+        {"parts"},
+        {"parts": r"holds \(9,\) as up.bias .* all it needs of the weight"},
+    ),
+    program.PartTooLong: (
+        {"parts", "outputs", "gradients"},
+        {"parts": r"holds \(4, 6\) as up.weight .* it has 4 of the 9 numbers .* i/n = 3"},
+    ),
+    program.Transposed: (
+        {"parts", "outputs", "gradients"},
+        {"parts": r"holds \(6, 3\) as up.weight .* it is transposed"},
     ),
     program.LiesWhenCompared: (SEEN, {"outputs": "the output on rank 0 is something else"}),
     program.ChangesTheJudge: ({*CHECKS}, {"all_reduces": "calls no all-reduce"}),
@@ -346,6 +396,10 @@ ENDED = {  # programs that do not come to their end
     program.Exits: (TWO, "raised SystemExit.*Let the function return instead"),
     program.RowsForColumns: (TWO, r"cannot be multiplied .*\(outputs, inputs\).* which dim is tha"),
     program.WithoutGradientOfComm: (TWO, "incorrect number of gradients.*and None for comm"),
+    program.WithoutCtx: (TWO, "'NoneType' .* attribute 'comm'.* a Function is called by apply"),
+    program.CalledAsAClass: (TWO, "must be Tensor, not CopyToRanks.* CopyToRanks.apply"),
+    program.CommInBackward: (TWO, "name 'comm' is not defined.* forward as ctx.comm for backward"),
+    program.UpBiasUncut: (TWO, "must match the existing size .* up.bias is cut as the outputs of"),
     program.InEqualChunks: (UNEVEN, "is invalid for input of size 10.*tensor_split makes chunks"),
     program.ForTwoAndFour: (THREE, "src=3 is no rank .* For which numbers of ranks does every"),
 }
@@ -375,6 +429,15 @@ def test_what_sizes_have_in_common_is_told():
     assert "where the ranks divide the hidden width. Only the inner width is cut" in divides
     assert common([(2, 3, 4, 8), (2, 3, 5, 8)], (3, 2, 5, 9)) == ""
     assert common([(1, 2, 3, 4)], (2, 3, 4, 8)) == ""
+    on_two = [CountedSize(2, 3, 4, 10)], [CountedSize(3, 2, 6, 9), CountedSize(4, 2, 4, 12)]
+    assert "on 2 ranks alone" in MLPSize.in_common(*on_two)
+    assert CountedSize.in_common(*on_two) == "", "on 2 ranks other algorithms send as much"
+
+
+def test_no_part_of_a_wrong_order_has_the_bytes_of_y_at_a_size_that_is_graded():
+    """Else f behind up would have points there for an all-reduce of z's gradient."""
+    sizes = [MLPSize(*each) for each in tensor_checks.SIZES]
+    assert [s for s in sizes if s.ranks > 1 and s.inner // s.ranks == s.hidden] == []
 
 
 @pytest.mark.slow
@@ -430,7 +493,8 @@ def tried_functions(size):
         for each in pair
     ]
     functions = [each for _, each in given]
-    run = launch(program.functions_in_turn, size.ranks, device="cpu", args=(functions, size))
+    args = functions, [Dealt(drawn(size)) for _ in functions]
+    run = launch(program.functions_in_turn, size.ranks, device="cpu", args=args)
     left = [[own[i] for own in run.results] for i in range(len(given))]
     return {given[i][0]: {"f": left[i], "g": left[i + 1]} for i in range(0, len(given), 2)}
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 from contextlib import suppress
+from pickle import UnpicklingError
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, NamedTuple
 
 from dlviz.cluster import program
 from dlviz.cluster.rank import Failure
 from dlviz.cluster.recording.log import RankRecord
-from dlviz.cluster.recording.results import PackedResult
+from dlviz.cluster.recording.results import PackedResult, load
 from dlviz.cluster.stuck.waits import RankState
 
 GRACE = 1.0  # s given to a process to end, and to ranks to tell what they know of a failure
@@ -84,8 +84,8 @@ class Remote:
     def hear(self) -> None:
         """Take in one message."""
         try:
-            what, *rest = pickle.loads(self.control.recv_bytes())
-        except (EOFError, OSError):
+            what, *rest = load(self.control.recv_bytes())
+        except (EOFError, OSError, UnpicklingError):
             self.control.close()
             return
         self.pending.discard(what)

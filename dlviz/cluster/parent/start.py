@@ -41,8 +41,8 @@ PRELOADED = [
     "dlviz.metrics",
     "dlviz.viz",
 ]
-# torch's optimizers load this, which takes as long as torch itself: in a notebook the fork server
-# does so once for many runs, in a script each rank that has an optimizer does.
+# torch's optimizers load this, which takes as long as torch itself: in a notebook and where one is
+# judged the fork server does so once for many runs, in a script each rank that has an optimizer.
 OPTIMIZERS = ["torch._dynamo"]
 LONGEST = 60  # characters of a folder in which a socket may lie, whose whole path has 107 at most
 MARK = "DLVIZ_FORK_SERVER"  # in the environment of the fork server, which imports this package too
@@ -64,7 +64,8 @@ def warm_up() -> None:
     if METHOD != "forkserver" or holds_seat():
         return
     os.register_at_fork(after_in_child=_in_a_fork)
-    context.set_forkserver_preload(PRELOADED + OPTIMIZERS * ("IPython" in sys.modules))
+    many = not {"IPython", "dlviz.grading.judge"}.isdisjoint(sys.modules)
+    context.set_forkserver_preload(PRELOADED + OPTIMIZERS * many)
     starting_up = getattr(multiprocessing.current_process(), "_inheriting", False)  # spawned
     if MARK in os.environ:
         atexit.register(_remove_folder, os.getpid())
