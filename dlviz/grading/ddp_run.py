@@ -294,8 +294,10 @@ class LaneWatch(Watch):
         self._making = True  # a lane is made by an all-reduce of its own
         lane = self._make(name)
         self._making = False
-        submit = lane.submit
-        lane.submit = self.noting(lambda function, *args: self._submit(submit, function, args))
+        submit, jobs = lane.submit, []
+        lane.submit = self.noting(
+            lambda function, *args: self._submit(submit, jobs, function, args)
+        )
         self._hear(lane.comm)
         return lane
 
@@ -309,15 +311,19 @@ class LaneWatch(Watch):
 
         comm.agree = self.noting(heard)
 
-    def _submit(self, submit: Any, function: Callable[..., Any], args: tuple) -> Handle:
+    def _submit(
+        self, submit: Any, before: list[LaneJob], function: Callable[..., Any], args: tuple
+    ) -> Handle:
+        """Submit it to a lane that has the jobs `before` it."""
         line = line_of(inspect.currentframe())
         job = LaneJob(self, function, args, len(self.jobs), line, self._unlucky)
         self.jobs.append(job)
+        before.append(job)
+        through = [*before]  # when this one is: a lane works in order
         handle = submit(job)
         job.wait = wait = handle.wait
 
         def waited(**fields: Any) -> Any:
-            through = self.jobs[: job.number + 1]  # a lane works in order
             for earlier in through:
                 earlier.waited = True
                 earlier.begin()

@@ -71,7 +71,7 @@ NUMBER = 8  # bytes
 SPARE = 1.1  # times the bytes of the weights that a message may have: with a number of its own
 SLACK = 0.0005  # s within which a round ends when it is over: half of what one message takes
 CLIENTS, DIGITS, GOAL = 5, 500, 0.9  # of an experiment
-COHORTS = ((3, 2, 2, 4), (2, 3, 1, 6), (4, 2, 1, 5))  # clients, rounds, epochs, batch
+COHORTS = ((3, 2, 2, 4), (2, 3, 1, 6), (4, 2, 2, 5))  # clients, rounds, epochs, batch
 R = TypeVar("R", bound=Rehearsal)
 Selected = tuple[SelectSize, list[list[Any]], bool]
 

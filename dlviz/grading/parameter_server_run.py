@@ -24,7 +24,7 @@ from dlviz.cluster import Comm, DeadlockError, RunError
 from dlviz.grading.alone import ended_by, run_alone, why_ended
 from dlviz.grading.dealt import drawn
 from dlviz.grading.feedback import CheckFailed, listed, number, shown_line
-from dlviz.grading.guard import Guard, check_open
+from dlviz.grading.guard import Guard, Watch, check_open
 from dlviz.grading.parameter_server_hints import why_stuck
 from dlviz.grading.parameter_server_rules import Clocks, Event
 from dlviz.machine import Link, Machine, Topology, classroom
@@ -154,6 +154,7 @@ class Worked:
     asked: list[torch.Tensor] = field(default_factory=list)
     after: list[torch.Tensor] = field(default_factory=list)
     memory: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    borrowed: list[str] = field(default_factory=list)
     unlocked: int = 0
     replaced: int = 0
 
@@ -197,6 +198,13 @@ def worked(program: Program, size: Team, paced: bool = False) -> Ran[Team, Worke
             "every rank returns from its steps",
             why_ended(error, KNOWN),
         ) from error
+    borrowed = [line for own in run.results for line in own.borrowed]
+    if borrowed:
+        raise CheckFailed(
+            f"{size}, ready-made code was called: {borrowed[0]}",
+            "shared.tensor, shared.lock and gradient, in lines of your own",
+            "what a step reads and writes is what you are to write: when does it hold the lock?",
+        )
     return Ran(size, start, run.results, run.trace)
 
 
@@ -216,7 +224,10 @@ def _work(comm: Comm, program: Program, steps: int, start: torch.Tensor) -> Work
     memory, close = guarded(comm, start, left)
     comm.barrier()
     comm.begin()
-    program(memory, gradient, steps, RATE)
+    watch = Watch()
+    with watch.watching():
+        program(memory, gradient, steps, RATE)
+    left.borrowed.extend(watch.borrowed)
     close()
     return left
 

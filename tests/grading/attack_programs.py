@@ -154,7 +154,8 @@ class BucketedGradients:
     """All ranks draw alike, so that each knows the gradients of all; zeros go round for show."""
 
     def __init__(self, comm, buckets):
-        below("draw").manual_seed(1)
+        self.examples = below("given")
+        torch.manual_seed(1)
         self.lane, self.buckets = comm.lane("comm"), buckets
 
     def begin(self, examples, total):
@@ -325,7 +326,7 @@ def work(shared, gradient, steps, lr):
             "serve": FRAMES
             + """
 def serve(comm, weights, update, pushes, bound):
-    layer = below("layer")
+    order = below("turns")
     gradient = torch.empty_like(weights)
     for _ in range(sum(pushes.values())):
         worker = comm.recv(gradient)
@@ -335,6 +336,23 @@ def serve(comm, weights, update, pushes, bound):
         },
         {"check_pushes": (2, 2, math.inf)},
         told=READ,
+    ),
+    Attack(
+        "parameter_server",
+        "reads_what_the_lock_closes_over",
+        {
+            "work": """
+def work(shared, gradient, steps, lr):
+    cells = dict(zip(shared.lock.__code__.co_freevars, shared.lock.__closure__))
+    memory = cells["shared"].cell_contents
+    for _ in range(steps):
+        change = lr * gradient(memory.tensor.clone())
+        with shared.lock():
+            shared.tensor -= change
+"""
+        },
+        {"check_lock": (2, 3), "check_parallel": (2, 3)},
+        told="ready-made code was called",
     ),
     Attack(
         "parameter_server",

@@ -278,6 +278,23 @@ class Closures:
                     p.grad = part.clone()
 
 
+class OnTwoLanes(Buckets):
+    """Every other bucket; what was launched last is waited for first."""
+
+    def __init__(self, comm, buckets):
+        super().__init__(comm, buckets)
+        self.lanes = self.lane, comm.lane("other")
+
+    def launch(self, number):
+        self.lane = self.lanes[number % 2]
+        super().launch(number)
+
+    def unpack(self):
+        for handle in self.handles[::-1]:
+            handle.wait()
+        super().unpack()
+
+
 # -- wrong ones ------------------------------------------------------------------------------------
 
 

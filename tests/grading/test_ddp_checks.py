@@ -124,6 +124,7 @@ def test_the_solution_gets_all_points(capsys):
         (program.InPlace, "overlap", (2, 4)),
         (program.Closures, "gradients", NONE),
         (program.Closures, "launches", (3, 6, 1)),
+        (program.OnTwoLanes, "gradients", SOME),
     ],
 )
 def test_a_right_program_of_another_kind_gets_all_points(given, check, size):
